@@ -1,0 +1,322 @@
+//! Every way to say no, in one table: its JSON-RPC code, HTTP status, gRPC status and reason.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Serialize;
+use serde::ser::SerializeMap;
+
+/// The `domain` of every error detail.
+pub const ERROR_DOMAIN: &str = "a2a-protocol.org";
+
+macro_rules! grpc_codes {
+    ($( $name:ident = $number:literal $text:literal ),+ $(,)?) => {
+        /// A gRPC status code.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[expect(missing_docs, reason = "the names are those of the gRPC specification")]
+        pub enum GrpcCode { $( $name = $number ),+ }
+
+        impl GrpcCode {
+            /// The name, as HTTP+JSON error bodies carry it.
+            pub const fn as_str(self) -> &'static str {
+                match self { $( Self::$name => $text ),+ }
+            }
+        }
+    };
+}
+
+grpc_codes! {
+    InvalidArgument = 3 "INVALID_ARGUMENT",
+    NotFound = 5 "NOT_FOUND",
+    PermissionDenied = 7 "PERMISSION_DENIED",
+    ResourceExhausted = 8 "RESOURCE_EXHAUSTED",
+    FailedPrecondition = 9 "FAILED_PRECONDITION",
+    Aborted = 10 "ABORTED",
+    Unimplemented = 12 "UNIMPLEMENTED",
+    Internal = 13 "INTERNAL",
+    Unavailable = 14 "UNAVAILABLE",
+    Unauthenticated = 16 "UNAUTHENTICATED",
+}
+
+macro_rules! error_kinds {
+    ($( $(#[$meta:meta])* $name:ident: $rpc:literal, $http:literal, $grpc:ident, $reason:literal; )+) => {
+        /// What went wrong. One row of the error table each.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum ErrorKind { $( $(#[$meta])* $name ),+ }
+
+        impl ErrorKind {
+            /// Every kind.
+            pub const ALL: &[Self] = &[$( Self::$name ),+];
+
+            /// The JSON-RPC error code.
+            pub const fn jsonrpc_code(self) -> i32 {
+                match self { $( Self::$name => $rpc ),+ }
+            }
+
+            /// The HTTP status.
+            pub const fn http_status(self) -> u16 {
+                match self { $( Self::$name => $http ),+ }
+            }
+
+            /// The gRPC status.
+            pub const fn grpc_code(self) -> GrpcCode {
+                match self { $( Self::$name => GrpcCode::$grpc ),+ }
+            }
+
+            /// The machine-readable reason.
+            pub const fn reason(self) -> &'static str {
+                match self { $( Self::$name => $reason ),+ }
+            }
+        }
+    };
+}
+
+error_kinds! {
+    /// No such task for this caller.
+    TaskNotFound: -32001, 404, NotFound, "TASK_NOT_FOUND";
+    /// The task has ended.
+    TaskNotCancelable: -32002, 400, FailedPrecondition, "TASK_NOT_CANCELABLE";
+    /// The agent sends no push notifications.
+    PushNotificationNotSupported: -32003, 400, FailedPrecondition, "PUSH_NOTIFICATION_NOT_SUPPORTED";
+    /// The agent, or the state of the task, does not allow this.
+    UnsupportedOperation: -32004, 400, FailedPrecondition, "UNSUPPORTED_OPERATION";
+    /// A media type that the agent does not take.
+    ContentTypeNotSupported: -32005, 400, InvalidArgument, "CONTENT_TYPE_NOT_SUPPORTED";
+    /// The agent answered with something that makes no sense.
+    InvalidAgentResponse: -32006, 500, Internal, "INVALID_AGENT_RESPONSE";
+    /// An extended card is promised but there is none.
+    ExtendedAgentCardNotConfigured: -32007, 400, FailedPrecondition, "EXTENDED_AGENT_CARD_NOT_CONFIGURED";
+    /// The agent requires an extension that the request does not ask for.
+    ExtensionSupportRequired: -32008, 400, FailedPrecondition, "EXTENSION_SUPPORT_REQUIRED";
+    /// A protocol version that is not spoken here.
+    VersionNotSupported: -32009, 400, FailedPrecondition, "VERSION_NOT_SUPPORTED";
+    /// The task has moved on since the caller looked. Part of protocol 1.1.
+    TaskGenerationMismatch: -32010, 409, Aborted, "TASK_GENERATION_MISMATCH";
+    /// Not JSON.
+    Parse: -32700, 400, InvalidArgument, "PARSE_ERROR";
+    /// JSON, but not a request.
+    InvalidRequest: -32600, 400, InvalidArgument, "INVALID_REQUEST";
+    /// No such operation.
+    MethodNotFound: -32601, 404, Unimplemented, "METHOD_NOT_FOUND";
+    /// An operation with the wrong arguments.
+    InvalidParams: -32602, 400, InvalidArgument, "INVALID_PARAMS";
+    /// Our fault.
+    Internal: -32603, 500, Internal, "INTERNAL_ERROR";
+    /// Who calls is not known.
+    Unauthenticated: -32050, 401, Unauthenticated, "UNAUTHENTICATED";
+    /// Who calls may not do this.
+    PermissionDenied: -32051, 403, PermissionDenied, "PERMISSION_DENIED";
+    /// Too much at once from this caller or in one request.
+    ResourceExhausted: -32052, 429, ResourceExhausted, "RESOURCE_EXHAUSTED";
+    /// The body of the request is larger than the server takes.
+    PayloadTooLarge: -32053, 413, ResourceExhausted, "PAYLOAD_TOO_LARGE";
+    /// The server is full or about to stop.
+    Unavailable: -32054, 503, Unavailable, "UNAVAILABLE";
+}
+
+/// A field of a request that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FieldViolation {
+    /// Where, such as `message.parts[0].raw`.
+    pub field: String,
+    /// What is wrong, and what would be right.
+    pub description: String,
+}
+
+/// Why a request was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error(Box<Inner>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Inner {
+    kind: ErrorKind,
+    message: Cow<'static, str>,
+    metadata: Vec<(&'static str, String)>,
+    violations: Vec<FieldViolation>,
+}
+
+impl Error {
+    /// An error of a kind, with a message for people.
+    pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
+        Self(Box::new(Inner { kind, message: message.into(), metadata: Vec::new(), violations: Vec::new() }))
+    }
+
+    /// No such task. The same words whether it never existed or belongs to someone else.
+    pub fn task_not_found(id: impl fmt::Display) -> Self {
+        Self::new(ErrorKind::TaskNotFound, "the task does not exist, or is not yours").with("taskId", id)
+    }
+
+    /// The arguments are wrong in one place.
+    pub fn invalid_params(field: impl Into<String>, description: impl Into<String>) -> Self {
+        Self::violations(vec![FieldViolation { field: field.into(), description: description.into() }])
+    }
+
+    /// The arguments are wrong in these places.
+    pub fn violations(violations: Vec<FieldViolation>) -> Self {
+        let message = match violations.as_slice() {
+            [one] if one.field.is_empty() => format!("invalid parameters: {}", one.description),
+            [one] => format!("invalid parameters: `{}`: {}", one.field, one.description),
+            many => {
+                let fields: Vec<_> = many.iter().map(|violation| format!("`{}`", violation.field)).collect();
+                format!("invalid parameters: {}", fields.join(", "))
+            }
+        };
+        let mut error = Self::new(ErrorKind::InvalidParams, message);
+        error.0.violations = violations;
+        error
+    }
+
+    /// Adds a fact that programs can read.
+    pub fn with(mut self, key: &'static str, value: impl fmt::Display) -> Self {
+        self.0.metadata.push((key, value.to_string()));
+        self
+    }
+
+    /// What went wrong.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// What went wrong, for people.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// Facts that programs can read.
+    pub fn metadata(&self) -> &[(&'static str, String)] {
+        &self.0.metadata
+    }
+
+    /// The fields that are wrong.
+    pub fn field_violations(&self) -> &[FieldViolation] {
+        &self.0.violations
+    }
+
+    /// The error as the `error` member of a JSON-RPC response.
+    pub fn to_jsonrpc(&self) -> impl Serialize {
+        JsonRpcForm(self)
+    }
+
+    /// The error as the body of an HTTP+JSON response.
+    pub fn to_http_json(&self) -> impl Serialize {
+        HttpForm(self)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+struct JsonRpcForm<'a>(&'a Error);
+
+impl Serialize for JsonRpcForm<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(3))?;
+        map.serialize_entry("code", &self.0.kind().jsonrpc_code())?;
+        map.serialize_entry("message", self.0.message())?;
+        map.serialize_entry("data", &Details(self.0))?;
+        map.end()
+    }
+}
+
+struct HttpForm<'a>(&'a Error);
+
+impl Serialize for HttpForm<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Status<'a> {
+            code: u16,
+            status: &'static str,
+            message: &'a str,
+            details: Details<'a>,
+        }
+        let kind = self.0.kind();
+        let mut map = serializer.serialize_map(Some(1))?;
+        map.serialize_entry(
+            "error",
+            &Status {
+                code: kind.http_status(),
+                status: kind.grpc_code().as_str(),
+                message: self.0.message(),
+                details: Details(self.0),
+            },
+        )?;
+        map.end()
+    }
+}
+
+/// The `google.rpc` details of an error, as ProtoJSON.
+struct Details<'a>(&'a Error);
+
+impl Serialize for Details<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct ErrorInfo<'a> {
+            #[serde(rename = "@type")]
+            kind: &'static str,
+            reason: &'static str,
+            domain: &'static str,
+            #[serde(skip_serializing_if = "<[_]>::is_empty", serialize_with = "as_map")]
+            metadata: &'a [(&'static str, String)],
+        }
+
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct BadRequest<'a> {
+            #[serde(rename = "@type")]
+            kind: &'static str,
+            field_violations: &'a [FieldViolation],
+        }
+
+        fn as_map<S: serde::Serializer>(pairs: &[(&'static str, String)], s: S) -> Result<S::Ok, S::Error> {
+            s.collect_map(pairs.iter().map(|(key, value)| (key, value)))
+        }
+
+        let info = ErrorInfo {
+            kind: "type.googleapis.com/google.rpc.ErrorInfo",
+            reason: self.0.kind().reason(),
+            domain: ERROR_DOMAIN,
+            metadata: self.0.metadata(),
+        };
+        if self.0.field_violations().is_empty() {
+            return (info,).serialize(serializer);
+        }
+        let fields = BadRequest {
+            kind: "type.googleapis.com/google.rpc.BadRequest",
+            field_violations: self.0.field_violations(),
+        };
+        (info, fields).serialize(serializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_a_code_and_a_reason_of_its_own() {
+        let mut codes: Vec<_> = ErrorKind::ALL.iter().map(|kind| kind.jsonrpc_code()).collect();
+        let mut reasons: Vec<_> = ErrorKind::ALL.iter().map(|kind| kind.reason()).collect();
+        codes.sort_unstable();
+        codes.dedup();
+        reasons.sort_unstable();
+        reasons.dedup();
+        assert_eq!((codes.len(), reasons.len()), (ErrorKind::ALL.len(), ErrorKind::ALL.len()));
+    }
+
+    #[test]
+    fn the_same_condition_in_the_words_of_both_json_bindings() {
+        let error = Error::task_not_found("T9");
+        insta::assert_json_snapshot!("task_not_found_jsonrpc", error.to_jsonrpc());
+        insta::assert_json_snapshot!("task_not_found_http", error.to_http_json());
+        let error = Error::violations(vec![
+            FieldViolation { field: "pageSize".into(), description: "0 is not between 1 and 100".into() },
+            FieldViolation { field: "historyLength".into(), description: "-1 is negative".into() },
+        ]);
+        insta::assert_json_snapshot!("violations_http", error.to_http_json());
+    }
+}

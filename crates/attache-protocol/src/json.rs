@@ -1,0 +1,363 @@
+//! JSON that nobody looks into, and the leniencies of ProtoJSON.
+//!
+//! `data` and `metadata` are kept as the text they came in: nothing is parsed into trees and cloned, and 64-bit integers
+//! survive exactly. Whoever wants to look inside asks for a type.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+/// Any JSON value, kept as text on a single line. Cheap to clone.
+#[derive(Clone)]
+pub struct Json(Arc<RawValue>);
+
+impl Json {
+    /// The value of anything that serializes.
+    ///
+    /// ```
+    /// # use attache_protocol::Json;
+    /// assert_eq!(Json::new(&[1, 2]).unwrap().as_str(), "[1,2]");
+    /// ```
+    pub fn new<T: Serialize + ?Sized>(value: &T) -> Result<Self, serde_json::Error> {
+        serde_json::value::to_raw_value(value).map(Self::from_raw)
+    }
+
+    /// The value written as `text`.
+    pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    /// Reads the value as a type of the caller's choice.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        serde_json::from_str(self.0.get())
+    }
+
+    /// The JSON text. It holds no line breaks.
+    pub fn as_str(&self) -> &str {
+        self.0.get()
+    }
+
+    fn from_raw(raw: Box<RawValue>) -> Self {
+        // A line break would end an event of a stream early. JSON strings cannot hold one, so it is only layout.
+        if !raw.get().contains(['\n', '\r']) {
+            return Self(raw.into());
+        }
+        let flat: String =
+            raw.get().chars().map(|c| if matches!(c, '\n' | '\r') { ' ' } else { c }).collect();
+        Self(RawValue::from_string(flat).unwrap_or(raw).into())
+    }
+}
+
+impl fmt::Debug for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl PartialEq for Json {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+            || match (self.read::<serde_json::Value>(), other.read::<serde_json::Value>()) {
+                (Ok(a), Ok(b)) => a == b,
+                (Ok(_) | Err(_), _) => false,
+            }
+    }
+}
+
+impl Serialize for Json {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (*self.0).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Json {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Box::<RawValue>::deserialize(deserializer).map(Self::from_raw)
+    }
+}
+
+/// A JSON object, kept as text: the `Struct` of the protocol, used for metadata and parameters.
+#[derive(Clone, PartialEq)]
+pub struct JsonObject(Json);
+
+impl JsonObject {
+    /// The object that `value` serializes to; an error if it is something else than an object.
+    pub fn new<T: Serialize + ?Sized>(value: &T) -> Result<Self, serde_json::Error> {
+        Self::try_from_json(Json::new(value)?)
+    }
+
+    /// Reads the whole object as a type of the caller's choice.
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
+        self.0.read()
+    }
+
+    /// The member `key`, if it is there and reads as a `T`.
+    pub fn get<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
+        let members: std::collections::BTreeMap<Cow<'_, str>, &RawValue> =
+            serde_json::from_str(self.as_str()).ok()?;
+        serde_json::from_str(members.get(key)?.get()).ok()
+    }
+
+    /// The JSON text.
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+
+    fn try_from_json<E: serde::de::Error>(json: Json) -> Result<Self, E> {
+        if json.as_str().starts_with('{') {
+            return Ok(Self(json));
+        }
+        let found = match json.as_str().as_bytes().first() {
+            Some(b'[') => serde::de::Unexpected::Seq,
+            Some(b'"') => serde::de::Unexpected::Other("a string"),
+            Some(b't' | b'f') => serde::de::Unexpected::Other("a boolean"),
+            Some(_) | None => serde::de::Unexpected::Other("a number"),
+        };
+        Err(E::invalid_type(found, &"an object"))
+    }
+}
+
+impl fmt::Debug for JsonObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for JsonObject {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for JsonObject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::try_from_json(Json::deserialize(deserializer)?)
+    }
+}
+
+/// How deep the arrays and objects in `text` nest, without judging whether it is JSON.
+///
+/// A parser that keeps values as text does not recurse, so this is what protects those who read the values later.
+pub fn depth(text: &[u8]) -> usize {
+    let (mut depth, mut deepest, mut i) = (0usize, 0usize, 0usize);
+    while let Some(byte) = text.get(i) {
+        match byte {
+            b'"' => {
+                i += 1;
+                while let Some(byte) = text.get(i) {
+                    match byte {
+                        b'"' => break,
+                        b'\\' => i += 2,
+                        _ => i += 1,
+                    }
+                }
+            }
+            b'{' | b'[' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        i += 1;
+    }
+    deepest
+}
+
+/// Field helpers for `#[serde(with)]`: what ProtoJSON forgives.
+pub(crate) mod lenient {
+    use std::collections::BTreeMap;
+    use std::fmt;
+
+    use super::*;
+
+    /// `null` is the default value, as if the field were absent.
+    pub(crate) fn null<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+        d: D,
+    ) -> Result<T, D::Error> {
+        Option::<T>::deserialize(d).map(Option::unwrap_or_default)
+    }
+
+    /// A message. It is written as an object, and an array of its fields, which serde would take as well, is refused.
+    pub(crate) struct Object<T>(pub(crate) T);
+
+    impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+        fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+            T::deserialize(OnlyObject(d)).map(Self)
+        }
+    }
+
+    struct OnlyObject<D>(D);
+
+    impl<'de, D: Deserializer<'de>> Deserializer<'de> for OnlyObject<D> {
+        type Error = D::Error;
+
+        fn deserialize_any<V: serde::de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+            self.0.deserialize_map(visitor)
+        }
+
+        serde::forward_to_deserialize_any! {
+            bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
+            unit_struct newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
+        }
+    }
+
+    /// A message that is always there; `null` is an empty one.
+    pub(crate) fn object<'de, D, T>(d: D) -> Result<T, D::Error>
+    where
+        D: Deserializer<'de>,
+        T: Deserialize<'de> + Default,
+    {
+        optional_object(d).map(Option::unwrap_or_default)
+    }
+
+    /// A message that may be absent.
+    pub(crate) fn optional_object<'de, D, T>(d: D) -> Result<Option<T>, D::Error>
+    where
+        D: Deserializer<'de>,
+        T: Deserialize<'de>,
+    {
+        Ok(Option::<Object<T>>::deserialize(d)?.map(|Object(message)| message))
+    }
+
+    /// Messages in a row; `null` is none of them.
+    pub(crate) fn objects<'de, D, T>(d: D) -> Result<Vec<T>, D::Error>
+    where
+        D: Deserializer<'de>,
+        T: Deserialize<'de>,
+    {
+        let messages = null::<D, Vec<Object<T>>>(d)?;
+        Ok(messages.into_iter().map(|Object(message)| message).collect())
+    }
+
+    /// Messages by name; `null` is none of them.
+    pub(crate) fn named_objects<'de, D, T>(d: D) -> Result<BTreeMap<String, T>, D::Error>
+    where
+        D: Deserializer<'de>,
+        T: Deserialize<'de>,
+    {
+        let messages = null::<D, BTreeMap<String, Object<T>>>(d)?;
+        Ok(messages.into_iter().map(|(name, Object(message))| (name, message)).collect())
+    }
+
+    /// A string for which empty means absent.
+    pub(crate) fn string<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
+        Ok(Option::<String>::deserialize(d)?.filter(|s| !s.is_empty()))
+    }
+
+    /// An id for which empty means absent.
+    pub(crate) fn id<'de, D, T>(d: D) -> Result<Option<T>, D::Error>
+    where
+        D: Deserializer<'de>,
+        T: Deserialize<'de> + AsRef<str>,
+    {
+        Ok(Option::<T>::deserialize(d)?.filter(|id| !id.as_ref().is_empty()))
+    }
+
+    /// An integer for which absent means zero.
+    pub(crate) fn int_or_zero<'de, D, T>(d: D) -> Result<T, D::Error>
+    where
+        D: Deserializer<'de>,
+        T: TryFrom<i64> + Default,
+    {
+        int(d).map(Option::unwrap_or_default)
+    }
+
+    /// An integer written as a number, as a number with a zero fraction, or as a string.
+    pub(crate) fn int<'de, D, T>(d: D) -> Result<Option<T>, D::Error>
+    where
+        D: Deserializer<'de>,
+        T: TryFrom<i64>,
+    {
+        struct Visitor<T>(std::marker::PhantomData<T>);
+
+        impl<T: TryFrom<i64>> Visitor<T> {
+            fn fit<E: serde::de::Error>(value: i64) -> Result<Option<T>, E> {
+                T::try_from(value)
+                    .map(Some)
+                    .map_err(|_| E::custom(format_args!("the number {value} is out of range")))
+            }
+        }
+
+        impl<'de, T: TryFrom<i64>> serde::de::Visitor<'de> for Visitor<T> {
+            type Value = Option<T>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an integer")
+            }
+            fn visit_none<E>(self) -> Result<Option<T>, E> {
+                Ok(None)
+            }
+            fn visit_unit<E>(self) -> Result<Option<T>, E> {
+                Ok(None)
+            }
+            fn visit_some<D: Deserializer<'de>>(self, d: D) -> Result<Option<T>, D::Error> {
+                d.deserialize_any(self)
+            }
+            fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Option<T>, E> {
+                Self::fit(value)
+            }
+            fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Option<T>, E> {
+                let value = i64::try_from(value)
+                    .map_err(|_| E::custom(format_args!("the number {value} is out of range")))?;
+                Self::fit(value)
+            }
+            fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Option<T>, E> {
+                // The range in which every integral double is an exact i64.
+                if value.fract() != 0.0 || value.abs() > 9_007_199_254_740_992.0 {
+                    return Err(E::invalid_type(serde::de::Unexpected::Float(value), &self));
+                }
+                Self::fit(value as i64)
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Option<T>, E> {
+                match text.parse::<i64>() {
+                    Ok(value) => Self::fit(value),
+                    Err(_) => match text.parse::<f64>() {
+                        Ok(value) if !text.starts_with(char::is_whitespace) => self.visit_f64(value),
+                        Ok(_) | Err(_) => Err(E::invalid_type(serde::de::Unexpected::Str(text), &self)),
+                    },
+                }
+            }
+        }
+
+        d.deserialize_option(Visitor(std::marker::PhantomData))
+    }
+
+    /// A 64-bit integer, which ProtoJSON writes as a string.
+    pub(crate) fn int64_out<S: Serializer>(value: &Option<u64>, s: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => s.collect_str(value),
+            None => s.serialize_none(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_counts_nesting_and_not_brackets_in_strings() {
+        assert_eq!(depth(b""), 0);
+        assert_eq!(depth(b"1"), 0);
+        assert_eq!(depth(br#"{"a":[{"b":1}],"c":"[[[[{{{{\"[["}"#), 3);
+        assert_eq!(depth("[".repeat(100_000).as_bytes()), 100_000);
+        assert_eq!(depth(br#""\"#), 0);
+    }
+
+    #[test]
+    fn kept_values_hold_no_line_breaks() {
+        let json = Json::parse("{\n  \"a\": \"x\\ny\",\r\n \"b\": [1,\n2]\n}").unwrap();
+        assert!(!json.as_str().contains(['\n', '\r']));
+        assert_eq!(json.read::<serde_json::Value>().unwrap(), serde_json::json!({"a": "x\ny", "b": [1, 2]}));
+    }
+
+    #[test]
+    fn large_integers_survive_exactly() {
+        let text = r#"{"id":12345678901234567890,"n":-9007199254740993}"#;
+        assert_eq!(serde_json::to_string(&JsonObject(Json::parse(text).unwrap())).unwrap(), text);
+    }
+}

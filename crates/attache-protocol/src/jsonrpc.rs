@@ -1,0 +1,190 @@
+//! The envelope of the JSON-RPC binding.
+//!
+//! [`Call::parse`] reads a request without touching its arguments; [`Operation::parse`](crate::Operation::parse) reads
+//! those. Responses are written around bytes that are already serialized.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::json::lenient::Object;
+use crate::{Error, ErrorKind};
+
+/// The id of a request, as JSON text that is echoed to the letter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Id(Option<Box<str>>);
+
+impl Id {
+    /// The id of an answer to something that had none.
+    pub const NULL: Self = Self(None);
+
+    /// The id as JSON text.
+    pub fn as_json(&self) -> &str {
+        self.0.as_deref().unwrap_or("null")
+    }
+}
+
+/// A JSON-RPC request whose arguments are still text.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// The id; absent for a notification, which gets no answer.
+    pub id: Option<Id>,
+    /// The method.
+    pub method: Cow<'a, str>,
+    /// The arguments: a JSON object, `{}` where none were given.
+    pub params: &'a [u8],
+}
+
+/// A request that cannot be carried out, with the id to answer to.
+#[derive(Debug)]
+pub struct Refused {
+    /// The id, as far as it could be read.
+    pub id: Id,
+    /// Why.
+    pub error: Error,
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow, default)]
+    jsonrpc: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "even_null")]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    method: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    params: Option<&'a RawValue>,
+}
+
+/// Tells an id of `null` from no id at all.
+fn even_null<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(d).map(Some)
+}
+
+impl<'a> Call<'a> {
+    /// Reads the envelope of a request.
+    pub fn parse(body: &'a [u8]) -> Result<Self, Refused> {
+        let refuse = |id: Id, error| Err(Refused { id, error });
+        let Ok(Object(envelope)) = serde_json::from_slice::<Object<Envelope<'a>>>(body) else {
+            let error = match (serde_json::from_slice::<&RawValue>(body), body.trim_ascii_start().first()) {
+                (Err(error), _) => Error::new(ErrorKind::Parse, format!("the body is not JSON: {error}")),
+                (Ok(_), Some(b'[')) => Error::new(
+                    ErrorKind::InvalidRequest,
+                    "batches are not supported, send one request at a time",
+                ),
+                (Ok(_), Some(_) | None) => Error::new(
+                    ErrorKind::InvalidRequest,
+                    "expected a JSON-RPC 2.0 request object with each member at most once",
+                ),
+            };
+            return refuse(Id::NULL, error);
+        };
+        let id = match envelope.id.map(RawValue::get) {
+            None => None,
+            Some("null") => Some(Id::NULL),
+            Some(text) if text.starts_with(['"', '-']) || text.starts_with(|c: char| c.is_ascii_digit()) => {
+                Some(Id(Some(text.into())))
+            }
+            Some(_) => {
+                let error = Error::new(ErrorKind::InvalidRequest, "`id` must be a string, a number or null");
+                return refuse(Id::NULL, error);
+            }
+        };
+        let invalid = |what: &'static str| {
+            let id = id.clone().unwrap_or(Id::NULL);
+            Err(Refused { id, error: Error::new(ErrorKind::InvalidRequest, what) })
+        };
+        let version = envelope.jsonrpc.and_then(|raw| serde_json::from_str::<Cow<'_, str>>(raw.get()).ok());
+        if version.as_deref() != Some("2.0") {
+            return invalid("`jsonrpc` must be \"2.0\"");
+        }
+        let method = match envelope.method.map(|raw| serde_json::from_str::<String>(raw.get())) {
+            Some(Ok(method)) if !method.is_empty() => Cow::Owned(method),
+            Some(_) => return invalid("`method` must be a non-empty string"),
+            None => return invalid("`method` is required"),
+        };
+        let params = match envelope.params.map(RawValue::get) {
+            None | Some("null") => b"{}",
+            Some(params) if params.starts_with('{') => params.as_bytes(),
+            Some(_) => {
+                let error = Error::invalid_params("params", "expected an object");
+                return refuse(id.unwrap_or(Id::NULL), error);
+            }
+        };
+        Ok(Self { id, method, params })
+    }
+
+    /// The id of a request that will be refused anyway, if it can be had.
+    pub fn peek_id(body: &[u8]) -> Id {
+        match Call::parse(body) {
+            Ok(call) => call.id.unwrap_or(Id::NULL),
+            Err(refused) => refused.id,
+        }
+    }
+}
+
+/// What goes before the result in a response to `id`.
+pub fn result_prefix(id: &Id) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, id.as_json())
+}
+
+/// What goes after the result.
+pub const RESULT_SUFFIX: &str = "}";
+
+/// A response that refuses `id`.
+pub fn error_response(id: &Id, error: &Error) -> Vec<u8> {
+    let mut out = format!(r#"{{"jsonrpc":"2.0","id":{},"error":"#, id.as_json()).into_bytes();
+    // Writing strings and numbers into memory cannot fail.
+    if serde_json::to_writer(&mut out, &error.to_jsonrpc()).is_err() {
+        out.extend_from_slice(br#"{"code":-32603,"message":"internal error"}"#);
+    }
+    out.push(b'}');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(body: &str) -> (String, i32) {
+        let refused = Call::parse(body.as_bytes()).unwrap_err();
+        (refused.id.as_json().to_owned(), refused.error.kind().jsonrpc_code())
+    }
+
+    #[test]
+    fn ids_are_echoed_to_the_letter() {
+        for id in [r#""r1""#, "1", "0", r#""""#, "-7", "1.50", r#""\u00e9""#, "null"] {
+            let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#);
+            assert_eq!(Call::parse(body.as_bytes()).unwrap().id.unwrap().as_json(), id);
+        }
+        assert!(Call::parse(br#"{"jsonrpc":"2.0","method":"m"}"#).unwrap().id.is_none());
+    }
+
+    #[test]
+    fn each_fault_of_an_envelope_has_its_code() {
+        for (body, id, code) in [
+            ("", "null", -32700),
+            ("{", "null", -32700),
+            ("\u{0}", "null", -32700),
+            ("[", "null", -32700),
+            ("[]", "null", -32600),
+            ("[1,2,3,4,5]", "null", -32600),
+            (r#"["2.0",1,"m",{}]"#, "null", -32600),
+            (r#"[{"jsonrpc":"2.0","id":1,"method":"m"}]"#, "null", -32600),
+            ("7", "null", -32600),
+            (r#"{"id":1,"method":"m"}"#, "1", -32600),
+            (r#"{"jsonrpc":"1.0","id":1,"method":"m"}"#, "1", -32600),
+            (r#"{"jsonrpc":2,"id":1,"method":"m"}"#, "1", -32600),
+            (r#"{"jsonrpc":"2.0","id":1}"#, "1", -32600),
+            (r#"{"jsonrpc":"2.0","id":1,"method":3}"#, "1", -32600),
+            (r#"{"jsonrpc":"2.0","id":true,"method":"m"}"#, "null", -32600),
+            (r#"{"jsonrpc":"2.0","id":{},"method":"m"}"#, "null", -32600),
+            (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"m"}"#, "null", -32600),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"m","params":[]}"#, "1", -32602),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"m","params":"x"}"#, "1", -32602),
+        ] {
+            assert_eq!(refused(body), (id.to_owned(), code), "{body}");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Points in time as A2A writes them: RFC 3339 in UTC, with `Z` and at least milliseconds.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A point in time with nanosecond resolution.
+///
+/// It prints with `Z` and 3, 6 or 9 fraction digits, and parses any offset, normalising it to UTC.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Timestamp(jiff::Timestamp);
+
+/// Why a text is not a timestamp.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not an RFC 3339 timestamp with a zone, such as `2026-01-02T03:04:05.678Z`")]
+pub struct TimestampError(String);
+
+impl Timestamp {
+    /// The start of 1970.
+    pub const UNIX_EPOCH: Self = Self(jiff::Timestamp::UNIX_EPOCH);
+
+    /// The point `nanos` nanoseconds after `seconds` since 1970, if it lies between the years 1 and 9999.
+    pub fn new(seconds: i64, nanos: i32) -> Option<Self> {
+        let time = jiff::Timestamp::new(seconds, nanos).ok()?;
+        Self::in_range(time).then_some(Self(time))
+    }
+
+    /// The point `millis` milliseconds after the start of 1970, brought into the years 1 to 9999.
+    pub fn from_millis(millis: i64) -> Self {
+        let (low, high) = (-62_135_596_800_000, 253_402_207_199_000);
+        Self(
+            jiff::Timestamp::from_millisecond(millis.clamp(low, high)).unwrap_or(jiff::Timestamp::UNIX_EPOCH),
+        )
+    }
+
+    /// Whole seconds since 1970; negative before it.
+    pub fn seconds(self) -> i64 {
+        self.0.as_second()
+    }
+
+    /// The fraction of the second, with the sign of the whole.
+    pub fn subsec_nanos(self) -> i32 {
+        self.0.subsec_nanosecond()
+    }
+
+    /// Nanoseconds since 1970.
+    pub fn as_nanos(self) -> i128 {
+        self.0.as_nanosecond()
+    }
+
+    /// The same point cut to whole milliseconds.
+    pub fn to_millis(self) -> i64 {
+        self.0.as_millisecond()
+    }
+
+    fn in_range(time: jiff::Timestamp) -> bool {
+        time.as_second() >= -62_135_596_800
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = match self.0.subsec_nanosecond() {
+            n if n % 1_000_000 == 0 => 3,
+            n if n % 1_000 == 0 => 6,
+            _ => 9,
+        };
+        write!(f, "{:.digits$}", self.0)
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl FromStr for Timestamp {
+    type Err = TimestampError;
+
+    fn from_str(text: &str) -> Result<Self, TimestampError> {
+        let error = || TimestampError(text.chars().take(64).collect());
+        // jiff also reads lower-case letters, a space for the `T`, brackets and other offsets; ProtoJSON does not.
+        let bytes = text.as_bytes();
+        let strict = bytes.len() >= 20
+            && bytes[..19].iter().enumerate().all(|(i, b)| match i {
+                4 | 7 => *b == b'-',
+                10 => *b == b'T',
+                13 | 16 => *b == b':',
+                _ => b.is_ascii_digit(),
+            })
+            && is_fraction_and_zone(&bytes[19..]);
+        if !strict {
+            return Err(error());
+        }
+        let time: jiff::Timestamp = text.parse().map_err(|_| error())?;
+        Self::in_range(time).then_some(Self(time)).ok_or_else(error)
+    }
+}
+
+/// Whether `text` is what may follow the seconds: up to nine digits of a fraction, then `Z` or an offset like `+02:00`.
+fn is_fraction_and_zone(text: &[u8]) -> bool {
+    let zone = match text {
+        [b'.', fraction @ ..] => {
+            let digits = fraction.iter().take_while(|b| b.is_ascii_digit()).count();
+            if !(1..=9).contains(&digits) {
+                return false;
+            }
+            &fraction[digits..]
+        }
+        _ => text,
+    };
+    match zone {
+        [b'Z'] => true,
+        [b'+' | b'-', hour @ .., b':', _, _] => hour.len() == 2 && hour <= b"23".as_slice(),
+        _ => false,
+    }
+}
+
+impl Serialize for Timestamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Timestamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = Timestamp;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an RFC 3339 timestamp such as `2026-01-02T03:04:05.678Z`")
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Timestamp, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(Visitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn always_prints_utc_with_at_least_milliseconds() {
+        for (text, printed) in [
+            ("2026-01-02T03:04:05Z", "2026-01-02T03:04:05.000Z"),
+            ("2026-01-02T03:04:05.67Z", "2026-01-02T03:04:05.670Z"),
+            ("2026-01-02T03:04:05.678901Z", "2026-01-02T03:04:05.678901Z"),
+            ("2026-01-02T03:04:05.000000001Z", "2026-01-02T03:04:05.000000001Z"),
+            ("2026-01-02T03:04:05+02:00", "2026-01-02T01:04:05.000Z"),
+            ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00.000Z"),
+            ("9999-12-30T12:00:00.999Z", "9999-12-30T12:00:00.999Z"),
+        ] {
+            assert_eq!(text.parse::<Timestamp>().unwrap().to_string(), printed);
+        }
+    }
+
+    #[test]
+    fn refuses_what_is_not_rfc_3339_with_a_zone() {
+        for text in [
+            "",
+            "now",
+            "2026-01-02",
+            "2026-01-02T03:04:05",
+            "2026-01-02t03:04:05z",
+            "2026-01-02 03:04:05Z",
+            "2026-13-02T03:04:05Z",
+            "2026-01-02T25:04:05Z",
+            "2026-01-02T03:04:05Z[UTC]",
+            "0000-01-01T00:00:00Z",
+            "2026-01-02T03:04:05+02",
+            "2026-01-02T03:04:05+0200",
+            "2026-01-02T03:04:05+02:00:30",
+            "2026-01-02T03:04:05+24:00",
+            "2026-01-02T03:04:05.Z",
+            "2026-01-02T03:04:05.0123456789Z",
+            "1767323045",
+        ] {
+            assert!(text.parse::<Timestamp>().is_err(), "{text}");
+        }
+    }
+}
