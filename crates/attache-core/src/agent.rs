@@ -1,0 +1,148 @@
+//! What does the work.
+
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+
+use attache_protocol::Part;
+
+use crate::{BoxFuture, Turn};
+
+/// How a turn ends, as the agent sees it.
+pub type AgentResult = Result<(), AgentError>;
+
+/// Anything that can take a turn: answer one message of a client's.
+///
+/// An async function is an agent by way of [`agent_fn`]; a type is one by implementing [`run`](Self::run). The agent says
+/// what happens through its [`Turn`]. When `run` returns without having ended the task or asked for something, the task is
+/// completed; when it returns an error, panics or takes too long, the task fails.
+///
+/// ```
+/// use attache_core::{Agent, AgentResult, Turn};
+///
+/// struct Shout;
+///
+/// impl Agent for Shout {
+///     async fn run(&self, turn: Turn) -> AgentResult {
+///         turn.artifact("answer").text(turn.text().to_uppercase()).await?;
+///         turn.complete().await
+///     }
+/// }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an agent",
+    note = "implement `Agent` for it, or wrap an `async fn(Turn) -> AgentResult` in `agent_fn`"
+)]
+pub trait Agent: Send + Sync + 'static {
+    /// Answers one message.
+    fn run(&self, turn: Turn) -> impl Future<Output = AgentResult> + Send;
+}
+
+/// An [`Agent`] behind a pointer.
+pub(crate) trait DynAgent: Send + Sync + 'static {
+    fn run(&self, turn: Turn) -> BoxFuture<'_, AgentResult>;
+}
+
+impl<A: Agent> DynAgent for A {
+    fn run(&self, turn: Turn) -> BoxFuture<'_, AgentResult> {
+        Box::pin(Agent::run(self, turn))
+    }
+}
+
+/// Makes an agent of an async function.
+///
+/// ```
+/// use attache_core::{Turn, agent_fn};
+///
+/// let agent = agent_fn(|turn: Turn| async move {
+///     turn.working("thinking").await?;
+///     turn.artifact("answer").text(format!("You said: {}", turn.text())).await?;
+///     turn.complete().await
+/// });
+/// ```
+pub fn agent_fn<F, Fut>(function: F) -> impl Agent
+where
+    F: Fn(Turn) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = AgentResult> + Send + 'static,
+{
+    struct AgentFn<F>(F);
+
+    impl<F, Fut> Agent for AgentFn<F>
+    where
+        F: Fn(Turn) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = AgentResult> + Send + 'static,
+    {
+        fn run(&self, turn: Turn) -> impl Future<Output = AgentResult> + Send {
+            (self.0)(turn)
+        }
+    }
+
+    AgentFn(function)
+}
+
+/// Why a turn could not be finished.
+///
+/// Any error becomes one with `?`. What such an error says goes to the log and not to the client, who gets an id to quote; what
+/// the client should read is said with [`AgentError::public`].
+pub struct AgentError(Kind);
+
+pub(crate) enum Kind {
+    Public(Cow<'static, str>),
+    Internal(Box<dyn StdError + Send + Sync>),
+    /// The task is over: canceled, ended before, or taken by someone else.
+    Over(&'static str),
+}
+
+impl AgentError {
+    /// A failure whose text the client may read.
+    pub fn public(text: impl Into<Cow<'static, str>>) -> Self {
+        Self(Kind::Public(text.into()))
+    }
+
+    pub(crate) fn over(why: &'static str) -> Self {
+        Self(Kind::Over(why))
+    }
+
+    pub(crate) fn into_kind(self) -> Kind {
+        self.0
+    }
+
+    /// Whether the task is over, so that nothing more can be said in this turn.
+    pub fn is_over(&self) -> bool {
+        matches!(self.0, Kind::Over(_))
+    }
+}
+
+impl fmt::Display for AgentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Public(text) => f.write_str(text),
+            Kind::Internal(error) => error.fmt(f),
+            Kind::Over(why) => f.write_str(why),
+        }
+    }
+}
+
+impl fmt::Debug for AgentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AgentError({self})")
+    }
+}
+
+impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for AgentError {
+    fn from(error: E) -> Self {
+        Self(Kind::Internal(error.into()))
+    }
+}
+
+/// The agent that gives back what it gets.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Echo;
+
+impl Agent for Echo {
+    async fn run(&self, turn: Turn) -> AgentResult {
+        let parts: Vec<Part> = turn.message().parts.clone();
+        turn.artifact("echo").parts(parts).await?;
+        turn.complete().await
+    }
+}

@@ -1,0 +1,119 @@
+//! How an agent hands out what it made.
+
+use std::future::IntoFuture;
+use std::sync::Arc;
+
+use attache_protocol::{Artifact, JsonObject, Part, TaskArtifactUpdateEvent};
+use serde::Serialize;
+
+use crate::{AgentError, AgentResult, BoxFuture, TaskEvent, Turn};
+
+/// An artifact being put together; awaiting it hands it out.
+///
+/// An artifact with a name that the task used before replaces the earlier one.
+#[must_use = "an artifact is handed out by awaiting it"]
+pub struct ArtifactBuilder<'a> {
+    turn: &'a Turn,
+    artifact: Artifact,
+}
+
+impl<'a> ArtifactBuilder<'a> {
+    pub(crate) fn new(turn: &'a Turn, name: String) -> Self {
+        Self { turn, artifact: Artifact { artifact_id: name.clone(), name: Some(name), ..Artifact::default() } }
+    }
+
+    /// Adds text.
+    pub fn text(self, text: impl Into<String>) -> Self {
+        self.part(Part::text(text))
+    }
+
+    /// Adds structured data; an error if `value` cannot be written as JSON.
+    pub fn data<T: Serialize + ?Sized>(self, value: &T) -> Result<Self, AgentError> {
+        Ok(self.part(Part::data(value)?.media_type("application/json")))
+    }
+
+    /// Adds a file.
+    pub fn file(self, name: impl Into<String>, media_type: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
+        self.part(Part::raw(bytes).filename(name).media_type(media_type))
+    }
+
+    /// Adds a part.
+    pub fn part(mut self, part: impl Into<Part>) -> Self {
+        self.artifact.parts.push(part.into());
+        self
+    }
+
+    /// Adds parts.
+    pub fn parts(mut self, parts: impl IntoIterator<Item = Part>) -> Self {
+        self.artifact.parts.extend(parts);
+        self
+    }
+
+    /// Says what it is, for people.
+    pub fn description(mut self, text: impl Into<String>) -> Self {
+        self.artifact.description = Some(text.into());
+        self
+    }
+
+    /// Says anything else about it.
+    pub fn metadata(mut self, metadata: JsonObject) -> Self {
+        self.artifact.metadata = Some(metadata);
+        self
+    }
+
+    /// Hands it out piece by piece instead. Parts added so far go with the first piece.
+    pub fn stream(self) -> ArtifactStream<'a> {
+        ArtifactStream { turn: self.turn, next: self.artifact, begun: false }
+    }
+}
+
+impl<'a> IntoFuture for ArtifactBuilder<'a> {
+    type Output = AgentResult;
+    type IntoFuture = BoxFuture<'a, AgentResult>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(emit(self.turn, self.artifact, false, true))
+    }
+}
+
+/// An artifact that is handed out piece by piece, as its readers see it grow.
+pub struct ArtifactStream<'a> {
+    turn: &'a Turn,
+    next: Artifact,
+    begun: bool,
+}
+
+impl ArtifactStream<'_> {
+    /// Hands out a piece.
+    pub async fn chunk(&mut self, part: impl Into<Part>) -> AgentResult {
+        self.send(part.into(), false).await
+    }
+
+    /// Hands out the last piece.
+    pub async fn last(mut self, part: impl Into<Part>) -> AgentResult {
+        self.send(part.into(), true).await
+    }
+
+    async fn send(&mut self, part: Part, last: bool) -> AgentResult {
+        self.next.parts.push(part);
+        let id = self.next.artifact_id.clone();
+        let piece = std::mem::replace(&mut self.next, Artifact { artifact_id: id, ..Artifact::default() });
+        let append = std::mem::replace(&mut self.begun, true);
+        emit(self.turn, piece, append, last).await
+    }
+}
+
+async fn emit(turn: &Turn, artifact: Artifact, append: bool, last_chunk: bool) -> AgentResult {
+    if artifact.parts.is_empty() {
+        return Err(AgentError::from(format!("the artifact `{}` has no parts", artifact.artifact_id)));
+    }
+    let update = TaskArtifactUpdateEvent {
+        task_id: turn.task_id().clone(),
+        context_id: turn.context_id().clone(),
+        artifact,
+        append,
+        last_chunk,
+        ..TaskArtifactUpdateEvent::default()
+    };
+    turn.emit(TaskEvent::Artifact(Arc::new(update))).await
+}

@@ -1,0 +1,120 @@
+//! The events of a task's log.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use attache_protocol::{Message, StreamResponse, Task, TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent};
+use bytes::Bytes;
+
+/// The position of an event in its task's log. The first is 1; zero is before the first.
+///
+/// It is also the id of the event in a stream, the cursor of a resumed stream, the version that an append must name,
+/// and the generation of the task.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Seq(pub u64);
+
+impl Seq {
+    /// Before the first event.
+    pub const START: Self = Self(0);
+
+    /// The position `count` events later.
+    #[must_use]
+    pub fn plus(self, count: usize) -> Self {
+        Self(self.0 + count as u64)
+    }
+}
+
+impl fmt::Display for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Something that happened to a task. Cheap to clone.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TaskEvent {
+    /// The task came into being. Always the first event, and only the first.
+    Created(Arc<Task>),
+    /// The client said something more. It grows the history and has no form of its own in a stream.
+    Message(Arc<Message>),
+    /// The task has a new status.
+    Status(Arc<TaskStatusUpdateEvent>),
+    /// The task produced an artifact, or a piece of one.
+    Artifact(Arc<TaskArtifactUpdateEvent>),
+}
+
+impl TaskEvent {
+    /// The state that the task has from this event on, if the event sets one.
+    pub fn state(&self) -> Option<TaskState> {
+        match self {
+            Self::Created(task) => Some(task.status.state),
+            Self::Status(update) => Some(update.status.state),
+            Self::Message(_) | Self::Artifact(_) => None,
+        }
+    }
+
+    /// The event as readers of a stream see it; nothing for what streams do not show.
+    pub fn to_stream(&self) -> Option<StreamResponse> {
+        match self {
+            Self::Created(task) => Some(StreamResponse::Task((**task).clone())),
+            Self::Message(_) => None,
+            Self::Status(update) => Some(StreamResponse::StatusUpdate((**update).clone())),
+            Self::Artifact(update) => Some(StreamResponse::ArtifactUpdate((**update).clone())),
+        }
+    }
+}
+
+/// An event with its place in the log.
+#[derive(Debug)]
+pub struct Entry {
+    /// Where the event stands.
+    pub seq: Seq,
+    /// The event.
+    pub event: TaskEvent,
+    json: OnceLock<Bytes>,
+}
+
+impl Entry {
+    /// An event at its place.
+    pub fn new(seq: Seq, event: TaskEvent) -> Self {
+        Self { seq, event, json: OnceLock::new() }
+    }
+
+    /// The event as the JSON of a stream's event, written once for all readers. Empty for what streams do not show.
+    pub fn json(&self) -> &Bytes {
+        self.json.get_or_init(|| match &self.event {
+            TaskEvent::Created(task) => wrap("task", task),
+            TaskEvent::Message(_) => Bytes::new(),
+            TaskEvent::Status(update) => wrap("statusUpdate", update),
+            TaskEvent::Artifact(update) => wrap("artifactUpdate", update),
+        })
+    }
+}
+
+/// `{"member":value}`, without copying the value into the enum that describes it.
+fn wrap<T: serde::Serialize>(member: &str, value: &T) -> Bytes {
+    let mut out = Vec::with_capacity(256);
+    out.extend_from_slice(b"{\"");
+    out.extend_from_slice(member.as_bytes());
+    out.extend_from_slice(b"\":");
+    write_json(&mut out, value);
+    out.push(b'}');
+    out.into()
+}
+
+/// Writes JSON into memory. The types of the protocol have string keys and no failing parts, so this cannot fail; should
+/// it ever, the reader gets `null` rather than half a document.
+pub(crate) fn write_json<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
+    let start = out.len();
+    if let Err(error) = serde_json::to_writer(&mut *out, value) {
+        tracing::error!(%error, "a value of the protocol could not be written as JSON");
+        out.truncate(start);
+        out.extend_from_slice(b"null");
+    }
+}

@@ -1,0 +1,53 @@
+//! What an event does to a task: the state machine, as a pure function.
+//!
+//! Terminal states absorb. Artifacts are replaced or grow. A status message moves into the history when the next status
+//! replaces it, so that nothing that was said is lost.
+
+use attache_protocol::{Task, TaskArtifactUpdateEvent, TaskState};
+
+use crate::TaskEvent;
+
+/// Why an event cannot happen to a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FoldError {
+    /// The task has ended, and nothing happens to it any more.
+    #[error("the task has ended in {0}")]
+    Ended(TaskState),
+    /// A task is created once.
+    #[error("the task exists already")]
+    Exists,
+}
+
+/// Applies one event to a task.
+pub fn fold(task: &mut Task, event: &TaskEvent) -> Result<(), FoldError> {
+    if task.status.state.is_terminal() {
+        return Err(FoldError::Ended(task.status.state));
+    }
+    match event {
+        TaskEvent::Created(_) => return Err(FoldError::Exists),
+        TaskEvent::Message(message) => task.history.push((**message).clone()),
+        TaskEvent::Status(update) => {
+            let old = std::mem::replace(&mut task.status, update.status.clone());
+            task.history.extend(old.message.map(|message| *message));
+        }
+        TaskEvent::Artifact(update) => artifact(task, update),
+    }
+    Ok(())
+}
+
+fn artifact(task: &mut Task, update: &TaskArtifactUpdateEvent) {
+    let new = &update.artifact;
+    // The one that grows is nearly always the one that was touched last.
+    match task.artifacts.iter_mut().rev().find(|known| known.artifact_id == new.artifact_id) {
+        None => task.artifacts.push(new.clone()),
+        Some(known) if !update.append => *known = new.clone(),
+        Some(known) => {
+            known.parts.extend(new.parts.iter().cloned());
+            known.name = new.name.clone().or(known.name.take());
+            known.description = new.description.clone().or(known.description.take());
+            known.metadata = new.metadata.clone().or(known.metadata.take());
+            let extensions = new.extensions.iter().filter(|uri| !known.extensions.contains(uri));
+            known.extensions.extend(extensions.cloned().collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The task engine behind every binding.
+//!
+//! **Everything an agent does to a task is one append-only, numbered log of events, and a task is the fold of its log.**
+//! The blocking reply, the stream, a resumed stream, a long poll and a listing all read that log, so there is one order and
+//! one truth.
+//!
+//! - [`Agent`] is what does the work, one [`Turn`] per message.
+//! - [`Store`] keeps the logs; [`MemoryStore`] keeps them in this process.
+//! - [`Service`] carries out the operations of the protocol for one [`Caller`].
+//!
+//! No wire format is known here, and nothing reads a clock of its own: time comes from [`Clock`].
+
+mod agent;
+mod artifact;
+mod caller;
+mod clock;
+mod event;
+mod fold;
+mod memory;
+mod options;
+mod run;
+mod service;
+mod snapshot;
+mod store;
+mod stream;
+mod turn;
+
+pub use agent::{Agent, AgentError, AgentResult, Echo, agent_fn};
+pub use artifact::{ArtifactBuilder, ArtifactStream};
+pub use caller::{Caller, Owner, Principal};
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use event::{Entry, Seq, TaskEvent};
+pub use fold::{FoldError, fold};
+pub use memory::MemoryStore;
+pub use options::Options;
+pub use service::{Page, Reply, Service};
+pub use snapshot::{Snapshot, View};
+pub use store::{
+    AppendError, Created, Cursor, Idempotency, Lease, ListPage, ListQuery, NewTask, Store, StoreError, TailItem,
+};
+pub use stream::{EventStream, StreamItem};
+pub use turn::Turn;
+
+/// A future on the heap, as the methods of object-safe traits return it.
+pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A new id that sorts by the time of its making.
+pub(crate) fn new_id() -> String {
+    let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
+    uuid::Uuid::now_v7().hyphenated().encode_lower(&mut text).to_owned()
+}

@@ -1,0 +1,239 @@
+//! One task in memory: its log while it lives, its final form afterwards.
+
+use std::sync::Arc;
+
+use attache_protocol::{ContextId, Task, TaskId, TaskPushNotificationConfig, TaskState, Timestamp};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::snapshot::Ended;
+use crate::{AppendError, Entry, FoldError, Lease, Seq, Snapshot, TaskEvent, TailItem, fold};
+
+#[derive(Debug)]
+pub(super) struct Cell {
+    pub(super) owner: u32,
+    pub(super) slot: u32,
+    pub(super) context: ContextId,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    phase: Phase,
+    /// State and status time under which the task is filed, and whether it waits to be filed anew.
+    filed: Option<(u8, i64)>,
+    waits: bool,
+    push: Option<Box<Vec<TaskPushNotificationConfig>>>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Live(Box<Live>),
+    Ended { seq: Seq, state: TaskState, nanos: i64, task: Arc<Ended>, log: Option<Box<[Arc<Entry>]>> },
+}
+
+#[derive(Debug)]
+struct Live {
+    task: Task,
+    log: Vec<Arc<Entry>>,
+    lease: Option<(Lease, Timestamp)>,
+    grown: Arc<Notify>,
+}
+
+/// What an append changed.
+pub(super) struct Appended {
+    pub(super) seq: Seq,
+    /// The task has a new status and does not yet wait to be filed.
+    pub(super) file: bool,
+    /// The task has ended, and readers may still want its log.
+    pub(super) ended: bool,
+}
+
+fn nanos(task: &Task) -> i64 {
+    let time = task.status.timestamp.unwrap_or(Timestamp::UNIX_EPOCH);
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}
+
+impl Cell {
+    /// A task whose log begins with `events`, the first of which creates it.
+    pub(super) fn new(
+        owner: u32,
+        slot: u32,
+        events: Vec<TaskEvent>,
+        lease: (Lease, Timestamp),
+        push: Option<TaskPushNotificationConfig>,
+    ) -> Result<(Self, Appended), FoldError> {
+        let mut task = match events.first() {
+            Some(TaskEvent::Created(task)) => (**task).clone(),
+            Some(TaskEvent::Message(_) | TaskEvent::Status(_) | TaskEvent::Artifact(_)) | None => Task::default(),
+        };
+        for event in events.iter().skip(1) {
+            fold(&mut task, event)?;
+        }
+        let seq = Seq::START.plus(events.len());
+        let context = task.context_id.clone().unwrap_or_default();
+        let log = events
+            .into_iter()
+            .enumerate()
+            .map(|(i, event)| Arc::new(Entry::new(Seq::START.plus(i + 1), event)))
+            .collect();
+        let live = Live { task, log, lease: Some(lease), grown: Arc::new(Notify::new()) };
+        let ended = live.task.status.state.is_terminal();
+        let phase = if ended { live.end(seq) } else { Phase::Live(Box::new(live)) };
+        let push = push.map(|config| Box::new(vec![config]));
+        let inner = Mutex::new(Inner { phase, filed: None, waits: true, push });
+        Ok((Self { owner, slot, context, inner }, Appended { seq, file: true, ended }))
+    }
+
+    pub(super) fn append(
+        &self,
+        lease: Option<Lease>,
+        after: Seq,
+        events: Vec<TaskEvent>,
+    ) -> Result<Appended, AppendError> {
+        let mut inner = self.inner.lock();
+        let live = match &mut inner.phase {
+            Phase::Live(live) => live,
+            Phase::Ended { state, .. } => return Err(AppendError::Ended(*state)),
+        };
+        if lease.is_some() && live.lease.map(|(held, _)| held) != lease {
+            return Err(AppendError::LeaseLost);
+        }
+        let seq = Seq::START.plus(live.log.len());
+        if seq != after {
+            return Err(AppendError::Conflict(seq));
+        }
+        // All or none: what the fold would refuse halfway is refused before it begins.
+        let early_end = events.iter().rev().skip(1).filter_map(TaskEvent::state).find(|state| state.is_terminal());
+        if let Some(state) = early_end {
+            return Err(AppendError::Ended(state));
+        }
+        let mut restated = false;
+        for event in events {
+            restated |= event.state().is_some();
+            match fold(&mut live.task, &event) {
+                Ok(()) => {}
+                Err(FoldError::Ended(state)) => return Err(AppendError::Ended(state)),
+                Err(FoldError::Exists) => return Err(AppendError::Conflict(seq)),
+            }
+            let seq = Seq::START.plus(live.log.len() + 1);
+            live.log.push(Arc::new(Entry::new(seq, event)));
+        }
+        let seq = Seq::START.plus(live.log.len());
+        let grown = live.grown.clone();
+        let ended = live.task.status.state.is_terminal();
+        if ended {
+            let live = std::mem::replace(&mut inner.phase, Phase::placeholder());
+            if let Phase::Live(live) = live {
+                inner.phase = live.end(seq);
+            }
+        }
+        let file = restated && !inner.waits;
+        inner.waits |= restated;
+        drop(inner);
+        grown.notify_waiters();
+        Ok(Appended { seq, file, ended })
+    }
+
+    pub(super) fn snapshot(&self) -> Snapshot {
+        match &self.inner.lock().phase {
+            Phase::Live(live) => Snapshot::live(Seq::START.plus(live.log.len()), live.task.clone()),
+            Phase::Ended { seq, state, task, .. } => Snapshot::ended(*seq, *state, task.clone()),
+        }
+    }
+
+    /// What comes after a position: events, or a wait for them, or nothing more.
+    pub(super) fn after(&self, seq: Seq) -> After {
+        let skip = |log: &[Arc<Entry>]| log.get(seq.0 as usize..).unwrap_or_default().to_vec();
+        match &self.inner.lock().phase {
+            Phase::Live(live) => match skip(&live.log) {
+                none if none.is_empty() => After::Wait(live.grown.clone()),
+                entries => After::Items(TailItem::Entries(entries)),
+            },
+            Phase::Ended { seq: end, .. } if seq >= *end => After::End,
+            Phase::Ended { log: Some(log), .. } => After::Items(TailItem::Entries(skip(log))),
+            Phase::Ended { seq, state, task, log: None, .. } => {
+                After::Items(TailItem::Reset(Snapshot::ended(*seq, *state, task.clone())))
+            }
+        }
+    }
+
+    /// Lets go of the events of a task that has ended.
+    pub(super) fn forget_log(&self) {
+        if let Phase::Ended { log, .. } = &mut self.inner.lock().phase {
+            *log = None;
+        }
+    }
+
+    /// Where the task was filed, and where it belongs now.
+    pub(super) fn refile(&self) -> (Option<(u8, i64)>, (u8, i64)) {
+        let mut inner = self.inner.lock();
+        let new = match &inner.phase {
+            Phase::Live(live) => (live.task.status.state as u8, nanos(&live.task)),
+            Phase::Ended { state, nanos, .. } => (*state as u8, *nanos),
+        };
+        inner.waits = false;
+        (inner.filed.replace(new), new)
+    }
+
+    pub(super) fn claim(&self, lease: Lease, now: Timestamp, until: Timestamp) -> bool {
+        match &mut self.inner.lock().phase {
+            Phase::Live(live) if live.lease.is_none_or(|(_, ends)| ends <= now) => {
+                live.lease = Some((lease, until));
+                true
+            }
+            Phase::Live(_) | Phase::Ended { .. } => false,
+        }
+    }
+
+    pub(super) fn renew(&self, lease: Lease, until: Timestamp) {
+        if let Phase::Live(live) = &mut self.inner.lock().phase
+            && live.lease.is_some_and(|(held, _)| held == lease)
+        {
+            live.lease = Some((lease, until));
+        }
+    }
+
+    pub(super) fn release(&self, lease: Lease) {
+        if let Phase::Live(live) = &mut self.inner.lock().phase
+            && live.lease.is_some_and(|(held, _)| held == lease)
+        {
+            live.lease = None;
+        }
+    }
+
+    pub(super) fn with_push<T>(&self, act: impl FnOnce(&mut Vec<TaskPushNotificationConfig>) -> T) -> T {
+        let mut inner = self.inner.lock();
+        let mut configs = inner.push.take().unwrap_or_default();
+        let result = act(&mut configs);
+        inner.push = (!configs.is_empty()).then_some(configs);
+        result
+    }
+}
+
+pub(super) enum After {
+    Items(TailItem),
+    Wait(Arc<Notify>),
+    End,
+}
+
+impl Live {
+    fn end(self, seq: Seq) -> Phase {
+        let Self { task, log, .. } = self;
+        let (state, nanos) = (task.status.state, nanos(&task));
+        Phase::Ended { seq, state, nanos, task: Arc::new(Ended::new(&task)), log: Some(log.into()) }
+    }
+}
+
+impl Phase {
+    /// Stands in while a phase is turned into the next; never seen from outside the lock.
+    fn placeholder() -> Self {
+        let live = Live {
+            task: Task { id: TaskId::default(), ..Task::default() },
+            log: Vec::new(),
+            lease: None,
+            grown: Arc::new(Notify::new()),
+        };
+        Self::Live(Box::new(live))
+    }
+}

@@ -1,0 +1,286 @@
+//! The store that keeps everything in this process: for tests, for embedding, and where nothing has to outlive the process.
+
+mod cell;
+mod index;
+mod ranked;
+
+use std::collections::hash_map::Entry as MapEntry;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use attache_protocol::{TaskId, TaskPushNotificationConfig, Timestamp};
+use futures::stream::{self, BoxStream, StreamExt};
+use parking_lot::{Mutex, RwLock};
+
+use self::cell::{After, Appended, Cell};
+use self::index::Index;
+use crate::{
+    AppendError, BoxFuture, Created, Idempotency, Lease, ListPage, ListQuery, NewTask, Owner, Seq, Snapshot, Store,
+    StoreError, TailItem, TaskEvent,
+};
+
+const SHARDS: usize = 64;
+
+/// How many tasks wait at most before they are filed for listings.
+const FILING_BATCH: usize = 128;
+
+/// How many tasks that have ended keep their events one by one, so that a reader who was cut off can go on exactly.
+const RECENT_LOGS: usize = 1024;
+
+/// Keeps tasks in memory.
+///
+/// Listing, filtering and counting cost the page and not the collection. A task that has ended is kept as its JSON; the
+/// last 1,024 of them also keep their events, and a reader who comes back later than that gets the whole task instead.
+#[derive(Debug)]
+pub struct MemoryStore {
+    shards: Vec<RwLock<HashMap<TaskId, Arc<Cell>>>>,
+    hasher: RandomState,
+    owners: RwLock<HashMap<Owner, u32>>,
+    keys: Mutex<HashMap<(u32, String), (TaskId, [u8; 32])>>,
+    unfiled: Mutex<Vec<Arc<Cell>>>,
+    index: Mutex<Index>,
+    recent: Mutex<VecDeque<Arc<Cell>>>,
+    slots: AtomicU32,
+    leases: AtomicU64,
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            hasher: RandomState::new(),
+            owners: RwLock::default(),
+            keys: Mutex::default(),
+            unfiled: Mutex::default(),
+            index: Mutex::new(Index::new()),
+            recent: Mutex::default(),
+            slots: AtomicU32::new(0),
+            leases: AtomicU64::new(1),
+        }
+    }
+
+    fn shard(&self, task: &TaskId) -> &RwLock<HashMap<TaskId, Arc<Cell>>> {
+        &self.shards[self.hasher.hash_one(task) as usize % SHARDS]
+    }
+
+    fn cell(&self, task: &TaskId) -> Option<Arc<Cell>> {
+        self.shard(task).read().get(task).cloned()
+    }
+
+    fn owner(&self, owner: &Owner) -> Option<u32> {
+        self.owners.read().get(owner).copied()
+    }
+
+    fn intern(&self, owner: &Owner) -> u32 {
+        if let Some(known) = self.owner(owner) {
+            return known;
+        }
+        let mut owners = self.owners.write();
+        let next = owners.len() as u32;
+        *owners.entry(owner.clone()).or_insert(next)
+    }
+
+    fn next_lease(&self) -> Lease {
+        Lease(self.leases.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn settle(&self, cell: &Arc<Cell>, appended: &Appended) {
+        if appended.file {
+            let mut unfiled = self.unfiled.lock();
+            unfiled.push(cell.clone());
+            if unfiled.len() >= FILING_BATCH {
+                let batch = std::mem::take(&mut *unfiled);
+                drop(unfiled);
+                self.file(&mut self.index.lock(), batch);
+            }
+        }
+        if appended.ended {
+            let mut recent = self.recent.lock();
+            recent.push_back(cell.clone());
+            let oldest = if recent.len() > RECENT_LOGS { recent.pop_front() } else { None };
+            drop(recent);
+            if let Some(oldest) = oldest {
+                oldest.forget_log();
+            }
+        }
+    }
+
+    fn file(&self, index: &mut Index, batch: Vec<Arc<Cell>>) {
+        for cell in batch {
+            index.file(&cell);
+        }
+    }
+
+    fn create_now(&self, new: NewTask) -> Result<Created, StoreError> {
+        let NewTask { owner, events, lease_until, idempotency, push } = new;
+        let Some(TaskEvent::Created(task)) = events.first() else {
+            return Err(StoreError("a log must begin with the event that creates the task".to_owned()));
+        };
+        let id = task.id.clone();
+        let owner = self.intern(&owner);
+        if let Some(Idempotency { key, fingerprint }) = idempotency {
+            match self.keys.lock().entry((owner, key)) {
+                MapEntry::Occupied(known) => {
+                    let (task, fingerprint) = known.get();
+                    return Ok(Created::Known(task.clone(), *fingerprint));
+                }
+                MapEntry::Vacant(vacant) => {
+                    vacant.insert((id.clone(), fingerprint));
+                }
+            }
+        }
+        let slot = self.slots.fetch_add(1, Ordering::Relaxed);
+        let lease = self.next_lease();
+        let (cell, appended) = Cell::new(owner, slot, events, (lease, lease_until), push)
+            .map_err(|error| StoreError(format!("a log that cannot be: {error}")))?;
+        let cell = Arc::new(cell);
+        if self.shard(&id).write().insert(id, cell.clone()).is_some() {
+            return Err(StoreError("a task with this id exists already".to_owned()));
+        }
+        self.settle(&cell, &appended);
+        Ok(Created::New(appended.seq, lease))
+    }
+
+    fn list_now(&self, owner: &Owner, query: &ListQuery) -> ListPage {
+        let Some(owner) = self.owner(owner) else {
+            return ListPage { tasks: Vec::new(), next: None, total: 0 };
+        };
+        let mut index = self.index.lock();
+        let unfiled = std::mem::take(&mut *self.unfiled.lock());
+        self.file(&mut index, unfiled);
+        let (page, more, total) = index.page(owner, query);
+        drop(index);
+        let next = page.last().filter(|_| more).map(|(_, cursor)| *cursor);
+        ListPage { tasks: page.iter().map(|(cell, _)| cell.snapshot()).collect(), next, total }
+    }
+}
+
+impl Store for MemoryStore {
+    fn create(&self, task: NewTask) -> BoxFuture<'_, Result<Created, StoreError>> {
+        ready(self.create_now(task))
+    }
+
+    fn append<'a>(
+        &'a self,
+        task: &'a TaskId,
+        lease: Option<Lease>,
+        after: Seq,
+        events: Vec<TaskEvent>,
+    ) -> BoxFuture<'a, Result<Seq, AppendError>> {
+        ready(match self.cell(task) {
+            None => Err(AppendError::NotFound),
+            Some(cell) => cell.append(lease, after, events).map(|appended| {
+                self.settle(&cell, &appended);
+                appended.seq
+            }),
+        })
+    }
+
+    fn load<'a>(
+        &'a self,
+        owner: &'a Owner,
+        task: &'a TaskId,
+    ) -> BoxFuture<'a, Result<Option<Snapshot>, StoreError>> {
+        let owner = self.owner(owner);
+        let cell = self.cell(task).filter(|cell| Some(cell.owner) == owner);
+        ready(Ok(cell.map(|cell| cell.snapshot())))
+    }
+
+    fn list<'a>(&'a self, owner: &'a Owner, query: &'a ListQuery) -> BoxFuture<'a, Result<ListPage, StoreError>> {
+        ready(Ok(self.list_now(owner, query)))
+    }
+
+    fn tail(&self, task: &TaskId, after: Seq) -> BoxStream<'static, Result<TailItem, StoreError>> {
+        let Some(cell) = self.cell(task) else { return stream::empty().boxed() };
+        stream::unfold((cell, after), async |(cell, after)| {
+            loop {
+                let grown = match cell.after(after) {
+                    After::Items(item) => return Some((Ok(item.clone()), (cell, end_of(&item, after)))),
+                    After::End => return None,
+                    After::Wait(grown) => grown,
+                };
+                // Register first, look again, then sleep: an append in between is not missed.
+                let mut wake = std::pin::pin!(grown.notified());
+                wake.as_mut().enable();
+                if matches!(cell.after(after), After::Wait(_)) {
+                    wake.await;
+                }
+            }
+        })
+        .boxed()
+    }
+
+    fn claim<'a>(
+        &'a self,
+        task: &'a TaskId,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> BoxFuture<'a, Result<Option<Lease>, StoreError>> {
+        let lease = self.next_lease();
+        ready(Ok(self.cell(task).filter(|cell| cell.claim(lease, now, until)).map(|_| lease)))
+    }
+
+    fn renew<'a>(&'a self, leases: &'a [(TaskId, Lease)], until: Timestamp) -> BoxFuture<'a, Result<(), StoreError>> {
+        for (task, lease) in leases {
+            if let Some(cell) = self.cell(task) {
+                cell.renew(*lease, until);
+            }
+        }
+        ready(Ok(()))
+    }
+
+    fn release<'a>(&'a self, task: &'a TaskId, lease: Lease) -> BoxFuture<'a, Result<(), StoreError>> {
+        if let Some(cell) = self.cell(task) {
+            cell.release(lease);
+        }
+        ready(Ok(()))
+    }
+
+    fn put_push<'a>(
+        &'a self,
+        task: &'a TaskId,
+        config: TaskPushNotificationConfig,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        if let Some(cell) = self.cell(task) {
+            cell.with_push(|configs| match configs.iter_mut().find(|known| known.id == config.id) {
+                Some(known) => *known = config,
+                None => configs.push(config),
+            });
+        }
+        ready(Ok(()))
+    }
+
+    fn list_push<'a>(
+        &'a self,
+        task: &'a TaskId,
+    ) -> BoxFuture<'a, Result<Vec<TaskPushNotificationConfig>, StoreError>> {
+        ready(Ok(self.cell(task).map(|cell| cell.with_push(|configs| configs.clone())).unwrap_or_default()))
+    }
+
+    fn delete_push<'a>(&'a self, task: &'a TaskId, id: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+        if let Some(cell) = self.cell(task) {
+            cell.with_push(|configs| configs.retain(|known| known.id.as_deref() != Some(id)));
+        }
+        ready(Ok(()))
+    }
+}
+
+fn ready<'a, T: Send + 'a>(value: T) -> BoxFuture<'a, T> {
+    Box::pin(std::future::ready(value))
+}
+
+fn end_of(item: &TailItem, after: Seq) -> Seq {
+    match item {
+        TailItem::Entries(entries) => entries.last().map_or(after, |entry| entry.seq),
+        TailItem::Reset(snapshot) => snapshot.seq,
+    }
+}

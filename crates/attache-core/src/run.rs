@@ -1,0 +1,220 @@
+//! The life of a turn: started, watched over, and brought to a defined end whatever the agent does.
+
+use std::any::Any;
+use std::collections::{HashMap, VecDeque};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use attache_protocol::{Part, TaskId, TaskState};
+use futures::FutureExt;
+use parking_lot::Mutex;
+
+use crate::agent::Kind;
+use crate::turn::{Position, Progress, Shared};
+use crate::{AgentError, AgentResult, Lease, Turn, new_id};
+
+/// The turns that run in this process, one per task, each with the messages that wait for it to end.
+#[derive(Default)]
+pub(crate) struct Turns(Mutex<HashMap<TaskId, Running>>);
+
+struct Running {
+    turn: Arc<Shared>,
+    lease: Option<Lease>,
+    waiting: VecDeque<Arc<Shared>>,
+}
+
+impl Turns {
+    /// Notes the turn that has just created its task.
+    pub(crate) fn register(&self, turn: &Arc<Shared>, lease: Lease) {
+        let running = Running { turn: turn.clone(), lease: Some(lease), waiting: VecDeque::new() };
+        self.0.lock().insert(turn.task_id.clone(), running);
+    }
+
+    /// Whether the turn may start now; otherwise it waits for the one that runs.
+    pub(crate) fn start_or_wait(&self, turn: &Arc<Shared>) -> bool {
+        let mut turns = self.0.lock();
+        if let Some(running) = turns.get_mut(&turn.task_id) {
+            running.waiting.push_back(turn.clone());
+            return false;
+        }
+        let running = Running { turn: turn.clone(), lease: None, waiting: VecDeque::new() };
+        turns.insert(turn.task_id.clone(), running);
+        true
+    }
+
+    fn set_lease(&self, task: &TaskId, lease: Lease) {
+        if let Some(running) = self.0.lock().get_mut(task) {
+            running.lease = Some(lease);
+        }
+    }
+
+    /// Takes note that the turn is over; what comes back runs next.
+    fn next(&self, turn: &Arc<Shared>) -> Option<Arc<Shared>> {
+        let mut turns = self.0.lock();
+        let running = turns.get_mut(&turn.task_id).filter(|running| Arc::ptr_eq(&running.turn, turn))?;
+        match running.waiting.pop_front() {
+            Some(next) => {
+                running.turn = next.clone();
+                running.lease = None;
+                Some(next)
+            }
+            None => {
+                turns.remove(&turn.task_id);
+                None
+            }
+        }
+    }
+
+    /// Tells the turn of a task, and those who wait for it, that the task is canceled.
+    pub(crate) fn cancel(&self, task: &TaskId) {
+        let running = self.0.lock().get(task).map(|running| running.turn.clone());
+        if let Some(turn) = running {
+            turn.signal.settle(Progress::Task);
+            turn.cancel.cancel();
+        }
+    }
+
+    pub(crate) fn leases(&self) -> Vec<(TaskId, Lease)> {
+        let turns = self.0.lock();
+        turns.iter().filter_map(|(task, running)| Some((task.clone(), running.lease?))).collect()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Shared>> {
+        self.0.lock().values().map(|running| running.turn.clone()).collect()
+    }
+}
+
+/// Runs a turn and then those that waited for it.
+pub(crate) async fn run(turn: Arc<Shared>) {
+    let mut current = turn;
+    loop {
+        run_one(&current).await;
+        let Some(next) = current.service.turns.next(&current) else { return };
+        current = next;
+        if let Err(error) = take_over(&current).await {
+            tracing::warn!(task = %current.task_id, %error, "a message could not get its turn");
+            close(&current, Progress::Nothing).await;
+        }
+    }
+}
+
+/// Withdraws a turn that could not begin, and lets those that waited for it try.
+pub(crate) async fn give_up(turn: &Arc<Shared>) {
+    close(turn, Progress::Nothing).await;
+    if let Some(next) = turn.service.turns.next(turn) {
+        next.service.clone().spawn(run(next));
+    }
+}
+
+/// Readies a turn on a task that exists. A task that ended meanwhile leaves nothing to do.
+pub(crate) async fn take_over(turn: &Arc<Shared>) -> AgentResult {
+    let service = &turn.service;
+    let Some(snapshot) = service.store.load(&turn.caller.owner, &turn.task_id).await? else {
+        return Err(AgentError::over("the task is gone"));
+    };
+    if snapshot.state.is_terminal() {
+        close(turn, Progress::Task).await;
+        return Ok(());
+    }
+    let now = service.clock.now();
+    let Some(lease) = service.store.claim(&turn.task_id, now, service.lease_end()).await? else {
+        return Err(AgentError::over("another server runs the task"));
+    };
+    service.turns.set_lease(&turn.task_id, lease);
+    let mut log = turn.log.lock().await;
+    log.last_status = snapshot.task().status.timestamp;
+    log.position = Position::Writing { seq: snapshot.seq, lease, state: TaskState::Submitted };
+    Ok(())
+}
+
+async fn run_one(turn: &Arc<Shared>) {
+    if matches!(turn.log.lock().await.position, Position::Over(_)) {
+        return;
+    }
+    let service = &turn.service;
+    let agent = AssertUnwindSafe(async { service.agent.run(Turn { shared: turn.clone() }).await }).catch_unwind();
+    let result = tokio::select! {
+        biased;
+        result = agent => match result {
+            Ok(Ok(())) => finish(turn).await,
+            Ok(Err(error)) => fail(turn, error).await,
+            Err(panic) => panicked(turn, panic).await,
+        },
+        () = tokio::time::sleep(service.options.turn_timeout) => {
+            let limit = service.options.turn_timeout;
+            tracing::warn!(task = %turn.task_id, ?limit, "the agent took too long");
+            let text = format!("the agent did not finish within {} s", limit.as_secs_f64());
+            end(turn, TaskState::Failed, Some(text)).await
+        }
+        () = abandoned(turn) => Ok(()),
+    };
+    if let Err(error) = result
+        && !error.is_over()
+    {
+        tracing::error!(task = %turn.task_id, %error, "the end of a turn could not be written");
+    }
+    close(turn, Progress::Nothing).await;
+}
+
+/// Waits until a canceled turn has had its time to clean up.
+async fn abandoned(turn: &Shared) {
+    turn.cancel.cancelled().await;
+    tokio::time::sleep(turn.service.options.cancel_grace).await;
+}
+
+/// An agent that returns without a word about the end has done its work.
+async fn finish(turn: &Arc<Shared>) -> AgentResult {
+    let settled = match turn.log.lock().await.position {
+        Position::Unborn { .. } => false,
+        Position::Writing { state, .. } => state.is_settled(),
+        Position::Over(_) => true,
+    };
+    if settled { Ok(()) } else { end(turn, TaskState::Completed, None).await }
+}
+
+async fn fail(turn: &Arc<Shared>, error: AgentError) -> AgentResult {
+    match error.into_kind() {
+        Kind::Over(why) => {
+            tracing::debug!(task = %turn.task_id, why, "the agent stopped");
+            Ok(())
+        }
+        Kind::Public(text) => end(turn, TaskState::Failed, Some(text.into_owned())).await,
+        Kind::Internal(error) => {
+            let id = new_id();
+            tracing::error!(task = %turn.task_id, error_id = id, error = %error, "the agent failed");
+            end(turn, TaskState::Failed, Some(format!("the agent failed (error id {id})"))).await
+        }
+    }
+}
+
+async fn panicked(turn: &Arc<Shared>, panic: Box<dyn Any + Send>) -> AgentResult {
+    let text = match panic.downcast::<&str>() {
+        Ok(text) => (*text).to_owned(),
+        Err(panic) => panic.downcast::<String>().map_or_else(|_| "no message".to_owned(), |text| *text),
+    };
+    let id = new_id();
+    tracing::error!(task = %turn.task_id, error_id = id, panic = text, "the agent panicked");
+    end(turn, TaskState::Failed, Some(format!("the agent failed (error id {id})"))).await
+}
+
+/// Writes the last status of a turn, unless the task has ended without it.
+pub(crate) async fn end(turn: &Arc<Shared>, state: TaskState, text: Option<String>) -> AgentResult {
+    Turn { shared: turn.clone() }.say_last(state, text.map(Part::text)).await
+}
+
+/// Makes sure that nobody waits for a turn that is over, and that the task can have another one.
+async fn close(turn: &Arc<Shared>, otherwise: Progress) {
+    let mut log = turn.log.lock().await;
+    let position = std::mem::replace(&mut log.position, Position::Over("the turn is over"));
+    drop(log);
+    let progress = match position {
+        Position::Writing { lease, .. } => {
+            if let Err(error) = turn.service.store.release(&turn.task_id, lease).await {
+                tracing::warn!(task = %turn.task_id, %error, "a lease could not be given back; it will run out");
+            }
+            Progress::Task
+        }
+        Position::Unborn { .. } | Position::Over(_) => otherwise,
+    };
+    turn.signal.settle(progress);
+}

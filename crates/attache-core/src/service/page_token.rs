@@ -1,0 +1,45 @@
+//! Where a listing goes on: a position, bound to the caller and the filters it was made for.
+
+use attache_protocol::{ContextId, Error, TaskState, Timestamp};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest, Sha256};
+
+use crate::{Cursor, Owner};
+
+/// What a page token is good for.
+pub(super) struct Filter<'a> {
+    pub(super) owner: &'a Owner,
+    pub(super) context: Option<&'a ContextId>,
+    pub(super) state: Option<TaskState>,
+    pub(super) since: Option<Timestamp>,
+}
+
+impl Filter<'_> {
+    pub(super) fn digest(&self) -> [u8; 8] {
+        let text = format!("{:?}\n{:?}\n{:?}\n{:?}", self.owner, self.context, self.state, self.since);
+        let digest: [u8; 32] = Sha256::digest(text).into();
+        std::array::from_fn(|i| digest[i])
+    }
+}
+
+/// The token for the page after `cursor`.
+pub(super) fn write(cursor: Cursor, digest: [u8; 8]) -> String {
+    let mut bytes = [0; 24];
+    bytes[..8].copy_from_slice(&cursor.nanos.to_be_bytes());
+    bytes[8..16].copy_from_slice(&cursor.tie.to_be_bytes());
+    bytes[16..].copy_from_slice(&digest);
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// The position that a token stands for, if it was made for this caller and these filters.
+pub(super) fn read(token: &str, filter: &Filter<'_>) -> Result<Cursor, Error> {
+    let invalid = || Error::invalid_params("pageToken", "expected the `nextPageToken` of an earlier page of this list");
+    let mut bytes = [0; 24];
+    let length = URL_SAFE_NO_PAD.decode_slice(token, &mut bytes).map_err(|_| invalid())?;
+    if length != bytes.len() || bytes[16..] != filter.digest() {
+        return Err(invalid());
+    }
+    let number = |at: usize| std::array::from_fn(|i| bytes[at + i]);
+    Ok(Cursor { nanos: i64::from_be_bytes(number(0)), tie: u64::from_be_bytes(number(8)) })
+}

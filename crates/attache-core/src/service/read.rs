@@ -1,0 +1,155 @@
+//! Reading, listing, canceling and following tasks.
+
+use std::sync::Arc;
+
+use attache_protocol::{
+    CancelTaskRequest, Error, ErrorKind, GetTaskRequest, ListTasksRequest, SubscribeToTaskRequest, TaskState,
+    TaskStatus, TaskStatusUpdateEvent,
+};
+use futures::StreamExt;
+
+use super::page_token::{self, Filter};
+use super::{Page, Reply, Service, internal};
+use crate::stream::Until;
+use crate::{AppendError, Caller, EventStream, ListQuery, Seq, Snapshot, TaskEvent, View};
+
+/// How many tasks are on a page if the client does not say.
+const DEFAULT_PAGE_SIZE: i32 = 50;
+
+fn history(length: Option<i32>) -> Option<usize> {
+    length.map(|length| length.max(0) as usize)
+}
+
+impl Service {
+    pub(super) async fn get(&self, caller: Caller, request: GetTaskRequest) -> Result<Reply, Error> {
+        let mut snapshot = self.find(&caller, &request.id).await?;
+        if let Some(seen) = request.current_generation.filter(|_| caller.generations) {
+            snapshot = self.later_than(Seq(seen), snapshot, &caller, &request).await?;
+        }
+        let view =
+            View { history: history(request.history_length), artifacts: true, generation: caller.generations };
+        Ok(Reply::Task(snapshot, view))
+    }
+
+    /// Waits until the task has gone on, has ended, or the time for a long poll is over.
+    async fn later_than(
+        &self,
+        seen: Seq,
+        snapshot: Snapshot,
+        caller: &Caller,
+        request: &GetTaskRequest,
+    ) -> Result<Snapshot, Error> {
+        if snapshot.seq > seen || snapshot.state.is_terminal() {
+            return Ok(snapshot);
+        }
+        let mut tail = self.0.store.tail(&request.id, seen);
+        if let Ok(Some(Err(error))) = tokio::time::timeout(self.0.options.long_poll, tail.next()).await {
+            return Err(internal(&error));
+        }
+        self.find(caller, &request.id).await
+    }
+
+    pub(super) async fn list(&self, caller: Caller, request: ListTasksRequest) -> Result<Reply, Error> {
+        let page_size = request.page_size.unwrap_or(DEFAULT_PAGE_SIZE);
+        let state = (request.status != TaskState::Unspecified).then_some(request.status);
+        let filter =
+            Filter { owner: &caller.owner, context: request.context_id.as_ref(), state, since: request.status_timestamp_after };
+        let after = request.page_token.as_deref().map(|token| page_token::read(token, &filter)).transpose()?;
+        let digest = filter.digest();
+        let query = ListQuery {
+            context: request.context_id,
+            state,
+            since: request.status_timestamp_after,
+            after,
+            limit: page_size.max(1) as usize,
+        };
+        let page = self.0.store.list(&caller.owner, &query).await.map_err(|error| internal(&error))?;
+        Ok(Reply::Tasks(Page {
+            tasks: page.tasks,
+            view: View {
+                history: history(request.history_length),
+                artifacts: request.include_artifacts,
+                generation: caller.generations,
+            },
+            next_page_token: page.next.map(|cursor| page_token::write(cursor, digest)).unwrap_or_default(),
+            page_size,
+            total_size: i32::try_from(page.total).unwrap_or(i32::MAX),
+        }))
+    }
+
+    pub(super) async fn cancel(&self, caller: Caller, request: CancelTaskRequest) -> Result<Reply, Error> {
+        let view = View { generation: caller.generations, ..View::FULL };
+        let mut snapshot = self.find(&caller, &request.id).await?;
+        loop {
+            if snapshot.state == TaskState::Canceled {
+                return Ok(Reply::Task(snapshot, view));
+            }
+            if snapshot.state.is_terminal() {
+                let text = format!("the task has ended in {} and cannot be canceled", snapshot.state);
+                let error = Error::new(ErrorKind::TaskNotCancelable, text);
+                return Err(error.with("taskId", &request.id).with("state", snapshot.state));
+            }
+            let task = snapshot.task();
+            let update = TaskStatusUpdateEvent {
+                task_id: request.id.clone(),
+                context_id: task.context_id.clone().unwrap_or_default(),
+                status: TaskStatus {
+                    state: TaskState::Canceled,
+                    message: None,
+                    timestamp: Some(self.0.now_after(task.status.timestamp)),
+                },
+                metadata: request.metadata.clone(),
+                ..TaskStatusUpdateEvent::default()
+            };
+            let events = vec![TaskEvent::Status(Arc::new(update))];
+            match self.0.store.append(&request.id, None, snapshot.seq, events).await {
+                Ok(_) => {
+                    self.0.turns.cancel(&request.id);
+                    return Ok(Reply::Task(self.find(&caller, &request.id).await?, view));
+                }
+                // The agent was quicker, maybe to the end: look again.
+                Err(AppendError::Conflict(_) | AppendError::Ended(_)) => {}
+                Err(AppendError::NotFound) => return Err(Error::task_not_found(&request.id)),
+                Err(error @ (AppendError::LeaseLost | AppendError::Store(_))) => return Err(internal(&error)),
+            }
+            snapshot = self.find(&caller, &request.id).await?;
+        }
+    }
+
+    pub(super) async fn subscribe(
+        &self,
+        caller: Caller,
+        request: SubscribeToTaskRequest,
+        resume: Option<Seq>,
+    ) -> Result<Reply, Error> {
+        self.require_streaming()?;
+        let snapshot = self.find(&caller, &request.id).await?;
+        let view = View { generation: caller.generations, ..View::FULL };
+        let (first, after) = match resume {
+            Some(seen) if seen > snapshot.seq => {
+                let text = format!("`{seen}` is ahead of the task, which is at {}", snapshot.seq);
+                return Err(Error::invalid_params("Last-Event-ID", text));
+            }
+            // Whoever was cut off gets the rest, also of a task that has ended meanwhile.
+            Some(seen) => (None, seen),
+            None if snapshot.state.is_terminal() => {
+                let text = format!("the task has ended in {}: read it instead", snapshot.state);
+                let error = Error::new(ErrorKind::UnsupportedOperation, text);
+                return Err(error.with("taskId", &request.id).with("state", snapshot.state));
+            }
+            None => {
+                let after = snapshot.seq;
+                (Some(snapshot), after)
+            }
+        };
+        let tail = self.0.store.tail(&request.id, after);
+        Ok(Reply::Events(EventStream::follow(self.0.clone(), first, tail, Until::Ended), view))
+    }
+
+    pub(super) fn require_streaming(&self) -> Result<(), Error> {
+        if self.0.card.load().capabilities.streaming == Some(true) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::UnsupportedOperation, "this agent does not stream"))
+    }
+}

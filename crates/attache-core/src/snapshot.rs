@@ -1,0 +1,216 @@
+//! A task at one point of its log, in the form in which it is cheapest to hand out.
+//!
+//! A task that has ended never changes, so it is kept as the JSON it will be read as, with marks where the artifacts and
+//! each message of the history begin. Reading it copies bytes; nothing is parsed or built.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use attache_protocol::{Task, TaskState};
+
+use crate::Seq;
+use crate::event::write_json;
+
+/// How much of a task to show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct View {
+    /// How many messages of history at most, latest last; all if not given.
+    pub history: Option<usize>,
+    /// Whether to show the artifacts.
+    pub artifacts: bool,
+    /// Whether to show the generation.
+    pub generation: bool,
+}
+
+impl View {
+    /// Everything, as protocol 1.0 knows it.
+    pub const FULL: Self = Self { history: None, artifacts: true, generation: false };
+}
+
+/// A task at one point of its log.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The last event that the task includes.
+    pub seq: Seq,
+    /// Where the task stands.
+    pub state: TaskState,
+    body: Body,
+}
+
+#[derive(Debug, Clone)]
+enum Body {
+    Live(Arc<Task>),
+    Ended(Arc<Ended>),
+}
+
+impl Snapshot {
+    /// A snapshot of a task that may still change.
+    pub fn live(seq: Seq, task: Task) -> Self {
+        Self { seq, state: task.status.state, body: Body::Live(Arc::new(task)) }
+    }
+
+    /// A snapshot of a task that has ended.
+    pub(crate) fn ended(seq: Seq, state: TaskState, ended: Arc<Ended>) -> Self {
+        Self { seq, state, body: Body::Ended(ended) }
+    }
+
+    /// The whole task, as a value.
+    pub fn task(&self) -> Cow<'_, Task> {
+        match &self.body {
+            Body::Live(task) => Cow::Borrowed(task),
+            Body::Ended(ended) => Cow::Owned(ended.task()),
+        }
+    }
+
+    /// The task as a value, with only what `view` shows.
+    pub fn viewed(&self, view: View) -> Task {
+        let mut task = self.task().into_owned();
+        if !view.artifacts {
+            task.artifacts = Vec::new();
+        }
+        if let Some(limit) = view.history {
+            task.history.drain(..task.history.len().saturating_sub(limit));
+        }
+        task.generation = view.generation.then_some(self.seq.0);
+        task
+    }
+
+    /// Writes the task as JSON with what `view` shows.
+    pub fn write(&self, view: View, out: &mut Vec<u8>) {
+        match &self.body {
+            Body::Live(_) => write_json(out, &self.viewed(view)),
+            Body::Ended(ended) => {
+                let start = out.len();
+                ended.write(view, out);
+                if view.generation {
+                    let member = format!("\"generation\":\"{}\",", self.seq);
+                    out.splice(start + 1..start + 1, member.into_bytes());
+                }
+            }
+        }
+    }
+}
+
+/// A task that has ended, as JSON with marks.
+///
+/// The members stand in the order: everything else, `artifacts`, `history`. Either of the last two may be missing.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    json: Box<[u8]>,
+    /// Where `,"artifacts":[…]` begins; it ends where the history begins.
+    artifacts: u32,
+    /// Where `,"history":[…]` begins; it ends before the last brace.
+    history: u32,
+    /// Where each message of the history begins.
+    messages: Box<[u32]>,
+}
+
+impl Ended {
+    pub(crate) fn new(task: &Task) -> Self {
+        let head = HeadOnly(task);
+        let mut json = Vec::with_capacity(1024);
+        write_json(&mut json, &head);
+        json.pop();
+        let artifacts = json.len() as u32;
+        if !task.artifacts.is_empty() {
+            json.extend_from_slice(b",\"artifacts\":");
+            write_json(&mut json, &task.artifacts);
+        }
+        let history = json.len() as u32;
+        let mut messages = Vec::with_capacity(task.history.len());
+        for (i, message) in task.history.iter().enumerate() {
+            json.extend_from_slice(if i == 0 { b",\"history\":[" } else { b"," });
+            messages.push(json.len() as u32);
+            write_json(&mut json, message);
+        }
+        json.extend_from_slice(if messages.is_empty() { b"}" } else { b"]}" });
+        Self { json: json.into(), artifacts, history, messages: messages.into() }
+    }
+
+    fn task(&self) -> Task {
+        serde_json::from_slice(&self.json).unwrap_or_else(|error| {
+            tracing::error!(%error, "a task that was written cannot be read back");
+            Task::default()
+        })
+    }
+
+    fn write(&self, view: View, out: &mut Vec<u8>) {
+        let keep = view.history.map_or(self.messages.len(), |limit| limit.min(self.messages.len()));
+        if view.artifacts && keep == self.messages.len() {
+            out.extend_from_slice(&self.json);
+            return;
+        }
+        let body = if view.artifacts { self.history } else { self.artifacts };
+        out.extend_from_slice(&self.json[..body as usize]);
+        if keep == 0 {
+            out.push(b'}');
+            return;
+        }
+        out.extend_from_slice(b",\"history\":[");
+        let first = self.messages[self.messages.len() - keep];
+        out.extend_from_slice(&self.json[first as usize..]);
+    }
+}
+
+/// The members of a task before `artifacts` and `history`. The type has no others, which `Task`'s field order and a test see to.
+struct HeadOnly<'a>(&'a Task);
+
+impl serde::Serialize for HeadOnly<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeMap;
+        let Task { id, context_id, status, metadata, generation: _, artifacts: _, history: _ } = self.0;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("id", id)?;
+        if let Some(context_id) = context_id {
+            map.serialize_entry("contextId", context_id)?;
+        }
+        map.serialize_entry("status", status)?;
+        if let Some(metadata) = metadata {
+            map.serialize_entry("metadata", metadata)?;
+        }
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use attache_protocol::{Artifact, Message, Part, TaskStatus};
+
+    use super::*;
+
+    #[test]
+    fn an_ended_task_reads_the_same_as_a_live_one_in_every_view() {
+        for artifacts in 0..3 {
+            for messages in 0..4 {
+                let task = Task {
+                    id: "t".into(),
+                    context_id: Some("c".into()),
+                    status: TaskStatus { state: TaskState::Completed, ..TaskStatus::default() },
+                    artifacts: (0..artifacts)
+                        .map(|i| Artifact {
+                            artifact_id: format!("a{i}"),
+                            parts: vec![Part::text("x")],
+                            ..Artifact::default()
+                        })
+                        .collect(),
+                    history: (0..messages).map(|i| Message::user(format!("m{i}"), "hi")).collect(),
+                    ..Task::default()
+                };
+                let live = Snapshot::live(Seq(7), task.clone());
+                let ended = Snapshot::ended(Seq(7), TaskState::Completed, Arc::new(Ended::new(&task)));
+                for history in [None, Some(0), Some(1), Some(3), Some(9)] {
+                    for (show, generation) in [(true, false), (false, true), (true, true), (false, false)] {
+                        let view = View { history, artifacts: show, generation };
+                        let read = |snapshot: &Snapshot| {
+                            let mut out = Vec::new();
+                            snapshot.write(view, &mut out);
+                            serde_json::from_slice::<serde_json::Value>(&out).unwrap()
+                        };
+                        assert_eq!(read(&live), read(&ended), "{view:?}");
+                        assert_eq!(live.viewed(view), ended.viewed(view), "{view:?}");
+                    }
+                }
+            }
+        }
+    }
+}

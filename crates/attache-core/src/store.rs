@@ -1,0 +1,176 @@
+//! What keeps the logs of tasks.
+//!
+//! A store appends events, tells what a task has become, lists tasks, and wakes those who read a log as it grows. It decides
+//! nothing about the protocol; the fold is the only rule it applies.
+
+use std::sync::Arc;
+
+use attache_protocol::{ContextId, TaskId, TaskPushNotificationConfig, TaskState, Timestamp};
+use futures::stream::BoxStream;
+
+use crate::{BoxFuture, Entry, Owner, Seq, Snapshot, TaskEvent};
+
+/// The store could not do its work. What happened goes to the log, not to the caller.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct StoreError(pub String);
+
+/// Why events were not appended.
+#[derive(Debug, thiserror::Error)]
+pub enum AppendError {
+    /// There is no such task.
+    #[error("there is no such task")]
+    NotFound,
+    /// The task has ended.
+    #[error("the task has ended in {0}")]
+    Ended(TaskState),
+    /// Others appended first: the log now ends at this position.
+    #[error("the log has grown to {0}")]
+    Conflict(Seq),
+    /// Someone else holds the task now.
+    #[error("the lease is lost")]
+    LeaseLost,
+    /// The store could not do its work.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The right to run a task's turn. A newer lease makes an older one worthless.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lease(pub u64);
+
+/// What makes a repeated send the same send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Idempotency {
+    /// The caller's key.
+    pub key: String,
+    /// A digest of what was sent.
+    pub fingerprint: [u8; 32],
+}
+
+/// A task to be kept.
+#[derive(Debug)]
+pub struct NewTask {
+    /// Whom it belongs to.
+    pub owner: Owner,
+    /// Its log so far. The first event creates the task.
+    pub events: Vec<TaskEvent>,
+    /// Until when its first turn is believed to be alive.
+    pub lease_until: Timestamp,
+    /// The key under which it is created only once.
+    pub idempotency: Option<Idempotency>,
+    /// The webhook that came with the message.
+    pub push: Option<TaskPushNotificationConfig>,
+}
+
+/// What became of a [`NewTask`].
+#[derive(Debug)]
+pub enum Created {
+    /// It is kept, and its log ends here.
+    New(Seq, Lease),
+    /// The key was used before, for this task, with this digest.
+    Known(TaskId, [u8; 32]),
+}
+
+/// Which tasks to list.
+#[derive(Debug, Clone, Default)]
+pub struct ListQuery {
+    /// Only those of this context.
+    pub context: Option<ContextId>,
+    /// Only those in this state.
+    pub state: Option<TaskState>,
+    /// Only those whose status is of this time or later.
+    pub since: Option<Timestamp>,
+    /// Only those after this position.
+    pub after: Option<Cursor>,
+    /// How many at most.
+    pub limit: usize,
+}
+
+/// A position in a listing. It stays valid when the task that it was taken from moves or goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cursor {
+    /// The time of the last task's status, in nanoseconds since 1970.
+    pub nanos: i64,
+    /// What tells tasks of the same time apart; its meaning is the store's.
+    pub tie: u64,
+}
+
+/// A page of tasks, latest status first.
+#[derive(Debug)]
+pub struct ListPage {
+    /// The tasks.
+    pub tasks: Vec<Snapshot>,
+    /// Where to go on, if there are more.
+    pub next: Option<Cursor>,
+    /// How many tasks match, on all pages together.
+    pub total: usize,
+}
+
+/// What a reader of a log gets.
+#[derive(Debug, Clone)]
+pub enum TailItem {
+    /// The next events, in order and without a gap.
+    Entries(Vec<Arc<Entry>>),
+    /// The events asked for are no longer kept one by one: the task as it is now takes their place.
+    Reset(Snapshot),
+}
+
+/// Keeps the logs of tasks.
+#[diagnostic::on_unimplemented(message = "`{Self}` is not a store of tasks", note = "`MemoryStore` is one")]
+pub trait Store: Send + Sync + 'static {
+    /// Keeps a new task.
+    fn create(&self, task: NewTask) -> BoxFuture<'_, Result<Created, StoreError>>;
+
+    /// Adds events to a log that ends at `after`. All of them, or none.
+    fn append<'a>(
+        &'a self,
+        task: &'a TaskId,
+        lease: Option<Lease>,
+        after: Seq,
+        events: Vec<TaskEvent>,
+    ) -> BoxFuture<'a, Result<Seq, AppendError>>;
+
+    /// The task as it is now, if it belongs to `owner`.
+    fn load<'a>(
+        &'a self,
+        owner: &'a Owner,
+        task: &'a TaskId,
+    ) -> BoxFuture<'a, Result<Option<Snapshot>, StoreError>>;
+
+    /// A page of the tasks that belong to `owner`.
+    fn list<'a>(&'a self, owner: &'a Owner, query: &'a ListQuery) -> BoxFuture<'a, Result<ListPage, StoreError>>;
+
+    /// The events after `after` as they come, up to the one that ends the task.
+    fn tail(&self, task: &TaskId, after: Seq) -> BoxStream<'static, Result<TailItem, StoreError>>;
+
+    /// Takes the right to run a turn, if nobody who is believed to be alive has it.
+    fn claim<'a>(
+        &'a self,
+        task: &'a TaskId,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> BoxFuture<'a, Result<Option<Lease>, StoreError>>;
+
+    /// Gives a sign of life for the turns of these tasks.
+    fn renew<'a>(&'a self, leases: &'a [(TaskId, Lease)], until: Timestamp) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// Gives the right to run a turn back.
+    fn release<'a>(&'a self, task: &'a TaskId, lease: Lease) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// Keeps a webhook, replacing the one with the same id. The caller has checked that the task is the owner's.
+    fn put_push<'a>(
+        &'a self,
+        task: &'a TaskId,
+        config: TaskPushNotificationConfig,
+    ) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// The webhooks of a task, oldest first.
+    fn list_push<'a>(
+        &'a self,
+        task: &'a TaskId,
+    ) -> BoxFuture<'a, Result<Vec<TaskPushNotificationConfig>, StoreError>>;
+
+    /// Forgets a webhook; nothing happens if there is none with this id.
+    fn delete_push<'a>(&'a self, task: &'a TaskId, id: &'a str) -> BoxFuture<'a, Result<(), StoreError>>;
+}

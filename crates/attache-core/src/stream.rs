@@ -1,0 +1,162 @@
+//! The events of a task as a reader follows them.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use attache_protocol::{Error, Message, StreamResponse, TaskState};
+use futures::stream::{self, BoxStream, Stream, StreamExt};
+
+use crate::event::write_json;
+use crate::service::{Inner, internal};
+use crate::{Entry, Seq, Snapshot, TailItem, TaskEvent, View};
+
+/// One event of a stream.
+#[derive(Debug, Clone)]
+pub enum StreamItem {
+    /// The task as it is now.
+    Snapshot(Snapshot),
+    /// The next event of the log.
+    Entry(Arc<Entry>),
+    /// A direct answer; the only event of its stream.
+    Message(Arc<Message>),
+}
+
+impl StreamItem {
+    /// The position in the log that the reader has reached with this event.
+    pub fn seq(&self) -> Option<Seq> {
+        match self {
+            Self::Snapshot(snapshot) => Some(snapshot.seq),
+            Self::Entry(entry) => Some(entry.seq),
+            Self::Message(_) => None,
+        }
+    }
+
+    fn state(&self) -> Option<TaskState> {
+        match self {
+            Self::Snapshot(snapshot) => Some(snapshot.state),
+            Self::Entry(entry) => entry.event.state(),
+            Self::Message(_) => None,
+        }
+    }
+
+    /// Writes the event as JSON. Bytes that other readers need too are made only once.
+    pub fn write(&self, view: View, out: &mut Vec<u8>) {
+        match self {
+            Self::Snapshot(snapshot) => {
+                out.extend_from_slice(b"{\"task\":");
+                snapshot.write(view, out);
+                out.push(b'}');
+            }
+            Self::Message(message) => {
+                out.extend_from_slice(b"{\"message\":");
+                write_json(out, &**message);
+                out.push(b'}');
+            }
+            Self::Entry(entry) if view.generation || view.history.is_some() => {
+                write_json(out, &self.to_response(view).unwrap_or(StreamResponse::Message(Message::default())));
+                debug_assert!(entry.event.to_stream().is_some());
+            }
+            Self::Entry(entry) => out.extend_from_slice(entry.json()),
+        }
+    }
+
+    /// The event as a value; nothing for what streams do not show.
+    pub fn to_response(&self, view: View) -> Option<StreamResponse> {
+        let mut response = match self {
+            Self::Snapshot(snapshot) => return Some(StreamResponse::Task(snapshot.viewed(view))),
+            Self::Message(message) => return Some(StreamResponse::Message((**message).clone())),
+            Self::Entry(entry) => entry.event.to_stream()?,
+        };
+        let generation = self.seq().filter(|_| view.generation).map(|seq| seq.0);
+        match &mut response {
+            StreamResponse::Task(task) => {
+                if let Some(limit) = view.history {
+                    task.history.drain(..task.history.len().saturating_sub(limit));
+                }
+                task.generation = generation;
+            }
+            StreamResponse::StatusUpdate(update) => update.generation = generation,
+            StreamResponse::ArtifactUpdate(update) => update.generation = generation,
+            StreamResponse::Message(_) => {}
+        }
+        Some(response)
+    }
+}
+
+/// When a stream is over, besides when the task is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    Ended,
+    EndedOrAsking,
+}
+
+/// Events in batches: whatever has happened since the reader last looked.
+///
+/// A reader that is slow slows nobody: it reads from the log, at its own pace.
+pub struct EventStream(BoxStream<'static, Result<Vec<StreamItem>, Error>>);
+
+impl EventStream {
+    /// A stream of one direct answer.
+    pub(crate) fn message(message: Message) -> Self {
+        Self(stream::iter([Ok(vec![StreamItem::Message(Arc::new(message))])]).boxed())
+    }
+
+    /// What happens to a task: the snapshot if there is one, then the log after it or after `after`.
+    pub(crate) fn follow(
+        service: Arc<Inner>,
+        first: Option<Snapshot>,
+        tail: BoxStream<'static, Result<TailItem, crate::StoreError>>,
+        until: Until,
+    ) -> Self {
+        let over = first.as_ref().is_some_and(|snapshot| snapshot.state.is_terminal());
+        let first = stream::iter(first.map(|snapshot| Ok(vec![StreamItem::Snapshot(snapshot)])));
+        // The service is kept alive as long as someone reads.
+        let state = (!over).then_some((service, tail));
+        let rest = stream::unfold(state, move |state| async move {
+            let (service, mut tail) = state?;
+            loop {
+                let items = match tail.next().await? {
+                    Err(error) => return Some((Err(internal(&error)), None)),
+                    Ok(TailItem::Reset(snapshot)) => vec![StreamItem::Snapshot(snapshot)],
+                    Ok(TailItem::Entries(entries)) => entries.into_iter().map(StreamItem::Entry).collect(),
+                };
+                let (shown, over) = cut(items, until);
+                if over {
+                    return Some((Ok(shown), None));
+                }
+                if !shown.is_empty() {
+                    return Some((Ok(shown), Some((service, tail))));
+                }
+            }
+        });
+        Self(first.chain(rest).boxed())
+    }
+}
+
+/// Leaves out what streams do not show and what comes after the end.
+fn cut(items: Vec<StreamItem>, until: Until) -> (Vec<StreamItem>, bool) {
+    let ends = |state: TaskState| match until {
+        Until::Ended => state.is_terminal(),
+        Until::EndedOrAsking => state.is_terminal() || state == TaskState::InputRequired,
+    };
+    let mut shown = Vec::with_capacity(items.len());
+    for item in items {
+        let over = item.state().is_some_and(ends);
+        if !matches!(&item, StreamItem::Entry(entry) if matches!(entry.event, TaskEvent::Message(_))) {
+            shown.push(item);
+        }
+        if over {
+            return (shown, true);
+        }
+    }
+    (shown, false)
+}
+
+impl Stream for EventStream {
+    type Item = Result<Vec<StreamItem>, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_next_unpin(cx)
+    }
+}
