@@ -1,0 +1,120 @@
+//! Bodies: read with limits, and written from bytes, events or gRPC frames.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use attache_protocol::{Error, ErrorKind};
+use bytes::{Bytes, BytesMut};
+use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt;
+
+use crate::sse::Events;
+use crate::surface::InFlight;
+
+/// The body of a response.
+pub struct Body(Kind, Option<InFlight>);
+
+enum Kind {
+    Full(Option<Bytes>),
+    Events(Box<Events>),
+    Grpc(tonic::body::Body),
+}
+
+impl Body {
+    /// A body of bytes.
+    pub(crate) fn full(bytes: impl Into<Bytes>) -> Self {
+        Self(Kind::Full(Some(bytes.into())), None)
+    }
+
+    /// No body.
+    pub(crate) fn empty() -> Self {
+        Self(Kind::Full(None), None)
+    }
+
+    pub(crate) fn events(events: Events) -> Self {
+        Self(Kind::Events(Box::new(events)), None)
+    }
+
+    pub(crate) fn grpc(body: tonic::body::Body) -> Self {
+        Self(Kind::Grpc(body), None)
+    }
+
+    /// Counts the request as being worked on until the body is written.
+    pub(crate) fn until_written(mut self, in_flight: InFlight) -> Self {
+        self.1 = Some(in_flight);
+        self
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match &mut self.0 {
+            Kind::Full(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
+            Kind::Events(events) => events.poll_bytes(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
+            Kind::Grpc(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Kind::Full(bytes) => bytes.is_none(),
+            Kind::Events(_) => false,
+            Kind::Grpc(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Kind::Events(_) => SizeHint::default(),
+            Kind::Grpc(body) => body.size_hint(),
+        }
+    }
+}
+
+/// Reads a body whole, up to `limit` bytes and within `timeout`.
+pub(crate) async fn read<B>(body: B, limit: usize, timeout: Duration) -> Result<Bytes, Error>
+where
+    B: http_body::Body<Data = Bytes>,
+{
+    let too_large = || {
+        let text = format!("the body is larger than {limit} bytes");
+        Error::new(ErrorKind::PayloadTooLarge, text).with("limit", limit)
+    };
+    if body.size_hint().lower() > limit as u64 {
+        return Err(too_large());
+    }
+    let mut body = std::pin::pin!(body);
+    let whole = async {
+        let mut first = Bytes::new();
+        let mut rest: Option<BytesMut> = None;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|_| Error::new(ErrorKind::InvalidRequest, "the body broke off"))?;
+            let Ok(data) = frame.into_data() else { continue };
+            let read = rest.as_ref().map_or(first.len(), BytesMut::len);
+            if read + data.len() > limit {
+                return Err(too_large());
+            }
+            if read == 0 {
+                first = data;
+            } else {
+                rest.get_or_insert_with(|| BytesMut::from(&first[..])).extend_from_slice(&data);
+            }
+        }
+        Ok(rest.map_or(first, BytesMut::freeze))
+    };
+    match tokio::time::timeout(timeout, whole).await {
+        Ok(result) => result,
+        Err(_) => {
+            let text = format!("the body did not arrive within {} s", timeout.as_secs_f64());
+            Err(Error::new(ErrorKind::InvalidRequest, text))
+        }
+    }
+}

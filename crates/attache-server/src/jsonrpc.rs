@@ -1,0 +1,134 @@
+//! The JSON-RPC binding.
+
+use attache_core::{Owner, Reply};
+use attache_protocol::jsonrpc::{self, Call, Id};
+use attache_protocol::{Error, ErrorKind, Extensions, Operation, json};
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+
+use crate::body::{self, Body};
+use crate::params::{Params, Shape};
+use crate::sse::{Envelope, Events};
+use crate::surface::{Surface, event_stream, is_json, json_response, method_not_allowed, with_extensions};
+
+/// Answers a request to the JSON-RPC endpoint.
+pub(crate) async fn call<B>(surface: &Surface, owner: Owner, request: Request<B>) -> Response<Body>
+where
+    B: http_body::Body<Data = Bytes>,
+{
+    if request.method() != Method::POST {
+        return method_not_allowed("POST");
+    }
+    let (head, body) = request.into_parts();
+    let options = surface.options();
+    let body = match body::read(body, options.max_body, options.body_timeout).await {
+        Ok(body) => body,
+        Err(error) => return refuse(&Id::NULL, &error),
+    };
+    match answer(surface, owner, &head.headers, head.uri.query(), &body).await {
+        Ok(response) => response,
+        Err((id, error)) => refuse(&id, &error),
+    }
+}
+
+async fn answer(
+    surface: &Surface,
+    owner: Owner,
+    headers: &HeaderMap,
+    query: Option<&str>,
+    body: &[u8],
+) -> Result<Response<Body>, (Id, Error)> {
+    let options = surface.options();
+    // What can be refused without understanding the body is; the id is echoed where there is one.
+    let early = |error| (Call::peek_id(body), error);
+    let params = Params::read(headers, query).map_err(early)?;
+    if params.states_version() {
+        params.version(Shape::Current, options.strict_version).map_err(early)?;
+    }
+    if !is_json(headers) {
+        let text = "expected the content type `application/json`";
+        return Err((Id::NULL, Error::new(ErrorKind::ContentTypeNotSupported, text)));
+    }
+    if body.len() > options.max_depth && json::depth(body) > options.max_depth {
+        let text = format!("the body nests deeper than {}", options.max_depth);
+        return Err((Id::NULL, Error::new(ErrorKind::InvalidRequest, text)));
+    }
+    let call = Call::parse(body).map_err(|refused| (refused.id, refused.error))?;
+    let (id, notification) = match call.id {
+        Some(id) => (id, false),
+        None => (Id::NULL, true),
+    };
+    let operation = Operation::from_name(&call.method);
+    let shape = if operation.is_none() && call.method.contains('/') { Shape::Older } else { Shape::Current };
+    let reply = async {
+        let version = params.version(shape, options.strict_version)?;
+        let operation = operation.ok_or_else(|| unknown_method(&call.method))?;
+        let service = surface.service();
+        let caller = service.admit(owner, version, &params.extensions, params.idempotency_key)?;
+        let request = operation.parse(call.params)?;
+        let active = caller.extensions.clone();
+        service.call(caller, request, params.resume).await.map(|reply| (reply, active))
+    };
+    match reply.await {
+        // Whoever sends no id wants no answer, not even a refusal.
+        _ if notification => Ok(no_answer()),
+        Ok((reply, active)) => Ok(respond(surface, &id, reply, &active)),
+        Err(error) => Err((id, error)),
+    }
+}
+
+fn respond(surface: &Surface, id: &Id, reply: Reply, active: &Extensions) -> Response<Body> {
+    let response = match reply {
+        Reply::Events(stream, view) => {
+            let envelope = Envelope::JsonRpc(id.clone());
+            event_stream(Events::new(stream, view, envelope, surface.options().heartbeat))
+        }
+        reply => {
+            let mut out = Vec::with_capacity(1024);
+            out.extend_from_slice(jsonrpc::result_prefix(id).as_bytes());
+            crate::reply::write(&reply, &mut out);
+            out.extend_from_slice(jsonrpc::RESULT_SUFFIX.as_bytes());
+            json_response(StatusCode::OK, "application/json", out)
+        }
+    };
+    with_extensions(response, active)
+}
+
+fn no_answer() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}
+
+fn unknown_method(method: &str) -> Error {
+    let known = Operation::ALL.iter().map(|operation| operation.name()).collect::<Vec<_>>().join(", ");
+    let method: String = method.chars().take(64).collect();
+    Error::new(ErrorKind::MethodNotFound, format!("there is no method `{method}`, expected one of: {known}"))
+}
+
+/// JSON-RPC errors travel in successful responses, except those that HTTP itself must know about.
+fn refuse(id: &Id, error: &Error) -> Response<Body> {
+    let status = match error.kind() {
+        ErrorKind::Unauthenticated
+        | ErrorKind::PermissionDenied
+        | ErrorKind::PayloadTooLarge
+        | ErrorKind::ResourceExhausted
+        | ErrorKind::Unavailable => StatusCode::from_u16(error.kind().http_status()).unwrap_or(StatusCode::OK),
+        ErrorKind::TaskNotFound
+        | ErrorKind::TaskNotCancelable
+        | ErrorKind::PushNotificationNotSupported
+        | ErrorKind::UnsupportedOperation
+        | ErrorKind::ContentTypeNotSupported
+        | ErrorKind::InvalidAgentResponse
+        | ErrorKind::ExtendedAgentCardNotConfigured
+        | ErrorKind::ExtensionSupportRequired
+        | ErrorKind::VersionNotSupported
+        | ErrorKind::TaskGenerationMismatch
+        | ErrorKind::Parse
+        | ErrorKind::InvalidRequest
+        | ErrorKind::MethodNotFound
+        | ErrorKind::InvalidParams
+        | ErrorKind::Internal => StatusCode::OK,
+    };
+    crate::surface::challenge(json_response(status, "application/json", jsonrpc::error_response(id, error)), error)
+}

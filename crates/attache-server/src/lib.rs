@@ -1,0 +1,23 @@
+//! A2A over JSON-RPC, HTTP+JSON and gRPC on one port.
+//!
+//! [`Server`] puts an [`Agent`](attache_core::Agent) on the network. The bindings frame bytes and carry parameters; what an
+//! operation means is decided in [`attache_core`].
+
+mod body;
+mod card;
+mod connection;
+mod grpc;
+mod http_json;
+mod jsonrpc;
+mod options;
+mod params;
+mod reply;
+mod server;
+mod sse;
+mod surface;
+
+pub use body::Body;
+pub use connection::Listening;
+pub use options::{Paths, ServerOptions};
+pub use server::{Server, ServerError};
+pub use surface::Surface;

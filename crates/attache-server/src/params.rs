@@ -1,0 +1,101 @@
+//! What comes beside a request's arguments: version, extensions, idempotency key, the last event seen.
+
+use attache_core::Seq;
+use attache_protocol::{Error, ErrorKind, Extensions, Version};
+use http::HeaderMap;
+
+/// What a request says about itself.
+#[derive(Debug)]
+pub(crate) struct Params {
+    version: Option<String>,
+    pub(crate) extensions: Extensions,
+    pub(crate) idempotency_key: Option<String>,
+    pub(crate) resume: Option<Seq>,
+}
+
+/// What a request looks like, where it does not say which version it speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// As 1.0 has it.
+    Current,
+    /// As versions before 1.0 had it.
+    Older,
+}
+
+/// The versions that are answered.
+const SPOKEN: [Version; 2] = [Version::V1_0, Version::V1_1];
+
+impl Params {
+    pub(crate) fn read(headers: &HeaderMap, query: Option<&str>) -> Result<Self, Error> {
+        let version = match headers.get("a2a-version") {
+            Some(value) => Some(value.to_str().unwrap_or("?").trim().to_owned()).filter(|text| !text.is_empty()),
+            None => query.and_then(version_in_query),
+        };
+        let extensions = if headers.contains_key("a2a-extensions") {
+            Extensions::parse(headers.get_all("a2a-extensions").iter().filter_map(|value| value.to_str().ok()))
+        } else {
+            Extensions::default()
+        };
+        let idempotency_key = match headers.get("idempotency-key") {
+            None => None,
+            Some(value) => Some(idempotency_key(value.as_bytes())?),
+        };
+        let resume = match headers.get("last-event-id").map(|value| value.to_str().map(str::trim)) {
+            None | Some(Ok("")) => None,
+            Some(Ok(text)) if text.bytes().all(|b| b.is_ascii_digit()) && text.len() < 20 => text.parse().ok().map(Seq),
+            Some(_) => {
+                let text = "expected the `id` of an event of this task's stream, a number";
+                return Err(Error::invalid_params("Last-Event-ID", text));
+            }
+        };
+        Ok(Self { version, extensions, idempotency_key, resume })
+    }
+
+    /// The version that the request speaks, if it is spoken here.
+    pub(crate) fn version(&self, shape: Shape, strict: bool) -> Result<Version, Error> {
+        let version = match &self.version {
+            Some(text) => text.parse().ok(),
+            None if strict || shape == Shape::Older => Some(Version::V0_3),
+            None => Some(Version::V1_0),
+        };
+        if let Some(version) = version.filter(|version| SPOKEN.contains(version)) {
+            return Ok(version);
+        }
+        let asked = match (&self.version, version) {
+            (Some(text), _) => format!("version `{}`", text.chars().take(32).collect::<String>()),
+            (None, _) => "a request without `A2A-Version`, which means version 0.3,".to_owned(),
+        };
+        let text = format!("{asked} is not supported here: send `A2A-Version: 1.0`");
+        let spoken = SPOKEN.map(|version| version.to_string()).join(", ");
+        Err(Error::new(ErrorKind::VersionNotSupported, text).with("supportedVersions", spoken))
+    }
+
+    /// Whether the request says which version it speaks, rightly or not.
+    pub(crate) fn states_version(&self) -> bool {
+        self.version.is_some()
+    }
+}
+
+fn version_in_query(query: &str) -> Option<String> {
+    let (_, value) =
+        query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| key.eq_ignore_ascii_case("a2a-version"))?;
+    let value = percent_encoding::percent_decode_str(value).decode_utf8_lossy().trim().to_owned();
+    (!value.is_empty()).then_some(value)
+}
+
+/// A key, with or without the quotes that HTTP's structured fields put around strings.
+fn idempotency_key(value: &[u8]) -> Result<String, Error> {
+    let text = std::str::from_utf8(value).ok().map(str::trim);
+    let key = match text {
+        Some(text) if text.starts_with('"') => {
+            text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).filter(|key| !key.contains('"'))
+        }
+        Some(text) => Some(text),
+        None => None,
+    };
+    match key {
+        Some(key) if !key.is_empty() => Ok(key.to_owned()),
+        Some(_) => Err(Error::invalid_params("Idempotency-Key", "is empty: leave the header out, or give it a value")),
+        None => Err(Error::invalid_params("Idempotency-Key", "expected printable ASCII characters, or a quoted string")),
+    }
+}

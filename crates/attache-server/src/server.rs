@@ -1,0 +1,198 @@
+//! An agent on the network, in a few lines.
+
+use std::sync::Arc;
+
+use attache_core::{Agent, Clock, Echo, MemoryStore, Options, Service, Store, SystemClock};
+use attache_protocol::{AgentCard, AgentInterface, AgentSkill, binding};
+use tokio::net::TcpListener;
+
+use crate::{Listening, ServerOptions, Surface};
+
+/// Why a server could not start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on `{address}`: {source}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The server broke while running.
+    #[error("the server stopped: {0}")]
+    Serve(#[from] std::io::Error),
+}
+
+/// An agent, about to be put on the network.
+///
+/// ```no_run
+/// # use attache_server::Server;
+/// # async fn example() -> Result<(), attache_server::ServerError> {
+/// Server::echo().bind("127.0.0.1:8080").run().await
+/// # }
+/// ```
+#[must_use = "a server does nothing until it is run"]
+pub struct Server<A> {
+    agent: A,
+    card: AgentCard,
+    extended: Option<AgentCard>,
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    address: String,
+    base_url: Option<String>,
+    options: ServerOptions,
+    service: Options,
+}
+
+impl Server<Echo> {
+    /// A server whose agent gives back what it gets.
+    pub fn echo() -> Self {
+        let skill = AgentSkill::new("echo", "Echo").description("Gives back what it gets").example("Hello");
+        Self::new(Echo).card(
+            AgentCard::new("Echo", "Gives back what it gets").skill(skill).input_modes(["*/*"]).output_modes(["*/*"]),
+        )
+    }
+}
+
+impl<A: Agent> Server<A> {
+    /// A server for an agent, with a store in memory.
+    pub fn new(agent: A) -> Self {
+        Self {
+            agent,
+            card: AgentCard::new("Agent", "An A2A agent"),
+            extended: None,
+            store: Arc::new(MemoryStore::new()),
+            clock: Arc::new(SystemClock),
+            address: "127.0.0.1:3111".to_owned(),
+            base_url: None,
+            options: ServerOptions::default(),
+            service: Options::default(),
+        }
+    }
+
+    /// Sets how the agent describes itself. Its interfaces, and whether it streams, are filled in where the card is silent.
+    pub fn card(mut self, card: AgentCard) -> Self {
+        self.card = card;
+        self
+    }
+
+    /// Sets the card that authenticated callers get.
+    pub fn extended_card(mut self, card: AgentCard) -> Self {
+        self.extended = Some(card);
+        self
+    }
+
+    /// Sets where tasks are kept.
+    pub fn store(mut self, store: impl Store) -> Self {
+        self.store = Arc::new(store);
+        self
+    }
+
+    /// Sets where the time comes from.
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Sets the address to listen on, `127.0.0.1:3111` if not given.
+    pub fn bind(mut self, address: impl Into<String>) -> Self {
+        self.address = address.into();
+        self
+    }
+
+    /// Sets the URL under which clients reach the server, if it is another than the address it listens on.
+    pub fn base_url(mut self, url: impl Into<String>) -> Self {
+        self.base_url = Some(url.into());
+        self
+    }
+
+    /// Changes paths, limits and timeouts of the server.
+    pub fn options(mut self, change: impl FnOnce(&mut ServerOptions)) -> Self {
+        change(&mut self.options);
+        self
+    }
+
+    /// Changes how messages and turns are handled.
+    pub fn service_options(mut self, change: impl FnOnce(&mut Options)) -> Self {
+        change(&mut self.service);
+        self
+    }
+
+    /// Takes the port and serves until the process is told to stop.
+    pub async fn run(self) -> Result<(), ServerError> {
+        Ok(self.listen().await?.run().await?)
+    }
+
+    /// Takes the port. The card advertises the port that was taken, which matters where the address said 0.
+    pub async fn listen(self) -> Result<Listening, ServerError> {
+        let fail = |address: &str, source| ServerError::Listen { address: address.to_owned(), source };
+        let listener = TcpListener::bind(&self.address).await.map_err(|error| fail(&self.address, error))?;
+        let local = listener.local_addr().map_err(|error| fail(&self.address, error))?;
+        let base = self.base_url.clone().unwrap_or_else(|| {
+            let host = if local.ip().is_unspecified() { "localhost".to_owned() } else { host(local) };
+            format!("http://{host}:{}", local.port())
+        });
+        Ok(Listening { listener, surface: self.surface(&base) })
+    }
+
+    /// The routes, for an axum application of the caller's. The base URL is needed for the card.
+    ///
+    /// Who calls is taken from a [`Principal`](attache_core::Principal) among the request's extensions, where a layer of the
+    /// application puts one.
+    pub fn into_router(self, base_url: &str) -> axum::Router {
+        let surface = self.surface(base_url);
+        let (exact, prefixes) = surface.paths();
+        let mut router = axum::Router::new();
+        for path in exact {
+            router = router.route_service(&path, surface.clone());
+        }
+        for prefix in prefixes {
+            router = router.route_service(&format!("{prefix}/{{*rest}}"), surface.clone());
+        }
+        router
+    }
+
+    fn surface(self, base_url: &str) -> Surface {
+        let base = base_url.trim_end_matches('/');
+        let mut card = self.card;
+        if card.supported_interfaces.is_empty() {
+            let paths = &self.options.paths;
+            let jsonrpc = paths.jsonrpc.first().map_or("/", String::as_str);
+            card.supported_interfaces = vec![
+                AgentInterface::new(format!("{base}{jsonrpc}"), binding::JSONRPC),
+                AgentInterface::new(format!("{base}{}", paths.http_json), binding::HTTP_JSON),
+                AgentInterface::new(authority(base), binding::GRPC),
+            ];
+        }
+        card.capabilities.streaming.get_or_insert(true);
+        if self.extended.is_some() {
+            card.capabilities.extended_agent_card.get_or_insert(true);
+        }
+        let interfaces = card.supported_interfaces.clone();
+        let service = Service::with_clock(self.agent, self.store, card, self.service, self.clock);
+        if let Some(mut extended) = self.extended {
+            if extended.supported_interfaces.is_empty() {
+                extended.supported_interfaces = interfaces;
+            }
+            service.set_extended_card(extended);
+        }
+        Surface::new(service, self.options)
+    }
+}
+
+fn host(address: std::net::SocketAddr) -> String {
+    if address.is_ipv6() { format!("[{}]", address.ip()) } else { address.ip().to_string() }
+}
+
+/// `host:port` of a URL, as gRPC addresses are written.
+fn authority(base: &str) -> String {
+    let (scheme, rest) = base.split_once("://").unwrap_or(("http", base));
+    let authority = rest.split('/').next().unwrap_or(rest);
+    let port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    match (port, scheme) {
+        (true, _) => authority.to_owned(),
+        (false, "https") => format!("{authority}:443"),
+        (false, _) => format!("{authority}:80"),
+    }
+}

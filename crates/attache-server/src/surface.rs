@@ -1,0 +1,196 @@
+//! The surface that all bindings share: which path is whose, and what every response has in common.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use attache_core::{Owner, Principal, Service};
+use attache_protocol::{Error, ErrorKind, Extensions};
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+
+use crate::body::Body;
+use crate::card::CardHost;
+use crate::sse::Events;
+use crate::{ServerOptions, grpc, http_json, jsonrpc};
+
+const CARD_PATH: &str = "/.well-known/agent-card.json";
+
+/// Everything a server answers, as a tower service: the card, the three bindings and the health check.
+///
+/// Cheap to clone. [`Server::into_router`](crate::Server::into_router) mounts it into an axum application.
+#[derive(Clone)]
+pub struct Surface(Arc<Inner>);
+
+struct Inner {
+    service: Service,
+    options: ServerOptions,
+    card: CardHost,
+    in_flight: Arc<AtomicUsize>,
+}
+
+/// A request that is being worked on; counted until dropped.
+pub(crate) struct InFlight(Arc<AtomicUsize>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Surface {
+    pub(crate) fn new(service: Service, options: ServerOptions) -> Self {
+        let card = CardHost::new();
+        Self(Arc::new(Inner { service, options, card, in_flight: Arc::default() }))
+    }
+
+    pub(crate) fn service(&self) -> &Service {
+        &self.0.service
+    }
+
+    pub(crate) fn options(&self) -> &ServerOptions {
+        &self.0.options
+    }
+
+    /// The paths to mount in a router: exact ones and prefixes.
+    pub(crate) fn paths(&self) -> (Vec<String>, Vec<String>) {
+        let paths = &self.0.options.paths;
+        let mut exact = vec![CARD_PATH.to_owned(), "/health".to_owned()];
+        exact.extend(paths.jsonrpc.iter().cloned());
+        (exact, vec![paths.http_json.clone(), grpc::PREFIX.trim_end_matches('/').to_owned()])
+    }
+
+    /// Answers one request.
+    pub async fn handle<B>(&self, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
+    {
+        let in_flight = &self.0.in_flight;
+        let counted = in_flight.fetch_add(1, Ordering::Relaxed) < self.0.options.max_requests;
+        let in_flight = InFlight(in_flight.clone());
+        if !counted {
+            let error = Error::new(ErrorKind::Unavailable, "too many requests at once, try again in a moment");
+            return http_json::refuse(&error, &HeaderMap::new());
+        }
+        let path = request.uri().path();
+        let paths = &self.0.options.paths;
+        let response = if paths.jsonrpc.iter().any(|own| same_path(own, path)) {
+            jsonrpc::call(self, owner(&request), request).await
+        } else if path.starts_with(grpc::PREFIX) {
+            grpc::call(self, owner(&request), request).await
+        } else if path == CARD_PATH {
+            match *request.method() {
+                Method::GET | Method::HEAD => self.0.card.respond(&self.0.service.card(), &request),
+                _ => method_not_allowed("GET, HEAD"),
+            }
+        } else if path == "/health" {
+            json_response(StatusCode::OK, "application/json", br#"{"status":"ok"}"#.to_vec())
+        } else if let Some(rest) = path.strip_prefix(paths.http_json.as_str()).filter(|rest| rest.starts_with('/')) {
+            let rest = rest.to_owned();
+            http_json::call(self, owner(&request), &rest, request).await
+        } else {
+            http_json::refuse(&no_such_path(path), request.headers())
+        };
+        let (head, body) = response.into_parts();
+        Response::from_parts(head, body.until_written(in_flight))
+    }
+}
+
+/// Who calls, as an outer layer has found out. Nobody in particular, if there is none.
+fn owner<B>(request: &Request<B>) -> Owner {
+    let principal = request.extensions().get::<Principal>().cloned().unwrap_or_default();
+    Owner { tenant: None, principal }
+}
+
+/// Whether two paths are the same, with or without a slash at the end.
+fn same_path(own: &str, path: &str) -> bool {
+    own == path || path.strip_suffix('/').is_some_and(|path| own == path)
+}
+
+pub(crate) fn no_such_path(path: &str) -> Error {
+    let path: String = path.chars().take(128).collect();
+    let text = format!("there is nothing at `{path}`: the card at `{CARD_PATH}` says what is where");
+    Error::new(ErrorKind::MethodNotFound, text)
+}
+
+/// Whether a body is declared as JSON. Where nothing is declared, it is taken for JSON.
+pub(crate) fn is_json(headers: &HeaderMap) -> bool {
+    let Some(value) = headers.get(CONTENT_TYPE) else { return true };
+    if value == "application/json" {
+        return true;
+    }
+    let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence == "application/json" || essence.starts_with("application/") && essence.ends_with("+json")
+}
+
+pub(crate) fn json_response(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Response<Body> {
+    let mut response = Response::new(Body::full(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+pub(crate) fn event_stream(events: Events) -> Response<Body> {
+    let mut response = Response::new(Body::events(events));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+    // Asks proxies to pass events on as they come.
+    headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    response
+}
+
+/// Says which of the extensions that were asked for are active.
+pub(crate) fn with_extensions(mut response: Response<Body>, active: &Extensions) -> Response<Body> {
+    if !active.is_empty() {
+        let list = active.iter().collect::<Vec<_>>().join(", ");
+        if let Ok(value) = HeaderValue::from_str(&list) {
+            response.headers_mut().insert(HeaderName::from_static("a2a-extensions"), value);
+        }
+    }
+    response
+}
+
+/// Adds what HTTP wants to know about some refusals.
+pub(crate) fn challenge(mut response: Response<Body>, error: &Error) -> Response<Body> {
+    let headers = response.headers_mut();
+    if error.kind() == ErrorKind::Unauthenticated {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::ResourceExhausted) {
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
+}
+
+pub(crate) fn method_not_allowed(allow: &'static str) -> Response<Body> {
+    let error = Error::new(ErrorKind::InvalidRequest, format!("expected one of the methods {allow}"));
+    let body = crate::reply::http_error_body(&error);
+    let mut response = json_response(StatusCode::METHOD_NOT_ALLOWED, "application/json", body);
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+    response
+}
+
+impl<B> tower_service::Service<Request<B>> for Surface
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let surface = self.clone();
+        Box::pin(async move { Ok(surface.handle(request).await) })
+    }
+}
