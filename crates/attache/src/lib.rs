@@ -1,0 +1,53 @@
+//! A2A (Agent2Agent) agents in Rust.
+//!
+//! An agent that answers every message with itself, over JSON-RPC, HTTP+JSON and gRPC on one port:
+//!
+//! ```no_run
+//! use attache::prelude::*;
+//!
+//! #[tokio::main]
+//! async fn main() -> attache::Result<()> {
+//!     Server::echo().bind("127.0.0.1:8080").run().await
+//! }
+//! ```
+//!
+//! An agent of your own is an async function that takes a [`Turn`](prelude::Turn):
+//!
+//! ```no_run
+//! use attache::prelude::*;
+//!
+//! #[tokio::main]
+//! async fn main() -> attache::Result<()> {
+//!     Server::new(agent_fn(|turn: Turn| async move {
+//!         turn.working("thinking").await?;
+//!         turn.artifact("answer").text(format!("You said: {}", turn.text())).await?;
+//!         turn.complete().await
+//!     }))
+//!     .card(Card::new("My Agent", "Does useful things").skill(Skill::new("chat", "General conversation")))
+//!     .bind("0.0.0.0:8080")
+//!     .run()
+//!     .await
+//! }
+//! ```
+//!
+//! The pieces live in [`protocol`] (types and codecs), [`core`] (tasks, turns, stores) and [`server`] (bindings).
+
+pub use attache_core as core;
+pub use attache_protocol as protocol;
+pub use attache_server as server;
+
+/// Why something could not be done.
+pub type Error = attache_server::ServerError;
+
+/// What can fail with an [`Error`](enum@Error).
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What most agents need.
+pub mod prelude {
+    pub use attache_core::{Agent, AgentError, AgentResult, Caller, MemoryStore, Principal, Turn, agent_fn};
+    pub use attache_protocol::{
+        AgentCard as Card, AgentExtension as Extension, AgentSkill as Skill, Artifact, Message, Part, Role, Task,
+        TaskState,
+    };
+    pub use attache_server::Server;
+}

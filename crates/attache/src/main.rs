@@ -1,0 +1,19 @@
+//! The `attache` command.
+
+mod command;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// A2A agents from the command line.
+#[derive(Debug, Parser)]
+#[command(name = "attache", version, about, propagate_version = true, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: command::Command,
+}
+
+fn main() -> ExitCode {
+    command::run(Arguments::parse().command)
+}
