@@ -1,0 +1,151 @@
+//! The load harness behind `cargo xtask bench`.
+//!
+//! Our server (the subject) and a bare axum server take turns under the same load in one run, the server on one core and the
+//! load generator on another. Absolute figures belong to the machine and the day; the ratios are what is reported and judged.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Parser, Subcommand};
+
+use crate::bare::DataAs;
+use crate::harness::{Harness, Settings};
+use crate::server::SubjectCommand;
+use crate::works::Work;
+
+mod answers;
+mod bare;
+mod connection;
+mod events;
+mod harness;
+mod load;
+mod machine;
+mod report;
+mod requests;
+mod response;
+mod server;
+mod stats;
+mod subject;
+mod works;
+
+const DEFAULT_SECONDS: f64 = 3.0;
+const QUICK_SECONDS: f64 = 0.4;
+
+/// Measure our server against a bare one.
+#[derive(Parser)]
+#[command(name = "attache-bench", version, args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the works and print the ratios (what happens without a subcommand)
+    Run(RunArgs),
+    /// Serve one side of the comparison in the foreground
+    Serve {
+        /// Which server
+        #[command(subcommand)]
+        side: Side,
+    },
+}
+
+#[derive(Subcommand)]
+enum Side {
+    /// The bare server: parses the request and returns a constant answer
+    Bare {
+        #[command(flatten)]
+        at: Listen,
+        /// What data parts are parsed into
+        #[arg(long, value_enum, default_value = "tree")]
+        data: DataAs,
+    },
+    /// Our server with the bench agent
+    Subject(Listen),
+}
+
+#[derive(Args)]
+struct Listen {
+    /// Address to listen on
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+}
+
+#[derive(Args)]
+struct RunArgs {
+    /// Short windows: a look at the numbers, not a result to quote
+    #[arg(long)]
+    quick: bool,
+    /// Run only these works
+    #[arg(long, value_name = "NAME", value_enum, value_delimiter = ',')]
+    only: Vec<Work>,
+    /// Windows per server and work; medians are reported
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
+    /// Length of one window in seconds [default: 3, or 0.4 with --quick]
+    #[arg(long, value_name = "N")]
+    seconds: Option<f64>,
+    /// Where to write the results as JSON
+    #[arg(long, value_name = "PATH", default_value = "target/bench/latest.json")]
+    out: PathBuf,
+    /// Program (with arguments) that serves the subject; `--listen ADDR` is appended [default: this one, `serve subject`]
+    #[arg(long, value_name = "PATH")]
+    subject: Option<String>,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.command {
+        None => run(cli.run),
+        Some(Command::Run(args)) => run(args),
+        Some(Command::Serve { side: Side::Bare { at, data } }) => {
+            single_threaded(bare::serve(at.listen, data))
+        }
+        Some(Command::Serve { side: Side::Subject(at) }) => single_threaded(subject::serve(at.listen)),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: RunArgs) -> Result<()> {
+    let seconds = args.seconds.unwrap_or(if args.quick { QUICK_SECONDS } else { DEFAULT_SECONDS });
+    let length = Duration::try_from_secs_f64(seconds).context("`--seconds` is not a length of time")?;
+    if length < Duration::from_millis(100) {
+        bail!("`--seconds {seconds}` is too short to measure processor time; use 0.1 or more");
+    }
+    let subject = match args.subject {
+        Some(line) => SubjectCommand::parse(&line)?,
+        None => SubjectCommand::this_program()?,
+    };
+    let works = if args.only.is_empty() { Work::all().to_vec() } else { args.only };
+
+    machine::raise_open_file_limit();
+    let cores = machine::pin_load_generator()?;
+    let settings = Settings { quick: args.quick, repeat: args.repeat, length, subject };
+    let report = single_threaded(async {
+        tokio::select! {
+            report = Harness::new(settings, cores).run(&works) => Ok(report),
+            () = machine::terminated() => bail!("terminated before the end; nothing was written"),
+        }
+    })?;
+
+    report.print()?;
+    report.write(&args.out)?;
+    eprintln!("written to {}", args.out.display());
+    if report.is_complete() { Ok(()) } else { bail!("some works could not be measured") }
+}
+
+fn single_threaded<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+}

@@ -1,0 +1,144 @@
+//! The requests of the works, as the bytes that go over the wire.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use serde_json::{Value, json};
+
+/// Stands where each message's own id will go, in hexadecimal.
+const SERIAL: &str = "0000000000000000";
+
+/// Numbers messages over the whole run, so that no server sees the same message twice.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// A request, complete with its HTTP head. Every writing of a message carries an id of its own.
+#[derive(Clone)]
+pub(crate) struct Request {
+    bytes: Vec<u8>,
+    serial_at: Option<usize>,
+}
+
+impl Request {
+    /// A small text message, answered when its task is finished.
+    pub(crate) fn send(text: &str) -> Self {
+        Self::rpc("SendMessage", &message(json!([{ "text": text }])))
+    }
+
+    /// A small text message, answered with a stream.
+    pub(crate) fn stream(text: &str) -> Self {
+        Self::rpc("SendStreamingMessage", &message(json!([{ "text": text }])))
+    }
+
+    /// A message with `data` in its second part.
+    pub(crate) fn send_data(data: &Value) -> Self {
+        Self::rpc("SendMessage", &message(json!([{ "text": "data" }, { "data": data }])))
+    }
+
+    pub(crate) fn get_task(id: &str) -> Self {
+        Self::rpc("GetTask", &json!({ "id": id }))
+    }
+
+    pub(crate) fn list_tasks(page_size: u32) -> Self {
+        Self::rpc("ListTasks", &json!({ "pageSize": page_size }))
+    }
+
+    /// Tells the bare server what to answer to `work`.
+    pub(crate) fn teach(work: &str, answer: &[u8]) -> Self {
+        let mut bytes = head("PUT", &format!("/__answer/{work}"), answer.len()).into_bytes();
+        bytes.extend_from_slice(answer);
+        Self { bytes, serial_at: None }
+    }
+
+    fn rpc(method: &str, params: &Value) -> Self {
+        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
+        let mut bytes = head("POST", "/a2a", body.len()).into_bytes();
+        bytes.extend_from_slice(body.as_bytes());
+        let serial_at = memchr::memmem::find(&bytes, SERIAL.as_bytes());
+        Self { bytes, serial_at }
+    }
+
+    /// Replaces what is in `buffer` with this request, its message under an id that was not used before.
+    pub(crate) fn write(&self, buffer: &mut Vec<u8>) {
+        buffer.clear();
+        buffer.extend_from_slice(&self.bytes);
+        if let Some(at) = self.serial_at {
+            let serial = NEXT.fetch_add(1, Relaxed);
+            for (place, byte) in buffer[at..at + SERIAL.len()].iter_mut().enumerate() {
+                let digit = (serial >> (60 - 4 * place)) & 0xf;
+                *byte = b"0123456789abcdef"[digit as usize];
+            }
+        }
+    }
+}
+
+fn head(method: &str, path: &str, length: usize) -> String {
+    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n");
+    head.push_str("content-type: application/json\r\naccept: application/json, text/event-stream\r\n");
+    head.push_str("A2A-Version: 1.0\r\n");
+    // Writing to a string cannot fail.
+    let _ = write!(head, "content-length: {length}\r\n\r\n");
+    head
+}
+
+fn message(parts: Value) -> Value {
+    json!({ "message": { "messageId": format!("bench-{SERIAL}"), "role": "ROLE_USER", "parts": parts } })
+}
+
+/// Structured JSON of at least `size` bytes: many small objects with members of every kind.
+pub(crate) fn structured_data(size: usize) -> Value {
+    let mut rows = Vec::new();
+    let mut length = 0;
+    while length < size {
+        let n = rows.len();
+        let row = json!({
+            "id": n,
+            "name": format!("item {n}"),
+            "price": n as f64 * 0.25,
+            "available": n % 3 == 0,
+            "note": null,
+            "tags": ["alpha", "beta"],
+            "place": { "shelf": n % 40, "row": n % 7 },
+        });
+        length += row.to_string().len() + 1;
+        rows.push(row);
+    }
+    json!({ "rows": rows })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_message_has_an_id_of_its_own() {
+        let request = Request::send("hello");
+        let ids: HashSet<String> = (0..100)
+            .map(|_| {
+                let mut buffer = b"what was there before".to_vec();
+                request.write(&mut buffer);
+                let wire = String::from_utf8(buffer).unwrap();
+                let (_, body) = wire.split_once("\r\n\r\n").unwrap();
+                let body: Value = serde_json::from_str(body).unwrap();
+                body["params"]["message"]["messageId"].as_str().unwrap().to_owned()
+            })
+            .collect();
+        assert_eq!(ids.len(), 100);
+    }
+
+    #[test]
+    fn the_content_length_is_that_of_the_body() {
+        for request in [Request::send("größer"), Request::get_task("t"), Request::teach("send", b"12345")] {
+            let wire = String::from_utf8(request.bytes).unwrap();
+            let (head, body) = wire.split_once("\r\n\r\n").unwrap();
+            assert!(head.ends_with(&format!("content-length: {}", body.len())), "{head}");
+        }
+    }
+
+    #[test]
+    fn structured_data_is_as_large_as_asked_and_hardly_larger() {
+        let length = structured_data(1 << 20).to_string().len();
+        assert!((1 << 20..(1 << 20) + 1024).contains(&length), "{length}");
+    }
+}

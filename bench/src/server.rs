@@ -1,0 +1,189 @@
+//! A server under measurement: a child process on its own core, and what it has used so far.
+
+use std::env;
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use tokio::net::TcpStream;
+
+use crate::bare::DataAs;
+use crate::machine::{self, Cores};
+
+const START_LIMIT: Duration = Duration::from_secs(15);
+
+/// How to start the subject: a program and its arguments, to which `--listen ADDR` is appended.
+#[derive(Clone, Debug)]
+pub(crate) struct SubjectCommand {
+    program: PathBuf,
+    arguments: Vec<String>,
+}
+
+impl SubjectCommand {
+    /// Our own server, linked into this program.
+    pub(crate) fn this_program() -> Result<Self> {
+        Ok(Self { program: this_program()?, arguments: vec!["serve".into(), "subject".into()] })
+    }
+
+    /// A path to a program, or a path followed by arguments.
+    pub(crate) fn parse(line: &str) -> Result<Self> {
+        if Path::new(line).is_file() {
+            return Ok(Self { program: line.into(), arguments: Vec::new() });
+        }
+        let mut words = line.split_whitespace();
+        let program = words.next().context("`--subject` names no program")?;
+        if !Path::new(program).is_file() {
+            bail!("the subject `{program}` is not a file");
+        }
+        Ok(Self { program: program.into(), arguments: words.map(str::to_owned).collect() })
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments);
+        command
+    }
+}
+
+impl std::fmt::Display for SubjectCommand {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.program.display())?;
+        self.arguments.iter().try_for_each(|argument| write!(f, " {argument}"))
+    }
+}
+
+/// A running server. It is killed when this is dropped.
+pub(crate) struct Server {
+    child: Child,
+    address: SocketAddr,
+    cores: Cores,
+}
+
+impl Server {
+    /// Starts the subject and waits until it accepts connections.
+    pub(crate) async fn subject(how: &SubjectCommand, cores: Cores) -> Result<Self> {
+        Self::start(how.command(), cores).await.with_context(|| format!("starting the subject, `{how}`"))
+    }
+
+    /// Starts the bare server and waits until it accepts connections.
+    pub(crate) async fn bare(data: DataAs, cores: Cores) -> Result<Self> {
+        let mut command = Command::new(this_program()?);
+        let data = match data {
+            DataAs::Tree => "tree",
+            DataAs::Raw => "raw",
+        };
+        command.args(["serve", "bare", "--data", data]);
+        Self::start(command, cores).await.context("starting the bare server")
+    }
+
+    async fn start(mut command: Command, cores: Cores) -> Result<Self> {
+        let address = free_address()?;
+        command.arg("--listen").arg(address.to_string()).stdin(Stdio::null()).stdout(Stdio::null());
+        let child = machine::on_the_server_core(cores, || command.spawn())??;
+        let mut server = Self { child, address, cores };
+        let begun = Instant::now();
+        while TcpStream::connect(address).await.is_err() {
+            if let Some(status) = server.child.try_wait()? {
+                bail!("it ended ({status}) instead of listening on {address}");
+            }
+            if begun.elapsed() > START_LIMIT {
+                bail!("it does not listen on {address} after {} s", START_LIMIT.as_secs());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(server)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The cores it shares with the load generator.
+    pub(crate) fn cores(&self) -> Cores {
+        self.cores
+    }
+
+    /// Processor time used so far, in user and system mode, over all threads.
+    pub(crate) fn cpu_time(&self) -> Result<Duration> {
+        cpu_time_of(&self.child.id().to_string())
+    }
+
+    /// Resident memory in KiB.
+    pub(crate) fn resident_kib(&self) -> Result<u64> {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = fs::read_to_string(&path).with_context(|| format!("reading `{path}`"))?;
+        resident_kib(&status).with_context(|| format!("`{path}` has no VmRSS"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Either fails only when the server has already ended, which is what is wanted.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Processor time this process has used so far.
+pub(crate) fn own_cpu_time() -> Result<Duration> {
+    cpu_time_of("self")
+}
+
+fn cpu_time_of(process: &str) -> Result<Duration> {
+    let path = format!("/proc/{process}/stat");
+    let stat =
+        fs::read_to_string(&path).with_context(|| format!("reading `{path}`; the harness needs Linux"))?;
+    let ticks = cpu_ticks(&stat).with_context(|| format!("`{path}` is not as proc(5) says"))?;
+    Ok(machine::duration_of(ticks))
+}
+
+/// utime + stime, the 14th and 15th fields. The second, the program's name, may itself hold blanks and parentheses.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let mut fields = after_name.split_ascii_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+fn resident_kib(status: &str) -> Option<u64> {
+    let value = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    value.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
+fn this_program() -> Result<PathBuf> {
+    env::current_exe().context("finding this program's own path")
+}
+
+/// An address nobody listens on now. Another process could take it before the server does; the server then says so and ends.
+fn free_address() -> Result<SocketAddr> {
+    let probe = TcpListener::bind("127.0.0.1:0").context("looking for a free port")?;
+    Ok(probe.local_addr()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_found_behind_a_name_with_blanks_and_parentheses() {
+        let stat = "42 (a (b) c) S 1 42 42 0 -1 4194304 97 0 0 0 120 35 0 0 20 0 1 0 47421 3133440 356";
+        assert_eq!(cpu_ticks(stat), Some(155));
+        assert_eq!(cpu_ticks("42 (cut off) S 1"), None);
+    }
+
+    #[test]
+    fn resident_memory_is_read_in_kib() {
+        assert_eq!(resident_kib("Name:\tx\nVmHWM:\t  9000 kB\nVmRSS:\t    5312 kB\n"), Some(5312));
+        assert_eq!(resident_kib("Name:\tkthreadd\n"), None);
+    }
+
+    #[test]
+    fn a_subject_that_is_no_file_is_refused_by_name() {
+        let error = SubjectCommand::parse("/no/such/thing --flag").unwrap_err();
+        assert_eq!(error.to_string(), "the subject `/no/such/thing` is not a file");
+    }
+}

@@ -1,0 +1,101 @@
+//! The works: what is measured, against what, and what is asked of it.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use crate::harness::Harness;
+use crate::load::{Plan, Reply};
+use crate::report::Row;
+use crate::requests::Request;
+
+mod kept;
+mod sent;
+mod stored;
+mod streamed;
+
+/// A thing to measure. One work may give several rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Work {
+    /// SendMessage, small and blocking, from 1 to 256 connections
+    Send,
+    /// GetTask among 100,000 stored
+    Get,
+    /// Streams of 100 chunks
+    Stream,
+    /// Time to the first event of a stream
+    FirstEvent,
+    /// What an event costs in a stream of 3,000 chunks against one of 100
+    StreamGrowth,
+    /// ListTasks of 50 among 100,000 stored, and among 1,000
+    List,
+    /// SendMessage with 1 MiB of structured data
+    Data,
+    /// What a send costs while 1,000 streams are open and idle
+    IdleStreams,
+    /// Memory per finished task and per open stream
+    Memory,
+}
+
+impl Work {
+    /// Every work, in the order they are run.
+    pub(crate) fn all() -> &'static [Self] {
+        Self::value_variants()
+    }
+
+    /// The name by which `--only` knows it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Get => "get",
+            Self::Stream => "stream",
+            Self::FirstEvent => "first-event",
+            Self::StreamGrowth => "stream-growth",
+            Self::List => "list",
+            Self::Data => "data",
+            Self::IdleStreams => "idle-streams",
+            Self::Memory => "memory",
+        }
+    }
+
+    /// Measures it.
+    pub(crate) async fn run(self, harness: &mut Harness) -> Result<Vec<Row>> {
+        match self {
+            Self::Send => sent::send(harness).await,
+            Self::Get => stored::get(harness).await,
+            Self::Stream => streamed::stream(harness).await,
+            Self::FirstEvent => streamed::first_event(harness).await,
+            Self::StreamGrowth => streamed::growth(harness).await,
+            Self::List => stored::list(harness).await,
+            Self::Data => sent::data(harness).await,
+            Self::IdleStreams => kept::idle_streams(harness).await,
+            Self::Memory => kept::memory(harness).await,
+        }
+    }
+}
+
+/// The small message of the works that send one, and the plan to send it.
+const SMALL: &str = "hello, agent";
+
+fn send_small(connections: usize) -> Arc<Plan> {
+    Arc::new(Plan {
+        requests: vec![Request::send(SMALL)],
+        connections,
+        reply: Reply::Whole,
+        marker: "TASK_STATE_COMPLETED",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_work_is_named_as_the_command_line_names_it() {
+        for work in Work::all() {
+            let value = work.to_possible_value().expect("no work is hidden");
+            assert_eq!(value.get_name(), work.name());
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Developer commands: `cargo xtask test` and `cargo xtask bench`.
+
+mod bench;
+mod run;
+mod test;
+
+use anyhow::Result;
+use clap::Parser;
+
+/// Developer commands of Attaché
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+enum Command {
+    /// Everything that must hold: format, lints, unit, property and end-to-end tests, doc tests, examples
+    Test(test::Test),
+    /// Our server against a bare one, as ratios
+    Bench(bench::Bench),
+}
+
+fn main() -> Result<()> {
+    match Command::parse() {
+        Command::Test(test) => test.run(),
+        Command::Bench(bench) => bench.run(),
+    }
+}
