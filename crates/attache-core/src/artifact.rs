@@ -6,7 +6,8 @@ use std::sync::Arc;
 use attache_protocol::{Artifact, JsonObject, Part, TaskArtifactUpdateEvent};
 use serde::Serialize;
 
-use crate::{AgentError, AgentResult, BoxFuture, TaskEvent, Turn};
+use crate::turn::Emitted;
+use crate::{AgentError, AgentResult, TaskEvent, Turn};
 
 /// An artifact being put together; awaiting it hands it out.
 ///
@@ -67,12 +68,12 @@ impl<'a> ArtifactBuilder<'a> {
     }
 }
 
-impl<'a> IntoFuture for ArtifactBuilder<'a> {
+impl IntoFuture for ArtifactBuilder<'_> {
     type Output = AgentResult;
-    type IntoFuture = BoxFuture<'a, AgentResult>;
+    type IntoFuture = Emitted;
 
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(emit(self.turn, self.artifact, false, true))
+    fn into_future(self) -> Emitted {
+        emit(self.turn, self.artifact, false, true)
     }
 }
 
@@ -103,9 +104,10 @@ impl ArtifactStream<'_> {
     }
 }
 
-async fn emit(turn: &Turn, artifact: Artifact, append: bool, last_chunk: bool) -> AgentResult {
+fn emit(turn: &Turn, artifact: Artifact, append: bool, last_chunk: bool) -> Emitted {
     if artifact.parts.is_empty() {
-        return Err(AgentError::from(format!("the artifact `{}` has no parts", artifact.artifact_id)));
+        let text = format!("the artifact `{}` has no parts", artifact.artifact_id);
+        return Emitted::new(Err(AgentError::from(text)));
     }
     let update = TaskArtifactUpdateEvent {
         task_id: turn.task_id().clone(),
@@ -115,5 +117,5 @@ async fn emit(turn: &Turn, artifact: Artifact, append: bool, last_chunk: bool) -
         last_chunk,
         ..TaskArtifactUpdateEvent::default()
     };
-    turn.emit(TaskEvent::Artifact(Arc::new(update))).await
+    turn.emit(TaskEvent::Artifact(Arc::new(update)))
 }

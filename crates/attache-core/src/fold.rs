@@ -3,6 +3,8 @@
 //! Terminal states absorb. Artifacts are replaced or grow. A status message moves into the history when the next status
 //! replaces it, so that nothing that was said is lost.
 
+use std::sync::Arc;
+
 use attache_protocol::{Task, TaskArtifactUpdateEvent, TaskState};
 
 use crate::TaskEvent;
@@ -20,34 +22,42 @@ pub enum FoldError {
 
 /// Applies one event to a task.
 pub fn fold(task: &mut Task, event: &TaskEvent) -> Result<(), FoldError> {
+    fold_owned(task, event.clone())
+}
+
+/// Applies one event to a task. What nobody else holds is moved, not copied.
+pub(crate) fn fold_owned(task: &mut Task, event: TaskEvent) -> Result<(), FoldError> {
     if task.status.state.is_terminal() {
         return Err(FoldError::Ended(task.status.state));
     }
     match event {
         TaskEvent::Created(_) => return Err(FoldError::Exists),
-        TaskEvent::Message(message) => task.history.push((**message).clone()),
+        TaskEvent::Message(message) => task.history.push(Arc::unwrap_or_clone(message)),
         TaskEvent::Status(update) => {
-            let old = std::mem::replace(&mut task.status, update.status.clone());
+            let old = std::mem::replace(&mut task.status, Arc::unwrap_or_clone(update).status);
             task.history.extend(old.message.map(|message| *message));
         }
-        TaskEvent::Artifact(update) => artifact(task, update),
+        TaskEvent::Artifact(update) => artifact(task, Arc::unwrap_or_clone(update)),
     }
     Ok(())
 }
 
-fn artifact(task: &mut Task, update: &TaskArtifactUpdateEvent) {
-    let new = &update.artifact;
+fn artifact(task: &mut Task, update: TaskArtifactUpdateEvent) {
+    let new = update.artifact;
     // The one that grows is nearly always the one that was touched last.
     match task.artifacts.iter_mut().rev().find(|known| known.artifact_id == new.artifact_id) {
-        None => task.artifacts.push(new.clone()),
-        Some(known) if !update.append => *known = new.clone(),
+        None => task.artifacts.push(new),
+        Some(known) if !update.append => *known = new,
         Some(known) => {
-            known.parts.extend(new.parts.iter().cloned());
-            known.name = new.name.clone().or(known.name.take());
-            known.description = new.description.clone().or(known.description.take());
-            known.metadata = new.metadata.clone().or(known.metadata.take());
-            let extensions = new.extensions.iter().filter(|uri| !known.extensions.contains(uri));
-            known.extensions.extend(extensions.cloned().collect::<Vec<_>>());
+            known.parts.extend(new.parts);
+            known.name = new.name.or(known.name.take());
+            known.description = new.description.or(known.description.take());
+            known.metadata = new.metadata.or(known.metadata.take());
+            for uri in new.extensions {
+                if !known.extensions.contains(&uri) {
+                    known.extensions.push(uri);
+                }
+            }
         }
     }
 }

@@ -39,13 +39,13 @@ pub use store::{
     AppendError, Created, Cursor, Idempotency, Lease, ListPage, ListQuery, NewTask, Store, StoreError, TailItem,
 };
 pub use stream::{EventStream, StreamItem};
-pub use turn::Turn;
+pub use turn::{Emitted, Turn};
 
 /// A future on the heap, as the methods of object-safe traits return it.
 pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A new id that sorts by the time of its making.
-pub(crate) fn new_id() -> String {
+pub(crate) fn new_id<T: for<'a> From<&'a str>>() -> T {
     let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
-    uuid::Uuid::now_v7().hyphenated().encode_lower(&mut text).to_owned()
+    T::from(uuid::Uuid::now_v7().hyphenated().encode_lower(&mut text))
 }

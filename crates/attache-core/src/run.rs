@@ -2,8 +2,11 @@
 
 use std::any::Any;
 use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Poll, ready};
 
 use attache_protocol::{Part, TaskId, TaskState};
 use futures::FutureExt;
@@ -11,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::agent::Kind;
 use crate::turn::{Position, Progress, Shared};
-use crate::{AgentError, AgentResult, Lease, Turn, new_id};
+use crate::{AgentError, AgentResult, BoxFuture, Lease, Turn, new_id};
 
 /// The turns that run in this process, one per task, each with the messages that wait for it to end.
 #[derive(Default)]
@@ -24,10 +27,17 @@ struct Running {
 }
 
 impl Turns {
+    /// Notes a turn that takes its time, also while there is no task yet.
+    pub(crate) fn note(&self, turn: &Arc<Shared>) {
+        let running = || Running { turn: turn.clone(), lease: None, waiting: VecDeque::new() };
+        self.0.lock().entry(turn.task_id.clone()).or_insert_with(running);
+    }
+
     /// Notes the turn that has just created its task.
     pub(crate) fn register(&self, turn: &Arc<Shared>, lease: Lease) {
-        let running = Running { turn: turn.clone(), lease: Some(lease), waiting: VecDeque::new() };
-        self.0.lock().insert(turn.task_id.clone(), running);
+        let mut turns = self.0.lock();
+        let waiting = turns.remove(&turn.task_id).map(|known| known.waiting).unwrap_or_default();
+        turns.insert(turn.task_id.clone(), Running { turn: turn.clone(), lease: Some(lease), waiting });
     }
 
     /// Whether the turn may start now; otherwise it waits for the one that runs.
@@ -67,16 +77,28 @@ impl Turns {
 
     /// Tells the turn of a task, and those who wait for it, that the task is canceled.
     pub(crate) fn cancel(&self, task: &TaskId) {
+        self.ended(task);
         let running = self.0.lock().get(task).map(|running| running.turn.clone());
         if let Some(turn) = running {
             turn.signal.settle(Progress::Task);
-            turn.cancel.cancel();
+            turn.cancel().cancel();
+        }
+    }
+
+    /// Tells those who wait for a turn that the task has ended, however long the turn that runs still takes.
+    pub(crate) fn ended(&self, task: &TaskId) {
+        if let Some(running) = self.0.lock().get(task) {
+            running.waiting.iter().for_each(|turn| turn.signal.settle(Progress::Task));
         }
     }
 
     pub(crate) fn leases(&self) -> Vec<(TaskId, Lease)> {
         let turns = self.0.lock();
         turns.iter().filter_map(|(task, running)| Some((task.clone(), running.lease?))).collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().len()
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Shared>> {
@@ -109,6 +131,8 @@ pub(crate) async fn give_up(turn: &Arc<Shared>) {
 /// Readies a turn on a task that exists. A task that ended meanwhile leaves nothing to do.
 pub(crate) async fn take_over(turn: &Arc<Shared>) -> AgentResult {
     let service = &turn.service;
+    let now = service.clock.now();
+    let lease = service.store.claim(&turn.task_id, now, service.lease_end(now)).await?;
     let Some(snapshot) = service.store.load(&turn.caller.owner, &turn.task_id).await? else {
         return Err(AgentError::over("the task is gone"));
     };
@@ -116,31 +140,38 @@ pub(crate) async fn take_over(turn: &Arc<Shared>) -> AgentResult {
         close(turn, Progress::Task).await;
         return Ok(());
     }
-    let now = service.clock.now();
-    let Some(lease) = service.store.claim(&turn.task_id, now, service.lease_end()).await? else {
+    let Some(lease) = lease else {
         return Err(AgentError::over("another server runs the task"));
     };
     service.turns.set_lease(&turn.task_id, lease);
-    let mut log = turn.log.lock().await;
-    log.last_status = snapshot.task().status.timestamp;
-    log.position = Position::Writing { seq: snapshot.seq, lease, state: TaskState::Submitted };
+    {
+        let mut log = turn.log.lock();
+        log.last_status = snapshot.task().status.timestamp;
+        log.position = Position::Writing { seq: snapshot.seq, lease };
+    }
+    if snapshot.state.is_interrupted() {
+        // The question was asked before this message had its turn; it does not stand while the message is answered.
+        return Turn { shared: turn.clone() }.working("").await;
+    }
     Ok(())
 }
 
 async fn run_one(turn: &Arc<Shared>) {
-    if matches!(turn.log.lock().await.position, Position::Over(_)) {
+    if matches!(turn.log.lock().position, Position::Over(_)) {
         return;
     }
     let service = &turn.service;
     let agent = AssertUnwindSafe(async { service.agent.run(Turn { shared: turn.clone() }).await }).catch_unwind();
-    let result = tokio::select! {
+    // What is not needed for an agent that answers at once is not set up for it.
+    let timed_out = async { tokio::time::sleep(service.options.turn_timeout).await };
+    let ended = tokio::select! {
         biased;
-        result = agent => match result {
+        result = drive(turn, agent) => match result {
             Ok(Ok(())) => finish(turn).await,
             Ok(Err(error)) => fail(turn, error).await,
             Err(panic) => panicked(turn, panic).await,
         },
-        () = tokio::time::sleep(service.options.turn_timeout) => {
+        () = timed_out => {
             let limit = service.options.turn_timeout;
             tracing::warn!(task = %turn.task_id, ?limit, "the agent took too long");
             let text = format!("the agent did not finish within {} s", limit.as_secs_f64());
@@ -148,7 +179,11 @@ async fn run_one(turn: &Arc<Shared>) {
         }
         () = abandoned(turn) => Ok(()),
     };
-    if let Err(error) = result
+    let written = match ended {
+        Ok(()) if turn.has_unwritten() => turn.write().await.map(|_| ()),
+        other => other,
+    };
+    if let Err(error) = written
         && !error.is_over()
     {
         tracing::error!(task = %turn.task_id, %error, "the end of a turn could not be written");
@@ -156,18 +191,52 @@ async fn run_one(turn: &Arc<Shared>) {
     close(turn, Progress::Nothing).await;
 }
 
+/// Runs the agent, and writes what it has said whenever it pauses. It goes on only when that is written.
+async fn drive<T>(turn: &Arc<Shared>, agent: impl Future<Output = T>) -> T {
+    let mut agent = pin!(agent);
+    let mut writing: Option<BoxFuture<'_, ()>> = None;
+    // A client that does not want to wait gets its task at the agent's first pause, whether or not anything was said.
+    let mut owed = turn.configuration.return_immediately;
+    poll_fn(|cx| {
+        loop {
+            if let Some(write) = &mut writing {
+                ready!(write.as_mut().poll(cx));
+                writing = None;
+            }
+            if let Poll::Ready(result) = agent.as_mut().poll(cx) {
+                return Poll::Ready(result);
+            }
+            if !std::mem::take(&mut owed) && !turn.has_unwritten() {
+                return Poll::Pending;
+            }
+            let mut write: BoxFuture<'_, ()> = Box::pin(async {
+                if let Err(error) = turn.write().await
+                    && !error.is_over()
+                {
+                    tracing::error!(task = %turn.task_id, %error, "what the agent said could not be written");
+                    turn.signal.settle(Progress::Nothing);
+                }
+            });
+            if write.as_mut().poll(cx).is_ready() {
+                return Poll::Pending;
+            }
+            writing = Some(write);
+        }
+    })
+    .await
+}
+
 /// Waits until a canceled turn has had its time to clean up.
 async fn abandoned(turn: &Shared) {
-    turn.cancel.cancelled().await;
+    turn.cancel().cancelled().await;
     tokio::time::sleep(turn.service.options.cancel_grace).await;
 }
 
 /// An agent that returns without a word about the end has done its work.
 async fn finish(turn: &Arc<Shared>) -> AgentResult {
-    let settled = match turn.log.lock().await.position {
-        Position::Unborn { .. } => false,
-        Position::Writing { state, .. } => state.is_settled(),
-        Position::Over(_) => true,
+    let settled = {
+        let log = turn.log.lock();
+        matches!(log.position, Position::Over(_)) || log.state.is_settled()
     };
     if settled { Ok(()) } else { end(turn, TaskState::Completed, None).await }
 }
@@ -180,7 +249,7 @@ async fn fail(turn: &Arc<Shared>, error: AgentError) -> AgentResult {
         }
         Kind::Public(text) => end(turn, TaskState::Failed, Some(text.into_owned())).await,
         Kind::Internal(error) => {
-            let id = new_id();
+            let id: String = new_id();
             tracing::error!(task = %turn.task_id, error_id = id, error = %error, "the agent failed");
             end(turn, TaskState::Failed, Some(format!("the agent failed (error id {id})"))).await
         }
@@ -192,22 +261,22 @@ async fn panicked(turn: &Arc<Shared>, panic: Box<dyn Any + Send>) -> AgentResult
         Ok(text) => (*text).to_owned(),
         Err(panic) => panic.downcast::<String>().map_or_else(|_| "no message".to_owned(), |text| *text),
     };
-    let id = new_id();
+    let id: String = new_id();
     tracing::error!(task = %turn.task_id, error_id = id, panic = text, "the agent panicked");
     end(turn, TaskState::Failed, Some(format!("the agent failed (error id {id})"))).await
 }
 
 /// Writes the last status of a turn, unless the task has ended without it.
-pub(crate) async fn end(turn: &Arc<Shared>, state: TaskState, text: Option<String>) -> AgentResult {
-    Turn { shared: turn.clone() }.say_last(state, text.map(Part::text)).await
+async fn end(turn: &Arc<Shared>, state: TaskState, text: Option<String>) -> AgentResult {
+    Turn { shared: turn.clone() }.status(state, text.map(Part::text)).await
 }
 
 /// Makes sure that nobody waits for a turn that is over, and that the task can have another one.
 async fn close(turn: &Arc<Shared>, otherwise: Progress) {
-    let mut log = turn.log.lock().await;
-    let position = std::mem::replace(&mut log.position, Position::Over("the turn is over"));
-    drop(log);
+    let position = std::mem::replace(&mut turn.log.lock().position, Position::Over("the turn is over"));
     let progress = match position {
+        // A task that has ended keeps no lease.
+        Position::Writing { .. } if turn.log.lock().state.is_terminal() => Progress::Task,
         Position::Writing { lease, .. } => {
             if let Err(error) = turn.service.store.release(&turn.task_id, lease).await {
                 tracing::warn!(task = %turn.task_id, %error, "a lease could not be given back; it will run out");

@@ -55,6 +55,8 @@ pub struct NewTask {
     pub owner: Owner,
     /// Its log so far. The first event creates the task.
     pub events: Vec<TaskEvent>,
+    /// Whether someone reads its events as they come, and may come back for those it missed.
+    pub followed: bool,
     /// Until when its first turn is believed to be alive.
     pub lease_until: Timestamp,
     /// The key under which it is created only once.

@@ -3,7 +3,9 @@
 //! A turn is the agent's only way to say anything about the task, and exactly one turn writes a task at a time. The task comes into
 //! being with the first thing the agent says about it; an agent that answers with a direct message never creates one.
 
-use std::sync::Arc;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 
 use attache_protocol::{
     ContextId, Message, Part, Role, SendMessageConfiguration, Task, TaskId, TaskPushNotificationConfig, TaskState,
@@ -36,25 +38,42 @@ pub(crate) struct Shared {
     pub(crate) context_id: ContextId,
     /// The task when the message was added to it, if there was one.
     pub(crate) before: Option<Snapshot>,
-    pub(crate) cancel: CancellationToken,
-    pub(crate) log: tokio::sync::Mutex<Writer>,
+    /// Whether someone reads the task's events as they come.
+    pub(crate) followed: bool,
+    pub(crate) log: Mutex<Writer>,
     pub(crate) signal: Signal,
+    cancel: OnceLock<CancellationToken>,
 }
 
-/// Where the turn stands in the task's log.
+/// What the agent has said, and how much of it is in the log.
+///
+/// What an agent says without pausing in between is written together: one append for all of it.
 pub(crate) struct Writer {
     pub(crate) position: Position,
+    /// Said, but not written yet.
+    unwritten: Vec<TaskEvent>,
+    /// Where the task stands after all that was said.
+    pub(crate) state: TaskState,
     pub(crate) last_status: Option<Timestamp>,
+}
+
+impl Writer {
+    pub(crate) fn new(position: Position) -> Self {
+        Self { position, unwritten: Vec::new(), state: TaskState::Submitted, last_status: None }
+    }
 }
 
 pub(crate) enum Position {
     /// There is no task yet. What is needed to create it waits here.
     Unborn { push: Option<Box<TaskPushNotificationConfig>>, idempotency: Option<Box<Idempotency>> },
     /// The log ends here, as far as this turn knows.
-    Writing { seq: Seq, lease: Lease, state: TaskState },
+    Writing { seq: Seq, lease: Lease },
     /// Nothing more can be said.
     Over(&'static str),
 }
+
+/// How much an agent may say before it is made to pause.
+const MAX_UNWRITTEN: usize = 64;
 
 /// The task that an earlier send with the same key created.
 pub(crate) struct Known {
@@ -178,12 +197,12 @@ impl Turn {
 
     /// Whether the task was canceled.
     pub fn is_cancelled(&self) -> bool {
-        self.shared.cancel.is_cancelled()
+        self.shared.cancel().is_cancelled()
     }
 
     /// Waits until the task is canceled.
     pub fn cancelled(&self) -> WaitForCancellationFuture<'_> {
-        self.shared.cancel.cancelled()
+        self.shared.cancel().cancelled()
     }
 }
 
@@ -241,24 +260,15 @@ impl Turn {
 
     /// Like [`reply`](Self::reply), with several parts.
     pub async fn reply_with(&self, parts: Vec<Part>) -> AgentResult {
-        let mut log = self.shared.log.lock().await;
-        match log.position {
-            Position::Over(why) => Err(AgentError::over(why)),
-            Position::Writing { .. } => {
-                drop(log);
-                self.state(TaskState::Completed, Some(parts)).await
-            }
-            Position::Unborn { .. } => {
-                let message = Message { task_id: None, ..self.say(parts) };
-                log.position = Position::Over("the agent has answered with a message");
-                drop(log);
-                self.shared.signal.settle(Progress::Message(Box::new(message)));
-                Ok(())
-            }
+        if !self.shared.leave_unborn() {
+            return self.state(TaskState::Completed, Some(parts)).await;
         }
+        let message = Message { task_id: None, ..self.say(parts) };
+        self.shared.signal.settle(Progress::Message(Box::new(message)));
+        Ok(())
     }
 
-    async fn status(&self, state: TaskState, part: Option<Part>) -> AgentResult {
+    pub(crate) async fn status(&self, state: TaskState, part: Option<Part>) -> AgentResult {
         self.state(state, part.map(|part| vec![part])).await
     }
 
@@ -273,10 +283,6 @@ impl Turn {
         self.emit(TaskEvent::Status(Arc::new(update))).await
     }
 
-    pub(crate) async fn say_last(&self, state: TaskState, part: Option<Part>) -> AgentResult {
-        self.status(state, part).await
-    }
-
     fn say(&self, parts: Vec<Part>) -> Message {
         Message {
             message_id: new_id(),
@@ -288,63 +294,164 @@ impl Turn {
         }
     }
 
-    pub(crate) async fn emit(&self, event: TaskEvent) -> AgentResult {
-        self.shared.emit(event).await
+    pub(crate) fn emit(&self, event: TaskEvent) -> Emitted {
+        Emitted::new(self.shared.emit(event))
+    }
+}
+
+/// What an agent says is noted at once. An agent that says much without a pause is made to pause, so that it is written and
+/// its readers can keep up.
+pub struct Emitted {
+    result: Option<AgentResult>,
+    pause: bool,
+}
+
+impl Emitted {
+    pub(crate) fn new(noted: Result<usize, AgentError>) -> Self {
+        let pause = noted.as_ref().is_ok_and(|waiting| *waiting >= MAX_UNWRITTEN);
+        Self { result: Some(noted.map(|_| ())), pause }
+    }
+}
+
+impl Future for Emitted {
+    type Output = AgentResult;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<AgentResult> {
+        if std::mem::take(&mut self.pause) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(self.result.take().unwrap_or(Ok(())))
     }
 }
 
 impl Shared {
-    /// Writes an event to the task's log, creating the task if there is none yet.
-    pub(crate) async fn emit(self: &Arc<Self>, mut event: TaskEvent) -> AgentResult {
-        let mut log = self.log.lock().await;
-        let now = self.service.now_after(log.last_status);
+    #[expect(clippy::too_many_arguments, reason = "each is a fact about the message")]
+    pub(crate) fn new(
+        service: Arc<Service>,
+        caller: Caller,
+        message: Message,
+        configuration: SendMessageConfiguration,
+        task_id: TaskId,
+        context_id: ContextId,
+        before: Option<Snapshot>,
+        followed: bool,
+        position: Position,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            service,
+            caller,
+            message,
+            configuration,
+            task_id,
+            context_id,
+            before,
+            followed,
+            log: Mutex::new(Writer::new(position)),
+            signal: Signal::default(),
+            cancel: OnceLock::new(),
+        })
+    }
+
+    pub(crate) fn cancel(&self) -> &CancellationToken {
+        self.cancel.get_or_init(CancellationToken::new)
+    }
+
+    /// Notes an event, to be written when the agent pauses. Returns how many wait.
+    pub(crate) fn emit(&self, mut event: TaskEvent) -> Result<usize, AgentError> {
+        let mut log = self.log.lock();
+        if let Position::Over(why) = log.position {
+            return Err(AgentError::over(why));
+        }
+        if log.state.is_terminal() || self.cancel.get().is_some_and(CancellationToken::is_cancelled) {
+            return Err(AgentError::over("the task has ended"));
+        }
         if let TaskEvent::Status(update) = &mut event {
+            let now = self.service.now_after(log.last_status);
             Arc::make_mut(update).status.timestamp = Some(now);
             log.last_status = Some(now);
         }
-        let state = event.state();
-        match &mut log.position {
-            Position::Over(why) => return Err(AgentError::over(why)),
-            Position::Unborn { .. } => {
-                if self.create(&mut log, now, Some(event)).await?.is_some() {
-                    // Keys are claimed before the agent runs, so that what it says cannot be someone else's.
-                    return Err(AgentError::over("the send was repeated"));
-                }
-            }
-            Position::Writing { seq, lease, state: known } => {
-                *seq = self.append(*seq, *lease, event).await?;
-                *known = state.unwrap_or(*known);
-            }
-        }
-        let Position::Writing { state, .. } = log.position else { return Ok(()) };
-        if state.is_terminal() {
-            log.position = Position::Over("the task has ended");
-        }
-        drop(log);
-        if state.is_settled() {
-            self.signal.settle(Progress::Task);
-        }
-        Ok(())
+        log.state = event.state().unwrap_or(log.state);
+        log.unwritten.push(event);
+        Ok(log.unwritten.len())
     }
 
-    /// Makes sure that there is a task, without saying anything about it yet. If the send is a repeat, there is one
-    /// already: then its id and the digest of what was sent come back.
-    pub(crate) async fn materialize(self: &Arc<Self>) -> Result<Option<Known>, AgentError> {
-        let mut log = self.log.lock().await;
-        if !matches!(log.position, Position::Unborn { .. }) {
-            return Ok(None);
+    /// Ends a turn that has said nothing about a task, and so needs none. Whether it was one.
+    fn leave_unborn(&self) -> bool {
+        let mut log = self.log.lock();
+        let unborn = matches!(log.position, Position::Unborn { .. }) && log.unwritten.is_empty();
+        if unborn {
+            log.position = Position::Over("the agent has answered with a message");
         }
-        let now = self.service.now_after(log.last_status);
-        self.create(&mut log, now, None).await
+        unborn
+    }
+
+    /// Whether anything waits to be written.
+    pub(crate) fn has_unwritten(&self) -> bool {
+        !self.log.lock().unwritten.is_empty()
+    }
+
+    /// Writes what was said, creating the task if there is none yet; with nothing said, that is all it does.
+    ///
+    /// Only whoever drives the turn calls this, so that there is one writer. If the send is a repeat, there is a task
+    /// already: then its id and the digest of what was sent come back.
+    pub(crate) async fn write(self: &Arc<Self>) -> Result<Option<Known>, AgentError> {
+        let (events, state, unborn, writing) = {
+            let mut log = self.log.lock();
+            let events = std::mem::take(&mut log.unwritten);
+            match &mut log.position {
+                Position::Over(why) => return Err(AgentError::over(why)),
+                Position::Unborn { push, idempotency } => {
+                    let unborn = (push.take(), idempotency.take());
+                    (events, log.state, Some(unborn), None)
+                }
+                Position::Writing { seq, lease } => {
+                    let writing = (*seq, *lease);
+                    (events, log.state, None, Some(writing))
+                }
+            }
+        };
+        let written = match (unborn, writing) {
+            (Some((push, idempotency)), _) => match self.create(events, push, idempotency).await? {
+                Created::New(seq, lease) => {
+                    if !state.is_terminal() {
+                        self.service.turns.register(self, lease);
+                    }
+                    (seq, lease)
+                }
+                Created::Known(task, fingerprint) => {
+                    self.log.lock().position = Position::Over("the send was repeated");
+                    return Ok(Some(Known { task, fingerprint }));
+                }
+            },
+            (None, Some((seq, lease))) if !events.is_empty() => (self.append(seq, lease, events).await?, lease),
+            (None, _) => return Ok(None),
+        };
+        let (seq, lease) = written;
+        self.log.lock().position = Position::Writing { seq, lease };
+        if state.is_terminal() {
+            self.service.turns.ended(&self.task_id);
+        }
+        if state.is_settled() {
+            self.signal.settle(Progress::Task);
+        } else {
+            self.signal.begin(Progress::Task);
+        }
+        Ok(None)
     }
 
     async fn create(
-        self: &Arc<Self>,
-        log: &mut Writer,
-        now: Timestamp,
-        first: Option<TaskEvent>,
-    ) -> Result<Option<Known>, AgentError> {
-        let Position::Unborn { push, idempotency } = &mut log.position else { return Ok(None) };
+        &self,
+        said: Vec<TaskEvent>,
+        push: Option<Box<TaskPushNotificationConfig>>,
+        idempotency: Option<Box<Idempotency>>,
+    ) -> Result<Created, AgentError> {
+        // A task is not younger than the first thing said about it.
+        let first = said.iter().find_map(|event| match event {
+            TaskEvent::Status(update) => update.status.timestamp,
+            TaskEvent::Created(_) | TaskEvent::Message(_) | TaskEvent::Artifact(_) => None,
+        });
+        let now = first.unwrap_or_else(|| self.service.now_after(None));
         let task = Task {
             id: self.task_id.clone(),
             context_id: Some(self.context_id.clone()),
@@ -352,40 +459,36 @@ impl Shared {
             history: vec![self.message.clone()],
             ..Task::default()
         };
-        let state = first.as_ref().and_then(TaskEvent::state).unwrap_or(TaskState::Submitted);
+        let mut events = Vec::with_capacity(said.len() + 1);
+        events.push(TaskEvent::Created(Arc::new(task)));
+        events.extend(said);
         let new = NewTask {
             owner: self.caller.owner.clone(),
-            events: std::iter::once(TaskEvent::Created(Arc::new(task))).chain(first).collect(),
-            lease_until: self.service.lease_end(),
-            idempotency: idempotency.take().map(|key| *key),
-            push: push.take().map(|config| *config),
+            events,
+            followed: self.followed,
+            lease_until: self.service.lease_end(now),
+            idempotency: idempotency.map(|key| *key),
+            push: push.map(|config| *config),
         };
-        match self.service.store.create(new).await? {
-            Created::New(seq, lease) => {
-                log.position = Position::Writing { seq, lease, state };
-                log.last_status = log.last_status.max(Some(now));
-                self.service.turns.register(self, lease);
-                self.signal.begin(Progress::Task);
-                Ok(None)
-            }
-            Created::Known(task, fingerprint) => {
-                log.position = Position::Over("the send was repeated");
-                Ok(Some(Known { task, fingerprint }))
+        Ok(self.service.store.create(new).await?)
+    }
+
+    async fn append(&self, mut after: Seq, lease: Lease, events: Vec<TaskEvent>) -> Result<Seq, AgentError> {
+        loop {
+            match self.service.store.append(&self.task_id, Some(lease), after, events.clone()).await {
+                Ok(seq) => return Ok(seq),
+                // Only the client's messages come in between; they do not contradict what the agent says.
+                Err(AppendError::Conflict(seq)) => after = seq,
+                Err(AppendError::Ended(_)) => return Err(self.over("the task has ended")),
+                Err(AppendError::LeaseLost) => return Err(self.over("another server runs the task")),
+                Err(AppendError::NotFound) => return Err(self.over("the task is gone")),
+                Err(AppendError::Store(error)) => return Err(error.into()),
             }
         }
     }
 
-    async fn append(&self, mut after: Seq, lease: Lease, event: TaskEvent) -> Result<Seq, AgentError> {
-        loop {
-            match self.service.store.append(&self.task_id, Some(lease), after, vec![event.clone()]).await {
-                Ok(seq) => return Ok(seq),
-                // Only the client's messages come in between; they do not contradict what the agent says.
-                Err(AppendError::Conflict(seq)) => after = seq,
-                Err(AppendError::Ended(_)) => return Err(AgentError::over("the task has ended")),
-                Err(AppendError::LeaseLost) => return Err(AgentError::over("another server runs the task")),
-                Err(AppendError::NotFound) => return Err(AgentError::over("the task is gone")),
-                Err(AppendError::Store(error)) => return Err(error.into()),
-            }
-        }
+    fn over(&self, why: &'static str) -> AgentError {
+        self.log.lock().position = Position::Over(why);
+        AgentError::over(why)
     }
 }

@@ -6,8 +6,9 @@ use attache_protocol::{ContextId, Task, TaskId, TaskPushNotificationConfig, Task
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::fold::fold_owned;
 use crate::snapshot::Ended;
-use crate::{AppendError, Entry, FoldError, Lease, Seq, Snapshot, TaskEvent, TailItem, fold};
+use crate::{AppendError, Entry, FoldError, Lease, Seq, Snapshot, TailItem, TaskEvent};
 
 #[derive(Debug)]
 pub(super) struct Cell {
@@ -38,6 +39,8 @@ struct Live {
     log: Vec<Arc<Entry>>,
     lease: Option<(Lease, Timestamp)>,
     grown: Arc<Notify>,
+    /// Whether anyone has read the log, and may come back for the rest of it.
+    followed: bool,
 }
 
 /// What an append changed.
@@ -45,7 +48,7 @@ pub(super) struct Appended {
     pub(super) seq: Seq,
     /// The task has a new status and does not yet wait to be filed.
     pub(super) file: bool,
-    /// The task has ended, and readers may still want its log.
+    /// The task has ended, and its readers may still want its log.
     pub(super) ended: bool,
 }
 
@@ -60,29 +63,33 @@ impl Cell {
         owner: u32,
         slot: u32,
         events: Vec<TaskEvent>,
+        followed: bool,
         lease: (Lease, Timestamp),
         push: Option<TaskPushNotificationConfig>,
     ) -> Result<(Self, Appended), FoldError> {
-        let mut task = match events.first() {
-            Some(TaskEvent::Created(task)) => (**task).clone(),
+        let seq = Seq::START.plus(events.len());
+        let ended = events.last().and_then(TaskEvent::state).is_some_and(TaskState::is_terminal);
+        // The log of a task that comes into being ended is not kept if nobody reads it: then nothing is copied.
+        let log = if ended && !followed {
+            Vec::new()
+        } else {
+            let place = |(i, event): (usize, &TaskEvent)| Arc::new(Entry::new(Seq::START.plus(i + 1), event.clone()));
+            events.iter().enumerate().map(place).collect()
+        };
+        let mut events = events.into_iter();
+        let mut task = match events.next() {
+            Some(TaskEvent::Created(task)) => Arc::unwrap_or_clone(task),
             Some(TaskEvent::Message(_) | TaskEvent::Status(_) | TaskEvent::Artifact(_)) | None => Task::default(),
         };
-        for event in events.iter().skip(1) {
-            fold(&mut task, event)?;
+        for event in events {
+            fold_owned(&mut task, event)?;
         }
-        let seq = Seq::START.plus(events.len());
         let context = task.context_id.clone().unwrap_or_default();
-        let log = events
-            .into_iter()
-            .enumerate()
-            .map(|(i, event)| Arc::new(Entry::new(Seq::START.plus(i + 1), event)))
-            .collect();
-        let live = Live { task, log, lease: Some(lease), grown: Arc::new(Notify::new()) };
-        let ended = live.task.status.state.is_terminal();
+        let live = Live { task, log, lease: Some(lease), grown: Arc::default(), followed };
         let phase = if ended { live.end(seq) } else { Phase::Live(Box::new(live)) };
         let push = push.map(|config| Box::new(vec![config]));
         let inner = Mutex::new(Inner { phase, filed: None, waits: true, push });
-        Ok((Self { owner, slot, context, inner }, Appended { seq, file: true, ended }))
+        Ok((Self { owner, slot, context, inner }, Appended { seq, file: true, ended: ended && followed }))
     }
 
     pub(super) fn append(
@@ -111,16 +118,16 @@ impl Cell {
         let mut restated = false;
         for event in events {
             restated |= event.state().is_some();
-            match fold(&mut live.task, &event) {
+            let place = Seq::START.plus(live.log.len() + 1);
+            live.log.push(Arc::new(Entry::new(place, event.clone())));
+            match fold_owned(&mut live.task, event) {
                 Ok(()) => {}
                 Err(FoldError::Ended(state)) => return Err(AppendError::Ended(state)),
                 Err(FoldError::Exists) => return Err(AppendError::Conflict(seq)),
             }
-            let seq = Seq::START.plus(live.log.len() + 1);
-            live.log.push(Arc::new(Entry::new(seq, event)));
         }
         let seq = Seq::START.plus(live.log.len());
-        let grown = live.grown.clone();
+        let (grown, followed) = (live.grown.clone(), live.followed);
         let ended = live.task.status.state.is_terminal();
         if ended {
             let live = std::mem::replace(&mut inner.phase, Phase::placeholder());
@@ -132,13 +139,20 @@ impl Cell {
         inner.waits |= restated;
         drop(inner);
         grown.notify_waiters();
-        Ok(Appended { seq, file, ended })
+        Ok(Appended { seq, file, ended: ended && followed })
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
         match &self.inner.lock().phase {
             Phase::Live(live) => Snapshot::live(Seq::START.plus(live.log.len()), live.task.clone()),
             Phase::Ended { seq, state, task, .. } => Snapshot::ended(*seq, *state, task.clone()),
+        }
+    }
+
+    /// Takes note that someone reads the log.
+    pub(super) fn follow(&self) {
+        if let Phase::Live(live) = &mut self.inner.lock().phase {
+            live.followed = true;
         }
     }
 
@@ -219,9 +233,9 @@ pub(super) enum After {
 
 impl Live {
     fn end(self, seq: Seq) -> Phase {
-        let Self { task, log, .. } = self;
+        let Self { task, log, followed, .. } = self;
         let (state, nanos) = (task.status.state, nanos(&task));
-        Phase::Ended { seq, state, nanos, task: Arc::new(Ended::new(&task)), log: Some(log.into()) }
+        Phase::Ended { seq, state, nanos, task: Arc::new(Ended::new(&task)), log: followed.then(|| log.into()) }
     }
 }
 
@@ -232,7 +246,8 @@ impl Phase {
             task: Task { id: TaskId::default(), ..Task::default() },
             log: Vec::new(),
             lease: None,
-            grown: Arc::new(Notify::new()),
+            grown: Arc::default(),
+            followed: false,
         };
         Self::Live(Box::new(live))
     }

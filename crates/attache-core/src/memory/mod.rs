@@ -26,13 +26,15 @@ const SHARDS: usize = 64;
 /// How many tasks wait at most before they are filed for listings.
 const FILING_BATCH: usize = 128;
 
-/// How many tasks that have ended keep their events one by one, so that a reader who was cut off can go on exactly.
+/// How many tasks that were followed keep their events one by one after the end, so that a reader who was cut off can go on
+/// exactly.
 const RECENT_LOGS: usize = 1024;
 
 /// Keeps tasks in memory.
 ///
-/// Listing, filtering and counting cost the page and not the collection. A task that has ended is kept as its JSON; the
-/// last 1,024 of them also keep their events, and a reader who comes back later than that gets the whole task instead.
+/// Listing, filtering and counting cost the page and not the collection. A task that has ended is kept as its JSON. The last
+/// 1,024 that were followed as they went also keep their events; a reader who comes back later than that gets the whole task
+/// instead.
 #[derive(Debug)]
 pub struct MemoryStore {
     shards: Vec<RwLock<HashMap<TaskId, Arc<Cell>>>>,
@@ -121,7 +123,7 @@ impl MemoryStore {
     }
 
     fn create_now(&self, new: NewTask) -> Result<Created, StoreError> {
-        let NewTask { owner, events, lease_until, idempotency, push } = new;
+        let NewTask { owner, events, followed, lease_until, idempotency, push } = new;
         let Some(TaskEvent::Created(task)) = events.first() else {
             return Err(StoreError("a log must begin with the event that creates the task".to_owned()));
         };
@@ -140,7 +142,7 @@ impl MemoryStore {
         }
         let slot = self.slots.fetch_add(1, Ordering::Relaxed);
         let lease = self.next_lease();
-        let (cell, appended) = Cell::new(owner, slot, events, (lease, lease_until), push)
+        let (cell, appended) = Cell::new(owner, slot, events, followed, (lease, lease_until), push)
             .map_err(|error| StoreError(format!("a log that cannot be: {error}")))?;
         let cell = Arc::new(cell);
         if self.shard(&id).write().insert(id, cell.clone()).is_some() {
@@ -201,6 +203,7 @@ impl Store for MemoryStore {
 
     fn tail(&self, task: &TaskId, after: Seq) -> BoxStream<'static, Result<TailItem, StoreError>> {
         let Some(cell) = self.cell(task) else { return stream::empty().boxed() };
+        cell.follow();
         stream::unfold((cell, after), async |(cell, after)| {
             loop {
                 let grown = match cell.after(after) {

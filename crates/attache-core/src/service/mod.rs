@@ -5,19 +5,24 @@ mod push;
 mod read;
 mod send;
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use attache_protocol::{
     AgentCard, Error, ErrorKind, Extensions, GENERATION_EXTENSION, IDEMPOTENCY_EXTENSION,
-    ListTaskPushNotificationConfigsResponse, Message, Request, TaskId, TaskPushNotificationConfig, Timestamp, Version,
+    ListTaskPushNotificationConfigsResponse, Message, Request, Role, TaskId, TaskPushNotificationConfig, TaskState,
+    Timestamp, Version,
 };
 use tokio_util::task::TaskTracker;
 
+use self::read::Ending;
 use crate::agent::DynAgent;
-use crate::run::{self, Turns};
+use crate::run::Turns;
+use crate::turn::Progress;
 use crate::{
     Agent, Caller, Clock, EventStream, Options, Owner, Principal, Seq, Snapshot, Store, SystemClock, View,
     new_id,
@@ -78,9 +83,21 @@ pub struct Page {
 
 /// What happened inside goes to the log with an id; the caller gets the id and nothing else.
 pub(crate) fn internal(error: &dyn std::fmt::Display) -> Error {
-    let id = new_id();
+    let id: String = new_id();
     tracing::error!(error_id = id, %error, "an operation failed");
     Error::new(ErrorKind::Internal, "internal error").with("errorId", id)
+}
+
+/// Carries work to its end even if whoever asked for it goes away halfway. Work that needs no waiting is simply done.
+async fn to_the_end<T: Send + 'static>(work: impl Future<Output = Result<T, Error>> + Send + 'static) -> Result<T, Error> {
+    let mut work = Box::pin(work);
+    match poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await {
+        Poll::Ready(result) => result,
+        Poll::Pending => match tokio::spawn(work).await {
+            Ok(result) => result,
+            Err(error) => Err(internal(&error)),
+        },
+    }
 }
 
 impl Service {
@@ -124,6 +141,11 @@ impl Service {
     /// Sets the card for authenticated callers.
     pub fn set_extended_card(&self, card: AgentCard) {
         self.0.extended.store(Some(Arc::new(card)));
+    }
+
+    /// How many turns are under way in this process. Messages that wait for theirs do not count.
+    pub fn running_turns(&self) -> usize {
+        self.0.turns.len()
     }
 
     /// Lets a request in: checks the extensions it must ask for, and settles which of those it asks for are active.
@@ -199,11 +221,20 @@ impl Service {
         }
         let late = self.0.turns.all();
         for turn in &late {
-            let text = "the server was stopped before the agent had finished".to_owned();
-            if let Err(error) = run::end(turn, attache_protocol::TaskState::Failed, Some(text)).await {
-                tracing::debug!(task = %turn.task_id, %error, "a turn ended by itself");
+            let message = Message {
+                message_id: new_id(),
+                context_id: Some(turn.context_id.clone()),
+                task_id: Some(turn.task_id.clone()),
+                role: Role::Agent,
+                parts: vec!["the server was stopped before the agent had finished".into()],
+                ..Message::default()
+            };
+            let ending = Ending { state: TaskState::Failed, message: Some(message), metadata: None };
+            if let Err(error) = self.end(&turn.caller, &turn.task_id, ending).await {
+                tracing::debug!(task = %turn.task_id, %error, "a turn ended without a task");
+                turn.signal.settle(Progress::Nothing);
+                turn.cancel().cancel();
             }
-            turn.cancel.cancel();
         }
         late.len()
     }
@@ -222,9 +253,9 @@ impl Inner {
         last.map_or(now, |last| last.max(now))
     }
 
-    pub(crate) fn lease_end(&self) -> Timestamp {
+    pub(crate) fn lease_end(&self, now: Timestamp) -> Timestamp {
         let lease = i64::try_from(self.options.lease.as_millis()).unwrap_or(i64::MAX);
-        Timestamp::from_millis(self.clock.now().to_millis().saturating_add(lease))
+        Timestamp::from_millis(now.to_millis().saturating_add(lease))
     }
 
     /// Keeps a turn going after the request that started it is gone.
@@ -246,7 +277,7 @@ impl Inner {
                 let Some(service) = service.upgrade() else { return };
                 let leases = service.turns.leases();
                 if !leases.is_empty()
-                    && let Err(error) = service.store.renew(&leases, service.lease_end()).await
+                    && let Err(error) = service.store.renew(&leases, service.lease_end(service.clock.now())).await
                 {
                     tracing::warn!(%error, "leases could not be renewed");
                 }

@@ -3,18 +3,25 @@
 use std::sync::Arc;
 
 use attache_protocol::{
-    CancelTaskRequest, Error, ErrorKind, GetTaskRequest, ListTasksRequest, SubscribeToTaskRequest, TaskState,
-    TaskStatus, TaskStatusUpdateEvent,
+    CancelTaskRequest, Error, ErrorKind, GetTaskRequest, JsonObject, ListTasksRequest, Message, SubscribeToTaskRequest,
+    TaskId, TaskState, TaskStatus, TaskStatusUpdateEvent,
 };
 use futures::StreamExt;
 
 use super::page_token::{self, Filter};
-use super::{Page, Reply, Service, internal};
+use super::{Page, Reply, Service, internal, to_the_end};
 use crate::stream::Until;
 use crate::{AppendError, Caller, EventStream, ListQuery, Seq, Snapshot, TaskEvent, View};
 
 /// How many tasks are on a page if the client does not say.
 const DEFAULT_PAGE_SIZE: i32 = 50;
+
+/// How a task ends that does not end by itself.
+pub(super) struct Ending {
+    pub(super) state: TaskState,
+    pub(super) message: Option<Message>,
+    pub(super) metadata: Option<JsonObject>,
+}
 
 fn history(length: Option<i32>) -> Option<usize> {
     length.map(|length| length.max(0) as usize)
@@ -79,40 +86,47 @@ impl Service {
 
     pub(super) async fn cancel(&self, caller: Caller, request: CancelTaskRequest) -> Result<Reply, Error> {
         let view = View { generation: caller.generations, ..View::FULL };
-        let mut snapshot = self.find(&caller, &request.id).await?;
+        let ending = Ending { state: TaskState::Canceled, message: None, metadata: request.metadata };
+        let (service, id) = (self.clone(), request.id.clone());
+        let snapshot = to_the_end(async move { service.end(&caller, &id, ending).await }).await?;
+        if snapshot.state == TaskState::Canceled {
+            return Ok(Reply::Task(snapshot, view));
+        }
+        let text = format!("the task has ended in {} and cannot be canceled", snapshot.state);
+        let error = Error::new(ErrorKind::TaskNotCancelable, text);
+        Err(error.with("taskId", &request.id).with("state", snapshot.state))
+    }
+
+    /// Ends a task from outside its turn, unless it has ended already; either way, this is how it ended.
+    pub(super) async fn end(&self, caller: &Caller, id: &TaskId, ending: Ending) -> Result<Snapshot, Error> {
         loop {
-            if snapshot.state == TaskState::Canceled {
-                return Ok(Reply::Task(snapshot, view));
-            }
+            let snapshot = self.find(caller, id).await?;
             if snapshot.state.is_terminal() {
-                let text = format!("the task has ended in {} and cannot be canceled", snapshot.state);
-                let error = Error::new(ErrorKind::TaskNotCancelable, text);
-                return Err(error.with("taskId", &request.id).with("state", snapshot.state));
+                return Ok(snapshot);
             }
             let task = snapshot.task();
             let update = TaskStatusUpdateEvent {
-                task_id: request.id.clone(),
+                task_id: id.clone(),
                 context_id: task.context_id.clone().unwrap_or_default(),
                 status: TaskStatus {
-                    state: TaskState::Canceled,
-                    message: None,
+                    state: ending.state,
+                    message: ending.message.clone().map(Box::new),
                     timestamp: Some(self.0.now_after(task.status.timestamp)),
                 },
-                metadata: request.metadata.clone(),
+                metadata: ending.metadata.clone(),
                 ..TaskStatusUpdateEvent::default()
             };
             let events = vec![TaskEvent::Status(Arc::new(update))];
-            match self.0.store.append(&request.id, None, snapshot.seq, events).await {
+            match self.0.store.append(id, None, snapshot.seq, events).await {
                 Ok(_) => {
-                    self.0.turns.cancel(&request.id);
-                    return Ok(Reply::Task(self.find(&caller, &request.id).await?, view));
+                    self.0.turns.cancel(id);
+                    return self.find(caller, id).await;
                 }
                 // The agent was quicker, maybe to the end: look again.
                 Err(AppendError::Conflict(_) | AppendError::Ended(_)) => {}
-                Err(AppendError::NotFound) => return Err(Error::task_not_found(&request.id)),
+                Err(AppendError::NotFound) => return Err(Error::task_not_found(id)),
                 Err(error @ (AppendError::LeaseLost | AppendError::Store(_))) => return Err(internal(&error)),
             }
-            snapshot = self.find(&caller, &request.id).await?;
         }
     }
 

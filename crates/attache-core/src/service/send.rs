@@ -10,44 +10,49 @@ use attache_protocol::{
     AgentCard, ContextId, Error, ErrorKind, IDEMPOTENCY_EXTENSION, Message, SendMessageConfiguration,
     SendMessageRequest, Task, TaskId, TaskPushNotificationConfig, TaskState, TaskStatus, TaskStatusUpdateEvent,
 };
-use futures::StreamExt;
+use futures::stream::{BoxStream, StreamExt};
 use sha2::{Digest, Sha256};
-use tokio_util::sync::CancellationToken;
 
-use super::{Inner, Reply, Service, internal};
+use super::{Inner, Reply, Service, internal, to_the_end};
 use crate::run;
 use crate::store::Idempotency;
 use crate::stream::Until;
-use crate::turn::{Known, Position, Progress, Shared, Signal, Writer};
-use crate::{AppendError, Caller, EventStream, Seq, Snapshot, TailItem, TaskEvent, View, new_id};
+use crate::turn::{Known, Position, Progress, Shared};
+use crate::{
+    AppendError, Caller, EventStream, Seq, Snapshot, StoreError, TailItem, TaskEvent, View, new_id,
+};
 
 /// The longest idempotency key that is taken.
 const MAX_KEY: usize = 255;
 
+/// How the client wants its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Whole,
+    Stream,
+}
+
 /// A send that has passed the gates.
 enum Accepted {
-    /// The turn runs, or waits for the one that does.
-    Turn(Arc<Shared>, View),
+    /// The turn runs, or waits for the one that does. What comes after the message, if the answer is a stream.
+    Turn(Arc<Shared>, Option<Tail>, View),
     /// An earlier send with the same key created this task.
     Repeat(TaskId, Caller, View),
 }
 
+type Tail = BoxStream<'static, Result<TailItem, StoreError>>;
+
 impl Service {
     pub(super) async fn send(&self, caller: Caller, request: SendMessageRequest) -> Result<Reply, Error> {
         let wait = !request.configuration.as_ref().is_some_and(|configuration| configuration.return_immediately);
-        match self.accept(caller, request).await? {
+        match self.accept(caller, request, Answer::Whole).await? {
             Accepted::Repeat(task, caller, view) => {
                 let snapshot =
                     if wait { self.settled(&caller, &task).await? } else { self.find(&caller, &task).await? };
                 Ok(Reply::Sent(snapshot, view))
             }
-            Accepted::Turn(turn, view) => {
-                let progress = if wait {
-                    turn.signal.settled().await
-                } else {
-                    turn.materialize().await.map_err(|error| internal(&error))?;
-                    turn.signal.begun().await
-                };
+            Accepted::Turn(turn, _, view) => {
+                let progress = if wait { turn.signal.settled().await } else { turn.signal.begun().await };
                 match progress {
                     Progress::Task => Ok(Reply::Sent(self.find(&turn.caller, &turn.task_id).await?, view)),
                     Progress::Message(message) => Ok(Reply::Message(message)),
@@ -66,31 +71,29 @@ impl Service {
         self.require_streaming()?;
         let until =
             if self.0.options.close_stream_on_input_required { Until::EndedOrAsking } else { Until::Ended };
-        match self.accept(caller, request).await? {
-            Accepted::Repeat(task, _, view) => {
-                let tail = self.0.store.tail(&task, resume.unwrap_or(Seq::START));
-                Ok(Reply::Events(EventStream::follow(self.0.clone(), None, tail, until), view))
-            }
-            Accepted::Turn(turn, view) => {
-                let first = match (turn.signal.begun().await, &turn.before) {
-                    (Progress::Message(message), _) => {
-                        return Ok(Reply::Events(EventStream::message(*message), view));
-                    }
-                    (Progress::Nothing, _) => {
-                        return Err(internal(&"a turn ended and left neither task nor message"));
-                    }
-                    (Progress::Task, None) => None,
-                    (Progress::Task, Some(before)) => Some(before.clone()),
-                };
-                let after = first.as_ref().map_or(Seq::START, |snapshot| snapshot.seq);
-                let tail = self.0.store.tail(&turn.task_id, after);
-                Ok(Reply::Events(EventStream::follow(self.0.clone(), first, tail, until), view))
-            }
-        }
+        let (first, tail, view) = match self.accept(caller, request, Answer::Stream).await? {
+            Accepted::Repeat(task, _, view) => (None, self.0.store.tail(&task, resume.unwrap_or(Seq::START)), view),
+            Accepted::Turn(turn, tail, view) => match turn.signal.begun().await {
+                Progress::Message(message) => {
+                    return Ok(Reply::Events(EventStream::message(*message), view));
+                }
+                Progress::Nothing => return Err(internal(&"a turn ended and left neither task nor message")),
+                Progress::Task => {
+                    let tail = tail.unwrap_or_else(|| self.0.store.tail(&turn.task_id, Seq::START));
+                    (turn.before.clone(), tail, view)
+                }
+            },
+        };
+        Ok(Reply::Events(EventStream::follow(self.0.clone(), first, tail, until), view))
     }
 
     /// Checks everything that can be checked before the agent is asked, then starts its turn.
-    async fn accept(&self, mut caller: Caller, request: SendMessageRequest) -> Result<Accepted, Error> {
+    async fn accept(
+        &self,
+        mut caller: Caller,
+        request: SendMessageRequest,
+        answer: Answer,
+    ) -> Result<Accepted, Error> {
         if self.0.closing.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::Unavailable, "the server is about to stop, try another or again later"));
         }
@@ -98,6 +101,8 @@ impl Service {
         let idempotency = key.map(|key| Idempotency { key, fingerprint: fingerprint(&request) });
         let SendMessageRequest { mut message, configuration, .. } = request;
         let mut configuration = configuration.unwrap_or_default();
+        // A stream is there at once anyway.
+        configuration.return_immediately &= answer == Answer::Whole;
         let card = self.0.card.load();
         let push = configuration.task_push_notification_config.take();
         if push.is_some() && card.capabilities.push_notifications != Some(true) {
@@ -116,16 +121,25 @@ impl Service {
             Some(task_id) => {
                 let before = self.continuable(&caller, &task_id, &mut message).await?;
                 media_types(&card, &message)?;
-                self.go_on(caller, message, configuration, push, before, view).await
+                let service = self.clone();
+                to_the_end(async move {
+                    service.go_on(caller, message, configuration, push, before, view, answer).await
+                })
+                .await
             }
             None => {
                 media_types(&card, &message)?;
-                self.begin(caller, message, configuration, push, idempotency, view).await
+                let service = self.clone();
+                let begin = async move {
+                    service.begin(caller, message, configuration, push, idempotency, view, answer).await
+                };
+                to_the_end(begin).await
             }
         }
     }
 
     /// Starts a turn that may create a task.
+    #[expect(clippy::too_many_arguments, reason = "each is a fact about the message")]
     async fn begin(
         &self,
         caller: Caller,
@@ -134,33 +148,29 @@ impl Service {
         push: Option<TaskPushNotificationConfig>,
         idempotency: Option<Idempotency>,
         view: View,
+        answer: Answer,
     ) -> Result<Accepted, Error> {
-        let task_id = TaskId::from(new_id());
-        let context_id = message.context_id.clone().unwrap_or_else(|| ContextId::from(new_id()));
+        let task_id = new_id::<TaskId>();
+        let context_id = message.context_id.clone().unwrap_or_else(new_id::<ContextId>);
         message.context_id = Some(context_id.clone());
         message.task_id = Some(task_id.clone());
         configuration.if_generation_match = None;
-        let returns_at_once = configuration.return_immediately;
         let push = push.map(|config| Box::new(super::push::complete(config, &task_id)));
         let fingerprint = idempotency.as_ref().map(|idempotency| idempotency.fingerprint);
-        let turn = Arc::new(Shared {
-            service: self.0.clone(),
+        let turn = Shared::new(
+            self.0.clone(),
             caller,
             message,
             configuration,
             task_id,
             context_id,
-            before: None,
-            cancel: CancellationToken::new(),
-            log: tokio::sync::Mutex::new(Writer {
-                position: Position::Unborn { push, idempotency: idempotency.map(Box::new) },
-                last_status: None,
-            }),
-            signal: Signal::default(),
-        });
+            None,
+            answer == Answer::Stream,
+            Position::Unborn { push, idempotency: idempotency.map(Box::new) },
+        );
         if let Some(fingerprint) = fingerprint {
             // The key is claimed together with the task, so that a repeat finds it even after a crash.
-            let known = turn.materialize().await.map_err(|error| internal(&error))?;
+            let known = turn.write().await.map_err(|error| internal(&error))?;
             if let Some(Known { task, fingerprint: earlier }) = known {
                 if earlier != fingerprint {
                     let text = "this idempotency key was used for another message";
@@ -169,11 +179,12 @@ impl Service {
                 return Ok(Accepted::Repeat(task, turn.caller.clone(), view));
             }
         }
-        start(turn.clone(), returns_at_once).await;
-        Ok(Accepted::Turn(turn, view))
+        start(turn.clone()).await;
+        Ok(Accepted::Turn(turn, None, view))
     }
 
     /// Adds a message to a task and gives it a turn.
+    #[expect(clippy::too_many_arguments, reason = "each is a fact about the message")]
     async fn go_on(
         &self,
         caller: Caller,
@@ -182,6 +193,7 @@ impl Service {
         push: Option<TaskPushNotificationConfig>,
         before: Snapshot,
         view: View,
+        answer: Answer,
     ) -> Result<Accepted, Error> {
         let task = before.task();
         let (task_id, context_id) = (task.id.clone(), task.context_id.clone().unwrap_or_default());
@@ -191,28 +203,28 @@ impl Service {
         let expected = configuration.if_generation_match.filter(|_| caller.generations);
         self.append_message(&caller, before.clone(), expected, &task_id, &message).await?;
         let before = self.find(&caller, &task_id).await?;
-        let returns_at_once = configuration.return_immediately;
-        let turn = Arc::new(Shared {
-            service: self.0.clone(),
+        // Before the turn begins, so that the store knows that its events are read.
+        let tail = (answer == Answer::Stream).then(|| self.0.store.tail(&task_id, before.seq));
+        let turn = Shared::new(
+            self.0.clone(),
             caller,
             message,
             configuration,
             task_id,
             context_id,
-            before: Some(before),
-            cancel: CancellationToken::new(),
-            log: tokio::sync::Mutex::new(Writer { position: Position::Over("the turn has not begun"), last_status: None }),
-            signal: Signal::default(),
-        });
+            Some(before),
+            answer == Answer::Stream,
+            Position::Over("the turn has not begun"),
+        );
         turn.signal.begin(Progress::Task);
         if self.0.turns.start_or_wait(&turn) {
             if let Err(error) = run::take_over(&turn).await {
                 run::give_up(&turn).await;
                 return Err(Error::new(ErrorKind::Unavailable, format!("the task is busy: {error}")));
             }
-            start(turn.clone(), returns_at_once).await;
+            start(turn.clone()).await;
         }
-        Ok(Accepted::Turn(turn, view))
+        Ok(Accepted::Turn(turn, tail, view))
     }
 
     /// Writes a message into a task's log, and that the task is at work again if it was waiting for one.
@@ -330,13 +342,12 @@ impl Inner {
 
 /// Runs a turn. Most answers need no waiting, so the first step is taken right here; what is not done then goes on by itself,
 /// whether or not anyone still waits for it.
-async fn start(turn: Arc<Shared>, elsewhere: bool) {
-    let service: Arc<Inner> = turn.service.clone();
-    let mut running: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(run::run(turn));
-    if !elsewhere && poll_fn(|cx| Poll::Ready(running.as_mut().poll(cx))).await.is_ready() {
-        return;
+async fn start(turn: Arc<Shared>) {
+    let mut running: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(run::run(turn.clone()));
+    if poll_fn(|cx| Poll::Ready(running.as_mut().poll(cx))).await.is_pending() {
+        turn.service.turns.note(&turn);
+        turn.service.spawn(running);
     }
-    service.spawn(running);
 }
 
 fn ended(task_id: &TaskId, state: TaskState) -> Error {

@@ -1,0 +1,389 @@
+//! Small builders: an agent to host, a client to call it, and what to say.
+//!
+//! Every wait has an end in virtual time, so that a promise that is broken by silence fails instead of hanging.
+
+mod agents;
+pub(crate) mod model;
+mod slow_store;
+
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use attache_core::{
+    Agent, Caller, EventStream, ManualClock, MemoryStore, Options, Owner, Principal, Reply, Seq, Service, Store,
+    StreamItem, View,
+};
+use attache_protocol::{
+    AgentCard, CancelTaskRequest, ContextId, Error, GetTaskRequest, JsonObject, ListTasksRequest, ListTasksResponse,
+    Message, Part, Request, SendMessageConfiguration, SendMessageRequest, StreamResponse, SubscribeToTaskRequest, Task,
+    TaskId, TaskPushNotificationConfig, TaskState, Timestamp,
+};
+use futures::StreamExt;
+
+pub(crate) use agents::{Gate, Script, Step, scripts, step};
+pub(crate) use slow_store::SlowStore;
+
+/// When the clock of a [`Host`] starts: some day in 2026.
+pub(crate) const MORNING: i64 = 1_767_300_000_000;
+
+/// A service with everything a test may want to touch.
+pub(crate) struct Host {
+    pub(crate) service: Service,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<ManualClock>,
+}
+
+/// Hosts an agent that can do everything, with a store in memory.
+pub(crate) fn host(agent: impl Agent) -> Host {
+    host_with(agent, |_, _| {})
+}
+
+/// Hosts an agent whose card and options are changed first.
+pub(crate) fn host_with(agent: impl Agent, change: impl FnOnce(&mut AgentCard, &mut Options)) -> Host {
+    host_on(Arc::new(MemoryStore::new()), agent, change)
+}
+
+/// Hosts an agent with a store of the test's choice.
+pub(crate) fn host_on(store: Arc<dyn Store>, agent: impl Agent, change: impl FnOnce(&mut AgentCard, &mut Options)) -> Host {
+    let mut card = AgentCard::new("Tester", "Does what the test says");
+    card.capabilities.streaming = Some(true);
+    card.capabilities.push_notifications = Some(true);
+    card.capabilities.extended_agent_card = Some(true);
+    let mut options = Options::default();
+    change(&mut card, &mut options);
+    let clock = Arc::new(ManualClock::new(Timestamp::from_millis(MORNING)));
+    let service = Service::with_clock(agent, store.clone(), card, options, clock.clone());
+    Host { service, store, clock }
+}
+
+impl Host {
+    /// Nobody in particular.
+    pub(crate) fn client(&self) -> Client {
+        Client { service: self.service.clone(), caller: Caller::default() }
+    }
+
+    /// Someone known by name.
+    pub(crate) fn user(&self, name: &str) -> Client {
+        let mut client = self.client();
+        client.caller.owner = Owner { principal: Principal::named(name), tenant: None };
+        client
+    }
+
+    /// Sets the clock to so many milliseconds after it started.
+    pub(crate) fn clock_at(&self, millis: i64) {
+        self.clock.set(Timestamp::from_millis(MORNING + millis));
+    }
+
+    /// Waits until no turn is under way.
+    pub(crate) async fn idle(&self) {
+        soon(async {
+            while self.service.running_turns() > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
+    }
+}
+
+/// Fails the test if it takes longer than any promise allows.
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(600), future).await.expect("nobody answered")
+}
+
+/// Lets everything run that can run without time passing.
+pub(crate) async fn settle_down() {
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Runs a future with a clock of its own that jumps over waits.
+pub(crate) fn in_virtual_time<T>(future: impl Future<Output = T>) -> T {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_time().start_paused(true).build().expect("a runtime").block_on(future)
+}
+
+/// One caller.
+#[derive(Clone)]
+pub(crate) struct Client {
+    pub(crate) service: Service,
+    pub(crate) caller: Caller,
+}
+
+/// What a send led to.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Answer {
+    Task(Task),
+    Message(Message),
+}
+
+impl Answer {
+    pub(crate) fn task(self) -> Task {
+        match self {
+            Self::Task(task) => task,
+            Self::Message(message) => panic!("expected a task, got the message {message:?}"),
+        }
+    }
+
+    pub(crate) fn message(self) -> Message {
+        match self {
+            Self::Message(message) => message,
+            Self::Task(task) => panic!("expected a message, got the task {task:?}"),
+        }
+    }
+}
+
+impl Client {
+    pub(crate) fn in_tenant(mut self, tenant: &str) -> Self {
+        self.caller.owner.tenant = Some(tenant.into());
+        self
+    }
+
+    pub(crate) fn with_key(mut self, key: &str) -> Self {
+        self.caller.idempotency_key = Some(key.to_owned());
+        self
+    }
+
+    pub(crate) fn with_generations(mut self) -> Self {
+        self.caller.generations = true;
+        self
+    }
+
+    pub(crate) async fn call(&self, request: Request) -> Result<Reply, Error> {
+        soon(self.service.call(self.caller.clone(), request, None)).await
+    }
+
+    pub(crate) async fn try_send(&self, say: Say) -> Result<Answer, Error> {
+        let reply = self.call(Request::SendMessage(say.0)).await?;
+        if let Reply::Message(message) = reply {
+            return Ok(Answer::Message(*message));
+        }
+        let Reply::Sent(snapshot, view) = reply else { panic!("a send is answered with a task or a message") };
+        Ok(Answer::Task(snapshot.viewed(view)))
+    }
+
+    /// Sends and expects a task.
+    pub(crate) async fn send(&self, say: Say) -> Task {
+        self.try_send(say).await.expect("a task").task()
+    }
+
+    /// Sends from a task of its own.
+    pub(crate) fn send_meanwhile(&self, say: Say) -> tokio::task::JoinHandle<Task> {
+        let client = self.clone();
+        tokio::spawn(async move { client.send(say).await })
+    }
+
+    pub(crate) async fn try_stream(&self, say: Say) -> Result<Events, Error> {
+        events(self.call(Request::SendStreamingMessage(say.0)).await?)
+    }
+
+    pub(crate) async fn stream(&self, say: Say) -> Events {
+        self.try_stream(say).await.expect("a stream")
+    }
+
+    pub(crate) async fn try_get(&self, request: GetTaskRequest) -> Result<Task, Error> {
+        let reply = self.call(Request::GetTask(request)).await?;
+        let Reply::Task(snapshot, view) = reply else { panic!("a read is answered with a task") };
+        Ok(snapshot.viewed(view))
+    }
+
+    pub(crate) async fn get(&self, id: &TaskId) -> Task {
+        self.try_get(GetTaskRequest { id: id.clone(), ..GetTaskRequest::default() }).await.expect("a task")
+    }
+
+    pub(crate) async fn cancel(&self, id: &TaskId) -> Result<Task, Error> {
+        let request = CancelTaskRequest { id: id.clone(), ..CancelTaskRequest::default() };
+        let reply = self.call(Request::CancelTask(request)).await?;
+        let Reply::Task(snapshot, view) = reply else { panic!("a cancel is answered with a task") };
+        Ok(snapshot.viewed(view))
+    }
+
+    pub(crate) async fn list(&self, request: ListTasksRequest) -> Result<ListTasksResponse, Error> {
+        let reply = self.call(Request::ListTasks(request)).await?;
+        let Reply::Tasks(page) = reply else { panic!("a listing is answered with a page") };
+        Ok(ListTasksResponse {
+            tasks: page.tasks.iter().map(|snapshot| snapshot.viewed(page.view)).collect(),
+            next_page_token: page.next_page_token,
+            page_size: page.page_size,
+            total_size: page.total_size,
+        })
+    }
+
+    pub(crate) async fn list_all(&self) -> Vec<Task> {
+        self.list(ListTasksRequest::default()).await.expect("a page").tasks
+    }
+
+    pub(crate) async fn try_subscribe(&self, id: &TaskId, resume: Option<u64>) -> Result<Events, Error> {
+        let request = SubscribeToTaskRequest { id: id.clone(), ..SubscribeToTaskRequest::default() };
+        let call = self.service.call(self.caller.clone(), Request::SubscribeToTask(request), resume.map(Seq));
+        events(soon(call).await?)
+    }
+
+    pub(crate) async fn subscribe(&self, id: &TaskId) -> Events {
+        self.try_subscribe(id, None).await.expect("a stream")
+    }
+
+    pub(crate) async fn put_push(&self, config: TaskPushNotificationConfig) -> Result<TaskPushNotificationConfig, Error> {
+        let reply = self.call(Request::CreateTaskPushNotificationConfig(config)).await?;
+        let Reply::Push(config) = reply else { panic!("a webhook is answered with itself") };
+        Ok(*config)
+    }
+}
+
+fn events(reply: Reply) -> Result<Events, Error> {
+    let Reply::Events(stream, view) = reply else { panic!("a stream is answered with events") };
+    Ok(Events { stream, view, ready: Vec::new().into_iter() })
+}
+
+/// An event with the position that a reader has reached with it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Event {
+    pub(crate) seq: Option<u64>,
+    pub(crate) what: StreamResponse,
+}
+
+impl Event {
+    /// The state that the event tells of.
+    pub(crate) fn state(&self) -> Option<TaskState> {
+        match &self.what {
+            StreamResponse::Task(task) => Some(task.status.state),
+            StreamResponse::StatusUpdate(update) => Some(update.status.state),
+            StreamResponse::Message(_) | StreamResponse::ArtifactUpdate(_) => None,
+        }
+    }
+
+    pub(crate) fn task(&self) -> &Task {
+        let StreamResponse::Task(task) = &self.what else { panic!("expected a task, got {:?}", self.what) };
+        task
+    }
+}
+
+/// A stream, event by event.
+pub(crate) struct Events {
+    stream: EventStream,
+    view: View,
+    ready: std::vec::IntoIter<Event>,
+}
+
+impl Events {
+    /// The next event, or nothing at the end of the stream.
+    pub(crate) async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.ready.next() {
+                return Some(event);
+            }
+            let items = soon(self.stream.next()).await?.expect("events");
+            self.take(items);
+        }
+    }
+
+    fn take(&mut self, items: Vec<StreamItem>) {
+        let shown = items.into_iter().map(|item| Event {
+            seq: item.seq().map(|seq| seq.0),
+            what: item.to_response(self.view).expect("only what streams show"),
+        });
+        self.ready = shown.collect::<Vec<_>>().into_iter();
+    }
+
+    /// Everything that has come by now.
+    pub(crate) async fn so_far(&mut self) -> Vec<Event> {
+        let mut all: Vec<_> = self.ready.by_ref().collect();
+        settle_down().await;
+        while let Poll::Ready(Some(items)) = futures::poll!(self.stream.next()) {
+            self.take(items.expect("events"));
+            all.extend(self.ready.by_ref());
+        }
+        all
+    }
+
+    /// All events up to the end of the stream.
+    pub(crate) async fn rest(mut self) -> Vec<Event> {
+        let mut all = Vec::new();
+        while let Some(event) = self.next().await {
+            all.push(event);
+        }
+        all
+    }
+
+    /// Reads up to the event that tells of this state.
+    pub(crate) async fn until(&mut self, state: TaskState) -> Event {
+        loop {
+            let event = self.next().await.unwrap_or_else(|| panic!("the stream ended before {state}"));
+            if event.state() == Some(state) {
+                return event;
+            }
+        }
+    }
+}
+
+/// The states that a stream told of.
+pub(crate) fn states(events: &[Event]) -> Vec<TaskState> {
+    events.iter().filter_map(Event::state).collect()
+}
+
+/// Something to say to the agent.
+#[derive(Clone)]
+pub(crate) struct Say(pub(crate) SendMessageRequest);
+
+pub(crate) fn say(text: &str) -> Say {
+    say_part(Part::text(text))
+}
+
+pub(crate) fn say_part(part: Part) -> Say {
+    Say(SendMessageRequest { message: Message::user("m", part), ..SendMessageRequest::default() })
+}
+
+impl Say {
+    /// To a task that exists.
+    pub(crate) fn to(mut self, task: &Task) -> Self {
+        self.0.message.task_id = Some(task.id.clone());
+        self
+    }
+
+    pub(crate) fn in_context(mut self, context: &str) -> Self {
+        self.0.message.context_id = Some(ContextId::from(context));
+        self
+    }
+
+    pub(crate) fn as_message(mut self, id: &str) -> Self {
+        self.0.message.message_id = id.to_owned();
+        self
+    }
+
+    pub(crate) fn in_tenant(mut self, tenant: &str) -> Self {
+        self.0.tenant = Some(tenant.to_owned());
+        self
+    }
+
+    pub(crate) fn with_metadata(mut self, key: &str, value: impl serde::Serialize) -> Self {
+        let object = std::collections::BTreeMap::from([(key, value)]);
+        self.0.metadata = Some(JsonObject::new(&object).expect("an object"));
+        self
+    }
+
+    pub(crate) fn configured(mut self, change: impl FnOnce(&mut SendMessageConfiguration)) -> Self {
+        change(self.0.configuration.get_or_insert_default());
+        self
+    }
+
+    /// Without waiting for the work to be done.
+    pub(crate) fn at_once(self) -> Self {
+        self.configured(|configuration| configuration.return_immediately = true)
+    }
+}
+
+/// The texts of a task's history.
+pub(crate) fn history(task: &Task) -> Vec<String> {
+    task.history.iter().map(Message::text).collect()
+}
+
+/// What the agent says about the state of a task.
+pub(crate) fn status_text(task: &Task) -> String {
+    task.status.message.as_ref().map(|message| message.text()).unwrap_or_default()
+}
+
+/// An error as a client sees it, to the byte.
+pub(crate) fn on_the_wire(error: &Error) -> String {
+    serde_json::to_string(&error.to_jsonrpc()).expect("JSON")
+}

@@ -1,0 +1,36 @@
+//! What an event does to a task, in the plainest words: what the real fold and the real streams are compared with.
+
+use attache_protocol::{Artifact, Task, TaskArtifactUpdateEvent, TaskStatusUpdateEvent};
+
+pub(crate) fn status(task: &mut Task, update: &TaskStatusUpdateEvent) {
+    if let Some(said) = task.status.message.take() {
+        task.history.push(*said);
+    }
+    task.status = update.status.clone();
+}
+
+pub(crate) fn artifact(task: &mut Task, update: &TaskArtifactUpdateEvent) {
+    let new = update.artifact.clone();
+    let Some(at) = task.artifacts.iter().position(|known| known.artifact_id == new.artifact_id) else {
+        return task.artifacts.push(new);
+    };
+    if !update.append {
+        task.artifacts[at] = new;
+        return;
+    }
+    let known = task.artifacts[at].clone();
+    let mut extensions = known.extensions;
+    for uri in new.extensions {
+        if !extensions.contains(&uri) {
+            extensions.push(uri);
+        }
+    }
+    task.artifacts[at] = Artifact {
+        artifact_id: known.artifact_id,
+        name: new.name.or(known.name),
+        description: new.description.or(known.description),
+        parts: [known.parts, new.parts].concat(),
+        metadata: new.metadata.or(known.metadata),
+        extensions,
+    };
+}

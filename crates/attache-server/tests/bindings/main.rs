@@ -1,0 +1,19 @@
+//! What the three bindings promise to a client on the other side of a socket.
+//!
+//! One program for all themes, since linking ten of them takes longer than running them.
+
+mod cancel;
+mod card;
+mod envelope;
+mod errors;
+mod idempotency;
+mod limits;
+mod listing;
+mod mapping;
+mod rest;
+mod router;
+mod sending;
+mod shutdown;
+mod streams;
+mod support;
+mod versions;
