@@ -103,6 +103,7 @@ pub(crate) struct Signal {
 struct SignalState {
     begun: Option<Progress>,
     settled: Option<Progress>,
+    left: Option<Snapshot>,
 }
 
 impl Signal {
@@ -117,6 +118,16 @@ impl Signal {
         state.settled.get_or_insert(progress);
         drop(state);
         self.changed.notify_waiters();
+    }
+
+    /// Keeps the task as the turn left it, before another turn changes it.
+    pub(crate) fn leave(&self, task: Snapshot) {
+        self.state.lock().left = Some(task);
+    }
+
+    /// The task as the turn left it, if another turn has begun since.
+    pub(crate) fn left(&self) -> Option<Snapshot> {
+        self.state.lock().left.clone()
     }
 
     /// Waits until there is a task or a message.

@@ -54,7 +54,11 @@ impl Service {
             Accepted::Turn(turn, _, view) => {
                 let progress = if wait { turn.signal.settled().await } else { turn.signal.begun().await };
                 match progress {
-                    Progress::Task => Ok(Reply::Sent(self.find(&turn.caller, &turn.task_id).await?, view)),
+                    Progress::Task => {
+                        let now = self.find(&turn.caller, &turn.task_id).await?;
+                        let left = if wait && !now.state.is_settled() { turn.signal.left() } else { None };
+                        Ok(Reply::Sent(left.unwrap_or(now), view))
+                    }
                     Progress::Message(message) => Ok(Reply::Message(message)),
                     Progress::Nothing => Err(internal(&"a turn ended and left neither task nor message")),
                 }
