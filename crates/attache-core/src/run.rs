@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Poll, ready};
 
 use attache_protocol::{Part, TaskId, TaskState};
+use foldhash::fast::RandomState;
 use futures::FutureExt;
 use parking_lot::Mutex;
 
@@ -18,7 +19,7 @@ use crate::{AgentError, AgentResult, BoxFuture, Lease, Turn, new_id};
 
 /// The turns that run in this process, one per task, each with the messages that wait for it to end.
 #[derive(Default)]
-pub(crate) struct Turns(Mutex<HashMap<TaskId, Running>>);
+pub(crate) struct Turns(Mutex<HashMap<TaskId, Running, RandomState>>);
 
 struct Running {
     turn: Arc<Shared>,

@@ -62,6 +62,14 @@ fn even_null<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<&'de RawVa
     <&RawValue>::deserialize(d).map(Some)
 }
 
+/// The string that a value is, without a copy where it has no escapes.
+fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
+    match serde_json::from_str::<&str>(raw.get()) {
+        Ok(text) => Some(Cow::Borrowed(text)),
+        Err(_) => serde_json::from_str(raw.get()).ok().map(Cow::Owned),
+    }
+}
+
 impl<'a> Call<'a> {
     /// Reads the envelope of a request.
     pub fn parse(body: &'a [u8]) -> Result<Self, Refused> {
@@ -95,12 +103,11 @@ impl<'a> Call<'a> {
             let id = id.clone().unwrap_or(Id::NULL);
             Err(Refused { id, error: Error::new(ErrorKind::InvalidRequest, what) })
         };
-        let version = envelope.jsonrpc.and_then(|raw| serde_json::from_str::<Cow<'_, str>>(raw.get()).ok());
-        if version.as_deref() != Some("2.0") {
+        if envelope.jsonrpc.and_then(string).as_deref() != Some("2.0") {
             return invalid("`jsonrpc` must be \"2.0\"");
         }
-        let method = match envelope.method.map(|raw| serde_json::from_str::<String>(raw.get())) {
-            Some(Ok(method)) if !method.is_empty() => Cow::Owned(method),
+        let method = match envelope.method.map(string) {
+            Some(Some(method)) if !method.is_empty() => method,
             Some(_) => return invalid("`method` must be a non-empty string"),
             None => return invalid("`method` is required"),
         };

@@ -110,9 +110,12 @@ where
         }
         Ok(rest.map_or(first, BytesMut::freeze))
     };
-    match tokio::time::timeout(timeout, whole).await {
-        Ok(result) => result,
-        Err(_) => {
+    // Most bodies have arrived with their head: no timer is set up for those.
+    let late = async { tokio::time::sleep(timeout).await };
+    tokio::select! {
+        biased;
+        result = whole => result,
+        () = late => {
             let text = format!("the body did not arrive within {} s", timeout.as_secs_f64());
             Err(Error::new(ErrorKind::InvalidRequest, text))
         }

@@ -2,15 +2,38 @@
 
 use attache_core::Seq;
 use attache_protocol::{Error, ErrorKind, Extensions, Version};
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
+
+const VERSION: HeaderName = HeaderName::from_static("a2a-version");
+const EXTENSIONS: HeaderName = HeaderName::from_static("a2a-extensions");
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// What a request says about itself.
 #[derive(Debug)]
 pub(crate) struct Params {
-    version: Option<String>,
+    version: Stated,
     pub(crate) extensions: Extensions,
     pub(crate) idempotency_key: Option<String>,
     pub(crate) resume: Option<Seq>,
+}
+
+/// The version that a request states.
+#[derive(Debug)]
+enum Stated {
+    None,
+    Version(Version),
+    Unreadable(String),
+}
+
+impl Stated {
+    fn read(text: &str) -> Self {
+        match text.trim() {
+            "" => Self::None,
+            "1.0" => Self::Version(Version::V1_0),
+            text => text.parse().map_or_else(|()| Self::Unreadable(text.to_owned()), Self::Version),
+        }
+    }
 }
 
 /// What a request looks like, where it does not say which version it speaks.
@@ -27,20 +50,21 @@ const SPOKEN: [Version; 2] = [Version::V1_0, Version::V1_1];
 
 impl Params {
     pub(crate) fn read(headers: &HeaderMap, query: Option<&str>) -> Result<Self, Error> {
-        let version = match headers.get("a2a-version") {
-            Some(value) => Some(value.to_str().unwrap_or("?").trim().to_owned()).filter(|text| !text.is_empty()),
-            None => query.and_then(version_in_query),
+        let version = match (headers.get(VERSION), query) {
+            (Some(value), _) => Stated::read(value.to_str().unwrap_or("?")),
+            (None, Some(query)) => version_in_query(query),
+            (None, None) => Stated::None,
         };
-        let extensions = if headers.contains_key("a2a-extensions") {
-            Extensions::parse(headers.get_all("a2a-extensions").iter().filter_map(|value| value.to_str().ok()))
+        let extensions = if headers.contains_key(EXTENSIONS) {
+            Extensions::parse(headers.get_all(EXTENSIONS).iter().filter_map(|value| value.to_str().ok()))
         } else {
             Extensions::default()
         };
-        let idempotency_key = match headers.get("idempotency-key") {
+        let idempotency_key = match headers.get(IDEMPOTENCY_KEY) {
             None => None,
             Some(value) => Some(idempotency_key(value.as_bytes())?),
         };
-        let resume = match headers.get("last-event-id").map(|value| value.to_str().map(str::trim)) {
+        let resume = match headers.get(LAST_EVENT_ID).map(|value| value.to_str().map(str::trim)) {
             None | Some(Ok("")) => None,
             Some(Ok(text)) if text.bytes().all(|b| b.is_ascii_digit()) && text.len() < 20 => text.parse().ok().map(Seq),
             Some(_) => {
@@ -54,16 +78,18 @@ impl Params {
     /// The version that the request speaks, if it is spoken here.
     pub(crate) fn version(&self, shape: Shape, strict: bool) -> Result<Version, Error> {
         let version = match &self.version {
-            Some(text) => text.parse().ok(),
-            None if strict || shape == Shape::Older => Some(Version::V0_3),
-            None => Some(Version::V1_0),
+            Stated::Version(version) => Some(*version),
+            Stated::Unreadable(_) => None,
+            Stated::None if strict || shape == Shape::Older => Some(Version::V0_3),
+            Stated::None => Some(Version::V1_0),
         };
         if let Some(version) = version.filter(|version| SPOKEN.contains(version)) {
             return Ok(version);
         }
-        let asked = match (&self.version, version) {
-            (Some(text), _) => format!("version `{}`", text.chars().take(32).collect::<String>()),
-            (None, _) => "a request without `A2A-Version`, which means version 0.3,".to_owned(),
+        let asked = match &self.version {
+            Stated::Version(version) => format!("version `{version}`"),
+            Stated::Unreadable(text) => format!("version `{}`", text.chars().take(32).collect::<String>()),
+            Stated::None => "a request without `A2A-Version`, which means version 0.3,".to_owned(),
         };
         let text = format!("{asked} is not supported here: send `A2A-Version: 1.0`");
         let spoken = SPOKEN.map(|version| version.to_string()).join(", ");
@@ -72,15 +98,16 @@ impl Params {
 
     /// Whether the request says which version it speaks, rightly or not.
     pub(crate) fn states_version(&self) -> bool {
-        self.version.is_some()
+        !matches!(self.version, Stated::None)
     }
 }
 
-fn version_in_query(query: &str) -> Option<String> {
-    let (_, value) =
-        query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| key.eq_ignore_ascii_case("a2a-version"))?;
-    let value = percent_encoding::percent_decode_str(value).decode_utf8_lossy().trim().to_owned();
-    (!value.is_empty()).then_some(value)
+fn version_in_query(query: &str) -> Stated {
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    match pairs.find(|(key, _)| key.eq_ignore_ascii_case("a2a-version")) {
+        Some((_, value)) => Stated::read(&percent_encoding::percent_decode_str(value).decode_utf8_lossy()),
+        None => Stated::None,
+    }
 }
 
 /// A key, with or without the quotes that HTTP's structured fields put around strings.

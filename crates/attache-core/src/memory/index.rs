@@ -3,10 +3,11 @@
 //! A task is filed under its state in two orders, by owner and by context; a listing of all states merges the nine.
 //! Tasks are filed in batches: between two listings a task passes through several states, and only the last one counts.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use attache_protocol::{ContextId, TaskState};
+use foldhash::fast::RandomState;
 
 use super::cell::Cell;
 use super::ranked::{Place, RankedSet};
@@ -36,7 +37,7 @@ impl Index {
             by_owner: RankedSet::new(),
             by_context: RankedSet::new(),
             cells: Vec::new(),
-            hasher: RandomState::new(),
+            hasher: RandomState::default(),
         }
     }
 

@@ -3,7 +3,7 @@
 //! Elements lie in sorted chunks. Finding, inserting and removing touch one chunk; counting adds up the sizes of the chunks in
 //! between. New elements mostly arrive at the end, where a full chunk is left full and a new one begun.
 
-const CHUNK: usize = 512;
+const CHUNK: usize = 256;
 
 /// A place between two elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,16 +16,18 @@ pub(super) struct Place {
 pub(super) struct RankedSet<K> {
     /// Never empty chunks.
     chunks: Vec<Vec<K>>,
+    /// The last element of each chunk, side by side so that finding a chunk touches little memory.
+    lasts: Vec<K>,
 }
 
 impl<K: Ord + Copy> RankedSet<K> {
     pub(super) const fn new() -> Self {
-        Self { chunks: Vec::new() }
+        Self { chunks: Vec::new(), lasts: Vec::new() }
     }
 
     /// The place before the first element that is not less than `key`.
     pub(super) fn lower_bound(&self, key: &K) -> Place {
-        let chunk = self.chunks.partition_point(|chunk| chunk.last().is_some_and(|last| last < key));
+        let chunk = self.lasts.partition_point(|last| last < key);
         let offset = self.chunks.get(chunk).map_or(0, |chunk| chunk.partition_point(|known| known < key));
         Place { chunk, offset }
     }
@@ -40,6 +42,7 @@ impl<K: Ord + Copy> RankedSet<K> {
                 }
                 Some(_) | None => {
                     self.chunks.push(Vec::with_capacity(8));
+                    self.lasts.push(key);
                     offset = 0;
                 }
             }
@@ -50,6 +53,7 @@ impl<K: Ord + Copy> RankedSet<K> {
         }
         if target.len() < CHUNK {
             target.insert(offset, key);
+            self.lasts[chunk] = target[target.len() - 1];
             return;
         }
         let mut upper = target.split_off(CHUNK / 2);
@@ -58,6 +62,8 @@ impl<K: Ord + Copy> RankedSet<K> {
         } else {
             upper.insert(offset - CHUNK / 2, key);
         }
+        self.lasts[chunk] = target[target.len() - 1];
+        self.lasts.insert(chunk + 1, upper[upper.len() - 1]);
         self.chunks.insert(chunk + 1, upper);
     }
 
@@ -68,8 +74,12 @@ impl<K: Ord + Copy> RankedSet<K> {
             return;
         }
         target.remove(offset);
-        if target.is_empty() {
-            self.chunks.remove(chunk);
+        match target.last() {
+            Some(last) => self.lasts[chunk] = *last,
+            None => {
+                self.chunks.remove(chunk);
+                self.lasts.remove(chunk);
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod agents;
 mod ask;
+mod flaky;
 mod grpc;
 mod raw;
 mod sse;
@@ -22,6 +23,7 @@ use tokio::task::JoinHandle;
 
 pub(crate) use self::agents::{Act, Player, Stage, stage};
 pub(crate) use self::ask::{Answer, Ask, Binding, Refusal};
+pub(crate) use self::flaky::Flaky;
 pub(crate) use self::grpc::{Client, GrpcStream};
 pub(crate) use self::raw::Raw;
 pub(crate) use self::sse::{Frame, Sse};

@@ -1,0 +1,87 @@
+//! A store whose streams break.
+
+use attache_core::*;
+use attache_protocol::{TaskId, TaskPushNotificationConfig, Timestamp};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+
+/// Keeps everything, but whoever follows a task loses it after a number of events.
+pub(crate) struct Flaky {
+    store: MemoryStore,
+    after: usize,
+}
+
+impl Flaky {
+    pub(crate) fn after(events: usize) -> Self {
+        Self { store: MemoryStore::new(), after: events }
+    }
+}
+
+impl Store for Flaky {
+    fn tail(&self, task: &TaskId, after: Seq) -> BoxStream<'static, Result<TailItem, StoreError>> {
+        let single = |item: Result<TailItem, StoreError>| match item {
+            Ok(TailItem::Entries(entries)) => {
+                entries.into_iter().map(|entry| Ok(TailItem::Entries(vec![entry]))).collect::<Vec<_>>()
+            }
+            other => vec![other],
+        };
+        let broken = stream::once(async { Err(StoreError::from("the disk is gone")) });
+        let events = self.store.tail(task, after).flat_map(move |item| stream::iter(single(item)));
+        events.take(self.after).chain(broken).boxed()
+    }
+
+    fn create(&self, task: NewTask) -> BoxFuture<'_, Result<Created, StoreError>> {
+        self.store.create(task)
+    }
+
+    fn append<'a>(
+        &'a self,
+        task: &'a TaskId,
+        lease: Option<Lease>,
+        after: Seq,
+        events: Vec<TaskEvent>,
+    ) -> BoxFuture<'a, Result<Seq, AppendError>> {
+        self.store.append(task, lease, after, events)
+    }
+
+    fn load<'a>(&'a self, owner: &'a Owner, task: &'a TaskId) -> BoxFuture<'a, Result<Option<Snapshot>, StoreError>> {
+        self.store.load(owner, task)
+    }
+
+    fn list<'a>(&'a self, owner: &'a Owner, query: &'a ListQuery) -> BoxFuture<'a, Result<ListPage, StoreError>> {
+        self.store.list(owner, query)
+    }
+
+    fn claim<'a>(
+        &'a self,
+        task: &'a TaskId,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> BoxFuture<'a, Result<Option<Lease>, StoreError>> {
+        self.store.claim(task, now, until)
+    }
+
+    fn renew<'a>(&'a self, leases: &'a [(TaskId, Lease)], until: Timestamp) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.store.renew(leases, until)
+    }
+
+    fn release<'a>(&'a self, task: &'a TaskId, lease: Lease) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.store.release(task, lease)
+    }
+
+    fn put_push<'a>(
+        &'a self,
+        task: &'a TaskId,
+        config: TaskPushNotificationConfig,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.store.put_push(task, config)
+    }
+
+    fn list_push<'a>(&'a self, task: &'a TaskId) -> BoxFuture<'a, Result<Vec<TaskPushNotificationConfig>, StoreError>> {
+        self.store.list_push(task)
+    }
+
+    fn delete_push<'a>(&'a self, task: &'a TaskId, id: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.store.delete_push(task, id)
+    }
+}
