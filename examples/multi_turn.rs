@@ -17,7 +17,9 @@ async fn book(turn: Turn) -> AgentResult {
         }
         [_] => turn.ask("At what time?").await,
         [people, time, ..] => {
-            turn.artifact("booking").text(format!("A table for {} at {}.", people.trim(), time.trim())).await?;
+            turn.artifact("booking")
+                .text(format!("A table for {} at {}.", people.trim(), time.trim()))
+                .await?;
             turn.complete().await
         }
     }
@@ -26,6 +28,7 @@ async fn book(turn: Turn) -> AgentResult {
 #[tokio::main]
 async fn main() -> attache::Result<()> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
-    let card = Card::new("Tables", "Books a table").skill(Skill::new("book", "Book a table").example("a table please"));
+    let card = Card::new("Tables", "Books a table")
+        .skill(Skill::new("book", "Book a table").example("a table please"));
     Server::new(agent_fn(book)).card(card).bind(address).run().await
 }

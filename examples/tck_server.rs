@@ -21,7 +21,8 @@ async fn obey(turn: Turn) -> AgentResult {
     } else if is("tck-artifact-text") {
         turn.artifact("result").text("Generated text content").await?;
     } else if is("tck-artifact-file-url") {
-        let file = Part::url("https://example.com/output.txt").filename("output.txt").media_type("text/plain");
+        let file =
+            Part::url("https://example.com/output.txt").filename("output.txt").media_type("text/plain");
         turn.artifact("result").part(file).await?;
     } else if is("tck-artifact-file") {
         turn.artifact("result").file("output.txt", "text/plain", "tck").await?;
@@ -74,7 +75,8 @@ async fn main() -> attache::Result<()> {
     let mut server = Server::new(agent_fn(obey)).card(card).bind(listen);
     if !has("--minimal") {
         // The kit asks for the extended card without credentials.
-        server = server.extended_card(extended).service_options(|options| options.extended_card_for_anyone = true);
+        server =
+            server.extended_card(extended).service_options(|options| options.extended_card_for_anyone = true);
     }
     server.run().await
 }

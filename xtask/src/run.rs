@@ -29,7 +29,8 @@ pub(crate) fn check(mut command: Command) -> Result<()> {
 /// Runs a command, passing on its standard output line by line to `see` as well.
 pub(crate) fn watch(mut command: Command, mut see: impl FnMut(&str)) -> Result<bool> {
     use std::io::{BufRead, BufReader};
-    let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot run {command:?}"))?;
+    let mut child =
+        command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot run {command:?}"))?;
     if let Some(out) = child.stdout.take() {
         for line in BufReader::new(out).lines() {
             let line = line.context("cannot read what the command prints")?;

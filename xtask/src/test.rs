@@ -26,7 +26,8 @@ struct Counts {
 impl Counts {
     /// Adds up a line such as `test result: ok. 17 passed; 0 failed; 1 ignored; …`.
     fn see(&mut self, line: &str) {
-        let Some((_, counts)) = line.split_once("test result: ").and_then(|(_, rest)| rest.split_once(". ")) else {
+        let Some((_, counts)) = line.split_once("test result: ").and_then(|(_, rest)| rest.split_once(". "))
+        else {
             return;
         };
         for count in counts.split("; ") {
@@ -60,7 +61,8 @@ impl Test {
         let mut green = true;
         step("tests and examples", || {
             // Examples are built with the tests, which run them.
-            let arguments = [&["test", "--workspace", "--all-targets", "--no-fail-fast"], filter.as_slice()].concat();
+            let arguments =
+                [&["test", "--workspace", "--all-targets", "--no-fail-fast"], filter.as_slice()].concat();
             green &= run::watch(run::cargo(&arguments), |line| counts.see(line))?;
             Ok(())
         })?;

@@ -20,7 +20,10 @@ pub struct ArtifactBuilder<'a> {
 
 impl<'a> ArtifactBuilder<'a> {
     pub(crate) fn new(turn: &'a Turn, name: String) -> Self {
-        Self { turn, artifact: Artifact { artifact_id: name.clone(), name: Some(name), ..Artifact::default() } }
+        Self {
+            turn,
+            artifact: Artifact { artifact_id: name.clone(), name: Some(name), ..Artifact::default() },
+        }
     }
 
     /// Adds text.
@@ -34,7 +37,12 @@ impl<'a> ArtifactBuilder<'a> {
     }
 
     /// Adds a file.
-    pub fn file(self, name: impl Into<String>, media_type: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
+    pub fn file(
+        self,
+        name: impl Into<String>,
+        media_type: impl Into<String>,
+        bytes: impl Into<Vec<u8>>,
+    ) -> Self {
         self.part(Part::raw(bytes).filename(name).media_type(media_type))
     }
 

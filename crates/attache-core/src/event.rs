@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use attache_protocol::{Message, StreamResponse, Task, TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent};
+use attache_protocol::{
+    Message, StreamResponse, Task, TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent,
+};
 use bytes::Bytes;
 
 /// The position of an event in its task's log. The first is 1; zero is before the first.

@@ -154,6 +154,7 @@ pub(crate) async fn take_over(turn: &Arc<Shared>) -> AgentResult {
         log.last_status = snapshot.task().status.timestamp;
         log.position = Position::Writing { seq: snapshot.seq, lease };
     }
+    let _ = turn.began.set(snapshot.seq);
     if snapshot.state.is_interrupted() {
         // The question was asked before this message had its turn; it does not stand while the message is answered.
         return Turn { shared: turn.clone() }.working("").await;
@@ -166,29 +167,31 @@ async fn run_one(turn: &Arc<Shared>) {
         return;
     }
     let service = &turn.service;
-    let agent = AssertUnwindSafe(async { service.agent.run(Turn { shared: turn.clone() }).await }).catch_unwind();
+    let agent =
+        AssertUnwindSafe(async { service.agent.run(Turn { shared: turn.clone() }).await }).catch_unwind();
     // What is not needed for an agent that answers at once is not set up for it.
     let timed_out = async { tokio::time::sleep(service.options.turn_timeout).await };
-    let ended = tokio::select! {
-        biased;
-        result = drive(turn, agent) => match result {
-            Ok(Ok(())) => finish(turn).await,
-            Ok(Err(error)) => fail(turn, error).await,
-            Err(panic) => panicked(turn, panic).await,
-        },
-        () = timed_out => {
+    let outcome = async {
+        tokio::select! {
+            biased;
+            result = agent => result.map_or_else(Outcome::Panicked, Outcome::Returned),
+            () = timed_out => Outcome::TimedOut,
+            () = abandoned(turn) => Outcome::Abandoned,
+        }
+    };
+    let ended = match drive(turn, outcome).await {
+        Ok(Outcome::Returned(Ok(()))) => finish(turn).await,
+        Ok(Outcome::Returned(Err(error))) | Err(error) => fail(turn, error).await,
+        Ok(Outcome::Panicked(panic)) => panicked(turn, panic).await,
+        Ok(Outcome::TimedOut) => {
             let limit = service.options.turn_timeout;
             tracing::warn!(task = %turn.task_id, ?limit, "the agent took too long");
             let text = format!("the agent did not finish within {} s", limit.as_secs_f64());
             end(turn, TaskState::Failed, Some(text)).await
         }
-        () = abandoned(turn) => Ok(()),
+        Ok(Outcome::Abandoned) => Ok(()),
     };
-    let written = match ended {
-        Ok(()) if turn.has_unwritten() => turn.write().await.map(|_| ()),
-        other => other,
-    };
-    if let Err(error) = written
+    if let Err(error) = write_rest(turn, ended).await
         && !error.is_over()
     {
         tracing::error!(task = %turn.task_id, %error, "the end of a turn could not be written");
@@ -196,37 +199,56 @@ async fn run_one(turn: &Arc<Shared>) {
     close(turn, Progress::Nothing).await;
 }
 
-/// Runs the agent, and writes what it has said whenever it pauses. It goes on only when that is written.
-async fn drive<T>(turn: &Arc<Shared>, agent: impl Future<Output = T>) -> T {
+/// How the agent's part of a turn ended.
+enum Outcome {
+    Returned(AgentResult),
+    Panicked(Box<dyn Any + Send>),
+    TimedOut,
+    Abandoned,
+}
+
+/// Writes what was said last. If that cannot be kept, the task fails rather than lack a piece.
+async fn write_rest(turn: &Arc<Shared>, ended: AgentResult) -> AgentResult {
+    let written = if turn.has_unwritten() { turn.write().await.map(|_| ()) } else { ended };
+    match written {
+        Err(error) if !error.is_over() => {
+            fail(turn, error).await?;
+            turn.write().await.map(|_| ())
+        }
+        Ok(()) | Err(_) => written,
+    }
+}
+
+/// Runs the agent, and writes what it has said whenever it pauses. It goes on only when that is written; an error is one of
+/// writing.
+async fn drive<T>(turn: &Arc<Shared>, agent: impl Future<Output = T>) -> Result<T, AgentError> {
     let mut agent = pin!(agent);
-    let mut writing: Option<BoxFuture<'_, ()>> = None;
+    let mut writing: Option<BoxFuture<'_, AgentResult>> = None;
     // A client that does not want to wait gets its task at the agent's first pause, whether or not anything was said.
     let mut owed = turn.configuration.return_immediately;
     poll_fn(|cx| {
-        loop {
-            if let Some(write) = &mut writing {
-                ready!(write.as_mut().poll(cx));
-                writing = None;
-            }
-            if let Poll::Ready(result) = agent.as_mut().poll(cx) {
-                return Poll::Ready(result);
-            }
-            if !std::mem::take(&mut owed) && !turn.has_unwritten() {
-                return Poll::Pending;
-            }
-            let mut write: BoxFuture<'_, ()> = Box::pin(async {
-                if let Err(error) = turn.write().await
-                    && !error.is_over()
-                {
-                    tracing::error!(task = %turn.task_id, %error, "what the agent said could not be written");
-                    turn.signal.settle(Progress::Nothing);
-                }
-            });
-            if write.as_mut().poll(cx).is_ready() {
-                return Poll::Pending;
-            }
-            writing = Some(write);
+        if let Some(write) = &mut writing {
+            let written = ready!(write.as_mut().poll(cx));
+            writing = None;
+            written?;
         }
+        turn.wake_up();
+        if let Poll::Ready(result) = agent.as_mut().poll(cx) {
+            return Poll::Ready(Ok(result));
+        }
+        while std::mem::take(&mut owed) || !turn.rest(cx.waker()) {
+            let write = async {
+                match turn.write().await {
+                    Err(error) if !error.is_over() => Err(error),
+                    Ok(_) | Err(_) => Ok(()),
+                }
+            };
+            let write: &mut BoxFuture<'_, AgentResult> = writing.insert(Box::pin(write));
+            let written = ready!(write.as_mut().poll(cx));
+            writing = None;
+            written?;
+        }
+        Poll::Pending
     })
     .await
 }

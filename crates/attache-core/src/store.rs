@@ -68,8 +68,15 @@ pub struct NewTask {
 /// What became of a [`NewTask`].
 #[derive(Debug)]
 pub enum Created {
-    /// It is kept, and its log ends here.
-    New(Seq, Lease),
+    /// It is kept.
+    New {
+        /// Where its log ends.
+        seq: Seq,
+        /// The right to run its turn.
+        lease: Lease,
+        /// The task, if it has ended already.
+        ended: Option<Snapshot>,
+    },
     /// The key was used before, for this task, with this digest.
     Known(TaskId, [u8; 32]),
 }
@@ -141,7 +148,11 @@ pub trait Store: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Option<Snapshot>, StoreError>>;
 
     /// A page of the tasks that belong to `owner`.
-    fn list<'a>(&'a self, owner: &'a Owner, query: &'a ListQuery) -> BoxFuture<'a, Result<ListPage, StoreError>>;
+    fn list<'a>(
+        &'a self,
+        owner: &'a Owner,
+        query: &'a ListQuery,
+    ) -> BoxFuture<'a, Result<ListPage, StoreError>>;
 
     /// The events after `after` as they come, up to the one that ends the task.
     fn tail(&self, task: &TaskId, after: Seq) -> BoxStream<'static, Result<TailItem, StoreError>>;
@@ -155,7 +166,11 @@ pub trait Store: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Option<Lease>, StoreError>>;
 
     /// Gives a sign of life for the turns of these tasks.
-    fn renew<'a>(&'a self, leases: &'a [(TaskId, Lease)], until: Timestamp) -> BoxFuture<'a, Result<(), StoreError>>;
+    fn renew<'a>(
+        &'a self,
+        leases: &'a [(TaskId, Lease)],
+        until: Timestamp,
+    ) -> BoxFuture<'a, Result<(), StoreError>>;
 
     /// Gives the right to run a turn back.
     fn release<'a>(&'a self, task: &'a TaskId, lease: Lease) -> BoxFuture<'a, Result<(), StoreError>>;

@@ -9,6 +9,7 @@ use futures::stream::{self, BoxStream, Stream, StreamExt};
 
 use crate::event::write_json;
 use crate::service::{Inner, internal};
+use crate::turn::Shared;
 use crate::{Entry, Seq, Snapshot, TailItem, TaskEvent, View};
 
 /// One event of a stream.
@@ -54,7 +55,10 @@ impl StreamItem {
                 out.push(b'}');
             }
             Self::Entry(entry) if view.generation || view.history.is_some() => {
-                write_json(out, &self.to_response(view).unwrap_or(StreamResponse::Message(Message::default())));
+                write_json(
+                    out,
+                    &self.to_response(view).unwrap_or(StreamResponse::Message(Message::default())),
+                );
                 debug_assert!(entry.event.to_stream().is_some());
             }
             Self::Entry(entry) => out.extend_from_slice(entry.json()),
@@ -85,10 +89,11 @@ impl StreamItem {
 }
 
 /// When a stream is over, besides when the task is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
     Ended,
     EndedOrAsking,
+    /// What was asked before the turn began does not answer its message.
+    EndedOrAskingIn(Arc<Shared>),
 }
 
 /// Events in batches: whatever has happened since the reader last looked.
@@ -112,21 +117,21 @@ impl EventStream {
         let over = first.as_ref().is_some_and(|snapshot| snapshot.state.is_terminal());
         let first = stream::iter(first.map(|snapshot| Ok(vec![StreamItem::Snapshot(snapshot)])));
         // The service is kept alive as long as someone reads.
-        let state = (!over).then_some((service, tail));
-        let rest = stream::unfold(state, move |state| async move {
-            let (service, mut tail) = state?;
+        let state = (!over).then_some((service, tail, until));
+        let rest = stream::unfold(state, |state| async {
+            let (service, mut tail, until) = state?;
             loop {
                 let items = match tail.next().await? {
                     Err(error) => return Some((Err(internal(&error)), None)),
                     Ok(TailItem::Reset(snapshot)) => vec![StreamItem::Snapshot(snapshot)],
                     Ok(TailItem::Entries(entries)) => entries.into_iter().map(StreamItem::Entry).collect(),
                 };
-                let (shown, over) = cut(items, until);
+                let (shown, over) = cut(items, &until);
                 if over {
                     return Some((Ok(shown), None));
                 }
                 if !shown.is_empty() {
-                    return Some((Ok(shown), Some((service, tail))));
+                    return Some((Ok(shown), Some((service, tail, until))));
                 }
             }
         });
@@ -135,14 +140,19 @@ impl EventStream {
 }
 
 /// Leaves out what streams do not show and what comes after the end.
-fn cut(items: Vec<StreamItem>, until: Until) -> (Vec<StreamItem>, bool) {
-    let ends = |state: TaskState| match until {
-        Until::Ended => state.is_terminal(),
-        Until::EndedOrAsking => state.is_terminal() || state == TaskState::InputRequired,
+fn cut(items: Vec<StreamItem>, until: &Until) -> (Vec<StreamItem>, bool) {
+    let ends = |item: &StreamItem| {
+        let asks = item.state() == Some(TaskState::InputRequired);
+        let answers = match until {
+            Until::Ended => false,
+            Until::EndedOrAsking => asks,
+            Until::EndedOrAskingIn(turn) => asks && turn.began.get().is_some_and(|began| item.seq() > Some(*began)),
+        };
+        answers || item.state().is_some_and(TaskState::is_terminal)
     };
     let mut shown = Vec::with_capacity(items.len());
     for item in items {
-        let over = item.state().is_some_and(ends);
+        let over = ends(&item);
         if !matches!(&item, StreamItem::Entry(entry) if matches!(entry.event, TaskEvent::Message(_))) {
             shown.push(item);
         }

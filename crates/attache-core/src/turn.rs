@@ -3,13 +3,14 @@
 //! A turn is the agent's only way to say anything about the task, and exactly one turn writes a task at a time. The task comes into
 //! being with the first thing the agent says about it; an agent that answers with a direct message never creates one.
 
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use attache_protocol::{
-    ContextId, Message, Part, Role, SendMessageConfiguration, Task, TaskId, TaskPushNotificationConfig, TaskState,
-    TaskStatus, TaskStatusUpdateEvent, Timestamp,
+    ContextId, Message, Part, Role, SendMessageConfiguration, Task, TaskId, TaskPushNotificationConfig,
+    TaskState, TaskStatus, TaskStatusUpdateEvent, Timestamp,
 };
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -19,8 +20,8 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 use crate::service::Inner as Service;
 use crate::store::Idempotency;
 use crate::{
-    AgentError, AgentResult, AppendError, ArtifactBuilder, Caller, Created, Lease, NewTask, Seq, Snapshot, TaskEvent,
-    new_id,
+    AgentError, AgentResult, AppendError, ArtifactBuilder, Caller, Created, Lease, NewTask, Seq, Snapshot,
+    TaskEvent, new_id,
 };
 
 /// One execution of an agent for one message.
@@ -31,18 +32,33 @@ pub struct Turn {
 /// What a turn, those who wait for it and those who may cancel it have in common.
 pub(crate) struct Shared {
     pub(crate) service: Arc<Service>,
+    origin: Origin,
+    /// The task when the message was added to it, if there was one.
+    pub(crate) before: Option<Snapshot>,
+    pub(crate) log: Mutex<Writer>,
+    pub(crate) signal: Signal,
+    cancel: OnceLock<CancellationToken>,
+    /// Where the log was when a turn on an existing task began.
+    pub(crate) began: OnceLock<Seq>,
+}
+
+/// What a turn is for.
+pub(crate) struct Origin {
     pub(crate) caller: Caller,
     pub(crate) message: Message,
     pub(crate) configuration: SendMessageConfiguration,
     pub(crate) task_id: TaskId,
     pub(crate) context_id: ContextId,
-    /// The task when the message was added to it, if there was one.
-    pub(crate) before: Option<Snapshot>,
     /// Whether someone reads the task's events as they come.
     pub(crate) followed: bool,
-    pub(crate) log: Mutex<Writer>,
-    pub(crate) signal: Signal,
-    cancel: OnceLock<CancellationToken>,
+}
+
+impl Deref for Shared {
+    type Target = Origin;
+
+    fn deref(&self) -> &Origin {
+        &self.origin
+    }
 }
 
 /// What the agent has said, and how much of it is in the log.
@@ -52,6 +68,8 @@ pub(crate) struct Writer {
     pub(crate) position: Position,
     /// Said, but not written yet.
     unwritten: Vec<TaskEvent>,
+    /// Whom to wake for writing while the agent pauses: it may have others speak for it.
+    driver: Option<Waker>,
     /// Where the task stands after all that was said.
     pub(crate) state: TaskState,
     pub(crate) last_status: Option<Timestamp>,
@@ -59,7 +77,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(position: Position) -> Self {
-        Self { position, unwritten: Vec::new(), state: TaskState::Submitted, last_status: None }
+        Self { position, unwritten: Vec::new(), driver: None, state: TaskState::Submitted, last_status: None }
     }
 }
 
@@ -337,30 +355,20 @@ impl Future for Emitted {
 }
 
 impl Shared {
-    #[expect(clippy::too_many_arguments, reason = "each is a fact about the message")]
     pub(crate) fn new(
         service: Arc<Service>,
-        caller: Caller,
-        message: Message,
-        configuration: SendMessageConfiguration,
-        task_id: TaskId,
-        context_id: ContextId,
+        origin: Origin,
         before: Option<Snapshot>,
-        followed: bool,
         position: Position,
     ) -> Arc<Self> {
         Arc::new(Self {
             service,
-            caller,
-            message,
-            configuration,
-            task_id,
-            context_id,
+            origin,
             before,
-            followed,
             log: Mutex::new(Writer::new(position)),
             signal: Signal::default(),
             cancel: OnceLock::new(),
+            began: OnceLock::new(),
         })
     }
 
@@ -384,7 +392,26 @@ impl Shared {
         }
         log.state = event.state().unwrap_or(log.state);
         log.unwritten.push(event);
-        Ok(log.unwritten.len())
+        let waiting = log.unwritten.len();
+        let driver = log.driver.take();
+        drop(log);
+        if let Some(driver) = driver {
+            driver.wake();
+        }
+        Ok(waiting)
+    }
+
+    /// Whether nothing waits to be written. If so, the driver is woken as soon as something does.
+    pub(crate) fn rest(&self, driver: &Waker) -> bool {
+        let mut log = self.log.lock();
+        let nothing = log.unwritten.is_empty();
+        log.driver = nothing.then(|| driver.clone());
+        nothing
+    }
+
+    /// The driver is awake and looks by itself.
+    pub(crate) fn wake_up(&self) {
+        self.log.lock().driver = None;
     }
 
     /// Ends a turn that has said nothing about a task, and so needs none. Whether it was one.
@@ -407,13 +434,22 @@ impl Shared {
     /// Only whoever drives the turn calls this, so that there is one writer. If the send is a repeat, there is a task
     /// already: then its id and the digest of what was sent come back.
     pub(crate) async fn write(self: &Arc<Self>) -> Result<Option<Known>, AgentError> {
+        let written = self.try_write().await;
+        if written.as_ref().is_err_and(|error| !error.is_over()) {
+            // What was said is lost, so the task does not stand where it was said to.
+            self.log.lock().state = TaskState::Submitted;
+        }
+        written
+    }
+
+    async fn try_write(self: &Arc<Self>) -> Result<Option<Known>, AgentError> {
         let (events, state, unborn, writing) = {
             let mut log = self.log.lock();
             let events = std::mem::take(&mut log.unwritten);
             match &mut log.position {
                 Position::Over(why) => return Err(AgentError::over(why)),
                 Position::Unborn { push, idempotency } => {
-                    let unborn = (push.take(), idempotency.take());
+                    let unborn = (push.clone(), idempotency.clone());
                     (events, log.state, Some(unborn), None)
                 }
                 Position::Writing { seq, lease } => {
@@ -424,9 +460,10 @@ impl Shared {
         };
         let written = match (unborn, writing) {
             (Some((push, idempotency)), _) => match self.create(events, push, idempotency).await? {
-                Created::New(seq, lease) => {
-                    if !state.is_terminal() {
-                        self.service.turns.register(self, lease);
+                Created::New { seq, lease, ended } => {
+                    match ended {
+                        Some(task) => self.signal.leave(task),
+                        None => self.service.turns.register(self, lease),
                     }
                     (seq, lease)
                 }
@@ -435,7 +472,9 @@ impl Shared {
                     return Ok(Some(Known { task, fingerprint }));
                 }
             },
-            (None, Some((seq, lease))) if !events.is_empty() => (self.append(seq, lease, events).await?, lease),
+            (None, Some((seq, lease))) if !events.is_empty() => {
+                (self.append(seq, lease, events).await?, lease)
+            }
             (None, _) => return Ok(None),
         };
         let (seq, lease) = written;
@@ -498,8 +537,10 @@ impl Shared {
         }
     }
 
+    /// The task went on, or ended, without this turn.
     fn over(&self, why: &'static str) -> AgentError {
         self.log.lock().position = Position::Over(why);
+        self.signal.settle(Progress::Task);
         AgentError::over(why)
     }
 }

@@ -54,8 +54,10 @@ impl Timestamp {
         self.0.as_millisecond()
     }
 
+    /// Whether a time is in the year 1 or later.
     fn in_range(time: jiff::Timestamp) -> bool {
-        time.as_second() >= -62_135_596_800
+        const YEAR_ONE: i64 = -62_135_596_800;
+        time.as_second() > YEAR_ONE || time.as_second() == YEAR_ONE && time.subsec_nanosecond() >= 0
     }
 }
 

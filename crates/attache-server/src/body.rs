@@ -9,11 +9,16 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 
+use crate::idle::Busy;
 use crate::sse::Events;
 use crate::surface::InFlight;
 
 /// The body of a response.
-pub struct Body(Kind, Option<InFlight>);
+pub struct Body {
+    kind: Kind,
+    /// Held until the body is written.
+    guards: (Option<InFlight>, Option<Busy>),
+}
 
 enum Kind {
     Full(Option<Bytes>),
@@ -22,27 +27,37 @@ enum Kind {
 }
 
 impl Body {
+    fn new(kind: Kind) -> Self {
+        Self { kind, guards: (None, None) }
+    }
+
     /// A body of bytes.
     pub(crate) fn full(bytes: impl Into<Bytes>) -> Self {
-        Self(Kind::Full(Some(bytes.into())), None)
+        Self::new(Kind::Full(Some(bytes.into())))
     }
 
     /// No body.
     pub(crate) fn empty() -> Self {
-        Self(Kind::Full(None), None)
+        Self::new(Kind::Full(None))
     }
 
     pub(crate) fn events(events: Events) -> Self {
-        Self(Kind::Events(Box::new(events)), None)
+        Self::new(Kind::Events(Box::new(events)))
     }
 
     pub(crate) fn grpc(body: tonic::body::Body) -> Self {
-        Self(Kind::Grpc(body), None)
+        Self::new(Kind::Grpc(body))
     }
 
-    /// Counts the request as being worked on until the body is written.
-    pub(crate) fn until_written(mut self, in_flight: InFlight) -> Self {
-        self.1 = Some(in_flight);
+    /// Counts the request among those being worked on until the body is written.
+    pub(crate) fn counted(mut self, in_flight: InFlight) -> Self {
+        self.guards.0 = Some(in_flight);
+        self
+    }
+
+    /// Counts the connection as busy until the body is written.
+    pub(crate) fn until_written(mut self, busy: Busy) -> Self {
+        self.guards.1 = Some(busy);
         self
     }
 }
@@ -55,15 +70,17 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::Full(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Kind::Events(events) => events.poll_bytes(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes)))),
+            Kind::Events(events) => {
+                events.poll_bytes(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+            }
             Kind::Grpc(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.0 {
+        match &self.kind {
             Kind::Full(bytes) => bytes.is_none(),
             Kind::Events(_) => false,
             Kind::Grpc(body) => body.is_end_stream(),
@@ -71,7 +88,7 @@ impl http_body::Body for Body {
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
+        match &self.kind {
             Kind::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Kind::Events(_) => SizeHint::default(),
             Kind::Grpc(body) => body.size_hint(),

@@ -5,7 +5,9 @@ use std::time::SystemTime;
 
 use attache_protocol::AgentCard;
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
+use http::header::{
+    CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
+};
 use http::{HeaderMap, Request, Response, StatusCode};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
@@ -52,11 +54,13 @@ impl CardHost {
         crate::reply::json(&mut json, &**card);
         let digest: [u8; 32] = Sha256::digest(&json).into();
         let tag: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-        let etag = HeaderValue::from_str(&format!("\"{tag}\"")).unwrap_or(HeaderValue::from_static("\"card\""));
+        let etag =
+            HeaderValue::from_str(&format!("\"{tag}\"")).unwrap_or(HeaderValue::from_static("\"card\""));
         // The same content, published anew, has not been modified.
         let modified = match kept.as_ref().filter(|document| document.etag == etag) {
             Some(document) => document.modified.clone(),
-            None => HeaderValue::from_str(&httpdate::fmt_http_date(SystemTime::now())).unwrap_or(HeaderValue::from_static("")),
+            None => HeaderValue::from_str(&httpdate::fmt_http_date(SystemTime::now()))
+                .unwrap_or(HeaderValue::from_static("")),
         };
         let document = Arc::new(Document { card: card.clone(), json: json.into(), etag, modified });
         *kept = Some(document.clone());

@@ -2,16 +2,18 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::{Surface, options::ServerOptions};
+use crate::idle::{Busy, Connections};
+use crate::{ServerOptions, Surface};
 
 /// A server that has its port and waits to be run.
 pub struct Listening {
@@ -35,29 +37,23 @@ impl Listening {
         let Self { listener, surface } = self;
         let options: ServerOptions = surface.options().clone();
         let builder = builder(&options);
-        let graceful = GracefulShutdown::new();
+        let connections = Connections::new(options.header_timeout);
         let places = Arc::new(Semaphore::new(options.max_connections));
-        let mut stop = std::pin::pin!(stop);
+        let mut ticks = tokio::time::interval(connections.tick());
+        let mut stop = pin!(stop);
         loop {
             let accepted = tokio::select! {
                 biased;
                 () = &mut stop => break,
+                _ = ticks.tick() => {
+                    connections.sweep();
+                    continue;
+                }
                 accepted = accept(&listener, &places) => accepted,
             };
-            let Some((socket, place)) = accepted else { continue };
-            let surface = surface.clone();
-            let service = service_fn(move |request| {
-                let surface = surface.clone();
-                async move { Ok::<_, Infallible>(surface.handle(request).await) }
-            });
-            let connection = builder.serve_connection(TokioIo::new(socket), service).into_owned();
-            let connection = graceful.watch(connection);
-            tokio::spawn(async move {
-                if let Err(error) = connection.await {
-                    tracing::debug!(%error, "a connection ended early");
-                }
-                drop(place);
-            });
+            if let Some((socket, place)) = accepted {
+                tokio::spawn(serve(socket, builder.clone(), surface.clone(), connections.clone(), place));
+            }
         }
         drop(listener);
         tracing::info!("stopping: finishing what runs");
@@ -65,18 +61,49 @@ impl Listening {
         if late > 0 {
             tracing::warn!(turns = late, "turns had to be ended before they were done");
         }
-        if tokio::time::timeout(options.drain, graceful.shutdown()).await.is_err() {
+        connections.close();
+        if tokio::time::timeout(options.drain, connections.gone()).await.is_err() {
             tracing::warn!("some connections did not close in time");
         }
         Ok(())
     }
 }
 
+/// Serves one connection until it ends, is idle for too long, or the server stops.
+async fn serve(
+    socket: TcpStream,
+    builder: auto::Builder<TokioExecutor>,
+    surface: Surface,
+    connections: Connections,
+    place: OwnedSemaphorePermit,
+) {
+    let member = connections.join();
+    let activity = member.activity();
+    let service = service_fn(move |request| {
+        let (surface, busy) = (surface.clone(), Busy::new(&activity));
+        async move {
+            let response = surface.handle(request).await;
+            Ok::<_, Infallible>(response.map(|body| body.until_written(busy)))
+        }
+    });
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), service));
+    let mut closing = pin!(member.closing());
+    let ended = tokio::select! {
+        biased;
+        ended = connection.as_mut() => ended,
+        () = &mut closing => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended early");
+    }
+    drop(place);
+}
+
 /// The next connection, as soon as there is a place for it. Nothing when accepting failed, which passes.
-async fn accept(
-    listener: &TcpListener,
-    places: &Arc<Semaphore>,
-) -> Option<(tokio::net::TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> Option<(TcpStream, OwnedSemaphorePermit)> {
     let place = places.clone().acquire_owned().await.ok()?;
     match listener.accept().await {
         Ok((socket, _)) => {
@@ -89,7 +116,7 @@ async fn accept(
         Err(error) => {
             tracing::warn!(%error, "a connection could not be accepted");
             // Out of file descriptors, most likely: give others the time to close theirs.
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
             None
         }
     }
@@ -97,12 +124,8 @@ async fn accept(
 
 fn builder(options: &ServerOptions) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(options.header_timeout)
-        .max_buf_size(options.max_headers.max(8192))
-        .pipeline_flush(true);
+    // HTTP/1 gets no timer: one per request would cost more than the request, and idle connections are closed by `idle`.
+    builder.http1().max_buf_size(options.max_headers.max(8192)).pipeline_flush(true);
     builder
         .http2()
         .timer(TokioTimer::new())

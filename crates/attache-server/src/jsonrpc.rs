@@ -113,7 +113,9 @@ fn refuse(id: &Id, error: &Error) -> Response<Body> {
         | ErrorKind::PermissionDenied
         | ErrorKind::PayloadTooLarge
         | ErrorKind::ResourceExhausted
-        | ErrorKind::Unavailable => StatusCode::from_u16(error.kind().http_status()).unwrap_or(StatusCode::OK),
+        | ErrorKind::Unavailable => {
+            StatusCode::from_u16(error.kind().http_status()).unwrap_or(StatusCode::OK)
+        }
         ErrorKind::TaskNotFound
         | ErrorKind::TaskNotCancelable
         | ErrorKind::PushNotificationNotSupported
@@ -130,5 +132,8 @@ fn refuse(id: &Id, error: &Error) -> Response<Body> {
         | ErrorKind::InvalidParams
         | ErrorKind::Internal => StatusCode::OK,
     };
-    crate::surface::challenge(json_response(status, "application/json", jsonrpc::error_response(id, error)), error)
+    crate::surface::challenge(
+        json_response(status, "application/json", jsonrpc::error_response(id, error)),
+        error,
+    )
 }

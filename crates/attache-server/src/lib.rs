@@ -8,6 +8,7 @@ mod card;
 mod connection;
 mod grpc;
 mod http_json;
+mod idle;
 mod jsonrpc;
 mod options;
 mod params;

@@ -66,7 +66,9 @@ impl Params {
         };
         let resume = match headers.get(LAST_EVENT_ID).map(|value| value.to_str().map(str::trim)) {
             None | Some(Ok("")) => None,
-            Some(Ok(text)) if text.bytes().all(|b| b.is_ascii_digit()) && text.len() < 20 => text.parse().ok().map(Seq),
+            Some(Ok(text)) if text.bytes().all(|b| b.is_ascii_digit()) && text.len() < 20 => {
+                text.parse().ok().map(Seq)
+            }
             Some(_) => {
                 let text = "expected the `id` of an event of this task's stream, a number";
                 return Err(Error::invalid_params("Last-Event-ID", text));
@@ -122,7 +124,13 @@ fn idempotency_key(value: &[u8]) -> Result<String, Error> {
     };
     match key {
         Some(key) if !key.is_empty() => Ok(key.to_owned()),
-        Some(_) => Err(Error::invalid_params("Idempotency-Key", "is empty: leave the header out, or give it a value")),
-        None => Err(Error::invalid_params("Idempotency-Key", "expected printable ASCII characters, or a quoted string")),
+        Some(_) => Err(Error::invalid_params(
+            "Idempotency-Key",
+            "is empty: leave the header out, or give it a value",
+        )),
+        None => Err(Error::invalid_params(
+            "Idempotency-Key",
+            "expected printable ASCII characters, or a quoted string",
+        )),
     }
 }

@@ -50,7 +50,10 @@ impl Server<Echo> {
     pub fn echo() -> Self {
         let skill = AgentSkill::new("echo", "Echo").description("Gives back what it gets").example("Hello");
         Self::new(Echo).card(
-            AgentCard::new("Echo", "Gives back what it gets").skill(skill).input_modes(["*/*"]).output_modes(["*/*"]),
+            AgentCard::new("Echo", "Gives back what it gets")
+                .skill(skill)
+                .input_modes(["*/*"])
+                .output_modes(["*/*"]),
         )
     }
 }

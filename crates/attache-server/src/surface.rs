@@ -10,7 +10,9 @@ use std::task::{Context, Poll};
 use attache_core::{Owner, Principal, Service};
 use attache_protocol::{Error, ErrorKind, Extensions};
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 
 use crate::body::Body;
@@ -74,7 +76,8 @@ impl Surface {
         let counted = in_flight.fetch_add(1, Ordering::Relaxed) < self.0.options.max_requests;
         let in_flight = InFlight(in_flight.clone());
         if !counted {
-            let error = Error::new(ErrorKind::Unavailable, "too many requests at once, try again in a moment");
+            let error =
+                Error::new(ErrorKind::Unavailable, "too many requests at once, try again in a moment");
             return http_json::refuse(&error, &HeaderMap::new());
         }
         let path = request.uri().path();
@@ -90,14 +93,16 @@ impl Surface {
             }
         } else if path == "/health" {
             json_response(StatusCode::OK, "application/json", br#"{"status":"ok"}"#.to_vec())
-        } else if let Some(rest) = path.strip_prefix(paths.http_json.as_str()).filter(|rest| rest.starts_with('/')) {
+        } else if let Some(rest) =
+            path.strip_prefix(paths.http_json.as_str()).filter(|rest| rest.starts_with('/'))
+        {
             let rest = rest.to_owned();
             http_json::call(self, owner(&request), &rest, request).await
         } else {
             http_json::refuse(&no_such_path(path), request.headers())
         };
         let (head, body) = response.into_parts();
-        Response::from_parts(head, body.until_written(in_flight))
+        Response::from_parts(head, body.counted(in_flight))
     }
 }
 
@@ -124,7 +129,8 @@ pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     if value == "application/json" {
         return true;
     }
-    let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let essence =
+        value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence == "application/json" || essence.starts_with("application/") && essence.ends_with("+json")
 }
 

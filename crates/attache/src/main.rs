@@ -8,7 +8,7 @@ use clap::Parser;
 
 /// A2A agents from the command line.
 #[derive(Debug, Parser)]
-#[command(name = "attache", version, about, propagate_version = true, arg_required_else_help = true)]
+#[command(name = "attache", version, propagate_version = true, arg_required_else_help = true)]
 struct Arguments {
     #[command(subcommand)]
     command: command::Command,

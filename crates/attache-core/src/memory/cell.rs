@@ -53,8 +53,12 @@ pub(super) struct Appended {
 }
 
 fn nanos(task: &Task) -> i64 {
-    let time = task.status.timestamp.unwrap_or(Timestamp::UNIX_EPOCH);
-    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+    nanos_of(task.status.timestamp.unwrap_or(Timestamp::UNIX_EPOCH))
+}
+
+/// A point in time in nanoseconds since 1970, brought into the years that fit.
+pub(super) fn nanos_of(time: Timestamp) -> i64 {
+    time.as_nanos().clamp(i64::MIN.into(), i64::MAX.into()) as i64
 }
 
 impl Cell {
@@ -73,13 +77,16 @@ impl Cell {
         let log = if ended && !followed {
             Vec::new()
         } else {
-            let place = |(i, event): (usize, &TaskEvent)| Arc::new(Entry::new(Seq::START.plus(i + 1), event.clone()));
+            let place =
+                |(i, event): (usize, &TaskEvent)| Arc::new(Entry::new(Seq::START.plus(i + 1), event.clone()));
             events.iter().enumerate().map(place).collect()
         };
         let mut events = events.into_iter();
         let mut task = match events.next() {
             Some(TaskEvent::Created(task)) => Arc::unwrap_or_clone(task),
-            Some(TaskEvent::Message(_) | TaskEvent::Status(_) | TaskEvent::Artifact(_)) | None => Task::default(),
+            Some(TaskEvent::Message(_) | TaskEvent::Status(_) | TaskEvent::Artifact(_)) | None => {
+                Task::default()
+            }
         };
         for event in events {
             fold_owned(&mut task, event)?;
@@ -111,7 +118,8 @@ impl Cell {
             return Err(AppendError::Conflict(seq));
         }
         // All or none: what the fold would refuse halfway is refused before it begins.
-        let early_end = events.iter().rev().skip(1).filter_map(TaskEvent::state).find(|state| state.is_terminal());
+        let early_end =
+            events.iter().rev().skip(1).filter_map(TaskEvent::state).find(|state| state.is_terminal());
         if let Some(state) = early_end {
             return Err(AppendError::Ended(state));
         }
@@ -146,6 +154,14 @@ impl Cell {
         match &self.inner.lock().phase {
             Phase::Live(live) => Snapshot::live(Seq::START.plus(live.log.len()), live.task.clone()),
             Phase::Ended { seq, state, task, .. } => Snapshot::ended(*seq, *state, task.clone()),
+        }
+    }
+
+    /// The task, if it has ended.
+    pub(super) fn ended(&self) -> Option<Snapshot> {
+        match &self.inner.lock().phase {
+            Phase::Live(_) => None,
+            Phase::Ended { seq, state, task, .. } => Some(Snapshot::ended(*seq, *state, task.clone())),
         }
     }
 
@@ -188,6 +204,11 @@ impl Cell {
         };
         inner.waits = false;
         (inner.filed.replace(new), new)
+    }
+
+    /// Where the task is filed.
+    pub(super) fn filed(&self) -> Option<(u8, i64)> {
+        self.inner.lock().filed
     }
 
     pub(super) fn claim(&self, lease: Lease, now: Timestamp, until: Timestamp) -> bool {
@@ -235,7 +256,13 @@ impl Live {
     fn end(self, seq: Seq) -> Phase {
         let Self { task, log, followed, .. } = self;
         let (state, nanos) = (task.status.state, nanos(&task));
-        Phase::Ended { seq, state, nanos, task: Arc::new(Ended::new(&task)), log: followed.then(|| log.into()) }
+        Phase::Ended {
+            seq,
+            state,
+            nanos,
+            task: Arc::new(Ended::new(&task)),
+            log: followed.then(|| log.into()),
+        }
     }
 }
 

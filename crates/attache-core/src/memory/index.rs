@@ -1,15 +1,18 @@
 //! What keeps a listing's cost at the page: tasks sorted by status time within their owner, context and state.
 //!
-//! A task is filed under its state in two orders, by owner and by context; a listing of all states merges the nine.
-//! Tasks are filed in batches: between two listings a task passes through several states, and only the last one counts.
+//! A task is filed under its state, among its owner's tasks and among those of its context; a listing of all states merges
+//! the nine. Tasks are filed in batches: between two listings a task passes through several states, and only the last one
+//! counts. Most contexts have a single task, which needs no order.
 
-use std::hash::BuildHasher;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use attache_protocol::{ContextId, TaskState};
 use foldhash::fast::RandomState;
 
-use super::cell::Cell;
+use super::cell::{Cell, nanos_of};
 use super::ranked::{Place, RankedSet};
 use crate::{Cursor, ListQuery};
 
@@ -26,16 +29,41 @@ struct Key {
 #[derive(Debug)]
 pub(super) struct Index {
     by_owner: RankedSet<Key>,
-    by_context: RankedSet<Key>,
+    by_context: HashMap<u64, ContextTasks, BuildHasherDefault<AlreadyHashed>>,
     cells: Vec<Option<Arc<Cell>>>,
     hasher: RandomState,
+}
+
+/// The tasks of a context.
+#[derive(Debug)]
+enum ContextTasks {
+    One(u32),
+    Many(Box<RankedSet<Key>>),
+}
+
+/// Takes the keys of `by_context` as they are: they are hashes.
+#[derive(Debug, Default)]
+struct AlreadyHashed(u64);
+
+impl Hasher for AlreadyHashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
 }
 
 impl Index {
     pub(super) fn new() -> Self {
         Self {
             by_owner: RankedSet::new(),
-            by_context: RankedSet::new(),
+            by_context: HashMap::default(),
             cells: Vec::new(),
             hasher: RandomState::default(),
         }
@@ -49,10 +77,9 @@ impl Index {
     pub(super) fn file(&mut self, cell: &Arc<Cell>) {
         let (old, new) = cell.refile();
         let (owner, slot) = (u64::from(cell.owner), cell.slot);
-        let context = self.context_group(cell.owner, &cell.context);
-        if let Some((state, nanos)) = old {
-            self.by_owner.remove(&Key { group: owner, state, nanos, slot });
-            self.by_context.remove(&Key { group: context, state, nanos, slot });
+        let key = |group, (state, nanos)| Key { group, state, nanos, slot };
+        if let Some(old) = old {
+            self.by_owner.remove(&key(owner, old));
         } else {
             let at = slot as usize;
             if self.cells.len() <= at {
@@ -60,18 +87,57 @@ impl Index {
             }
             self.cells[at] = Some(cell.clone());
         }
-        let (state, nanos) = new;
-        self.by_owner.insert(Key { group: owner, state, nanos, slot });
-        self.by_context.insert(Key { group: context, state, nanos, slot });
+        self.by_owner.insert(key(owner, new));
+
+        let context = self.context_group(cell.owner, &cell.context);
+        match self.by_context.entry(context) {
+            MapEntry::Vacant(vacant) => {
+                vacant.insert(ContextTasks::One(slot));
+            }
+            MapEntry::Occupied(mut occupied) => match occupied.get_mut() {
+                ContextTasks::One(only) if *only == slot => {}
+                ContextTasks::One(first) => {
+                    let mut tasks = RankedSet::new();
+                    if let Some(Some(first)) = self.cells.get(*first as usize)
+                        && let Some((state, nanos)) = first.filed()
+                    {
+                        tasks.insert(Key { group: context, state, nanos, slot: first.slot });
+                    }
+                    tasks.insert(key(context, new));
+                    occupied.insert(ContextTasks::Many(Box::new(tasks)));
+                }
+                ContextTasks::Many(tasks) => {
+                    if let Some(old) = old {
+                        tasks.remove(&key(context, old));
+                    }
+                    tasks.insert(key(context, new));
+                }
+            },
+        }
     }
 
     /// A page of cells with their places in the order, whether there are more, and how many match altogether.
     pub(super) fn page(&self, owner: u32, query: &ListQuery) -> (Vec<(Arc<Cell>, Cursor)>, bool, usize) {
+        let mut alone = RankedSet::new();
         let (set, group) = match &query.context {
             None => (&self.by_owner, u64::from(owner)),
-            Some(context) => (&self.by_context, self.context_group(owner, context)),
+            Some(context) => {
+                let group = self.context_group(owner, context);
+                match self.by_context.get(&group) {
+                    Some(ContextTasks::Many(tasks)) => (&**tasks, group),
+                    Some(ContextTasks::One(slot)) => {
+                        if let Some(Some(cell)) = self.cells.get(*slot as usize)
+                            && let Some((state, nanos)) = cell.filed()
+                        {
+                            alone.insert(Key { group, state, nanos, slot: *slot });
+                        }
+                        (&alone, group)
+                    }
+                    None => (&alone, group),
+                }
+            }
         };
-        let since = query.since.map_or(i64::MIN, |time| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX));
+        let since = query.since.map_or(i64::MIN, nanos_of);
         let states = TaskState::ALL.iter().filter(|state| query.state.is_none_or(|wanted| wanted == **state));
 
         let mut total = 0;

@@ -17,8 +17,8 @@ use parking_lot::{Mutex, RwLock};
 use self::cell::{After, Appended, Cell};
 use self::index::Index;
 use crate::{
-    AppendError, BoxFuture, Created, Idempotency, Lease, ListPage, ListQuery, NewTask, Owner, Seq, Snapshot, Store,
-    StoreError, TailItem, TaskEvent,
+    AppendError, BoxFuture, Created, Idempotency, Lease, ListPage, ListQuery, NewTask, Owner, Seq, Snapshot,
+    Store, StoreError, TailItem, TaskEvent,
 };
 
 const SHARDS: usize = 64;
@@ -70,7 +70,12 @@ impl MemoryStore {
 
     /// Ids end in random characters, which are spread well enough for choosing a shard.
     fn shard(&self, task: &TaskId) -> &RwLock<HashMap<TaskId, Arc<Cell>, RandomState>> {
-        let mix = task.as_str().bytes().rev().take(4).fold(0usize, |mix, byte| mix.wrapping_mul(31) + usize::from(byte));
+        let mix = task
+            .as_str()
+            .bytes()
+            .rev()
+            .take(4)
+            .fold(0usize, |mix, byte| mix.wrapping_mul(31) + usize::from(byte));
         &self.shards[mix % SHARDS]
     }
 
@@ -100,9 +105,11 @@ impl MemoryStore {
             let mut unfiled = self.unfiled.lock();
             unfiled.push(cell.clone());
             if unfiled.len() >= FILING_BATCH {
-                let batch = std::mem::take(&mut *unfiled);
                 drop(unfiled);
-                self.file(&mut self.index.lock(), batch);
+                // The index first: what is taken from the unfiled is in it before anyone can list.
+                let mut index = self.index.lock();
+                let batch = std::mem::take(&mut *self.unfiled.lock());
+                self.file(&mut index, batch);
             }
         }
         if appended.ended {
@@ -129,8 +136,10 @@ impl MemoryStore {
         };
         let id = task.id.clone();
         let owner = self.intern(&owner);
+        // Kept until the task can be found, so that nobody gets to know of it through its key before.
+        let mut keys = None;
         if let Some(Idempotency { key, fingerprint }) = idempotency {
-            match self.keys.lock().entry((owner, key)) {
+            match keys.insert(self.keys.lock()).entry((owner, key)) {
                 MapEntry::Occupied(known) => {
                     let (task, fingerprint) = known.get();
                     return Ok(Created::Known(task.clone(), *fingerprint));
@@ -148,8 +157,9 @@ impl MemoryStore {
         if self.shard(&id).write().insert(id, cell.clone()).is_some() {
             return Err(StoreError("a task with this id exists already".to_owned()));
         }
+        drop(keys);
         self.settle(&cell, &appended);
-        Ok(Created::New(appended.seq, lease))
+        Ok(Created::New { seq: appended.seq, lease, ended: cell.ended() })
     }
 
     fn list_now(&self, owner: &Owner, query: &ListQuery) -> ListPage {
@@ -197,7 +207,11 @@ impl Store for MemoryStore {
         ready(Ok(cell.map(|cell| cell.snapshot())))
     }
 
-    fn list<'a>(&'a self, owner: &'a Owner, query: &'a ListQuery) -> BoxFuture<'a, Result<ListPage, StoreError>> {
+    fn list<'a>(
+        &'a self,
+        owner: &'a Owner,
+        query: &'a ListQuery,
+    ) -> BoxFuture<'a, Result<ListPage, StoreError>> {
         ready(Ok(self.list_now(owner, query)))
     }
 
@@ -232,7 +246,11 @@ impl Store for MemoryStore {
         ready(Ok(self.cell(task).filter(|cell| cell.claim(lease, now, until)).map(|_| lease)))
     }
 
-    fn renew<'a>(&'a self, leases: &'a [(TaskId, Lease)], until: Timestamp) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn renew<'a>(
+        &'a self,
+        leases: &'a [(TaskId, Lease)],
+        until: Timestamp,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
         for (task, lease) in leases {
             if let Some(cell) = self.cell(task) {
                 cell.renew(*lease, until);

@@ -14,8 +14,8 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use attache_protocol::{
     AgentCard, Error, ErrorKind, Extensions, GENERATION_EXTENSION, IDEMPOTENCY_EXTENSION,
-    ListTaskPushNotificationConfigsResponse, Message, Request, Role, TaskId, TaskPushNotificationConfig, TaskState,
-    Timestamp, Version,
+    ListTaskPushNotificationConfigsResponse, Message, Request, Role, TaskId, TaskPushNotificationConfig,
+    TaskState, Timestamp, Version,
 };
 use tokio_util::task::TaskTracker;
 
@@ -89,7 +89,9 @@ pub(crate) fn internal(error: &dyn std::fmt::Display) -> Error {
 }
 
 /// Carries work to its end even if whoever asked for it goes away halfway. Work that needs no waiting is simply done.
-async fn to_the_end<T: Send + 'static>(work: impl Future<Output = Result<T, Error>> + Send + 'static) -> Result<T, Error> {
+async fn to_the_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Error>> + Send + 'static,
+) -> Result<T, Error> {
     let mut work = Box::pin(work);
     match poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await {
         Poll::Ready(result) => result,
@@ -176,15 +178,29 @@ impl Service {
     }
 
     /// Carries out a request. `resume` is the last event that a reader of streams has seen.
-    pub async fn call(&self, mut caller: Caller, request: Request, resume: Option<Seq>) -> Result<Reply, Error> {
+    pub async fn call(
+        &self,
+        mut caller: Caller,
+        request: Request,
+        resume: Option<Seq>,
+    ) -> Result<Reply, Error> {
         if let Some(tenant) = request.tenant() {
             caller.owner.tenant = Some(tenant.into());
         }
         request.validate()?;
+        // The way of most requests is kept short: the others do not make its future larger.
+        match request {
+            Request::SendMessage(request) => self.send(caller, request).await,
+            Request::GetTask(request) if request.current_generation.is_none() => self.get(caller, request).await,
+            request => Box::pin(self.call_other(caller, request, resume)).await,
+        }
+    }
+
+    async fn call_other(&self, caller: Caller, request: Request, resume: Option<Seq>) -> Result<Reply, Error> {
         match request {
             Request::SendMessage(request) => self.send(caller, request).await,
             Request::SendStreamingMessage(request) => self.stream(caller, request, resume).await,
-            Request::GetTask(request) => self.get(caller, request).await,
+            Request::GetTask(request) => self.get_later(caller, request).await,
             Request::ListTasks(request) => self.list(caller, request).await,
             Request::CancelTask(request) => self.cancel(caller, request).await,
             Request::SubscribeToTask(request) => self.subscribe(caller, request, resume).await,
@@ -277,7 +293,8 @@ impl Inner {
                 let Some(service) = service.upgrade() else { return };
                 let leases = service.turns.leases();
                 if !leases.is_empty()
-                    && let Err(error) = service.store.renew(&leases, service.lease_end(service.clock.now())).await
+                    && let Err(error) =
+                        service.store.renew(&leases, service.lease_end(service.clock.now())).await
                 {
                     tracing::warn!(%error, "leases could not be renewed");
                 }

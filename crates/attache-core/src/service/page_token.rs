@@ -34,7 +34,8 @@ pub(super) fn write(cursor: Cursor, digest: [u8; 8]) -> String {
 
 /// The position that a token stands for, if it was made for this caller and these filters.
 pub(super) fn read(token: &str, filter: &Filter<'_>) -> Result<Cursor, Error> {
-    let invalid = || Error::invalid_params("pageToken", "expected the `nextPageToken` of an earlier page of this list");
+    let invalid =
+        || Error::invalid_params("pageToken", "expected the `nextPageToken` of an earlier page of this list");
     let mut bytes = [0; 24];
     let length = URL_SAFE_NO_PAD.decode_slice(token, &mut bytes).map_err(|_| invalid())?;
     if length != bytes.len() || bytes[16..] != filter.digest() {

@@ -14,7 +14,10 @@ pub(super) fn not_supported() -> Error {
 }
 
 /// A webhook with the task it belongs to and an id.
-pub(super) fn complete(mut config: TaskPushNotificationConfig, task_id: &TaskId) -> TaskPushNotificationConfig {
+pub(super) fn complete(
+    mut config: TaskPushNotificationConfig,
+    task_id: &TaskId,
+) -> TaskPushNotificationConfig {
     config.task_id = Some(task_id.clone());
     config.id.get_or_insert_with(new_id);
     config
@@ -35,7 +38,11 @@ impl Service {
         if card.capabilities.push_notifications == Some(true) { Ok(()) } else { Err(not_supported()) }
     }
 
-    pub(super) async fn keep_push(&self, task_id: &TaskId, config: TaskPushNotificationConfig) -> Result<(), Error> {
+    pub(super) async fn keep_push(
+        &self,
+        task_id: &TaskId,
+        config: TaskPushNotificationConfig,
+    ) -> Result<(), Error> {
         let known = self.0.store.list_push(task_id).await.map_err(|error| internal(&error))?;
         let limit = self.0.options.max_push_configs;
         if known.len() >= limit && !known.iter().any(|other| other.id == config.id) {
@@ -82,13 +89,18 @@ impl Service {
         let mut configs = self.0.store.list_push(&request.task_id).await.map_err(|error| internal(&error))?;
         if let Some(token) = &request.page_token {
             // A task has few webhooks: the token is the id of the last one seen.
-            let at = configs.iter().position(|config| config.id.as_ref() == Some(token)).ok_or_else(|| {
-                Error::invalid_params("pageToken", "expected the `nextPageToken` of an earlier page of this list")
-            })?;
+            let at =
+                configs.iter().position(|config| config.id.as_ref() == Some(token)).ok_or_else(|| {
+                    Error::invalid_params(
+                        "pageToken",
+                        "expected the `nextPageToken` of an earlier page of this list",
+                    )
+                })?;
             configs.drain(..=at);
         }
         let mut next_page_token = String::new();
-        if let Some(size) = request.page_size.and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0)
+        if let Some(size) =
+            request.page_size.and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0)
             && configs.len() > size
         {
             configs.truncate(size);

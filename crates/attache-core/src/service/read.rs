@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use attache_protocol::{
-    CancelTaskRequest, Error, ErrorKind, GetTaskRequest, JsonObject, ListTasksRequest, Message, SubscribeToTaskRequest,
-    TaskId, TaskState, TaskStatus, TaskStatusUpdateEvent,
+    CancelTaskRequest, Error, ErrorKind, GetTaskRequest, JsonObject, ListTasksRequest, Message,
+    SubscribeToTaskRequest, TaskId, TaskState, TaskStatus, TaskStatusUpdateEvent,
 };
 use futures::StreamExt;
 
@@ -23,19 +23,27 @@ pub(super) struct Ending {
     pub(super) metadata: Option<JsonObject>,
 }
 
+fn get_view(caller: &Caller, request: &GetTaskRequest) -> View {
+    View { history: history(request.history_length), artifacts: true, generation: caller.generations }
+}
+
 fn history(length: Option<i32>) -> Option<usize> {
     length.map(|length| length.max(0) as usize)
 }
 
 impl Service {
     pub(super) async fn get(&self, caller: Caller, request: GetTaskRequest) -> Result<Reply, Error> {
+        let snapshot = self.find(&caller, &request.id).await?;
+        Ok(Reply::Task(snapshot, get_view(&caller, &request)))
+    }
+
+    /// Reads a task that the client has seen before, once there is something new.
+    pub(super) async fn get_later(&self, caller: Caller, request: GetTaskRequest) -> Result<Reply, Error> {
         let mut snapshot = self.find(&caller, &request.id).await?;
         if let Some(seen) = request.current_generation.filter(|_| caller.generations) {
             snapshot = self.later_than(Seq(seen), snapshot, &caller, &request).await?;
         }
-        let view =
-            View { history: history(request.history_length), artifacts: true, generation: caller.generations };
-        Ok(Reply::Task(snapshot, view))
+        Ok(Reply::Task(snapshot, get_view(&caller, &request)))
     }
 
     /// Waits until the task has gone on, has ended, or the time for a long poll is over.
@@ -59,9 +67,14 @@ impl Service {
     pub(super) async fn list(&self, caller: Caller, request: ListTasksRequest) -> Result<Reply, Error> {
         let page_size = request.page_size.unwrap_or(DEFAULT_PAGE_SIZE);
         let state = (request.status != TaskState::Unspecified).then_some(request.status);
-        let filter =
-            Filter { owner: &caller.owner, context: request.context_id.as_ref(), state, since: request.status_timestamp_after };
-        let after = request.page_token.as_deref().map(|token| page_token::read(token, &filter)).transpose()?;
+        let filter = Filter {
+            owner: &caller.owner,
+            context: request.context_id.as_ref(),
+            state,
+            since: request.status_timestamp_after,
+        };
+        let after =
+            request.page_token.as_deref().map(|token| page_token::read(token, &filter)).transpose()?;
         let digest = filter.digest();
         let query = ListQuery {
             context: request.context_id,
@@ -125,7 +138,9 @@ impl Service {
                 // The agent was quicker, maybe to the end: look again.
                 Err(AppendError::Conflict(_) | AppendError::Ended(_)) => {}
                 Err(AppendError::NotFound) => return Err(Error::task_not_found(id)),
-                Err(error @ (AppendError::LeaseLost | AppendError::Store(_))) => return Err(internal(&error)),
+                Err(error @ (AppendError::LeaseLost | AppendError::Store(_))) => {
+                    return Err(internal(&error));
+                }
             }
         }
     }

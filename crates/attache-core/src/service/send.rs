@@ -17,7 +17,7 @@ use super::{Inner, Reply, Service, internal, to_the_end};
 use crate::run;
 use crate::store::Idempotency;
 use crate::stream::Until;
-use crate::turn::{Known, Position, Progress, Shared};
+use crate::turn::{Known, Origin, Position, Progress, Shared};
 use crate::{
     AppendError, Caller, EventStream, Seq, Snapshot, StoreError, TailItem, TaskEvent, View, new_id,
 };
@@ -32,38 +32,66 @@ enum Answer {
     Stream,
 }
 
-/// A send that has passed the gates.
+/// A message that has passed the gates that need no look at the store.
+struct Incoming {
+    caller: Caller,
+    message: Message,
+    configuration: SendMessageConfiguration,
+    push: Option<TaskPushNotificationConfig>,
+    idempotency: Option<Idempotency>,
+    answer: Answer,
+}
+
+/// A message that was taken.
 enum Accepted {
     /// The turn runs, or waits for the one that does. What comes after the message, if the answer is a stream.
-    Turn(Arc<Shared>, Option<Tail>, View),
+    Turn(Arc<Shared>, Option<Tail>),
     /// An earlier send with the same key created this task.
-    Repeat(TaskId, Caller, View),
+    Repeat(TaskId, Caller),
 }
 
 type Tail = BoxStream<'static, Result<TailItem, StoreError>>;
 
 impl Service {
     pub(super) async fn send(&self, caller: Caller, request: SendMessageRequest) -> Result<Reply, Error> {
-        let wait = !request.configuration.as_ref().is_some_and(|configuration| configuration.return_immediately);
-        match self.accept(caller, request, Answer::Whole).await? {
-            Accepted::Repeat(task, caller, view) => {
-                let snapshot =
-                    if wait { self.settled(&caller, &task).await? } else { self.find(&caller, &task).await? };
-                Ok(Reply::Sent(snapshot, view))
-            }
-            Accepted::Turn(turn, _, view) => {
-                let progress = if wait { turn.signal.settled().await } else { turn.signal.begun().await };
-                match progress {
-                    Progress::Task => {
-                        let now = self.find(&turn.caller, &turn.task_id).await?;
-                        let left = if wait && !now.state.is_settled() { turn.signal.left() } else { None };
-                        Ok(Reply::Sent(left.unwrap_or(now), view))
-                    }
-                    Progress::Message(message) => Ok(Reply::Message(message)),
-                    Progress::Nothing => Err(internal(&"a turn ended and left neither task nor message")),
+        let incoming = self.screen(caller, request, Answer::Whole)?;
+        let view = incoming.view();
+        let wait = !incoming.configuration.return_immediately;
+        let turn = if incoming.is_plain() {
+            let turn = self.begin(incoming);
+            start(&turn).await;
+            turn
+        } else {
+            match Box::pin(self.accept(incoming)).await? {
+                Accepted::Turn(turn, _) => turn,
+                Accepted::Repeat(task, caller) => {
+                    let settled = Box::pin(self.settled(&caller, &task));
+                    let snapshot = if wait { settled.await? } else { self.find(&caller, &task).await? };
+                    return Ok(Reply::Sent(snapshot, view));
                 }
             }
+        };
+        let progress = if wait { turn.signal.settled().await } else { turn.signal.begun().await };
+        match progress {
+            Progress::Task => Ok(Reply::Sent(self.left_by(&turn, wait).await?, view)),
+            Progress::Message(message) => Ok(Reply::Message(message)),
+            Progress::Nothing => Err(self.unanswered()),
         }
+    }
+
+    /// Why a turn ended and left neither task nor message.
+    fn unanswered(&self) -> Error {
+        if self.0.closing.load(Ordering::Relaxed) { stopping() } else { internal(&"a turn left nothing behind") }
+    }
+
+    /// The task as the turn left it; another turn may have gone on since.
+    async fn left_by(&self, turn: &Shared, settled: bool) -> Result<Snapshot, Error> {
+        if let Some(left) = turn.signal.left().filter(|left| left.state.is_terminal()) {
+            return Ok(left);
+        }
+        let now = self.find(&turn.caller, &turn.task_id).await?;
+        let left = if settled && !now.state.is_settled() { turn.signal.left() } else { None };
+        Ok(left.unwrap_or(now))
     }
 
     pub(super) async fn stream(
@@ -73,162 +101,139 @@ impl Service {
         resume: Option<Seq>,
     ) -> Result<Reply, Error> {
         self.require_streaming()?;
-        let until =
-            if self.0.options.close_stream_on_input_required { Until::EndedOrAsking } else { Until::Ended };
-        let (first, tail, view) = match self.accept(caller, request, Answer::Stream).await? {
-            Accepted::Repeat(task, _, view) => (None, self.0.store.tail(&task, resume.unwrap_or(Seq::START)), view),
-            Accepted::Turn(turn, tail, view) => match turn.signal.begun().await {
+        let incoming = self.screen(caller, request, Answer::Stream)?;
+        let view = incoming.view();
+        let closes = self.0.options.close_stream_on_input_required;
+        let (first, tail, until) = match self.accept(incoming).await? {
+            Accepted::Repeat(task, _) => {
+                let until = if closes { Until::EndedOrAsking } else { Until::Ended };
+                (None, self.0.store.tail(&task, resume.unwrap_or(Seq::START)), until)
+            }
+            Accepted::Turn(turn, tail) => match turn.signal.begun().await {
                 Progress::Message(message) => {
                     return Ok(Reply::Events(EventStream::message(*message), view));
                 }
-                Progress::Nothing => return Err(internal(&"a turn ended and left neither task nor message")),
+                Progress::Nothing => return Err(self.unanswered()),
                 Progress::Task => {
                     let tail = tail.unwrap_or_else(|| self.0.store.tail(&turn.task_id, Seq::START));
-                    (turn.before.clone(), tail, view)
+                    let until = match &turn.before {
+                        _ if !closes => Until::Ended,
+                        None => Until::EndedOrAsking,
+                        Some(_) => Until::EndedOrAskingIn(turn.clone()),
+                    };
+                    (turn.before.clone(), tail, until)
                 }
             },
         };
         Ok(Reply::Events(EventStream::follow(self.0.clone(), first, tail, until), view))
     }
 
-    /// Checks everything that can be checked before the agent is asked, then starts its turn.
-    async fn accept(
-        &self,
-        mut caller: Caller,
-        request: SendMessageRequest,
-        answer: Answer,
-    ) -> Result<Accepted, Error> {
+    /// Checks everything that can be checked without looking at the store.
+    fn screen(&self, mut caller: Caller, request: SendMessageRequest, answer: Answer) -> Result<Box<Incoming>, Error> {
         if self.0.closing.load(Ordering::Relaxed) {
-            return Err(Error::new(ErrorKind::Unavailable, "the server is about to stop, try another or again later"));
+            return Err(stopping());
         }
         let key = self.idempotency_key(&mut caller, &request)?;
         let idempotency = key.map(|key| Idempotency { key, fingerprint: fingerprint(&request) });
-        let SendMessageRequest { mut message, configuration, .. } = request;
+        let SendMessageRequest { message, configuration, .. } = request;
         let mut configuration = configuration.unwrap_or_default();
         // A stream is there at once anyway.
         configuration.return_immediately &= answer == Answer::Whole;
-        let card = self.0.card.load();
         let push = configuration.task_push_notification_config.take();
+        let card = self.0.card.load();
         if push.is_some() && card.capabilities.push_notifications != Some(true) {
             return Err(super::push::not_supported());
         }
-        let view = View {
-            history: configuration.history_length.map(|length| length.max(0) as usize),
-            artifacts: true,
-            generation: caller.generations,
-        };
-        if message.parts.len() > self.0.options.max_parts {
-            let limit = self.0.options.max_parts;
+        let limit = self.0.options.max_parts;
+        if message.parts.len() > limit {
             return Err(Error::invalid_params("message.parts", format!("at most {limit} parts are taken")));
         }
-        match message.task_id.clone() {
+        if message.task_id.is_none() {
+            media_types(&card, &message)?;
+        }
+        Ok(Box::new(Incoming { caller, message, configuration, push, idempotency, answer }))
+    }
+
+    /// Takes a message: from here on it will be answered, even if the client goes away.
+    async fn accept(&self, mut incoming: Box<Incoming>) -> Result<Accepted, Error> {
+        if incoming.is_plain() {
+            let turn = self.begin(incoming);
+            start(&turn).await;
+            return Ok(Accepted::Turn(turn, None));
+        }
+        let service = self.clone();
+        match incoming.message.task_id.clone() {
+            None => to_the_end(async move { service.begin_once(incoming).await }).await,
             Some(task_id) => {
-                let before = self.continuable(&caller, &task_id, &mut message).await?;
-                media_types(&card, &message)?;
-                let service = self.clone();
-                to_the_end(async move {
-                    service.go_on(caller, message, configuration, push, before, view, answer).await
-                })
-                .await
-            }
-            None => {
-                media_types(&card, &message)?;
-                let service = self.clone();
-                let begin = async move {
-                    service.begin(caller, message, configuration, push, idempotency, view, answer).await
-                };
-                to_the_end(begin).await
+                let before = self.continuable(&incoming.caller, &task_id, &mut incoming.message).await?;
+                media_types(&self.0.card.load(), &incoming.message)?;
+                to_the_end(async move { service.go_on(incoming, before).await }).await
             }
         }
     }
 
-    /// Starts a turn that may create a task.
-    #[expect(clippy::too_many_arguments, reason = "each is a fact about the message")]
-    async fn begin(
-        &self,
-        caller: Caller,
-        mut message: Message,
-        mut configuration: SendMessageConfiguration,
-        push: Option<TaskPushNotificationConfig>,
-        idempotency: Option<Idempotency>,
-        view: View,
-        answer: Answer,
-    ) -> Result<Accepted, Error> {
+    /// A turn that may create a task.
+    fn begin(&self, incoming: Box<Incoming>) -> Arc<Shared> {
+        let Incoming { caller, mut message, mut configuration, push, idempotency, answer } = *incoming;
         let task_id = new_id::<TaskId>();
         let context_id = message.context_id.clone().unwrap_or_else(new_id::<ContextId>);
         message.context_id = Some(context_id.clone());
         message.task_id = Some(task_id.clone());
         configuration.if_generation_match = None;
         let push = push.map(|config| Box::new(super::push::complete(config, &task_id)));
-        let fingerprint = idempotency.as_ref().map(|idempotency| idempotency.fingerprint);
-        let turn = Shared::new(
-            self.0.clone(),
-            caller,
-            message,
-            configuration,
-            task_id,
-            context_id,
-            None,
-            answer == Answer::Stream,
-            Position::Unborn { push, idempotency: idempotency.map(Box::new) },
-        );
-        if let Some(fingerprint) = fingerprint {
-            // The key is claimed together with the task, so that a repeat finds it even after a crash.
-            let known = turn.write().await.map_err(|error| internal(&error))?;
-            if let Some(Known { task, fingerprint: earlier }) = known {
-                if earlier != fingerprint {
-                    let text = "this idempotency key was used for another message";
-                    return Err(Error::invalid_params("Idempotency-Key", text));
-                }
-                return Ok(Accepted::Repeat(task, turn.caller.clone(), view));
-            }
+        let position = Position::Unborn { push, idempotency: idempotency.map(Box::new) };
+        let origin = Origin { caller, message, configuration, task_id, context_id, followed: answer == Answer::Stream };
+        Shared::new(self.0.clone(), origin, None, position)
+    }
+
+    /// Starts a turn that creates a task, unless an earlier send with the same key has.
+    async fn begin_once(&self, incoming: Box<Incoming>) -> Result<Accepted, Error> {
+        let fingerprint = incoming.idempotency.as_ref().map(|idempotency| idempotency.fingerprint);
+        let turn = self.begin(incoming);
+        // The key is claimed together with the task, so that a repeat finds it even after a crash.
+        let known = turn.write().await.map_err(|error| internal(&error))?;
+        let Some(Known { task, fingerprint: earlier }) = known else {
+            start(&turn).await;
+            return Ok(Accepted::Turn(turn, None));
+        };
+        if fingerprint != Some(earlier) {
+            let text = "this idempotency key was used for another message";
+            return Err(Error::invalid_params("Idempotency-Key", text));
         }
-        start(turn.clone()).await;
-        Ok(Accepted::Turn(turn, None, view))
+        Ok(Accepted::Repeat(task, turn.caller.clone()))
     }
 
     /// Adds a message to a task and gives it a turn.
-    #[expect(clippy::too_many_arguments, reason = "each is a fact about the message")]
-    async fn go_on(
-        &self,
-        caller: Caller,
-        message: Message,
-        configuration: SendMessageConfiguration,
-        push: Option<TaskPushNotificationConfig>,
-        before: Snapshot,
-        view: View,
-        answer: Answer,
-    ) -> Result<Accepted, Error> {
-        let task = before.task();
-        let (task_id, context_id) = (task.id.clone(), task.context_id.clone().unwrap_or_default());
+    async fn go_on(&self, incoming: Box<Incoming>, before: Snapshot) -> Result<Accepted, Error> {
+        let Incoming { caller, message, configuration, push, answer, .. } = *incoming;
+        let (task_id, context_id) = {
+            let task = before.task();
+            (task.id.clone(), task.context_id.clone().unwrap_or_default())
+        };
+        let expected = configuration.if_generation_match.filter(|_| caller.generations);
+        require_generation(expected, &before, &task_id)?;
         if let Some(config) = push {
             self.keep_push(&task_id, super::push::complete(config, &task_id)).await?;
         }
-        let expected = configuration.if_generation_match.filter(|_| caller.generations);
-        self.append_message(&caller, before.clone(), expected, &task_id, &message).await?;
+        self.append_message(&caller, before, expected, &task_id, &message).await?;
         let before = self.find(&caller, &task_id).await?;
         // Before the turn begins, so that the store knows that its events are read.
         let tail = (answer == Answer::Stream).then(|| self.0.store.tail(&task_id, before.seq));
-        let turn = Shared::new(
-            self.0.clone(),
-            caller,
-            message,
-            configuration,
-            task_id,
-            context_id,
-            Some(before),
-            answer == Answer::Stream,
-            Position::Over("the turn has not begun"),
-        );
+        let origin = Origin { caller, message, configuration, task_id, context_id, followed: tail.is_some() };
+        let position = Position::Over("the turn has not begun");
+        let turn = Shared::new(self.0.clone(), origin, Some(before), position);
         turn.signal.begin(Progress::Task);
         if self.0.turns.start_or_wait(&turn) {
             if let Err(error) = run::take_over(&turn).await {
                 run::give_up(&turn).await;
                 return Err(Error::new(ErrorKind::Unavailable, format!("the task is busy: {error}")));
             }
-            start(turn.clone()).await;
+            start(&turn).await;
+        } else if self.find(&turn.caller, &turn.task_id).await?.state.is_terminal() {
+            // The turn before has ended the task while this one got in line: there is nothing to wait for.
+            turn.signal.settle(Progress::Task);
         }
-        Ok(Accepted::Turn(turn, tail, view))
+        Ok(Accepted::Turn(turn, tail))
     }
 
     /// Writes a message into a task's log, and that the task is at work again if it was waiting for one.
@@ -242,13 +247,7 @@ impl Service {
     ) -> Result<(), Error> {
         let message = Arc::new(message.clone());
         loop {
-            if let Some(expected) = expected
-                && before.seq != Seq(expected)
-            {
-                let text = format!("the task is at generation {}, not {expected}", before.seq);
-                let error = Error::new(ErrorKind::TaskGenerationMismatch, text);
-                return Err(error.with("taskId", task_id).with("generation", before.seq));
-            }
+            require_generation(expected, &before, task_id)?;
             // The status goes first: it moves the agent's question into the history, before the answer.
             let resumed = before.state.is_interrupted().then(|| self.0.resumed(&before.task()));
             let events = resumed.into_iter().chain([TaskEvent::Message(message.clone())]).collect();
@@ -257,7 +256,9 @@ impl Service {
                 Err(AppendError::Conflict(_)) => before = self.find(caller, task_id).await?,
                 Err(AppendError::Ended(state)) => return Err(ended(task_id, state)),
                 Err(AppendError::NotFound) => return Err(Error::task_not_found(task_id)),
-                Err(error @ (AppendError::LeaseLost | AppendError::Store(_))) => return Err(internal(&error)),
+                Err(error @ (AppendError::LeaseLost | AppendError::Store(_))) => {
+                    return Err(internal(&error));
+                }
             }
         }
     }
@@ -285,10 +286,15 @@ impl Service {
     }
 
     /// The key of a send: from the header, from the metadata, or the message's id where that is the rule.
-    fn idempotency_key(&self, caller: &mut Caller, request: &SendMessageRequest) -> Result<Option<String>, Error> {
-        let in_metadata = [&request.metadata, &request.message.metadata].into_iter().flatten().find_map(|object| {
-            object.get::<serde_json::Value>(IDEMPOTENCY_EXTENSION)
-        });
+    fn idempotency_key(
+        &self,
+        caller: &mut Caller,
+        request: &SendMessageRequest,
+    ) -> Result<Option<String>, Error> {
+        let in_metadata = [&request.metadata, &request.message.metadata]
+            .into_iter()
+            .flatten()
+            .find_map(|object| object.get::<serde_json::Value>(IDEMPOTENCY_EXTENSION));
         let key = match (caller.idempotency_key.take(), in_metadata) {
             (Some(key), _) => key,
             (None, Some(serde_json::Value::String(key))) => key,
@@ -296,7 +302,9 @@ impl Service {
                 let field = format!("metadata[\"{IDEMPOTENCY_EXTENSION}\"]");
                 return Err(Error::invalid_params(field, "expected a string"));
             }
-            (None, None) if self.0.options.message_id_is_idempotency_key => request.message.message_id.clone(),
+            (None, None) if self.0.options.message_id_is_idempotency_key => {
+                request.message.message_id.clone()
+            }
             (None, None) => return Ok(None),
         };
         if key.is_empty() || key.len() > MAX_KEY || !key.bytes().all(|b| (b' '..=b'~').contains(&b)) {
@@ -346,16 +354,50 @@ impl Inner {
 
 /// Runs a turn. Most answers need no waiting, so the first step is taken right here; what is not done then goes on by itself,
 /// whether or not anyone still waits for it.
-async fn start(turn: Arc<Shared>) {
+async fn start(turn: &Arc<Shared>) {
     let mut running: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(run::run(turn.clone()));
     if poll_fn(|cx| Poll::Ready(running.as_mut().poll(cx))).await.is_pending() {
-        turn.service.turns.note(&turn);
+        turn.service.turns.note(turn);
         turn.service.spawn(running);
     }
 }
 
+impl Incoming {
+    /// Whether nothing has to be looked up before the agent can be asked.
+    fn is_plain(&self) -> bool {
+        self.message.task_id.is_none() && self.idempotency.is_none()
+    }
+
+    /// How much of the task the client wants to see.
+    fn view(&self) -> View {
+        View {
+            history: self.configuration.history_length.map(|length| length.max(0) as usize),
+            artifacts: true,
+            generation: self.caller.generations,
+        }
+    }
+}
+
+fn stopping() -> Error {
+    Error::new(ErrorKind::Unavailable, "the server is about to stop, try another or again later")
+}
+
+/// Refuses a message that is meant for the task at another point of its log.
+fn require_generation(expected: Option<u64>, before: &Snapshot, task_id: &TaskId) -> Result<(), Error> {
+    match expected {
+        Some(expected) if before.seq != Seq(expected) => {
+            let text = format!("the task is at generation {}, not {expected}", before.seq);
+            let error = Error::new(ErrorKind::TaskGenerationMismatch, text);
+            Err(error.with("taskId", task_id).with("generation", before.seq))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 fn ended(task_id: &TaskId, state: TaskState) -> Error {
-    let text = format!("the task has ended in {state} and takes no more messages: send without `taskId` to begin another");
+    let text = format!(
+        "the task has ended in {state} and takes no more messages: send without `taskId` to begin another"
+    );
     Error::new(ErrorKind::UnsupportedOperation, text).with("taskId", task_id).with("state", state)
 }
 

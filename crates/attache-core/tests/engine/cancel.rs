@@ -202,7 +202,10 @@ async fn a_cancel_that_races_completion_leaves_exactly_one_end() {
         let after = client.get(&task.id).await;
         let told = states(&events.rest().await);
         let ends: Vec<_> = told.iter().filter(|state| state.is_terminal()).collect();
-        assert_eq!((ends.as_slice(), told.last()), ([&after.status.state].as_slice(), Some(&after.status.state)));
+        assert_eq!(
+            (ends.as_slice(), told.last()),
+            ([&after.status.state].as_slice(), Some(&after.status.state))
+        );
         match canceled {
             Ok(canceled) => {
                 assert_eq!(canceled, after);
@@ -259,7 +262,9 @@ async fn a_message_that_meets_a_cancel_gets_the_canceled_task_or_is_refused_as_l
         assert_eq!(client.cancel(&task.id).await.unwrap().status.state, TaskState::Canceled);
         match soon(sent).await.unwrap() {
             Ok(answer) => assert_eq!(answer.task().status.state, TaskState::Canceled, "after {patience}"),
-            Err(error) => assert_eq!(error.kind(), ErrorKind::UnsupportedOperation, "after {patience}: {error}"),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::UnsupportedOperation, "after {patience}: {error}")
+            }
         }
         host.idle().await;
     }

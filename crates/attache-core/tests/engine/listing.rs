@@ -169,7 +169,8 @@ async fn a_page_token_from_another_caller_is_refused() {
     }
     let token = Some(ann.list(page_of(2)).await.unwrap().next_page_token);
     for stranger in [bob, ann.in_tenant("t"), host.client()] {
-        let error = stranger.list(ListTasksRequest { page_token: token.clone(), ..page_of(2) }).await.unwrap_err();
+        let error =
+            stranger.list(ListTasksRequest { page_token: token.clone(), ..page_of(2) }).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidParams);
         assert_eq!(error.field_violations()[0].field, "pageToken");
     }
@@ -200,7 +201,9 @@ async fn a_made_up_page_token_is_refused() {
     let client = host.client();
     five(&host, &client).await;
     let token = client.list(page_of(2)).await.unwrap().next_page_token;
-    for bad in ["x", "0", "!!!", &token[1..], &format!("{token}A"), &"A".repeat(token.len()), &"A".repeat(10_000)] {
+    for bad in
+        ["x", "0", "!!!", &token[1..], &format!("{token}A"), &"A".repeat(token.len()), &"A".repeat(10_000)]
+    {
         let request = ListTasksRequest { page_token: Some(bad.to_owned()), ..page_of(2) };
         let error = client.list(request).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidParams, "{bad}");
@@ -222,7 +225,8 @@ async fn a_list_shows_artifacts_only_if_asked_and_history_up_to_a_limit() {
     let task = client.send(say("ask")).await;
     client.send(say("hi").to(&task)).await;
     assert!(client.list_all().await[0].artifacts.is_empty());
-    let request = ListTasksRequest { include_artifacts: true, history_length: Some(1), ..ListTasksRequest::default() };
+    let request =
+        ListTasksRequest { include_artifacts: true, history_length: Some(1), ..ListTasksRequest::default() };
     let listed = client.list(request).await.unwrap().tasks.remove(0);
     assert_eq!((listed.artifacts.len(), history(&listed)), (1, vec!["hi".to_owned()]));
 }
@@ -238,7 +242,8 @@ async fn owners_and_tenants_do_not_mix() {
         }
     }
     for (number, client) in callers.iter().enumerate() {
-        let shared = ListTasksRequest { context_id: Some(ContextId::from("shared")), ..ListTasksRequest::default() };
+        let shared =
+            ListTasksRequest { context_id: Some(ContextId::from("shared")), ..ListTasksRequest::default() };
         for request in [ListTasksRequest::default(), shared] {
             let page = client.list(request).await.unwrap();
             assert_eq!((page.tasks.len(), page.total_size as usize), (number + 1, number + 1));

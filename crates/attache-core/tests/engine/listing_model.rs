@@ -125,7 +125,8 @@ impl Both {
 
     /// All pages, one after the other, with what happens in between.
     async fn walk(&mut self, query: &Query, mut between: impl Iterator<Item = Change>) -> Vec<Task> {
-        let (client, mut request, mut seen) = (self.clients[query.owner].clone(), Self::request(query), Vec::new());
+        let (client, mut request, mut seen) =
+            (self.clients[query.owner].clone(), Self::request(query), Vec::new());
         loop {
             let total = self.matching(query).len();
             let page = client.list(request.clone()).await.expect("a page");
@@ -150,16 +151,24 @@ fn states() -> impl Strategy<Value = TaskState> {
 fn changes(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Change>> {
     let create = (0..3usize, 0..3usize, states(), 0..40i64)
         .prop_map(|(owner, context, state, at)| Change::Create { owner, context, state, at });
-    let restate =
-        (any::<usize>(), states(), 0..40i64).prop_map(|(which, state, at)| Change::Restate { which, state, at });
+    let restate = (any::<usize>(), states(), 0..40i64).prop_map(|(which, state, at)| Change::Restate {
+        which,
+        state,
+        at,
+    });
     prop::collection::vec(prop_oneof![create, restate], count)
 }
 
 fn queries() -> impl Strategy<Value = Query> {
     let context = prop::option::weighted(0.4, 0..4usize);
     let (state, since) = (prop::option::weighted(0.3, states()), prop::option::weighted(0.4, -1..42i64));
-    (0..3usize, context, state, since, 1..=100i32)
-        .prop_map(|(owner, context, state, since, size)| Query { owner, context, state, since, size })
+    (0..3usize, context, state, since, 1..=100i32).prop_map(|(owner, context, state, since, size)| Query {
+        owner,
+        context,
+        state,
+        since,
+        size,
+    })
 }
 
 proptest! {

@@ -3,6 +3,20 @@
 mod support;
 
 mod cancel;
+mod crowd;
+mod folding;
+mod gates;
+mod generations;
+mod idempotency;
+mod isolation;
+mod leases;
+mod listing;
+mod listing_model;
+mod push;
+mod resuming;
 mod sending;
+mod shutdown;
+mod streams;
 mod turns;
 mod vanishing;
+mod writing;

@@ -135,6 +135,16 @@ async fn a_reader_that_is_ahead_of_the_task_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_reader_of_a_task_that_nobody_followed_gets_the_whole_task() {
+    let host = host(Script(vec![Step::Working("".into()), Step::Complete]));
+    let client = host.client();
+    let task = client.send(say("hi")).await;
+    let seen = client.try_subscribe(&task.id, Some(1)).await.unwrap().rest().await;
+    let last = seen.last().unwrap();
+    assert_eq!((last.seq, last.state()), (Some(3), Some(TaskState::Completed)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_reader_that_comes_back_after_a_thousand_tasks_gets_the_whole_task() {
     let host = host(Script(vec![
         Step::Working("".into()),
@@ -148,7 +158,10 @@ async fn a_reader_that_comes_back_after_a_thousand_tasks_gets_the_whole_task() {
         client.stream(say("another")).await.rest().await;
     }
     let resumed = client.try_subscribe(&task.id, events[1].seq).await.unwrap().rest().await;
-    assert_eq!(resumed, [Event { seq: events.last().unwrap().seq, what: StreamResponse::Task(task.clone()) }]);
+    assert_eq!(
+        resumed,
+        [Event { seq: events.last().unwrap().seq, what: StreamResponse::Task(task.clone()) }]
+    );
     let nothing = client.try_subscribe(&task.id, events.last().unwrap().seq).await.unwrap().rest().await;
     assert_eq!(nothing, []);
 }

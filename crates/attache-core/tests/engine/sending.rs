@@ -1,12 +1,15 @@
 //! A send waits for the answer to its own message, and what it starts goes on without it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use attache_core::{Turn, agent_fn};
 use attache_protocol::{ErrorKind, TaskId, TaskState};
 use parking_lot::Mutex;
 
-use crate::support::{Gate, Script, Step, history, host, say, settle_down, soon, status_text};
+use crate::support::{
+    Gate, Script, SlowStore, Step, history, host, host_on, say, settle_down, soon, status_text,
+};
 
 /// An agent that asks, and then repeats the answer.
 fn asking() -> impl attache_core::Agent {
@@ -244,6 +247,26 @@ async fn a_message_that_waits_is_answered_when_the_task_ends_and_not_when_the_ag
     host.idle().await;
 }
 
+/// Sends about when the task ends, to a store that takes its time as it likes.
+#[tokio::test(start_paused = true)]
+async fn a_message_that_comes_as_the_task_ends_does_not_wait_for_the_agent() {
+    for seed in 0..200 {
+        let agent = agent_fn(|turn: Turn| async move {
+            turn.working("").await?;
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            turn.complete().await?;
+            std::future::pending().await
+        });
+        let host = host_on(SlowStore::with_jitter(seed), agent, |_, _| {});
+        let client = host.client();
+        let task = client.send(say("first").at_once()).await;
+        match client.try_send(say("second").to(&task)).await {
+            Ok(answer) => assert_eq!(answer.task().status.state, TaskState::Completed),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::UnsupportedOperation),
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_question_from_before_does_not_stand_while_a_waiting_message_is_answered() {
     let gate = Gate::new();
@@ -356,8 +379,11 @@ async fn no_more_history_is_returned_than_asked_for() {
     let host = host(Script(vec![Step::Ask("?".into())]));
     let client = host.client();
     let task = client.send(say("one")).await;
-    for (limit, expected) in [(0, vec![]), (1, vec!["two"]), (9, vec!["one", "?", "two", "?", "two", "?", "two"])] {
-        let answer = say("two").to(&task).configured(|configuration| configuration.history_length = Some(limit));
+    for (limit, expected) in
+        [(0, vec![]), (1, vec!["two"]), (9, vec!["one", "?", "two", "?", "two", "?", "two"])]
+    {
+        let answer =
+            say("two").to(&task).configured(|configuration| configuration.history_length = Some(limit));
         assert_eq!(history(&client.send(answer).await), expected);
     }
 }

@@ -56,7 +56,10 @@ async fn a_stream_begins_with_the_task_and_ends_with_its_end() {
     assert_eq!(history(events[0].task()), ["hi"]);
     assert_eq!(states(&events), [TaskState::Submitted, TaskState::Working, TaskState::Completed]);
     assert!(matches!(events[2].what, StreamResponse::ArtifactUpdate(_)));
-    assert_eq!(events.iter().map(|event| event.seq).collect::<Vec<_>>(), [Some(1), Some(2), Some(3), Some(4)]);
+    assert_eq!(
+        events.iter().map(|event| event.seq).collect::<Vec<_>>(),
+        [Some(1), Some(2), Some(3), Some(4)]
+    );
     let task = events[0].task();
     assert!(events.iter().all(|event| match &event.what {
         StreamResponse::Task(other) => other.id == task.id,

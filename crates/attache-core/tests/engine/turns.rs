@@ -38,11 +38,8 @@ async fn an_agent_that_returns_without_a_word_has_completed_its_task() {
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_hands_out_and_returns_has_completed_its_task() {
-    let host = host(Script(vec![
-        Step::Yield,
-        Step::Artifact { name: "a".into(), text: "x".into() },
-        Step::Yield,
-    ]));
+    let host =
+        host(Script(vec![Step::Yield, Step::Artifact { name: "a".into(), text: "x".into() }, Step::Yield]));
     let task = host.client().send(say("hi")).await;
     assert_eq!((task.status.state, task.artifacts.len()), (TaskState::Completed, 1));
     host.idle().await;
@@ -147,7 +144,10 @@ async fn whatever_is_said_after_the_end_is_refused_and_changes_nothing() {
                 turn.fail("no").await,
                 turn.reply("hi").await,
             ];
-            refused.store(all.iter().all(|said| said.as_ref().is_err_and(AgentError::is_over)), Ordering::SeqCst);
+            refused.store(
+                all.iter().all(|said| said.as_ref().is_err_and(AgentError::is_over)),
+                Ordering::SeqCst,
+            );
             gate.pass().await;
             turn.working("still here").await
         }

@@ -51,25 +51,42 @@ where
     let context = Context { surface: surface.clone(), owner, params };
     match operation {
         Operation::SendMessage => {
-            context.unary(request, |r| Ok(Asked::SendMessage(to_model(r)?)), |reply| match reply {
-                Reply::Sent(snapshot, view) => to_proto(SendMessageResponse::Task(snapshot.viewed(view))),
-                Reply::Message(message) => to_proto(SendMessageResponse::Message(*message)),
-                other => Err(unexpected(&other)),
-            })
-            .await
+            context
+                .unary(
+                    request,
+                    |r| Ok(Asked::SendMessage(to_model(r)?)),
+                    |reply| match reply {
+                        Reply::Sent(snapshot, view) => {
+                            to_proto(SendMessageResponse::Task(snapshot.viewed(view)))
+                        }
+                        Reply::Message(message) => to_proto(SendMessageResponse::Message(*message)),
+                        other => Err(unexpected(&other)),
+                    },
+                )
+                .await
         }
         Operation::SendStreamingMessage => {
             context.streaming(request, |r| Ok(Asked::SendStreamingMessage(to_model(r)?))).await
         }
         Operation::SubscribeToTask => {
-            context.streaming(request, |r: proto::SubscribeToTaskRequest| Ok(Asked::SubscribeToTask(to_model(r)?))).await
+            context
+                .streaming(request, |r: proto::SubscribeToTaskRequest| {
+                    Ok(Asked::SubscribeToTask(to_model(r)?))
+                })
+                .await
         }
-        Operation::GetTask => context.unary(request, |r: proto::GetTaskRequest| Ok(Asked::GetTask(to_model(r)?)), task).await,
+        Operation::GetTask => {
+            context.unary(request, |r: proto::GetTaskRequest| Ok(Asked::GetTask(to_model(r)?)), task).await
+        }
         Operation::CancelTask => {
-            context.unary(request, |r: proto::CancelTaskRequest| Ok(Asked::CancelTask(to_model(r)?)), task).await
+            context
+                .unary(request, |r: proto::CancelTaskRequest| Ok(Asked::CancelTask(to_model(r)?)), task)
+                .await
         }
         Operation::ListTasks => {
-            context.unary(request, |r: proto::ListTasksRequest| Ok(Asked::ListTasks(to_model(r)?)), tasks).await
+            context
+                .unary(request, |r: proto::ListTasksRequest| Ok(Asked::ListTasks(to_model(r)?)), tasks)
+                .await
         }
         Operation::CreateTaskPushNotificationConfig => {
             let ask = |r| Ok(Asked::CreateTaskPushNotificationConfig(to_model(r)?));
@@ -174,11 +191,18 @@ impl Context {
         Res: prost::Message + Default + 'static,
     {
         let limit = self.surface.options().max_body;
-        let mut grpc = Grpc::new(ProstCodec::<Res, Req>::default()).apply_max_message_size_config(Some(limit), None);
-        grpc.unary(Unary { context: Some(self), ask, answer, response: PhantomData }, request).await.map(Body::grpc)
+        let mut grpc =
+            Grpc::new(ProstCodec::<Res, Req>::default()).apply_max_message_size_config(Some(limit), None);
+        grpc.unary(Unary { context: Some(self), ask, answer, response: PhantomData }, request)
+            .await
+            .map(Body::grpc)
     }
 
-    async fn streaming<B, Req>(self, request: Request<B>, ask: fn(Req) -> Result<Asked, Error>) -> Response<Body>
+    async fn streaming<B, Req>(
+        self,
+        request: Request<B>,
+        ask: fn(Req) -> Result<Asked, Error>,
+    ) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
@@ -191,7 +215,10 @@ impl Context {
     }
 
     /// Carries out a call; the reply comes with the extensions that are active, ready for the response's metadata.
-    async fn call(self, asked: Result<Asked, Error>) -> Result<(Reply, Option<MetadataValue<tonic::metadata::Ascii>>), Error> {
+    async fn call(
+        self,
+        asked: Result<Asked, Error>,
+    ) -> Result<(Reply, Option<MetadataValue<tonic::metadata::Ascii>>), Error> {
         let Self { surface, owner, params } = self;
         let version = params.version(Shape::Current, surface.options().strict_version)?;
         let service = surface.service();
@@ -232,7 +259,8 @@ where
         let (context, ask, answer) = (self.context.take(), self.ask, self.answer);
         Box::pin(async move {
             let context = context.ok_or_else(|| tonic::Status::internal("a call was made twice"))?;
-            let (reply, active) = context.call(ask(request.into_inner())).await.map_err(|error| status(&error))?;
+            let (reply, active) =
+                context.call(ask(request.into_inner())).await.map_err(|error| status(&error))?;
             answer(reply).map(|message| respond(message, active)).map_err(|error| status(&error))
         })
     }
@@ -253,7 +281,8 @@ impl<Req: prost::Message + 'static> ServerStreamingService<Req> for Streaming<Re
         let (context, ask) = (self.context.take(), self.ask);
         Box::pin(async move {
             let context = context.ok_or_else(|| tonic::Status::internal("a call was made twice"))?;
-            let (reply, active) = context.call(ask(request.into_inner())).await.map_err(|error| status(&error))?;
+            let (reply, active) =
+                context.call(ask(request.into_inner())).await.map_err(|error| status(&error))?;
             let Reply::Events(events, view) = reply else { return Err(status(&unexpected(&reply))) };
             let messages = events.flat_map(move |batch| {
                 let messages: Vec<_> = match batch {

@@ -14,11 +14,17 @@ use crate::body::{self, Body};
 use crate::params::{Params, Shape};
 use crate::sse::{Envelope, Events};
 use crate::surface::{
-    Surface, challenge, event_stream, is_json, json_response, method_not_allowed, no_such_path, with_extensions,
+    Surface, challenge, event_stream, is_json, json_response, method_not_allowed, no_such_path,
+    with_extensions,
 };
 
 /// Answers a request below the binding's path; `path` is what follows it.
-pub(crate) async fn call<B>(surface: &Surface, owner: Owner, path: &str, request: Request<B>) -> Response<Body>
+pub(crate) async fn call<B>(
+    surface: &Surface,
+    owner: Owner,
+    path: &str,
+    request: Request<B>,
+) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes>,
 {
@@ -56,7 +62,10 @@ where
         return Err(Error::new(ErrorKind::ContentTypeNotSupported, text));
     }
     if body.len() > options.max_depth && json::depth(&body) > options.max_depth {
-        return Err(Error::new(ErrorKind::InvalidRequest, format!("the body nests deeper than {}", options.max_depth)));
+        return Err(Error::new(
+            ErrorKind::InvalidRequest,
+            format!("the body nests deeper than {}", options.max_depth),
+        ));
     }
     let request: Asked = route.request(query.unwrap_or_default(), &body)?;
     let active = caller.extensions.clone();
@@ -90,6 +99,7 @@ fn media_type(headers: &HeaderMap) -> &'static str {
 
 /// A response that refuses a request.
 pub(crate) fn refuse(error: &Error, headers: &HeaderMap) -> Response<Body> {
-    let status = StatusCode::from_u16(error.kind().http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let status =
+        StatusCode::from_u16(error.kind().http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     challenge(json_response(status, media_type(headers), crate::reply::http_error_body(error)), error)
 }

@@ -46,7 +46,12 @@ fn plain(method: &Method, segments: &[&str], tenant: Option<String>) -> Matched 
         if task == Some(None) || config == Some(None) {
             return Matched::Nothing;
         }
-        Matched::Route(Route { operation, tenant: tenant.clone(), task: task.flatten(), config: config.flatten() })
+        Matched::Route(Route {
+            operation,
+            tenant: tenant.clone(),
+            task: task.flatten(),
+            config: config.flatten(),
+        })
     };
     let get = method == Method::GET;
     let post = method == Method::POST;
@@ -122,8 +127,10 @@ impl Route {
                 Ok(request)
             }
             Operation::CancelTask | Operation::CreateTaskPushNotificationConfig => {
-                let mut arguments: Map<String, Value> = serde_json::from_slice(body_or_empty(body))
-                    .map_err(|error| Error::invalid_params("", format!("the body is not a JSON object: {error}")))?;
+                let mut arguments: Map<String, Value> =
+                    serde_json::from_slice(body_or_empty(body)).map_err(|error| {
+                        Error::invalid_params("", format!("the body is not a JSON object: {error}"))
+                    })?;
                 for (key, value) in fixed {
                     let snake = if key == "taskId" { "task_id" } else { key.as_str() };
                     let given = arguments.remove(snake).or_else(|| arguments.remove(&key));

@@ -31,7 +31,7 @@ const TABLE: &[Row] = &[
 ];
 
 /// Asks over every binding and checks that each refuses for this reason, in its own words. They are the same for people.
-async fn assert_refused(ask: Ask<'_>, reason: &str) -> Vec<Refusal> {
+async fn assert_refused(ask: Ask, reason: &str) -> Vec<Refusal> {
     let row = TABLE.iter().find(|row| row.reason == reason).expect("a row of the table");
     let mut refusals = Vec::new();
     for binding in Binding::ALL {

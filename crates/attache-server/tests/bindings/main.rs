@@ -11,6 +11,7 @@ mod limits;
 mod listing;
 mod mapping;
 mod rest;
+mod resuming;
 mod router;
 mod sending;
 mod shutdown;

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use a2a_pb::protojson::StreamResponse;
 use attache_server::Server;
-use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Act, Binding, Flaky, Frame, Raw, Refusal, Running, Sse, Stage, canonical, card, fetch, player, playing, send, serve, soon,
+    Act, Binding, Frame, Raw, Running, Stage, canonical, card, player, playing, send, serve, soon,
     stage, text,
 };
 

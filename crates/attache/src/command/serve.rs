@@ -8,10 +8,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::Failure;
 
-/// Put an agent on the network
-///
-/// The agent answers over JSON-RPC (`/a2a`), HTTP+JSON (`/v1`) and gRPC on one port, and describes itself at
-/// `/.well-known/agent-card.json`. What it needs to know about requests is kept in memory until it is stopped.
+/// Which agent to serve, and where.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  attache serve --agent echo --listen 127.0.0.1:8080")]
 pub(crate) struct Serve {
@@ -46,13 +43,15 @@ enum Kind {
 impl Serve {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let filter = EnvFilter::try_new(&self.log).map_err(|error| {
-            Failure::new(format!("`--log {}` is not a filter: {error}", self.log)).hint("try `--log info`")
+            Failure::usage(format!("`--log {}` is not a filter: {error}", self.log)).hint("try `--log info`")
         })?;
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(anstream::stderr).init();
+        // A log that nobody reads any more must not stop the server.
+        let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(anstream::stderr);
+        log.log_internal_errors(false).init();
         if let Some(url) = &self.base_url
             && !(url.starts_with("http://") || url.starts_with("https://"))
         {
-            return Err(Failure::new(format!("`--base-url {url}` is not an `http` or `https` URL"))
+            return Err(Failure::usage(format!("`--base-url {url}` is not an `http` or `https` URL"))
                 .hint("try `--base-url https://agents.example.com`"));
         }
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -67,7 +66,8 @@ impl Serve {
     }
 
     async fn serve<A: Agent>(self, server: Server<A>) -> Result<(), Failure> {
-        let mut server = server.bind(&self.listen).options(|options| options.strict_version = self.strict_version);
+        let mut server =
+            server.bind(&self.listen).options(|options| options.strict_version = self.strict_version);
         if let Some(url) = &self.base_url {
             server = server.base_url(url);
         }

@@ -41,8 +41,14 @@ impl Gate {
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     Working(String),
-    Artifact { name: String, text: String },
-    Chunks { name: String, texts: Vec<String> },
+    Artifact {
+        name: String,
+        text: String,
+    },
+    Chunks {
+        name: String,
+        texts: Vec<String>,
+    },
     Ask(String),
     RequireAuth(String),
     Complete,

@@ -11,13 +11,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use attache_core::{
-    Agent, Caller, EventStream, ManualClock, MemoryStore, Options, Owner, Principal, Reply, Seq, Service, Store,
-    StreamItem, View,
+    Agent, Caller, EventStream, ManualClock, MemoryStore, Options, Owner, Principal, Reply, Seq, Service, Snapshot,
+    Store, StreamItem, View,
 };
 use attache_protocol::{
-    AgentCard, CancelTaskRequest, ContextId, Error, GetTaskRequest, JsonObject, ListTasksRequest, ListTasksResponse,
-    Message, Part, Request, SendMessageConfiguration, SendMessageRequest, StreamResponse, SubscribeToTaskRequest, Task,
-    TaskId, TaskPushNotificationConfig, TaskState, Timestamp,
+    AgentCard, CancelTaskRequest, ContextId, Error, GetTaskRequest, JsonObject, ListTasksRequest,
+    ListTasksResponse, Message, Part, Request, SendMessageConfiguration, SendMessageRequest, StreamResponse,
+    SubscribeToTaskRequest, Task, TaskId, TaskPushNotificationConfig, TaskState, Timestamp,
 };
 use futures::StreamExt;
 
@@ -45,7 +45,11 @@ pub(crate) fn host_with(agent: impl Agent, change: impl FnOnce(&mut AgentCard, &
 }
 
 /// Hosts an agent with a store of the test's choice.
-pub(crate) fn host_on(store: Arc<dyn Store>, agent: impl Agent, change: impl FnOnce(&mut AgentCard, &mut Options)) -> Host {
+pub(crate) fn host_on(
+    store: Arc<dyn Store>,
+    agent: impl Agent,
+    change: impl FnOnce(&mut AgentCard, &mut Options),
+) -> Host {
     let mut card = AgentCard::new("Tester", "Does what the test says");
     card.capabilities.streaming = Some(true);
     card.capabilities.push_notifications = Some(true);
@@ -159,8 +163,10 @@ impl Client {
         if let Reply::Message(message) = reply {
             return Ok(Answer::Message(*message));
         }
-        let Reply::Sent(snapshot, view) = reply else { panic!("a send is answered with a task or a message") };
-        Ok(Answer::Task(snapshot.viewed(view)))
+        let Reply::Sent(snapshot, view) = reply else {
+            panic!("a send is answered with a task or a message")
+        };
+        Ok(Answer::Task(shown(&snapshot, view)))
     }
 
     /// Sends and expects a task.
@@ -185,7 +191,7 @@ impl Client {
     pub(crate) async fn try_get(&self, request: GetTaskRequest) -> Result<Task, Error> {
         let reply = self.call(Request::GetTask(request)).await?;
         let Reply::Task(snapshot, view) = reply else { panic!("a read is answered with a task") };
-        Ok(snapshot.viewed(view))
+        Ok(shown(&snapshot, view))
     }
 
     pub(crate) async fn get(&self, id: &TaskId) -> Task {
@@ -196,14 +202,14 @@ impl Client {
         let request = CancelTaskRequest { id: id.clone(), ..CancelTaskRequest::default() };
         let reply = self.call(Request::CancelTask(request)).await?;
         let Reply::Task(snapshot, view) = reply else { panic!("a cancel is answered with a task") };
-        Ok(snapshot.viewed(view))
+        Ok(shown(&snapshot, view))
     }
 
     pub(crate) async fn list(&self, request: ListTasksRequest) -> Result<ListTasksResponse, Error> {
         let reply = self.call(Request::ListTasks(request)).await?;
         let Reply::Tasks(page) = reply else { panic!("a listing is answered with a page") };
         Ok(ListTasksResponse {
-            tasks: page.tasks.iter().map(|snapshot| snapshot.viewed(page.view)).collect(),
+            tasks: page.tasks.iter().map(|snapshot| shown(snapshot, page.view)).collect(),
             next_page_token: page.next_page_token,
             page_size: page.page_size,
             total_size: page.total_size,
@@ -224,11 +230,27 @@ impl Client {
         self.try_subscribe(id, None).await.expect("a stream")
     }
 
-    pub(crate) async fn put_push(&self, config: TaskPushNotificationConfig) -> Result<TaskPushNotificationConfig, Error> {
+    pub(crate) async fn put_push(
+        &self,
+        config: TaskPushNotificationConfig,
+    ) -> Result<TaskPushNotificationConfig, Error> {
         let reply = self.call(Request::CreateTaskPushNotificationConfig(config)).await?;
         let Reply::Push(config) = reply else { panic!("a webhook is answered with itself") };
         Ok(*config)
     }
+}
+
+/// A task as the client sees it, which must be the same as a value and as JSON.
+fn shown(snapshot: &Snapshot, view: View) -> Task {
+    let (task, mut json) = (snapshot.viewed(view), Vec::new());
+    snapshot.write(view, &mut json);
+    same_json(&task, &json);
+    task
+}
+
+fn same_json(value: &impl serde::Serialize, json: &[u8]) {
+    let written: serde_json::Value = serde_json::from_slice(json).expect("JSON");
+    assert_eq!(serde_json::to_value(value).expect("JSON"), written);
 }
 
 fn events(reply: Reply) -> Result<Events, Error> {
@@ -279,9 +301,12 @@ impl Events {
     }
 
     fn take(&mut self, items: Vec<StreamItem>) {
-        let shown = items.into_iter().map(|item| Event {
-            seq: item.seq().map(|seq| seq.0),
-            what: item.to_response(self.view).expect("only what streams show"),
+        let shown = items.into_iter().map(|item| {
+            let what = item.to_response(self.view).expect("only what streams show");
+            let mut json = Vec::new();
+            item.write(self.view, &mut json);
+            same_json(&what, &json);
+            Event { seq: item.seq().map(|seq| seq.0), what }
         });
         self.ready = shown.collect::<Vec<_>>().into_iter();
     }

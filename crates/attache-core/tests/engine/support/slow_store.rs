@@ -1,34 +1,80 @@
-//! A store in memory whose every answer takes a moment, as that of a database would.
+//! A store in memory with the habits of a database: every answer takes a moment, and now and then it fails.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use attache_core::{
-    AppendError, BoxFuture, Created, Lease, ListPage, ListQuery, MemoryStore, NewTask, Owner, Seq, Snapshot, Store,
-    StoreError, TailItem, TaskEvent,
+    AppendError, BoxFuture, Created, Lease, ListPage, ListQuery, MemoryStore, NewTask, Owner, Seq, Snapshot,
+    Store, StoreError, TailItem, TaskEvent,
 };
 use attache_protocol::{TaskId, TaskPushNotificationConfig, Timestamp};
 use futures::stream::BoxStream;
 
-/// Lets others run before and after everything it does.
+/// Lets others run, or time pass, before and after everything it does.
 #[derive(Debug, Default)]
-pub(crate) struct SlowStore(MemoryStore);
+pub(crate) struct SlowStore {
+    store: MemoryStore,
+    latency: Duration,
+    jitter: AtomicU64,
+    writes_until_failure: AtomicUsize,
+}
 
 impl SlowStore {
     pub(crate) fn shared() -> Arc<Self> {
         Arc::default()
     }
-}
 
-async fn slowly<T>(act: impl Future<Output = T>) -> T {
-    tokio::task::yield_now().await;
-    let result = act.await;
-    tokio::task::yield_now().await;
-    result
+    /// One that takes so long before and after everything it does.
+    pub(crate) fn with_latency(latency: Duration) -> Arc<Self> {
+        Arc::new(Self { latency, ..Self::default() })
+    }
+
+    /// One that takes up to 20 ms, each time other ones, the same for the same seed.
+    pub(crate) fn with_jitter(seed: u64) -> Arc<Self> {
+        Arc::new(Self { jitter: AtomicU64::new(2 * seed + 1), ..Self::default() })
+    }
+
+    /// One that cannot do the write of this number, counted from 1, and is well again after it.
+    pub(crate) fn failing_at_write(number: usize) -> Arc<Self> {
+        Arc::new(Self { writes_until_failure: AtomicUsize::new(number), ..Self::default() })
+    }
+
+    fn next_latency(&self) -> Duration {
+        let step = |state: u64| Some(state.wrapping_mul(6_364_136_223_846_793_005));
+        let random = self.jitter.fetch_update(Ordering::SeqCst, Ordering::SeqCst, step).unwrap_or_default();
+        self.latency + Duration::from_millis((random >> 33) % 20)
+    }
+
+    async fn pause(&self) {
+        match self.next_latency() {
+            Duration::ZERO => tokio::task::yield_now().await,
+            latency => tokio::time::sleep(latency).await,
+        }
+    }
+
+    async fn slowly<T>(&self, act: impl Future<Output = T>) -> T {
+        self.pause().await;
+        let result = act.await;
+        self.pause().await;
+        result
+    }
+
+    fn write(&self) -> Result<(), StoreError> {
+        let count = |left: usize| left.checked_sub(1);
+        match self.writes_until_failure.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count) {
+            Ok(1) => Err(StoreError("the disk is full".to_owned())),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
 }
 
 impl Store for SlowStore {
     fn create(&self, task: NewTask) -> BoxFuture<'_, Result<Created, StoreError>> {
-        Box::pin(slowly(async { self.0.create(task).await }))
+        Box::pin(self.slowly(async {
+            self.write()?;
+            self.store.create(task).await
+        }))
     }
 
     fn append<'a>(
@@ -38,7 +84,10 @@ impl Store for SlowStore {
         after: Seq,
         events: Vec<TaskEvent>,
     ) -> BoxFuture<'a, Result<Seq, AppendError>> {
-        Box::pin(slowly(async move { self.0.append(task, lease, after, events).await }))
+        Box::pin(self.slowly(async move {
+            self.write()?;
+            self.store.append(task, lease, after, events).await
+        }))
     }
 
     fn load<'a>(
@@ -46,15 +95,19 @@ impl Store for SlowStore {
         owner: &'a Owner,
         task: &'a TaskId,
     ) -> BoxFuture<'a, Result<Option<Snapshot>, StoreError>> {
-        Box::pin(slowly(async move { self.0.load(owner, task).await }))
+        Box::pin(self.slowly(async move { self.store.load(owner, task).await }))
     }
 
-    fn list<'a>(&'a self, owner: &'a Owner, query: &'a ListQuery) -> BoxFuture<'a, Result<ListPage, StoreError>> {
-        Box::pin(slowly(async move { self.0.list(owner, query).await }))
+    fn list<'a>(
+        &'a self,
+        owner: &'a Owner,
+        query: &'a ListQuery,
+    ) -> BoxFuture<'a, Result<ListPage, StoreError>> {
+        Box::pin(self.slowly(async move { self.store.list(owner, query).await }))
     }
 
     fn tail(&self, task: &TaskId, after: Seq) -> BoxStream<'static, Result<TailItem, StoreError>> {
-        self.0.tail(task, after)
+        self.store.tail(task, after)
     }
 
     fn claim<'a>(
@@ -63,15 +116,19 @@ impl Store for SlowStore {
         now: Timestamp,
         until: Timestamp,
     ) -> BoxFuture<'a, Result<Option<Lease>, StoreError>> {
-        Box::pin(slowly(async move { self.0.claim(task, now, until).await }))
+        Box::pin(self.slowly(async move { self.store.claim(task, now, until).await }))
     }
 
-    fn renew<'a>(&'a self, leases: &'a [(TaskId, Lease)], until: Timestamp) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(slowly(async move { self.0.renew(leases, until).await }))
+    fn renew<'a>(
+        &'a self,
+        leases: &'a [(TaskId, Lease)],
+        until: Timestamp,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.slowly(async move { self.store.renew(leases, until).await }))
     }
 
     fn release<'a>(&'a self, task: &'a TaskId, lease: Lease) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(slowly(async move { self.0.release(task, lease).await }))
+        Box::pin(self.slowly(async move { self.store.release(task, lease).await }))
     }
 
     fn put_push<'a>(
@@ -79,17 +136,17 @@ impl Store for SlowStore {
         task: &'a TaskId,
         config: TaskPushNotificationConfig,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(slowly(async move { self.0.put_push(task, config).await }))
+        Box::pin(self.slowly(async move { self.store.put_push(task, config).await }))
     }
 
     fn list_push<'a>(
         &'a self,
         task: &'a TaskId,
     ) -> BoxFuture<'a, Result<Vec<TaskPushNotificationConfig>, StoreError>> {
-        Box::pin(slowly(async move { self.0.list_push(task).await }))
+        Box::pin(self.slowly(async move { self.store.list_push(task).await }))
     }
 
     fn delete_push<'a>(&'a self, task: &'a TaskId, id: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(slowly(async move { self.0.delete_push(task, id).await }))
+        Box::pin(self.slowly(async move { self.store.delete_push(task, id).await }))
     }
 }

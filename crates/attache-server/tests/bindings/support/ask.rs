@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use tonic_types::StatusExt;
 
 use super::sse::{Frame, Sse};
-use super::{Reply, Running, fetch};
+use super::{Reply, Running, fetch, grpc};
 
 /// The three ways to ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,8 +24,9 @@ impl Binding {
 
 /// A question.
 #[derive(Clone)]
-pub(crate) struct Ask<'a> {
-    server: &'a Running,
+pub(crate) struct Ask {
+    base: String,
+    http: reqwest::Client,
     operation: String,
     params: Value,
     headers: Vec<(String, String)>,
@@ -56,10 +57,11 @@ pub(crate) struct Refusal {
     pub(crate) fields: Vec<String>,
 }
 
-impl<'a> Ask<'a> {
-    pub(crate) fn new(server: &'a Running, operation: &str, params: Value) -> Self {
+impl Ask {
+    pub(crate) fn new(server: &Running, operation: &str, params: Value) -> Self {
         let headers = vec![("A2A-Version".to_owned(), "1.0".to_owned())];
-        Self { server, operation: operation.to_owned(), params, headers, query: String::new() }
+        let (base, http) = (server.base.clone(), server.http.clone());
+        Self { base, http, operation: operation.to_owned(), params, headers, query: String::new() }
     }
 
     /// Speaks another version, or does not say which.
@@ -92,6 +94,11 @@ impl<'a> Ask<'a> {
         }
     }
 
+    /// Asks from a task of its own.
+    pub(crate) fn detached(self, binding: Binding) -> impl Future<Output = Result<Value, Refusal>> + Send + 'static {
+        async move { self.over(binding).await.result }
+    }
+
     /// Asks, and wants a result.
     pub(crate) async fn ok(self, binding: Binding) -> Value {
         let operation = self.operation.clone();
@@ -110,7 +117,7 @@ impl<'a> Ask<'a> {
     async fn over_jsonrpc(self) -> Answer {
         let body = json!({"jsonrpc": "2.0", "id": "ask", "method": self.operation, "params": self.params});
         let path = if self.query.is_empty() { "/a2a".to_owned() } else { format!("/a2a?{}", self.query) };
-        let mut request = self.server.bare(Method::POST, &path).header("Content-Type", "application/json");
+        let mut request = self.http.post(format!("{}{path}", self.base)).header("Content-Type", "application/json");
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
@@ -133,7 +140,7 @@ impl<'a> Ask<'a> {
         if !self.query.is_empty() {
             path = format!("{path}{}{}", if path.contains('?') { '&' } else { '?' }, self.query);
         }
-        let mut request = self.server.bare(method, &format!("/v1{path}"));
+        let mut request = self.http.request(method, format!("{}/v1{path}", self.base));
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
@@ -156,7 +163,7 @@ impl<'a> Ask<'a> {
     }
 
     async fn over_grpc(self) -> Answer {
-        let mut client = self.server.grpc().await;
+        let mut client = grpc::connect(&self.base).await;
         match client.call(&self.operation, self.params, &self.headers).await {
             Ok((result, metadata)) => {
                 let extensions = metadata.get("a2a-extensions").map(|value| value.to_str().unwrap().to_owned());

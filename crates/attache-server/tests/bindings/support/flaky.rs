@@ -25,7 +25,7 @@ impl Store for Flaky {
             }
             other => vec![other],
         };
-        let broken = stream::once(async { Err(StoreError::from("the disk is gone")) });
+        let broken = stream::once(async { Err(StoreError("the disk is gone".to_owned())) });
         let events = self.store.tail(task, after).flat_map(move |item| stream::iter(single(item)));
         events.take(self.after).chain(broken).boxed()
     }

@@ -22,9 +22,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 pub(crate) use self::agents::{Act, Player, Stage, stage};
-pub(crate) use self::ask::{Answer, Ask, Binding, Refusal};
+pub(crate) use self::ask::{Ask, Binding, Refusal};
 pub(crate) use self::flaky::Flaky;
-pub(crate) use self::grpc::{Client, GrpcStream};
+pub(crate) use self::grpc::Client;
 pub(crate) use self::raw::Raw;
 pub(crate) use self::sse::{Frame, Sse};
 pub(crate) use self::wire::{canonical, message, send, text, without_ids};
@@ -55,8 +55,19 @@ pub(crate) async fn serve<A: Agent>(server: Server<A>) -> Running {
         // Stopped or dropped: the end either way.
         let _ = stopped.await;
     }));
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
-    Running { base: format!("http://{address}"), address, http, stop: Some(stop), served }
+    Running { base: format!("http://{address}"), address, http: client(), stop: Some(stop), served }
+}
+
+/// Puts an application on a free port.
+pub(crate) async fn adopt(app: axum::Router) -> Running {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let served = tokio::spawn(async move { axum::serve(listener, app).await });
+    Running { base: format!("http://{address}"), address, http: client(), stop: None, served }
+}
+
+fn client() -> reqwest::Client {
+    reqwest::Client::builder().no_proxy().build().unwrap()
 }
 
 /// A server of the agent that does what it is told, with everything switched on.
@@ -88,7 +99,7 @@ impl Running {
     }
 
     /// Asks for an operation, over whichever binding.
-    pub(crate) fn ask(&self, operation: &str, params: Value) -> Ask<'_> {
+    pub(crate) fn ask(&self, operation: &str, params: Value) -> Ask {
         Ask::new(self, operation, params)
     }
 

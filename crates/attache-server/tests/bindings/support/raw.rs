@@ -38,6 +38,17 @@ impl Raw {
         String::from_utf8(text).unwrap()
     }
 
+    /// Reads so many bytes.
+    pub(crate) async fn read(&mut self, length: usize) {
+        soon(self.0.read_exact(&mut vec![0; length])).await.unwrap();
+    }
+
+    /// Whether the server has said nothing that was not read yet.
+    pub(crate) fn is_silent(&self) -> bool {
+        let mut byte = [0];
+        self.0.try_read(&mut byte).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    }
+
     /// Reads the head of a response.
     pub(crate) async fn head(&mut self) -> String {
         self.read_until("\r\n\r\n").await

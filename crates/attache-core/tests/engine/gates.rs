@@ -1,0 +1,179 @@
+//! What a request must pass before anything happens: extensions, capabilities, media types and limits.
+
+use attache_core::{Owner, Principal, Reply, Service};
+use attache_protocol::{
+    AgentCard, AgentExtension, AgentSkill, Error, ErrorKind, Extensions, GetExtendedAgentCardRequest, Part,
+    Request, TaskState, Version,
+};
+
+use crate::support::{Client, Script, Step, host, host_with, say, say_part};
+
+async fn extended_card(client: &Client) -> Result<String, Error> {
+    let reply = client.call(Request::GetExtendedAgentCard(GetExtendedAgentCardRequest::default())).await?;
+    let Reply::Card(card) = reply else { panic!("expected a card") };
+    Ok(card.name.clone())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_extended_card_is_given_to_those_who_say_who_they_are() {
+    let host = host(Script(vec![]));
+    host.service.set_extended_card(AgentCard::new("Inside", "For those who know"));
+    assert_eq!(extended_card(&host.user("ann")).await.unwrap(), "Inside");
+    assert_eq!(extended_card(&host.client()).await.unwrap_err().kind(), ErrorKind::Unauthenticated);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extended_card_that_is_not_promised_is_refused_before_all_else() {
+    for declared in [None, Some(false)] {
+        let host = host_with(Script(vec![]), |card, _| card.capabilities.extended_agent_card = declared);
+        for configured in [false, true] {
+            if configured {
+                host.service.set_extended_card(AgentCard::new("Inside", ""));
+            }
+            for client in [host.client(), host.user("ann")] {
+                let error = extended_card(&client).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::UnsupportedOperation);
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_calls_is_checked_before_whether_there_is_an_extended_card() {
+    let host = host(Script(vec![]));
+    assert_eq!(extended_card(&host.client()).await.unwrap_err().kind(), ErrorKind::Unauthenticated);
+    let error = extended_card(&host.user("ann")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ExtendedAgentCardNotConfigured);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_extended_card_can_be_for_anyone() {
+    let host = host_with(Script(vec![]), |_, options| options.extended_card_for_anyone = true);
+    let error = extended_card(&host.client()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ExtendedAgentCardNotConfigured);
+    host.service.set_extended_card(AgentCard::new("Inside", ""));
+    assert_eq!(extended_card(&host.client()).await.unwrap(), "Inside");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_does_not_stream_refuses_streams() {
+    for declared in [None, Some(false)] {
+        let agent = Script(vec![Step::Ask("?".into())]);
+        let host = host_with(agent, |card, _| card.capabilities.streaming = declared);
+        let client = host.client();
+        let error = client.try_stream(say("hi")).await.err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::UnsupportedOperation);
+        assert!(client.list_all().await.is_empty());
+        let task = client.send(say("hi")).await;
+        let error = client.try_subscribe(&task.id, None).await.err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::UnsupportedOperation);
+    }
+}
+
+fn admit(service: &Service, asked: &str) -> Result<Vec<String>, ErrorKind> {
+    let (owner, asked) =
+        (Owner { principal: Principal::named("ann"), tenant: None }, Extensions::parse([asked]));
+    let admitted = service.admit(owner, Version::V1_0, &asked, None);
+    admitted.map(|caller| caller.extensions.iter().map(str::to_owned).collect()).map_err(|error| error.kind())
+}
+
+#[test]
+fn a_request_without_a_required_extension_is_not_let_in() {
+    let host = host(Script(vec![]));
+    let card = AgentCard::new("Strict", "").extension(AgentExtension::new("urn:must/v1").required());
+    host.service.set_card(card);
+    assert_eq!(admit(&host.service, ""), Err(ErrorKind::ExtensionSupportRequired));
+    assert_eq!(admit(&host.service, "urn:must/v2"), Err(ErrorKind::ExtensionSupportRequired));
+    assert_eq!(admit(&host.service, "urn:must/v1"), Ok(vec!["urn:must/v1".to_owned()]));
+}
+
+#[test]
+fn only_extensions_that_the_agent_knows_become_active() {
+    let host = host(Script(vec![]));
+    host.service.set_card(AgentCard::new("Open", "").extension(AgentExtension::new("urn:may/v1")));
+    assert_eq!(admit(&host.service, ""), Ok(vec![]));
+    assert_eq!(admit(&host.service, "urn:may/v2, urn:may/v1, urn:x"), Ok(vec!["urn:may/v1".to_owned()]));
+}
+
+async fn takes(modes: &[&str], given: &str) -> bool {
+    let modes = modes.iter().map(|mode| (*mode).to_owned()).collect();
+    let host = host_with(Script(vec![]), |card, _| card.default_input_modes = modes);
+    let client = host.client();
+    match client.try_send(say_part(Part::text("hi").media_type(given))).await {
+        Ok(answer) => answer.task().status.state == TaskState::Completed,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::ContentTypeNotSupported);
+            assert!(client.list_all().await.is_empty(), "a task was made for content that was refused");
+            false
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_media_type_that_the_agent_does_not_take_is_refused_before_there_is_a_task() {
+    assert!(takes(&["text/plain"], "text/plain").await);
+    assert!(!takes(&["text/plain"], "text/html").await);
+    assert!(!takes(&["text/plain"], "text/plainer").await);
+    assert!(!takes(&["text/plain"], "nonsense").await);
+    assert!(takes(&["text/plain", "image/png"], "image/png").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn wildcards_take_a_family_of_media_types_or_all() {
+    assert!(takes(&["image/*"], "image/png").await);
+    assert!(!takes(&["image/*"], "imagery/png").await);
+    assert!(!takes(&["image/*"], "text/plain").await);
+    assert!(takes(&["*/*"], "anything/at-all").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn parameters_and_case_of_a_media_type_do_not_matter() {
+    assert!(takes(&["text/plain"], "Text/Plain; charset=utf-8").await);
+    assert!(takes(&["text/plain;charset=utf-8"], "text/plain").await);
+    assert!(takes(&["TEXT/*"], "text/markdown ;a=b").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_without_a_media_type_is_taken() {
+    let host = host_with(Script(vec![]), |card, _| card.default_input_modes = vec!["image/png".to_owned()]);
+    assert_eq!(host.client().send(say("hi")).await.status.state, TaskState::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_any_skill_takes_is_taken() {
+    let host = host_with(Script(vec![]), |card, _| {
+        *card = card.clone().skill(AgentSkill::new("see", "See").input_modes(["image/*"]));
+    });
+    let image = say_part(Part::raw([1, 2, 3]).media_type("image/png"));
+    assert_eq!(host.client().send(image).await.status.state, TaskState::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_media_type_that_is_refused_leaves_a_continued_task_as_it_was() {
+    let host = host(Script(vec![Step::Ask("?".into())]));
+    let client = host.client();
+    let task = client.send(say("hi")).await;
+    let image = say_part(Part::raw([1]).media_type("image/png")).to(&task);
+    assert_eq!(client.try_send(image).await.unwrap_err().kind(), ErrorKind::ContentTypeNotSupported);
+    assert_eq!(client.get(&task.id).await, task);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_has_only_so_many_parts() {
+    let host = host_with(Script(vec![]), |_, options| options.max_parts = 2);
+    let client = host.client();
+    let with_parts = |count: usize| {
+        let mut message = say("hi");
+        message.0.message.parts = vec![Part::text("x"); count];
+        message
+    };
+    client.send(with_parts(2)).await;
+    for count in [0, 3] {
+        let error = client.try_send(with_parts(count)).await.unwrap_err();
+        assert_eq!(
+            (error.kind(), error.field_violations()[0].field.as_str()),
+            (ErrorKind::InvalidParams, "message.parts")
+        );
+    }
+    assert_eq!(client.list_all().await.len(), 1);
+}

@@ -1,0 +1,152 @@
+//! What an agent says is kept, in order and without a hole, whoever says it and whatever the store does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use attache_core::{AgentError, AgentResult, Turn, agent_fn};
+use attache_protocol::{ErrorKind, StreamResponse, TaskPushNotificationConfig, TaskState};
+
+use crate::support::{Answer, Gate, SlowStore, host, host_on, say, states, status_text};
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_completes_and_then_goes_wrong_has_completed() {
+    async fn goes_wrong(how: &str) -> AgentResult {
+        match how {
+            "error" => Err(AgentError::public("too late")),
+            "late error" => {
+                tokio::task::yield_now().await;
+                Err("too late".into())
+            }
+            "panic" => panic!("too late"),
+            _ => std::future::pending().await,
+        }
+    }
+    for how in ["error", "late error", "panic", "hang"] {
+        let host = host(agent_fn(|turn: Turn| async move {
+            turn.artifact("answer").text("42").await?;
+            turn.complete().await?;
+            goes_wrong(&turn.text()).await
+        }));
+        let task = host.client().send(say(how)).await;
+        assert_eq!((task.status.state, task.artifacts.len()), (TaskState::Completed, 1), "{how}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_task_of_the_agents_own_says_is_seen_as_it_is_said() {
+    let gate = Gate::new();
+    let agent_gate = gate.clone();
+    let host = host(agent_fn(move |turn: Turn| {
+        let gate = agent_gate.clone();
+        async move {
+            let turn = Arc::new(turn);
+            let (speaker, helper) = (turn.clone(), gate.clone());
+            let work = tokio::spawn(async move {
+                for number in 0..3 {
+                    helper.pass().await;
+                    speaker.working(format!("step {number}")).await?;
+                }
+                helper.pass().await;
+                Ok::<_, AgentError>(())
+            });
+            work.await?
+        }
+    }));
+    let client = host.client();
+    gate.open();
+    let mut events = client.stream(say("hi")).await;
+    for number in 0..3 {
+        let said = events.until(TaskState::Working).await;
+        let StreamResponse::StatusUpdate(said) = said.what else { panic!("expected a status, got {said:?}") };
+        assert_eq!(said.status.message.unwrap().text(), format!("step {number}"));
+        gate.open();
+    }
+    assert_eq!(states(&events.rest().await), [TaskState::Completed]);
+    host.idle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_asked_by_a_task_of_the_agents_own_reaches_the_sender() {
+    let host = host(agent_fn(|turn: Turn| async move {
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            turn.ask("which one?").await?;
+            std::future::pending::<AgentResult>().await
+        })
+        .await?
+    }));
+    let task = host.client().send(say("hi")).await;
+    assert_eq!(status_text(&task), "which one?");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_whose_words_cannot_be_kept_fails_rather_than_leaving_a_hole() {
+    let mut failed = 0;
+    for number in 1..=6 {
+        let agent = agent_fn(|turn: Turn| async move {
+            let mut poem = turn.artifact("poem").stream();
+            for word in ["roses ", "are ", "red"] {
+                poem.chunk(word).await?;
+                tokio::task::yield_now().await;
+            }
+            turn.complete().await
+        });
+        let host = host_on(SlowStore::failing_at_write(number), agent, |_, _| {});
+        let client = host.client();
+        let task = client.send(say("hi")).await;
+        host.idle().await;
+        assert_eq!(client.get(&task.id).await, task);
+        if task.status.state == TaskState::Completed {
+            assert_eq!(task.artifact("poem").unwrap().text(), "roses are red", "write {number} failed");
+        } else {
+            assert_eq!(task.status.state, TaskState::Failed, "write {number} failed");
+            assert!(!status_text(&task).contains("disk"), "{}", status_text(&task));
+            failed += 1;
+        }
+    }
+    assert!(failed > 0, "no write failed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_webhook_that_came_with_the_message_outlives_a_write_that_failed() {
+    let agent = agent_fn(|turn: Turn| async move { turn.complete().await });
+    let host = host_on(SlowStore::failing_at_write(1), agent, |_, _| {});
+    let webhook = TaskPushNotificationConfig { url: "https://example.com".to_owned(), ..Default::default() };
+    let message = say("hi").configured(|c| c.task_push_notification_config = Some(webhook));
+    let task = host.client().send(message).await;
+    assert_eq!(task.status.state, TaskState::Failed);
+    assert_eq!(host.store.list_push(&task.id).await.unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_cannot_write_at_all_is_an_internal_error_without_details() {
+    let agent = agent_fn(|turn: Turn| async move { turn.complete().await });
+    let host = host_on(SlowStore::failing_at_write(1), agent, |_, _| {});
+    let error = host.client().with_key("k").try_send(say("hi")).await.unwrap_err();
+    assert_eq!((error.kind(), error.message()), (ErrorKind::Internal, "internal error"));
+    assert!(error.metadata().iter().any(|(key, _)| *key == "errorId"));
+    assert_eq!(host.service.running_turns(), 0);
+}
+
+/// A turn runs out of time at every moment of a conversation with a store that takes 100 ms for everything.
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_runs_out_of_time_while_it_is_written_fails_all_the_same() {
+    for timeout in (0..1_500).step_by(50) {
+        let agent = agent_fn(|turn: Turn| async move {
+            for number in 0..3 {
+                turn.working(format!("step {number}")).await?;
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            turn.complete().await
+        });
+        let store = SlowStore::with_latency(Duration::from_millis(100));
+        let host = host_on(store, agent, |_, options| options.turn_timeout = Duration::from_millis(timeout));
+        let client = host.client();
+        let Answer::Task(task) = client.try_send(say("hi")).await.unwrap() else { panic!("no task") };
+        assert!(task.status.state.is_terminal(), "after {timeout} ms: {:?}", task.status.state);
+        host.idle().await;
+        assert_eq!(client.get(&task.id).await, task);
+        let listed = client.list_all().await;
+        assert_eq!((listed.len(), listed[0].status.state), (1, task.status.state), "after {timeout} ms");
+    }
+}

@@ -1,0 +1,258 @@
+//! Limits: what is too large, too slow or too much is refused, and the server goes on.
+
+use std::time::Duration;
+
+use attache_server::{Server, ServerOptions};
+use futures::stream;
+use reqwest::{Body, Method};
+use serde_json::{Value, json};
+
+use crate::support::{Binding, Player, Raw, Reply, Running, Sse, card, fetch, message, player, playing, send, serve, soon, stage};
+
+const SOON: Duration = Duration::from_millis(50);
+const NEVER: Duration = Duration::from_secs(3600);
+
+async fn limited(change: impl FnOnce(&mut ServerOptions)) -> Running {
+    serve(player().options(change)).await
+}
+
+/// A body that comes in pieces, without its length.
+fn in_pieces(text: String) -> Body {
+    let pieces: Vec<_> = text.into_bytes().chunks(100).map(|piece| Ok::<_, std::io::Error>(piece.to_vec())).collect();
+    Body::wrap_stream(stream::iter(pieces))
+}
+
+/// A body that never ends.
+fn endless() -> Body {
+    Body::wrap_stream(stream::pending::<Result<Vec<u8>, std::io::Error>>())
+}
+
+fn rpc(params: &Value) -> String {
+    json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}).to_string()
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_is_refused_with_and_without_its_length() {
+    let server = limited(|options| options.max_body = 1000).await;
+    let large = send(&"x".repeat(5000));
+    for body in [Body::from(rpc(&large)), in_pieces(rpc(&large))] {
+        let reply = server.post(body).await;
+        assert_eq!((reply.status.as_u16(), reply.code()), (413, -32053));
+        assert_eq!(reply.json()["error"]["data"][0]["metadata"]["limit"], "1000");
+    }
+    for body in [Body::from(large.to_string()), in_pieces(large.to_string())] {
+        let reply = fetch(server.http(Method::POST, "/v1/message:send").body(body)).await;
+        assert_eq!((reply.status.as_u16(), &reply.json()["error"]["code"]), (413, &json!(413)));
+    }
+    let refusal = server.ask("SendMessage", large).refused(Binding::Grpc).await;
+    let (code, reason) = (tonic::Code::ResourceExhausted as i64, "PAYLOAD_TOO_LARGE");
+    assert_eq!((refusal.code, refusal.reason.as_str()), (code, reason));
+    for binding in Binding::ALL {
+        assert!(server.ask("SendMessage", send("small")).over(binding).await.result.is_ok(), "{binding:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_of_exactly_the_limit_is_taken() {
+    let server = limited(|options| options.max_body = 1000).await;
+    let padded = |length: usize| format!("{:length$}", send("hi").to_string());
+    for (length, status) in [(1000, 200), (1001, 413)] {
+        for body in [Body::from(padded(length)), in_pieces(padded(length))] {
+            let reply = fetch(server.http(Method::POST, "/v1/message:send").body(body)).await;
+            assert_eq!(reply.status, status, "{length}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_claims_to_be_too_large_is_refused_before_it_comes() {
+    let server = limited(|options| options.body_timeout = NEVER).await;
+    for path in ["/a2a", "/v1/message:send"] {
+        let mut raw = Raw::connect(server.address).await;
+        raw.write(format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n")).await;
+        assert!(raw.head().await.starts_with("HTTP/1.1 413 "), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn the_depth_of_json_has_a_limit_of_its_own() {
+    let server = limited(|options| options.max_depth = 8).await;
+    let nested = |depth: usize| {
+        let data = (0..depth).fold(json!(1), |inner, _| json!([inner]));
+        let mut message = message("");
+        message["parts"] = json!([{"data": data}]);
+        json!({"message": message})
+    };
+    // `params`, `message`, `parts` and the part itself count, and the envelope of JSON-RPC.
+    for (binding, depth) in [(Binding::JsonRpc, 3), (Binding::HttpJson, 4)] {
+        assert!(server.ask("SendMessage", nested(depth)).over(binding).await.result.is_ok(), "{binding:?}");
+    }
+    let reply = server.post(rpc(&nested(4))).await;
+    assert_eq!((reply.status.as_u16(), reply.code()), (200, -32600));
+    let refusal = server.ask("SendMessage", nested(5)).refused(Binding::HttpJson).await;
+    assert_eq!((refusal.code, refusal.reason.as_str()), (400, "INVALID_REQUEST"));
+    let in_a_string = server.ask("SendMessage", send(&"[".repeat(500))).over(Binding::JsonRpc).await;
+    assert!(in_a_string.result.is_ok(), "brackets in strings do not count");
+}
+
+#[tokio::test]
+async fn headers_that_are_too_large_are_refused() {
+    let server = limited(|options| options.max_headers = 8192).await;
+    for size in [20_000, 200_000] {
+        let mut raw = Raw::connect(server.address).await;
+        raw.write(format!("GET /health HTTP/1.1\r\nHost: a\r\nX-Large: {}\r\n\r\n", "x".repeat(size))).await;
+        assert!(raw.head().await.starts_with("HTTP/1.1 431 "), "{size}");
+    }
+    let large = fetch(over_http2().get(format!("{}/health", server.base)).header("x-large", "x".repeat(12_000))).await;
+    assert_eq!(large.status, 431);
+    let fine = fetch(server.bare(Method::GET, "/health").header("x-large", "x".repeat(4000))).await;
+    assert_eq!(fine.status, 200);
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_finish_its_headers_is_hung_up_on() {
+    let server = limited(|options| options.header_timeout = SOON).await;
+    for beginning in ["", "G", "GET /health HTTP/1.1\r\nHost: a\r\nX-Slow: ", "PRI * HTT", "PRI * HTTP/2.0\r\n\r\n"] {
+        let mut raw = Raw::connect(server.address).await;
+        raw.write(beginning).await;
+        let said = raw.closed().await;
+        assert!(!said.contains("200 OK"), "{beginning:?}: {said}");
+    }
+    assert_eq!(fetch(server.bare(Method::GET, "/health")).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_connection_that_stays_idle_is_closed() {
+    let server = limited(|options| options.header_timeout = SOON).await;
+    let mut raw = Raw::connect(server.address).await;
+    raw.write("GET /health HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert!(raw.read_until("}").await.contains("200 OK"));
+    raw.closed().await;
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_not_waited_for() {
+    let server = limited(|options| options.body_timeout = SOON).await;
+    let head = |path: &str| format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n");
+    for body in ["Content-Length: 100\r\n\r\n{", "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"] {
+        let mut raw = Raw::connect(server.address).await;
+        raw.write(format!("{}{body}", head("/a2a"))).await;
+        let said = raw.closed().await;
+        assert!(said.contains("INVALID_REQUEST") && said.contains("did not arrive"), "{said}");
+
+        let mut raw = Raw::connect(server.address).await;
+        raw.write(format!("{}{body}", head("/v1/message:send"))).await;
+        let said = raw.closed().await;
+        assert!(said.starts_with("HTTP/1.1 4") && said.contains("did not arrive"), "{said}");
+    }
+    let call = over_http2().post(format!("{}/lf.a2a.v1.A2AService/GetTask", server.base));
+    let reply = fetch(call.header("content-type", "application/grpc").header("te", "trailers").body(endless())).await;
+    assert_eq!(reply.header("grpc-status"), (tonic::Code::InvalidArgument as i32).to_string());
+}
+
+#[tokio::test]
+async fn a_stream_may_take_longer_than_a_request_may() {
+    let server = limited(|options| {
+        options.header_timeout = SOON;
+        options.body_timeout = SOON;
+        options.heartbeat = SOON / 2;
+    })
+    .await;
+    let mut stream = server.sse("SendStreamingMessage", send("wait")).await;
+    let id = stream.event().await["task"]["id"].clone();
+    // Several heartbeats make up more time than the client had for its request.
+    let mut beats = 0;
+    while beats < 6 {
+        beats += usize::from(stream.frame().await.expect("the stream goes on").comment.is_some());
+    }
+    server.rpc("CancelTask", json!({"id": id})).await;
+    assert_eq!(stream.rest().await.len(), 1);
+}
+
+#[tokio::test]
+async fn more_requests_than_there_is_room_for_are_told_to_come_back() {
+    let (agent, mut stage) = stage();
+    let server = serve(Server::new(agent).card(card()).options(|options| options.max_requests = 1)).await;
+    let sending = tokio::spawn(server.http(Method::POST, "/v1/message:send").json(&send("go")).send());
+    let act = stage.turn().await;
+
+    let full = |reply: &Reply| (reply.status.as_u16(), reply.header("retry-after").to_owned());
+    assert_eq!(full(&server.rest("GET", "/tasks", None).await), (503, "1".to_owned()));
+    assert_eq!(full(&server.post(rpc(&send("hi"))).await), (503, "1".to_owned()));
+    let mut grpc = server.grpc().await;
+    let status = grpc.call("ListTasks", json!({}), &[]).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::Unavailable);
+
+    act.complete().await.unwrap();
+    drop(act);
+    let sent = soon(sending).await.unwrap().unwrap();
+    assert_eq!(soon(sent.bytes()).await.unwrap().first(), Some(&b'{'));
+    for binding in Binding::ALL {
+        assert!(server.ask("ListTasks", json!({})).over(binding).await.result.is_ok(), "{binding:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_takes_a_place_until_it_ends_or_its_reader_goes() {
+    let server = serve(Server::new(Player).card(card()).options(|options| options.max_requests = 1)).await;
+    let mut stream = server.sse("SendStreamingMessage", send("wait")).await;
+    assert!(stream.event().await["task"].is_object());
+    assert_eq!(server.rest("GET", "/tasks", None).await.status, 503);
+    drop(stream);
+    soon(async {
+        while server.rest("GET", "/tasks", None).await.status != 200 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn more_connections_than_there_is_room_for_wait_for_their_turn() {
+    let server = limited(|options| options.max_connections = 1).await;
+    let mut first = Raw::connect(server.address).await;
+    let mut second = Raw::connect(server.address).await;
+    second.write("GET /health HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    for _ in 0..3 {
+        first.write("GET /health HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert!(first.read_until("}").await.contains("200 OK"));
+        assert!(second.is_silent(), "there is room for one");
+    }
+    drop(first);
+    assert!(second.read_until("}").await.contains("200 OK"));
+}
+
+#[tokio::test]
+async fn a_connection_serves_many_requests() {
+    let server = playing().await;
+    let mut raw = Raw::connect(server.address).await;
+    for (path, status) in [("/health", "200 OK"), ("/nowhere", "404 Not Found"), ("/v1/tasks", "200 OK")] {
+        raw.write(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).await;
+        let head = raw.head().await;
+        assert!(head.contains(status), "{head}");
+        let length: usize = head.split("content-length: ").nth(1).unwrap().split('\r').next().unwrap().parse().unwrap();
+        raw.read(length).await;
+    }
+    raw.write("GET /health HTTP/1.1\r\nHost: a\r\n\r\n".repeat(3)).await;
+    for _ in 0..3 {
+        assert!(raw.read_until("}").await.contains("200 OK"), "requests may be sent ahead");
+    }
+}
+
+fn over_http2() -> reqwest::Client {
+    reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap()
+}
+
+#[tokio::test]
+async fn http2_without_tls_serves_the_json_bindings_too() {
+    let server = playing().await;
+    let http2 = over_http2();
+    let post = |path: &str| http2.post(format!("{}{path}", server.base)).header("A2A-Version", "1.0");
+    assert!(fetch(post("/a2a").body(rpc(&send("hi")))).await.json()["result"]["task"].is_object());
+    assert!(fetch(post("/v1/message:send").json(&send("hi"))).await.json()["task"].is_object());
+    let mut stream = Sse::open(post("/v1/message:stream").json(&send("chunks"))).await;
+    assert_eq!(stream.rest().await.len(), 6);
+    assert_eq!(fetch(http2.get(format!("{}/nowhere", server.base))).await.status, 404);
+    let grpc_path = post("/lf.a2a.v1.A2AService/GetTask").json(&json!({}));
+    assert_eq!(fetch(grpc_path).await.status, 415, "this path speaks gRPC");
+}

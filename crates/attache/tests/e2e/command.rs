@@ -1,0 +1,76 @@
+//! The `attache` command as a user meets it.
+
+use std::process::Output;
+
+use crate::support::Program;
+use serde_json::json;
+use tokio::process::Command;
+
+async fn attache(arguments: &[&str]) -> String {
+    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_attache"))
+        .args(arguments)
+        .env("COLUMNS", "100")
+        .env_remove("ATTACHE_LISTEN")
+        .output()
+        .await
+        .expect("the command runs");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is UTF-8");
+    format!("exit code: {:?}\n----- stdout\n{}----- stderr\n{}", status.code(), text(stdout), text(stderr))
+}
+
+#[tokio::test]
+async fn help_teaches() {
+    insta::assert_snapshot!("help", attache(&["--help"]).await);
+    insta::assert_snapshot!("serve_help", attache(&["serve", "--help"]).await);
+}
+
+#[tokio::test]
+async fn mistakes_get_an_error_and_a_hint() {
+    insta::assert_snapshot!("unknown_agent", attache(&["serve", "--agent", "parrot"]).await);
+    insta::assert_snapshot!("bad_base_url", attache(&["serve", "--base-url", "agents.example.com"]).await);
+    insta::assert_snapshot!("bad_log", attache(&["serve", "--log", "a=b=c"]).await);
+    insta::assert_snapshot!("bad_listen", attache(&["serve", "--listen", "nowhere"]).await);
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_named() {
+    let (first, _) = Program::command(&["serve", "--listen", "127.0.0.1:0"]).await;
+    let address = first.url.trim_start_matches("http://");
+    let second = attache(&["serve", "--listen", address]).await.replace(address, "ADDR");
+    insta::assert_snapshot!("port_in_use", second);
+}
+
+#[tokio::test]
+async fn serve_says_where_it_is_and_what_to_try() {
+    let (program, said) = Program::command(&["serve", "--agent", "echo", "--listen", "127.0.0.1:0"]).await;
+    let address = program.url.trim_start_matches("http://");
+    insta::assert_snapshot!("serve", said.replace(address, "ADDR"));
+    let answer = program.send("Hello", None).await;
+    assert_eq!(answer["task"]["artifacts"][0]["parts"][0]["text"], "Hello");
+}
+
+#[tokio::test]
+async fn the_card_advertises_the_base_url() {
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--base-url", "https://agents.example.com/"];
+    let (program, _) = Program::command(&arguments).await;
+    let card =
+        reqwest::get(format!("{}/.well-known/agent-card.json", program.url)).await.expect("there is a card");
+    let card: serde_json::Value = card.json().await.expect("a card is JSON");
+    let urls: Vec<_> =
+        card["supportedInterfaces"].as_array().into_iter().flatten().map(|i| i["url"].clone()).collect();
+    assert_eq!(
+        urls,
+        [
+            json!("https://agents.example.com/a2a"),
+            json!("https://agents.example.com/v1"),
+            json!("agents.example.com:443"),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_termination_signal_ends_it_well() {
+    let (program, _) = Program::command(&["serve", "--listen", "127.0.0.1:0"]).await;
+    program.send("Hello", None).await;
+    assert!(program.stop().await.success());
+}

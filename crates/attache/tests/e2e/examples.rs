@@ -1,0 +1,76 @@
+//! Every example does what its first lines say.
+
+use crate::support::Program;
+
+#[tokio::test]
+async fn echo_server_gives_back_what_it_gets() {
+    let echo = Program::example("echo_server", &[]).await;
+    let answer = echo.send("Hello", None).await;
+    assert_eq!(answer["task"]["status"]["state"], "TASK_STATE_COMPLETED");
+    assert_eq!(answer["task"]["artifacts"][0]["parts"][0]["text"], "Hello");
+}
+
+#[tokio::test]
+async fn custom_agent_chooses_between_its_skills() {
+    let assistant = Program::example("custom_agent", &[]).await;
+    let forecast = assistant.send("weather Oslo", None).await;
+    let parts = &forecast["task"]["artifacts"][0]["parts"];
+    assert_eq!(parts[0]["text"], "Clear and calm in Oslo.");
+    assert_eq!(parts[1]["data"]["city"], "Oslo");
+    let refused = assistant.send("weather", None).await;
+    assert_eq!(refused["task"]["status"]["state"], "TASK_STATE_REJECTED");
+    let report = assistant.send("report", None).await;
+    assert_eq!(report["task"]["artifacts"][0]["parts"][0]["filename"], "visitors.csv");
+    let talk = assistant.send("hi", None).await;
+    assert_eq!(talk["message"]["role"], "ROLE_AGENT");
+}
+
+#[tokio::test]
+async fn streaming_agent_tells_its_story_word_by_word() {
+    let storyteller = Program::example("streaming_agent", &[]).await;
+    let events = storyteller.stream("go on").await;
+    assert_eq!(events[0]["task"]["status"]["state"], "TASK_STATE_SUBMITTED");
+    let words: Vec<_> = events.iter().filter_map(|event| event.get("artifactUpdate")).collect();
+    let story: String =
+        words.iter().filter_map(|word| word["artifact"]["parts"][0]["text"].as_str()).collect();
+    assert_eq!(story, "Once upon a time there was an envoy who carried every word exactly once and in order");
+    assert_eq!(words.len(), story.split(' ').count());
+    assert_eq!(words.last().map(|word| word["lastChunk"].clone()), Some(true.into()));
+    assert_eq!(
+        events.last().map(|event| &event["statusUpdate"]["status"]["state"]),
+        Some(&"TASK_STATE_COMPLETED".into())
+    );
+}
+
+#[tokio::test]
+async fn multi_turn_asks_until_it_knows_enough() {
+    let tables = Program::example("multi_turn", &[]).await;
+    let first = tables.send("a table please", None).await;
+    assert_eq!(first["task"]["status"]["state"], "TASK_STATE_INPUT_REQUIRED");
+    let task = first["task"]["id"].as_str().expect("a task has an id");
+    let second = tables.send("4", Some(task)).await;
+    assert_eq!(second["task"]["status"]["message"]["parts"][0]["text"], "At what time?");
+    let third = tables.send("eight", Some(task)).await;
+    assert_eq!(third["task"]["status"]["state"], "TASK_STATE_COMPLETED");
+    assert_eq!(third["task"]["artifacts"][0]["parts"][0]["text"], "A table for 4 at eight.");
+}
+
+#[tokio::test]
+async fn tck_server_obeys_the_prefix_of_the_message_id() {
+    let kit = Program::example("tck_server", &["--listen", "ADDR"]).await;
+    let send = async |id: &str| {
+        let message = serde_json::json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": "x"}]});
+        kit.call("SendMessage", serde_json::json!({"message": message})).await
+    };
+    assert_eq!(
+        send("tck-message-response-1").await["message"]["parts"][0]["text"],
+        "Direct message response"
+    );
+    assert_eq!(send("tck-input-required-1").await["task"]["status"]["state"], "TASK_STATE_INPUT_REQUIRED");
+    let file = send("tck-artifact-file-1").await;
+    assert_eq!(file["task"]["artifacts"][0]["parts"][0]["raw"], "dGNr");
+    let address = send("tck-artifact-file-url-1").await;
+    assert_eq!(address["task"]["artifacts"][0]["parts"][0]["url"], "https://example.com/output.txt");
+    let data = send("tck-artifact-data-1").await;
+    assert_eq!(data["task"]["artifacts"][0]["parts"][0]["data"]["count"], 42);
+}

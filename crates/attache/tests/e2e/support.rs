@@ -1,0 +1,132 @@
+//! Programs as users start them, and clients to talk to them.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+/// A running program that listens on a port of this machine; stopped when dropped.
+pub(crate) struct Program {
+    pub(crate) url: String,
+    child: Child,
+}
+
+/// How long a program may take to do anything. Only a broken one reaches it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Program {
+    /// Starts an example on a free port.
+    pub(crate) async fn example(name: &str, arguments: &[&str]) -> Self {
+        let address = free_address();
+        let path = example_path(name);
+        assert!(path.exists(), "{} is not built: run `cargo build --examples`", path.display());
+        let arguments: Vec<String> =
+            arguments.iter().map(|argument| argument.replace("ADDR", &address)).collect();
+        let arguments = if arguments.is_empty() { vec![address.clone()] } else { arguments };
+        let child =
+            Command::new(path).args(arguments).kill_on_drop(true).spawn().expect("the example starts");
+        let program = Self { url: format!("http://{address}"), child };
+        program.wait_until_it_answers().await;
+        program
+    }
+
+    /// Starts the `attache` command, which says where it listens.
+    pub(crate) async fn command(arguments: &[&str]) -> (Self, String) {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_attache"))
+            .args(arguments)
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the command starts");
+        let mut lines = BufReader::new(child.stderr.take().expect("stderr is ours")).lines();
+        let mut said = String::new();
+        let mut url = None;
+        while let Ok(Some(line)) =
+            tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("it says something")
+        {
+            url = url.or(line.strip_prefix("Listening on ").map(str::to_owned));
+            said.push_str(&line);
+            said.push('\n');
+            if line.contains("-d '") {
+                break;
+            }
+        }
+        let program = Self { url: url.expect("it says where it listens"), child };
+        (program, said)
+    }
+
+    async fn wait_until_it_answers(&self) {
+        let answers = async {
+            while reqwest::get(format!("{}/health", self.url)).await.is_err() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, answers).await.expect("the program answers");
+    }
+
+    /// Asks the program to stop, as a process manager does, and waits until it has.
+    pub(crate) async fn stop(mut self) -> std::process::ExitStatus {
+        let pid = self.child.id().expect("it runs").to_string();
+        Command::new("kill").args(["-TERM", &pid]).status().await.expect("kill works");
+        tokio::time::timeout(PATIENCE, self.child.wait())
+            .await
+            .expect("it stops")
+            .expect("it can be waited for")
+    }
+
+    /// Calls a JSON-RPC method and returns its result.
+    pub(crate) async fn call(&self, method: &str, params: Value) -> Value {
+        let response = self.post(method, params).await;
+        let body: Value = response.json().await.expect("the answer is JSON");
+        assert!(body.get("error").is_none(), "{method} failed: {body}");
+        body["result"].clone()
+    }
+
+    /// Sends a text, optionally to a task, and returns the answer.
+    pub(crate) async fn send(&self, text: &str, task: Option<&str>) -> Value {
+        self.call("SendMessage", message(text, task)).await
+    }
+
+    /// Sends a text and returns every event of the stream.
+    pub(crate) async fn stream(&self, text: &str) -> Vec<Value> {
+        let body = self
+            .post("SendStreamingMessage", message(text, None))
+            .await
+            .text()
+            .await
+            .expect("the stream ends");
+        let events = body.lines().filter_map(|line| line.strip_prefix("data: "));
+        events
+            .map(|data| serde_json::from_str::<Value>(data).expect("an event is JSON")["result"].clone())
+            .collect()
+    }
+
+    async fn post(&self, method: &str, params: Value) -> reqwest::Response {
+        let request = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        let client = reqwest::Client::new();
+        let request = client.post(format!("{}/a2a", self.url)).header("A2A-Version", "1.0").json(&request);
+        request.send().await.expect("the server answers")
+    }
+}
+
+fn message(text: &str, task: Option<&str>) -> Value {
+    let mut message = json!({"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]});
+    if let Some(task) = task {
+        message["taskId"] = json!(task);
+    }
+    json!({"message": message})
+}
+
+fn free_address() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    listener.local_addr().expect("it has an address").to_string()
+}
+
+/// Cargo puts examples beside the command.
+fn example_path(name: &str) -> PathBuf {
+    let command = PathBuf::from(env!("CARGO_BIN_EXE_attache"));
+    command.parent().expect("it is in a folder").join("examples").join(name)
+}
