@@ -113,10 +113,6 @@ pub(crate) async fn run(turn: Arc<Shared>) {
     loop {
         run_one(&current).await;
         let Some(next) = current.service.turns.next(&current) else { return };
-        // Whoever waited for this turn gets the task as it left it, however soon the next one goes on.
-        if let Ok(Some(left)) = current.service.store.load(&current.caller.owner, &current.task_id).await {
-            current.signal.leave(left);
-        }
         current = next;
         if let Err(error) = take_over(&current).await {
             tracing::warn!(task = %current.task_id, %error, "a message could not get its turn");

@@ -74,11 +74,20 @@ pub enum Created {
         seq: Seq,
         /// The right to run its turn.
         lease: Lease,
-        /// The task, if it has ended already.
-        ended: Option<Snapshot>,
+        /// The task, if it has settled already.
+        settled: Option<Snapshot>,
     },
     /// The key was used before, for this task, with this digest.
     Known(TaskId, [u8; 32]),
+}
+
+/// What became of events that were appended.
+#[derive(Debug)]
+pub struct Appended {
+    /// Where the log ends with them.
+    pub seq: Seq,
+    /// The task as they left it, if it has settled: whoever waits for that gets it, whatever happens next.
+    pub settled: Option<Snapshot>,
 }
 
 /// Which tasks to list.
@@ -138,7 +147,7 @@ pub trait Store: Send + Sync + 'static {
         lease: Option<Lease>,
         after: Seq,
         events: Vec<TaskEvent>,
-    ) -> BoxFuture<'a, Result<Seq, AppendError>>;
+    ) -> BoxFuture<'a, Result<Appended, AppendError>>;
 
     /// The task as it is now, if it belongs to `owner`.
     fn load<'a>(

@@ -20,7 +20,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 use crate::service::Inner as Service;
 use crate::store::Idempotency;
 use crate::{
-    AgentError, AgentResult, AppendError, ArtifactBuilder, Caller, Created, Lease, NewTask, Seq, Snapshot,
+    AgentError, AgentResult, AppendError, Appended, ArtifactBuilder, Caller, Created, Lease, NewTask, Seq, Snapshot,
     TaskEvent, new_id,
 };
 
@@ -138,12 +138,18 @@ impl Signal {
         self.changed.notify_waiters();
     }
 
-    /// Keeps the task as the turn left it, before another turn changes it.
-    pub(crate) fn leave(&self, task: Snapshot) {
-        self.state.lock().left = Some(task);
+    /// Tells waiters that the task has settled, and keeps it as it was then.
+    pub(crate) fn settle_with(&self, task: Snapshot) {
+        {
+            let mut state = self.state.lock();
+            if state.settled.is_none() {
+                state.left = Some(task);
+            }
+        }
+        self.settle(Progress::Task);
     }
 
-    /// The task as the turn left it, if another turn has begun since.
+    /// The task as it was when it settled, if that was the turn's doing.
     pub(crate) fn left(&self) -> Option<Snapshot> {
         self.state.lock().left.clone()
     }
@@ -460,12 +466,11 @@ impl Shared {
         };
         let written = match (unborn, writing) {
             (Some((push, idempotency)), _) => match self.create(events, push, idempotency).await? {
-                Created::New { seq, lease, ended } => {
-                    match ended {
-                        Some(task) => self.signal.leave(task),
-                        None => self.service.turns.register(self, lease),
+                Created::New { seq, lease, settled } => {
+                    if !state.is_terminal() {
+                        self.service.turns.register(self, lease);
                     }
-                    (seq, lease)
+                    (seq, lease, settled)
                 }
                 Created::Known(task, fingerprint) => {
                     self.log.lock().position = Position::Over("the send was repeated");
@@ -473,19 +478,19 @@ impl Shared {
                 }
             },
             (None, Some((seq, lease))) if !events.is_empty() => {
-                (self.append(seq, lease, events).await?, lease)
+                let Appended { seq, settled } = self.append(seq, lease, events).await?;
+                (seq, lease, settled)
             }
             (None, _) => return Ok(None),
         };
-        let (seq, lease) = written;
+        let (seq, lease, settled) = written;
         self.log.lock().position = Position::Writing { seq, lease };
         if state.is_terminal() {
             self.service.turns.ended(&self.task_id);
         }
-        if state.is_settled() {
-            self.signal.settle(Progress::Task);
-        } else {
-            self.signal.begin(Progress::Task);
+        match settled {
+            Some(task) => self.signal.settle_with(task),
+            None => self.signal.begin(Progress::Task),
         }
         Ok(None)
     }
@@ -523,10 +528,10 @@ impl Shared {
         Ok(self.service.store.create(new).await?)
     }
 
-    async fn append(&self, mut after: Seq, lease: Lease, events: Vec<TaskEvent>) -> Result<Seq, AgentError> {
+    async fn append(&self, mut after: Seq, lease: Lease, events: Vec<TaskEvent>) -> Result<Appended, AgentError> {
         loop {
             match self.service.store.append(&self.task_id, Some(lease), after, events.clone()).await {
-                Ok(seq) => return Ok(seq),
+                Ok(appended) => return Ok(appended),
                 // Only the client's messages come in between; they do not contradict what the agent says.
                 Err(AppendError::Conflict(seq)) => after = seq,
                 Err(AppendError::Ended(_)) => return Err(self.over("the task has ended")),

@@ -44,12 +44,14 @@ struct Live {
 }
 
 /// What an append changed.
-pub(super) struct Appended {
+pub(super) struct Change {
     pub(super) seq: Seq,
     /// The task has a new status and does not yet wait to be filed.
     pub(super) file: bool,
     /// The task has ended, and its readers may still want its log.
     pub(super) ended: bool,
+    /// The task, if it has settled.
+    pub(super) settled: Option<Snapshot>,
 }
 
 fn nanos(task: &Task) -> i64 {
@@ -70,7 +72,7 @@ impl Cell {
         followed: bool,
         lease: (Lease, Timestamp),
         push: Option<TaskPushNotificationConfig>,
-    ) -> Result<(Self, Appended), FoldError> {
+    ) -> Result<(Self, Change), FoldError> {
         let seq = Seq::START.plus(events.len());
         let ended = events.last().and_then(TaskEvent::state).is_some_and(TaskState::is_terminal);
         // The log of a task that comes into being ended is not kept if nobody reads it: then nothing is copied.
@@ -94,9 +96,10 @@ impl Cell {
         let context = task.context_id.clone().unwrap_or_default();
         let live = Live { task, log, lease: Some(lease), grown: Arc::default(), followed };
         let phase = if ended { live.end(seq) } else { Phase::Live(Box::new(live)) };
+        let change = Change { seq, file: true, ended: ended && followed, settled: phase.settled() };
         let push = push.map(|config| Box::new(vec![config]));
         let inner = Mutex::new(Inner { phase, filed: None, waits: true, push });
-        Ok((Self { owner, slot, context, inner }, Appended { seq, file: true, ended: ended && followed }))
+        Ok((Self { owner, slot, context, inner }, change))
     }
 
     pub(super) fn append(
@@ -104,7 +107,7 @@ impl Cell {
         lease: Option<Lease>,
         after: Seq,
         events: Vec<TaskEvent>,
-    ) -> Result<Appended, AppendError> {
+    ) -> Result<Change, AppendError> {
         let mut inner = self.inner.lock();
         let live = match &mut inner.phase {
             Phase::Live(live) => live,
@@ -145,24 +148,14 @@ impl Cell {
         }
         let file = restated && !inner.waits;
         inner.waits |= restated;
+        let settled = if restated { inner.phase.settled() } else { None };
         drop(inner);
         grown.notify_waiters();
-        Ok(Appended { seq, file, ended: ended && followed })
+        Ok(Change { seq, file, ended: ended && followed, settled })
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
-        match &self.inner.lock().phase {
-            Phase::Live(live) => Snapshot::live(Seq::START.plus(live.log.len()), live.task.clone()),
-            Phase::Ended { seq, state, task, .. } => Snapshot::ended(*seq, *state, task.clone()),
-        }
-    }
-
-    /// The task, if it has ended.
-    pub(super) fn ended(&self) -> Option<Snapshot> {
-        match &self.inner.lock().phase {
-            Phase::Live(_) => None,
-            Phase::Ended { seq, state, task, .. } => Some(Snapshot::ended(*seq, *state, task.clone())),
-        }
+        self.inner.lock().phase.snapshot()
     }
 
     /// Takes note that someone reads the log.
@@ -267,6 +260,20 @@ impl Live {
 }
 
 impl Phase {
+    fn snapshot(&self) -> Snapshot {
+        match self {
+            Self::Live(live) => Snapshot::live(Seq::START.plus(live.log.len()), live.task.clone()),
+            Self::Ended { seq, state, task, .. } => Snapshot::ended(*seq, *state, task.clone()),
+        }
+    }
+
+    fn settled(&self) -> Option<Snapshot> {
+        match self {
+            Self::Live(live) if !live.task.status.state.is_settled() => None,
+            Self::Live(_) | Self::Ended { .. } => Some(self.snapshot()),
+        }
+    }
+
     /// Stands in while a phase is turned into the next; never seen from outside the lock.
     fn placeholder() -> Self {
         let live = Live {

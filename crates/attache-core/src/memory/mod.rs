@@ -14,10 +14,10 @@ use foldhash::fast::RandomState;
 use futures::stream::{self, BoxStream, StreamExt};
 use parking_lot::{Mutex, RwLock};
 
-use self::cell::{After, Appended, Cell};
+use self::cell::{After, Cell, Change};
 use self::index::Index;
 use crate::{
-    AppendError, BoxFuture, Created, Idempotency, Lease, ListPage, ListQuery, NewTask, Owner, Seq, Snapshot,
+    AppendError, Appended, BoxFuture, Created, Idempotency, Lease, ListPage, ListQuery, NewTask, Owner, Seq, Snapshot,
     Store, StoreError, TailItem, TaskEvent,
 };
 
@@ -100,7 +100,7 @@ impl MemoryStore {
         Lease(self.leases.fetch_add(1, Ordering::Relaxed))
     }
 
-    fn settle(&self, cell: &Arc<Cell>, appended: &Appended) {
+    fn settle(&self, cell: &Arc<Cell>, appended: &Change) {
         if appended.file {
             let mut unfiled = self.unfiled.lock();
             unfiled.push(cell.clone());
@@ -159,7 +159,7 @@ impl MemoryStore {
         }
         drop(keys);
         self.settle(&cell, &appended);
-        Ok(Created::New { seq: appended.seq, lease, ended: cell.ended() })
+        Ok(Created::New { seq: appended.seq, lease, settled: appended.settled })
     }
 
     fn list_now(&self, owner: &Owner, query: &ListQuery) -> ListPage {
@@ -187,12 +187,12 @@ impl Store for MemoryStore {
         lease: Option<Lease>,
         after: Seq,
         events: Vec<TaskEvent>,
-    ) -> BoxFuture<'a, Result<Seq, AppendError>> {
+    ) -> BoxFuture<'a, Result<Appended, AppendError>> {
         ready(match self.cell(task) {
             None => Err(AppendError::NotFound),
             Some(cell) => cell.append(lease, after, events).map(|appended| {
                 self.settle(&cell, &appended);
-                appended.seq
+                Appended { seq: appended.seq, settled: appended.settled }
             }),
         })
     }

@@ -73,7 +73,15 @@ impl Service {
         };
         let progress = if wait { turn.signal.settled().await } else { turn.signal.begun().await };
         match progress {
-            Progress::Task => Ok(Reply::Sent(self.left_by(&turn, wait).await?, view)),
+            Progress::Task => {
+                // What the turn left, even if another one has gone on since.
+                let left = if wait { turn.signal.left() } else { None };
+                let task = match left {
+                    Some(left) => left,
+                    None => self.find(&turn.caller, &turn.task_id).await?,
+                };
+                Ok(Reply::Sent(task, view))
+            }
             Progress::Message(message) => Ok(Reply::Message(message)),
             Progress::Nothing => Err(self.unanswered()),
         }
@@ -82,16 +90,6 @@ impl Service {
     /// Why a turn ended and left neither task nor message.
     fn unanswered(&self) -> Error {
         if self.0.closing.load(Ordering::Relaxed) { stopping() } else { internal(&"a turn left nothing behind") }
-    }
-
-    /// The task as the turn left it; another turn may have gone on since.
-    async fn left_by(&self, turn: &Shared, settled: bool) -> Result<Snapshot, Error> {
-        if let Some(left) = turn.signal.left().filter(|left| left.state.is_terminal()) {
-            return Ok(left);
-        }
-        let now = self.find(&turn.caller, &turn.task_id).await?;
-        let left = if settled && !now.state.is_settled() { turn.signal.left() } else { None };
-        Ok(left.unwrap_or(now))
     }
 
     pub(super) async fn stream(

@@ -97,7 +97,7 @@ impl Both {
                 let appended = self.store.append(&known.id, None::<Lease>, known.seq, events).await;
                 assert_eq!(appended.is_ok(), !known.state.is_terminal());
                 if let Ok(seq) = appended {
-                    *known = Known { seq, state, at, ..known.clone() };
+                    *known = Known { seq: seq.seq, state, at, ..known.clone() };
                 }
             }
         }

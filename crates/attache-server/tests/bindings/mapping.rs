@@ -68,9 +68,9 @@ async fn enums_are_read_as_names_or_numbers_and_unknown_names_are_refused() {
             let refusal = server.ask("ListTasks", json!({"status": status})).refused(binding).await;
             assert_eq!(refusal.fields, ["status"], "{status}");
         }
-        let listed = server.ask("ListTasks", json!({"status": 3})).ok(binding).await;
-        assert_eq!(listed["tasks"][0]["status"]["state"], "TASK_STATE_COMPLETED");
     }
+    let listed = server.ask("ListTasks", json!({"status": 3})).ok(Binding::JsonRpc).await;
+    assert_eq!(listed["tasks"][0]["status"]["state"], "TASK_STATE_COMPLETED");
 }
 
 #[tokio::test]

@@ -178,10 +178,10 @@ async fn a_stream_through_an_application_comes_as_it_happens() {
     let request = server.http(Method::POST, "/v1/message:stream").json(&send("go"));
     let opened = tokio::spawn(Sse::open(request));
     let act = stage.turn().await;
-    act.working("now").await.unwrap();
+    act.working("now").await;
     let mut stream = opened.await.unwrap();
     assert!(stream.event().await["task"].is_object());
     assert!(stream.event().await["statusUpdate"].is_object());
-    act.complete().await.unwrap();
+    act.complete().await;
     assert_eq!(stream.rest().await.len(), 1);
 }

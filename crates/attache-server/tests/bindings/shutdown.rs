@@ -32,7 +32,7 @@ async fn a_running_send_gets_its_answer() {
     let sending = tokio::spawn(server.http(Method::POST, "/v1/message:send").json(&send("go")).send());
     let act = stage.turn().await;
     stop(&mut server).await;
-    act.artifact("answer").text("still").await.unwrap();
+    act.text("answer", "still").await;
     drop(act);
     let sent: Value = soon(soon(sending).await.unwrap().unwrap().json()).await.unwrap();
     assert_eq!(sent["task"]["status"]["state"], "TASK_STATE_COMPLETED");
@@ -44,13 +44,13 @@ async fn an_open_stream_sees_the_end_of_its_task() {
     let (mut server, mut stage) = staged(|options| options.drain = NEVER).await;
     let opened = tokio::spawn(Sse::open(server.http(Method::POST, "/v1/message:stream").json(&send("go"))));
     let act = stage.turn().await;
-    act.working("at it").await.unwrap();
+    act.working("at it").await;
     let mut stream = soon(opened).await.unwrap();
     let id = stream.event().await["task"]["id"].clone();
     let (mut grpc, _) = server.grpc().await.stream("SubscribeToTask", json!({"id": id}), &[]).await.unwrap();
     stop(&mut server).await;
-    act.working("nearly").await.unwrap();
-    act.complete().await.unwrap();
+    act.working("nearly").await;
+    act.complete().await;
     drop(act);
     assert_eq!(stream.rest().await.len(), 3);
     let mut last = Value::Null;
@@ -85,12 +85,12 @@ async fn a_turn_that_takes_too_long_is_ended_and_its_readers_are_told() {
     let (mut server, mut stage) = staged(|options| options.drain = Duration::from_millis(50)).await;
     let opened = tokio::spawn(Sse::open(server.http(Method::POST, "/v1/message:stream").json(&send("go"))));
     let act = stage.turn().await;
-    act.working("forever").await.unwrap();
+    act.working("forever").await;
     let mut stream = soon(opened).await.unwrap();
     server.stop();
     let last = stream.rest().await.pop().unwrap().event();
     assert_eq!(last["statusUpdate"]["status"]["state"], "TASK_STATE_FAILED");
-    soon(act.cancelled()).await;
+    soon(act.turn().cancelled()).await;
     drop(act);
     server.stopped().await;
 }
@@ -115,7 +115,7 @@ async fn a_stream_that_will_not_end_does_not_keep_the_server_alive() {
     let (mut server, mut stage) = staged(|options| options.drain = Duration::from_millis(50)).await;
     let sending = tokio::spawn(server.http(Method::POST, "/v1/message:send").json(&send("go")).send());
     let act = stage.turn().await;
-    act.ask("and then?").await.unwrap();
+    act.ask("and then?").await;
     drop(act);
     let sent: Value = soon(soon(sending).await.unwrap().unwrap().json()).await.unwrap();
     let id = sent["task"]["id"].as_str().unwrap();

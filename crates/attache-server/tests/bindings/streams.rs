@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use a2a_pb::protojson::StreamResponse;
 use attache_server::Server;
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Act, Binding, Frame, Raw, Running, Stage, canonical, card, player, playing, send, serve, soon,
+    Act, Binding, Frame, Raw, Running, Sse, Stage, canonical, card, player, playing, send, serve, soon,
     stage, text,
 };
 
@@ -23,7 +24,7 @@ async fn working(server: &Running, stage: &mut Stage) -> (String, Act) {
     params["configuration"] = json!({"returnImmediately": true});
     let id = server.sent(params).await["task"]["id"].as_str().unwrap().to_owned();
     let act = stage.turn().await;
-    act.working("at it").await.unwrap();
+    act.working("at it").await;
     (id, act)
 }
 
@@ -127,30 +128,35 @@ async fn the_events_add_up_to_the_task_that_is_read_afterwards() {
 #[tokio::test]
 async fn all_readers_get_the_same_events_whatever_their_binding() {
     let (server, mut stage) = staged().await;
-    let mut grpc_sender = server.grpc().await;
-    let (mut sender, _) = grpc_sender.stream("SendStreamingMessage", send("go"), &[]).await.unwrap();
+    let mut client = server.grpc().await;
+    let sending = tokio::spawn(async move { client.stream("SendStreamingMessage", send("go"), &[]).await });
+    let act = stage.turn().await;
+    // The answer begins when the agent does.
+    act.working("zero").await;
+    let (mut sender, _) = soon(sending).await.unwrap().unwrap();
     let first = sender.next().await.unwrap().unwrap();
     let id = first["task"]["id"].as_str().unwrap().to_owned();
-    let act = stage.turn().await;
 
     let mut rpc = server.sse("SubscribeToTask", subscribe(&id)).await;
     let mut rest = server.rest_sse("GET", &format!("/tasks/{id}:subscribe"), None).await;
     let mut dropped = server.rest_sse("POST", &format!("/tasks/{id}:subscribe"), None).await;
     let (mut grpc, _) = server.grpc().await.stream("SubscribeToTask", subscribe(&id), &[]).await.unwrap();
 
-    act.working("one").await.unwrap();
+    act.working("one").await;
     assert!(dropped.event().await["task"].is_object());
     drop(dropped);
-    act.artifact("data").data(&json!({"n": 3, "deep": [1.5, null, {"a": "b"}]})).unwrap().await.unwrap();
-    act.artifact("file").file("a.bin", "application/octet-stream", [0, 159, 255]).await.unwrap();
-    act.require_auth("who?").await.unwrap();
-    act.working("thanks").await.unwrap();
-    act.complete_with("done").await.unwrap();
+    let turn = act.turn();
+    let data = json!({"n": 3, "deep": [1.5, null, {"a": "b"}]});
+    act.say(turn.artifact("data").data(&data).unwrap()).await.unwrap();
+    act.say(turn.artifact("file").file("a.bin", "application/octet-stream", [0, 159, 255])).await.unwrap();
+    act.say(turn.require_auth("who?")).await.unwrap();
+    act.working("thanks").await;
+    act.say(turn.complete_with("done")).await.unwrap();
 
     let theirs = |events: Vec<Value>| events.iter().map(canonical::<StreamResponse>).collect::<Vec<_>>();
     let over_rpc = theirs(rpc.rest().await.iter().map(Frame::event).collect());
     let over_rest = theirs(rest.rest().await.iter().map(Frame::event).collect());
-    let (mut over_grpc, mut at_sender) = (Vec::new(), vec![first]);
+    let (mut over_grpc, mut at_sender) = (Vec::new(), Vec::new());
     while let Some(event) = grpc.next().await.unwrap() {
         over_grpc.push(event);
     }
@@ -160,14 +166,16 @@ async fn all_readers_get_the_same_events_whatever_their_binding() {
     assert_eq!(over_rpc.len(), 7);
     assert_eq!(over_rpc, over_rest);
     assert_eq!(over_rpc, theirs(over_grpc));
-    assert_eq!(over_rpc, theirs(at_sender));
+    // The sender was there from the beginning, and has had what the others got as one snapshot.
+    assert_eq!(at_sender.len(), 7);
+    assert_eq!(over_rpc[1..], theirs(at_sender)[1..]);
 }
 
 #[tokio::test]
 async fn a_subscription_begins_with_the_task_as_it_is_and_goes_on_from_there() {
     let (server, mut stage) = staged().await;
     let (id, act) = working(&server, &mut stage).await;
-    act.artifact("a").text("first").await.unwrap();
+    act.text("a", "first").await;
     for binding in Binding::ALL {
         let ask = server.ask("GetTask", json!({"id": id})).ok(binding).await;
         assert_eq!(ask["artifacts"][0]["name"], "a");
@@ -175,10 +183,10 @@ async fn a_subscription_begins_with_the_task_as_it_is_and_goes_on_from_there() {
     let mut stream = server.sse("SubscribeToTask", subscribe(&id)).await;
     let first = stream.next().await.unwrap();
     assert_eq!((first.id, text(&first.event()["task"]["artifacts"][0])), (Some(3), "first".to_owned()));
-    act.artifact("b").text("second").await.unwrap();
+    act.text("b", "second").await;
     let second = stream.next().await.unwrap();
     assert_eq!((second.id, &second.event()["artifactUpdate"]["artifact"]["name"]), (Some(4), &json!("b")));
-    act.complete().await.unwrap();
+    act.complete().await;
     assert_eq!(names(&stream.rest().await), ["statusUpdate"]);
 }
 
@@ -264,9 +272,11 @@ async fn events_keep_the_heartbeat_quiet() {
 #[tokio::test]
 async fn a_task_goes_on_when_all_of_its_readers_are_gone() {
     let (server, mut stage) = staged().await;
-    let mut sending = server.sse("SendStreamingMessage", send("go")).await;
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": send("go")});
+    let sending = tokio::spawn(Sse::open(server.http(Method::POST, "/a2a").json(&body)));
     let act = stage.turn().await;
-    act.working("at it").await.unwrap();
+    act.working("at it").await;
+    let mut sending = soon(sending).await.unwrap();
     let id = sending.event().await["task"]["id"].as_str().unwrap().to_owned();
     let subscribed = server.rest_sse("GET", &format!("/tasks/{id}:subscribe"), None).await;
     let (grpc, _) = server.grpc().await.stream("SubscribeToTask", subscribe(&id), &[]).await.unwrap();
@@ -275,8 +285,8 @@ async fn a_task_goes_on_when_all_of_its_readers_are_gone() {
     for _ in 0..3 {
         assert_eq!(server.read(&json!(id)).await["status"]["state"], "TASK_STATE_WORKING");
     }
-    assert!(!act.is_cancelled());
-    act.artifact("answer").text("for nobody").await.unwrap();
+    assert!(!act.turn().is_cancelled());
+    act.text("answer", "for nobody").await;
     drop(act);
     let ended = soon(async {
         loop {
@@ -306,9 +316,9 @@ async fn a_reader_that_never_reads_slows_nobody_and_misses_nothing() {
     }
     let piece = "x".repeat(16 * 1024);
     for i in 0..EVENTS {
-        act.artifact(format!("a{i}")).text(&piece).await.unwrap();
+        act.text(format!("a{i}"), &piece).await;
     }
-    act.complete().await.unwrap();
+    act.complete().await;
     let expected: Vec<_> = (2..=EVENTS as u64 + 3).map(Some).collect();
     for reader in readers {
         assert_eq!(soon(reader).await.unwrap(), expected);

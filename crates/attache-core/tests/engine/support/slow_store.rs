@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use attache_core::{
-    AppendError, BoxFuture, Created, Lease, ListPage, ListQuery, MemoryStore, NewTask, Owner, Seq, Snapshot,
+    AppendError, Appended, BoxFuture, Created, Lease, ListPage, ListQuery, MemoryStore, NewTask, Owner, Seq, Snapshot,
     Store, StoreError, TailItem, TaskEvent,
 };
 use attache_protocol::{TaskId, TaskPushNotificationConfig, Timestamp};
@@ -83,7 +83,7 @@ impl Store for SlowStore {
         lease: Option<Lease>,
         after: Seq,
         events: Vec<TaskEvent>,
-    ) -> BoxFuture<'a, Result<Seq, AppendError>> {
+    ) -> BoxFuture<'a, Result<Appended, AppendError>> {
         Box::pin(self.slowly(async move {
             self.write()?;
             self.store.append(task, lease, after, events).await

@@ -40,7 +40,7 @@ impl Store for Flaky {
         lease: Option<Lease>,
         after: Seq,
         events: Vec<TaskEvent>,
-    ) -> BoxFuture<'a, Result<Seq, AppendError>> {
+    ) -> BoxFuture<'a, Result<Appended, AppendError>> {
         self.store.append(task, lease, after, events)
     }
 
