@@ -146,7 +146,9 @@ fn cut(items: Vec<StreamItem>, until: &Until) -> (Vec<StreamItem>, bool) {
         let answers = match until {
             Until::Ended => false,
             Until::EndedOrAsking => asks,
-            Until::EndedOrAskingIn(turn) => asks && turn.began.get().is_some_and(|began| item.seq() > Some(*began)),
+            Until::EndedOrAskingIn(turn) => {
+                asks && turn.began.get().is_some_and(|began| item.seq() > Some(*began))
+            }
         };
         answers || item.state().is_some_and(TaskState::is_terminal)
     };

@@ -20,8 +20,8 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 use crate::service::Inner as Service;
 use crate::store::Idempotency;
 use crate::{
-    AgentError, AgentResult, AppendError, Appended, ArtifactBuilder, Caller, Created, Lease, NewTask, Seq, Snapshot,
-    TaskEvent, new_id,
+    AgentError, AgentResult, AppendError, Appended, ArtifactBuilder, Caller, Created, Lease, NewTask, Seq,
+    Snapshot, TaskEvent, new_id,
 };
 
 /// One execution of an agent for one message.
@@ -528,7 +528,12 @@ impl Shared {
         Ok(self.service.store.create(new).await?)
     }
 
-    async fn append(&self, mut after: Seq, lease: Lease, events: Vec<TaskEvent>) -> Result<Appended, AgentError> {
+    async fn append(
+        &self,
+        mut after: Seq,
+        lease: Lease,
+        events: Vec<TaskEvent>,
+    ) -> Result<Appended, AgentError> {
         loop {
             match self.service.store.append(&self.task_id, Some(lease), after, events.clone()).await {
                 Ok(appended) => return Ok(appended),

@@ -87,13 +87,17 @@ async fn serve(
         }
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), service));
-    let mut closing = pin!(member.closing());
-    let ended = tokio::select! {
-        biased;
-        ended = connection.as_mut() => ended,
-        () = &mut closing => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let mut asked = false;
+    let ended = loop {
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => break ended,
+            // Half a head is not idle to hyper: whoever has not closed when asked again is hung up on.
+            () = member.closing() => match std::mem::replace(&mut asked, true) {
+                true if member.is_idle() => break Ok(()),
+                true => {}
+                false => connection.as_mut().graceful_shutdown(),
+            },
         }
     };
     if let Err(error) = ended {
@@ -103,7 +107,10 @@ async fn serve(
 }
 
 /// The next connection, as soon as there is a place for it. Nothing when accepting failed, which passes.
-async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> Option<(TcpStream, OwnedSemaphorePermit)> {
     let place = places.clone().acquire_owned().await.ok()?;
     match listener.accept().await {
         Ok((socket, _)) => {
@@ -125,7 +132,7 @@ async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> Option<(TcpS
 fn builder(options: &ServerOptions) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     // HTTP/1 gets no timer: one per request would cost more than the request, and idle connections are closed by `idle`.
-    builder.http1().max_buf_size(options.max_headers.max(8192)).pipeline_flush(true);
+    builder.http1().max_buf_size(options.max_headers.max(8192));
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -62,7 +62,9 @@ impl Connections {
         let now = self.0.now.fetch_add(1, Ordering::Relaxed) + 1;
         for activity in self.0.members.lock().open.values() {
             let changes = activity.changes.load(Ordering::Relaxed);
-            if activity.seen.swap(changes, Ordering::Relaxed) != changes || activity.busy.load(Ordering::Relaxed) > 0 {
+            if activity.seen.swap(changes, Ordering::Relaxed) != changes
+                || activity.busy.load(Ordering::Relaxed) > 0
+            {
                 activity.since.store(now, Ordering::Relaxed);
             } else if now - activity.since.load(Ordering::Relaxed) >= TICKS {
                 activity.close.notify_one();
@@ -116,6 +118,11 @@ pub(crate) struct Member {
 impl Member {
     pub(crate) fn activity(&self) -> Arc<Activity> {
         self.activity.clone()
+    }
+
+    /// Whether no request is being answered.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.activity.busy.load(Ordering::Relaxed) == 0
     }
 
     /// Waits until the connection should close.

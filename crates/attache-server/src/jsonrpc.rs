@@ -42,7 +42,7 @@ async fn answer(
     // What can be refused without understanding the body is; the id is echoed where there is one.
     let early = |error| (Call::peek_id(body), error);
     let params = Params::read(headers, query).map_err(early)?;
-    if params.states_version() {
+    if params.states_version() || options.strict_version {
         params.version(Shape::Current, options.strict_version).map_err(early)?;
     }
     if !is_json(headers) {
@@ -78,18 +78,15 @@ async fn answer(
 }
 
 fn respond(surface: &Surface, id: &Id, reply: Reply, active: &Extensions) -> Response<Body> {
-    let response = match reply {
-        Reply::Events(stream, view) => {
-            let envelope = Envelope::JsonRpc(id.clone());
-            event_stream(Events::new(stream, view, envelope, surface.options().heartbeat))
-        }
-        reply => {
-            let mut out = Vec::with_capacity(1024);
-            out.extend_from_slice(jsonrpc::result_prefix(id).as_bytes());
-            crate::reply::write(&reply, &mut out);
-            out.extend_from_slice(jsonrpc::RESULT_SUFFIX.as_bytes());
-            json_response(StatusCode::OK, "application/json", out)
-        }
+    let response = if let Reply::Events(stream, view) = reply {
+        let envelope = Envelope::JsonRpc(id.clone());
+        event_stream(Events::new(stream, view, envelope, surface.options().heartbeat))
+    } else {
+        let mut out = Vec::with_capacity(1024);
+        out.extend_from_slice(jsonrpc::result_prefix(id).as_bytes());
+        crate::reply::write(&reply, &mut out);
+        out.extend_from_slice(jsonrpc::RESULT_SUFFIX.as_bytes());
+        json_response(StatusCode::OK, "application/json", out)
     };
     with_extensions(response, active)
 }

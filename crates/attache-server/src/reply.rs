@@ -2,6 +2,7 @@
 
 use attache_core::{Page, Reply};
 use attache_protocol::Error;
+use http::StatusCode;
 use serde::Serialize;
 
 /// Writes an answer that is not a stream. Tasks that have ended are copied, not built.
@@ -48,6 +49,13 @@ pub(crate) fn http_error_body(error: &Error) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     json(&mut out, &error.to_http_json());
     out
+}
+
+/// The same for a status that HTTP has and the protocol does not.
+pub(crate) fn http_error_body_for(status: StatusCode, error: &Error) -> Vec<u8> {
+    let mut body = serde_json::to_value(error.to_http_json()).unwrap_or_default();
+    body["error"]["code"] = status.as_u16().into();
+    body.to_string().into_bytes()
 }
 
 /// Writes a value of the protocol; those cannot fail to be written into memory.

@@ -62,7 +62,12 @@ impl Surface {
     pub(crate) fn paths(&self) -> (Vec<String>, Vec<String>) {
         let paths = &self.0.options.paths;
         let mut exact = vec![CARD_PATH.to_owned(), "/health".to_owned()];
-        exact.extend(paths.jsonrpc.iter().cloned());
+        for path in &paths.jsonrpc {
+            exact.push(path.clone());
+            if !path.ends_with('/') {
+                exact.push(format!("{path}/"));
+            }
+        }
         (exact, vec![paths.http_json.clone(), grpc::PREFIX.trim_end_matches('/').to_owned()])
     }
 
@@ -75,13 +80,17 @@ impl Surface {
         let in_flight = &self.0.in_flight;
         let counted = in_flight.fetch_add(1, Ordering::Relaxed) < self.0.options.max_requests;
         let in_flight = InFlight(in_flight.clone());
+        let path = request.uri().path();
+        let paths = &self.0.options.paths;
         if !counted {
             let error =
                 Error::new(ErrorKind::Unavailable, "too many requests at once, try again in a moment");
-            return http_json::refuse(&error, &HeaderMap::new());
+            return if path.starts_with(grpc::PREFIX) {
+                grpc::refuse(&error)
+            } else {
+                http_json::refuse(&error, &HeaderMap::new())
+            };
         }
-        let path = request.uri().path();
-        let paths = &self.0.options.paths;
         let response = if paths.jsonrpc.iter().any(|own| same_path(own, path)) {
             jsonrpc::call(self, owner(&request), request).await
         } else if path.starts_with(grpc::PREFIX) {
@@ -176,8 +185,9 @@ pub(crate) fn challenge(mut response: Response<Body>, error: &Error) -> Response
 
 pub(crate) fn method_not_allowed(allow: &'static str) -> Response<Body> {
     let error = Error::new(ErrorKind::InvalidRequest, format!("expected one of the methods {allow}"));
-    let body = crate::reply::http_error_body(&error);
-    let mut response = json_response(StatusCode::METHOD_NOT_ALLOWED, "application/json", body);
+    let status = StatusCode::METHOD_NOT_ALLOWED;
+    let body = crate::reply::http_error_body_for(status, &error);
+    let mut response = json_response(status, "application/json", body);
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
     response
 }

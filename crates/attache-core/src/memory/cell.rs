@@ -24,6 +24,7 @@ struct Inner {
     /// State and status time under which the task is filed, and whether it waits to be filed anew.
     filed: Option<(u8, i64)>,
     waits: bool,
+    #[expect(clippy::box_collection, reason = "nearly no task has any, and there are many tasks")]
     push: Option<Box<Vec<TaskPushNotificationConfig>>>,
 }
 

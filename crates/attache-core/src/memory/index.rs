@@ -164,7 +164,11 @@ impl Index {
             }
             let Head { key, place, floor } = heads.swap_remove(at);
             heads.extend(Head::below(set, place, floor));
-            if let Some(Some(cell)) = self.cells.get(key.slot as usize) {
+            // Contexts are told apart by hashes. Should two ever share one, each still sees only its own tasks.
+            if let Some(Some(cell)) = self.cells.get(key.slot as usize)
+                && cell.owner == owner
+                && query.context.as_ref().is_none_or(|context| *context == cell.context)
+            {
                 page.push((cell.clone(), Cursor { nanos: key.nanos, tie: u64::from(key.slot) }));
             }
         }

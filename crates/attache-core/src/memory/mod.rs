@@ -17,8 +17,8 @@ use parking_lot::{Mutex, RwLock};
 use self::cell::{After, Cell, Change};
 use self::index::Index;
 use crate::{
-    AppendError, Appended, BoxFuture, Created, Idempotency, Lease, ListPage, ListQuery, NewTask, Owner, Seq, Snapshot,
-    Store, StoreError, TailItem, TaskEvent,
+    AppendError, Appended, BoxFuture, Created, Idempotency, Lease, ListPage, ListQuery, NewTask, Owner, Seq,
+    Snapshot, Store, StoreError, TailItem, TaskEvent,
 };
 
 const SHARDS: usize = 64;
@@ -39,13 +39,16 @@ const RECENT_LOGS: usize = 1024;
 pub struct MemoryStore {
     shards: Vec<RwLock<HashMap<TaskId, Arc<Cell>, RandomState>>>,
     owners: RwLock<HashMap<Owner, u32, RandomState>>,
-    keys: Mutex<HashMap<(u32, String), (TaskId, [u8; 32])>>,
+    keys: Mutex<Keys>,
     unfiled: Mutex<Vec<Arc<Cell>>>,
     index: Mutex<Index>,
     recent: Mutex<VecDeque<Arc<Cell>>>,
     slots: AtomicU32,
     leases: AtomicU64,
 }
+
+/// The keys of each owner, with the task that was created under each and the digest of what was sent.
+type Keys = HashMap<(u32, String), (TaskId, [u8; 32])>;
 
 impl Default for MemoryStore {
     fn default() -> Self {

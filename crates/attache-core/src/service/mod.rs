@@ -189,14 +189,22 @@ impl Service {
         }
         request.validate()?;
         // The way of most requests is kept short: the others do not make its future larger.
+        #[expect(clippy::wildcard_enum_match_arm, reason = "all the others are listed where they are called")]
         match request {
             Request::SendMessage(request) => self.send(caller, request).await,
-            Request::GetTask(request) if request.current_generation.is_none() => self.get(caller, request).await,
+            Request::GetTask(request) if request.current_generation.is_none() => {
+                self.get(caller, request).await
+            }
             request => Box::pin(self.call_other(caller, request, resume)).await,
         }
     }
 
-    async fn call_other(&self, caller: Caller, request: Request, resume: Option<Seq>) -> Result<Reply, Error> {
+    async fn call_other(
+        &self,
+        caller: Caller,
+        request: Request,
+        resume: Option<Seq>,
+    ) -> Result<Reply, Error> {
         match request {
             Request::SendMessage(request) => self.send(caller, request).await,
             Request::SendStreamingMessage(request) => self.stream(caller, request, resume).await,

@@ -8,7 +8,8 @@ use std::task::Poll;
 
 use attache_protocol::{
     AgentCard, ContextId, Error, ErrorKind, IDEMPOTENCY_EXTENSION, Message, SendMessageConfiguration,
-    SendMessageRequest, Task, TaskId, TaskPushNotificationConfig, TaskState, TaskStatus, TaskStatusUpdateEvent,
+    SendMessageRequest, Task, TaskId, TaskPushNotificationConfig, TaskState, TaskStatus,
+    TaskStatusUpdateEvent,
 };
 use futures::stream::{BoxStream, StreamExt};
 use sha2::{Digest, Sha256};
@@ -18,9 +19,7 @@ use crate::run;
 use crate::store::Idempotency;
 use crate::stream::Until;
 use crate::turn::{Known, Origin, Position, Progress, Shared};
-use crate::{
-    AppendError, Caller, EventStream, Seq, Snapshot, StoreError, TailItem, TaskEvent, View, new_id,
-};
+use crate::{AppendError, Caller, EventStream, Seq, Snapshot, StoreError, TailItem, TaskEvent, View, new_id};
 
 /// The longest idempotency key that is taken.
 const MAX_KEY: usize = 255;
@@ -89,7 +88,11 @@ impl Service {
 
     /// Why a turn ended and left neither task nor message.
     fn unanswered(&self) -> Error {
-        if self.0.closing.load(Ordering::Relaxed) { stopping() } else { internal(&"a turn left nothing behind") }
+        if self.0.closing.load(Ordering::Relaxed) {
+            stopping()
+        } else {
+            internal(&"a turn left nothing behind")
+        }
     }
 
     pub(super) async fn stream(
@@ -127,7 +130,12 @@ impl Service {
     }
 
     /// Checks everything that can be checked without looking at the store.
-    fn screen(&self, mut caller: Caller, request: SendMessageRequest, answer: Answer) -> Result<Box<Incoming>, Error> {
+    fn screen(
+        &self,
+        mut caller: Caller,
+        request: SendMessageRequest,
+        answer: Answer,
+    ) -> Result<Box<Incoming>, Error> {
         if self.0.closing.load(Ordering::Relaxed) {
             return Err(stopping());
         }
@@ -180,7 +188,14 @@ impl Service {
         configuration.if_generation_match = None;
         let push = push.map(|config| Box::new(super::push::complete(config, &task_id)));
         let position = Position::Unborn { push, idempotency: idempotency.map(Box::new) };
-        let origin = Origin { caller, message, configuration, task_id, context_id, followed: answer == Answer::Stream };
+        let origin = Origin {
+            caller,
+            message,
+            configuration,
+            task_id,
+            context_id,
+            followed: answer == Answer::Stream,
+        };
         Shared::new(self.0.clone(), origin, None, position)
     }
 

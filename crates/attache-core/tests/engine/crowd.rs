@@ -47,7 +47,8 @@ async fn one_task(client: Client, seed: u64) {
         Ok(events) => Some(tokio::spawn(events.rest())),
         Err(_) => None,
     };
-    let nagging = [nag(client.clone(), task.clone(), seed), nag(client.clone(), task.clone(), seed + 1)].map(tokio::spawn);
+    let nagging = [nag(client.clone(), task.clone(), seed), nag(client.clone(), task.clone(), seed + 1)]
+        .map(tokio::spawn);
     for nag in nagging {
         nag.await.unwrap();
     }
@@ -58,7 +59,8 @@ async fn one_task(client: Client, seed: u64) {
     assert!(end.status.state.is_terminal());
     if let Some(reader) = reader {
         let seen = reader.await.unwrap();
-        let ends: Vec<_> = seen.iter().filter_map(|event| event.state()).filter(|state| state.is_terminal()).collect();
+        let ends: Vec<_> =
+            seen.iter().filter_map(|event| event.state()).filter(|state| state.is_terminal()).collect();
         assert_eq!(ends, [end.status.state]);
         let seqs: Vec<_> = seen.iter().filter_map(|event| event.seq).collect();
         assert!(seqs.is_sorted() && seqs.windows(2).all(|pair| pair[0] < pair[1]), "{seqs:?}");

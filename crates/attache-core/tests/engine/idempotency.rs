@@ -105,7 +105,7 @@ async fn a_key_that_was_used_for_another_message_is_refused() {
     let (host, turns) = counting(None, |_| {});
     let client = host.client().with_key("k");
     client.send(say("hi")).await;
-    for other in [say("ho"), say("hi").as_message("other"), say("hi").in_context("c"), say("hi").at_once()] {
+    for other in [say("ho"), say("hi").with_id("other"), say("hi").in_context("c"), say("hi").at_once()] {
         assert_eq!(refusal(&client, other.clone()).await, ErrorKind::InvalidParams);
         assert_eq!(client.try_stream(other).await.err().unwrap().kind(), ErrorKind::InvalidParams);
     }
@@ -188,9 +188,9 @@ async fn message_ids_are_not_keys_unless_told() {
 async fn message_ids_are_keys_if_told() {
     let (host, turns) = counting(None, |options| options.message_id_is_idempotency_key = true);
     let client = host.client();
-    let first = client.send(say("hi").as_message("m1")).await;
-    assert_eq!(client.send(say("hi").as_message("m1")).await, first);
-    assert_ne!(client.send(say("hi").as_message("m2")).await.id, first.id);
+    let first = client.send(say("hi").with_id("m1")).await;
+    assert_eq!(client.send(say("hi").with_id("m1")).await, first);
+    assert_ne!(client.send(say("hi").with_id("m2")).await.id, first.id);
     assert_eq!(turns.load(Ordering::SeqCst), 2);
 }
 

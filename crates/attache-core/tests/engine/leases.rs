@@ -6,7 +6,7 @@ use std::time::Duration;
 use attache_core::{MemoryStore, NewTask, Owner, Store, TaskEvent, Turn, agent_fn};
 use attache_protocol::{ContextId, ErrorKind, Task, TaskId, TaskState, TaskStatus, Timestamp};
 
-use crate::support::{Gate, MORNING, Script, host_on, say, soon};
+use crate::support::{Gate, MORNING, Script, Step, host_on, say, soon, status_text};
 
 /// A task at work whose server is believed to be alive for so many milliseconds more.
 async fn task_with_lease(store: &dyn Store, millis: i64) -> Task {
@@ -69,6 +69,35 @@ async fn a_turn_that_takes_long_keeps_its_task_to_itself() {
     gate.open();
     here.idle().await;
     assert_eq!(there.client().get(&task.id).await.status.state, TaskState::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_was_taken_over_elsewhere_says_nothing_more() {
+    let (gate, store) = (Gate::new(), Arc::new(MemoryStore::new()));
+    let agent_gate = gate.clone();
+    let agent = agent_fn(move |turn: Turn| {
+        let gate = agent_gate.clone();
+        async move {
+            turn.working("").await?;
+            gate.pass().await;
+            turn.artifact("late").text("x").await?;
+            gate.pass().await;
+            turn.fail("this must not be seen").await
+        }
+    });
+    let asking = Script(vec![Step::Ask("which one?".into())]);
+    let (here, there) = (host_on(store.clone(), agent, |_, _| {}), host_on(store, asking, |_, _| {}));
+    let task = here.client().send(say("hi").at_once()).await;
+    gate.reached().await;
+    // There it is much later, and here nobody has given a sign of life since.
+    there.clock_at(600_000);
+    let asked = there.client().send(say("anyone?").to(&task)).await;
+    for _ in 0..2 {
+        gate.open();
+    }
+    here.idle().await;
+    assert_eq!(status_text(&asked), "which one?");
+    assert_eq!(here.client().get(&task.id).await, asked);
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,6 +9,7 @@ mod gates;
 mod generations;
 mod idempotency;
 mod isolation;
+mod keys;
 mod leases;
 mod listing;
 mod listing_model;

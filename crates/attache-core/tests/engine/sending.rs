@@ -150,8 +150,8 @@ async fn an_answer_is_followed_by_what_it_leads_to_and_not_by_the_old_question()
 async fn the_history_tells_message_question_and_answer_in_that_order() {
     let host = host(asking());
     let client = host.client();
-    let task = client.send(say("a cake").as_message("m1")).await;
-    let task = client.send(say("the big one").as_message("m2").to(&task)).await;
+    let task = client.send(say("a cake").with_id("m1")).await;
+    let task = client.send(say("the big one").with_id("m2").to(&task)).await;
     assert_eq!(history(&task), ["a cake", "which one?", "the big one"]);
     assert_eq!(status_text(&task), "took the big one");
     let ids: Vec<_> = task.history.iter().map(|message| message.task_id.as_ref()).collect();

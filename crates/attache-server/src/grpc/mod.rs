@@ -16,13 +16,14 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::Full;
 use tonic::metadata::MetadataValue;
 use tonic::server::{Grpc, ServerStreamingService, UnaryService};
 use tonic_prost::ProstCodec;
 
 use self::convert::{to_model, to_proto};
 use self::status::status;
-use crate::body::Body;
+use crate::body::{self, Body};
 use crate::params::{Params, Shape};
 use crate::surface::{Surface, json_response};
 
@@ -37,33 +38,29 @@ where
 {
     if !is_grpc(request.headers()) {
         let text = "this path speaks gRPC: expected the content type `application/grpc`";
-        let body = crate::reply::http_error_body(&Error::new(ErrorKind::ContentTypeNotSupported, text));
-        return json_response(StatusCode::UNSUPPORTED_MEDIA_TYPE, "application/json", body);
+        let error = Error::new(ErrorKind::ContentTypeNotSupported, text);
+        let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+        return json_response(status, "application/json", crate::reply::http_error_body_for(status, &error));
     }
     let name = request.uri().path().strip_prefix(PREFIX).unwrap_or_default();
     let Some(operation) = Operation::from_name(name) else {
+        let name: String = name.chars().take(64).collect();
         return refuse(&Error::new(ErrorKind::MethodNotFound, format!("there is no call `{name}`")));
     };
     let params = match Params::read(request.headers(), None) {
         Ok(params) => params,
         Err(error) => return refuse(&error),
     };
+    let options = surface.options();
+    let (head, body) = request.into_parts();
+    let request = match body::read(body, options.max_body, options.body_timeout).await {
+        Ok(body) => Request::from_parts(head, Full::new(body)),
+        Err(error) => return refuse(&error),
+    };
     let context = Context { surface: surface.clone(), owner, params };
     match operation {
         Operation::SendMessage => {
-            context
-                .unary(
-                    request,
-                    |r| Ok(Asked::SendMessage(to_model(r)?)),
-                    |reply| match reply {
-                        Reply::Sent(snapshot, view) => {
-                            to_proto(SendMessageResponse::Task(snapshot.viewed(view)))
-                        }
-                        Reply::Message(message) => to_proto(SendMessageResponse::Message(*message)),
-                        other => Err(unexpected(&other)),
-                    },
-                )
-                .await
+            context.unary(request, |r| Ok(Asked::SendMessage(to_model(r)?)), sent).await
         }
         Operation::SendStreamingMessage => {
             context.streaming(request, |r| Ok(Asked::SendStreamingMessage(to_model(r)?))).await
@@ -121,52 +118,50 @@ fn is_grpc(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 
-fn refuse(error: &Error) -> Response<Body> {
+pub(crate) fn refuse(error: &Error) -> Response<Body> {
     status(error).into_http::<tonic::body::Body>().map(Body::grpc)
 }
 
-fn task(reply: Reply) -> Result<proto::Task, Error> {
-    match reply {
-        Reply::Task(snapshot, view) => to_proto(snapshot.viewed(view)),
-        other => Err(unexpected(&other)),
+fn sent(reply: Reply) -> Result<proto::SendMessageResponse, Error> {
+    if let Reply::Message(message) = reply {
+        return to_proto(SendMessageResponse::Message(*message));
     }
+    let Reply::Sent(snapshot, view) = reply else { return Err(unexpected()) };
+    to_proto(SendMessageResponse::Task(snapshot.viewed(view)))
+}
+
+fn task(reply: Reply) -> Result<proto::Task, Error> {
+    let Reply::Task(snapshot, view) = reply else { return Err(unexpected()) };
+    to_proto(snapshot.viewed(view))
 }
 
 fn tasks(reply: Reply) -> Result<proto::ListTasksResponse, Error> {
-    match reply {
-        Reply::Tasks(page) => to_proto(ListTasksResponse {
-            tasks: page.tasks.iter().map(|task| task.viewed(page.view)).collect(),
-            next_page_token: page.next_page_token,
-            page_size: page.page_size,
-            total_size: page.total_size,
-        }),
-        other => Err(unexpected(&other)),
-    }
+    let Reply::Tasks(page) = reply else { return Err(unexpected()) };
+    to_proto(ListTasksResponse {
+        tasks: page.tasks.iter().map(|task| task.viewed(page.view)).collect(),
+        next_page_token: page.next_page_token,
+        page_size: page.page_size,
+        total_size: page.total_size,
+    })
 }
 
 fn push(reply: Reply) -> Result<proto::TaskPushNotificationConfig, Error> {
-    match reply {
-        Reply::Push(config) => to_proto(*config),
-        other => Err(unexpected(&other)),
-    }
+    let Reply::Push(config) = reply else { return Err(unexpected()) };
+    to_proto(*config)
 }
 
 fn pushes(reply: Reply) -> Result<proto::ListTaskPushNotificationConfigsResponse, Error> {
-    match reply {
-        Reply::Pushes(configs) => to_proto(configs),
-        other => Err(unexpected(&other)),
-    }
+    let Reply::Pushes(configs) = reply else { return Err(unexpected()) };
+    to_proto(configs)
 }
 
 fn card(reply: Reply) -> Result<proto::AgentCard, Error> {
-    match reply {
-        Reply::Card(card) => to_proto((*card).clone()),
-        other => Err(unexpected(&other)),
-    }
+    let Reply::Card(card) = reply else { return Err(unexpected()) };
+    to_proto((*card).clone())
 }
 
 /// The service answers each operation with its own kind of reply; anything else is a mistake of ours.
-fn unexpected(_: &Reply) -> Error {
+fn unexpected() -> Error {
     Error::new(ErrorKind::Internal, "the answer does not fit the call")
 }
 
@@ -283,7 +278,7 @@ impl<Req: prost::Message + 'static> ServerStreamingService<Req> for Streaming<Re
             let context = context.ok_or_else(|| tonic::Status::internal("a call was made twice"))?;
             let (reply, active) =
                 context.call(ask(request.into_inner())).await.map_err(|error| status(&error))?;
-            let Reply::Events(events, view) = reply else { return Err(status(&unexpected(&reply))) };
+            let Reply::Events(events, view) = reply else { return Err(status(&unexpected())) };
             let messages = events.flat_map(move |batch| {
                 let messages: Vec<_> = match batch {
                     Err(error) => vec![Err(status(&error))],

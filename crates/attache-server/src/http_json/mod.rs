@@ -74,15 +74,12 @@ where
 }
 
 fn respond(surface: &Surface, reply: Reply, active: &Extensions, headers: &HeaderMap) -> Response<Body> {
-    let response = match reply {
-        Reply::Events(stream, view) => {
-            event_stream(Events::new(stream, view, Envelope::Plain, surface.options().heartbeat))
-        }
-        reply => {
-            let mut out = Vec::with_capacity(1024);
-            crate::reply::write(&reply, &mut out);
-            json_response(StatusCode::OK, media_type(headers), out)
-        }
+    let response = if let Reply::Events(stream, view) = reply {
+        event_stream(Events::new(stream, view, Envelope::Plain, surface.options().heartbeat))
+    } else {
+        let mut out = Vec::with_capacity(1024);
+        crate::reply::write(&reply, &mut out);
+        json_response(StatusCode::OK, media_type(headers), out)
     };
     with_extensions(response, active)
 }

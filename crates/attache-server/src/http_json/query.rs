@@ -17,9 +17,9 @@ pub(super) fn read(operation: Operation, query: &str, fixed: Map<String, Value>)
             // A plus sign that was not encoded: an offset, not a space.
             value = value.replace(' ', "+");
         }
-        let value = match value.as_str() {
-            "true" => Value::Bool(true),
-            "false" => Value::Bool(false),
+        let value = match (key.as_str(), value.as_str()) {
+            ("includeArtifacts" | "include_artifacts", "true") => Value::Bool(true),
+            ("includeArtifacts" | "include_artifacts", "false") => Value::Bool(false),
             _ => Value::String(value),
         };
         if arguments.insert(key.clone(), value).is_some() {

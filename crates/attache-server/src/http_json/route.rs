@@ -36,7 +36,7 @@ pub(super) fn find(method: &Method, path: &str) -> Matched {
             },
             Some(_) | None => Matched::Nothing,
         },
-        found => found,
+        found @ (Matched::Route(_) | Matched::OtherMethod(_)) => found,
     }
 }
 

@@ -12,12 +12,13 @@ async fn a_running_task_is_canceled_and_everyone_is_told() {
     for binding in Binding::ALL {
         let (agent, mut stage) = stage();
         let server = serve(Server::new(agent).card(card())).await;
-        let sending = tokio::spawn(server.ask("SendMessage", send("go")).detached(binding));
+        let sending = server.ask("SendMessage", send("go")).begin(binding);
         let act = stage.turn().await;
         act.working("at it").await;
         let id = act.task_id();
         let mut stream = server.sse("SubscribeToTask", json!({"id": id})).await;
-        let (mut grpc, _) = server.grpc().await.stream("SubscribeToTask", json!({"id": id}), &[]).await.unwrap();
+        let (mut grpc, _) =
+            server.grpc().await.stream("SubscribeToTask", json!({"id": id}), &[]).await.unwrap();
 
         let params = json!({"id": id, "metadata": {"why": "late"}});
         let task = server.ask("CancelTask", params).ok(binding).await;
@@ -66,7 +67,7 @@ async fn a_task_ends_in_one_way_however_close_the_race() {
     let server = serve(Server::new(agent).card(card())).await;
     let mut canceled = 0;
     for round in 0..40 {
-        let sending = tokio::spawn(server.ask("SendMessage", send("go")).detached(Binding::HttpJson));
+        let sending = server.ask("SendMessage", send("go")).begin(Binding::HttpJson);
         let act = stage.turn().await;
         act.working("at it").await;
         let id = act.task_id();

@@ -76,7 +76,8 @@ async fn every_interface_in_the_card_answers() {
 
     let grpc = url("GRPC");
     assert!(!grpc.contains("://"), "host and port: {grpc}");
-    let mut client = a2a_pb::proto::a2a_service_client::A2aServiceClient::connect(format!("http://{grpc}")).await.unwrap();
+    let mut client =
+        a2a_pb::proto::a2a_service_client::A2aServiceClient::connect(format!("http://{grpc}")).await.unwrap();
     let list = client.list_tasks(a2a_pb::proto::ListTasksRequest::default()).await.unwrap().into_inner();
     assert_eq!(list.total_size, 2, "one agent behind all of them");
 }
@@ -101,7 +102,8 @@ async fn the_card_advertises_the_url_that_clients_know() {
 #[tokio::test]
 async fn interfaces_that_the_card_names_itself_are_left_alone() {
     let mut own = card();
-    own.supported_interfaces = vec![attache_protocol::AgentInterface::new("https://example.com/x", "JSONRPC")];
+    own.supported_interfaces =
+        vec![attache_protocol::AgentInterface::new("https://example.com/x", "JSONRPC")];
     own.capabilities.streaming = Some(false);
     let served = read(&serve(player().card(own)).await).await.json();
     assert_eq!(served["supportedInterfaces"].as_array().unwrap().len(), 1);
@@ -177,13 +179,17 @@ async fn head_tells_about_the_card_without_sending_it() {
 #[tokio::test]
 async fn an_extended_card_is_announced_and_given_to_those_who_may_have_it() {
     let extended = card().version("7.0.0");
-    let server = player().extended_card(extended).service_options(|options| options.extended_card_for_anyone = true);
+    let server =
+        player().extended_card(extended).service_options(|options| options.extended_card_for_anyone = true);
     let server = serve(server).await;
     let public = read(&server).await.json();
     assert_eq!(public["capabilities"]["extendedAgentCard"], true);
     for binding in Binding::ALL {
         let own = server.ask("GetExtendedAgentCard", json!({})).ok(binding).await;
-        assert_eq!((&own["version"], &own["supportedInterfaces"]), (&json!("7.0.0"), &public["supportedInterfaces"]));
+        assert_eq!(
+            (&own["version"], &own["supportedInterfaces"]),
+            (&json!("7.0.0"), &public["supportedInterfaces"])
+        );
     }
     let without_params = json!({"jsonrpc": "2.0", "id": 1, "method": "GetExtendedAgentCard"});
     assert_eq!(server.post(without_params.to_string()).await.json()["result"]["version"], "7.0.0");

@@ -21,7 +21,11 @@ fn assert_error(reply: &Reply, id: Value, code: i64, reason: &str) {
     assert_eq!(json["error"]["code"], code, "{json}");
     assert!(!json["error"]["message"].as_str().unwrap().is_empty());
     let details = json["error"]["data"].as_array().expect("data is an array");
-    assert!(details.iter().all(|detail| detail["@type"].as_str().unwrap().starts_with("type.googleapis.com/google.rpc.")));
+    assert!(
+        details
+            .iter()
+            .all(|detail| detail["@type"].as_str().unwrap().starts_with("type.googleapis.com/google.rpc."))
+    );
     assert_eq!(details[0]["@type"], "type.googleapis.com/google.rpc.ErrorInfo");
     assert_eq!((&details[0]["reason"], &details[0]["domain"]), (&json!(reason), &json!("a2a-protocol.org")));
 }
@@ -85,7 +89,11 @@ async fn arguments_of_the_wrong_type_are_invalid_with_the_field_named() {
     for (method, params, field) in [
         ("GetTask", json!({"id": 5}), "id"),
         ("SendMessage", json!({"message": "hi"}), "message"),
-        ("SendMessage", json!({"message": {"messageId": "m", "role": "ROLE_USER", "parts": {}}}), "message.parts"),
+        (
+            "SendMessage",
+            json!({"message": {"messageId": "m", "role": "ROLE_USER", "parts": {}}}),
+            "message.parts",
+        ),
         ("SendStreamingMessage", json!({"message": {"parts": [{"text": 1}]}}), "message.parts[0].text"),
         ("ListTasks", json!({"pageSize": "many"}), "pageSize"),
         ("ListTasks", json!({"includeArtifacts": "yes"}), "includeArtifacts"),
@@ -117,7 +125,9 @@ async fn params_are_an_object_or_absent() {
 #[tokio::test]
 async fn ids_are_echoed_to_the_letter() {
     let server = playing().await;
-    for id in ["1", "0", "-7", "9007199254740993", "1.50", "1e3", "\"\"", "\"a b\"", r#""\u00e9""#, "\"1\"", "null"] {
+    for id in
+        ["1", "0", "-7", "9007199254740993", "1.50", "1e3", "\"\"", "\"a b\"", r#""\u00e9""#, "\"1\"", "null"]
+    {
         for method in ["ListTasks", "Nonsense"] {
             let reply = server.post(call(id, method, "{}")).await;
             let text = std::str::from_utf8(&reply.body).unwrap();
@@ -125,7 +135,11 @@ async fn ids_are_echoed_to_the_letter() {
         }
         let stream = server.post(call(id, "SendStreamingMessage", &send("hi").to_string())).await;
         let text = std::str::from_utf8(&stream.body).unwrap();
-        assert_eq!(text.matches(&format!(r#""id":{id},"result""#)).count(), text.matches("data: ").count(), "{text}");
+        assert_eq!(
+            text.matches(&format!(r#""id":{id},"result""#)).count(),
+            text.matches("data: ").count(),
+            "{text}"
+        );
     }
 }
 
@@ -184,7 +198,9 @@ async fn other_methods_are_not_allowed_and_say_which_one_is() {
 async fn another_content_type_is_refused_before_the_body_is_looked_at() {
     let server = playing().await;
     for body in ["{", "text=hi", &call("1", "SendMessage", &send("hi").to_string())] {
-        for content_type in ["text/plain", "application/x-www-form-urlencoded", "application/xml", "nonsense", ""] {
+        for content_type in
+            ["text/plain", "application/x-www-form-urlencoded", "application/xml", "nonsense", ""]
+        {
             let request = server.http(Method::POST, "/a2a").header("Content-Type", content_type);
             let reply = fetch(request.body(body.to_owned())).await;
             assert_error(&reply, Value::Null, -32005, "CONTENT_TYPE_NOT_SUPPORTED");
@@ -196,9 +212,12 @@ async fn another_content_type_is_refused_before_the_body_is_looked_at() {
 #[tokio::test]
 async fn json_is_json_with_a_charset_in_capitals_or_undeclared() {
     let server = playing().await;
-    for content_type in
-        ["application/json", "application/json; charset=utf-8", "APPLICATION/JSON;charset=UTF-8", "application/a2a+json"]
-    {
+    for content_type in [
+        "application/json",
+        "application/json; charset=utf-8",
+        "APPLICATION/JSON;charset=UTF-8",
+        "application/a2a+json",
+    ] {
         let request = server.http(Method::POST, "/a2a").header("Content-Type", content_type);
         let reply = fetch(request.body(call("1", "ListTasks", "{}"))).await;
         assert_eq!(reply.json()["result"]["totalSize"], 0, "{content_type}");
@@ -211,7 +230,8 @@ async fn json_is_json_with_a_charset_in_capitals_or_undeclared() {
 async fn unknown_members_are_ignored_wherever_they_stand() {
     let server = playing().await;
     let part = json!({"text": "hi", "kind": "text", "future": {"a": 1}});
-    let message = json!({"messageId": "m", "role": "ROLE_USER", "parts": [part], "kind": "message", "more": null});
+    let message =
+        json!({"messageId": "m", "role": "ROLE_USER", "parts": [part], "kind": "message", "more": null});
     let params = json!({"message": message, "configuration": {"blocking": true}, "later": [1]});
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params, "trace": "t"});
     let json = server.post(body.to_string()).await.json();

@@ -90,7 +90,8 @@ async fn a_task_that_has_ended_cannot_be_canceled() {
         [("hi", "TASK_STATE_COMPLETED"), ("fail", "TASK_STATE_FAILED"), ("reject", "TASK_STATE_REJECTED")]
     {
         let id = task_in(&server, text).await;
-        let refusals = assert_refused(server.ask("CancelTask", json!({"id": id})), "TASK_NOT_CANCELABLE").await;
+        let refusals =
+            assert_refused(server.ask("CancelTask", json!({"id": id})), "TASK_NOT_CANCELABLE").await;
         assert_eq!(refusals[0].metadata["state"], state);
     }
 }
@@ -125,7 +126,8 @@ async fn what_the_agent_or_the_task_does_not_allow() {
         let id = task_in(&server, text).await;
         assert_refused(server.ask("SubscribeToTask", json!({"id": id})), "UNSUPPORTED_OPERATION").await;
         assert_refused(server.ask("SendMessage", to_task(&id, "more")), "UNSUPPORTED_OPERATION").await;
-        assert_refused(server.ask("SendStreamingMessage", to_task(&id, "more")), "UNSUPPORTED_OPERATION").await;
+        assert_refused(server.ask("SendStreamingMessage", to_task(&id, "more")), "UNSUPPORTED_OPERATION")
+            .await;
     }
     assert_refused(server.ask("GetExtendedAgentCard", json!({})), "UNSUPPORTED_OPERATION").await;
 }
@@ -157,7 +159,8 @@ async fn a_media_type_that_the_agent_does_not_take() {
 async fn an_extended_card_that_is_promised_but_missing() {
     let mut card = card();
     card.capabilities.extended_agent_card = Some(true);
-    let server = Server::new(Player).card(card).service_options(|options| options.extended_card_for_anyone = true);
+    let server =
+        Server::new(Player).card(card).service_options(|options| options.extended_card_for_anyone = true);
     let server = serve(server).await;
     assert_refused(server.ask("GetExtendedAgentCard", json!({})), "EXTENDED_AGENT_CARD_NOT_CONFIGURED").await;
 }
@@ -197,7 +200,11 @@ async fn arguments_that_are_wrong_with_every_field_named() {
     let hook = json!({"taskId": id, "url": "ftp://example.com/", "authentication": {"scheme": ""}});
     for (operation, params, fields) in [
         ("SendMessage", json!({"message": {}}), vec!["message.messageId", "message.role", "message.parts"]),
-        ("SendStreamingMessage", json!({"message": {"messageId": "m", "parts": [{"text": ""}]}}), vec!["message.role"]),
+        (
+            "SendStreamingMessage",
+            json!({"message": {"messageId": "m", "parts": [{"text": ""}]}}),
+            vec!["message.role"],
+        ),
         ("SendMessage", history, vec!["configuration.historyLength"]),
         ("SendMessage", context, vec!["message.contextId"]),
         ("ListTasks", json!({"pageSize": 0, "historyLength": -1}), vec!["pageSize", "historyLength"]),

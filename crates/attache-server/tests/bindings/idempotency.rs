@@ -23,7 +23,11 @@ async fn a_send_with_the_same_key_is_carried_out_once_whichever_way_it_is_repeat
     let first = sent(&server, Binding::JsonRpc, "k1", &params).await;
     for binding in Binding::ALL {
         assert_eq!(sent(&server, binding, "k1", &params).await, first, "{binding:?}");
-        let events = server.ask("SendStreamingMessage", params.clone()).header("idempotency-key", "k1").ok(binding).await;
+        let events = server
+            .ask("SendStreamingMessage", params.clone())
+            .header("idempotency-key", "k1")
+            .ok(binding)
+            .await;
         assert_eq!(events[0]["task"]["id"], first, "{binding:?}");
     }
     assert_eq!(count(&server).await, 1);
@@ -45,7 +49,8 @@ async fn without_a_key_every_send_is_another() {
 
 #[tokio::test]
 async fn the_message_id_is_the_key_where_that_is_the_rule() {
-    let server = serve(player().service_options(|options| options.message_id_is_idempotency_key = true)).await;
+    let server =
+        serve(player().service_options(|options| options.message_id_is_idempotency_key = true)).await;
     let params = send("hi");
     for binding in Binding::ALL {
         server.ask("SendMessage", params.clone()).ok(binding).await;
@@ -62,8 +67,12 @@ async fn the_same_key_with_another_message_is_refused() {
     other["message"]["parts"][0]["text"] = json!("something else");
     for operation in ["SendMessage", "SendStreamingMessage"] {
         for binding in Binding::ALL {
-            let refusal = server.ask(operation, other.clone()).header("Idempotency-Key", "k1").refused(binding).await;
-            assert_eq!((refusal.reason.as_str(), refusal.fields), ("INVALID_PARAMS", vec!["Idempotency-Key".to_owned()]));
+            let refusal =
+                server.ask(operation, other.clone()).header("Idempotency-Key", "k1").refused(binding).await;
+            assert_eq!(
+                (refusal.reason.as_str(), refusal.fields),
+                ("INVALID_PARAMS", vec!["Idempotency-Key".to_owned()])
+            );
         }
     }
     assert_eq!(count(&server).await, 1);
@@ -74,13 +83,15 @@ async fn an_empty_or_unreadable_key_is_a_mistake() {
     let server = playing().await;
     for key in ["", " ", "\"\"", "\"half", "\"a\"b\""] {
         for binding in Binding::ALL {
-            let refusal = server.ask("SendMessage", send("hi")).header("Idempotency-Key", key).refused(binding).await;
+            let refusal =
+                server.ask("SendMessage", send("hi")).header("Idempotency-Key", key).refused(binding).await;
             assert_eq!(refusal.fields, ["Idempotency-Key"], "{key:?} {binding:?}");
         }
     }
     let long = "k".repeat(256);
     for binding in Binding::ALL {
-        let refusal = server.ask("SendMessage", send("hi")).header("Idempotency-Key", &long).refused(binding).await;
+        let refusal =
+            server.ask("SendMessage", send("hi")).header("Idempotency-Key", &long).refused(binding).await;
         assert_eq!(refusal.fields, ["Idempotency-Key"]);
     }
     let binary = reqwest::header::HeaderValue::from_bytes(b"\xff\xfe").unwrap();
@@ -128,10 +139,15 @@ async fn a_repeat_waits_for_the_task_that_the_first_send_began() {
     let server = playing().await;
     let mut params = send("ask");
     let first = sent(&server, Binding::JsonRpc, "k1", &params).await;
-    let repeat = server.ask("SendMessage", params.clone()).header("Idempotency-Key", "k1").ok(Binding::Grpc).await;
-    assert_eq!((&repeat["task"]["id"], &repeat["task"]["status"]["state"]), (&first, &json!("TASK_STATE_INPUT_REQUIRED")));
+    let repeat =
+        server.ask("SendMessage", params.clone()).header("Idempotency-Key", "k1").ok(Binding::Grpc).await;
+    assert_eq!(
+        (&repeat["task"]["id"], &repeat["task"]["status"]["state"]),
+        (&first, &json!("TASK_STATE_INPUT_REQUIRED"))
+    );
     // How long the client wants to wait is no other message.
     params["configuration"] = json!({"returnImmediately": false});
-    let again = server.ask("SendMessage", params).header("Idempotency-Key", "k1").over(Binding::HttpJson).await;
+    let again =
+        server.ask("SendMessage", params).header("Idempotency-Key", "k1").over(Binding::HttpJson).await;
     assert!(again.result.is_err() || again.unwrap()["task"]["id"] == first);
 }

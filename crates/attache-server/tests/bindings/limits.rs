@@ -7,7 +7,10 @@ use futures::stream;
 use reqwest::{Body, Method};
 use serde_json::{Value, json};
 
-use crate::support::{Binding, Player, Raw, Reply, Running, Sse, card, fetch, message, player, playing, send, serve, soon, stage};
+use crate::support::{
+    Binding, Player, Raw, Refusal, Reply, Running, Sse, card, fetch, message, over_http2, player, playing,
+    send, serve, soon, stage,
+};
 
 const SOON: Duration = Duration::from_millis(50);
 const NEVER: Duration = Duration::from_secs(3600);
@@ -18,7 +21,8 @@ async fn limited(change: impl FnOnce(&mut ServerOptions)) -> Running {
 
 /// A body that comes in pieces, without its length.
 fn in_pieces(text: String) -> Body {
-    let pieces: Vec<_> = text.into_bytes().chunks(100).map(|piece| Ok::<_, std::io::Error>(piece.to_vec())).collect();
+    let pieces: Vec<_> =
+        text.into_bytes().chunks(100).map(|piece| Ok::<_, std::io::Error>(piece.to_vec())).collect();
     Body::wrap_stream(stream::iter(pieces))
 }
 
@@ -103,7 +107,9 @@ async fn headers_that_are_too_large_are_refused() {
         raw.write(format!("GET /health HTTP/1.1\r\nHost: a\r\nX-Large: {}\r\n\r\n", "x".repeat(size))).await;
         assert!(raw.head().await.starts_with("HTTP/1.1 431 "), "{size}");
     }
-    let large = fetch(over_http2().get(format!("{}/health", server.base)).header("x-large", "x".repeat(12_000))).await;
+    let large =
+        fetch(over_http2().get(format!("{}/health", server.base)).header("x-large", "x".repeat(12_000)))
+            .await;
     assert_eq!(large.status, 431);
     let fine = fetch(server.bare(Method::GET, "/health").header("x-large", "x".repeat(4000))).await;
     assert_eq!(fine.status, 200);
@@ -112,7 +118,9 @@ async fn headers_that_are_too_large_are_refused() {
 #[tokio::test]
 async fn a_client_that_does_not_finish_its_headers_is_hung_up_on() {
     let server = limited(|options| options.header_timeout = SOON).await;
-    for beginning in ["", "G", "GET /health HTTP/1.1\r\nHost: a\r\nX-Slow: ", "PRI * HTT", "PRI * HTTP/2.0\r\n\r\n"] {
+    for beginning in
+        ["", "G", "GET /health HTTP/1.1\r\nHost: a\r\nX-Slow: ", "PRI * HTT", "PRI * HTTP/2.0\r\n\r\n"]
+    {
         let mut raw = Raw::connect(server.address).await;
         raw.write(beginning).await;
         let said = raw.closed().await;
@@ -146,7 +154,8 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
         assert!(said.starts_with("HTTP/1.1 4") && said.contains("did not arrive"), "{said}");
     }
     let call = over_http2().post(format!("{}/lf.a2a.v1.A2AService/GetTask", server.base));
-    let reply = fetch(call.header("content-type", "application/grpc").header("te", "trailers").body(endless())).await;
+    let reply =
+        fetch(call.header("content-type", "application/grpc").header("te", "trailers").body(endless())).await;
     assert_eq!(reply.header("grpc-status"), (tonic::Code::InvalidArgument as i32).to_string());
 }
 
@@ -180,8 +189,8 @@ async fn more_requests_than_there_is_room_for_are_told_to_come_back() {
     assert_eq!(full(&server.rest("GET", "/tasks", None).await), (503, "1".to_owned()));
     assert_eq!(full(&server.post(rpc(&send("hi"))).await), (503, "1".to_owned()));
     let mut grpc = server.grpc().await;
-    let status = grpc.call("ListTasks", json!({}), &[]).await.unwrap_err();
-    assert_eq!(status.code(), tonic::Code::Unavailable);
+    let refusal = Refusal::from_status(&grpc.call("ListTasks", json!({}), &[]).await.unwrap_err());
+    assert_eq!((refusal.code, refusal.reason.as_str()), (tonic::Code::Unavailable as i64, "UNAVAILABLE"));
 
     act.complete().await;
     drop(act);
@@ -230,17 +239,14 @@ async fn a_connection_serves_many_requests() {
         raw.write(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).await;
         let head = raw.head().await;
         assert!(head.contains(status), "{head}");
-        let length: usize = head.split("content-length: ").nth(1).unwrap().split('\r').next().unwrap().parse().unwrap();
+        let length: usize =
+            head.split("content-length: ").nth(1).unwrap().split('\r').next().unwrap().parse().unwrap();
         raw.read(length).await;
     }
     raw.write("GET /health HTTP/1.1\r\nHost: a\r\n\r\n".repeat(3)).await;
     for _ in 0..3 {
         assert!(raw.read_until("}").await.contains("200 OK"), "requests may be sent ahead");
     }
-}
-
-fn over_http2() -> reqwest::Client {
-    reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap()
 }
 
 #[tokio::test]

@@ -52,7 +52,8 @@ async fn tasks_come_latest_first_and_each_exactly_once() {
         for size in [1, 3, 4, 23, 100] {
             assert_eq!(walk(&server, binding, json!({"pageSize": size})).await, whole, "{binding:?} {size}");
         }
-        let time = |id: &String| made.iter().find(|task| task["id"] == **id).unwrap()["status"]["timestamp"].clone();
+        let time =
+            |id: &String| made.iter().find(|task| task["id"] == **id).unwrap()["status"]["timestamp"].clone();
         let times: Vec<_> = whole.iter().map(|id| time(id).as_str().unwrap().to_owned()).collect();
         assert!(times.is_sorted_by(|a, b| a >= b), "{times:?}");
     }
@@ -72,7 +73,10 @@ async fn all_four_members_of_a_page_are_always_there() {
         server.task("hi").await;
     }
     let full = list(&server, json!({"pageSize": 4})).await;
-    assert_eq!((&full["nextPageToken"], &full["pageSize"], &full["totalSize"]), (&json!(""), &json!(4), &json!(4)));
+    assert_eq!(
+        (&full["nextPageToken"], &full["pageSize"], &full["totalSize"]),
+        (&json!(""), &json!(4), &json!(4))
+    );
     let first = list(&server, json!({"pageSize": 2})).await;
     assert_eq!((ids(&first).len(), &first["pageSize"], &first["totalSize"]), (2, &json!(2), &json!(4)));
     assert_ne!(first["nextPageToken"], "");
@@ -85,7 +89,10 @@ async fn a_page_has_between_1_and_100_tasks() {
     let server = playing().await;
     for size in [1, 100] {
         for binding in Binding::ALL {
-            assert_eq!(server.ask("ListTasks", json!({"pageSize": size})).ok(binding).await["pageSize"], size);
+            assert_eq!(
+                server.ask("ListTasks", json!({"pageSize": size})).ok(binding).await["pageSize"],
+                size
+            );
         }
     }
     for size in [0, -1, 101, i32::MAX, i32::MIN] {
@@ -115,7 +122,11 @@ async fn a_page_token_is_good_for_the_listing_that_it_came_from_only() {
     ] {
         for binding in Binding::ALL {
             let refusal = server.ask("ListTasks", filter.clone()).refused(binding).await;
-            assert_eq!((refusal.reason.as_str(), refusal.fields), ("INVALID_PARAMS", vec!["pageToken".to_owned()]), "{filter}");
+            assert_eq!(
+                (refusal.reason.as_str(), refusal.fields),
+                ("INVALID_PARAMS", vec!["pageToken".to_owned()]),
+                "{filter}"
+            );
         }
     }
 }
@@ -191,13 +202,16 @@ async fn artifacts_are_listed_only_when_asked_for() {
     server.task("hi").await;
     server.task("ask").await;
     for binding in Binding::ALL {
-        for (filter, shown) in [
-            (json!({}), 0),
-            (json!({"includeArtifacts": false}), 0),
-            (json!({"includeArtifacts": true}), 1),
-        ] {
+        for (filter, shown) in
+            [(json!({}), 0), (json!({"includeArtifacts": false}), 0), (json!({"includeArtifacts": true}), 1)]
+        {
             let page = server.ask("ListTasks", filter.clone()).ok(binding).await;
-            let with = page["tasks"].as_array().unwrap().iter().filter(|task| task.get("artifacts").is_some()).count();
+            let with = page["tasks"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|task| task.get("artifacts").is_some())
+                .count();
             assert_eq!(with, shown, "{filter} {binding:?}");
         }
     }
@@ -213,8 +227,10 @@ async fn history_is_cut_to_the_latest_messages_wherever_it_is_shown() {
     let whole = ["ask", "what exactly?", "the answer"];
     for binding in Binding::ALL {
         for (length, expected) in [(0, 0), (1, 1), (2, 2), (3, 3), (99, 3)] {
-            let read = server.ask("GetTask", json!({"id": task["id"], "historyLength": length})).ok(binding).await;
-            let listed = server.ask("ListTasks", json!({"contextId": task["contextId"], "historyLength": length}));
+            let read =
+                server.ask("GetTask", json!({"id": task["id"], "historyLength": length})).ok(binding).await;
+            let listed =
+                server.ask("ListTasks", json!({"contextId": task["contextId"], "historyLength": length}));
             let listed = listed.ok(binding).await["tasks"][0].clone();
             for shown in [&read, &listed] {
                 assert_eq!(shown.get("history").is_some(), expected > 0, "{length} {binding:?}");
@@ -228,7 +244,11 @@ async fn history_is_cut_to_the_latest_messages_wherever_it_is_shown() {
             let sent = server.ask("SendMessage", params.clone()).ok(binding).await;
             assert_eq!(sent["task"]["history"].as_array().map_or(0, Vec::len), shown, "{length} {binding:?}");
             let events = server.ask("SendStreamingMessage", params).ok(binding).await;
-            assert_eq!(events[0]["task"]["history"].as_array().map_or(0, Vec::len), shown, "{length} {binding:?}");
+            assert_eq!(
+                events[0]["task"]["history"].as_array().map_or(0, Vec::len),
+                shown,
+                "{length} {binding:?}"
+            );
         }
     }
 }

@@ -6,6 +6,7 @@ mod cancel;
 mod card;
 mod envelope;
 mod errors;
+mod grpc;
 mod idempotency;
 mod limits;
 mod listing;

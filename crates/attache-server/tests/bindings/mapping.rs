@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::support::{Binding, Refusal, Running, fetch, message, player, playing, send, serve};
+use crate::support::{Binding, Refusal, Running, fetch, message, player, playing, send, serve, without_ids};
 
 /// Sends one part and gives back the artifact's, which is the same.
 async fn echo(server: &Running, binding: Binding, part: Value) -> Result<Value, Refusal> {
@@ -20,6 +20,15 @@ async fn wrong(server: &Running, binding: Binding, params: Value) -> Vec<String>
     let expected = if binding == Binding::JsonRpc { -32602 } else { 400 };
     assert_eq!((refusal.code, refusal.reason.as_str()), (expected, "INVALID_PARAMS"), "{refusal:?}");
     refusal.fields
+}
+
+#[tokio::test]
+async fn a_task_and_an_event_as_they_are_written() {
+    let server = playing().await;
+    let sent = server.ask("SendMessage", send("chunks")).ok(Binding::HttpJson).await;
+    insta::assert_json_snapshot!("task", without_ids(sent));
+    let events = server.ask("SendStreamingMessage", send("chunks")).ok(Binding::HttpJson).await;
+    insta::assert_json_snapshot!("events", without_ids(events));
 }
 
 #[tokio::test]
@@ -45,7 +54,9 @@ async fn snake_case_is_read_and_never_written() {
 
 fn has_snake_case(json: &Value) -> bool {
     match json {
-        Value::Object(members) => members.iter().any(|(name, value)| name.contains('_') || has_snake_case(value)),
+        Value::Object(members) => {
+            members.iter().any(|(name, value)| name.contains('_') || has_snake_case(value))
+        }
         Value::Array(items) => items.iter().any(has_snake_case),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
@@ -118,7 +129,11 @@ async fn both_alphabets_of_base64_are_read_and_the_standard_one_is_written() {
     let server = playing().await;
     for binding in Binding::JSON {
         for raw in ["+/+/aA==", "-_-_aA==", "+/+/aA", "-_-_aA"] {
-            assert_eq!(echo(&server, binding, json!({"raw": raw})).await.unwrap(), json!({"raw": "+/+/aA=="}), "{raw}");
+            assert_eq!(
+                echo(&server, binding, json!({"raw": raw})).await.unwrap(),
+                json!({"raw": "+/+/aA=="}),
+                "{raw}"
+            );
         }
         for raw in ["!!!!", "a", "aGk=aGk=", "a b c d", "====", "\u{e9}"] {
             let refusal = echo(&server, binding, json!({"raw": raw})).await.unwrap_err();
@@ -132,7 +147,10 @@ async fn times_are_written_in_utc_and_read_with_any_offset() {
     let server = playing().await;
     let task = server.task("hi").await;
     let stamp = task["status"]["timestamp"].as_str().unwrap();
-    assert!(stamp.ends_with('Z') && stamp.contains('T') && stamp.len() >= "2026-01-01T00:00:00.000Z".len(), "{stamp}");
+    assert!(
+        stamp.ends_with('Z') && stamp.contains('T') && stamp.len() >= "2026-01-01T00:00:00.000Z".len(),
+        "{stamp}"
+    );
     for binding in Binding::JSON {
         for (after, found) in [
             (stamp, 1),
@@ -144,8 +162,10 @@ async fn times_are_written_in_utc_and_read_with_any_offset() {
             let listed = server.ask("ListTasks", json!({"statusTimestampAfter": after})).ok(binding).await;
             assert_eq!(listed["totalSize"], found, "{after} {binding:?}");
         }
-        for after in ["yesterday", "2026-01-01", "2026-01-01T00:00:00", "2026-13-01T00:00:00Z", "1767225600"] {
-            let refusal = server.ask("ListTasks", json!({"statusTimestampAfter": after})).refused(binding).await;
+        for after in ["yesterday", "2026-01-01", "2026-01-01T00:00:00", "2026-13-01T00:00:00Z", "1767225600"]
+        {
+            let refusal =
+                server.ask("ListTasks", json!({"statusTimestampAfter": after})).refused(binding).await;
             assert_eq!(refusal.fields, ["statusTimestampAfter"], "{after}");
         }
     }
@@ -203,7 +223,10 @@ async fn everything_that_a_message_lacks_is_named_at_once() {
         ] {
             let mut message = message("hi");
             message[member] = value;
-            assert_eq!(wrong(&server, binding, json!({"message": message})).await, [format!("message.{member}")]);
+            assert_eq!(
+                wrong(&server, binding, json!({"message": message})).await,
+                [format!("message.{member}")]
+            );
         }
     }
 }
@@ -216,7 +239,11 @@ async fn integers_may_be_written_as_strings_and_with_a_zero_fraction() {
         assert_eq!(listed["result"]["pageSize"], 2, "{size}");
     }
     for size in [json!(2.5), json!("2.5"), json!(""), json!(4_294_967_296_i64), json!(true), json!([2])] {
-        assert_eq!(server.rpc("ListTasks", json!({"pageSize": size})).await["error"]["code"], -32602, "{size}");
+        assert_eq!(
+            server.rpc("ListTasks", json!({"pageSize": size})).await["error"]["code"],
+            -32602,
+            "{size}"
+        );
     }
 }
 
@@ -226,12 +253,19 @@ async fn deep_nesting_is_refused_without_harm() {
     for depth in [101, 10_000, 500_000] {
         for (open, close) in [("[", "]"), (r#"{"a":"#, "}")] {
             let data = format!("{}1{}", open.repeat(depth), close.repeat(depth));
-            let params = format!(r#"{{"message":{{"messageId":"m","role":"ROLE_USER","parts":[{{"data":{data}}}]}}}}"#);
+            let params = format!(
+                r#"{{"message":{{"messageId":"m","role":"ROLE_USER","parts":[{{"data":{data}}}]}}}}"#
+            );
             let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{params}}}"#);
             assert_eq!(server.post(body).await.code(), -32600, "{depth}");
-            let request = server.http(Method::POST, "/v1/message:send").header("Content-Type", "application/json");
+            let request =
+                server.http(Method::POST, "/v1/message:send").header("Content-Type", "application/json");
             let reply = fetch(request.body(params)).await;
-            assert_eq!((reply.status.as_u16(), reply.json()["error"]["code"].clone()), (400, json!(400)), "{depth}");
+            assert_eq!(
+                (reply.status.as_u16(), reply.json()["error"]["code"].clone()),
+                (400, json!(400)),
+                "{depth}"
+            );
         }
     }
     let data = format!("{}1{}", "[".repeat(60), "]".repeat(60));
@@ -246,8 +280,22 @@ fn no_body_is_our_fault() {
     let json = any::<Vec<u8>>().prop_map(|bytes| {
         // Pieces of a request in no particular order, so that some get far.
         const PIECES: [&str; 16] = [
-            "{", "}", "[", "]", ",", ":", "\"jsonrpc\":\"2.0\"", "\"id\":1", "\"method\":\"SendMessage\"", "\"params\":",
-            "\"message\":", "\"parts\":[{\"text\":\"hi\"}]", "\"role\":\"ROLE_USER\"", "\"messageId\":\"m\"", "null", "\u{e9}",
+            "{",
+            "}",
+            "[",
+            "]",
+            ",",
+            ":",
+            "\"jsonrpc\":\"2.0\"",
+            "\"id\":1",
+            "\"method\":\"SendMessage\"",
+            "\"params\":",
+            "\"message\":",
+            "\"parts\":[{\"text\":\"hi\"}]",
+            "\"role\":\"ROLE_USER\"",
+            "\"messageId\":\"m\"",
+            "null",
+            "\u{e9}",
         ];
         bytes.iter().map(|byte| PIECES[usize::from(byte % 16)]).collect::<String>().into_bytes()
     });

@@ -3,7 +3,9 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::support::{Binding, Flaky, Frame, Refusal, Running, Sse, card, fetch, player, playing, send, serve};
+use crate::support::{
+    Binding, Flaky, Frame, Refusal, Running, Sse, card, fetch, player, playing, send, serve,
+};
 
 fn subscription(server: &Running, id: &Value) -> [reqwest::RequestBuilder; 3] {
     let id = id.as_str().unwrap();
@@ -75,7 +77,8 @@ async fn an_event_that_never_was_is_refused() {
             assert_eq!(json["error"]["details"][1]["fieldViolations"][0]["field"], "Last-Event-ID", "{last}");
         }
     }
-    let refusal = server.ask("SubscribeToTask", json!({"id": id})).header("last-event-id", "7").refused(Binding::Grpc);
+    let refusal =
+        server.ask("SubscribeToTask", json!({"id": id})).header("last-event-id", "7").refused(Binding::Grpc);
     assert_eq!(refusal.await.fields, ["Last-Event-ID"]);
 }
 
@@ -107,7 +110,8 @@ async fn a_repeated_send_is_resumed_where_it_was_cut_off() {
     let server = playing().await;
     let params = send("chunks");
     let request = |last: Option<&str>| {
-        let request = server.http(Method::POST, "/v1/message:stream").header("Content-Type", "application/json");
+        let request =
+            server.http(Method::POST, "/v1/message:stream").header("Content-Type", "application/json");
         let request = request.header("Idempotency-Key", "k1").body(params.to_string());
         match last {
             Some(last) => request.header("Last-Event-ID", last),
@@ -133,7 +137,9 @@ async fn what_was_sent_in_many_lines_never_breaks_the_framing() {
         json!(text)
     );
     let params = format!("{{\n\"message\": {message}\n}}");
-    let body = format!("{{\"jsonrpc\":\"2.0\",\n\"id\":1,\n\"method\":\"SendStreamingMessage\",\n\"params\":{params}}}");
+    let body = format!(
+        "{{\"jsonrpc\":\"2.0\",\n\"id\":1,\n\"method\":\"SendStreamingMessage\",\n\"params\":{params}}}"
+    );
     let json = |path: &str| server.http(Method::POST, path).header("Content-Type", "application/json");
     for request in [json("/a2a").body(body), json("/v1/message:stream").body(params)] {
         let frames = Sse::open(request).await.rest().await;
@@ -147,7 +153,8 @@ async fn what_was_sent_in_many_lines_never_breaks_the_framing() {
 #[tokio::test]
 async fn an_id_in_many_lines_never_breaks_the_framing() {
     let server = playing().await;
-    let body = json!({"jsonrpc": "2.0", "id": "a\n\nb\r", "method": "SendStreamingMessage", "params": send("hi")});
+    let body =
+        json!({"jsonrpc": "2.0", "id": "a\n\nb\r", "method": "SendStreamingMessage", "params": send("hi")});
     let request = server.http(Method::POST, "/a2a").header("Content-Type", "application/json");
     for frame in Sse::open(request.body(body.to_string())).await.rest().await {
         assert_eq!(frame.json()["id"], "a\n\nb\r");

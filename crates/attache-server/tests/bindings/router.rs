@@ -29,7 +29,13 @@ async fn app() -> Running {
     adopt(app).await
 }
 
-async fn as_user(server: &Running, user: &str, binding: Binding, operation: &str, params: Value) -> Result<Value, String> {
+async fn as_user(
+    server: &Running,
+    user: &str,
+    binding: Binding,
+    operation: &str,
+    params: Value,
+) -> Result<Value, String> {
     let answer = server.ask(operation, params).header("x-user", user).over(binding).await;
     answer.result.map_err(|refusal| format!("{} {} {:?}", refusal.reason, refusal.message, refusal.metadata))
 }
@@ -63,7 +69,8 @@ async fn the_applications_own_routes_stay_its_own() {
 
 #[tokio::test]
 async fn an_application_keeps_its_root_when_the_agent_does_not_need_it() {
-    let agent = player().options(|options| options.paths.jsonrpc = vec!["/rpc".to_owned()]).into_router("http://x");
+    let agent =
+        player().options(|options| options.paths.jsonrpc = vec!["/rpc".to_owned()]).into_router("http://x");
     let server = adopt(Router::new().route("/", get(async || "home")).merge(agent)).await;
     assert_eq!(fetch(server.bare(Method::GET, "/")).await.body, "home");
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "ListTasks"});
@@ -85,13 +92,15 @@ async fn an_agent_may_live_below_a_path() {
 #[tokio::test]
 async fn someone_elses_task_looks_exactly_like_one_that_never_was() {
     let server = app().await;
-    let task = as_user(&server, "ada", Binding::JsonRpc, "SendMessage", send("ask")).await.unwrap()["task"].clone();
+    let task =
+        as_user(&server, "ada", Binding::JsonRpc, "SendMessage", send("ask")).await.unwrap()["task"].clone();
     let id = task["id"].as_str().unwrap().to_owned();
     let never = "00000000-0000-7000-8000-000000000000";
     for binding in Binding::ALL {
         for operation in ["GetTask", "CancelTask", "SubscribeToTask"] {
             let theirs = as_user(&server, "eve", binding, operation, json!({"id": id})).await.unwrap_err();
-            let nobodys = as_user(&server, "eve", binding, operation, json!({"id": never})).await.unwrap_err();
+            let nobodys =
+                as_user(&server, "eve", binding, operation, json!({"id": never})).await.unwrap_err();
             assert_eq!(theirs.replace(&id, never), nobodys, "{operation} {binding:?}");
         }
         for operation in ["SendMessage", "SendStreamingMessage"] {
@@ -155,7 +164,8 @@ async fn keys_of_different_callers_do_not_meet() {
     let params = send("hi");
     let mut ids = Vec::new();
     for user in ["ada", "bob"] {
-        let ask = server.ask("SendMessage", params.clone()).header("x-user", user).header("Idempotency-Key", "k");
+        let ask =
+            server.ask("SendMessage", params.clone()).header("x-user", user).header("Idempotency-Key", "k");
         ids.push(ask.ok(Binding::JsonRpc).await["task"]["id"].clone());
     }
     assert_ne!(ids[0], ids[1]);
@@ -167,14 +177,18 @@ async fn the_extended_card_is_for_those_who_are_known() {
     for binding in Binding::ALL {
         let card = as_user(&server, "ada", binding, "GetExtendedAgentCard", json!({})).await.unwrap();
         assert_eq!(card["version"], "9.0.0", "{binding:?}");
-        assert_eq!(server.ask("GetExtendedAgentCard", json!({})).refused(binding).await.reason, "UNAUTHENTICATED");
+        assert_eq!(
+            server.ask("GetExtendedAgentCard", json!({})).refused(binding).await.reason,
+            "UNAUTHENTICATED"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_stream_through_an_application_comes_as_it_happens() {
     let (agent, mut stage) = crate::support::stage();
-    let server = adopt(Server::new(agent).card(card()).into_router("http://x").layer(middleware::from_fn(who))).await;
+    let server =
+        adopt(Server::new(agent).card(card()).into_router("http://x").layer(middleware::from_fn(who))).await;
     let request = server.http(Method::POST, "/v1/message:stream").json(&send("go"));
     let opened = tokio::spawn(Sse::open(request));
     let act = stage.turn().await;

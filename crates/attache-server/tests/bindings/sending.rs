@@ -31,7 +31,10 @@ async fn a_send_waits_for_the_end_and_returns_everything_in_one_piece() {
         let task = &sent["task"];
         assert_eq!(task["status"]["state"], "TASK_STATE_COMPLETED", "{binding:?}");
         assert_eq!(text(&task["status"]["message"]), "that is all");
-        assert_eq!((task["artifacts"].as_array().unwrap().len(), text(&task["artifacts"][0])), (1, "one two three".into()));
+        assert_eq!(
+            (task["artifacts"].as_array().unwrap().len(), text(&task["artifacts"][0])),
+            (1, "one two three".into())
+        );
     }
 }
 
@@ -42,7 +45,8 @@ async fn a_send_returns_when_the_agent_needs_something() {
         for (verb, state) in [("ask", "TASK_STATE_INPUT_REQUIRED"), ("auth", "TASK_STATE_AUTH_REQUIRED")] {
             let task = server.ask("SendMessage", send(verb)).ok(binding).await["task"].clone();
             assert_eq!(task["status"]["state"], state, "{binding:?}");
-            let done = server.ask("SendMessage", answer(&task, "here you are")).ok(binding).await["task"].clone();
+            let done =
+                server.ask("SendMessage", answer(&task, "here you are")).ok(binding).await["task"].clone();
             assert_eq!((&done["id"], &done["contextId"]), (&task["id"], &task["contextId"]));
             assert_eq!(done["status"]["state"], "TASK_STATE_COMPLETED", "{binding:?} {verb}");
         }
@@ -56,19 +60,22 @@ async fn an_answer_to_a_question_does_not_get_the_question_back() {
         let task = server.ask("SendMessage", send("ask")).ok(binding).await["task"].clone();
         let again = server.ask("SendMessage", answer(&task, "ask")).ok(binding).await["task"].clone();
         assert_eq!(again["status"]["state"], "TASK_STATE_INPUT_REQUIRED");
-        assert_ne!(again["status"]["message"]["messageId"], task["status"]["message"]["messageId"], "{binding:?}");
+        assert_ne!(
+            again["status"]["message"]["messageId"], task["status"]["message"]["messageId"],
+            "{binding:?}"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_follow_up_waits_for_the_turn_that_it_starts() {
     let (server, mut stage) = staged().await;
-    let first = tokio::spawn(server.ask("SendMessage", send("go")).detached(Binding::JsonRpc));
+    let first = server.ask("SendMessage", send("go")).begin(Binding::JsonRpc);
     let act = stage.turn().await;
     act.ask("which?").await;
     let task = soon(first).await.unwrap().unwrap()["task"].clone();
     drop(act);
-    let second = tokio::spawn(server.ask("SendMessage", answer(&task, "that one")).detached(Binding::HttpJson));
+    let second = server.ask("SendMessage", answer(&task, "that one")).begin(Binding::HttpJson);
     let act = stage.turn().await;
     assert_eq!(act.turn().text(), "that one");
     assert_eq!(server.read(&task["id"]).await["status"]["state"], "TASK_STATE_WORKING");
@@ -88,7 +95,10 @@ async fn a_client_that_does_not_want_to_wait_gets_the_task_at_once() {
         act.text("answer", "later").await;
         act.complete().await;
         let later = server.ask("GetTask", json!({"id": task["id"]})).ok(binding).await;
-        assert_eq!((text(&later["artifacts"][0]), &later["status"]["state"]), ("later".into(), &json!("TASK_STATE_COMPLETED")));
+        assert_eq!(
+            (text(&later["artifacts"][0]), &later["status"]["state"]),
+            ("later".into(), &json!("TASK_STATE_COMPLETED"))
+        );
     }
 }
 
@@ -96,7 +106,7 @@ async fn a_client_that_does_not_want_to_wait_gets_the_task_at_once() {
 async fn a_task_goes_on_when_the_client_that_waits_for_it_hangs_up() {
     let (server, mut stage) = staged().await;
     for binding in Binding::ALL {
-        let waiting = tokio::spawn(server.ask("SendMessage", send("go")).detached(binding));
+        let waiting = server.ask("SendMessage", send("go")).begin(binding);
         let act = stage.turn().await;
         act.working("at it").await;
         waiting.abort();
@@ -200,7 +210,12 @@ async fn a_task_that_has_ended_takes_no_more_messages() {
 async fn parts_without_a_media_type_are_taken() {
     let server = playing().await;
     for binding in Binding::ALL {
-        for part in [json!({"text": "a"}), json!({"data": {"a": "b"}}), json!({"raw": "aGk="}), json!({"url": "https://x/"})] {
+        for part in [
+            json!({"text": "a"}),
+            json!({"data": {"a": "b"}}),
+            json!({"raw": "aGk="}),
+            json!({"url": "https://x/"}),
+        ] {
             let mut params = send("");
             params["message"]["parts"] = json!([part]);
             let sent = server.ask("SendMessage", params).ok(binding).await;
@@ -221,7 +236,8 @@ async fn the_history_is_the_conversation_oldest_first() {
     let done = server.sent(answer(&task, "the answer")).await["task"].clone();
     let said: Vec<_> = done["history"].as_array().unwrap().iter().map(text).collect();
     assert_eq!(said, ["ask", "what exactly?", "the answer"]);
-    let roles: Vec<_> = done["history"].as_array().unwrap().iter().map(|message| message["role"].clone()).collect();
+    let roles: Vec<_> =
+        done["history"].as_array().unwrap().iter().map(|message| message["role"].clone()).collect();
     assert_eq!(roles, ["ROLE_USER", "ROLE_AGENT", "ROLE_USER"]);
 }
 

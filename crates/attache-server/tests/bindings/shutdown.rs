@@ -70,7 +70,8 @@ async fn no_new_messages_are_taken_while_the_last_ones_finish() {
     raw.write("GET /health HTTP/1.1\r\nHost: a\r\n\r\n").await;
     raw.read_until("}").await;
     stop(&mut server).await;
-    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": send("more")}).to_string();
+    let body =
+        json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": send("more")}).to_string();
     let head = format!("POST /a2a HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
     raw.write(head + &body).await;
     let head = raw.head().await;

@@ -83,7 +83,11 @@ async fn a_stream_begins_with_the_task_and_ends_with_its_end() {
             let events = server.ask("SendStreamingMessage", send(verb)).ok(binding).await;
             let events = events.as_array().unwrap();
             assert_eq!(events[0]["task"]["status"]["state"], "TASK_STATE_SUBMITTED", "{binding:?} {verb}");
-            assert_eq!(events.last().unwrap()["statusUpdate"]["status"]["state"], state, "{binding:?} {verb}");
+            assert_eq!(
+                events.last().unwrap()["statusUpdate"]["status"]["state"],
+                state,
+                "{binding:?} {verb}"
+            );
             assert!(events[1..].iter().all(|event| event.get("task").is_none()));
         }
     }
@@ -95,7 +99,10 @@ async fn a_stream_of_a_direct_answer_is_that_answer() {
     for binding in Binding::ALL {
         let events = server.ask("SendStreamingMessage", send("message hello")).ok(binding).await;
         let [only] = events.as_array().unwrap().as_slice() else { panic!("{events}") };
-        assert_eq!((&only["message"]["role"], text(&only["message"])), (&json!("ROLE_AGENT"), "message hello".into()));
+        assert_eq!(
+            (&only["message"]["role"], text(&only["message"])),
+            (&json!("ROLE_AGENT"), "message hello".into())
+        );
     }
 }
 
@@ -191,20 +198,59 @@ async fn a_subscription_begins_with_the_task_as_it_is_and_goes_on_from_there() {
 }
 
 #[tokio::test]
+async fn nothing_is_lost_or_doubled_between_the_snapshot_and_what_follows() {
+    const EVENTS: u64 = 300;
+    let (server, mut stage) = staged().await;
+    let (id, act) = working(&server, &mut stage).await;
+    let speaking = async {
+        for i in 0..EVENTS {
+            act.text(format!("a{i}"), "x").await;
+        }
+        act.complete().await;
+    };
+    let reading = async {
+        let mut readers = Vec::new();
+        for _ in 0..30 {
+            let mut stream = server.rest_sse("GET", &format!("/tasks/{id}:subscribe"), None).await;
+            readers.push(tokio::spawn(async move { stream.rest().await }));
+        }
+        readers
+    };
+    let ((), readers) = tokio::join!(speaking, reading);
+    for reader in readers {
+        let frames = soon(reader).await.unwrap();
+        let numbers: Vec<_> = frames.iter().map(|frame| frame.id.unwrap()).collect();
+        let expected: Vec<_> = (numbers[0]..=EVENTS + 3).collect();
+        assert_eq!(numbers, expected);
+        let artifacts = frames[0].event()["task"]["artifacts"].as_array().map_or(0, Vec::len);
+        assert_eq!(artifacts as u64, numbers[0] - 2, "the snapshot is of the moment that it says");
+    }
+}
+
+#[tokio::test]
 async fn a_subscription_outlives_questions_and_sees_what_follows_the_answer() {
     let server = playing().await;
     for verb in ["ask", "auth"] {
         let id = server.task(verb).await["id"].clone();
         let mut rpc = server.sse("SubscribeToTask", json!({"id": id})).await;
-        let (mut grpc, _) = server.grpc().await.stream("SubscribeToTask", json!({"id": id}), &[]).await.unwrap();
+        let (mut grpc, _) =
+            server.grpc().await.stream("SubscribeToTask", json!({"id": id}), &[]).await.unwrap();
         assert!(rpc.event().await["task"].is_object());
         assert!(grpc.next().await.unwrap().unwrap()["task"].is_object());
         let mut answer = send("the answer");
         answer["message"]["taskId"] = id;
         server.sent(answer).await;
-        let states: Vec<_> =
-            rpc.rest().await.iter().map(|frame| frame.event()["statusUpdate"]["status"]["state"].clone()).collect();
-        assert_eq!(states, [json!("TASK_STATE_WORKING"), Value::Null, json!("TASK_STATE_COMPLETED")], "{verb}");
+        let states: Vec<_> = rpc
+            .rest()
+            .await
+            .iter()
+            .map(|frame| frame.event()["statusUpdate"]["status"]["state"].clone())
+            .collect();
+        assert_eq!(
+            states,
+            [json!("TASK_STATE_WORKING"), Value::Null, json!("TASK_STATE_COMPLETED")],
+            "{verb}"
+        );
         let mut count = 0;
         while grpc.next().await.unwrap().is_some() {
             count += 1;
@@ -301,18 +347,37 @@ async fn a_task_goes_on_when_all_of_its_readers_are_gone() {
 }
 
 #[tokio::test]
+async fn a_request_that_is_sent_ahead_does_not_hold_a_stream_back() {
+    let (server, mut stage) = staged().await;
+    let (id, act) = working(&server, &mut stage).await;
+    let mut raw = Raw::connect(server.address).await;
+    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\nA2A-Version: 1.0\r\n\r\n");
+    raw.write(get(&format!("/v1/tasks/{id}:subscribe")) + &get("/health")).await;
+    assert!(raw.read_until("\n\n\r\n").await.contains("id: 2\n"));
+    act.text("a", "first").await;
+    assert!(raw.read_until("\n\n\r\n").await.contains("id: 3\n"));
+    act.complete().await;
+    assert!(raw.read_until("\r\n0\r\n\r\n").await.contains("id: 4\n"));
+    assert!(raw.head().await.starts_with("HTTP/1.1 200 OK"), "then comes its turn");
+}
+
+#[tokio::test]
 async fn a_reader_that_never_reads_slows_nobody_and_misses_nothing() {
     const EVENTS: usize = 60;
     let (server, mut stage) = staged().await;
     let (id, act) = working(&server, &mut stage).await;
     let mut stuck = Raw::narrow(server.address).await;
-    stuck.write(format!("GET /v1/tasks/{id}:subscribe HTTP/1.1\r\nHost: a\r\nA2A-Version: 1.0\r\n\r\n")).await;
+    stuck
+        .write(format!("GET /v1/tasks/{id}:subscribe HTTP/1.1\r\nHost: a\r\nA2A-Version: 1.0\r\n\r\n"))
+        .await;
     assert!(stuck.head().await.starts_with("HTTP/1.1 200 OK\r\n"));
 
     let mut readers = Vec::new();
     for _ in 0..100 {
         let mut stream = server.rest_sse("GET", &format!("/tasks/{id}:subscribe"), None).await;
-        readers.push(tokio::spawn(async move { stream.rest().await.iter().map(|frame| frame.id).collect::<Vec<_>>() }));
+        readers.push(tokio::spawn(async move {
+            stream.rest().await.iter().map(|frame| frame.id).collect::<Vec<_>>()
+        }));
     }
     let piece = "x".repeat(16 * 1024);
     for i in 0..EVENTS {

@@ -26,7 +26,10 @@ async fn assert_version(server: &Running, binding: Binding, version: Option<&str
         Ok(_) => assert!(spoken, "{version:?} was let in over {binding:?}"),
         Err(refusal) => {
             assert!(!spoken, "{version:?} over {binding:?}: {refusal:?}");
-            assert_eq!((refusal.code, refusal.reason.as_str()), (code(binding, -32009), "VERSION_NOT_SUPPORTED"));
+            assert_eq!(
+                (refusal.code, refusal.reason.as_str()),
+                (code(binding, -32009), "VERSION_NOT_SUPPORTED")
+            );
             assert_eq!(refusal.metadata["supportedVersions"], "1.0, 1.1");
         }
     }
@@ -49,7 +52,9 @@ async fn a_request_without_a_version_is_judged_by_its_shape_otherwise() {
         assert_version(&server, binding, None, true).await;
         assert_version(&server, binding, Some(""), true).await;
     }
-    for method in ["message/send", "message/stream", "tasks/get", "tasks/send", "agent/getAuthenticatedExtendedCard"] {
+    for method in
+        ["message/send", "message/stream", "tasks/get", "tasks/send", "agent/getAuthenticatedExtendedCard"]
+    {
         let refusal = server.ask(method, send("hi")).version(None).refused(Binding::JsonRpc).await;
         assert_eq!((refusal.code, refusal.reason.as_str()), (-32009, "VERSION_NOT_SUPPORTED"), "{method}");
     }
@@ -62,7 +67,9 @@ async fn only_the_first_two_numbers_of_a_version_matter() {
         for version in ["1.0", "1.0.0", "1.0.7", " 1.0 ", "1.1", "1.1.3"] {
             assert_version(&server, binding, Some(version), true).await;
         }
-        for version in ["99.0", "0.5", "0.3", "0.3.0", "1.7", "2.0", "abc", "v1.0", "1", "1.x", "1.0, 1.1", "-1.0"] {
+        for version in
+            ["99.0", "0.5", "0.3", "0.3.0", "1.7", "2.0", "abc", "v1.0", "1", "1.x", "1.0, 1.1", "-1.0"]
+        {
             assert_version(&server, binding, Some(version), false).await;
         }
     }
@@ -82,7 +89,9 @@ async fn a_version_that_is_not_spoken_is_refused_by_a_lenient_server_too() {
 async fn the_version_may_stand_in_the_query_and_the_header_wins() {
     let server = strict().await;
     for binding in Binding::JSON {
-        let ask = |query: &str, header: Option<&str>| server.ask("ListTasks", json!({})).query(query).version(header);
+        let ask = |query: &str, header: Option<&str>| {
+            server.ask("ListTasks", json!({})).query(query).version(header)
+        };
         for query in ["A2A-Version=1.0", "a2a-version=1.0", "A2A-Version=1%2E0", "x=1&A2A-Version=1.0.2"] {
             ask(query, None).ok(binding).await;
         }
@@ -115,7 +124,8 @@ async fn a_method_is_never_read_with_the_schema_of_another_version() {
     let refusal = server.ask("message/send", old).refused(Binding::JsonRpc).await;
     assert_eq!((refusal.code, refusal.reason.as_str()), (-32601, "METHOD_NOT_FOUND"));
     for version in ["0.3", "0.2.6"] {
-        let refusal = server.ask("SendMessage", send("hi")).version(Some(version)).refused(Binding::JsonRpc).await;
+        let refusal =
+            server.ask("SendMessage", send("hi")).version(Some(version)).refused(Binding::JsonRpc).await;
         assert_eq!((refusal.code, refusal.reason.as_str()), (-32009, "VERSION_NOT_SUPPORTED"));
     }
     assert_eq!(server.rpc("ListTasks", json!({})).await["result"]["totalSize"], 0);
@@ -123,7 +133,9 @@ async fn a_method_is_never_read_with_the_schema_of_another_version() {
 
 #[tokio::test]
 async fn the_version_is_looked_at_before_the_body() {
-    for (server, version) in [(playing().await, Some("0.3")), (strict().await, Some("9.9")), (strict().await, None)] {
+    for (server, version) in
+        [(playing().await, Some("0.3")), (strict().await, Some("9.9")), (strict().await, None)]
+    {
         let with_version = |path: &str| {
             let request = server.bare(Method::POST, path).header("Content-Type", "application/json");
             match version {

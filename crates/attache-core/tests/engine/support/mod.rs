@@ -11,8 +11,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use attache_core::{
-    Agent, Caller, EventStream, ManualClock, MemoryStore, Options, Owner, Principal, Reply, Seq, Service, Snapshot,
-    Store, StreamItem, View,
+    Agent, Caller, EventStream, ManualClock, MemoryStore, Options, Owner, Principal, Reply, Seq, Service,
+    Snapshot, Store, StreamItem, View,
 };
 use attache_protocol::{
     AgentCard, CancelTaskRequest, ContextId, Error, GetTaskRequest, JsonObject, ListTasksRequest,
@@ -371,13 +371,8 @@ impl Say {
         self
     }
 
-    pub(crate) fn as_message(mut self, id: &str) -> Self {
+    pub(crate) fn with_id(mut self, id: &str) -> Self {
         self.0.message.message_id = id.to_owned();
-        self
-    }
-
-    pub(crate) fn in_tenant(mut self, tenant: &str) -> Self {
-        self.0.tenant = Some(tenant.to_owned());
         self
     }
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use attache_core::{
-    AppendError, Appended, BoxFuture, Created, Lease, ListPage, ListQuery, MemoryStore, NewTask, Owner, Seq, Snapshot,
-    Store, StoreError, TailItem, TaskEvent,
+    AppendError, Appended, BoxFuture, Created, Lease, ListPage, ListQuery, MemoryStore, NewTask, Owner, Seq,
+    Snapshot, Store, StoreError, TailItem, TaskEvent,
 };
 use attache_protocol::{TaskId, TaskPushNotificationConfig, Timestamp};
 use futures::stream::BoxStream;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use reqwest::Method;
 use serde_json::{Map, Value, json};
+use tokio::task::JoinHandle;
 use tonic_types::StatusExt;
 
 use super::sse::{Frame, Sse};
@@ -95,14 +96,17 @@ impl Ask {
     }
 
     /// Asks from a task of its own.
-    pub(crate) fn detached(self, binding: Binding) -> impl Future<Output = Result<Value, Refusal>> + Send + 'static {
-        async move { self.over(binding).await.result }
+    pub(crate) fn begin(self, binding: Binding) -> JoinHandle<Result<Value, Refusal>> {
+        tokio::spawn(async move { self.over(binding).await.result })
     }
 
     /// Asks, and wants a result.
     pub(crate) async fn ok(self, binding: Binding) -> Value {
         let operation = self.operation.clone();
-        self.over(binding).await.result.unwrap_or_else(|refusal| panic!("{operation} {binding:?}: {refusal:?}"))
+        self.over(binding)
+            .await
+            .result
+            .unwrap_or_else(|refusal| panic!("{operation} {binding:?}: {refusal:?}"))
     }
 
     /// Asks, and wants to be refused.
@@ -117,7 +121,8 @@ impl Ask {
     async fn over_jsonrpc(self) -> Answer {
         let body = json!({"jsonrpc": "2.0", "id": "ask", "method": self.operation, "params": self.params});
         let path = if self.query.is_empty() { "/a2a".to_owned() } else { format!("/a2a?{}", self.query) };
-        let mut request = self.http.post(format!("{}{path}", self.base)).header("Content-Type", "application/json");
+        let mut request =
+            self.http.post(format!("{}{path}", self.base)).header("Content-Type", "application/json");
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
@@ -166,7 +171,8 @@ impl Ask {
         let mut client = grpc::connect(&self.base).await;
         match client.call(&self.operation, self.params, &self.headers).await {
             Ok((result, metadata)) => {
-                let extensions = metadata.get("a2a-extensions").map(|value| value.to_str().unwrap().to_owned());
+                let extensions =
+                    metadata.get("a2a-extensions").map(|value| value.to_str().unwrap().to_owned());
                 Answer { result: Ok(result), extensions }
             }
             Err(status) => Answer { result: Err(Refusal::from_status(&status)), extensions: None },
@@ -206,8 +212,12 @@ fn http_form(operation: &str, params: Value) -> (Method, String, Option<Value>) 
         "ListTasks" => (Method::GET, "tasks".to_owned()),
         "CancelTask" => (Method::POST, format!("tasks/{}:cancel", path("id"))),
         "SubscribeToTask" => (Method::POST, format!("tasks/{}:subscribe", path("id"))),
-        "CreateTaskPushNotificationConfig" => (Method::POST, format!("tasks/{}/pushNotificationConfigs", path("taskId"))),
-        "ListTaskPushNotificationConfigs" => (Method::GET, format!("tasks/{}/pushNotificationConfigs", path("taskId"))),
+        "CreateTaskPushNotificationConfig" => {
+            (Method::POST, format!("tasks/{}/pushNotificationConfigs", path("taskId")))
+        }
+        "ListTaskPushNotificationConfigs" => {
+            (Method::GET, format!("tasks/{}/pushNotificationConfigs", path("taskId")))
+        }
         "GetTaskPushNotificationConfig" => {
             (Method::GET, format!("tasks/{}/pushNotificationConfigs/{}", path("taskId"), path("id")))
         }
@@ -228,7 +238,9 @@ fn http_form(operation: &str, params: Value) -> (Method, String, Option<Value>) 
 fn query_of(members: &Map<String, Value>) -> String {
     let pair = |(name, value): (&String, &Value)| match value {
         Value::String(text) => format!("{name}={}", text.replace('+', "%2B").replace(' ', "%20")),
-        other => format!("{name}={other}"),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            format!("{name}={value}")
+        }
     };
     members.iter().map(pair).collect::<Vec<_>>().join("&")
 }
@@ -242,7 +254,8 @@ impl Refusal {
         let info = of_type("ErrorInfo").unwrap_or_else(|| panic!("no ErrorInfo in {error}"));
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let metadata = info["metadata"].as_object().into_iter().flatten();
-        let violations = of_type("BadRequest").and_then(|bad| bad["fieldViolations"].as_array()).into_iter().flatten();
+        let violations =
+            of_type("BadRequest").and_then(|bad| bad["fieldViolations"].as_array()).into_iter().flatten();
         Self {
             code: error["code"].as_i64().unwrap(),
             status: text(&error["status"]),

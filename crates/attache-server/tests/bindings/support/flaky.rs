@@ -44,11 +44,19 @@ impl Store for Flaky {
         self.store.append(task, lease, after, events)
     }
 
-    fn load<'a>(&'a self, owner: &'a Owner, task: &'a TaskId) -> BoxFuture<'a, Result<Option<Snapshot>, StoreError>> {
+    fn load<'a>(
+        &'a self,
+        owner: &'a Owner,
+        task: &'a TaskId,
+    ) -> BoxFuture<'a, Result<Option<Snapshot>, StoreError>> {
         self.store.load(owner, task)
     }
 
-    fn list<'a>(&'a self, owner: &'a Owner, query: &'a ListQuery) -> BoxFuture<'a, Result<ListPage, StoreError>> {
+    fn list<'a>(
+        &'a self,
+        owner: &'a Owner,
+        query: &'a ListQuery,
+    ) -> BoxFuture<'a, Result<ListPage, StoreError>> {
         self.store.list(owner, query)
     }
 
@@ -61,7 +69,11 @@ impl Store for Flaky {
         self.store.claim(task, now, until)
     }
 
-    fn renew<'a>(&'a self, leases: &'a [(TaskId, Lease)], until: Timestamp) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn renew<'a>(
+        &'a self,
+        leases: &'a [(TaskId, Lease)],
+        until: Timestamp,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
         self.store.renew(leases, until)
     }
 
@@ -77,7 +89,10 @@ impl Store for Flaky {
         self.store.put_push(task, config)
     }
 
-    fn list_push<'a>(&'a self, task: &'a TaskId) -> BoxFuture<'a, Result<Vec<TaskPushNotificationConfig>, StoreError>> {
+    fn list_push<'a>(
+        &'a self,
+        task: &'a TaskId,
+    ) -> BoxFuture<'a, Result<Vec<TaskPushNotificationConfig>, StoreError>> {
         self.store.list_push(task)
     }
 

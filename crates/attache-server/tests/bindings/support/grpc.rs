@@ -99,7 +99,8 @@ impl Client {
         metadata: &[(String, String)],
     ) -> Result<(GrpcStream, MetadataMap), Status> {
         let response: Response<Streaming<proto::StreamResponse>> = if operation == "SubscribeToTask" {
-            let message: proto::SubscribeToTaskRequest = to_proto::<protojson::SubscribeToTaskRequest, _>(params);
+            let message: proto::SubscribeToTaskRequest =
+                to_proto::<protojson::SubscribeToTaskRequest, _>(params);
             soon(self.inner.subscribe_to_task(request(message, metadata))).await?
         } else {
             let message: proto::SendMessageRequest = to_proto::<protojson::SendMessageRequest, _>(params);

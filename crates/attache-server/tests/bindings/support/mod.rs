@@ -70,6 +70,11 @@ fn client() -> reqwest::Client {
     reqwest::Client::builder().no_proxy().build().unwrap()
 }
 
+/// A client that speaks HTTP/2 from its first byte.
+pub(crate) fn over_http2() -> reqwest::Client {
+    reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap()
+}
+
 /// A server of the agent that does what it is told, with everything switched on.
 pub(crate) fn player() -> Server<Player> {
     Server::new(Player).card(card())
@@ -82,7 +87,8 @@ pub(crate) async fn playing() -> Running {
 
 /// A card that promises everything.
 pub(crate) fn card() -> AgentCard {
-    let mut card = AgentCard::new("Player", "Does what it is told").input_modes(["text/plain", "application/json"]);
+    let mut card =
+        AgentCard::new("Player", "Does what it is told").input_modes(["text/plain", "application/json"]);
     card.capabilities.push_notifications = Some(true);
     card
 }
@@ -129,7 +135,10 @@ impl Running {
     /// Opens a stream over JSON-RPC, with the id 1.
     pub(crate) async fn sse(&self, method: &str, params: Value) -> Sse {
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
-        Sse::open(self.http(Method::POST, "/a2a").header("Content-Type", "application/json").body(body.to_string())).await
+        Sse::open(
+            self.http(Method::POST, "/a2a").header("Content-Type", "application/json").body(body.to_string()),
+        )
+        .await
     }
 
     /// Opens a stream over HTTP+JSON.
