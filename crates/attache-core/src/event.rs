@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use attache_protocol::{
-    Message, StreamResponse, Task, TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent,
+    Message, StreamResponse, Task, TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent, json,
 };
 use bytes::Bytes;
 
@@ -114,7 +114,7 @@ fn wrap<T: serde::Serialize>(member: &str, value: &T) -> Bytes {
 /// it ever, the reader gets `null` rather than half a document.
 pub(crate) fn write_json<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     let start = out.len();
-    if let Err(error) = serde_json::to_writer(&mut *out, value) {
+    if let Err(error) = json::write(out, value) {
         tracing::error!(%error, "a value of the protocol could not be written as JSON");
         out.truncate(start);
         out.extend_from_slice(b"null");

@@ -1,15 +1,16 @@
 //! The envelope of the JSON-RPC binding.
 //!
-//! [`Call::parse`] reads a request without touching its arguments; [`Operation::parse`](crate::Operation::parse) reads
-//! those. Responses are written around bytes that are already serialized.
+//! [`Whole::read`] reads a request in one go. [`Call::parse`] reads one without touching its arguments, for those who must
+//! know what is wrong with it or speak another version. Responses are written around bytes that are already serialized.
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
+use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::json::lenient::Object;
-use crate::{Error, ErrorKind};
+use crate::json::{self, lenient::Object};
+use crate::{Error, ErrorKind, Operation, Request};
 
 /// The id of a request, as JSON text that is echoed to the letter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +19,15 @@ pub struct Id(Option<Box<str>>);
 impl Id {
     /// The id of an answer to something that had none.
     pub const NULL: Self = Self(None);
+
+    /// The id that is written as `text`, if that can be one.
+    fn read(text: &str) -> Option<Self> {
+        match text.as_bytes().first() {
+            _ if text == "null" => Some(Self::NULL),
+            Some(b'"' | b'-' | b'0'..=b'9') => Some(Self(Some(text.into()))),
+            Some(_) | None => None,
+        }
+    }
 
     /// The id as JSON text.
     pub fn as_json(&self) -> &str {
@@ -88,13 +98,10 @@ impl<'a> Call<'a> {
             };
             return refuse(Id::NULL, error);
         };
-        let id = match envelope.id.map(RawValue::get) {
+        let id = match envelope.id.map(|id| Id::read(id.get())) {
             None => None,
-            Some("null") => Some(Id::NULL),
-            Some(text) if text.starts_with(['"', '-']) || text.starts_with(|c: char| c.is_ascii_digit()) => {
-                Some(Id(Some(text.into())))
-            }
-            Some(_) => {
+            Some(Some(id)) => Some(id),
+            Some(None) => {
                 let error = Error::new(ErrorKind::InvalidRequest, "`id` must be a string, a number or null");
                 return refuse(Id::NULL, error);
             }
@@ -131,6 +138,61 @@ impl<'a> Call<'a> {
     }
 }
 
+/// A request read in one go: what nearly all requests are.
+#[derive(Debug)]
+pub struct Whole {
+    /// The id.
+    pub id: Id,
+    /// What is asked.
+    pub request: Request,
+}
+
+impl Whole {
+    /// Reads a request that is as it should be and names its method before its arguments. Nothing for all others:
+    /// [`Call::parse`] reads those, and says what is wrong with them.
+    pub fn read(body: &[u8]) -> Option<Self> {
+        struct Members;
+
+        impl<'de> Visitor<'de> for Members {
+            type Value = Whole;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a JSON-RPC request")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Whole, A::Error> {
+                let unusual = || A::Error::custom("unusual");
+                let (mut version, mut id, mut operation, mut request) = (None, None, None, None);
+                while let Some(key) = map.next_key::<&str>()? {
+                    let new = match key {
+                        "jsonrpc" => version.replace(map.next_value::<&str>()?).is_none(),
+                        "id" => id.replace(map.next_value::<&RawValue>()?).is_none(),
+                        "method" => operation
+                            .replace(Operation::from_name(map.next_value()?).ok_or_else(unusual)?)
+                            .is_none(),
+                        "params" => {
+                            request.replace(map.next_value_seed(operation.ok_or_else(unusual)?)?).is_none()
+                        }
+                        _ => map.next_value::<IgnoredAny>().is_ok(),
+                    };
+                    if !new {
+                        return Err(unusual());
+                    }
+                }
+                match (version, id.and_then(|id| Id::read(id.get())), request) {
+                    (Some("2.0"), Some(id), Some(request)) => Ok(Whole { id, request }),
+                    (Some(_) | None, _, _) => Err(unusual()),
+                }
+            }
+        }
+
+        let mut reader = serde_json::Deserializer::from_slice(body);
+        let whole = reader.deserialize_map(Members).ok()?;
+        reader.end().ok()?;
+        Some(whole)
+    }
+}
+
 /// What goes before the result in a response to `id`.
 pub fn result_prefix(id: &Id) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, id.as_json())
@@ -143,7 +205,7 @@ pub const RESULT_SUFFIX: &str = "}";
 pub fn error_response(id: &Id, error: &Error) -> Vec<u8> {
     let mut out = format!(r#"{{"jsonrpc":"2.0","id":{},"error":"#, id.as_json()).into_bytes();
     // Writing strings and numbers into memory cannot fail.
-    if serde_json::to_writer(&mut out, &error.to_jsonrpc()).is_err() {
+    if json::write(&mut out, &error.to_jsonrpc()).is_err() {
         out.extend_from_slice(br#"{"code":-32603,"message":"internal error"}"#);
     }
     out.push(b'}');

@@ -1,6 +1,7 @@
 //! The operations of the protocol, and requests for them.
 
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, DeserializeSeed};
+use serde::{Deserialize, Deserializer};
 
 use crate::json::lenient::Object;
 use crate::{
@@ -36,6 +37,17 @@ macro_rules! operations {
             /// Reads the operation's arguments from ProtoJSON.
             pub fn parse(self, json: &[u8]) -> Result<Request, Error> {
                 match self { $( Self::$name => parse::<$request>(json).map(Request::$name) ),+ }
+            }
+        }
+
+        /// Reads the operation's arguments in the middle of something else.
+        impl<'de> DeserializeSeed<'de> for Operation {
+            type Value = Request;
+
+            fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Request, D::Error> {
+                match self {
+                    $( Self::$name => Object::<$request>::deserialize(deserializer).map(|Object(r)| Request::$name(r)) ),+
+                }
             }
         }
 

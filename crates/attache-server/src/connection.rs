@@ -132,6 +132,8 @@ async fn accept(
 fn builder(options: &ServerOptions) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     // HTTP/1 gets no timer: one per request would cost more than the request, and idle connections are closed by `idle`.
+    // Nor does it gather the answers to requests sent ahead: a stream would wait for the next request's end, and a refusal of one
+    // that is not read to its end would never leave.
     builder.http1().max_buf_size(options.max_headers.max(8192));
     builder
         .http2()

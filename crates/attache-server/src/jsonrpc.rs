@@ -1,8 +1,10 @@
 //! The JSON-RPC binding.
 
+use std::borrow::Cow;
+
 use attache_core::{Owner, Reply};
-use attache_protocol::jsonrpc::{self, Call, Id};
-use attache_protocol::{Error, ErrorKind, Extensions, Operation, json};
+use attache_protocol::jsonrpc::{self, Call, Id, Refused, Whole};
+use attache_protocol::{Error, ErrorKind, Extensions, Operation, Request as Operands, json};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 
@@ -49,31 +51,64 @@ async fn answer(
         let text = "expected the content type `application/json`";
         return Err((Id::NULL, Error::new(ErrorKind::ContentTypeNotSupported, text)));
     }
-    if body.len() > options.max_depth && json::depth(body) > options.max_depth {
+    if json::is_deeper_than(body, options.max_depth) {
         let text = format!("the body nests deeper than {}", options.max_depth);
         return Err((Id::NULL, Error::new(ErrorKind::InvalidRequest, text)));
     }
-    let call = Call::parse(body).map_err(|refused| (refused.id, refused.error))?;
-    let (id, notification) = match call.id {
-        Some(id) => (id, false),
-        None => (Id::NULL, true),
-    };
-    let operation = Operation::from_name(&call.method);
-    let shape = if operation.is_none() && call.method.contains('/') { Shape::Older } else { Shape::Current };
+    let Asked { id, what } = Asked::read(body).map_err(|refused| (refused.id, refused.error))?;
     let reply = async {
-        let version = params.version(shape, options.strict_version)?;
-        let operation = operation.ok_or_else(|| unknown_method(&call.method))?;
+        let version = params.version(what.shape(), options.strict_version)?;
         let service = surface.service();
+        let request = match what {
+            // What is asked is known before it is let in, but a refusal to let it in comes first.
+            What::Request(request) => Ok(*request),
+            What::Arguments(operation, arguments) => operation.parse(arguments),
+            What::Unknown(method) => return Err(unknown_method(&method)),
+        };
         let caller = service.admit(owner, version, &params.extensions, params.idempotency_key)?;
-        let request = operation.parse(call.params)?;
         let active = caller.extensions.clone();
-        service.call(caller, request, params.resume).await.map(|reply| (reply, active))
+        service.call(caller, request?, params.resume).await.map(|reply| (reply, active))
     };
-    match reply.await {
+    match (reply.await, id) {
         // Whoever sends no id wants no answer, not even a refusal.
-        _ if notification => Ok(no_answer()),
-        Ok((reply, active)) => Ok(respond(surface, &id, reply, &active)),
-        Err(error) => Err((id, error)),
+        (_, None) => Ok(no_answer()),
+        (Ok((reply, active)), Some(id)) => Ok(respond(surface, &id, reply, &active)),
+        (Err(error), Some(id)) => Err((id, error)),
+    }
+}
+
+/// A request, as far as it can be understood without knowing its version.
+struct Asked<'a> {
+    id: Option<Id>,
+    what: What<'a>,
+}
+
+enum What<'a> {
+    Request(Box<Operands>),
+    Arguments(Operation, &'a [u8]),
+    Unknown(Cow<'a, str>),
+}
+
+impl<'a> Asked<'a> {
+    fn read(body: &'a [u8]) -> Result<Self, Refused> {
+        if let Some(Whole { id, request }) = Whole::read(body) {
+            return Ok(Self { id: Some(id), what: What::Request(Box::new(request)) });
+        }
+        let Call { id, method, params } = Call::parse(body)?;
+        let what = match Operation::from_name(&method) {
+            Some(operation) => What::Arguments(operation, params),
+            None => What::Unknown(method),
+        };
+        Ok(Self { id, what })
+    }
+}
+
+impl What<'_> {
+    fn shape(&self) -> Shape {
+        match self {
+            Self::Unknown(method) if method.contains('/') => Shape::Older,
+            Self::Request(_) | Self::Arguments(..) | Self::Unknown(_) => Shape::Current,
+        }
     }
 }
 

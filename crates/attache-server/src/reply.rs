@@ -61,7 +61,7 @@ pub(crate) fn http_error_body_for(status: StatusCode, error: &Error) -> Vec<u8> 
 /// Writes a value of the protocol; those cannot fail to be written into memory.
 pub(crate) fn json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     let start = out.len();
-    if let Err(error) = serde_json::to_writer(&mut *out, value) {
+    if let Err(error) = attache_protocol::json::write(out, value) {
         tracing::error!(%error, "a value of the protocol could not be written as JSON");
         out.truncate(start);
         out.extend_from_slice(b"null");

@@ -61,7 +61,7 @@ where
         let text = format!("expected the content type `{MEDIA_TYPE}` or `application/json`");
         return Err(Error::new(ErrorKind::ContentTypeNotSupported, text));
     }
-    if body.len() > options.max_depth && json::depth(&body) > options.max_depth {
+    if json::is_deeper_than(&body, options.max_depth) {
         return Err(Error::new(
             ErrorKind::InvalidRequest,
             format!("the body nests deeper than {}", options.max_depth),

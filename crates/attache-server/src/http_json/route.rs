@@ -63,11 +63,10 @@ fn plain(method: &Method, segments: &[&str], tenant: Option<String>) -> Matched 
         ["tasks"] if get => route(Operation::ListTasks, None, None),
         ["extendedAgentCard" | "tasks"] => Matched::OtherMethod("GET"),
         ["tasks", task] => match task.rsplit_once(':') {
-            Some((id, "cancel")) if post && !id.is_empty() => route(Operation::CancelTask, Some(id), None),
+            Some(("", "cancel" | "subscribe")) => Matched::Nothing,
+            Some((id, "cancel")) if post => route(Operation::CancelTask, Some(id), None),
             // The specification says POST in prose and GET in its proto.
-            Some((id, "subscribe")) if (post || get) && !id.is_empty() => {
-                route(Operation::SubscribeToTask, Some(id), None)
-            }
+            Some((id, "subscribe")) if post || get => route(Operation::SubscribeToTask, Some(id), None),
             Some((_, "subscribe")) => Matched::OtherMethod("GET, POST"),
             Some((_, "cancel")) if !get => Matched::OtherMethod("POST"),
             Some(_) | None if task.is_empty() => Matched::Nothing,
@@ -202,7 +201,7 @@ mod tests {
             ("DELETE", "/tasks/t1", "allow GET"),
             ("PUT", "/tasks/t1:subscribe", "allow GET, POST"),
             ("POST", "/tasks/t1:explode", "nothing"),
-            ("POST", "/tasks/:cancel", "allow GET"),
+            ("POST", "/tasks/:cancel", "nothing"),
             ("GET", "/", "nothing"),
             ("GET", "/a/b/c/d/e", "nothing"),
             ("GET", "/tasks/%ff", "nothing"),

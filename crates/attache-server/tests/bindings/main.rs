@@ -1,6 +1,6 @@
 //! What the three bindings promise to a client on the other side of a socket.
 //!
-//! One program for all themes, since linking ten of them takes longer than running them.
+//! One program for all themes, since linking one for each takes longer than running all of them.
 
 mod cancel;
 mod card;

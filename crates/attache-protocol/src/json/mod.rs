@@ -3,6 +3,8 @@
 //! `data` and `metadata` are kept as the text they came in: nothing is parsed into trees and cloned, and 64-bit integers
 //! survive exactly. Whoever wants to look inside asks for a type.
 
+mod write;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
@@ -10,6 +12,8 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
+
+pub use write::{WriteError, write};
 
 /// Any JSON value, kept as text on a single line. Cheap to clone.
 #[derive(Clone)]
@@ -137,6 +141,13 @@ impl<'de> Deserialize<'de> for JsonObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::try_from_json(Json::deserialize(deserializer)?)
     }
+}
+
+/// Whether arrays and objects in `text` nest deeper than `limit`, without judging whether it is JSON.
+///
+/// Nothing nests deeper than it has opening brackets, and those are counted many bytes at a time.
+pub fn is_deeper_than(text: &[u8], limit: usize) -> bool {
+    text.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() > limit && depth(text) > limit
 }
 
 /// How deep the arrays and objects in `text` nest, without judging whether it is JSON.
