@@ -36,7 +36,7 @@ pub use options::Options;
 pub use service::{Page, Reply, Service};
 pub use snapshot::{Snapshot, View};
 pub use store::{
-    AppendError, Appended, Created, Cursor, Idempotency, Lease, ListPage, ListQuery, NewTask, Store,
+    Append, AppendError, Appended, Created, Cursor, Idempotency, Lease, ListPage, ListQuery, NewTask, Store,
     StoreError, TailItem,
 };
 pub use stream::{EventStream, StreamItem};

@@ -4,9 +4,10 @@
 //! each message of the history begin. Reading it copies bytes; nothing is parsed or built.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::sync::Arc;
 
-use attache_protocol::{Task, TaskState};
+use attache_protocol::{Content, Part, Task, TaskState};
 
 use crate::Seq;
 use crate::event::write_json;
@@ -58,7 +59,7 @@ impl Snapshot {
     pub fn task(&self) -> Cow<'_, Task> {
         match &self.body {
             Body::Live(task) => Cow::Borrowed(task),
-            Body::Ended(ended) => Cow::Owned(ended.task()),
+            Body::Ended(ended) => ended.task(),
         }
     }
 
@@ -77,25 +78,73 @@ impl Snapshot {
 
     /// Writes the task as JSON with what `view` shows.
     pub fn write(&self, view: View, out: &mut Vec<u8>) {
-        match &self.body {
-            Body::Live(_) => write_json(out, &self.viewed(view)),
-            Body::Ended(ended) => {
-                let start = out.len();
-                ended.write(view, out);
-                if view.generation {
-                    let member = format!("\"generation\":\"{}\",", self.seq);
-                    out.splice(start + 1..start + 1, member.into_bytes());
+        let value = match &self.body {
+            Body::Live(task) => &**task,
+            Body::Ended(ended) => match &**ended {
+                Ended::Large(task) => &**task,
+                Ended::Json(marked) => {
+                    let start = out.len();
+                    marked.write(view, out);
+                    if view.generation {
+                        let member = format!("\"generation\":\"{}\",", self.seq);
+                        out.splice(start + 1..start + 1, member.into_bytes());
+                    }
+                    return;
                 }
-            }
+            },
+        };
+        if view == View::FULL {
+            out.reserve(weight(value) + 512);
+            write_json(out, value);
+        } else {
+            write_json(out, &self.viewed(view));
         }
     }
 }
 
-/// A task that has ended, as JSON with marks.
+/// A task that has ended: its JSON, or the value itself where that is so large that a second copy would hurt.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    Json(Marked),
+    Large(Box<Task>),
+}
+
+/// From how much content on a task is kept as a value. What its parts hold is then shared with whoever else holds it.
+const LARGE: usize = 32 * 1024;
+
+impl Ended {
+    pub(crate) fn new(task: Task) -> Self {
+        if weight(&task) < LARGE { Self::Json(Marked::new(&task)) } else { Self::Large(Box::new(task)) }
+    }
+
+    fn task(&self) -> Cow<'_, Task> {
+        match self {
+            Self::Json(marked) => Cow::Owned(marked.task()),
+            Self::Large(task) => Cow::Borrowed(task),
+        }
+    }
+}
+
+/// About how many bytes the content of a task takes.
+fn weight(task: &Task) -> usize {
+    let parts = |parts: &[Part]| -> usize {
+        let sizes = parts.iter().map(|part| match &part.content {
+            Content::Text(text) | Content::Url(text) => text.len(),
+            Content::Raw(bytes) => bytes.len(),
+            Content::Data(data) => data.as_str().len(),
+        });
+        sizes.sum()
+    };
+    let artifacts: usize = task.artifacts.iter().map(|artifact| parts(&artifact.parts)).sum();
+    let history: usize = task.history.iter().map(|message| parts(&message.parts)).sum();
+    artifacts + history
+}
+
+/// A task as JSON with marks.
 ///
 /// The members stand in the order: everything else, `artifacts`, `history`. Either of the last two may be missing.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct Marked {
     json: Box<[u8]>,
     /// Where `,"artifacts":[…]` begins; it ends where the history begins.
     artifacts: u32,
@@ -105,26 +154,35 @@ pub(crate) struct Ended {
     messages: Box<[u32]>,
 }
 
-impl Ended {
-    pub(crate) fn new(task: &Task) -> Self {
-        let head = HeadOnly(task);
-        let mut json = Vec::with_capacity(1024);
-        write_json(&mut json, &head);
+impl Marked {
+    fn new(task: &Task) -> Self {
+        thread_local! {
+            /// Where tasks are written before they get a place of exactly their size.
+            static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+        }
+        SCRATCH.with_borrow_mut(|json| {
+            json.clear();
+            Self::write_into(json, task)
+        })
+    }
+
+    fn write_into(json: &mut Vec<u8>, task: &Task) -> Self {
+        write_json(json, &HeadOnly(task));
         json.pop();
         let artifacts = json.len() as u32;
         if !task.artifacts.is_empty() {
             json.extend_from_slice(b",\"artifacts\":");
-            write_json(&mut json, &task.artifacts);
+            write_json(json, &task.artifacts);
         }
         let history = json.len() as u32;
         let mut messages = Vec::with_capacity(task.history.len());
         for (i, message) in task.history.iter().enumerate() {
             json.extend_from_slice(if i == 0 { b",\"history\":[" } else { b"," });
             messages.push(json.len() as u32);
-            write_json(&mut json, message);
+            write_json(json, message);
         }
         json.extend_from_slice(if messages.is_empty() { b"}" } else { b"]}" });
-        Self { json: json.into(), artifacts, history, messages: messages.into() }
+        Self { json: json.as_slice().into(), artifacts, history, messages: messages.into() }
     }
 
     fn task(&self) -> Task {
@@ -174,14 +232,16 @@ impl serde::Serialize for HeadOnly<'_> {
 
 #[cfg(test)]
 mod tests {
-    use attache_protocol::{Artifact, Message, Part, TaskStatus};
+    use attache_protocol::{Artifact, Message, TaskStatus};
 
     use super::*;
 
     #[test]
     fn an_ended_task_reads_the_same_as_a_live_one_in_every_view() {
-        for artifacts in 0..3 {
-            for messages in 0..4 {
+        for (artifacts, messages, size) in
+            (0..3).flat_map(|a| (0..4).flat_map(move |m| [(a, m, 1), (a, m, LARGE)]))
+        {
+            {
                 let task = Task {
                     id: "t".into(),
                     context_id: Some("c".into()),
@@ -189,7 +249,7 @@ mod tests {
                     artifacts: (0..artifacts)
                         .map(|i| Artifact {
                             artifact_id: format!("a{i}"),
-                            parts: vec![Part::text("x")],
+                            parts: vec![Part::text("x".repeat(size))],
                             ..Artifact::default()
                         })
                         .collect(),
@@ -197,7 +257,7 @@ mod tests {
                     ..Task::default()
                 };
                 let live = Snapshot::live(Seq(7), task.clone());
-                let ended = Snapshot::ended(Seq(7), TaskState::Completed, Arc::new(Ended::new(&task)));
+                let ended = Snapshot::ended(Seq(7), TaskState::Completed, Arc::new(Ended::new(task.clone())));
                 for history in [None, Some(0), Some(1), Some(3), Some(9)] {
                     for (show, generation) in [(true, false), (false, true), (true, true), (false, false)] {
                         let view = View { history, artifacts: show, generation };

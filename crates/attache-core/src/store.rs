@@ -27,6 +27,9 @@ pub enum AppendError {
     /// Others appended first: the log now ends at this position.
     #[error("the log has grown to {0}")]
     Conflict(Seq),
+    /// The key was used before, for this task, with this digest.
+    #[error("the key was used before")]
+    Known(TaskId, [u8; 32]),
     /// Someone else holds the task now.
     #[error("the lease is lost")]
     LeaseLost,
@@ -79,6 +82,19 @@ pub enum Created {
     },
     /// The key was used before, for this task, with this digest.
     Known(TaskId, [u8; 32]),
+}
+
+/// Events for a log, and under which conditions they are added.
+#[derive(Debug)]
+pub struct Append {
+    /// Where the log must end.
+    pub after: Seq,
+    /// The right to run the task's turn, if the events are a turn's.
+    pub lease: Option<Lease>,
+    /// The key under which the owner has them added only once.
+    pub idempotency: Option<(Owner, Idempotency)>,
+    /// The events.
+    pub events: Vec<TaskEvent>,
 }
 
 /// What became of events that were appended.
@@ -140,14 +156,9 @@ pub trait Store: Send + Sync + 'static {
     /// Keeps a new task.
     fn create(&self, task: NewTask) -> BoxFuture<'_, Result<Created, StoreError>>;
 
-    /// Adds events to a log that ends at `after`. All of them, or none.
-    fn append<'a>(
-        &'a self,
-        task: &'a TaskId,
-        lease: Option<Lease>,
-        after: Seq,
-        events: Vec<TaskEvent>,
-    ) -> BoxFuture<'a, Result<Appended, AppendError>>;
+    /// Adds events to a log. All of them, or none.
+    fn append<'a>(&'a self, task: &'a TaskId, append: Append)
+    -> BoxFuture<'a, Result<Appended, AppendError>>;
 
     /// The task as it is now, if it belongs to `owner`.
     fn load<'a>(
@@ -155,6 +166,13 @@ pub trait Store: Send + Sync + 'static {
         owner: &'a Owner,
         task: &'a TaskId,
     ) -> BoxFuture<'a, Result<Option<Snapshot>, StoreError>>;
+
+    /// The task that a key was used for, and the digest of what was sent with it.
+    fn find_key<'a>(
+        &'a self,
+        owner: &'a Owner,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Option<(TaskId, [u8; 32])>, StoreError>>;
 
     /// A page of the tasks that belong to `owner`.
     fn list<'a>(

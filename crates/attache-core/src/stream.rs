@@ -107,6 +107,16 @@ impl EventStream {
         Self(stream::iter([Ok(vec![StreamItem::Message(Arc::new(message))])]).boxed())
     }
 
+    /// A stream that breaks off at once.
+    pub(crate) fn broken(error: Error) -> Self {
+        Self(stream::iter([Err(error)]).boxed())
+    }
+
+    /// A stream that is open before it is known what comes of it.
+    pub(crate) fn later(events: impl Future<Output = Self> + Send + 'static) -> Self {
+        Self(stream::once(events).flatten().boxed())
+    }
+
     /// What happens to a task: the snapshot if there is one, then the log after it or after `after`.
     pub(crate) fn follow(
         service: Arc<Inner>,

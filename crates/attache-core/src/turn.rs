@@ -20,8 +20,8 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFuture};
 use crate::service::Inner as Service;
 use crate::store::Idempotency;
 use crate::{
-    AgentError, AgentResult, AppendError, Appended, ArtifactBuilder, Caller, Created, Lease, NewTask, Seq,
-    Snapshot, TaskEvent, new_id,
+    AgentError, AgentResult, Append, AppendError, Appended, ArtifactBuilder, Caller, Created, Lease, NewTask,
+    Seq, Snapshot, TaskEvent, new_id,
 };
 
 /// One execution of an agent for one message.
@@ -535,12 +535,14 @@ impl Shared {
         events: Vec<TaskEvent>,
     ) -> Result<Appended, AgentError> {
         loop {
-            match self.service.store.append(&self.task_id, Some(lease), after, events.clone()).await {
+            let append = Append { after, lease: Some(lease), idempotency: None, events: events.clone() };
+            match self.service.store.append(&self.task_id, append).await {
                 Ok(appended) => return Ok(appended),
                 // Only the client's messages come in between; they do not contradict what the agent says.
                 Err(AppendError::Conflict(seq)) => after = seq,
                 Err(AppendError::Ended(_)) => return Err(self.over("the task has ended")),
                 Err(AppendError::LeaseLost) => return Err(self.over("another server runs the task")),
+                Err(AppendError::Known(..)) => return Err(self.over("the send was repeated")),
                 Err(AppendError::NotFound) => return Err(self.over("the task is gone")),
                 Err(AppendError::Store(error)) => return Err(error.into()),
             }

@@ -108,6 +108,8 @@ where
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large());
     }
+    // No more is set aside than was announced, and no more than is allowed.
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(limit);
     let mut body = std::pin::pin!(body);
     let whole = async {
         let mut first = Bytes::new();
@@ -122,7 +124,12 @@ where
             if read == 0 {
                 first = data;
             } else {
-                rest.get_or_insert_with(|| BytesMut::from(&first[..])).extend_from_slice(&data);
+                let rest = rest.get_or_insert_with(|| {
+                    let mut whole = BytesMut::with_capacity(announced.max(first.len() + data.len()));
+                    whole.extend_from_slice(&first);
+                    whole
+                });
+                rest.extend_from_slice(&data);
             }
         }
         Ok(rest.map_or(first, BytesMut::freeze))

@@ -254,7 +254,7 @@ impl Live {
             seq,
             state,
             nanos,
-            task: Arc::new(Ended::new(&task)),
+            task: Arc::new(Ended::new(task)),
             log: followed.then(|| log.into()),
         }
     }

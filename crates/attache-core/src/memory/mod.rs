@@ -17,8 +17,8 @@ use parking_lot::{Mutex, RwLock};
 use self::cell::{After, Cell, Change};
 use self::index::Index;
 use crate::{
-    AppendError, Appended, BoxFuture, Created, Idempotency, Lease, ListPage, ListQuery, NewTask, Owner, Seq,
-    Snapshot, Store, StoreError, TailItem, TaskEvent,
+    Append, AppendError, Appended, BoxFuture, Created, Idempotency, Lease, ListPage, ListQuery, NewTask,
+    Owner, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent,
 };
 
 const SHARDS: usize = 64;
@@ -165,6 +165,30 @@ impl MemoryStore {
         Ok(Created::New { seq: appended.seq, lease, settled: appended.settled })
     }
 
+    fn append_now(&self, task: &TaskId, append: Append) -> Result<Appended, AppendError> {
+        let Append { after, lease, idempotency, events } = append;
+        let cell = self.cell(task).ok_or(AppendError::NotFound)?;
+        let change = match idempotency {
+            None => cell.append(lease, after, events)?,
+            Some((owner, Idempotency { key, fingerprint })) => {
+                let mut keys = self.keys.lock();
+                match keys.entry((self.intern(&owner), key)) {
+                    MapEntry::Occupied(known) => {
+                        let (task, fingerprint) = known.get();
+                        return Err(AppendError::Known(task.clone(), *fingerprint));
+                    }
+                    MapEntry::Vacant(vacant) => {
+                        let change = cell.append(lease, after, events)?;
+                        vacant.insert((task.clone(), fingerprint));
+                        change
+                    }
+                }
+            }
+        };
+        self.settle(&cell, &change);
+        Ok(Appended { seq: change.seq, settled: change.settled })
+    }
+
     fn list_now(&self, owner: &Owner, query: &ListQuery) -> ListPage {
         let Some(owner) = self.owner(owner) else {
             return ListPage { tasks: Vec::new(), next: None, total: 0 };
@@ -187,17 +211,19 @@ impl Store for MemoryStore {
     fn append<'a>(
         &'a self,
         task: &'a TaskId,
-        lease: Option<Lease>,
-        after: Seq,
-        events: Vec<TaskEvent>,
+        append: Append,
     ) -> BoxFuture<'a, Result<Appended, AppendError>> {
-        ready(match self.cell(task) {
-            None => Err(AppendError::NotFound),
-            Some(cell) => cell.append(lease, after, events).map(|appended| {
-                self.settle(&cell, &appended);
-                Appended { seq: appended.seq, settled: appended.settled }
-            }),
-        })
+        ready(self.append_now(task, append))
+    }
+
+    fn find_key<'a>(
+        &'a self,
+        owner: &'a Owner,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Option<(TaskId, [u8; 32])>, StoreError>> {
+        let known =
+            self.owner(owner).and_then(|owner| self.keys.lock().get(&(owner, key.to_owned())).cloned());
+        ready(Ok(known))
     }
 
     fn load<'a>(

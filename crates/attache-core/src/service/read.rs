@@ -11,7 +11,7 @@ use futures::StreamExt;
 use super::page_token::{self, Filter};
 use super::{Page, Reply, Service, internal, to_the_end};
 use crate::stream::Until;
-use crate::{AppendError, Caller, EventStream, ListQuery, Seq, Snapshot, TaskEvent, View};
+use crate::{Append, AppendError, Caller, EventStream, ListQuery, Seq, Snapshot, TaskEvent, View};
 
 /// How many tasks are on a page if the client does not say.
 const DEFAULT_PAGE_SIZE: i32 = 50;
@@ -130,7 +130,8 @@ impl Service {
                 ..TaskStatusUpdateEvent::default()
             };
             let events = vec![TaskEvent::Status(Arc::new(update))];
-            match self.0.store.append(id, None, snapshot.seq, events).await {
+            let append = Append { after: snapshot.seq, lease: None, idempotency: None, events };
+            match self.0.store.append(id, append).await {
                 Ok(_) => {
                     self.0.turns.cancel(id);
                     return self.find(caller, id).await;
@@ -138,7 +139,7 @@ impl Service {
                 // The agent was quicker, maybe to the end: look again.
                 Err(AppendError::Conflict(_) | AppendError::Ended(_)) => {}
                 Err(AppendError::NotFound) => return Err(Error::task_not_found(id)),
-                Err(error @ (AppendError::LeaseLost | AppendError::Store(_))) => {
+                Err(error @ (AppendError::LeaseLost | AppendError::Known(..) | AppendError::Store(_))) => {
                     return Err(internal(&error));
                 }
             }

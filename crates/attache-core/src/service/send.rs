@@ -19,7 +19,9 @@ use crate::run;
 use crate::store::Idempotency;
 use crate::stream::Until;
 use crate::turn::{Known, Origin, Position, Progress, Shared};
-use crate::{AppendError, Caller, EventStream, Seq, Snapshot, StoreError, TailItem, TaskEvent, View, new_id};
+use crate::{
+    Append, AppendError, Caller, EventStream, Seq, Snapshot, StoreError, TailItem, TaskEvent, View, new_id,
+};
 
 /// The longest idempotency key that is taken.
 const MAX_KEY: usize = 255;
@@ -110,21 +112,27 @@ impl Service {
                 let until = if closes { Until::EndedOrAsking } else { Until::Ended };
                 (None, self.0.store.tail(&task, resume.unwrap_or(Seq::START)), until)
             }
-            Accepted::Turn(turn, tail) => match turn.signal.begun().await {
-                Progress::Message(message) => {
-                    return Ok(Reply::Events(EventStream::message(*message), view));
-                }
-                Progress::Nothing => return Err(self.unanswered()),
-                Progress::Task => {
-                    let tail = tail.unwrap_or_else(|| self.0.store.tail(&turn.task_id, Seq::START));
-                    let until = match &turn.before {
-                        _ if !closes => Until::Ended,
-                        None => Until::EndedOrAsking,
-                        Some(_) => Until::EndedOrAskingIn(turn.clone()),
-                    };
-                    (turn.before.clone(), tail, until)
-                }
-            },
+            Accepted::Turn(turn, tail) => {
+                let until = match &turn.before {
+                    _ if !closes => Until::Ended,
+                    None => Until::EndedOrAsking,
+                    Some(_) => Until::EndedOrAskingIn(turn.clone()),
+                };
+                // The stream is open while the agent makes up its mind, so that nobody on the way takes it for dead.
+                let service = self.clone();
+                let events = async move {
+                    match turn.signal.begun().await {
+                        Progress::Message(message) => EventStream::message(*message),
+                        Progress::Nothing => EventStream::broken(service.unanswered()),
+                        Progress::Task => {
+                            let tail =
+                                tail.unwrap_or_else(|| service.0.store.tail(&turn.task_id, Seq::START));
+                            EventStream::follow(service.0.clone(), turn.before.clone(), tail, until)
+                        }
+                    }
+                };
+                return Ok(Reply::Events(EventStream::later(events), view));
+            }
         };
         Ok(Reply::Events(EventStream::follow(self.0.clone(), first, tail, until), view))
     }
@@ -167,6 +175,14 @@ impl Service {
             start(&turn).await;
             return Ok(Accepted::Turn(turn, None));
         }
+        if let Some(Idempotency { key, fingerprint }) = &incoming.idempotency {
+            // A repeat is answered whatever has become of the task since.
+            let known =
+                self.0.store.find_key(&incoming.caller.owner, key).await.map_err(|error| internal(&error))?;
+            if let Some((task, earlier)) = known {
+                return repeat(Known { task, fingerprint: earlier }, *fingerprint, incoming.caller);
+            }
+        }
         let service = self.clone();
         match incoming.message.task_id.clone() {
             None => to_the_end(async move { service.begin_once(incoming).await }).await,
@@ -201,24 +217,22 @@ impl Service {
 
     /// Starts a turn that creates a task, unless an earlier send with the same key has.
     async fn begin_once(&self, incoming: Box<Incoming>) -> Result<Accepted, Error> {
-        let fingerprint = incoming.idempotency.as_ref().map(|idempotency| idempotency.fingerprint);
+        let fingerprint =
+            incoming.idempotency.as_ref().map_or([0; 32], |idempotency| idempotency.fingerprint);
         let turn = self.begin(incoming);
         // The key is claimed together with the task, so that a repeat finds it even after a crash.
-        let known = turn.write().await.map_err(|error| internal(&error))?;
-        let Some(Known { task, fingerprint: earlier }) = known else {
-            start(&turn).await;
-            return Ok(Accepted::Turn(turn, None));
-        };
-        if fingerprint != Some(earlier) {
-            let text = "this idempotency key was used for another message";
-            return Err(Error::invalid_params("Idempotency-Key", text));
+        match turn.write().await.map_err(|error| internal(&error))? {
+            Some(known) => repeat(known, fingerprint, turn.caller.clone()),
+            None => {
+                start(&turn).await;
+                Ok(Accepted::Turn(turn, None))
+            }
         }
-        Ok(Accepted::Repeat(task, turn.caller.clone()))
     }
 
     /// Adds a message to a task and gives it a turn.
     async fn go_on(&self, incoming: Box<Incoming>, before: Snapshot) -> Result<Accepted, Error> {
-        let Incoming { caller, message, configuration, push, answer, .. } = *incoming;
+        let Incoming { caller, message, configuration, push, idempotency, answer } = *incoming;
         let (task_id, context_id) = {
             let task = before.task();
             (task.id.clone(), task.context_id.clone().unwrap_or_default())
@@ -228,7 +242,10 @@ impl Service {
         if let Some(config) = push {
             self.keep_push(&task_id, super::push::complete(config, &task_id)).await?;
         }
-        self.append_message(&caller, before, expected, &task_id, &message).await?;
+        let key = idempotency.as_ref();
+        if let Some(known) = self.append_message(&caller, before, expected, &task_id, &message, key).await? {
+            return repeat(known, key.map_or([0; 32], |key| key.fingerprint), caller);
+        }
         let before = self.find(&caller, &task_id).await?;
         // Before the turn begins, so that the store knows that its events are read.
         let tail = (answer == Answer::Stream).then(|| self.0.store.tail(&task_id, before.seq));
@@ -249,7 +266,8 @@ impl Service {
         Ok(Accepted::Turn(turn, tail))
     }
 
-    /// Writes a message into a task's log, and that the task is at work again if it was waiting for one.
+    /// Writes a message into a task's log, and that the task is at work again if it was waiting for one. If the message is a
+    /// repeat, what it repeats comes back instead.
     async fn append_message(
         &self,
         caller: &Caller,
@@ -257,15 +275,19 @@ impl Service {
         expected: Option<u64>,
         task_id: &TaskId,
         message: &Message,
-    ) -> Result<(), Error> {
+        key: Option<&Idempotency>,
+    ) -> Result<Option<Known>, Error> {
         let message = Arc::new(message.clone());
         loop {
             require_generation(expected, &before, task_id)?;
             // The status goes first: it moves the agent's question into the history, before the answer.
             let resumed = before.state.is_interrupted().then(|| self.0.resumed(&before.task()));
             let events = resumed.into_iter().chain([TaskEvent::Message(message.clone())]).collect();
-            match self.0.store.append(task_id, None, before.seq, events).await {
-                Ok(_) => return Ok(()),
+            let idempotency = key.map(|key| (caller.owner.clone(), key.clone()));
+            let append = Append { after: before.seq, lease: None, idempotency, events };
+            match self.0.store.append(task_id, append).await {
+                Ok(_) => return Ok(None),
+                Err(AppendError::Known(task, fingerprint)) => return Ok(Some(Known { task, fingerprint })),
                 Err(AppendError::Conflict(_)) => before = self.find(caller, task_id).await?,
                 Err(AppendError::Ended(state)) => return Err(ended(task_id, state)),
                 Err(AppendError::NotFound) => return Err(Error::task_not_found(task_id)),
@@ -393,6 +415,15 @@ impl Incoming {
 
 fn stopping() -> Error {
     Error::new(ErrorKind::Unavailable, "the server is about to stop, try another or again later")
+}
+
+/// Answers a send whose key was used before: with the same task for the same message, and not for another.
+fn repeat(known: Known, fingerprint: [u8; 32], caller: Caller) -> Result<Accepted, Error> {
+    if known.fingerprint != fingerprint {
+        let text = "this idempotency key was used for another message";
+        return Err(Error::invalid_params("Idempotency-Key", text));
+    }
+    Ok(Accepted::Repeat(known.task, caller))
 }
 
 /// Refuses a message that is meant for the task at another point of its log.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use attache_core::{Lease, MemoryStore, NewTask, Owner, Principal, Seq, Store, TaskEvent};
+use attache_core::{Append, MemoryStore, NewTask, Owner, Principal, Seq, Store, TaskEvent};
 use attache_protocol::{
     ContextId, ListTasksRequest, Task, TaskId, TaskState, TaskStatus, TaskStatusUpdateEvent, Timestamp,
 };
@@ -94,7 +94,8 @@ impl Both {
                     ..TaskStatusUpdateEvent::default()
                 };
                 let events = vec![TaskEvent::Status(Arc::new(update))];
-                let appended = self.store.append(&known.id, None::<Lease>, known.seq, events).await;
+                let append = Append { after: known.seq, lease: None, idempotency: None, events };
+                let appended = self.store.append(&known.id, append).await;
                 assert_eq!(appended.is_ok(), !known.state.is_terminal());
                 if let Ok(seq) = appended {
                     *known = Known { seq: seq.seq, state, at, ..known.clone() };

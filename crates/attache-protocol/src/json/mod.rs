@@ -17,7 +17,8 @@ pub use write::{WriteError, write};
 
 /// Any JSON value, kept as text on a single line. Cheap to clone.
 #[derive(Clone)]
-pub struct Json(Arc<RawValue>);
+#[expect(clippy::redundant_allocation, reason = "moving the text behind the pointer would copy it once more")]
+pub struct Json(Arc<Box<RawValue>>);
 
 impl Json {
     /// The value of anything that serializes.
@@ -47,12 +48,12 @@ impl Json {
 
     fn from_raw(raw: Box<RawValue>) -> Self {
         // A line break would end an event of a stream early. JSON strings cannot hold one, so it is only layout.
-        if !raw.get().contains(['\n', '\r']) {
-            return Self(raw.into());
+        if memchr::memchr2(b'\n', b'\r', raw.get().as_bytes()).is_none() {
+            return Self(Arc::new(raw));
         }
         let flat: String =
             raw.get().chars().map(|c| if matches!(c, '\n' | '\r') { ' ' } else { c }).collect();
-        Self(RawValue::from_string(flat).unwrap_or(raw).into())
+        Self(Arc::new(RawValue::from_string(flat).unwrap_or(raw)))
     }
 }
 
@@ -74,7 +75,7 @@ impl PartialEq for Json {
 
 impl Serialize for Json {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        (*self.0).serialize(serializer)
+        self.0.serialize(serializer)
     }
 }
 

@@ -225,6 +225,23 @@ impl<'a> serde::Serializer for Writer<'a> {
     ) -> Result<Self::SerializeStructVariant, WriteError> {
         Err(WriteError::custom("struct variants have no form in JSON here"))
     }
+
+    fn collect_str<T: fmt::Display + ?Sized>(self, value: &T) -> Result<(), WriteError> {
+        /// Escapes pieces of text as they come.
+        struct Pieces<'a>(&'a mut Vec<u8>);
+
+        impl fmt::Write for Pieces<'_> {
+            fn write_str(&mut self, text: &str) -> fmt::Result {
+                escape(self.0, text);
+                Ok(())
+            }
+        }
+
+        self.out.push(b'"');
+        fmt::Write::write_fmt(&mut Pieces(self.out), format_args!("{value}")).map_err(WriteError::custom)?;
+        self.out.push(b'"');
+        Ok(())
+    }
 }
 
 impl SerializeSeq for Compound<'_> {
@@ -382,7 +399,13 @@ impl serde::Serializer for RawText<'_> {
 }
 
 fn string(out: &mut Vec<u8>, text: &str) {
+    out.reserve(text.len() + 2);
     out.push(b'"');
+    escape(out, text);
+    out.push(b'"');
+}
+
+fn escape(out: &mut Vec<u8>, text: &str) {
     let mut rest = text.as_bytes();
     loop {
         let clean = clean_prefix(rest);
@@ -405,7 +428,6 @@ fn string(out: &mut Vec<u8>, text: &str) {
         }
         rest = &rest[clean + 1..];
     }
-    out.push(b'"');
 }
 
 /// How many bytes from the start need no escape.

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use attache_core::{
-    AppendError, Appended, BoxFuture, Created, Lease, ListPage, ListQuery, MemoryStore, NewTask, Owner, Seq,
-    Snapshot, Store, StoreError, TailItem, TaskEvent,
+    Append, AppendError, Appended, BoxFuture, Created, Lease, ListPage, ListQuery, MemoryStore, NewTask,
+    Owner, Seq, Snapshot, Store, StoreError, TailItem,
 };
 use attache_protocol::{TaskId, TaskPushNotificationConfig, Timestamp};
 use futures::stream::BoxStream;
@@ -80,14 +80,20 @@ impl Store for SlowStore {
     fn append<'a>(
         &'a self,
         task: &'a TaskId,
-        lease: Option<Lease>,
-        after: Seq,
-        events: Vec<TaskEvent>,
+        append: Append,
     ) -> BoxFuture<'a, Result<Appended, AppendError>> {
         Box::pin(self.slowly(async move {
             self.write()?;
-            self.store.append(task, lease, after, events).await
+            self.store.append(task, append).await
         }))
+    }
+
+    fn find_key<'a>(
+        &'a self,
+        owner: &'a Owner,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Option<(TaskId, [u8; 32])>, StoreError>> {
+        Box::pin(self.slowly(async move { self.store.find_key(owner, key).await }))
     }
 
     fn load<'a>(

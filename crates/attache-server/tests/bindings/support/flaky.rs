@@ -37,11 +37,17 @@ impl Store for Flaky {
     fn append<'a>(
         &'a self,
         task: &'a TaskId,
-        lease: Option<Lease>,
-        after: Seq,
-        events: Vec<TaskEvent>,
+        append: Append,
     ) -> BoxFuture<'a, Result<Appended, AppendError>> {
-        self.store.append(task, lease, after, events)
+        self.store.append(task, append)
+    }
+
+    fn find_key<'a>(
+        &'a self,
+        owner: &'a Owner,
+        key: &'a str,
+    ) -> BoxFuture<'a, Result<Option<(TaskId, [u8; 32])>, StoreError>> {
+        self.store.find_key(owner, key)
     }
 
     fn load<'a>(
