@@ -16,6 +16,10 @@ use crate::harness::{Harness, Settings};
 use crate::server::SubjectCommand;
 use crate::works::Work;
 
+/// The allocator of the `attache` command, for both servers: what is measured is what runs.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 mod answers;
 mod bare;
 mod connection;

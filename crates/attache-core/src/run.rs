@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Poll, ready};
+use std::task::{Context, Poll, ready};
 
 use attache_protocol::{Part, TaskId, TaskState};
 use foldhash::fast::RandomState;
@@ -114,7 +114,7 @@ pub(crate) async fn run(turn: Arc<Shared>) {
         run_one(&current).await;
         let Some(next) = current.service.turns.next(&current) else { return };
         current = next;
-        if let Err(error) = take_over(&current).await {
+        if let Err(error) = Box::pin(take_over(&current)).await {
             tracing::warn!(task = %current.task_id, %error, "a message could not get its turn");
             close(&current, Progress::Nothing).await;
         }
@@ -166,7 +166,7 @@ async fn run_one(turn: &Arc<Shared>) {
     let agent =
         AssertUnwindSafe(async { service.agent.run(Turn { shared: turn.clone() }).await }).catch_unwind();
     // What is not needed for an agent that answers at once is not set up for it.
-    let timed_out = async { tokio::time::sleep(service.options.turn_timeout).await };
+    let timed_out = async { Box::pin(tokio::time::sleep(service.options.turn_timeout)).await };
     let outcome = async {
         tokio::select! {
             biased;
@@ -176,14 +176,14 @@ async fn run_one(turn: &Arc<Shared>) {
         }
     };
     let ended = match drive(turn, outcome).await {
-        Ok(Outcome::Returned(Ok(()))) => finish(turn).await,
-        Ok(Outcome::Returned(Err(error))) | Err(error) => fail(turn, error).await,
-        Ok(Outcome::Panicked(panic)) => panicked(turn, panic).await,
+        Ok(Outcome::Returned(Ok(()))) => finish(turn),
+        Ok(Outcome::Returned(Err(error))) | Err(error) => fail(turn, error),
+        Ok(Outcome::Panicked(panic)) => panicked(turn, panic),
         Ok(Outcome::TimedOut) => {
             let limit = service.options.turn_timeout;
             tracing::warn!(task = %turn.task_id, ?limit, "the agent took too long");
             let text = format!("the agent did not finish within {} s", limit.as_secs_f64());
-            end(turn, TaskState::Failed, Some(text)).await
+            end(turn, TaskState::Failed, Some(text))
         }
         Ok(Outcome::Abandoned) => Ok(()),
     };
@@ -205,15 +205,27 @@ enum Outcome {
 
 /// Writes what was said last. If that cannot be kept, the task fails rather than lack a piece.
 async fn write_rest(turn: &Arc<Shared>, ended: AgentResult) -> AgentResult {
-    let written = if turn.has_unwritten() { turn.write().await.map(|_| ()) } else { ended };
+    let written = if turn.unwritten() > 0 { turn.write().await.map(|_| ()) } else { ended };
     match written {
         Err(error) if !error.is_over() => {
-            fail(turn, error).await?;
-            turn.write().await.map(|_| ())
+            fail(turn, error)?;
+            Box::pin(turn.write()).await.map(|_| ())
         }
         Ok(()) | Err(_) => written,
     }
 }
+
+/// Comes back when everyone else has had a turn.
+fn pause<T>(cx: &mut Context<'_>) -> Poll<T> {
+    let again = pin!(tokio::task::yield_now()).poll(cx);
+    if again.is_ready() {
+        cx.waker().wake_by_ref();
+    }
+    Poll::Pending
+}
+
+/// How often what an agent says may be held back while it keeps saying more.
+const MAX_HELD: u8 = 16;
 
 /// Runs the agent, and writes what it has said whenever it pauses. It goes on only when that is written; an error is one of
 /// writing.
@@ -222,6 +234,8 @@ async fn drive<T>(turn: &Arc<Shared>, agent: impl Future<Output = T>) -> Result<
     let mut writing: Option<BoxFuture<'_, AgentResult>> = None;
     // A client that does not want to wait gets its task at the agent's first pause, whether or not anything was said.
     let mut owed = turn.configuration.return_immediately;
+    // How much was held back, and how often. What is said first is written at once.
+    let (mut waiting, mut held) = (0, MAX_HELD);
     poll_fn(|cx| {
         if let Some(write) = &mut writing {
             let written = ready!(write.as_mut().poll(cx));
@@ -232,6 +246,14 @@ async fn drive<T>(turn: &Arc<Shared>, agent: impl Future<Output = T>) -> Result<
         if let Poll::Ready(result) = agent.as_mut().poll(cx) {
             return Poll::Ready(Ok(result));
         }
+        let said = turn.unwritten();
+        if said > waiting && held < MAX_HELD {
+            // An agent in full flow says more as soon as it is asked again: one write for all of it. One that really waits
+            // has said nothing new by then, and what it said is written a turn of the scheduler later.
+            (waiting, held) = (said, held + 1);
+            return pause(cx);
+        }
+        (waiting, held) = (0, 0);
         while std::mem::take(&mut owed) || !turn.rest(cx.waker()) {
             let write = async {
                 match turn.write().await {
@@ -252,46 +274,46 @@ async fn drive<T>(turn: &Arc<Shared>, agent: impl Future<Output = T>) -> Result<
 /// Waits until a canceled turn has had its time to clean up.
 async fn abandoned(turn: &Shared) {
     turn.cancel().cancelled().await;
-    tokio::time::sleep(turn.service.options.cancel_grace).await;
+    Box::pin(tokio::time::sleep(turn.service.options.cancel_grace)).await;
 }
 
 /// An agent that returns without a word about the end has done its work.
-async fn finish(turn: &Arc<Shared>) -> AgentResult {
+fn finish(turn: &Arc<Shared>) -> AgentResult {
     let settled = {
         let log = turn.log.lock();
         matches!(log.position, Position::Over(_)) || log.state.is_settled()
     };
-    if settled { Ok(()) } else { end(turn, TaskState::Completed, None).await }
+    if settled { Ok(()) } else { end(turn, TaskState::Completed, None) }
 }
 
-async fn fail(turn: &Arc<Shared>, error: AgentError) -> AgentResult {
+fn fail(turn: &Arc<Shared>, error: AgentError) -> AgentResult {
     match error.into_kind() {
         Kind::Over(why) => {
             tracing::debug!(task = %turn.task_id, why, "the agent stopped");
             Ok(())
         }
-        Kind::Public(text) => end(turn, TaskState::Failed, Some(text.into_owned())).await,
+        Kind::Public(text) => end(turn, TaskState::Failed, Some(text.into_owned())),
         Kind::Internal(error) => {
             let id: String = new_id();
             tracing::error!(task = %turn.task_id, error_id = id, error = %error, "the agent failed");
-            end(turn, TaskState::Failed, Some(format!("the agent failed (error id {id})"))).await
+            end(turn, TaskState::Failed, Some(format!("the agent failed (error id {id})")))
         }
     }
 }
 
-async fn panicked(turn: &Arc<Shared>, panic: Box<dyn Any + Send>) -> AgentResult {
+fn panicked(turn: &Arc<Shared>, panic: Box<dyn Any + Send>) -> AgentResult {
     let text = match panic.downcast::<&str>() {
         Ok(text) => (*text).to_owned(),
         Err(panic) => panic.downcast::<String>().map_or_else(|_| "no message".to_owned(), |text| *text),
     };
     let id: String = new_id();
     tracing::error!(task = %turn.task_id, error_id = id, panic = text, "the agent panicked");
-    end(turn, TaskState::Failed, Some(format!("the agent failed (error id {id})"))).await
+    end(turn, TaskState::Failed, Some(format!("the agent failed (error id {id})")))
 }
 
 /// Writes the last status of a turn, unless the task has ended without it.
-async fn end(turn: &Arc<Shared>, state: TaskState, text: Option<String>) -> AgentResult {
-    Turn { shared: turn.clone() }.status(state, text.map(Part::text)).await
+fn end(turn: &Arc<Shared>, state: TaskState, text: Option<String>) -> AgentResult {
+    Turn { shared: turn.clone() }.status(state, text.map(Part::text)).noted()
 }
 
 /// Makes sure that nobody waits for a turn that is over, and that the task can have another one.

@@ -303,11 +303,11 @@ impl Turn {
         Ok(())
     }
 
-    pub(crate) async fn status(&self, state: TaskState, part: Option<Part>) -> AgentResult {
-        self.state(state, part.map(|part| vec![part])).await
+    pub(crate) fn status(&self, state: TaskState, part: Option<Part>) -> Emitted {
+        self.state(state, part.map(|part| vec![part]))
     }
 
-    async fn state(&self, state: TaskState, parts: Option<Vec<Part>>) -> AgentResult {
+    fn state(&self, state: TaskState, parts: Option<Vec<Part>>) -> Emitted {
         let message = parts.map(|parts| Box::new(self.say(parts)));
         let update = TaskStatusUpdateEvent {
             task_id: self.task_id().clone(),
@@ -315,7 +315,7 @@ impl Turn {
             status: TaskStatus { state, message, timestamp: None },
             ..TaskStatusUpdateEvent::default()
         };
-        self.emit(TaskEvent::Status(Arc::new(update))).await
+        self.emit(TaskEvent::Status(Arc::new(update)))
     }
 
     fn say(&self, parts: Vec<Part>) -> Message {
@@ -342,6 +342,11 @@ pub struct Emitted {
 }
 
 impl Emitted {
+    /// What became of it, for those who will see to the writing themselves.
+    pub(crate) fn noted(mut self) -> AgentResult {
+        self.result.take().unwrap_or(Ok(()))
+    }
+
     pub(crate) fn new(noted: Result<usize, AgentError>) -> Self {
         let pause = noted.as_ref().is_ok_and(|waiting| *waiting >= MAX_UNWRITTEN);
         Self { result: Some(noted.map(|_| ())), pause }
@@ -430,9 +435,9 @@ impl Shared {
         unborn
     }
 
-    /// Whether anything waits to be written.
-    pub(crate) fn has_unwritten(&self) -> bool {
-        !self.log.lock().unwritten.is_empty()
+    /// How much waits to be written.
+    pub(crate) fn unwritten(&self) -> usize {
+        self.log.lock().unwritten.len()
     }
 
     /// Writes what was said, creating the task if there is none yet; with nothing said, that is all it does.

@@ -5,6 +5,11 @@ mod command;
 use std::process::ExitCode;
 
 use clap::Parser;
+use mimalloc::MiMalloc;
+
+/// A server makes and drops many small things; this allocator is made for that.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// A2A agents from the command line.
 #[derive(Debug, Parser)]

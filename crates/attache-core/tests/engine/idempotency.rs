@@ -222,3 +222,51 @@ async fn repeats_on_other_threads_find_the_task_of_the_key() {
     }
     assert_eq!(turns.load(Ordering::SeqCst), 2_000);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_repeated_is_taken_once() {
+    let turns = Arc::new(AtomicUsize::new(0));
+    let counter = turns.clone();
+    let agent = agent_fn(move |turn: Turn| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        async move {
+            match turn.text().as_str() {
+                "a cake" => turn.ask("which one?").await,
+                text => turn.complete_with(format!("took {text}")).await,
+            }
+        }
+    });
+    let host = host_with(agent, |_, _| {});
+    let task = host.client().send(say("a cake")).await;
+    let client = host.client().with_key("answer");
+    let answer = || say("the big one").to(&task);
+    let first = client.send(answer()).await;
+    assert_eq!(status_text(&first), "took the big one");
+    // The task has ended by now, which would refuse any other message.
+    assert_eq!(client.send(answer()).await, first);
+    assert_eq!(turns.load(Ordering::SeqCst), 2);
+    assert_eq!(refusal(&client, say("the small one").to(&task)).await, ErrorKind::InvalidParams);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_repeated_at_the_same_time_is_taken_once() {
+    let turns = Arc::new(AtomicUsize::new(0));
+    let counter = turns.clone();
+    let agent = agent_fn(move |turn: Turn| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        async move {
+            match turn.task() {
+                None => turn.ask("which one?").await,
+                Some(_) => turn.complete().await,
+            }
+        }
+    });
+    let host = host_on(SlowStore::shared(), agent, |_, _| {});
+    let task = host.client().send(say("a cake")).await;
+    let client = host.client().with_key("answer");
+    let all: Vec<_> = (0..5).map(|_| client.send_meanwhile(say("the big one").to(&task))).collect();
+    for sent in all {
+        assert_eq!(soon(sent).await.unwrap().status.state, TaskState::Completed);
+    }
+    assert_eq!(turns.load(Ordering::SeqCst), 2);
+}

@@ -67,7 +67,8 @@ async fn a_turn_that_is_stopped_before_there_is_a_task_answers_that_the_server_s
     let client = host.client();
     let (waiting, streaming) = (client.clone(), client.clone());
     let waiting = tokio::spawn(async move { waiting.try_send(say("500")).await.unwrap_err() });
-    let streaming = tokio::spawn(async move { streaming.try_stream(say("500")).await.err().unwrap() });
+    let streaming = streaming.stream(say("500")).await;
+    let streaming = tokio::spawn(streaming.breaks());
     settle_down().await;
     let begun = Instant::now();
     assert_eq!(host.service.shutdown(Duration::from_secs(60)).await, 2);

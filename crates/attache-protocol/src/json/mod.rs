@@ -148,7 +148,7 @@ impl<'de> Deserialize<'de> for JsonObject {
 ///
 /// Nothing nests deeper than it has opening brackets, and those are counted many bytes at a time.
 pub fn is_deeper_than(text: &[u8], limit: usize) -> bool {
-    text.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() > limit && depth(text) > limit
+    memchr::memchr2_iter(b'{', b'[', text).nth(limit).is_some() && depth(text) > limit
 }
 
 /// How deep the arrays and objects in `text` nest, without judging whether it is JSON.

@@ -55,6 +55,15 @@ impl Events {
         }
     }
 
+    /// What the stream breaks off with.
+    pub(crate) async fn breaks(mut self) -> Error {
+        loop {
+            if let Err(error) = soon(self.stream.next()).await.expect("the stream breaks before it ends") {
+                return error;
+            }
+        }
+    }
+
     fn take(&mut self, items: Vec<StreamItem>) {
         let shown = items.into_iter().map(|item| {
             let what = item.to_response(self.view).expect("only what streams show");
