@@ -20,6 +20,8 @@ mod memory;
 mod options;
 mod run;
 mod service;
+mod shared;
+mod signal;
 mod snapshot;
 mod store;
 mod stream;
@@ -36,8 +38,8 @@ pub use options::Options;
 pub use service::{Page, Reply, Service};
 pub use snapshot::{Snapshot, View};
 pub use store::{
-    Append, AppendError, Appended, Created, Cursor, Idempotency, Lease, ListPage, ListQuery, NewTask, Store,
-    StoreError, TailItem,
+    Append, AppendError, Appended, Created, Cursor, Idempotency, Known, Lease, ListPage, ListQuery, NewTask,
+    Store, StoreError, TailItem,
 };
 pub use stream::{EventStream, StreamItem};
 pub use turn::{Emitted, Turn};

@@ -14,7 +14,8 @@ use futures::FutureExt;
 use parking_lot::Mutex;
 
 use crate::agent::Kind;
-use crate::turn::{Position, Progress, Shared};
+use crate::shared::{Position, Shared};
+use crate::signal::Progress;
 use crate::{AgentError, AgentResult, BoxFuture, Lease, Turn, new_id};
 
 /// The turns that run in this process, one per task, each with the messages that wait for it to end.

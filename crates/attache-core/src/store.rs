@@ -27,9 +27,9 @@ pub enum AppendError {
     /// Others appended first: the log now ends at this position.
     #[error("the log has grown to {0}")]
     Conflict(Seq),
-    /// The key was used before, for this task, with this digest.
+    /// The key was used before.
     #[error("the key was used before")]
-    Known(TaskId, [u8; 32]),
+    Known(Known),
     /// Someone else holds the task now.
     #[error("the lease is lost")]
     LeaseLost,
@@ -47,6 +47,15 @@ pub struct Lease(pub u64);
 pub struct Idempotency {
     /// The caller's key.
     pub key: String,
+    /// A digest of what was sent.
+    pub fingerprint: [u8; 32],
+}
+
+/// What a key was used for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// The task.
+    pub task: TaskId,
     /// A digest of what was sent.
     pub fingerprint: [u8; 32],
 }
@@ -80,8 +89,8 @@ pub enum Created {
         /// The task, if it has settled already.
         settled: Option<Snapshot>,
     },
-    /// The key was used before, for this task, with this digest.
-    Known(TaskId, [u8; 32]),
+    /// The key was used before.
+    Known(Known),
 }
 
 /// Events for a log, and under which conditions they are added.
@@ -167,12 +176,12 @@ pub trait Store: Send + Sync + 'static {
         task: &'a TaskId,
     ) -> BoxFuture<'a, Result<Option<Snapshot>, StoreError>>;
 
-    /// The task that a key was used for, and the digest of what was sent with it.
+    /// What a key was used for.
     fn find_key<'a>(
         &'a self,
         owner: &'a Owner,
         key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<(TaskId, [u8; 32])>, StoreError>>;
+    ) -> BoxFuture<'a, Result<Option<Known>, StoreError>>;
 
     /// A page of the tasks that belong to `owner`.
     fn list<'a>(

@@ -9,7 +9,7 @@ use futures::stream::{self, BoxStream, Stream, StreamExt};
 
 use crate::event::write_json;
 use crate::service::{Inner, internal};
-use crate::turn::Shared;
+use crate::shared::Shared;
 use crate::{Entry, Seq, Snapshot, TailItem, TaskEvent, View};
 
 /// One event of a stream.

@@ -17,8 +17,8 @@ use parking_lot::{Mutex, RwLock};
 use self::cell::{After, Cell, Change};
 use self::index::Index;
 use crate::{
-    Append, AppendError, Appended, BoxFuture, Created, Idempotency, Lease, ListPage, ListQuery, NewTask,
-    Owner, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent,
+    Append, AppendError, Appended, BoxFuture, Created, Idempotency, Known, Lease, ListPage, ListQuery,
+    NewTask, Owner, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent,
 };
 
 const SHARDS: usize = 64;
@@ -48,7 +48,7 @@ pub struct MemoryStore {
 }
 
 /// The keys of each owner, with the task that was created under each and the digest of what was sent.
-type Keys = HashMap<(u32, String), (TaskId, [u8; 32])>;
+type Keys = HashMap<(u32, String), Known>;
 
 impl Default for MemoryStore {
     fn default() -> Self {
@@ -143,12 +143,9 @@ impl MemoryStore {
         let mut keys = None;
         if let Some(Idempotency { key, fingerprint }) = idempotency {
             match keys.insert(self.keys.lock()).entry((owner, key)) {
-                MapEntry::Occupied(known) => {
-                    let (task, fingerprint) = known.get();
-                    return Ok(Created::Known(task.clone(), *fingerprint));
-                }
+                MapEntry::Occupied(known) => return Ok(Created::Known(known.get().clone())),
                 MapEntry::Vacant(vacant) => {
-                    vacant.insert((id.clone(), fingerprint));
+                    vacant.insert(Known { task: id.clone(), fingerprint });
                 }
             }
         }
@@ -173,13 +170,10 @@ impl MemoryStore {
             Some((owner, Idempotency { key, fingerprint })) => {
                 let mut keys = self.keys.lock();
                 match keys.entry((self.intern(&owner), key)) {
-                    MapEntry::Occupied(known) => {
-                        let (task, fingerprint) = known.get();
-                        return Err(AppendError::Known(task.clone(), *fingerprint));
-                    }
+                    MapEntry::Occupied(known) => return Err(AppendError::Known(known.get().clone())),
                     MapEntry::Vacant(vacant) => {
                         let change = cell.append(lease, after, events)?;
-                        vacant.insert((task.clone(), fingerprint));
+                        vacant.insert(Known { task: task.clone(), fingerprint });
                         change
                     }
                 }
@@ -220,7 +214,7 @@ impl Store for MemoryStore {
         &'a self,
         owner: &'a Owner,
         key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<(TaskId, [u8; 32])>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<Known>, StoreError>> {
         let known =
             self.owner(owner).and_then(|owner| self.keys.lock().get(&(owner, key.to_owned())).cloned());
         ready(Ok(known))

@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 use self::read::Ending;
 use crate::agent::DynAgent;
 use crate::run::Turns;
-use crate::turn::Progress;
+use crate::signal::Progress;
 use crate::{
     Agent, Caller, Clock, EventStream, Options, Owner, Principal, Seq, Snapshot, Store, SystemClock, View,
     new_id,

@@ -139,7 +139,7 @@ impl Service {
                 // The agent was quicker, maybe to the end: look again.
                 Err(AppendError::Conflict(_) | AppendError::Ended(_)) => {}
                 Err(AppendError::NotFound) => return Err(Error::task_not_found(id)),
-                Err(error @ (AppendError::LeaseLost | AppendError::Known(..) | AppendError::Store(_))) => {
+                Err(error @ (AppendError::LeaseLost | AppendError::Known(_) | AppendError::Store(_))) => {
                     return Err(internal(&error));
                 }
             }

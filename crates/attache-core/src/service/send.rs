@@ -16,9 +16,10 @@ use sha2::{Digest, Sha256};
 
 use super::{Inner, Reply, Service, internal, to_the_end};
 use crate::run;
-use crate::store::Idempotency;
+use crate::shared::{Origin, Position, Shared};
+use crate::signal::Progress;
+use crate::store::{Idempotency, Known};
 use crate::stream::Until;
-use crate::turn::{Known, Origin, Position, Progress, Shared};
 use crate::{
     Append, AppendError, Caller, EventStream, Seq, Snapshot, StoreError, TailItem, TaskEvent, View, new_id,
 };
@@ -179,8 +180,8 @@ impl Service {
             // A repeat is answered whatever has become of the task since.
             let known =
                 self.0.store.find_key(&incoming.caller.owner, key).await.map_err(|error| internal(&error))?;
-            if let Some((task, earlier)) = known {
-                return repeat(Known { task, fingerprint: earlier }, *fingerprint, incoming.caller);
+            if let Some(known) = known {
+                return repeat(known, *fingerprint, incoming.caller);
             }
         }
         let service = self.clone();
@@ -287,7 +288,7 @@ impl Service {
             let append = Append { after: before.seq, lease: None, idempotency, events };
             match self.0.store.append(task_id, append).await {
                 Ok(_) => return Ok(None),
-                Err(AppendError::Known(task, fingerprint)) => return Ok(Some(Known { task, fingerprint })),
+                Err(AppendError::Known(known)) => return Ok(Some(known)),
                 Err(AppendError::Conflict(_)) => before = self.find(caller, task_id).await?,
                 Err(AppendError::Ended(state)) => return Err(ended(task_id, state)),
                 Err(AppendError::NotFound) => return Err(Error::task_not_found(task_id)),

@@ -17,7 +17,6 @@ pub use write::{WriteError, write};
 
 /// Any JSON value, kept as text on a single line. Cheap to clone.
 #[derive(Clone)]
-#[expect(clippy::redundant_allocation, reason = "moving the text behind the pointer would copy it once more")]
 pub struct Json(Arc<Box<RawValue>>);
 
 impl Json {

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use attache_core::{
-    Append, AppendError, Appended, BoxFuture, Created, Lease, ListPage, ListQuery, MemoryStore, NewTask,
-    Owner, Seq, Snapshot, Store, StoreError, TailItem,
+    Append, AppendError, Appended, BoxFuture, Created, Known, Lease, ListPage, ListQuery, MemoryStore,
+    NewTask, Owner, Seq, Snapshot, Store, StoreError, TailItem,
 };
 use attache_protocol::{TaskId, TaskPushNotificationConfig, Timestamp};
 use futures::stream::BoxStream;
@@ -92,7 +92,7 @@ impl Store for SlowStore {
         &'a self,
         owner: &'a Owner,
         key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<(TaskId, [u8; 32])>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<Known>, StoreError>> {
         Box::pin(self.slowly(async move { self.store.find_key(owner, key).await }))
     }
 

@@ -46,7 +46,7 @@ impl Store for Flaky {
         &'a self,
         owner: &'a Owner,
         key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<(TaskId, [u8; 32])>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<Known>, StoreError>> {
         self.store.find_key(owner, key)
     }
 
