@@ -234,9 +234,8 @@ impl Shared {
             history: vec![self.message.clone()],
             ..Task::default()
         };
-        let mut events = Vec::with_capacity(said.len() + 1);
-        events.push(TaskEvent::Created(Arc::new(task)));
-        events.extend(said);
+        let mut events = said;
+        events.insert(0, TaskEvent::Created(Arc::new(task)));
         let new = NewTask {
             owner: self.caller.owner.clone(),
             events,

@@ -39,7 +39,7 @@ pub use attache_server as server;
 /// Why something could not be done.
 pub type Error = attache_server::ServerError;
 
-/// What can fail with an [`Error`](enum@Error).
+/// What can fail with an [`Error`](type@Error).
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What most agents need.
