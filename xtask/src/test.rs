@@ -59,15 +59,9 @@ impl Test {
         let mut counts = Counts::default();
         let filter: Vec<&str> = self.filter.as_deref().into_iter().collect();
         let mut green = true;
-        step("tests and examples", || {
+        step("tests, examples and documentation tests", || {
             // Examples are built with the tests, which run them.
-            let arguments =
-                [&["test", "--workspace", "--all-targets", "--no-fail-fast"], filter.as_slice()].concat();
-            green &= run::watch(run::cargo(&arguments), |line| counts.see(line))?;
-            Ok(())
-        })?;
-        step("documentation tests", || {
-            let arguments = [&["test", "--workspace", "--doc", "--no-fail-fast"], filter.as_slice()].concat();
+            let arguments = [&["test", "--workspace", "--no-fail-fast"], filter.as_slice()].concat();
             green &= run::watch(run::cargo(&arguments), |line| counts.see(line))?;
             Ok(())
         })?;
