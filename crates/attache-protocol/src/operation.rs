@@ -95,13 +95,6 @@ operations! {
     GetExtendedAgentCard(GetExtendedAgentCardRequest),
 }
 
-impl Operation {
-    /// Whether the answer is a stream.
-    pub const fn is_streaming(self) -> bool {
-        matches!(self, Self::SendStreamingMessage | Self::SubscribeToTask)
-    }
-}
-
 /// Reads ProtoJSON, naming the field that is wrong.
 fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, Error> {
     serde_json::from_slice(json).map(|Object(request)| request).map_err(|_| {

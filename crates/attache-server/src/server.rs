@@ -142,7 +142,8 @@ impl<A: Agent> Server<A> {
     /// The routes, for an axum application of the caller's. The base URL is needed for the card.
     ///
     /// Who calls is taken from a [`Principal`](attache_core::Principal) among the request's extensions, where a layer of the
-    /// application puts one.
+    /// application puts one. Limits on connections and headers, the wait for slow headers and what happens on stopping are
+    /// then the application's to decide; all other options hold.
     pub fn into_router(self, base_url: &str) -> axum::Router {
         let surface = self.surface(base_url);
         let (exact, prefixes) = surface.paths();
