@@ -36,14 +36,44 @@ pub type AgentResult = Result<(), AgentError>;
 pub trait Agent: Send + Sync + 'static {
     /// Answers one message.
     fn run(&self, turn: Turn) -> impl Future<Output = AgentResult> + Send;
+
+    /// Whether a turn that died with its process may simply be run again. Otherwise its task fails.
+    ///
+    /// The turn that runs again gets the same message; what the first one said stays in the task, and
+    /// [`Turn::is_rerun`] tells them apart.
+    fn restartable(&self) -> bool {
+        false
+    }
+}
+
+/// Declares that turns of an agent may be [run again](Agent::restartable).
+pub fn restartable(agent: impl Agent) -> impl Agent {
+    struct Restartable<A>(A);
+
+    impl<A: Agent> Agent for Restartable<A> {
+        fn run(&self, turn: Turn) -> impl Future<Output = AgentResult> + Send {
+            self.0.run(turn)
+        }
+
+        fn restartable(&self) -> bool {
+            true
+        }
+    }
+
+    Restartable(agent)
 }
 
 /// An [`Agent`] behind a pointer.
 pub(crate) trait DynAgent: Send + Sync + 'static {
     fn run(&self, turn: Turn) -> BoxFuture<'_, AgentResult>;
+    fn restartable(&self) -> bool;
 }
 
 impl<A: Agent> DynAgent for A {
+    fn restartable(&self) -> bool {
+        Agent::restartable(self)
+    }
+
     fn run(&self, turn: Turn) -> BoxFuture<'_, AgentResult> {
         Box::pin(Agent::run(self, turn))
     }
@@ -144,5 +174,9 @@ impl Agent for Echo {
         let parts: Vec<Part> = turn.message().parts.clone();
         turn.artifact("echo").parts(parts).await?;
         turn.complete().await
+    }
+
+    fn restartable(&self) -> bool {
+        true
     }
 }

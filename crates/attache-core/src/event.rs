@@ -70,6 +70,28 @@ impl TaskEvent {
             Self::Artifact(update) => Some(StreamResponse::ArtifactUpdate((**update).clone())),
         }
     }
+
+    /// Writes the event as stores keep it: as streams show it, and a client's message as `{"message":…}`.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Created(task) => wrap(out, "task", task),
+            Self::Message(message) => wrap(out, "message", message),
+            Self::Status(update) => wrap(out, "statusUpdate", update),
+            Self::Artifact(update) => wrap(out, "artifactUpdate", update),
+        }
+    }
+}
+
+/// Reads an event as [`TaskEvent::write`] writes it.
+impl From<StreamResponse> for TaskEvent {
+    fn from(response: StreamResponse) -> Self {
+        match response {
+            StreamResponse::Task(task) => Self::Created(Arc::new(task)),
+            StreamResponse::Message(message) => Self::Message(Arc::new(message)),
+            StreamResponse::StatusUpdate(update) => Self::Status(Arc::new(update)),
+            StreamResponse::ArtifactUpdate(update) => Self::Artifact(Arc::new(update)),
+        }
+    }
 }
 
 /// An event with its place in the log.
@@ -90,24 +112,24 @@ impl Entry {
 
     /// The event as the JSON of a stream's event, written once for all readers. Empty for what streams do not show.
     pub fn json(&self) -> &Bytes {
-        self.json.get_or_init(|| match &self.event {
-            TaskEvent::Created(task) => wrap("task", task),
-            TaskEvent::Message(_) => Bytes::new(),
-            TaskEvent::Status(update) => wrap("statusUpdate", update),
-            TaskEvent::Artifact(update) => wrap("artifactUpdate", update),
+        self.json.get_or_init(|| {
+            let mut out = Vec::new();
+            if !matches!(self.event, TaskEvent::Message(_)) {
+                out.reserve(256);
+                self.event.write(&mut out);
+            }
+            out.into()
         })
     }
 }
 
 /// `{"member":value}`, without copying the value into the enum that describes it.
-fn wrap<T: serde::Serialize>(member: &str, value: &T) -> Bytes {
-    let mut out = Vec::with_capacity(256);
+fn wrap<T: serde::Serialize>(out: &mut Vec<u8>, member: &str, value: &T) {
     out.extend_from_slice(b"{\"");
     out.extend_from_slice(member.as_bytes());
     out.extend_from_slice(b"\":");
-    write_json(&mut out, value);
+    write_json(out, value);
     out.push(b'}');
-    out.into()
 }
 
 /// Writes JSON into memory. The types of the protocol have string keys and no failing parts, so this cannot fail; should

@@ -20,13 +20,8 @@ pub enum FoldError {
     Exists,
 }
 
-/// Applies one event to a task.
-pub fn fold(task: &mut Task, event: &TaskEvent) -> Result<(), FoldError> {
-    fold_owned(task, event.clone())
-}
-
 /// Applies one event to a task. What nobody else holds is moved, not copied.
-pub(crate) fn fold_owned(task: &mut Task, event: TaskEvent) -> Result<(), FoldError> {
+pub fn fold(task: &mut Task, event: TaskEvent) -> Result<(), FoldError> {
     if task.status.state.is_terminal() {
         return Err(FoldError::Ended(task.status.state));
     }

@@ -18,6 +18,7 @@ mod event;
 mod fold;
 mod memory;
 mod options;
+mod outbox;
 mod run;
 mod service;
 mod shared;
@@ -27,19 +28,20 @@ mod store;
 mod stream;
 mod turn;
 
-pub use agent::{Agent, AgentError, AgentResult, Echo, agent_fn};
+pub use agent::{Agent, AgentError, AgentResult, Echo, agent_fn, restartable};
 pub use artifact::{ArtifactBuilder, ArtifactStream};
 pub use caller::{Caller, Owner, Principal};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use event::{Entry, Seq, TaskEvent};
 pub use fold::{FoldError, fold};
 pub use memory::MemoryStore;
-pub use options::Options;
-pub use service::{Page, Reply, Service};
-pub use snapshot::{Snapshot, View};
+pub use options::{Options, WebhookCheck};
+pub use outbox::{DeadDelivery, Delivery, DeliveryId, DueReceivers, News, Outbox, Outcome, Webhook};
+pub use service::{Page, Recovered, Reply, Service};
+pub use snapshot::{Ended, EndedPieces, Snapshot, View};
 pub use store::{
-    Append, AppendError, Appended, Created, Cursor, Idempotency, Known, Lease, ListPage, ListQuery, NewTask,
-    Store, StoreError, TailItem,
+    Abandoned, Append, AppendError, Appended, Created, Cursor, Idempotency, Known, Lease, ListPage,
+    ListQuery, NewTask, Retention, Store, StoreError, TailItem,
 };
 pub use stream::{EventStream, StreamItem};
 pub use turn::{Emitted, Turn};

@@ -1,6 +1,10 @@
 //! What can be set about the service.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::{News, Retention};
 
 /// Settings of a [`Service`](crate::Service). The defaults suit most agents.
 #[derive(Debug, Clone)]
@@ -23,6 +27,41 @@ pub struct Options {
     pub max_parts: usize,
     /// How many webhooks a task may have.
     pub max_push_configs: usize,
+    /// What webhooks are told if their creator does not ask for everything.
+    pub push_news: News,
+    /// Which URLs are taken for webhooks.
+    pub webhook_check: WebhookCheck,
+    /// Which tasks that have ended are forgotten; none, if nothing is set.
+    pub retention: Retention,
+}
+
+/// Decides whether a URL is taken for a webhook. What it says against one is told to whoever asked for it.
+#[derive(Clone)]
+pub struct WebhookCheck(Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>);
+
+impl WebhookCheck {
+    /// Decides by this function.
+    pub fn new(check: impl Fn(&str) -> Result<(), String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(check))
+    }
+
+    /// What there is to say against a URL.
+    pub fn check(&self, url: &str) -> Result<(), String> {
+        (self.0)(url)
+    }
+}
+
+/// Takes every URL.
+impl Default for WebhookCheck {
+    fn default() -> Self {
+        Self::new(|_| Ok(()))
+    }
+}
+
+impl fmt::Debug for WebhookCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WebhookCheck")
+    }
 }
 
 impl Default for Options {
@@ -37,6 +76,9 @@ impl Default for Options {
             extended_card_for_anyone: false,
             max_parts: 1_000,
             max_push_configs: 32,
+            push_news: News::States,
+            webhook_check: WebhookCheck::default(),
+            retention: Retention::default(),
         }
     }
 }

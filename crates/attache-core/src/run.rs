@@ -99,6 +99,10 @@ impl Turns {
         turns.iter().filter_map(|(task, running)| Some((task.clone(), running.lease?))).collect()
     }
 
+    pub(crate) fn has(&self, task: &TaskId) -> bool {
+        self.0.lock().contains_key(task)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.lock().len()
     }
@@ -128,6 +132,12 @@ pub(crate) async fn give_up(turn: &Arc<Shared>) {
     if let Some(next) = turn.service.turns.next(turn) {
         next.service.clone().spawn(run(next));
     }
+}
+
+/// Breaks a turn off without a word about it, so that another process can run it again.
+pub(crate) async fn leave(turn: &Arc<Shared>) {
+    close(turn, Progress::Nothing).await;
+    turn.cancel().cancel();
 }
 
 /// Readies a turn on a task that exists. A task that ended meanwhile leaves nothing to do.

@@ -5,8 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
 use attache_protocol::{
-    ContextId, Message, SendMessageConfiguration, Task, TaskId, TaskPushNotificationConfig, TaskState,
-    TaskStatus, Timestamp,
+    ContextId, Message, SendMessageConfiguration, Task, TaskId, TaskState, TaskStatus, Timestamp,
 };
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +15,7 @@ use crate::signal::{Progress, Signal};
 use crate::store::Idempotency;
 use crate::{
     AgentError, Append, AppendError, Appended, Caller, Created, Known, Lease, NewTask, Seq, Snapshot,
-    TaskEvent,
+    TaskEvent, Webhook,
 };
 
 /// What a turn, those who wait for it and those who may cancel it have in common.
@@ -41,6 +40,8 @@ pub(crate) struct Origin {
     pub(crate) context_id: ContextId,
     /// Whether someone reads the task's events as they come.
     pub(crate) followed: bool,
+    /// Whether an earlier turn for the message died.
+    pub(crate) rerun: bool,
 }
 
 impl Deref for Shared {
@@ -73,7 +74,7 @@ impl Writer {
 
 pub(crate) enum Position {
     /// There is no task yet. What is needed to create it waits here.
-    Unborn { push: Option<Box<TaskPushNotificationConfig>>, idempotency: Option<Box<Idempotency>> },
+    Unborn { push: Option<Box<Webhook>>, idempotency: Option<Box<Idempotency>> },
     /// The log ends here, as far as this turn knows.
     Writing { seq: Seq, lease: Lease },
     /// Nothing more can be said.
@@ -218,7 +219,7 @@ impl Shared {
     async fn create(
         &self,
         said: Vec<TaskEvent>,
-        push: Option<Box<TaskPushNotificationConfig>>,
+        push: Option<Box<Webhook>>,
         idempotency: Option<Box<Idempotency>>,
     ) -> Result<Created, AgentError> {
         // A task is not younger than the first thing said about it.
@@ -239,10 +240,11 @@ impl Shared {
         let new = NewTask {
             owner: self.caller.owner.clone(),
             events,
+            now,
             followed: self.followed,
             lease_until: self.service.lease_end(now),
             idempotency: idempotency.map(|key| *key),
-            push: push.map(|config| *config),
+            push: push.map(|webhook| *webhook),
         };
         Ok(self.service.store.create(new).await?)
     }
@@ -254,7 +256,8 @@ impl Shared {
         events: Vec<TaskEvent>,
     ) -> Result<Appended, AgentError> {
         loop {
-            let append = Append { after, lease: Some(lease), idempotency: None, events: events.clone() };
+            let now = self.service.clock.now();
+            let append = Append { after, lease: Some(lease), idempotency: None, events: events.clone(), now };
             match self.service.store.append(&self.task_id, append).await {
                 Ok(appended) => return Ok(appended),
                 // Only the client's messages come in between; they do not contradict what the agent says.

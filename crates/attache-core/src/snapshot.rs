@@ -23,6 +23,12 @@ pub struct View {
     pub generation: bool,
 }
 
+impl Default for View {
+    fn default() -> Self {
+        Self::FULL
+    }
+}
+
 impl View {
     /// Everything, as protocol 1.0 knows it.
     pub const FULL: Self = Self { history: None, artifacts: true, generation: false };
@@ -51,7 +57,7 @@ impl Snapshot {
     }
 
     /// A snapshot of a task that has ended.
-    pub(crate) fn ended(seq: Seq, state: TaskState, ended: Arc<Ended>) -> Self {
+    pub fn ended(seq: Seq, state: TaskState, ended: Arc<Ended>) -> Self {
         Self { seq, state, body: Body::Ended(ended) }
     }
 
@@ -80,9 +86,9 @@ impl Snapshot {
     pub fn write(&self, view: View, out: &mut Vec<u8>) {
         let value = match &self.body {
             Body::Live(task) => &**task,
-            Body::Ended(ended) => match &**ended {
-                Ended::Large(task) => &**task,
-                Ended::Json(marked) => {
+            Body::Ended(ended) => match &ended.0 {
+                Form::Large(task) => &**task,
+                Form::Json(marked) => {
                     let start = out.len();
                     marked.write(view, out);
                     if view.generation {
@@ -104,23 +110,62 @@ impl Snapshot {
 
 /// A task that has ended: its JSON, or the value itself where that is so large that a second copy would hurt.
 #[derive(Debug)]
-pub(crate) enum Ended {
+pub struct Ended(Form);
+
+#[derive(Debug)]
+enum Form {
     Json(Marked),
     Large(Box<Task>),
+}
+
+/// A task that has ended, in the pieces that stores keep, so that what is not asked for need not be read.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EndedPieces {
+    /// Everything but artifacts and history, without the last brace.
+    pub head: Vec<u8>,
+    /// `,"artifacts":[…]`, or nothing.
+    pub artifacts: Vec<u8>,
+    /// `,"history":[…]`, or nothing.
+    pub history: Vec<u8>,
+    /// Where in `history` each message begins.
+    pub messages: Vec<u32>,
 }
 
 /// From how much content on a task is kept as a value. What its parts hold is then shared with whoever else holds it.
 const LARGE: usize = 32 * 1024;
 
 impl Ended {
-    pub(crate) fn new(task: Task) -> Self {
-        if weight(&task) < LARGE { Self::Json(Marked::new(&task)) } else { Self::Large(Box::new(task)) }
+    /// The final form of a task.
+    pub fn new(task: Task) -> Self {
+        let large = weight(&task) >= LARGE;
+        Self(if large { Form::Large(Box::new(task)) } else { Form::Json(Marked::new(&task)) })
+    }
+
+    /// The pieces in which to keep it.
+    pub fn to_pieces(&self) -> EndedPieces {
+        match &self.0 {
+            Form::Json(marked) => marked.to_pieces(),
+            Form::Large(task) => Marked::new(task).to_pieces(),
+        }
+    }
+
+    /// Puts the pieces together again. Those that will not be shown may be missing.
+    pub fn from_pieces(pieces: EndedPieces) -> Self {
+        let EndedPieces { head: mut json, artifacts, history, messages } = pieces;
+        json.reserve_exact(artifacts.len() + history.len() + 1);
+        let artifacts_at = json.len() as u32;
+        json.extend_from_slice(&artifacts);
+        let history_at = json.len() as u32;
+        json.extend_from_slice(&history);
+        json.push(b'}');
+        let messages = messages.into_iter().map(|at| at + history_at).collect();
+        Self(Form::Json(Marked { json: json.into(), artifacts: artifacts_at, history: history_at, messages }))
     }
 
     fn task(&self) -> Cow<'_, Task> {
-        match self {
-            Self::Json(marked) => Cow::Owned(marked.task()),
-            Self::Large(task) => Cow::Borrowed(task),
+        match &self.0 {
+            Form::Json(marked) => Cow::Owned(marked.task()),
+            Form::Large(task) => Cow::Borrowed(task),
         }
     }
 }
@@ -183,6 +228,16 @@ impl Marked {
         }
         json.extend_from_slice(if messages.is_empty() { b"}" } else { b"]}" });
         Self { json: json.as_slice().into(), artifacts, history, messages: messages.into() }
+    }
+
+    fn to_pieces(&self) -> EndedPieces {
+        let (artifacts, history) = (self.artifacts as usize, self.history as usize);
+        EndedPieces {
+            head: self.json[..artifacts].to_vec(),
+            artifacts: self.json[artifacts..history].to_vec(),
+            history: self.json[history..self.json.len() - 1].to_vec(),
+            messages: self.messages.iter().map(|at| at - self.history).collect(),
+        }
     }
 
     fn task(&self) -> Task {

@@ -4,11 +4,12 @@
 //! nothing about the protocol; the fold is the only rule it applies.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use attache_protocol::{ContextId, TaskId, TaskPushNotificationConfig, TaskState, Timestamp};
+use attache_protocol::{ContextId, TaskId, TaskState, Timestamp};
 use futures::stream::BoxStream;
 
-use crate::{BoxFuture, Entry, Owner, Seq, Snapshot, TaskEvent};
+use crate::{BoxFuture, Entry, Outbox, Owner, Seq, Snapshot, TaskEvent, View, Webhook};
 
 /// The store could not do its work. What happened goes to the log, not to the caller.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +68,8 @@ pub struct NewTask {
     pub owner: Owner,
     /// Its log so far. The first event creates the task.
     pub events: Vec<TaskEvent>,
+    /// The time now.
+    pub now: Timestamp,
     /// Whether someone reads its events as they come, and may come back for those it missed.
     pub followed: bool,
     /// Until when its first turn is believed to be alive.
@@ -74,7 +77,7 @@ pub struct NewTask {
     /// The key under which it is created only once.
     pub idempotency: Option<Idempotency>,
     /// The webhook that came with the message.
-    pub push: Option<TaskPushNotificationConfig>,
+    pub push: Option<Webhook>,
 }
 
 /// What became of a [`NewTask`].
@@ -104,6 +107,8 @@ pub struct Append {
     pub idempotency: Option<(Owner, Idempotency)>,
     /// The events.
     pub events: Vec<TaskEvent>,
+    /// The time now.
+    pub now: Timestamp,
 }
 
 /// What became of events that were appended.
@@ -128,6 +133,8 @@ pub struct ListQuery {
     pub after: Option<Cursor>,
     /// How many at most.
     pub limit: usize,
+    /// What will be shown of each. What will not be shown need not be read.
+    pub view: View,
 }
 
 /// A position in a listing. It stays valid when the task that it was taken from moves or goes.
@@ -157,6 +164,24 @@ pub enum TailItem {
     Entries(Vec<Arc<Entry>>),
     /// The events asked for are no longer kept one by one: the task as it is now takes their place.
     Reset(Snapshot),
+}
+
+/// A task that nobody works on, though somebody should.
+#[derive(Debug)]
+pub struct Abandoned {
+    /// Whom it belongs to.
+    pub owner: Owner,
+    /// The task as it was left.
+    pub task: Snapshot,
+}
+
+/// Which of the tasks that have ended are to be forgotten. Nothing is, unless something is set.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// Those that ended longer ago than this.
+    pub max_age: Option<Duration>,
+    /// Of each owner, those beyond this many, oldest first.
+    pub max_tasks: Option<usize>,
 }
 
 /// Keeps the logs of tasks.
@@ -211,19 +236,19 @@ pub trait Store: Send + Sync + 'static {
     /// Gives the right to run a turn back.
     fn release<'a>(&'a self, task: &'a TaskId, lease: Lease) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// Keeps a webhook, replacing the one with the same id. The caller has checked that the task is the owner's.
-    fn put_push<'a>(
-        &'a self,
-        task: &'a TaskId,
-        config: TaskPushNotificationConfig,
-    ) -> BoxFuture<'a, Result<(), StoreError>>;
+    /// The webhooks of the tasks, and what is to be told to them. What an append has to tell is in the outbox with the append.
+    fn outbox(&self) -> &dyn Outbox;
 
-    /// The webhooks of a task, oldest first.
-    fn list_push<'a>(
-        &'a self,
-        task: &'a TaskId,
-    ) -> BoxFuture<'a, Result<Vec<TaskPushNotificationConfig>, StoreError>>;
+    /// Tasks that are to be worked on (submitted or working) and whose turn nobody has the right to run, or nobody who is believed
+    /// to be alive.
+    fn abandoned(&self, now: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Abandoned>, StoreError>>;
 
-    /// Forgets a webhook; nothing happens if there is none with this id.
-    fn delete_push<'a>(&'a self, task: &'a TaskId, id: &'a str) -> BoxFuture<'a, Result<(), StoreError>>;
+    /// Forgets tasks that have ended, with everything that belongs to them, and which nothing is to be delivered for any more. At
+    /// most `limit`; how many they were.
+    fn prune<'a>(
+        &'a self,
+        retention: &'a Retention,
+        now: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<usize, StoreError>>;
 }

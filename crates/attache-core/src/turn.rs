@@ -77,6 +77,11 @@ impl Turn {
         Ok(tasks)
     }
 
+    /// Whether an earlier turn for this message died with its process. What it said is in the [task](Self::task).
+    pub fn is_rerun(&self) -> bool {
+        self.shared.rerun
+    }
+
     /// Whether the task was canceled.
     pub fn is_cancelled(&self) -> bool {
         self.shared.cancel().is_cancelled()

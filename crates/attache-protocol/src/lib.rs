@@ -69,5 +69,8 @@ pub const IDEMPOTENCY_EXTENSION: &str = "urn:attache:extension:idempotency-key:v
 /// The extension that switches on the task generations of the coming protocol 1.1 for a 1.0 client.
 pub const GENERATION_EXTENSION: &str = "urn:attache:extension:generation:v1";
 
+/// The extension by which the creator of a webhook asks to be told of every event, not only of every new status.
+pub const PUSH_EVERY_EVENT_EXTENSION: &str = "urn:attache:extension:push-every-event:v1";
+
 /// The media type of A2A documents over HTTP.
 pub const MEDIA_TYPE: &str = "application/a2a+json";

@@ -8,6 +8,12 @@ use crate::{
 /// Upper bound of a page.
 const MAX_PAGE_SIZE: i32 = 100;
 
+/// The longest id of a webhook.
+const MAX_ID: usize = 255;
+
+/// The longest token, and the longest credentials, of a webhook.
+const MAX_SECRET: usize = 8 * 1024;
+
 #[derive(Default)]
 struct Violations(Vec<FieldViolation>);
 
@@ -106,8 +112,30 @@ fn webhook(config: &TaskPushNotificationConfig, path: &str, bad: &mut Violations
     } else if !is_absolute_http(url) {
         bad.add(format!("{path}url"), "expected an absolute `http` or `https` URL");
     }
-    if config.authentication.as_ref().is_some_and(|authentication| authentication.scheme.is_empty()) {
-        bad.add(format!("{path}authentication.scheme"), "is required, such as `Bearer`");
+    // These travel in headers.
+    let printable = |text: &str| text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    let mut header = |field: &str, value: Option<&str>| {
+        if value.is_some_and(|value| value.len() > MAX_SECRET || !printable(value)) {
+            let text = format!("expected at most {MAX_SECRET} printable ASCII characters");
+            bad.add(format!("{path}{field}"), text);
+        }
+    };
+    header("token", config.token.as_deref());
+    if let Some(authentication) = &config.authentication {
+        header("authentication.credentials", authentication.credentials.as_deref());
+        let scheme = authentication.scheme.as_str();
+        let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        if scheme.is_empty() {
+            bad.add(format!("{path}authentication.scheme"), "is required, such as `Bearer`");
+        } else if scheme.len() > MAX_ID || !scheme.bytes().all(token) {
+            let text = "expected the name of an HTTP authentication scheme, such as `Bearer`";
+            bad.add(format!("{path}authentication.scheme"), text);
+        }
+    }
+    if let Some(id) = config.id.as_deref()
+        && (id.len() > MAX_ID || id.contains(char::is_control))
+    {
+        bad.add(format!("{path}id"), format!("expected at most {MAX_ID} bytes and no control characters"));
     }
 }
 
@@ -182,5 +210,26 @@ mod tests {
         {
             assert_eq!(url(bad), ["url"], "{bad}");
         }
+    }
+
+    #[test]
+    fn what_a_webhook_is_sent_must_fit_into_headers() {
+        let fields = |rest: &str| {
+            let json = format!(r#"{{"taskId":"t","url":"https://example.com",{rest}}}"#);
+            fields(Operation::CreateTaskPushNotificationConfig, &json)
+        };
+        assert_eq!(fields(r#""token":"s3sam\u0020e","id":"ø""#), Vec::<String>::new());
+        assert_eq!(fields(r#""token":"a\r\nX-Evil: 1""#), ["token"]);
+        assert_eq!(fields(r#""token":"ø""#), ["token"]);
+        assert_eq!(fields(&format!(r#""token":"{}""#, "x".repeat(8193))), ["token"]);
+        assert_eq!(fields(r#""id":"a\u0000""#), ["id"]);
+        assert_eq!(fields(&format!(r#""id":"{}""#, "x".repeat(256))), ["id"]);
+        let authentication = |scheme, credentials| {
+            fields(&format!(r#""authentication":{{"scheme":"{scheme}","credentials":"{credentials}"}}"#))
+        };
+        assert_eq!(authentication("Bearer", "abc def"), Vec::<String>::new());
+        assert_eq!(authentication("Bearer", "a\\nb"), ["authentication.credentials"]);
+        assert_eq!(authentication("Bear er", "a"), ["authentication.scheme"]);
+        assert_eq!(authentication("", "a"), ["authentication.scheme"]);
     }
 }

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use attache_protocol::{ContextId, Task, TaskId, TaskPushNotificationConfig, TaskState, Timestamp};
+use attache_protocol::{ContextId, Task, TaskId, TaskState, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::fold::fold_owned;
-use crate::snapshot::Ended;
-use crate::{AppendError, Entry, FoldError, Lease, Seq, Snapshot, TailItem, TaskEvent};
+use super::outbox::MemoryOutbox;
+use crate::{AppendError, Ended, Entry, FoldError, Lease, Seq, Snapshot, TailItem, TaskEvent, fold};
 
 #[derive(Debug)]
 pub(super) struct Cell {
@@ -24,8 +23,8 @@ struct Inner {
     /// State and status time under which the task is filed, and whether it waits to be filed anew.
     filed: Option<(u8, i64)>,
     waits: bool,
-    #[expect(clippy::box_collection, reason = "nearly no task has any, and there are many tasks")]
-    push: Option<Box<Vec<TaskPushNotificationConfig>>>,
+    /// Whether the task may have webhooks.
+    hooked: bool,
 }
 
 #[derive(Debug)]
@@ -49,8 +48,10 @@ pub(super) struct Change {
     pub(super) seq: Seq,
     /// The task has a new status and does not yet wait to be filed.
     pub(super) file: bool,
-    /// The task has ended, and its readers may still want its log.
+    /// The task has ended.
     pub(super) ended: bool,
+    /// The task has ended, and its readers may still want its log.
+    pub(super) log_kept: bool,
     /// The task, if it has settled.
     pub(super) settled: Option<Snapshot>,
 }
@@ -72,12 +73,12 @@ impl Cell {
         events: Vec<TaskEvent>,
         followed: bool,
         lease: (Lease, Timestamp),
-        push: Option<TaskPushNotificationConfig>,
+        tell: Option<(&MemoryOutbox, Timestamp)>,
     ) -> Result<(Self, Change), FoldError> {
         let seq = Seq::START.plus(events.len());
         let ended = events.last().and_then(TaskEvent::state).is_some_and(TaskState::is_terminal);
         // The log of a task that comes into being ended is not kept if nobody reads it: then nothing is copied.
-        let log = if ended && !followed {
+        let log: Vec<_> = if ended && !followed && tell.is_none() {
             Vec::new()
         } else {
             let place =
@@ -92,14 +93,16 @@ impl Cell {
             }
         };
         for event in events {
-            fold_owned(&mut task, event)?;
+            fold(&mut task, event)?;
+        }
+        if let Some((outbox, now)) = tell {
+            outbox.tell(&task.id, &log, now);
         }
         let context = task.context_id.clone().unwrap_or_default();
         let live = Live { task, log, lease: Some(lease), grown: Arc::default(), followed };
         let phase = if ended { live.end(seq) } else { Phase::Live(Box::new(live)) };
-        let change = Change { seq, file: true, ended: ended && followed, settled: phase.settled() };
-        let push = push.map(|config| Box::new(vec![config]));
-        let inner = Mutex::new(Inner { phase, filed: None, waits: true, push });
+        let change = Change { seq, file: true, ended, log_kept: ended && followed, settled: phase.settled() };
+        let inner = Mutex::new(Inner { phase, filed: None, waits: true, hooked: tell.is_some() });
         Ok((Self { owner, slot, context, inner }, change))
     }
 
@@ -108,8 +111,10 @@ impl Cell {
         lease: Option<Lease>,
         after: Seq,
         events: Vec<TaskEvent>,
+        (outbox, now): (&MemoryOutbox, Timestamp),
     ) -> Result<Change, AppendError> {
         let mut inner = self.inner.lock();
+        let hooked = inner.hooked;
         let live = match &mut inner.phase {
             Phase::Live(live) => live,
             Phase::Ended { state, .. } => return Err(AppendError::Ended(*state)),
@@ -132,11 +137,14 @@ impl Cell {
             restated |= event.state().is_some();
             let place = Seq::START.plus(live.log.len() + 1);
             live.log.push(Arc::new(Entry::new(place, event.clone())));
-            match fold_owned(&mut live.task, event) {
+            match fold(&mut live.task, event) {
                 Ok(()) => {}
                 Err(FoldError::Ended(state)) => return Err(AppendError::Ended(state)),
                 Err(FoldError::Exists) => return Err(AppendError::Conflict(seq)),
             }
+        }
+        if hooked {
+            outbox.tell(&live.task.id, &live.log[after.0 as usize..], now);
         }
         let seq = Seq::START.plus(live.log.len());
         let (grown, followed) = (live.grown.clone(), live.followed);
@@ -152,7 +160,7 @@ impl Cell {
         let settled = if restated { inner.phase.settled() } else { None };
         drop(inner);
         grown.notify_waiters();
-        Ok(Change { seq, file, ended: ended && followed, settled })
+        Ok(Change { seq, file, ended, log_kept: ended && followed, settled })
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
@@ -231,12 +239,27 @@ impl Cell {
         }
     }
 
-    pub(super) fn with_push<T>(&self, act: impl FnOnce(&mut Vec<TaskPushNotificationConfig>) -> T) -> T {
+    /// Has a webhook kept, so that it is told of everything that is appended from now on.
+    pub(super) fn hook(&self, put: impl FnOnce()) {
         let mut inner = self.inner.lock();
-        let mut configs = inner.push.take().unwrap_or_default();
-        let result = act(&mut configs);
-        inner.push = (!configs.is_empty()).then_some(configs);
-        result
+        inner.hooked = true;
+        put();
+    }
+
+    /// Whether nobody who is believed to be alive works on the task, though somebody should.
+    pub(super) fn is_abandoned(&self, now: Timestamp) -> bool {
+        match &self.inner.lock().phase {
+            Phase::Live(live) => {
+                let due = matches!(live.task.status.state, TaskState::Submitted | TaskState::Working);
+                due && live.lease.is_none_or(|(_, ends)| ends <= now)
+            }
+            Phase::Ended { .. } => false,
+        }
+    }
+
+    /// Whether the task has not ended.
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self.inner.lock().phase, Phase::Live(_))
     }
 }
 

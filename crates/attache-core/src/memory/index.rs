@@ -176,6 +176,61 @@ impl Index {
     }
 }
 
+impl Index {
+    /// Takes a task out.
+    pub(super) fn remove(&mut self, cell: &Cell) {
+        let Some((state, nanos)) = cell.filed() else { return };
+        let key = |group| Key { group, state, nanos, slot: cell.slot };
+        self.by_owner.remove(&key(u64::from(cell.owner)));
+        let context = self.context_group(cell.owner, &cell.context);
+        if let MapEntry::Occupied(mut occupied) = self.by_context.entry(context) {
+            let empty = match occupied.get_mut() {
+                ContextTasks::One(slot) => *slot == cell.slot,
+                ContextTasks::Many(tasks) => {
+                    tasks.remove(&key(context));
+                    tasks.is_empty()
+                }
+            };
+            if empty {
+                occupied.remove();
+            }
+        }
+        if let Some(place) = self.cells.get_mut(cell.slot as usize) {
+            *place = None;
+        }
+    }
+
+    /// Tasks of an owner's that have ended, oldest first: those of before `since`, and those beyond `keep`.
+    pub(super) fn expired(&self, owner: u32, since: Option<i64>, keep: Option<usize>) -> Vec<Arc<Cell>> {
+        let group = u64::from(owner);
+        let mut heads = Vec::new();
+        let mut count = 0;
+        for state in TaskState::ALL.iter().filter(|state| state.is_terminal()) {
+            let state = *state as u8;
+            let from = self.by_owner.lower_bound(&Key { group, state, nanos: i64::MIN, slot: 0 });
+            let to = self.by_owner.lower_bound(&Key { group, state: state + 1, nanos: i64::MIN, slot: 0 });
+            count += self.by_owner.count(from, to);
+            heads.push((from, to));
+        }
+        let mut beyond = keep.map_or(0, |keep| count.saturating_sub(keep));
+        let mut expired = Vec::new();
+        loop {
+            let firsts = heads.iter().enumerate().filter(|(_, (from, to))| from < to);
+            let oldest = firsts
+                .filter_map(|(i, (from, _))| self.by_owner.after(*from).map(|(key, next)| (key, next, i)))
+                .min_by_key(|(key, ..)| (key.nanos, key.slot));
+            let Some((key, next, i)) = oldest else { break };
+            if beyond == 0 && since.is_none_or(|since| key.nanos >= since) {
+                break;
+            }
+            beyond = beyond.saturating_sub(1);
+            heads[i].0 = next;
+            expired.extend(self.cells.get(key.slot as usize).cloned().flatten());
+        }
+        expired
+    }
+}
+
 /// The next task of one state.
 struct Head {
     key: Key,

@@ -2,23 +2,26 @@
 
 mod cell;
 mod index;
+mod outbox;
 mod ranked;
 
 use std::collections::hash_map::Entry as MapEntry;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use attache_protocol::{TaskId, TaskPushNotificationConfig, Timestamp};
+use attache_protocol::{TaskId, Timestamp};
 use foldhash::fast::RandomState;
 use futures::stream::{self, BoxStream, StreamExt};
 use parking_lot::{Mutex, RwLock};
 
 use self::cell::{After, Cell, Change};
 use self::index::Index;
+use self::outbox::MemoryOutbox;
 use crate::{
-    Append, AppendError, Appended, BoxFuture, Created, Idempotency, Known, Lease, ListPage, ListQuery,
-    NewTask, Owner, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent,
+    Abandoned, Append, AppendError, Appended, BoxFuture, Created, DeadDelivery, Delivery, DeliveryId,
+    DueReceivers, Idempotency, Known, Lease, ListPage, ListQuery, NewTask, Outbox, Outcome, Owner, Retention,
+    Seq, Snapshot, Store, StoreError, TailItem, TaskEvent, Webhook,
 };
 
 const SHARDS: usize = 64;
@@ -43,6 +46,9 @@ pub struct MemoryStore {
     unfiled: Mutex<Vec<Arc<Cell>>>,
     index: Mutex<Index>,
     recent: Mutex<VecDeque<Arc<Cell>>>,
+    /// The tasks that outlived the moment of their creation and have not ended.
+    live: Mutex<HashSet<TaskId, RandomState>>,
+    outbox: MemoryOutbox,
     slots: AtomicU32,
     leases: AtomicU64,
 }
@@ -66,6 +72,8 @@ impl MemoryStore {
             unfiled: Mutex::default(),
             index: Mutex::new(Index::new()),
             recent: Mutex::default(),
+            live: Mutex::default(),
+            outbox: MemoryOutbox::default(),
             slots: AtomicU32::new(0),
             leases: AtomicU64::new(1),
         }
@@ -115,7 +123,7 @@ impl MemoryStore {
                 self.file(&mut index, batch);
             }
         }
-        if appended.ended {
+        if appended.log_kept {
             let mut recent = self.recent.lock();
             recent.push_back(cell.clone());
             let oldest = if recent.len() > RECENT_LOGS { recent.pop_front() } else { None };
@@ -133,7 +141,7 @@ impl MemoryStore {
     }
 
     fn create_now(&self, new: NewTask) -> Result<Created, StoreError> {
-        let NewTask { owner, events, followed, lease_until, idempotency, push } = new;
+        let NewTask { owner, events, now, followed, lease_until, idempotency, push } = new;
         let Some(TaskEvent::Created(task)) = events.first() else {
             return Err(StoreError("a log must begin with the event that creates the task".to_owned()));
         };
@@ -151,9 +159,16 @@ impl MemoryStore {
         }
         let slot = self.slots.fetch_add(1, Ordering::Relaxed);
         let lease = self.next_lease();
-        let (cell, appended) = Cell::new(owner, slot, events, followed, (lease, lease_until), push)
+        let tell = push.map(|webhook| {
+            self.outbox.put(&id, webhook);
+            (&self.outbox, now)
+        });
+        let (cell, appended) = Cell::new(owner, slot, events, followed, (lease, lease_until), tell)
             .map_err(|error| StoreError(format!("a log that cannot be: {error}")))?;
         let cell = Arc::new(cell);
+        if !appended.ended {
+            self.live.lock().insert(id.clone());
+        }
         if self.shard(&id).write().insert(id, cell.clone()).is_some() {
             return Err(StoreError("a task with this id exists already".to_owned()));
         }
@@ -163,22 +178,25 @@ impl MemoryStore {
     }
 
     fn append_now(&self, task: &TaskId, append: Append) -> Result<Appended, AppendError> {
-        let Append { after, lease, idempotency, events } = append;
+        let Append { after, lease, idempotency, events, now } = append;
         let cell = self.cell(task).ok_or(AppendError::NotFound)?;
         let change = match idempotency {
-            None => cell.append(lease, after, events)?,
+            None => cell.append(lease, after, events, (&self.outbox, now))?,
             Some((owner, Idempotency { key, fingerprint })) => {
                 let mut keys = self.keys.lock();
                 match keys.entry((self.intern(&owner), key)) {
                     MapEntry::Occupied(known) => return Err(AppendError::Known(known.get().clone())),
                     MapEntry::Vacant(vacant) => {
-                        let change = cell.append(lease, after, events)?;
+                        let change = cell.append(lease, after, events, (&self.outbox, now))?;
                         vacant.insert(Known { task: task.clone(), fingerprint });
                         change
                     }
                 }
             }
         };
+        if change.ended {
+            self.live.lock().remove(task);
+        }
         self.settle(&cell, &change);
         Ok(Appended { seq: change.seq, settled: change.settled })
     }
@@ -289,32 +307,132 @@ impl Store for MemoryStore {
         ready(Ok(()))
     }
 
-    fn put_push<'a>(
+    fn outbox(&self) -> &dyn Outbox {
+        self
+    }
+
+    fn abandoned(&self, now: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Abandoned>, StoreError>> {
+        let live: Vec<TaskId> = self.live.lock().iter().cloned().collect();
+        let cells = live.iter().filter_map(|task| self.cell(task)).filter(|cell| cell.is_abandoned(now));
+        let abandoned = cells
+            .filter_map(|cell| Some(Abandoned { owner: self.owner_of(&cell)?, task: cell.snapshot() }))
+            .take(limit)
+            .collect();
+        ready(Ok(abandoned))
+    }
+
+    fn prune<'a>(
+        &'a self,
+        retention: &'a Retention,
+        now: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<usize, StoreError>> {
+        ready(Ok(self.prune_now(retention, now, limit)))
+    }
+}
+
+impl MemoryStore {
+    fn owner_of(&self, cell: &Cell) -> Option<Owner> {
+        self.owners.read().iter().find(|(_, number)| **number == cell.owner).map(|(owner, _)| owner.clone())
+    }
+
+    fn prune_now(&self, retention: &Retention, now: Timestamp, limit: usize) -> usize {
+        let since = retention.max_age.map(|age| {
+            let age = i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
+            cell::nanos_of(now).saturating_sub(age)
+        });
+        let mut index = self.index.lock();
+        let unfiled = std::mem::take(&mut *self.unfiled.lock());
+        self.file(&mut index, unfiled);
+        let owners: Vec<u32> = self.owners.read().values().copied().collect();
+        let mut pruned = HashSet::new();
+        for owner in owners {
+            for cell in index.expired(owner, since, retention.max_tasks) {
+                let id = cell.snapshot().task().id.clone();
+                if pruned.len() < limit && !cell.is_live() && !self.outbox.owes(&id) {
+                    index.remove(&cell);
+                    self.shard(&id).write().remove(&id);
+                    self.outbox.forget(&id);
+                    pruned.insert(id);
+                }
+            }
+        }
+        if !pruned.is_empty() {
+            self.keys.lock().retain(|_, known| !pruned.contains(&known.task));
+        }
+        pruned.len()
+    }
+}
+
+impl Outbox for MemoryStore {
+    fn put_webhook<'a>(
         &'a self,
         task: &'a TaskId,
-        config: TaskPushNotificationConfig,
+        webhook: Webhook,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         if let Some(cell) = self.cell(task) {
-            cell.with_push(|configs| match configs.iter_mut().find(|known| known.id == config.id) {
-                Some(known) => *known = config,
-                None => configs.push(config),
-            });
+            cell.hook(|| self.outbox.put(task, webhook));
         }
         ready(Ok(()))
     }
 
-    fn list_push<'a>(
+    fn webhooks<'a>(&'a self, task: &'a TaskId) -> BoxFuture<'a, Result<Vec<Webhook>, StoreError>> {
+        ready(Ok(self.outbox.webhooks(task)))
+    }
+
+    fn delete_webhook<'a>(&'a self, task: &'a TaskId, id: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.outbox.delete(task, id);
+        ready(Ok(()))
+    }
+
+    fn due_receivers(&self, now: Timestamp) -> BoxFuture<'_, Result<DueReceivers, StoreError>> {
+        ready(Ok(self.outbox.due_receivers(now)))
+    }
+
+    fn take_due<'a>(
         &'a self,
-        task: &'a TaskId,
-    ) -> BoxFuture<'a, Result<Vec<TaskPushNotificationConfig>, StoreError>> {
-        ready(Ok(self.cell(task).map(|cell| cell.with_push(|configs| configs.clone())).unwrap_or_default()))
+        receiver: &'a str,
+        now: Timestamp,
+        until: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<Delivery>, StoreError>> {
+        ready(Ok(self.outbox.take_due(receiver, now, until, limit)))
     }
 
-    fn delete_push<'a>(&'a self, task: &'a TaskId, id: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
-        if let Some(cell) = self.cell(task) {
-            cell.with_push(|configs| configs.retain(|known| known.id.as_deref() != Some(id)));
-        }
+    fn settle<'a>(
+        &'a self,
+        delivery: &'a DeliveryId,
+        outcome: Outcome,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.outbox.settle(delivery, outcome);
         ready(Ok(()))
+    }
+
+    fn grown(&self) -> BoxFuture<'static, ()> {
+        Box::pin(self.outbox.grown.clone().notified_owned())
+    }
+
+    fn list_dead<'a>(
+        &'a self,
+        after: Option<&'a DeliveryId>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<DeadDelivery>, StoreError>> {
+        ready(Ok(self.outbox.list_dead(after, limit)))
+    }
+
+    fn retry_dead<'a>(
+        &'a self,
+        delivery: Option<&'a DeliveryId>,
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<usize, StoreError>> {
+        ready(Ok(self.outbox.retry_dead(delivery, now)))
+    }
+
+    fn purge_dead<'a>(
+        &'a self,
+        delivery: Option<&'a DeliveryId>,
+    ) -> BoxFuture<'a, Result<usize, StoreError>> {
+        ready(Ok(self.outbox.purge_dead(delivery)))
     }
 }
 

@@ -106,6 +106,22 @@ impl<K: Ord + Copy> RankedSet<K> {
     }
 }
 
+impl<K: Ord + Copy> RankedSet<K> {
+    /// The element after a place, and the place after it.
+    pub(super) fn after(&self, place: Place) -> Option<(K, Place)> {
+        let Place { mut chunk, mut offset } = place;
+        if self.chunks.get(chunk).is_some_and(|known| offset == known.len()) {
+            (chunk, offset) = (chunk + 1, 0);
+        }
+        let key = *self.chunks.get(chunk)?.get(offset)?;
+        Some((key, Place { chunk, offset: offset + 1 }))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

@@ -1,5 +1,6 @@
 //! The operations of the protocol, for one caller: who may see what, which state allows what, what waits until when.
 
+mod house;
 mod page_token;
 mod push;
 mod read;
@@ -14,14 +15,15 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use attache_protocol::{
     AgentCard, Error, ErrorKind, Extensions, GENERATION_EXTENSION, IDEMPOTENCY_EXTENSION,
-    ListTaskPushNotificationConfigsResponse, Message, Request, Role, TaskId, TaskPushNotificationConfig,
-    TaskState, Timestamp, Version,
+    ListTaskPushNotificationConfigsResponse, Message, PUSH_EVERY_EVENT_EXTENSION, Request, Role, TaskId,
+    TaskPushNotificationConfig, TaskState, Timestamp, Version,
 };
 use tokio_util::task::TaskTracker;
 
+pub use self::house::Recovered;
 use self::read::Ending;
 use crate::agent::DynAgent;
-use crate::run::Turns;
+use crate::run::{self, Turns};
 use crate::signal::Progress;
 use crate::{
     Agent, Caller, Clock, EventStream, Options, Owner, Principal, Seq, Snapshot, Store, SystemClock, View,
@@ -169,6 +171,7 @@ impl Service {
             let known = |uri: &str| {
                 uri == IDEMPOTENCY_EXTENSION
                     || uri == GENERATION_EXTENSION
+                    || uri == PUSH_EVERY_EVENT_EXTENSION
                     || card.capabilities.extensions.iter().any(|extension| extension.uri == uri)
             };
             Extensions::parse(asked.iter().filter(|uri| known(uri)))
@@ -234,7 +237,8 @@ impl Service {
         Ok(Reply::Card(card))
     }
 
-    /// Takes no more messages, lets running turns finish, and after `grace` ends those that have not.
+    /// Takes no more messages, lets running turns finish, and after `grace` ends those that have not: their tasks fail, or are left
+    /// for the next process if the agent is [restartable](Agent::restartable).
     ///
     /// Returns how many turns had to be ended.
     pub async fn shutdown(&self, grace: Duration) -> usize {
@@ -244,7 +248,12 @@ impl Service {
             return 0;
         }
         let late = self.0.turns.all();
+        let restartable = self.0.agent.restartable();
         for turn in &late {
+            if restartable {
+                run::leave(turn).await;
+                continue;
+            }
             let message = Message {
                 message_id: new_id(),
                 context_id: Some(turn.context_id.clone()),

@@ -2,29 +2,28 @@
 
 use attache_protocol::{
     DeleteTaskPushNotificationConfigRequest, Error, ErrorKind, GetTaskPushNotificationConfigRequest,
-    ListTaskPushNotificationConfigsRequest, ListTaskPushNotificationConfigsResponse, TaskId,
-    TaskPushNotificationConfig,
+    ListTaskPushNotificationConfigsRequest, ListTaskPushNotificationConfigsResponse,
+    PUSH_EVERY_EVENT_EXTENSION, TaskId, TaskPushNotificationConfig,
 };
 
 use super::{Reply, Service, internal};
-use crate::{Caller, new_id};
+use crate::{Caller, News, Webhook, new_id};
 
-pub(super) fn not_supported() -> Error {
+fn not_supported() -> Error {
     Error::new(ErrorKind::PushNotificationNotSupported, "this agent does not send push notifications")
 }
 
-/// A webhook with the task it belongs to and an id.
-pub(super) fn complete(
-    mut config: TaskPushNotificationConfig,
-    task_id: &TaskId,
-) -> TaskPushNotificationConfig {
-    config.task_id = Some(task_id.clone());
-    config.id.get_or_insert_with(new_id);
-    config
+/// A webhook as it is kept: with the task it belongs to and an id.
+pub(super) fn complete(webhook: Webhook, task_id: &TaskId) -> Webhook {
+    let mut webhook = webhook;
+    webhook.config.task_id = Some(task_id.clone());
+    webhook.config.id.get_or_insert_with(new_id);
+    webhook
 }
 
 /// A webhook as it is shown: whoever reads it learns that there are secrets, not what they are.
-fn shown(mut config: TaskPushNotificationConfig) -> TaskPushNotificationConfig {
+fn shown(webhook: Webhook) -> TaskPushNotificationConfig {
+    let mut config = webhook.config;
     config.token = None;
     if let Some(authentication) = &mut config.authentication {
         authentication.credentials = None;
@@ -38,18 +37,31 @@ impl Service {
         if card.capabilities.push_notifications == Some(true) { Ok(()) } else { Err(not_supported()) }
     }
 
-    pub(super) async fn keep_push(
+    /// Checks a webhook that a caller asks for, in the field at `path`.
+    pub(super) fn screen_push(
         &self,
-        task_id: &TaskId,
+        caller: &Caller,
         config: TaskPushNotificationConfig,
-    ) -> Result<(), Error> {
-        let known = self.0.store.list_push(task_id).await.map_err(|error| internal(&error))?;
+        path: &str,
+    ) -> Result<Webhook, Error> {
+        self.require_push()?;
+        if let Err(refusal) = self.0.options.webhook_check.check(&config.url) {
+            return Err(Error::invalid_params(format!("{path}url"), refusal));
+        }
+        let every = caller.extensions.contains(PUSH_EVERY_EVENT_EXTENSION);
+        let news = if every { News::Everything } else { self.0.options.push_news };
+        Ok(Webhook { config, news })
+    }
+
+    pub(super) async fn keep_push(&self, task_id: &TaskId, webhook: Webhook) -> Result<(), Error> {
+        let outbox = self.0.store.outbox();
+        let known = outbox.webhooks(task_id).await.map_err(|error| internal(&error))?;
         let limit = self.0.options.max_push_configs;
-        if known.len() >= limit && !known.iter().any(|other| other.id == config.id) {
+        if known.len() >= limit && !known.iter().any(|other| other.id() == webhook.id()) {
             let text = format!("a task has at most {limit} webhooks: delete one first");
             return Err(Error::new(ErrorKind::ResourceExhausted, text).with("taskId", task_id));
         }
-        self.0.store.put_push(task_id, config).await.map_err(|error| internal(&error))
+        outbox.put_webhook(task_id, webhook).await.map_err(|error| internal(&error))
     }
 
     pub(super) async fn create_push(
@@ -57,12 +69,12 @@ impl Service {
         caller: Caller,
         config: TaskPushNotificationConfig,
     ) -> Result<Reply, Error> {
-        self.require_push()?;
         let task_id = config.task_id.clone().unwrap_or_default();
+        let webhook = self.screen_push(&caller, config, "")?;
         self.find(&caller, &task_id).await?;
-        let config = complete(config, &task_id);
-        self.keep_push(&task_id, config.clone()).await?;
-        Ok(Reply::Push(Box::new(shown(config))))
+        let webhook = complete(webhook, &task_id);
+        self.keep_push(&task_id, webhook.clone()).await?;
+        Ok(Reply::Push(Box::new(shown(webhook))))
     }
 
     pub(super) async fn get_push(
@@ -72,9 +84,10 @@ impl Service {
     ) -> Result<Reply, Error> {
         self.require_push()?;
         self.find(&caller, &request.task_id).await?;
-        let known = self.0.store.list_push(&request.task_id).await.map_err(|error| internal(&error))?;
-        match known.into_iter().find(|config| config.id.as_deref() == Some(&request.id)) {
-            Some(config) => Ok(Reply::Push(Box::new(shown(config)))),
+        let outbox = self.0.store.outbox();
+        let known = outbox.webhooks(&request.task_id).await.map_err(|error| internal(&error))?;
+        match known.into_iter().find(|webhook| webhook.id() == request.id) {
+            Some(webhook) => Ok(Reply::Push(Box::new(shown(webhook)))),
             None => Err(Error::task_not_found(&request.task_id).with("configId", &request.id)),
         }
     }
@@ -86,27 +99,25 @@ impl Service {
     ) -> Result<Reply, Error> {
         self.require_push()?;
         self.find(&caller, &request.task_id).await?;
-        let mut configs = self.0.store.list_push(&request.task_id).await.map_err(|error| internal(&error))?;
+        let outbox = self.0.store.outbox();
+        let mut webhooks = outbox.webhooks(&request.task_id).await.map_err(|error| internal(&error))?;
         if let Some(token) = &request.page_token {
             // A task has few webhooks: the token is the id of the last one seen.
-            let at =
-                configs.iter().position(|config| config.id.as_ref() == Some(token)).ok_or_else(|| {
-                    Error::invalid_params(
-                        "pageToken",
-                        "expected the `nextPageToken` of an earlier page of this list",
-                    )
-                })?;
-            configs.drain(..=at);
+            let at = webhooks.iter().position(|webhook| webhook.id() == token).ok_or_else(|| {
+                let text = "expected the `nextPageToken` of an earlier page of this list";
+                Error::invalid_params("pageToken", text)
+            })?;
+            webhooks.drain(..=at);
         }
         let mut next_page_token = String::new();
         if let Some(size) =
             request.page_size.and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0)
-            && configs.len() > size
+            && webhooks.len() > size
         {
-            configs.truncate(size);
-            next_page_token = configs.last().and_then(|config| config.id.clone()).unwrap_or_default();
+            webhooks.truncate(size);
+            next_page_token = webhooks.last().map(|webhook| webhook.id().to_owned()).unwrap_or_default();
         }
-        let configs = configs.into_iter().map(shown).collect();
+        let configs = webhooks.into_iter().map(shown).collect();
         Ok(Reply::Pushes(ListTaskPushNotificationConfigsResponse { configs, next_page_token }))
     }
 
@@ -117,7 +128,8 @@ impl Service {
     ) -> Result<Reply, Error> {
         self.require_push()?;
         self.find(&caller, &request.task_id).await?;
-        self.0.store.delete_push(&request.task_id, &request.id).await.map_err(|error| internal(&error))?;
+        let outbox = self.0.store.outbox();
+        outbox.delete_webhook(&request.task_id, &request.id).await.map_err(|error| internal(&error))?;
         Ok(Reply::Done)
     }
 }

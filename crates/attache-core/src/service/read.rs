@@ -76,21 +76,23 @@ impl Service {
         let after =
             request.page_token.as_deref().map(|token| page_token::read(token, &filter)).transpose()?;
         let digest = filter.digest();
+        let view = View {
+            history: history(request.history_length),
+            artifacts: request.include_artifacts,
+            generation: caller.generations,
+        };
         let query = ListQuery {
             context: request.context_id,
             state,
             since: request.status_timestamp_after,
             after,
             limit: page_size.max(1) as usize,
+            view,
         };
         let page = self.0.store.list(&caller.owner, &query).await.map_err(|error| internal(&error))?;
         Ok(Reply::Tasks(Page {
             tasks: page.tasks,
-            view: View {
-                history: history(request.history_length),
-                artifacts: request.include_artifacts,
-                generation: caller.generations,
-            },
+            view,
             next_page_token: page.next.map(|cursor| page_token::write(cursor, digest)).unwrap_or_default(),
             page_size,
             total_size: i32::try_from(page.total).unwrap_or(i32::MAX),
@@ -118,19 +120,20 @@ impl Service {
                 return Ok(snapshot);
             }
             let task = snapshot.task();
+            let now = self.0.now_after(task.status.timestamp);
             let update = TaskStatusUpdateEvent {
                 task_id: id.clone(),
                 context_id: task.context_id.clone().unwrap_or_default(),
                 status: TaskStatus {
                     state: ending.state,
                     message: ending.message.clone().map(Box::new),
-                    timestamp: Some(self.0.now_after(task.status.timestamp)),
+                    timestamp: Some(now),
                 },
                 metadata: ending.metadata.clone(),
                 ..TaskStatusUpdateEvent::default()
             };
             let events = vec![TaskEvent::Status(Arc::new(update))];
-            let append = Append { after: snapshot.seq, lease: None, idempotency: None, events };
+            let append = Append { after: snapshot.seq, lease: None, idempotency: None, events, now };
             match self.0.store.append(id, append).await {
                 Ok(_) => {
                     self.0.turns.cancel(id);

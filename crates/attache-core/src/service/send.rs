@@ -8,8 +8,7 @@ use std::task::Poll;
 
 use attache_protocol::{
     AgentCard, ContextId, Error, ErrorKind, IDEMPOTENCY_EXTENSION, Message, SendMessageConfiguration,
-    SendMessageRequest, Task, TaskId, TaskPushNotificationConfig, TaskState, TaskStatus,
-    TaskStatusUpdateEvent,
+    SendMessageRequest, Task, TaskId, TaskState, TaskStatus, TaskStatusUpdateEvent,
 };
 use futures::stream::{BoxStream, StreamExt};
 use sha2::{Digest, Sha256};
@@ -21,7 +20,8 @@ use crate::signal::Progress;
 use crate::store::{Idempotency, Known};
 use crate::stream::Until;
 use crate::{
-    Append, AppendError, Caller, EventStream, Seq, Snapshot, StoreError, TailItem, TaskEvent, View, new_id,
+    Append, AppendError, Caller, EventStream, Seq, Snapshot, StoreError, TailItem, TaskEvent, View, Webhook,
+    new_id,
 };
 
 /// The longest idempotency key that is taken.
@@ -39,7 +39,7 @@ struct Incoming {
     caller: Caller,
     message: Message,
     configuration: SendMessageConfiguration,
-    push: Option<TaskPushNotificationConfig>,
+    push: Option<Webhook>,
     idempotency: Option<Idempotency>,
     answer: Answer,
 }
@@ -154,11 +154,13 @@ impl Service {
         let mut configuration = configuration.unwrap_or_default();
         // A stream is there at once anyway.
         configuration.return_immediately &= answer == Answer::Whole;
-        let push = configuration.task_push_notification_config.take();
+        let push = match configuration.task_push_notification_config.take() {
+            Some(config) => {
+                Some(self.screen_push(&caller, config, "configuration.taskPushNotificationConfig.")?)
+            }
+            None => None,
+        };
         let card = self.0.card.load();
-        if push.is_some() && card.capabilities.push_notifications != Some(true) {
-            return Err(super::push::not_supported());
-        }
         let limit = self.0.options.max_parts;
         if message.parts.len() > limit {
             return Err(Error::invalid_params("message.parts", format!("at most {limit} parts are taken")));
@@ -203,7 +205,7 @@ impl Service {
         message.context_id = Some(context_id.clone());
         message.task_id = Some(task_id.clone());
         configuration.if_generation_match = None;
-        let push = push.map(|config| Box::new(super::push::complete(config, &task_id)));
+        let push = push.map(|webhook| Box::new(super::push::complete(webhook, &task_id)));
         let position = Position::Unborn { push, idempotency: idempotency.map(Box::new) };
         let origin = Origin {
             caller,
@@ -212,6 +214,7 @@ impl Service {
             task_id,
             context_id,
             followed: answer == Answer::Stream,
+            rerun: false,
         };
         Shared::new(self.0.clone(), origin, None, position)
     }
@@ -240,8 +243,8 @@ impl Service {
         };
         let expected = configuration.if_generation_match.filter(|_| caller.generations);
         require_generation(expected, &before, &task_id)?;
-        if let Some(config) = push {
-            self.keep_push(&task_id, super::push::complete(config, &task_id)).await?;
+        if let Some(webhook) = push {
+            self.keep_push(&task_id, super::push::complete(webhook, &task_id)).await?;
         }
         let key = idempotency.as_ref();
         if let Some(known) = self.append_message(&caller, before, expected, &task_id, &message, key).await? {
@@ -250,7 +253,8 @@ impl Service {
         let before = self.find(&caller, &task_id).await?;
         // Before the turn begins, so that the store knows that its events are read.
         let tail = (answer == Answer::Stream).then(|| self.0.store.tail(&task_id, before.seq));
-        let origin = Origin { caller, message, configuration, task_id, context_id, followed: tail.is_some() };
+        let followed = tail.is_some();
+        let origin = Origin { caller, message, configuration, task_id, context_id, followed, rerun: false };
         let position = Position::Over("the turn has not begun");
         let turn = Shared::new(self.0.clone(), origin, Some(before), position);
         turn.signal.begin(Progress::Task);
@@ -285,7 +289,8 @@ impl Service {
             let resumed = before.state.is_interrupted().then(|| self.0.resumed(&before.task()));
             let events = resumed.into_iter().chain([TaskEvent::Message(message.clone())]).collect();
             let idempotency = key.map(|key| (caller.owner.clone(), key.clone()));
-            let append = Append { after: before.seq, lease: None, idempotency, events };
+            let append =
+                Append { after: before.seq, lease: None, idempotency, events, now: self.0.clock.now() };
             match self.0.store.append(task_id, append).await {
                 Ok(_) => return Ok(None),
                 Err(AppendError::Known(known)) => return Ok(Some(known)),

@@ -65,7 +65,7 @@ proptest! {
         let mut expected = task.clone();
         for event in &events {
             let (before, ended) = (task.clone(), task.status.state);
-            let result = fold(&mut task, event);
+            let result = fold(&mut task, event.clone());
             if ended.is_terminal() {
                 prop_assert_eq!(result, Err(FoldError::Ended(ended)));
                 prop_assert_eq!(&task, &before);
@@ -89,7 +89,7 @@ proptest! {
 fn a_task_that_has_ended_does_not_change() {
     for state in TaskState::ALL.iter().filter(|state| state.is_terminal()) {
         let mut task = Task::default();
-        fold(&mut task, &status(*state, Some("bye"))).unwrap();
+        fold(&mut task, status(*state, Some("bye"))).unwrap();
         let before = task.clone();
         for event in [
             status(TaskState::Working, None),
@@ -98,7 +98,7 @@ fn a_task_that_has_ended_does_not_change() {
             TaskEvent::Message(Arc::default()),
             TaskEvent::Created(Arc::default()),
         ] {
-            assert_eq!(fold(&mut task, &event), Err(FoldError::Ended(*state)));
+            assert_eq!(fold(&mut task, event.clone()), Err(FoldError::Ended(*state)));
             assert_eq!(task, before);
         }
     }
@@ -108,11 +108,11 @@ fn a_task_that_has_ended_does_not_change() {
 fn an_artifact_grows_when_appended_to_and_is_replaced_otherwise() {
     let mut task = Task::default();
     let text = |task: &Task| task.artifact("a").unwrap().text();
-    fold(&mut task, &artifact("a", "one ", false)).unwrap();
-    fold(&mut task, &artifact("b", "other", false)).unwrap();
-    fold(&mut task, &artifact("a", "two", true)).unwrap();
+    fold(&mut task, artifact("a", "one ", false)).unwrap();
+    fold(&mut task, artifact("b", "other", false)).unwrap();
+    fold(&mut task, artifact("a", "two", true)).unwrap();
     assert_eq!((text(&task).as_str(), task.artifact("a").unwrap().parts.len()), ("one two", 2));
-    fold(&mut task, &artifact("a", "new", false)).unwrap();
+    fold(&mut task, artifact("a", "new", false)).unwrap();
     assert_eq!((text(&task).as_str(), task.artifacts.len()), ("new", 2));
     assert_eq!(task.artifacts[0].artifact_id, "a", "a replaced artifact keeps its place");
 }
@@ -120,7 +120,7 @@ fn an_artifact_grows_when_appended_to_and_is_replaced_otherwise() {
 #[test]
 fn appending_to_an_artifact_that_is_not_there_creates_it() {
     let mut task = Task::default();
-    fold(&mut task, &artifact("a", "x", true)).unwrap();
+    fold(&mut task, artifact("a", "x", true)).unwrap();
     assert_eq!(task.artifact("a").unwrap().text(), "x");
 }
 
@@ -132,7 +132,7 @@ fn what_the_agent_said_moves_into_the_history_when_it_says_something_else() {
         (TaskState::Working, None),
         (TaskState::Completed, Some("done")),
     ] {
-        fold(&mut task, &status(state, text)).unwrap();
+        fold(&mut task, status(state, text)).unwrap();
     }
     assert_eq!(history(&task), ["on it"]);
     assert_eq!(task.status.message.unwrap().text(), "done");

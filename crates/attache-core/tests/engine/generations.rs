@@ -163,7 +163,7 @@ async fn a_message_for_another_generation_is_refused_and_leaves_nothing() {
         assert_eq!(told, Some(task.generation.unwrap().to_string().as_str()));
     }
     assert_eq!(client.get(&task.id).await, task);
-    assert!(host.store.list_push(&task.id).await.unwrap().is_empty());
+    assert!(host.store.outbox().webhooks(&task.id).await.unwrap().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,6 +20,7 @@ fn long_task(id: &str, key: &str) -> NewTask {
     NewTask {
         owner: Owner::default(),
         events: vec![TaskEvent::Created(Arc::new(task))],
+        now: Timestamp::UNIX_EPOCH,
         followed: false,
         lease_until: Timestamp::UNIX_EPOCH,
         idempotency: Some(Idempotency { key: key.to_owned(), fingerprint: [0; 32] }),

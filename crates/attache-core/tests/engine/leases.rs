@@ -19,6 +19,7 @@ async fn task_with_lease(store: &dyn Store, millis: i64) -> Task {
     let new = NewTask {
         owner: Owner::default(),
         events: vec![TaskEvent::Created(Arc::new(task.clone()))],
+        now: Timestamp::from_millis(MORNING),
         followed: false,
         lease_until: Timestamp::from_millis(MORNING + millis),
         idempotency: None,

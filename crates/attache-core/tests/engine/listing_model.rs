@@ -77,6 +77,7 @@ impl Both {
                 let new = NewTask {
                     owner: owner(number),
                     events: vec![TaskEvent::Created(Arc::new(task))],
+                    now: time(0),
                     followed: false,
                     lease_until: time(0),
                     idempotency: None,
@@ -94,7 +95,8 @@ impl Both {
                     ..TaskStatusUpdateEvent::default()
                 };
                 let events = vec![TaskEvent::Status(Arc::new(update))];
-                let append = Append { after: known.seq, lease: None, idempotency: None, events };
+                let append =
+                    Append { after: known.seq, lease: None, idempotency: None, events, now: time(0) };
                 let appended = self.store.append(&known.id, append).await;
                 assert_eq!(appended.is_ok(), !known.state.is_terminal());
                 if let Ok(seq) = appended {

@@ -1,6 +1,6 @@
 //! The webhooks of a task: kept, replaced, listed and forgotten, with their secrets to themselves.
 
-use attache_core::Reply;
+use attache_core::{News, Reply, Webhook};
 use attache_protocol::{
     AuthenticationInfo, DeleteTaskPushNotificationConfigRequest, Error, ErrorKind,
     GetTaskPushNotificationConfigRequest, ListTaskPushNotificationConfigsRequest,
@@ -149,8 +149,8 @@ async fn secrets_are_kept_and_never_returned() {
     let text = serde_json::to_string(&(&made, &read, &listed)).unwrap();
     assert!(!text.contains("sesame") && !text.contains("s3cret"), "{text}");
     assert_eq!(read.authentication.unwrap().scheme, "Bearer");
-    let kept = host.store.list_push(&task.id).await.unwrap();
-    assert_eq!(kept, [webhook(&task, Some("a"))]);
+    let kept = host.store.outbox().webhooks(&task.id).await.unwrap();
+    assert_eq!(kept, [Webhook { config: webhook(&task, Some("a")), news: News::States }]);
     assert!(!format!("{kept:?}").contains("s3cret"));
 }
 

@@ -115,7 +115,7 @@ async fn a_webhook_that_came_with_the_message_outlives_a_write_that_failed() {
     let message = say("hi").configured(|c| c.task_push_notification_config = Some(webhook));
     let task = host.client().send(message).await;
     assert_eq!(task.status.state, TaskState::Failed);
-    assert_eq!(host.store.list_push(&task.id).await.unwrap().len(), 1);
+    assert_eq!(host.store.outbox().webhooks(&task.id).await.unwrap().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use attache_core::{
-    Append, AppendError, Appended, BoxFuture, Created, Known, Lease, ListPage, ListQuery, MemoryStore,
-    NewTask, Owner, Seq, Snapshot, Store, StoreError, TailItem,
+    Abandoned, Append, AppendError, Appended, BoxFuture, Created, Known, Lease, ListPage, ListQuery,
+    MemoryStore, NewTask, Outbox, Owner, Retention, Seq, Snapshot, Store, StoreError, TailItem,
 };
-use attache_protocol::{TaskId, TaskPushNotificationConfig, Timestamp};
+use attache_protocol::{TaskId, Timestamp};
 use futures::stream::BoxStream;
 
 /// Lets others run, or time pass, before and after everything it does.
@@ -137,22 +137,20 @@ impl Store for SlowStore {
         Box::pin(self.slowly(async move { self.store.release(task, lease).await }))
     }
 
-    fn put_push<'a>(
-        &'a self,
-        task: &'a TaskId,
-        config: TaskPushNotificationConfig,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.slowly(async move { self.store.put_push(task, config).await }))
+    fn outbox(&self) -> &dyn Outbox {
+        self.store.outbox()
     }
 
-    fn list_push<'a>(
-        &'a self,
-        task: &'a TaskId,
-    ) -> BoxFuture<'a, Result<Vec<TaskPushNotificationConfig>, StoreError>> {
-        Box::pin(self.slowly(async move { self.store.list_push(task).await }))
+    fn abandoned(&self, now: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Abandoned>, StoreError>> {
+        Box::pin(self.slowly(async move { self.store.abandoned(now, limit).await }))
     }
 
-    fn delete_push<'a>(&'a self, task: &'a TaskId, id: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.slowly(async move { self.store.delete_push(task, id).await }))
+    fn prune<'a>(
+        &'a self,
+        retention: &'a Retention,
+        now: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<usize, StoreError>> {
+        Box::pin(self.slowly(async move { self.store.prune(retention, now, limit).await }))
     }
 }

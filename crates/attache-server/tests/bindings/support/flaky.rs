@@ -1,7 +1,7 @@
 //! A store whose streams break.
 
 use attache_core::*;
-use attache_protocol::{TaskId, TaskPushNotificationConfig, Timestamp};
+use attache_protocol::{TaskId, Timestamp};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
@@ -87,22 +87,20 @@ impl Store for Flaky {
         self.store.release(task, lease)
     }
 
-    fn put_push<'a>(
-        &'a self,
-        task: &'a TaskId,
-        config: TaskPushNotificationConfig,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.store.put_push(task, config)
+    fn outbox(&self) -> &dyn Outbox {
+        self.store.outbox()
     }
 
-    fn list_push<'a>(
-        &'a self,
-        task: &'a TaskId,
-    ) -> BoxFuture<'a, Result<Vec<TaskPushNotificationConfig>, StoreError>> {
-        self.store.list_push(task)
+    fn abandoned(&self, now: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Abandoned>, StoreError>> {
+        self.store.abandoned(now, limit)
     }
 
-    fn delete_push<'a>(&'a self, task: &'a TaskId, id: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.store.delete_push(task, id)
+    fn prune<'a>(
+        &'a self,
+        retention: &'a Retention,
+        now: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<usize, StoreError>> {
+        self.store.prune(retention, now, limit)
     }
 }

@@ -1,0 +1,266 @@
+//! The webhooks of tasks in memory, and what is to be told to them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use attache_protocol::{TaskId, Timestamp};
+use foldhash::fast::RandomState;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::{DeadDelivery, Delivery, DeliveryId, DueReceivers, Entry, Outcome, Webhook};
+
+#[derive(Debug, Default)]
+pub(super) struct MemoryOutbox {
+    inner: Mutex<Inner>,
+    pub(super) grown: Arc<Notify>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    tasks: HashMap<TaskId, Vec<Hook>, RandomState>,
+    /// What each receiver is due, earliest first.
+    due: BTreeMap<String, BTreeSet<Due>>,
+    /// In the order in which they were given up.
+    dead: BTreeMap<u64, Dead>,
+    /// Tells apart what is due, or was given up, at the same time.
+    order: u64,
+}
+
+/// When the next thing is to be told to a webhook. One that is being told is due when whoever tells it has been gone for too long.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Due {
+    at: Timestamp,
+    order: u64,
+    task: TaskId,
+    webhook: String,
+}
+
+#[derive(Debug)]
+struct Hook {
+    webhook: Webhook,
+    receiver: String,
+    queue: VecDeque<Item>,
+    due: Option<(Timestamp, u64)>,
+}
+
+#[derive(Debug)]
+struct Item {
+    entry: Arc<Entry>,
+    at: Timestamp,
+    attempts: u32,
+}
+
+#[derive(Debug)]
+struct Dead {
+    letter: DeadDelivery,
+    entry: Arc<Entry>,
+}
+
+impl Inner {
+    fn next_order(&mut self) -> u64 {
+        self.order += 1;
+        self.order
+    }
+
+    fn hook(&mut self, task: &TaskId, webhook: &str) -> Option<&mut Hook> {
+        self.tasks.get_mut(task)?.iter_mut().find(|hook| hook.webhook.id() == webhook)
+    }
+
+    /// Sets when a webhook is due next, or that it is not.
+    fn schedule(&mut self, task: &TaskId, webhook: &str, at: Option<Timestamp>) {
+        let order = self.next_order();
+        let Some(hook) = self.hook(task, webhook) else { return };
+        let new = at.map(|at| (at, order));
+        let old = std::mem::replace(&mut hook.due, new);
+        let receiver = hook.receiver.clone();
+        let due = |(at, order)| Due { at, order, task: task.clone(), webhook: webhook.to_owned() };
+        if let (Some(old), Some(set)) = (old, self.due.get_mut(&receiver)) {
+            set.remove(&due(old));
+            if set.is_empty() {
+                self.due.remove(&receiver);
+            }
+        }
+        if let Some(new) = new {
+            self.due.entry(receiver).or_default().insert(due(new));
+        }
+    }
+}
+
+impl MemoryOutbox {
+    pub(super) fn put(&self, task: &TaskId, webhook: Webhook) {
+        let mut inner = self.inner.lock();
+        let id = webhook.id().to_owned();
+        let due = inner.hook(task, &id).and_then(|hook| hook.due).map(|(at, _)| at);
+        inner.schedule(task, &id, None);
+        let receiver = webhook.receiver();
+        match inner.hook(task, &id) {
+            Some(hook) => {
+                hook.webhook = webhook;
+                hook.receiver = receiver;
+            }
+            None => inner.tasks.entry(task.clone()).or_default().push(Hook {
+                webhook,
+                receiver,
+                queue: VecDeque::new(),
+                due: None,
+            }),
+        }
+        inner.schedule(task, &id, due);
+    }
+
+    pub(super) fn webhooks(&self, task: &TaskId) -> Vec<Webhook> {
+        let inner = self.inner.lock();
+        let hooks = inner.tasks.get(task).map(Vec::as_slice).unwrap_or_default();
+        hooks.iter().map(|hook| hook.webhook.clone()).collect()
+    }
+
+    pub(super) fn delete(&self, task: &TaskId, webhook: &str) {
+        let mut inner = self.inner.lock();
+        inner.schedule(task, webhook, None);
+        inner.dead.retain(|_, dead| dead.letter.id.task != *task || dead.letter.id.webhook != webhook);
+        if let Some(hooks) = inner.tasks.get_mut(task) {
+            hooks.retain(|hook| hook.webhook.id() != webhook);
+            if hooks.is_empty() {
+                inner.tasks.remove(task);
+            }
+        }
+    }
+
+    /// Queues the news of a task for those of its webhooks that are told of it.
+    pub(super) fn tell(&self, task: &TaskId, entries: &[Arc<Entry>], now: Timestamp) {
+        let mut inner = self.inner.lock();
+        let mut idle = Vec::new();
+        for hook in inner.tasks.get_mut(task).into_iter().flatten() {
+            let news = entries.iter().filter(|entry| hook.webhook.news.include(&entry.event));
+            let items = news.map(|entry| Item { entry: entry.clone(), at: now, attempts: 0 });
+            hook.queue.extend(items);
+            if hook.due.is_none() && !hook.queue.is_empty() {
+                idle.push(hook.webhook.id().to_owned());
+            }
+        }
+        for webhook in &idle {
+            inner.schedule(task, webhook, Some(now));
+        }
+        drop(inner);
+        if !idle.is_empty() {
+            self.grown.notify_waiters();
+        }
+    }
+
+    /// Whether something is still to be delivered for a task.
+    pub(super) fn owes(&self, task: &TaskId) -> bool {
+        self.inner.lock().tasks.get(task).is_some_and(|hooks| hooks.iter().any(|hook| !hook.queue.is_empty()))
+    }
+
+    /// Forgets everything about a task.
+    pub(super) fn forget(&self, task: &TaskId) {
+        for webhook in self.webhooks(task) {
+            self.delete(task, webhook.id());
+        }
+    }
+
+    pub(super) fn due_receivers(&self, now: Timestamp) -> DueReceivers {
+        let inner = self.inner.lock();
+        let first = |(receiver, set): (&String, &BTreeSet<Due>)| {
+            set.first().map(|due| (due.at, due.order, receiver.clone()))
+        };
+        let mut firsts: Vec<_> = inner.due.iter().filter_map(first).collect();
+        firsts.sort_unstable();
+        let split = firsts.partition_point(|(at, ..)| *at <= now);
+        let next = firsts.get(split).map(|(at, ..)| *at);
+        firsts.truncate(split);
+        DueReceivers { now: firsts.into_iter().map(|(_, _, receiver)| receiver).collect(), next }
+    }
+
+    pub(super) fn take_due(
+        &self,
+        receiver: &str,
+        now: Timestamp,
+        until: Timestamp,
+        limit: usize,
+    ) -> Vec<Delivery> {
+        let mut inner = self.inner.lock();
+        let set = inner.due.get(receiver);
+        let due: Vec<_> =
+            set.into_iter().flatten().take_while(|due| due.at <= now).take(limit).cloned().collect();
+        let mut taken = Vec::with_capacity(due.len());
+        for Due { task, webhook, .. } in due {
+            let delivery = inner.hook(&task, &webhook).and_then(|hook| {
+                let item = hook.queue.front()?;
+                let id = DeliveryId { task: task.clone(), webhook: webhook.clone(), seq: item.entry.seq };
+                let (webhook, entry) = (hook.webhook.clone(), item.entry.clone());
+                Some(Delivery { id, webhook, entry, attempts: item.attempts })
+            });
+            inner.schedule(&task, &webhook, delivery.is_some().then_some(until));
+            taken.extend(delivery);
+        }
+        taken
+    }
+
+    pub(super) fn settle(&self, id: &DeliveryId, outcome: Outcome) {
+        let mut inner = self.inner.lock();
+        let order = inner.next_order();
+        let Some(hook) = inner.hook(&id.task, &id.webhook) else { return };
+        let Some(place) = hook.queue.iter().position(|item| item.entry.seq == id.seq) else { return };
+        let again = match outcome {
+            Outcome::Postponed(again) => Some(again),
+            Outcome::Failed { again, error: _ } => {
+                hook.queue[place].attempts += 1;
+                Some(again)
+            }
+            Outcome::Delivered => {
+                hook.queue.remove(place);
+                hook.queue.front().map(|item| item.at)
+            }
+            Outcome::GivenUp { at, error } => {
+                let url = hook.webhook.config.url.clone();
+                let item = hook.queue.remove(place);
+                let next = hook.queue.front().map(|item| item.at);
+                if let Some(Item { entry, attempts, .. }) = item {
+                    let letter = DeadDelivery { id: id.clone(), url, attempts: attempts + 1, at, error };
+                    inner.dead.insert(order, Dead { letter, entry });
+                }
+                next
+            }
+        };
+        inner.schedule(&id.task, &id.webhook, again);
+        drop(inner);
+        self.grown.notify_waiters();
+    }
+
+    pub(super) fn list_dead(&self, after: Option<&DeliveryId>, limit: usize) -> Vec<DeadDelivery> {
+        let inner = self.inner.lock();
+        let after = after.and_then(|id| inner.dead.iter().find(|(_, dead)| dead.letter.id == *id));
+        let from = after.map_or(0, |(order, _)| order + 1);
+        inner.dead.range(from..).take(limit).map(|(_, dead)| dead.letter.clone()).collect()
+    }
+
+    fn take_dead(&self, id: Option<&DeliveryId>) -> Vec<Dead> {
+        let mut inner = self.inner.lock();
+        let all = std::mem::take(&mut inner.dead);
+        let (taken, left) = all.into_iter().partition(|(_, dead)| id.is_none_or(|id| dead.letter.id == *id));
+        inner.dead = left;
+        BTreeMap::into_values(taken).collect()
+    }
+
+    pub(super) fn retry_dead(&self, id: Option<&DeliveryId>, now: Timestamp) -> usize {
+        let revived = self.take_dead(id);
+        let count = revived.len();
+        for Dead { letter: DeadDelivery { id, .. }, entry } in revived {
+            let mut inner = self.inner.lock();
+            let Some(hook) = inner.hook(&id.task, &id.webhook) else { continue };
+            let place = hook.queue.partition_point(|item| item.entry.seq < entry.seq);
+            hook.queue.insert(place, Item { entry, at: now, attempts: 0 });
+            if hook.due.is_none() {
+                inner.schedule(&id.task, &id.webhook, Some(now));
+            }
+        }
+        self.grown.notify_waiters();
+        count
+    }
+
+    pub(super) fn purge_dead(&self, id: Option<&DeliveryId>) -> usize {
+        self.take_dead(id).len()
+    }
+}

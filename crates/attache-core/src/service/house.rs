@@ -1,0 +1,171 @@
+//! What goes on beside the requests: taking care of tasks that were left behind, and forgetting those that are old.
+
+use std::sync::Arc;
+
+use attache_protocol::{
+    Message, Role, SendMessageConfiguration, TaskState, TaskStatus, TaskStatusUpdateEvent,
+};
+
+use super::Service;
+use crate::run;
+use crate::shared::{Origin, Position, Shared};
+use crate::signal::Progress;
+use crate::{Abandoned, Append, AppendError, Caller, StoreError, TaskEvent, new_id};
+
+/// How many tasks are looked after at a time.
+const BATCH: usize = 256;
+
+/// What became of tasks that were left behind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// How many turns were begun again.
+    pub rerun: usize,
+    /// How many tasks were failed.
+    pub failed: usize,
+}
+
+impl Service {
+    /// Takes care of tasks in the background, from now on until the service is gone: those whose turn died are
+    /// [recovered](Self::recover), and those that have ended are forgotten as the options say.
+    pub fn keep_house(&self) {
+        let service = Arc::downgrade(&self.0);
+        let every = self.0.options.lease;
+        tokio::spawn(async move {
+            loop {
+                {
+                    let Some(service) = service.upgrade() else { return };
+                    Self(service).keep_house_once().await;
+                }
+                tokio::time::sleep(every).await;
+            }
+        });
+    }
+
+    async fn keep_house_once(&self) {
+        match self.recover().await {
+            Ok(recovered) if recovered == Recovered::default() => {}
+            Ok(Recovered { rerun, failed }) => {
+                tracing::info!(rerun, failed, "took care of tasks whose turn had died");
+            }
+            Err(error) => tracing::warn!(%error, "tasks whose turn died could not be recovered"),
+        }
+        match self.prune().await {
+            Ok(0) => {}
+            Ok(count) => tracing::info!(count, "forgot old tasks"),
+            Err(error) => tracing::warn!(%error, "old tasks could not be forgotten"),
+        }
+    }
+
+    /// Takes care of tasks whose turn died with its process: it is run again if the agent is
+    /// [restartable](crate::Agent::restartable), and otherwise the task fails and says why.
+    pub async fn recover(&self) -> Result<Recovered, StoreError> {
+        let mut recovered = Recovered::default();
+        loop {
+            let before = recovered;
+            let left = self.0.store.abandoned(self.0.clock.now(), BATCH).await?;
+            for abandoned in left {
+                if self.0.agent.restartable() {
+                    recovered.rerun += usize::from(self.rerun(abandoned).await);
+                } else {
+                    recovered.failed += usize::from(self.fail_abandoned(abandoned).await?);
+                }
+            }
+            if recovered == before {
+                return Ok(recovered);
+            }
+        }
+    }
+
+    /// Begins the turn of a task again. Whether that could be done.
+    async fn rerun(&self, Abandoned { owner, task: before }: Abandoned) -> bool {
+        let task = before.task();
+        if self.0.turns.has(&task.id) {
+            // A message came in the meantime, and has its turn.
+            return false;
+        }
+        let asked = task.history.iter().rev().find(|message| message.role == Role::User);
+        let origin = Origin {
+            caller: Caller { owner, ..Caller::default() },
+            message: asked.cloned().unwrap_or_default(),
+            configuration: SendMessageConfiguration::default(),
+            task_id: task.id.clone(),
+            context_id: task.context_id.clone().unwrap_or_default(),
+            followed: false,
+            rerun: true,
+        };
+        let turn = Shared::new(
+            self.0.clone(),
+            origin,
+            Some(before.clone()),
+            Position::Over("the turn has not begun"),
+        );
+        turn.signal.begin(Progress::Task);
+        if !self.0.turns.start_or_wait(&turn) {
+            return false;
+        }
+        if let Err(error) = run::take_over(&turn).await {
+            tracing::debug!(task = %turn.task_id, %error, "a task is looked after by someone else");
+            run::give_up(&turn).await;
+            return false;
+        }
+        self.0.spawn(run::run(turn));
+        true
+    }
+
+    /// Fails a task whose turn died. Whether it was still to be failed.
+    async fn fail_abandoned(
+        &self,
+        Abandoned { owner: _, task: left }: Abandoned,
+    ) -> Result<bool, StoreError> {
+        let task = left.task();
+        let now = self.0.now_after(task.status.timestamp);
+        // Whoever has the lease writes: two servers that find the task do not both.
+        let Some(lease) = self.0.store.claim(&task.id, now, self.0.lease_end(now)).await? else {
+            return Ok(false);
+        };
+        let message = Message {
+            message_id: new_id(),
+            context_id: task.context_id.clone(),
+            task_id: Some(task.id.clone()),
+            role: Role::Agent,
+            parts: vec!["the server stopped while the agent was at work: send the message again".into()],
+            ..Message::default()
+        };
+        let update = TaskStatusUpdateEvent {
+            task_id: task.id.clone(),
+            context_id: task.context_id.clone().unwrap_or_default(),
+            status: TaskStatus {
+                state: TaskState::Failed,
+                message: Some(Box::new(message)),
+                timestamp: Some(now),
+            },
+            ..TaskStatusUpdateEvent::default()
+        };
+        let events = vec![TaskEvent::Status(Arc::new(update))];
+        let append = Append { after: left.seq, lease: Some(lease), idempotency: None, events, now };
+        let failed = match self.0.store.append(&task.id, append).await {
+            Ok(_) => return Ok(true),
+            Err(AppendError::Store(error)) => return Err(error),
+            // Someone was quicker. What they made of the task is looked at next time.
+            Err(error) => error,
+        };
+        tracing::debug!(task = %task.id, error = %failed, "a task whose turn had died went on without it");
+        self.0.store.release(&task.id, lease).await?;
+        Ok(false)
+    }
+
+    /// Forgets tasks that have ended, as the options say. How many they were.
+    pub async fn prune(&self) -> Result<usize, StoreError> {
+        let retention = &self.0.options.retention;
+        let mut count = 0;
+        while retention.max_age.is_some() || retention.max_tasks.is_some() {
+            let pruned = self.0.store.prune(retention, self.0.clock.now(), BATCH).await?;
+            count += pruned;
+            if pruned < BATCH {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        Ok(count)
+    }
+}
