@@ -1,0 +1,214 @@
+//! The client: one request, to addresses that were checked, within its time, with a small answer.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::{Bytes, BytesMut};
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, RETRY_AFTER, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, HeaderName, StatusCode};
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::{Certificate, Client, ClientBuilder, redirect, retry};
+
+use crate::{Policy, Refused, Resolver, Target};
+
+/// How much of an answer's body is read, in bytes. The rest is dropped, and the connection with it.
+pub const MAX_ANSWER: usize = 64 * 1024;
+
+/// How long a connection may take to come about, TLS included.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a connection is kept for the next request to the same place.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Headers that say how a request is framed and routed. They follow from the request, so a caller cannot set them.
+const FRAMING: [HeaderName; 8] =
+    [CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
+
+/// A request to an address that a user gave.
+pub struct OutboundRequest {
+    /// Where to, as the user gave it.
+    pub url: String,
+    /// Headers; those that frame the request are set by the client.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+    /// How long everything may take, from resolving the name to the end of the answer.
+    pub timeout: Duration,
+}
+
+/// Without URL, headers and body, all of which may hold secrets.
+impl fmt::Debug for OutboundRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OutboundRequest")
+            .field("body", &self.body.len())
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the receiver answered. A redirect is an answer like any other.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body, up to [`MAX_ANSWER`] bytes of it.
+    pub body: Bytes,
+    /// Whether the body was longer than that.
+    pub truncated: bool,
+}
+
+impl Answer {
+    /// How long the receiver asks to be left alone (`Retry-After`, in seconds or as a date).
+    pub fn retry_after(&self, now: SystemTime) -> Option<Duration> {
+        let value = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+        let seconds = value.parse().ok().map(Duration::from_secs);
+        let until = || httpdate::parse_http_date(value).ok();
+        seconds.or_else(|| until().map(|date| date.duration_since(now).unwrap_or_default()))
+    }
+}
+
+/// Why there is no answer. No text contains a header, a body, or more of the URL than its host.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OutboundError {
+    /// The address may not be called. Trying again changes that only if its name is given another address.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// It took too long.
+    #[error("the receiver did not answer within {} s", .limit.as_secs_f64())]
+    TimedOut {
+        /// What was allowed.
+        limit: Duration,
+    },
+    /// The name, the connection, TLS or HTTP failed.
+    #[error("the request failed: {0}")]
+    Failed(String),
+}
+
+/// The client could not be set up.
+#[derive(Debug, thiserror::Error)]
+#[error("the HTTP client cannot be set up: {0}")]
+pub struct SetupError(#[source] reqwest::Error);
+
+/// Sends requests to addresses that users give. Cheap to clone; clones share their connections.
+#[derive(Clone)]
+pub struct Outbound {
+    policy: Arc<Policy>,
+    client: Client,
+}
+
+impl fmt::Debug for Outbound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outbound").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}
+
+impl Outbound {
+    /// A client under a policy.
+    ///
+    /// Certificates are checked against the system's roots or, where it has none, as in an empty container, against Mozilla's.
+    pub fn new(policy: Policy, resolver: Arc<dyn Resolver>) -> Result<Self, SetupError> {
+        let policy = Arc::new(policy);
+        let guard = Arc::new(Guard { policy: policy.clone(), resolver });
+        let client = builder(guard.clone()).build().or_else(|_| {
+            let roots =
+                webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().map(|root| Certificate::from_der(root));
+            builder(guard).tls_certs_only(roots.collect::<Result<Vec<_>, _>>()?).build()
+        });
+        Ok(Self { policy, client: client.map_err(SetupError)? })
+    }
+
+    /// The policy.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Sends a `POST`, once.
+    pub async fn post(&self, request: OutboundRequest) -> Result<Answer, OutboundError> {
+        // Also the only check for literal addresses: nothing resolves those.
+        let target = self.policy.check_url(&request.url)?;
+        let limit = request.timeout;
+        let exchange = self.exchange(target, request);
+        tokio::time::timeout(limit, exchange).await.unwrap_or(Err(OutboundError::TimedOut { limit }))
+    }
+
+    async fn exchange(&self, target: Target, request: OutboundRequest) -> Result<Answer, OutboundError> {
+        let mut headers = request.headers;
+        for name in &FRAMING {
+            headers.remove(name);
+        }
+        let sending = self.client.post(target.into_url()).headers(headers).body(request.body);
+        let mut response = sending.send().await.map_err(explain)?;
+        let (status, headers) = (response.status(), std::mem::take(response.headers_mut()));
+        let mut body = BytesMut::new();
+        let mut truncated = false;
+        while !truncated && let Some(chunk) = response.chunk().await.map_err(explain)? {
+            let room = MAX_ANSWER - body.len();
+            truncated = chunk.len() > room;
+            body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        }
+        Ok(Answer { status, headers, body: body.freeze(), truncated })
+    }
+}
+
+/// Everything that could lead elsewhere than to the checked address, or make more of an answer than was sent, is off: also what
+/// is off by default only as long as no other crate turns on a feature.
+fn builder(guard: Arc<Guard>) -> ClientBuilder {
+    Client::builder()
+        .dns_resolver(guard)
+        .redirect(redirect::Policy::none())
+        .retry(retry::never())
+        .no_proxy()
+        .referer(false)
+        .no_gzip()
+        .no_brotli()
+        .no_zstd()
+        .no_deflate()
+        .http1_only()
+        .connect_timeout(CONNECT_TIMEOUT)
+        .pool_idle_timeout(IDLE_TIMEOUT)
+}
+
+/// Stands between the client and the resolver: what it lets through is all that a new connection may go to.
+struct Guard {
+    policy: Arc<Policy>,
+    resolver: Arc<dyn Resolver>,
+}
+
+impl Resolve for Guard {
+    fn resolve(&self, name: Name) -> Resolving {
+        let (policy, resolver) = (self.policy.clone(), self.resolver.clone());
+        Box::pin(async move {
+            let addresses = resolver.resolve(name.as_str()).await?;
+            if addresses.is_empty() {
+                return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address").into());
+            }
+            addresses.iter().try_for_each(|address| policy.check_address(*address))?;
+            // The client puts the URL's port in place of 0.
+            Ok(Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0))) as Addrs)
+        })
+    }
+}
+
+/// Finds the refusal in an error of the client, or what the system said. The client's own text has the URL in it.
+fn explain(error: reqwest::Error) -> OutboundError {
+    if let Some(refused) = causes(&error).find_map(|cause| cause.downcast_ref::<Refused>()) {
+        return OutboundError::Refused(refused.clone());
+    }
+    if error.is_timeout() {
+        return OutboundError::TimedOut { limit: CONNECT_TIMEOUT };
+    }
+    let text = causes(&error).map(ToString::to_string).collect::<Vec<_>>().join(": ");
+    OutboundError::Failed(if text.is_empty() { error.without_url().to_string() } else { text })
+}
+
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(error.source(), |cause| (*cause).source())
+}
