@@ -65,6 +65,7 @@ async fn main() -> attache::Result<()> {
     let mut card = Card::new("TCK server", "Answers the conformance kit").skill(skill).input_modes(["*/*"]);
     if has("--minimal") {
         card.capabilities.streaming = Some(false);
+        card.capabilities.push_notifications = Some(false);
     } else {
         card.capabilities.extended_agent_card = Some(true);
     }
@@ -72,7 +73,11 @@ async fn main() -> attache::Result<()> {
         card = card.extension(Extension::new("urn:a2a:tck:required-extension").required());
     }
     let extended = card.clone().skill(Skill::new("tck-extended", "Conformance, extended"));
-    let mut server = Server::new(agent_fn(obey)).card(card).bind(listen);
+    // The kit listens for notifications on this machine.
+    let mut server = Server::new(agent_fn(obey))
+        .card(card)
+        .bind(listen)
+        .push_options(|push| push.policy = Policy::default().allow_loopback(true));
     if !has("--minimal") {
         // The kit asks for the extended card without credentials.
         server =

@@ -37,7 +37,9 @@ pub struct Options {
 
 /// Decides whether a URL is taken for a webhook. What it says against one is told to whoever asked for it.
 #[derive(Clone)]
-pub struct WebhookCheck(Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>);
+pub struct WebhookCheck(Arc<Check>);
+
+type Check = dyn Fn(&str) -> Result<(), String> + Send + Sync;
 
 impl WebhookCheck {
     /// Decides by this function.

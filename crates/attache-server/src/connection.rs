@@ -61,6 +61,10 @@ impl Listening {
         if late > 0 {
             tracing::warn!(turns = late, "turns had to be ended before they were done");
         }
+        if let Some(courier) = surface.courier() {
+            // What is not delivered by then is delivered by the next process.
+            let _ = tokio::time::timeout(options.drain, courier.drain()).await;
+        }
         connections.close();
         if tokio::time::timeout(options.drain, connections.gone()).await.is_err() {
             tracing::warn!("some connections did not close in time");

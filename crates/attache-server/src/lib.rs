@@ -12,13 +12,16 @@ mod idle;
 mod jsonrpc;
 mod options;
 mod params;
+mod push;
 mod reply;
 mod server;
 mod sse;
 mod surface;
 
+pub use attache_outbound::{IpNet, Policy};
 pub use body::Body;
 pub use connection::Listening;
 pub use options::{Paths, ServerOptions};
+pub use push::{PushOptions, SigningSecret};
 pub use server::{Server, ServerError};
 pub use surface::Surface;

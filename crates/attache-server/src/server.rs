@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use attache_core::{Agent, Clock, Echo, MemoryStore, Options, Service, Store, SystemClock};
+use attache_core::{Agent, Clock, Echo, MemoryStore, Options, Service, Store, SystemClock, WebhookCheck};
+use attache_outbound::SetupError;
 use attache_protocol::{AgentCard, AgentInterface, AgentSkill, binding};
 use tokio::net::TcpListener;
 
-use crate::{Listening, ServerOptions, Surface};
+use crate::push::Courier;
+use crate::{Listening, PushOptions, ServerOptions, Surface};
 
 /// Why a server could not start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +21,9 @@ pub enum ServerError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// Push notifications cannot be made.
+    #[error("cannot make push notifications: {0}")]
+    Push(#[from] SetupError),
     /// The server broke while running.
     #[error("the server stopped: {0}")]
     Serve(#[from] std::io::Error),
@@ -43,6 +48,7 @@ pub struct Server<A> {
     base_url: Option<String>,
     options: ServerOptions,
     service: Options,
+    push: PushOptions,
 }
 
 impl Server<Echo> {
@@ -71,6 +77,7 @@ impl<A: Agent> Server<A> {
             base_url: None,
             options: ServerOptions::default(),
             service: Options::default(),
+            push: PushOptions::default(),
         }
     }
 
@@ -86,9 +93,14 @@ impl<A: Agent> Server<A> {
         self
     }
 
-    /// Sets where tasks are kept.
-    pub fn store(mut self, store: impl Store) -> Self {
-        self.store = Arc::new(store);
+    /// Sets where tasks are kept: in memory, if nothing else is said.
+    pub fn store(self, store: impl Store) -> Self {
+        self.shared_store(Arc::new(store))
+    }
+
+    /// Like [`store`](Self::store), for a store that others use too or that was chosen while running.
+    pub fn shared_store(mut self, store: Arc<dyn Store>) -> Self {
+        self.store = store;
         self
     }
 
@@ -122,6 +134,12 @@ impl<A: Agent> Server<A> {
         self
     }
 
+    /// Changes how push notifications are made. They are offered unless the card says that they are not.
+    pub fn push_options(mut self, change: impl FnOnce(&mut PushOptions)) -> Self {
+        change(&mut self.push);
+        self
+    }
+
     /// Takes the port and serves until the process is told to stop.
     pub async fn run(self) -> Result<(), ServerError> {
         Ok(self.listen().await?.run().await?)
@@ -136,7 +154,7 @@ impl<A: Agent> Server<A> {
             let host = if local.ip().is_unspecified() { "localhost".to_owned() } else { host(local) };
             format!("http://{host}:{}", local.port())
         });
-        Ok(Listening { listener, surface: self.surface(&base) })
+        Ok(Listening { listener, surface: self.surface(&base)? })
     }
 
     /// The routes, for an axum application of the caller's. The base URL is needed for the card.
@@ -144,8 +162,11 @@ impl<A: Agent> Server<A> {
     /// Who calls is taken from a [`Principal`](attache_core::Principal) among the request's extensions, where a layer of the
     /// application puts one. Limits on connections and headers, the wait for slow headers and what happens on stopping are
     /// then the application's to decide; all other options hold.
-    pub fn into_router(self, base_url: &str) -> axum::Router {
-        let surface = self.surface(base_url);
+    ///
+    /// Push notifications and the care for tasks that were left behind run beside the router: call this within a runtime of
+    /// tokio's.
+    pub fn into_router(self, base_url: &str) -> Result<axum::Router, ServerError> {
+        let surface = self.surface(base_url)?;
         let (exact, prefixes) = surface.paths();
         let mut router = axum::Router::new();
         for path in exact {
@@ -154,10 +175,10 @@ impl<A: Agent> Server<A> {
         for prefix in prefixes {
             router = router.route_service(&format!("{prefix}/{{*rest}}"), surface.clone());
         }
-        router
+        Ok(router)
     }
 
-    fn surface(self, base_url: &str) -> Surface {
+    fn surface(self, base_url: &str) -> Result<Surface, ServerError> {
         let base = base_url.trim_end_matches('/');
         let mut card = self.card;
         if card.supported_interfaces.is_empty() {
@@ -170,18 +191,26 @@ impl<A: Agent> Server<A> {
             ];
         }
         card.capabilities.streaming.get_or_insert(true);
+        let push = *card.capabilities.push_notifications.get_or_insert(true);
         if self.extended.is_some() {
             card.capabilities.extended_agent_card.get_or_insert(true);
         }
         let interfaces = card.supported_interfaces.clone();
-        let service = Service::with_clock(self.agent, self.store, card, self.service, self.clock);
+        let mut options = self.service;
+        let (policy, own) = (self.push.policy.clone(), options.webhook_check);
+        options.webhook_check = WebhookCheck::new(move |url| {
+            own.check(url)?;
+            policy.check_url(url).map(|_| ()).map_err(|refused| refused.to_string())
+        });
+        let service = Service::with_clock(self.agent, self.store, card, options, self.clock);
         if let Some(mut extended) = self.extended {
             if extended.supported_interfaces.is_empty() {
                 extended.supported_interfaces = interfaces;
             }
             service.set_extended_card(extended);
         }
-        Surface::new(service, self.options)
+        let courier = if push { Some(Courier::new(service.clone(), self.push)?) } else { None };
+        Ok(Surface::new(service, self.options, courier))
     }
 }
 

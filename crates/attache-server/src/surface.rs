@@ -14,9 +14,11 @@ use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, Method, Request, Response, StatusCode};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::body::Body;
 use crate::card::CardHost;
+use crate::push::Courier;
 use crate::sse::Events;
 use crate::{ServerOptions, grpc, http_json, jsonrpc};
 
@@ -33,6 +35,9 @@ struct Inner {
     options: ServerOptions,
     card: CardHost,
     in_flight: Arc<AtomicUsize>,
+    courier: Option<Courier>,
+    /// What runs beside the requests, for as long as there is a surface.
+    _background: Vec<AbortOnDropHandle<()>>,
 }
 
 /// A request that is being worked on; counted until dropped.
@@ -45,9 +50,16 @@ impl Drop for InFlight {
 }
 
 impl Surface {
-    pub(crate) fn new(service: Service, options: ServerOptions) -> Self {
-        let card = CardHost::new();
-        Self(Arc::new(Inner { service, options, card, in_flight: Arc::default() }))
+    pub(crate) fn new(service: Service, options: ServerOptions, courier: Option<Courier>) -> Self {
+        let keeping_house = tokio::spawn(service.clone().keep_house());
+        let delivering = courier.clone().map(|courier| tokio::spawn(courier.run()));
+        let background = [keeping_house].into_iter().chain(delivering).map(AbortOnDropHandle::new).collect();
+        let (card, in_flight) = (CardHost::new(), Arc::default());
+        Self(Arc::new(Inner { service, options, card, in_flight, courier, _background: background }))
+    }
+
+    pub(crate) fn courier(&self) -> Option<&Courier> {
+        self.0.courier.as_ref()
     }
 
     pub(crate) fn service(&self) -> &Service {

@@ -44,10 +44,12 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// What most agents need.
 pub mod prelude {
-    pub use attache_core::{Agent, AgentError, AgentResult, Caller, MemoryStore, Principal, Turn, agent_fn};
+    pub use attache_core::{
+        Agent, AgentError, AgentResult, Caller, MemoryStore, Principal, Turn, agent_fn, restartable,
+    };
     pub use attache_protocol::{
         AgentCard as Card, AgentExtension as Extension, AgentSkill as Skill, Artifact, Message, Part, Role,
         Task, TaskState,
     };
-    pub use attache_server::Server;
+    pub use attache_server::{Policy, Server};
 }

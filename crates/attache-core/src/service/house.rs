@@ -25,20 +25,13 @@ pub struct Recovered {
 }
 
 impl Service {
-    /// Takes care of tasks in the background, from now on until the service is gone: those whose turn died are
-    /// [recovered](Self::recover), and those that have ended are forgotten as the options say.
-    pub fn keep_house(&self) {
-        let service = Arc::downgrade(&self.0);
-        let every = self.0.options.lease;
-        tokio::spawn(async move {
-            loop {
-                {
-                    let Some(service) = service.upgrade() else { return };
-                    Self(service).keep_house_once().await;
-                }
-                tokio::time::sleep(every).await;
-            }
-        });
+    /// Takes care of tasks for as long as it is polled: those whose turn died are [recovered](Self::recover), and those that
+    /// have ended are forgotten as the options say.
+    pub async fn keep_house(self) {
+        loop {
+            self.keep_house_once().await;
+            tokio::time::sleep(self.0.options.lease).await;
+        }
     }
 
     async fn keep_house_once(&self) {

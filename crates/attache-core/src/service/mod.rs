@@ -132,6 +132,16 @@ impl Service {
         }))
     }
 
+    /// Where tasks are kept.
+    pub fn store(&self) -> &dyn Store {
+        &*self.0.store
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Timestamp {
+        self.0.clock.now()
+    }
+
     /// The card as it is now.
     pub fn card(&self) -> Arc<AgentCard> {
         self.0.card.load_full()

@@ -23,7 +23,7 @@ async fn who(mut request: Request, next: Next) -> Response {
 
 /// An application with routes of its own and an agent.
 async fn app() -> Running {
-    let agent = player().extended_card(card().version("9.0.0")).into_router("https://example.com");
+    let agent = player().extended_card(card().version("9.0.0")).into_router("https://example.com").unwrap();
     let own = Router::new().route("/own", get(async || "mine")).route("/v2/tasks", get(async || "mine too"));
     let app = own.merge(agent).layer(middleware::from_fn(who)).fallback(async || "nothing of anyone's");
     adopt(app).await
@@ -69,8 +69,10 @@ async fn the_applications_own_routes_stay_its_own() {
 
 #[tokio::test]
 async fn an_application_keeps_its_root_when_the_agent_does_not_need_it() {
-    let agent =
-        player().options(|options| options.paths.jsonrpc = vec!["/rpc".to_owned()]).into_router("http://x");
+    let agent = player()
+        .options(|options| options.paths.jsonrpc = vec!["/rpc".to_owned()])
+        .into_router("http://x")
+        .unwrap();
     let server = adopt(Router::new().route("/", get(async || "home")).merge(agent)).await;
     assert_eq!(fetch(server.bare(Method::GET, "/")).await.body, "home");
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "ListTasks"});
@@ -79,7 +81,7 @@ async fn an_application_keeps_its_root_when_the_agent_does_not_need_it() {
 
 #[tokio::test]
 async fn an_agent_may_live_below_a_path() {
-    let agent = player().into_router("http://x/agents/one");
+    let agent = player().into_router("http://x/agents/one").unwrap();
     let server = adopt(Router::new().nest("/agents/one", agent)).await;
     assert_eq!(fetch(server.http(Method::GET, "/agents/one/v1/tasks")).await.status, 200);
     let card = fetch(server.bare(Method::GET, "/agents/one/.well-known/agent-card.json")).await.json();
@@ -187,8 +189,10 @@ async fn the_extended_card_is_for_those_who_are_known() {
 #[tokio::test]
 async fn a_stream_through_an_application_comes_as_it_happens() {
     let (agent, mut stage) = crate::support::stage();
-    let server =
-        adopt(Server::new(agent).card(card()).into_router("http://x").layer(middleware::from_fn(who))).await;
+    let server = adopt(
+        Server::new(agent).card(card()).into_router("http://x").unwrap().layer(middleware::from_fn(who)),
+    )
+    .await;
     let request = server.http(Method::POST, "/v1/message:stream").json(&send("go"));
     let opened = tokio::spawn(Sse::open(request));
     let act = stage.turn().await;

@@ -1,0 +1,86 @@
+//! A delivery as the receiver sees it.
+
+use std::fmt::Write;
+
+use attache_core::Delivery;
+use attache_outbound::OutboundRequest;
+use attache_protocol::{MEDIA_TYPE, Timestamp};
+use aws_lc_rs::hmac;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::{PushOptions, SigningSecret};
+
+/// The secret that the webhook's creator gave, so that the receiver knows what the notification belongs to.
+const TOKEN: HeaderName = HeaderName::from_static("x-a2a-notification-token");
+
+/// The same for every attempt at the same delivery.
+const DELIVERY: HeaderName = HeaderName::from_static("x-a2a-delivery-id");
+
+/// The number of the event in the log of its task.
+const EVENT: HeaderName = HeaderName::from_static("x-a2a-event-number");
+
+/// Which attempt this is, counted from 1.
+const ATTEMPT: HeaderName = HeaderName::from_static("x-a2a-delivery-attempt");
+
+/// `t=<seconds since 1970>,v1=<HMAC-SHA256 of "<seconds>.<body>" in hexadecimal>`.
+const SIGNATURE: HeaderName = HeaderName::from_static("x-a2a-signature");
+
+/// The request that makes a delivery.
+pub(super) fn request(delivery: &Delivery, options: &PushOptions, now: Timestamp) -> OutboundRequest {
+    let config = &delivery.webhook.config;
+    let body = delivery.entry.json().clone();
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("attache/", env!("CARGO_PKG_VERSION"))));
+    headers.insert(HeaderName::from_static("a2a-version"), HeaderValue::from_static("1.0"));
+    headers.insert(EVENT, HeaderValue::from(delivery.id.seq.0));
+    headers.insert(ATTEMPT, HeaderValue::from(delivery.attempts + 1));
+    // What a webhook is made of was checked to fit into headers when it came in.
+    let mut put = |name: HeaderName, value: &str, secret: bool| {
+        if let Ok(mut value) = HeaderValue::from_str(value) {
+            value.set_sensitive(secret);
+            headers.insert(name, value);
+        }
+    };
+    put(DELIVERY, &delivery.id.token(), false);
+    if let Some(token) = &config.token {
+        put(TOKEN, token, true);
+    }
+    if let Some(authentication) = &config.authentication
+        && let Some(credentials) = &authentication.credentials
+    {
+        put(AUTHORIZATION, &format!("{} {credentials}", authentication.scheme), true);
+    }
+    if let Some(secret) = &options.secret {
+        put(SIGNATURE, &sign(secret, now, &body), false);
+    }
+    OutboundRequest { url: config.url.clone(), headers, body, timeout: options.timeout }
+}
+
+fn sign(secret: &SigningSecret, now: Timestamp, body: &[u8]) -> String {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
+    let mut context = hmac::Context::with_key(&key);
+    context.update(format!("{}.", now.seconds()).as_bytes());
+    context.update(body);
+    let mut text = format!("t={},v1=", now.seconds());
+    for byte in context.sign().as_ref() {
+        // Writing into a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_is_the_hmac_of_time_and_body() {
+        // echo -n '5.{"a":1}' | openssl dgst -sha256 -hmac key
+        let text = sign(&SigningSecret::new("key"), Timestamp::from_millis(5_900), br#"{"a":1}"#);
+        assert_eq!(text, EXPECTED);
+    }
+
+    const EXPECTED: &str = "t=5,v1=76a265040774cfbae5f9cb82bfcf6bc0ea27bf4ce7d7220196eb0e1a7cc760e0";
+}

@@ -1,0 +1,147 @@
+//! What an attempt to deliver means: done, again later, or given up.
+
+use std::time::{Duration, SystemTime};
+
+use attache_core::{Delivery, Outcome};
+use attache_outbound::{Answer, OutboundError};
+use attache_protocol::Timestamp;
+use http::StatusCode;
+
+use super::{PushOptions, after};
+
+/// How long a receiver may ask to be left alone.
+const LONGEST_ASKED: Duration = Duration::from_secs(24 * 60 * 60);
+
+pub(super) fn verdict(
+    delivery: &Delivery,
+    answer: Result<Answer, OutboundError>,
+    options: &PushOptions,
+    now: Timestamp,
+) -> Outcome {
+    let (error, again, asked) = match answer {
+        Ok(answer) if answer.status.is_success() => return Outcome::Delivered,
+        Ok(answer) => {
+            let asked = answer.retry_after(system_time(now)).unwrap_or_default().min(LONGEST_ASKED);
+            (explain(answer.status), may_pass(answer.status), asked)
+        }
+        // A name that led to a forbidden address is not asked again: it would be an invitation to try often.
+        Err(error @ OutboundError::Refused(_)) => (error.to_string(), false, Duration::ZERO),
+        Err(error @ (OutboundError::TimedOut { .. } | OutboundError::Failed(_))) => {
+            (error.to_string(), true, Duration::ZERO)
+        }
+    };
+    if !again || delivery.attempts + 1 >= options.attempts {
+        return Outcome::GivenUp { at: now, error };
+    }
+    let wait = wait(delivery.attempts, options, fastrand::f64()).max(asked);
+    Outcome::Failed { again: after(now, wait), error }
+}
+
+/// Whether a receiver that answers like this may answer better later.
+fn may_pass(status: StatusCode) -> bool {
+    status.is_server_error()
+        || matches!(
+            status,
+            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS
+        )
+}
+
+fn explain(status: StatusCode) -> String {
+    if status.is_redirection() {
+        return format!("the receiver answered {status}; redirects are not followed");
+    }
+    format!("the receiver answered {status}")
+}
+
+/// Twice as long each time, up to a limit, and shortened by up to half at random: receivers that failed together are not
+/// all tried again together.
+fn wait(attempts: u32, options: &PushOptions, random: f64) -> Duration {
+    let doubled = options.first_wait.saturating_mul(2u32.saturating_pow(attempts));
+    doubled.min(options.longest_wait).mul_f64(1.0 - random / 2.0)
+}
+
+fn system_time(time: Timestamp) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_millis(u64::try_from(time.to_millis()).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use attache_core::{DeliveryId, Entry, News, Seq, TaskEvent, Webhook};
+    use attache_protocol::{Task, TaskPushNotificationConfig};
+    use bytes::Bytes;
+    use http::HeaderMap;
+
+    use super::*;
+
+    fn delivery(attempts: u32) -> Delivery {
+        Delivery {
+            id: DeliveryId { task: "t".into(), webhook: "w".into(), seq: Seq(1) },
+            webhook: Webhook { config: TaskPushNotificationConfig::default(), news: News::States },
+            entry: Arc::new(Entry::new(Seq(1), TaskEvent::Created(Arc::new(Task::default())))),
+            attempts,
+        }
+    }
+
+    fn answered(attempts: u32, status: u16, retry_after: Option<&'static str>) -> Outcome {
+        let mut headers = HeaderMap::new();
+        headers.extend(retry_after.map(|value| (http::header::RETRY_AFTER, value.parse().unwrap())));
+        let status = StatusCode::from_u16(status).unwrap();
+        let answer = Answer { status, headers, body: Bytes::new(), truncated: false };
+        verdict(&delivery(attempts), Ok(answer), &PushOptions::default(), Timestamp::UNIX_EPOCH)
+    }
+
+    fn waits(outcome: &Outcome) -> Option<i64> {
+        match outcome {
+            Outcome::Failed { again, .. } => Some(again.to_millis()),
+            Outcome::Delivered | Outcome::Postponed(_) | Outcome::GivenUp { .. } => None,
+        }
+    }
+
+    #[test]
+    fn only_what_may_pass_is_tried_again() {
+        for status in [200, 202, 204, 299] {
+            assert_eq!(answered(0, status, None), Outcome::Delivered, "{status}");
+        }
+        for status in [301, 302, 307, 308, 400, 401, 403, 404, 405, 410, 413, 422, 451] {
+            assert!(matches!(answered(0, status, None), Outcome::GivenUp { .. }), "{status}");
+        }
+        for status in [408, 425, 429, 500, 502, 503, 504, 599] {
+            assert!(waits(&answered(0, status, None)).is_some(), "{status}");
+        }
+    }
+
+    #[test]
+    fn the_wait_doubles_up_to_a_limit_and_is_spread() {
+        let options = PushOptions::default();
+        let seconds = |attempts, random| wait(attempts, &options, random).as_secs_f64();
+        assert_eq!([0, 1, 2, 3].map(|attempts| seconds(attempts, 0.0)), [1.0, 2.0, 4.0, 8.0]);
+        assert_eq!(seconds(3, 1.0), 4.0);
+        assert_eq!(seconds(12, 0.0), 900.0);
+        assert_eq!(seconds(u32::MAX, 0.5), 675.0);
+    }
+
+    #[test]
+    fn a_receiver_is_left_alone_for_as_long_as_it_asks() {
+        assert_eq!(waits(&answered(0, 503, Some("120"))), Some(120_000));
+        assert_eq!(waits(&answered(0, 429, Some("Thu, 01 Jan 1970 00:10:00 GMT"))), Some(600_000));
+        assert_eq!(waits(&answered(0, 429, Some("99999999999"))), Some(86_400_000));
+        assert!(waits(&answered(4, 429, Some("1"))).is_some_and(|millis| millis >= 8_000));
+        assert!(waits(&answered(0, 429, Some("soon"))).is_some_and(|millis| (500..=1000).contains(&millis)));
+    }
+
+    #[test]
+    fn a_delivery_is_given_up_after_the_last_attempt_and_at_a_forbidden_address() {
+        assert!(waits(&answered(14, 500, None)).is_some());
+        assert!(matches!(answered(15, 500, None), Outcome::GivenUp { .. }));
+        let refused = Err(OutboundError::Refused(attache_outbound::Refused::Metadata));
+        let outcome = verdict(&delivery(0), refused, &PushOptions::default(), Timestamp::UNIX_EPOCH);
+        assert!(matches!(outcome, Outcome::GivenUp { .. }));
+        let timed_out = Err(OutboundError::TimedOut { limit: Duration::from_secs(15) });
+        assert!(
+            waits(&verdict(&delivery(0), timed_out, &PushOptions::default(), Timestamp::UNIX_EPOCH))
+                .is_some()
+        );
+    }
+}
