@@ -1,6 +1,7 @@
 //! What is to be told to webhooks: written with the event it tells of, delivered later, by others than the agent.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use attache_protocol::{TaskId, TaskPushNotificationConfig, Timestamp};
@@ -74,6 +75,19 @@ impl DeliveryId {
 impl fmt::Display for DeliveryId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.task, self.webhook, self.seq)
+    }
+}
+
+impl FromStr for DeliveryId {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let expected = "expected `TASK/WEBHOOK/NUMBER`, as a list of deliveries shows it";
+        let (task, rest) = text.split_once('/').ok_or(expected)?;
+        // The client chooses the webhook's id, which may have slashes of its own.
+        let (webhook, seq) = rest.rsplit_once('/').ok_or(expected)?;
+        let seq = Seq(seq.parse().map_err(|_| expected)?);
+        Ok(Self { task: task.into(), webhook: webhook.to_owned(), seq })
     }
 }
 
@@ -194,6 +208,15 @@ pub trait Outbox: Send + Sync {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_id_can_be_read_as_it_is_shown() {
+        let id = DeliveryId { task: "t".into(), webhook: "a/b".to_owned(), seq: Seq(7) };
+        assert_eq!(id.to_string().parse(), Ok(id));
+        for bad in ["", "t", "t/w", "t/w/x", "t/w/-1"] {
+            assert!(bad.parse::<DeliveryId>().is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn webhooks_of_one_host_and_port_share_a_receiver() {

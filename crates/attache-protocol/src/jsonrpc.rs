@@ -186,7 +186,8 @@ impl Whole {
             }
         }
 
-        let mut reader = serde_json::Deserializer::from_slice(body);
+        // Checked once as a whole, and not again string by string.
+        let mut reader = serde_json::Deserializer::from_str(std::str::from_utf8(body).ok()?);
         let whole = reader.deserialize_map(Members).ok()?;
         reader.end().ok()?;
         Some(whole)

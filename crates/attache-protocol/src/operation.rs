@@ -72,9 +72,9 @@ macro_rules! operations {
 
 operations! {
     /// Sends a message and waits for the answer.
-    SendMessage(SendMessageRequest),
+    SendMessage(Box<SendMessageRequest>),
     /// Sends a message and streams what happens.
-    SendStreamingMessage(SendMessageRequest),
+    SendStreamingMessage(Box<SendMessageRequest>),
     /// Reads a task.
     GetTask(GetTaskRequest),
     /// Lists tasks.

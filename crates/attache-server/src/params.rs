@@ -2,12 +2,9 @@
 
 use attache_core::Seq;
 use attache_protocol::{Error, ErrorKind, Extensions, Version};
-use http::{HeaderMap, HeaderName};
+use http::HeaderMap;
 
-const VERSION: HeaderName = HeaderName::from_static("a2a-version");
-const EXTENSIONS: HeaderName = HeaderName::from_static("a2a-extensions");
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+const EXTENSIONS: &str = "a2a-extensions";
 
 /// What a request says about itself.
 #[derive(Debug)]
@@ -50,21 +47,32 @@ const SPOKEN: [Version; 2] = [Version::V1_0, Version::V1_1];
 
 impl Params {
     pub(crate) fn read(headers: &HeaderMap, query: Option<&str>) -> Result<Self, Error> {
-        let version = match (headers.get(VERSION), query) {
+        let (mut version, mut key, mut last_event, mut extended) = (None, None, None, false);
+        // Requests have few headers: walking them once costs less than looking for each.
+        for (name, value) in headers {
+            match name.as_str() {
+                "a2a-version" => version = version.or(Some(value)),
+                EXTENSIONS => extended = true,
+                "idempotency-key" => key = key.or(Some(value)),
+                "last-event-id" => last_event = last_event.or(Some(value)),
+                _ => {}
+            }
+        }
+        let version = match (version, query) {
             (Some(value), _) => Stated::read(value.to_str().unwrap_or("?")),
             (None, Some(query)) => version_in_query(query),
             (None, None) => Stated::None,
         };
-        let extensions = if headers.contains_key(EXTENSIONS) {
+        let extensions = if extended {
             Extensions::parse(headers.get_all(EXTENSIONS).iter().filter_map(|value| value.to_str().ok()))
         } else {
             Extensions::default()
         };
-        let idempotency_key = match headers.get(IDEMPOTENCY_KEY) {
+        let idempotency_key = match key {
             None => None,
             Some(value) => Some(idempotency_key(value.as_bytes())?),
         };
-        let resume = match headers.get(LAST_EVENT_ID).map(|value| value.to_str().map(str::trim)) {
+        let resume = match last_event.map(|value| value.to_str().map(str::trim)) {
             None | Some(Ok("")) => None,
             Some(Ok(text)) if text.bytes().all(|b| b.is_ascii_digit()) && text.len() < 20 => {
                 text.parse().ok().map(Seq)

@@ -65,6 +65,15 @@ pub(super) fn nanos_of(time: Timestamp) -> i64 {
     time.as_nanos().clamp(i64::MIN.into(), i64::MAX.into()) as i64
 }
 
+/// Why events cannot follow each other on a task that has not ended, if they cannot.
+pub(super) fn impossible(events: &[TaskEvent]) -> Option<FoldError> {
+    let mut before_last = events.iter().rev().skip(1).filter_map(TaskEvent::state);
+    if let Some(state) = before_last.find(|state| state.is_terminal()) {
+        return Some(FoldError::Ended(state));
+    }
+    events.iter().any(|event| matches!(event, TaskEvent::Created(_))).then_some(FoldError::Exists)
+}
+
 impl Cell {
     /// A task whose log begins with `events`, the first of which creates it.
     pub(super) fn new(
@@ -127,10 +136,10 @@ impl Cell {
             return Err(AppendError::Conflict(seq));
         }
         // All or none: what the fold would refuse halfway is refused before it begins.
-        let early_end =
-            events.iter().rev().skip(1).filter_map(TaskEvent::state).find(|state| state.is_terminal());
-        if let Some(state) = early_end {
-            return Err(AppendError::Ended(state));
+        match impossible(&events) {
+            Some(FoldError::Ended(state)) => return Err(AppendError::Ended(state)),
+            Some(FoldError::Exists) => return Err(AppendError::Conflict(seq)),
+            None => {}
         }
         let mut restated = false;
         for event in events {

@@ -20,8 +20,8 @@ use self::index::Index;
 use self::outbox::MemoryOutbox;
 use crate::{
     Abandoned, Append, AppendError, Appended, BoxFuture, Created, DeadDelivery, Delivery, DeliveryId,
-    DueReceivers, Idempotency, Known, Lease, ListPage, ListQuery, NewTask, Outbox, Outcome, Owner, Retention,
-    Seq, Snapshot, Store, StoreError, TailItem, TaskEvent, Webhook,
+    DueReceivers, FoldError, Idempotency, Known, Lease, ListPage, ListQuery, NewTask, Outbox, Outcome, Owner,
+    Retention, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent, Webhook,
 };
 
 const SHARDS: usize = 64;
@@ -148,14 +148,24 @@ impl MemoryStore {
         let id = task.id.clone();
         let owner = self.intern(&owner);
         // Kept until the task can be found, so that nobody gets to know of it through its key before.
-        let mut keys = None;
+        let (mut keys, mut unused) = (None, None);
         if let Some(Idempotency { key, fingerprint }) = idempotency {
             match keys.insert(self.keys.lock()).entry((owner, key)) {
                 MapEntry::Occupied(known) => return Ok(Created::Known(known.get().clone())),
-                MapEntry::Vacant(vacant) => {
-                    vacant.insert(Known { task: id.clone(), fingerprint });
-                }
+                MapEntry::Vacant(vacant) => unused = Some((vacant, fingerprint)),
             }
+        }
+        // Before anything is kept, so that a task that cannot be leaves nothing behind.
+        let ended = task.status.state.is_terminal() && events.len() > 1;
+        let ended = ended.then_some(FoldError::Ended(task.status.state));
+        if let Some(error) = ended.or_else(|| cell::impossible(&events[1..])) {
+            return Err(StoreError(format!("a log that cannot be: {error}")));
+        }
+        if self.cell(&id).is_some() {
+            return Err(StoreError("a task with this id exists already".to_owned()));
+        }
+        if let Some((vacant, fingerprint)) = unused {
+            vacant.insert(Known { task: id.clone(), fingerprint });
         }
         let slot = self.slots.fetch_add(1, Ordering::Relaxed);
         let lease = self.next_lease();

@@ -55,7 +55,11 @@ enum Accepted {
 type Tail = BoxStream<'static, Result<TailItem, StoreError>>;
 
 impl Service {
-    pub(super) async fn send(&self, caller: Caller, request: SendMessageRequest) -> Result<Reply, Error> {
+    pub(super) async fn send(
+        &self,
+        caller: Caller,
+        request: Box<SendMessageRequest>,
+    ) -> Result<Reply, Error> {
         let incoming = self.screen(caller, request, Answer::Whole)?;
         let view = incoming.view();
         let wait = !incoming.configuration.return_immediately;
@@ -101,7 +105,7 @@ impl Service {
     pub(super) async fn stream(
         &self,
         caller: Caller,
-        request: SendMessageRequest,
+        request: Box<SendMessageRequest>,
         resume: Option<Seq>,
     ) -> Result<Reply, Error> {
         self.require_streaming()?;
@@ -142,7 +146,7 @@ impl Service {
     fn screen(
         &self,
         mut caller: Caller,
-        request: SendMessageRequest,
+        request: Box<SendMessageRequest>,
         answer: Answer,
     ) -> Result<Box<Incoming>, Error> {
         if self.0.closing.load(Ordering::Relaxed) {
@@ -150,7 +154,7 @@ impl Service {
         }
         let key = self.idempotency_key(&mut caller, &request)?;
         let idempotency = key.map(|key| Idempotency { key, fingerprint: fingerprint(&request) });
-        let SendMessageRequest { message, configuration, .. } = request;
+        let SendMessageRequest { message, configuration, .. } = *request;
         let mut configuration = configuration.unwrap_or_default();
         // A stream is there at once anyway.
         configuration.return_immediately &= answer == Answer::Whole;

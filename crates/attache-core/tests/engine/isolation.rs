@@ -28,13 +28,13 @@ fn all_requests(task: &Task) -> Vec<Request> {
         .clone()
         .configured(|configuration| configuration.task_push_notification_config = Some(webhook.clone()));
     vec![
-        Request::SendMessage(message.clone().0),
-        Request::SendMessage(message.clone().at_once().0),
-        Request::SendMessage(message.clone().in_context(context).0),
-        Request::SendMessage(message.clone().in_context("wrong").0),
-        Request::SendMessage(with_webhook.0),
-        Request::SendMessage(message.clone().configured(|c| c.if_generation_match = Some(77)).0),
-        Request::SendStreamingMessage(message.0),
+        Request::SendMessage(Box::new(message.clone().0)),
+        Request::SendMessage(Box::new(message.clone().at_once().0)),
+        Request::SendMessage(Box::new(message.clone().in_context(context).0)),
+        Request::SendMessage(Box::new(message.clone().in_context("wrong").0)),
+        Request::SendMessage(Box::new(with_webhook.0)),
+        Request::SendMessage(Box::new(message.clone().configured(|c| c.if_generation_match = Some(77)).0)),
+        Request::SendStreamingMessage(Box::new(message.0)),
         Request::GetTask(GetTaskRequest { id: id.clone(), ..GetTaskRequest::default() }),
         Request::GetTask(GetTaskRequest {
             id: id.clone(),

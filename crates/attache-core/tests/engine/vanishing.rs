@@ -36,7 +36,7 @@ async fn a_first_message_is_either_not_taken_or_answered() {
     for steps in 0.. {
         let host = slow_host();
         let client = host.client();
-        let done = go_away_after(steps, &client, Request::SendMessage(say("hi").0)).await;
+        let done = go_away_after(steps, &client, Request::SendMessage(Box::new(say("hi").0))).await;
         host.idle().await;
         for task in client.list_all().await {
             assert_eq!(task.status.state, TaskState::InputRequired, "after {steps} steps");
@@ -52,7 +52,7 @@ async fn a_first_message_with_a_key_is_either_not_taken_or_answered() {
     for steps in 0.. {
         let host = slow_host();
         let client = host.client().with_key("k");
-        let done = go_away_after(steps, &client, Request::SendMessage(say("hi").0)).await;
+        let done = go_away_after(steps, &client, Request::SendMessage(Box::new(say("hi").0))).await;
         host.idle().await;
         for task in client.list_all().await {
             assert_eq!(task.status.state, TaskState::InputRequired, "after {steps} steps");
@@ -74,8 +74,11 @@ async fn an_answer_is_either_not_taken_or_answered() {
             let task = client.send(say("a cake")).await;
             host.idle().await;
             let answer = say("the big one").to(&task).0;
-            let request =
-                if streaming { Request::SendStreamingMessage(answer) } else { Request::SendMessage(answer) };
+            let request = if streaming {
+                Request::SendStreamingMessage(Box::new(answer))
+            } else {
+                Request::SendMessage(Box::new(answer))
+            };
             let done = go_away_after(steps, &client, request).await;
             host.idle().await;
             let after = client.get(&task.id).await;

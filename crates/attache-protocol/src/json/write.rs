@@ -430,22 +430,33 @@ fn escape(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// How many bytes from the start need no escape.
-fn clean_prefix(bytes: &[u8]) -> usize {
+/// Whether none of eight bytes needs an escape.
+fn is_clean(word: u64) -> bool {
     const ONES: u64 = u64::MAX / 255;
     const HIGHS: u64 = ONES << 7;
     // The highest bit of each byte that is zero. A byte above a zero byte may be marked too, so this says whether, not where.
     let zeros = |word: u64| word.wrapping_sub(ONES) & !word & HIGHS;
+    let control = word.wrapping_sub(ONES * 0x20) & !word & HIGHS;
+    control | zeros(word ^ (ONES * u64::from(b'"'))) | zeros(word ^ (ONES * u64::from(b'\\'))) == 0
+}
+
+/// How many bytes from the start need no escape.
+fn clean_prefix(bytes: &[u8]) -> usize {
     let mut clean = 0;
-    for chunk in bytes.chunks_exact(8) {
-        let word = u64::from_ne_bytes(chunk.try_into().unwrap_or([0; 8]));
-        let control = word.wrapping_sub(ONES * 0x20) & !word & HIGHS;
-        if control | zeros(word ^ (ONES * u64::from(b'"'))) | zeros(word ^ (ONES * u64::from(b'\\'))) != 0 {
+    for chunk in bytes.as_chunks().0 {
+        if !is_clean(u64::from_ne_bytes(*chunk)) {
             break;
         }
         clean += 8;
     }
     let needs_escape = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
+    // What is left over when all words were clean is the end of one more word.
+    if bytes.len() - clean < 8
+        && let Some(last) = bytes.last_chunk()
+        && is_clean(u64::from_ne_bytes(*last))
+    {
+        return bytes.len();
+    }
     clean + bytes[clean..].iter().position(needs_escape).unwrap_or(bytes.len() - clean)
 }
 

@@ -160,7 +160,7 @@ impl Client {
     }
 
     pub(crate) async fn try_send(&self, say: Say) -> Result<Answer, Error> {
-        let reply = self.call(Request::SendMessage(say.0)).await?;
+        let reply = self.call(Request::SendMessage(Box::new(say.0))).await?;
         if let Reply::Message(message) = reply {
             return Ok(Answer::Message(*message));
         }
@@ -182,7 +182,7 @@ impl Client {
     }
 
     pub(crate) async fn try_stream(&self, say: Say) -> Result<Events, Error> {
-        events(self.call(Request::SendStreamingMessage(say.0)).await?)
+        events(self.call(Request::SendStreamingMessage(Box::new(say.0))).await?)
     }
 
     pub(crate) async fn stream(&self, say: Say) -> Events {

@@ -445,7 +445,7 @@ fn null_is_read_whether_it_is_said_or_left_unsaid() {
 fn what_is_not_sent_is_left_to_those_who_check_the_request() {
     let request: SendMessageRequest = to_model(proto::SendMessageRequest::default()).unwrap();
     assert_eq!(request, SendMessageRequest::default());
-    let error = Request::SendMessage(request).validate().unwrap_err();
+    let error = Request::SendMessage(Box::new(request)).validate().unwrap_err();
     assert_eq!(error.field_violations().len(), 3);
 }
 
