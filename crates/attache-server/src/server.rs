@@ -49,6 +49,7 @@ pub struct Server<A> {
     options: ServerOptions,
     service: Options,
     push: PushOptions,
+    push_offered: Option<bool>,
 }
 
 impl Server<Echo> {
@@ -78,6 +79,7 @@ impl<A: Agent> Server<A> {
             options: ServerOptions::default(),
             service: Options::default(),
             push: PushOptions::default(),
+            push_offered: None,
         }
     }
 
@@ -134,7 +136,13 @@ impl<A: Agent> Server<A> {
         self
     }
 
-    /// Changes how push notifications are made. They are offered unless the card says that they are not.
+    /// Whether push notifications are offered. They are, unless this or the card says otherwise.
+    pub fn push(mut self, offered: bool) -> Self {
+        self.push_offered = Some(offered);
+        self
+    }
+
+    /// Changes how push notifications are made.
     pub fn push_options(mut self, change: impl FnOnce(&mut PushOptions)) -> Self {
         change(&mut self.push);
         self
@@ -191,7 +199,8 @@ impl<A: Agent> Server<A> {
             ];
         }
         card.capabilities.streaming.get_or_insert(true);
-        let push = *card.capabilities.push_notifications.get_or_insert(true);
+        let said = self.push_offered.or(card.capabilities.push_notifications);
+        let push = *card.capabilities.push_notifications.insert(said.unwrap_or(true));
         if self.extended.is_some() {
             card.capabilities.extended_agent_card.get_or_insert(true);
         }

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use attache_core::{Delivery, Outcome, Service};
+use attache_core::{Delivery, Outcome, Service, StoreError};
 use attache_outbound::{Outbound, SetupError, SystemResolver};
 use attache_protocol::Timestamp;
 use parking_lot::Mutex;
@@ -35,6 +35,8 @@ struct Inner {
     outbound: Outbound,
     options: PushOptions,
     under_way: Mutex<UnderWay>,
+    /// Held while looking for what is due: two who look at once would both fill the same room.
+    looking: tokio::sync::Mutex<()>,
     /// A delivery is done, so that there is room for another.
     done: Notify,
 }
@@ -49,8 +51,8 @@ struct UnderWay {
 impl Courier {
     pub(crate) fn new(service: Service, options: PushOptions) -> Result<Self, SetupError> {
         let outbound = Outbound::new(options.policy.clone(), Arc::new(SystemResolver))?;
-        let under_way = Mutex::default();
-        Ok(Self(Arc::new(Inner { service, outbound, options, under_way, done: Notify::new() })))
+        let (under_way, looking, done) = (Mutex::default(), tokio::sync::Mutex::default(), Notify::new());
+        Ok(Self(Arc::new(Inner { service, outbound, options, under_way, looking, done })))
     }
 
     /// Delivers what is due, and waits for more, until dropped.
@@ -59,10 +61,7 @@ impl Courier {
             // Before looking, so that what comes while looking is not missed.
             let grown = self.0.service.store().outbox().grown();
             let done = self.0.done.notified();
-            let wait = self.deliver_due().await.unwrap_or_else(|error| {
-                tracing::warn!(%error, "the outbox cannot be read");
-                LOOK_AGAIN
-            });
+            let wait = self.deliver_due().await;
             tokio::select! {
                 () = grown => {}
                 () = done => {}
@@ -71,10 +70,11 @@ impl Courier {
         }
     }
 
-    /// Waits until what is being delivered has been.
+    /// Delivers what is due, and waits until nothing is and nothing is being delivered.
     pub(crate) async fn drain(&self) {
         loop {
             let done = self.0.done.notified();
+            self.deliver_due().await;
             if self.0.under_way.lock().total == 0 {
                 return;
             }
@@ -83,11 +83,22 @@ impl Courier {
     }
 
     /// Begins deliveries that are due, as far as there is room. How long until there may be more.
-    async fn deliver_due(&self) -> Result<Duration, attache_core::StoreError> {
+    async fn deliver_due(&self) -> Duration {
+        let looking = self.0.looking.lock().await;
+        let wait = self.begin_due().await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the outbox cannot be read");
+            LOOK_AGAIN
+        });
+        drop(looking);
+        wait
+    }
+
+    async fn begin_due(&self) -> Result<Duration, StoreError> {
         let outbox = self.0.service.store().outbox();
         let now = self.0.service.now();
         let due = outbox.due_receivers(now).await?;
         let until = after(now, self.0.options.timeout + SETTLING);
+        let mut begun = false;
         for receiver in due.now {
             let room = self.room(&receiver);
             if room == 0 {
@@ -95,7 +106,12 @@ impl Courier {
             }
             for delivery in outbox.take_due(&receiver, now, until, room).await? {
                 self.begin(&receiver, delivery);
+                begun = true;
             }
+        }
+        if begun {
+            // What is due next for the same receivers shows only now that this is taken.
+            return Ok(Duration::ZERO);
         }
         let next = due.next.map(|next| next.to_millis().saturating_sub(now.to_millis()));
         let next = next.and_then(|millis| u64::try_from(millis).ok()).map(Duration::from_millis);

@@ -11,6 +11,7 @@ mod idempotency;
 mod limits;
 mod listing;
 mod mapping;
+mod push;
 mod rest;
 mod resuming;
 mod router;
