@@ -1,0 +1,121 @@
+//! How many tasks there are, without counting them.
+//!
+//! The numbers are kept for spans of time of several lengths. Counting from a point in time on adds up the largest spans that
+//! fit: at most 64 of each length, and what lies between the point and the end of its shortest span is counted one by one.
+
+use std::collections::BTreeMap;
+
+use attache_protocol::TaskState;
+use rusqlite::{Connection, params};
+
+use super::fault::Fault;
+
+/// The lengths of the spans as powers of two of nanoseconds: from about 17 milliseconds to about half a year.
+const LEVELS: [u32; 6] = [24, 30, 36, 42, 48, 54];
+
+/// The level at which all tasks of a state are one number.
+const ALL: u32 = 0;
+
+/// How the numbers change in one transaction, by owner, state and shortest span.
+#[derive(Debug, Default)]
+pub(super) struct Deltas(BTreeMap<(i64, u8, i64), i64>);
+
+impl Deltas {
+    pub(super) fn add(&mut self, owner: i64, state: TaskState, nanos: i64) {
+        self.change(owner, state, nanos, 1);
+    }
+
+    pub(super) fn remove(&mut self, owner: i64, state: TaskState, nanos: i64) {
+        self.change(owner, state, nanos, -1);
+    }
+
+    fn change(&mut self, owner: i64, state: TaskState, nanos: i64, by: i64) {
+        *self.0.entry((owner, state as u8, nanos >> LEVELS[0])).or_default() += by;
+    }
+
+    pub(super) fn write(self, db: &Connection) -> Result<(), Fault> {
+        let mut all = BTreeMap::<_, i64>::new();
+        for ((owner, state, shortest), by) in self.0 {
+            *all.entry((owner, ALL, state, 0)).or_default() += by;
+            for level in LEVELS {
+                *all.entry((owner, level, state, shortest >> (level - LEVELS[0]))).or_default() += by;
+            }
+        }
+        for ((owner, level, state, bucket), by) in all.into_iter().filter(|(_, by)| *by != 0) {
+            db.prepare_cached(
+                "INSERT INTO counts (owner, level, state, bucket, n) VALUES (?1, ?2, ?3, ?4, ?5)
+                 ON CONFLICT DO UPDATE SET n = n + excluded.n",
+            )?
+            .execute(params![owner, level, state, bucket, by])?;
+            if by < 0 {
+                db.prepare_cached(
+                    "DELETE FROM counts WHERE owner = ?1 AND level = ?2 AND state = ?3 AND bucket = ?4 AND n = 0",
+                )?
+                .execute(params![owner, level, state, bucket])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many tasks of an owner there are in each state.
+pub(super) fn by_state(db: &Connection, owner: i64) -> Result<Vec<(u8, i64)>, Fault> {
+    let mut read =
+        db.prepare_cached("SELECT state, n FROM counts WHERE owner = ?1 AND level = ?2 AND n > 0")?;
+    let rows = read.query_map(params![owner, ALL], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// How many tasks of an owner and state have a status of `since` or later.
+pub(super) fn since(db: &Connection, owner: i64, state: u8, since: i64) -> Result<i64, Fault> {
+    let mut next = (since >> LEVELS[0]).saturating_add(1);
+    // The last span has no end that could be named.
+    let end = next.checked_mul(1 << LEVELS[0]).unwrap_or(i64::MAX);
+    let mut total: i64 = db
+        .prepare_cached(
+            "SELECT count(*) FROM tasks INDEXED BY tasks_by_state
+             WHERE owner = ?1 AND state = ?2 AND nanos >= ?3 AND nanos < ?4",
+        )?
+        .query_row(params![owner, state, since, end], |row| row.get(0))?;
+    let mut sum = db.prepare_cached(
+        "SELECT ifnull(sum(n), 0) FROM counts
+         WHERE owner = ?1 AND level = ?2 AND state = ?3 AND bucket >= ?4 AND bucket < ?5",
+    )?;
+    for (i, level) in LEVELS.iter().enumerate() {
+        // Up to where the next longer span begins, or to the end of time.
+        let (longer, end) = match LEVELS.get(i + 1) {
+            Some(above) => {
+                let span = above - level;
+                let longer = (next + (1 << span) - 1) >> span;
+                (longer, longer << span)
+            }
+            None => (0, i64::MAX),
+        };
+        total += sum.query_row(params![owner, level, state, next, end], |row| row.get::<_, i64>(0))?;
+        next = longer;
+    }
+    Ok(total)
+}
+
+/// What the numbers should be, from the tasks themselves. What differs, in words.
+pub(super) fn check(db: &Connection) -> Result<Vec<String>, Fault> {
+    let mut problems = Vec::new();
+    for level in std::iter::once(ALL).chain(LEVELS) {
+        let bucket = if level == ALL { "0".to_owned() } else { format!("nanos >> {level}") };
+        let mut read = db.prepare(&format!(
+            "WITH real AS (SELECT owner, state, {bucket} AS bucket, count(*) AS n FROM tasks GROUP BY 1, 2, 3),
+                  kept AS (SELECT owner, state, bucket, n FROM counts WHERE level = {level} AND n != 0)
+             SELECT * FROM (SELECT * FROM real EXCEPT SELECT * FROM kept) UNION
+             SELECT * FROM (SELECT * FROM kept EXCEPT SELECT * FROM real) LIMIT 10"
+        ))?;
+        let mut rows = read.query(())?;
+        while let Some(row) = rows.next()? {
+            let (owner, state): (i64, i64) = (row.get(0)?, row.get(1)?);
+            problems.push(format!(
+                "the number of tasks of owner {owner} in state {state} is wrong at level {level}"
+            ));
+        }
+    }
+    problems.dedup();
+    Ok(problems)
+}

@@ -1,0 +1,53 @@
+//! What goes wrong inside, and how it is told.
+
+use std::path::Path;
+
+use attache_core::StoreError;
+use rusqlite::ErrorCode;
+
+use crate::KeyringError;
+
+/// Why something could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Fault {
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+    /// What was written cannot be understood.
+    #[error("{what} of task `{task}` cannot be read: {error}")]
+    Unreadable { what: &'static str, task: String, error: serde_json::Error },
+    #[error(transparent)]
+    Keyring(#[from] KeyringError),
+}
+
+impl Fault {
+    /// What happened and what to do, for the log.
+    pub(super) fn explain(&self, path: &Path) -> StoreError {
+        let path = path.display();
+        StoreError(match self {
+            Self::Sqlite(error) => explain(&path, error),
+            Self::Unreadable { .. } => format!("`{path}` is damaged ({self}): run `attache store check`"),
+            Self::Keyring(error) => format!("{error} (needed for `{path}`)"),
+        })
+    }
+}
+
+fn explain(path: &std::path::Display<'_>, error: &rusqlite::Error) -> String {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => {
+            format!("no room to write to `{path}`, nothing was changed: make room on the disk ({error})")
+        }
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
+            format!("`{path}` cannot be written: check who may write to it and to its directory ({error})")
+        }
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            format!("`{path}` is damaged: run `attache store check`, or restore a copy ({error})")
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            format!("`{path}` is held by another process for too long: end that one ({error})")
+        }
+        Some(ErrorCode::SystemIoFailure) => {
+            format!("the disk failed on `{path}`, nothing was changed: look at the system's log ({error})")
+        }
+        _ => format!("`{path}`: {error}"),
+    }
+}

@@ -1,0 +1,258 @@
+//! Opening a file: what is checked before anything is written to it, and how SQLite is set up.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::schema;
+
+/// Why a store could not be opened. Nothing was changed in the file.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process uses it.
+    #[error("the store at `{}` is in use by another process{}: stop that one first, or use another file", path.display(), shown_pid(*pid))]
+    InUse {
+        /// The file.
+        path: PathBuf,
+        /// The other process, if it said.
+        pid: Option<u32>,
+    },
+    /// It was written by a newer version of the program.
+    #[error(
+        "the store at `{}` was written by a newer version of Attaché (schema {found}, this one knows {known}): start it with that version, or export it there",
+        path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// The version of its schema.
+        found: i32,
+        /// The version that this program knows.
+        known: i32,
+    },
+    /// It is something else.
+    #[error("`{}` is {what}, not a store of Attaché; it was left as it is: choose another path", path.display())]
+    NotAStore {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+    /// It is broken.
+    #[error(
+        "the store at `{}` is damaged ({problem}); it was left as it is: run `attache store check`, or restore a copy of the file",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// There is none.
+    #[error("there is no store at `{}`", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The system did not allow it.
+    #[error("`{}` could not be {doing}: {error}", path.display())]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+        /// What happened.
+        error: io::Error,
+    },
+    /// SQLite did not manage.
+    #[error("the store at `{}` could not be opened: {error}", path.display())]
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+        /// What happened.
+        error: rusqlite::Error,
+    },
+}
+
+fn shown_pid(pid: Option<u32>) -> String {
+    pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
+}
+
+impl OpenError {
+    pub(super) fn sqlite(path: &Path, error: rusqlite::Error) -> Self {
+        let path = path.to_owned();
+        match error.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+                Self::Damaged { path, problem: error.to_string() }
+            }
+            _ => Self::Sqlite { path, error },
+        }
+    }
+}
+
+/// What keeps other servers away from the file for as long as it lives.
+#[derive(Debug)]
+pub(super) struct FileLock(#[expect(dead_code, reason = "it is locked, not read")] File);
+
+/// A path with something after the file's name.
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+pub(super) fn lock(path: &Path) -> Result<FileLock, OpenError> {
+    let beside = beside(path, ".lock");
+    let failed = |error| OpenError::Io { path: beside.clone(), doing: "written", error };
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(&beside).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut text = String::new();
+            let pid = file.read_to_string(&mut text).ok().and_then(|_| text.trim().parse().ok());
+            return Err(OpenError::InUse { path: path.to_owned(), pid });
+        }
+        Err(TryLockError::Error(error)) => return Err(failed(error)),
+    }
+    file.set_len(0).map_err(failed)?;
+    file.write_all(std::process::id().to_string().as_bytes()).map_err(failed)?;
+    Ok(FileLock(file))
+}
+
+/// Makes a directory for its owner only, with those above it. One that exists is left as it is.
+pub(crate) fn create_private_dir(path: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)
+}
+
+/// Makes the file, for its owner only, unless it exists.
+pub(super) fn create_file(path: &Path) -> Result<(), OpenError> {
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        create_private_dir(parent).map_err(|error| OpenError::Io {
+            path: parent.to_owned(),
+            doing: "created",
+            error,
+        })?;
+    }
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(OpenError::Io { path: path.to_owned(), doing: "created", error }),
+    }
+}
+
+/// Looks at the first bytes of a file, so that one that is not ours is left alone. Whether it is still empty.
+pub(super) fn inspect(path: &Path) -> Result<bool, OpenError> {
+    let failed = |error| OpenError::Io { path: path.to_owned(), doing: "read", error };
+    let not_ours = |what| OpenError::NotAStore { path: path.to_owned(), what };
+    let damaged = |problem: String| OpenError::Damaged { path: path.to_owned(), problem };
+    let metadata = fs::metadata(path).map_err(|error| {
+        let missing = error.kind() == io::ErrorKind::NotFound;
+        if missing { OpenError::Missing { path: path.to_owned() } } else { failed(error) }
+    })?;
+    if metadata.is_dir() {
+        return Err(not_ours("a directory"));
+    }
+    if metadata.len() == 0 {
+        return Ok(true);
+    }
+    let mut header = Vec::with_capacity(100);
+    File::open(path).map_err(failed)?.take(100).read_to_end(&mut header).map_err(failed)?;
+    if !header.starts_with(b"SQLite format 3\0") {
+        return Err(not_ours("not a SQLite file"));
+    }
+    if header.len() < 100 {
+        return Err(damaged(format!("it has only {} bytes", header.len())));
+    }
+    let number = |at: usize| u32::from_be_bytes(std::array::from_fn(|i| header[at + i]));
+    let (user_version, application) = (number(60) as i32, number(68) as i32);
+    if application != schema::APPLICATION_ID {
+        return Err(not_ours("a SQLite file of another program"));
+    }
+    if user_version > schema::VERSION {
+        return Err(newer(path, user_version));
+    }
+    let page_size = match u64::from(u16::from_be_bytes([header[16], header[17]])) {
+        1 => 65536,
+        size => size,
+    };
+    let expected = u64::from(number(28)) * page_size;
+    let wal_is_empty = fs::metadata(beside(path, "-wal")).map_or(0, |wal| wal.len()) == 0;
+    if wal_is_empty && metadata.len() < expected {
+        return Err(damaged(format!("it has {} bytes where {expected} are expected", metadata.len())));
+    }
+    Ok(false)
+}
+
+fn newer(path: &Path, found: i32) -> OpenError {
+    OpenError::Newer { path: path.to_owned(), found, known: schema::VERSION }
+}
+
+/// How long to wait for another process that is writing.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How many statements each connection keeps ready.
+const STATEMENTS: usize = 128;
+
+/// The size of a page. Rows of tasks and of the log have around a kilobyte: of smaller pages more would be needed, and of larger
+/// ones more would be written for each.
+const PAGE_SIZE: i32 = 8192;
+
+/// Opens a connection that writes, making the tables if there are none yet.
+pub(super) fn writer(path: &Path) -> Result<Connection, OpenError> {
+    let empty = inspect(path)?;
+    let failed = |error| OpenError::sqlite(path, error);
+    let mut db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    if empty {
+        db.pragma_update(None, "page_size", PAGE_SIZE).map_err(failed)?;
+        // Before there is a write-ahead log, so that it is in the file itself, where it is looked for.
+        db.pragma_update(None, "application_id", schema::APPLICATION_ID).map_err(failed)?;
+    }
+    let found = schema::version(&db).map_err(failed)?;
+    if found > schema::VERSION {
+        return Err(newer(path, found));
+    }
+    let mode: String =
+        db.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0)).map_err(failed)?;
+    if mode != "wal" {
+        let problem = format!("its journal mode is `{mode}` and cannot be changed to `wal`");
+        return Err(OpenError::Damaged { path: path.to_owned(), problem });
+    }
+    db.pragma_update(None, "synchronous", "full").map_err(failed)?;
+    db.pragma_update(None, "cache_size", -32 * 1024).map_err(failed)?;
+    db.pragma_update(None, "wal_autocheckpoint", 0).map_err(failed)?;
+    schema::migrate(&mut db).map_err(failed)?;
+    Ok(db)
+}
+
+/// Opens a connection that only reads.
+pub(super) fn reader(path: &Path) -> Result<Connection, OpenError> {
+    let db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let failed = |error| OpenError::sqlite(path, error);
+    db.pragma_update(None, "query_only", true).map_err(failed)?;
+    db.pragma_update(None, "cache_size", -8 * 1024).map_err(failed)?;
+    Ok(db)
+}
+
+pub(super) fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
+    let failed = |error| OpenError::sqlite(path, error);
+    let db = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(failed)?;
+    db.busy_timeout(PATIENCE).map_err(failed)?;
+    db.set_prepared_statement_cache_capacity(STATEMENTS);
+    Ok(db)
+}

@@ -1,0 +1,318 @@
+//! The outbox of the store: webhooks, and who has taken which delivery.
+//!
+//! That a delivery is taken is only in memory. After a restart nobody has any, and what was taken is due again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use attache_core::{
+    BoxFuture, DeadDelivery, Delivery, DeliveryId, DueReceivers, Outbox, Outcome, Seq, StoreError, Webhook,
+};
+use attache_protocol::{TaskId, Timestamp};
+use foldhash::fast::RandomState;
+use parking_lot::Mutex;
+use rusqlite::{Connection, OptionalExtension, params};
+use tokio::sync::Notify;
+
+use super::fault::Fault;
+use super::live::Live;
+use super::outbox_rows::{self, Kept};
+use super::rows::{self, Id, nanos_of, time_of};
+use super::writer::{Batch, Command};
+use super::{Answer, Inner, Place, SqliteStore, read};
+
+#[derive(Default)]
+pub(super) struct OutboxState {
+    /// Until when the next delivery of each webhook is somebody's.
+    taken: Mutex<HashMap<i64, i64, RandomState>>,
+    pub(super) grown: Arc<Notify>,
+}
+
+/// A change to the outbox, and what to do in memory once it is written.
+struct Change<W, D, T> {
+    work: W,
+    done: Option<D>,
+    result: Option<T>,
+    answer: Answer<T>,
+}
+
+impl<W, D, T> Command for Change<W, D, T>
+where
+    W: FnMut(&Connection) -> Result<T, Fault> + Send,
+    D: FnOnce(&T) + Send,
+    T: Send,
+{
+    fn execute(&mut self, batch: &mut Batch<'_>) -> Result<(), Fault> {
+        self.result = Some((self.work)(batch.db)?);
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>, written: Result<(), StoreError>) {
+        let result = match (written, self.result.take()) {
+            (Ok(()), Some(result)) => {
+                if let Some(done) = self.done.take() {
+                    done(&result);
+                }
+                Ok(result)
+            }
+            (Err(error), _) => Err(error),
+            (Ok(()), None) => Err(super::closed()),
+        };
+        let _ = self.answer.send(result);
+    }
+}
+
+impl Inner {
+    pub(super) async fn change<T: Send + 'static>(
+        &self,
+        work: impl FnMut(&Connection) -> Result<T, Fault> + Send + 'static,
+        done: impl FnOnce(&T) + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.write(|answer| Box::new(Change { work, done: Some(done), result: None, answer })).await
+    }
+
+    async fn put_webhook(self: &Arc<Self>, task: &TaskId, webhook: Webhook) -> Result<(), StoreError> {
+        let (row, live): (i64, Option<Arc<Live>>) = match self.locate(task).await? {
+            Place::Nowhere => return Ok(()),
+            Place::Live(live) => (live.row, Some(live)),
+            Place::Ended(found) => (found.row, None),
+        };
+        let kept = Kept::seal(&self.keyring, task, &webhook).map_err(|fault| self.explain(&fault))?;
+        let work = move |db: &Connection| {
+            // The task may have been forgotten meanwhile.
+            if !db.prepare_cached("SELECT 1 FROM tasks WHERE id = ?1")?.exists(params![row])? {
+                return Ok(());
+            }
+            kept.put(db, row)?;
+            if let Some(live) = &live {
+                // Whatever is appended after this is told. Should this not be written, looking in vain does no harm.
+                live.hooked.store(true, Ordering::Relaxed);
+            }
+            Ok(())
+        };
+        self.change(work, |()| {}).await
+    }
+
+    fn webhooks(&self, task: &TaskId) -> Result<Vec<Webhook>, StoreError> {
+        self.read(|db| {
+            let mut read = db.prepare_cached(
+                "SELECT name, news, config, secrets FROM webhooks
+                 WHERE task = (SELECT id FROM tasks WHERE task_id = ?1) ORDER BY id",
+            )?;
+            let mut rows = read.query(params![Id(task.as_str())])?;
+            let mut webhooks = Vec::new();
+            while let Some(row) = rows.next()? {
+                webhooks.push(outbox_rows::read_webhook(&self.keyring, task, row, 0)?);
+            }
+            Ok(webhooks)
+        })
+    }
+
+    /// Lets the next delivery of a webhook be taken.
+    fn give_back(self: &Arc<Self>) -> impl FnOnce(&Option<i64>) + Send + 'static {
+        let inner = self.clone();
+        move |webhook| {
+            if let Some(webhook) = webhook {
+                inner.outbox.taken.lock().remove(webhook);
+            }
+            inner.outbox.grown.notify_waiters();
+        }
+    }
+
+    fn due_receivers(&self, db: &Connection, now: i64) -> Result<DueReceivers, Fault> {
+        let db = db.unchecked_transaction()?;
+        let mut next_receiver = db.prepare_cached("SELECT min(receiver) FROM queues WHERE receiver > ?1")?;
+        let mut queues =
+            db.prepare_cached("SELECT webhook, due FROM queues WHERE receiver = ?1 ORDER BY due")?;
+        let mut first: Option<String> =
+            db.prepare_cached("SELECT min(receiver) FROM queues")?.query_row((), |row| row.get(0))?;
+        let mut firsts = Vec::new();
+        while let Some(receiver) = first {
+            let mut earliest = i64::MAX;
+            let mut rows = queues.query(params![receiver])?;
+            while let Some(row) = rows.next()? {
+                let due: i64 = row.get(1)?;
+                match self.taken_until(row.get(0)?, now) {
+                    Some(until) => earliest = earliest.min(until),
+                    None => {
+                        earliest = earliest.min(due);
+                        break;
+                    }
+                }
+            }
+            first = next_receiver.query_row(params![receiver], |row| row.get(0)).optional()?.flatten();
+            firsts.push((earliest, receiver));
+        }
+        firsts.sort_by_key(|(due, _)| *due);
+        let split = firsts.partition_point(|(due, _)| *due <= now);
+        let next = firsts.get(split).map(|(due, _)| time_of(*due));
+        firsts.truncate(split);
+        Ok(DueReceivers { now: firsts.into_iter().map(|(_, receiver)| receiver).collect(), next })
+    }
+
+    /// Until when the next delivery of a webhook is somebody's, if it is.
+    fn taken_until(&self, webhook: i64, now: i64) -> Option<i64> {
+        self.outbox.taken.lock().get(&webhook).copied().filter(|until| *until > now)
+    }
+
+    fn take_due(
+        &self,
+        db: &Connection,
+        receiver: &str,
+        now: i64,
+        until: i64,
+        limit: usize,
+    ) -> Result<Vec<Delivery>, Fault> {
+        // Held while reading: what is settled meanwhile is given back only after this has seen that it was taken.
+        let mut taken = self.outbox.taken.lock();
+        taken.retain(|_, until| *until > now);
+        let db = db.unchecked_transaction()?;
+        let mut read = db.prepare_cached(
+            "SELECT queues.webhook, webhooks.task, tasks.task_id,
+                    webhooks.name, webhooks.news, webhooks.config, webhooks.secrets
+             FROM queues JOIN webhooks ON webhooks.id = queues.webhook JOIN tasks ON tasks.id = webhooks.task
+             WHERE queues.receiver = ?1 AND queues.due <= ?2 ORDER BY queues.due",
+        )?;
+        let mut head =
+            db.prepare_cached("SELECT seq, attempts FROM outbox WHERE webhook = ?1 ORDER BY seq LIMIT 1")?;
+        let mut rows = read.query(params![receiver, now])?;
+        let mut deliveries = Vec::new();
+        while deliveries.len() < limit
+            && let Some(row) = rows.next()?
+        {
+            let webhook: i64 = row.get(0)?;
+            if taken.contains_key(&webhook) {
+                continue;
+            }
+            taken.insert(webhook, until);
+            let task = TaskId::from(Id::read(row.get_ref(2)?).map_err(rusqlite::Error::from)?);
+            let (seq, attempts) =
+                head.query_row(params![webhook], |row| Ok((rows::seq_of(row.get(0)?), row.get(1)?)))?;
+            let before = Seq(seq.0.saturating_sub(1));
+            let entry = read::log_after(&db, row.get(1)?, &task, before, 1)?;
+            let config = outbox_rows::read_webhook(&self.keyring, &task, row, 3);
+            match (entry.and_then(|entries| entries.into_iter().next()), config) {
+                (Some(entry), Ok(config)) => {
+                    let id = DeliveryId { task, webhook: config.id().to_owned(), seq };
+                    deliveries.push(Delivery { id, webhook: config, entry, attempts });
+                }
+                // One that cannot be read does not hold up the others; it is looked at again later.
+                (None, _) => {
+                    tracing::error!(%task, %seq, "an event that is to be delivered is not in the log")
+                }
+                (_, Err(fault)) => {
+                    let error = self.explain(&fault);
+                    tracing::error!(%task, %seq, %error, "a delivery has no webhook that can be used");
+                }
+            }
+        }
+        Ok(deliveries)
+    }
+}
+
+impl SqliteStore {
+    /// Seals all secrets under the keyring's first key that are sealed under another. How many they were.
+    ///
+    /// Afterwards the other keys can be [retired](crate::Keyring::retire_old).
+    pub async fn reseal(&self) -> Result<usize, StoreError> {
+        let (mut count, mut from) = (0, Some(0));
+        while let Some(at) = from {
+            let keyring = self.inner.keyring.clone();
+            let work = move |db: &Connection| outbox_rows::reseal(db, &keyring, at);
+            let (resealed, next) = self.inner.change(work, |_| {}).await?;
+            (count, from) = (count + resealed, next);
+        }
+        Ok(count)
+    }
+}
+
+impl Outbox for SqliteStore {
+    fn put_webhook<'a>(
+        &'a self,
+        task: &'a TaskId,
+        webhook: Webhook,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(self.inner.put_webhook(task, webhook))
+    }
+
+    fn webhooks<'a>(&'a self, task: &'a TaskId) -> BoxFuture<'a, Result<Vec<Webhook>, StoreError>> {
+        Box::pin(async move { self.inner.webhooks(task) })
+    }
+
+    fn delete_webhook<'a>(&'a self, task: &'a TaskId, id: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            let (task, id) = (task.clone(), id.to_owned());
+            let work = move |db: &Connection| outbox_rows::delete(db, &task, &id);
+            self.inner.change(work, self.inner.give_back()).await.map(|_| ())
+        })
+    }
+
+    fn due_receivers(&self, now: Timestamp) -> BoxFuture<'_, Result<DueReceivers, StoreError>> {
+        Box::pin(self.inner.read_much(move |inner, db| inner.due_receivers(db, nanos_of(now))))
+    }
+
+    fn take_due<'a>(
+        &'a self,
+        receiver: &'a str,
+        now: Timestamp,
+        until: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<Delivery>, StoreError>> {
+        let receiver = receiver.to_owned();
+        let (now, until) = (nanos_of(now), nanos_of(until));
+        Box::pin(self.inner.read_much(move |inner, db| inner.take_due(db, &receiver, now, until, limit)))
+    }
+
+    fn settle<'a>(
+        &'a self,
+        delivery: &'a DeliveryId,
+        outcome: Outcome,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            let delivery = delivery.clone();
+            let work = move |db: &Connection| outbox_rows::settle(db, &delivery, &outcome);
+            self.inner.change(work, self.inner.give_back()).await.map(|_| ())
+        })
+    }
+
+    fn grown(&self) -> BoxFuture<'static, ()> {
+        Box::pin(self.inner.outbox.grown.clone().notified_owned())
+    }
+
+    fn list_dead<'a>(
+        &'a self,
+        after: Option<&'a DeliveryId>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<DeadDelivery>, StoreError>> {
+        let after = after.cloned();
+        Box::pin(self.inner.read_much(move |_, db| {
+            let db = db.unchecked_transaction()?;
+            outbox_rows::list_dead(&db, after.as_ref(), limit)
+        }))
+    }
+
+    fn retry_dead<'a>(
+        &'a self,
+        delivery: Option<&'a DeliveryId>,
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<usize, StoreError>> {
+        Box::pin(async move {
+            let delivery = delivery.cloned();
+            let grown = self.inner.outbox.grown.clone();
+            let work = move |db: &Connection| outbox_rows::retry_dead(db, delivery.as_ref(), now);
+            self.inner.change(work, move |_| grown.notify_waiters()).await
+        })
+    }
+
+    fn purge_dead<'a>(
+        &'a self,
+        delivery: Option<&'a DeliveryId>,
+    ) -> BoxFuture<'a, Result<usize, StoreError>> {
+        Box::pin(async move {
+            let delivery = delivery.cloned();
+            let work = move |db: &Connection| outbox_rows::purge_dead(db, delivery.as_ref());
+            self.inner.change(work, |_| {}).await
+        })
+    }
+}

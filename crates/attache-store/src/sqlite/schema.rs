@@ -1,0 +1,115 @@
+//! The tables, and how older files become newer ones.
+
+use rusqlite::Connection;
+
+/// What SQLite files of ours are marked with: `Atta` in ASCII.
+pub(super) const APPLICATION_ID: i32 = 0x4174_7461;
+
+/// Each step leads from one version of the schema to the next. A step that was released is never changed.
+const STEPS: &[&str] = &[V1];
+
+/// The version that this program writes.
+pub(super) const VERSION: i32 = STEPS.len() as i32;
+
+/// Ids that are UUIDs in their usual form are kept as their 16 bytes, all others as text.
+///
+/// - A listing of all states merges one range of an index for each state, so there is no index for it, and writing a task is
+///   cheaper by one.
+/// - A task's `head`, `history` and `artifacts` are its JSON in pieces, once it has ended. What is read most rarely comes last,
+///   so that it lies on pages that need not be read.
+/// - `log` has one row for each append: its id is the task and the place of the first event in one number (see
+///   [`place`](super::rows::place)), which makes the table its own index. Rows are never rewritten.
+/// - `snapshots` has the latest snapshot of a task that is live and long.
+/// - `counts` has how many tasks there are of an owner, state and span of time, in spans of several lengths.
+/// - `queues` has a row for each webhook that something is to be told to, with when.
+const V1: &str = "
+CREATE TABLE owners (id INTEGER PRIMARY KEY, tenant TEXT, principal TEXT);
+CREATE INDEX owners_by_name ON owners (tenant, principal);
+
+CREATE TABLE tasks (
+    id INTEGER PRIMARY KEY,
+    task_id NOT NULL,
+    owner INTEGER NOT NULL,
+    context NOT NULL,
+    state INTEGER NOT NULL,
+    nanos INTEGER NOT NULL,
+    seq INTEGER,
+    head BLOB,
+    messages BLOB,
+    history BLOB,
+    artifacts BLOB
+);
+CREATE UNIQUE INDEX tasks_by_id ON tasks (task_id);
+CREATE INDEX tasks_by_state ON tasks (owner, state, nanos);
+CREATE INDEX tasks_by_context ON tasks (owner, context, state, nanos);
+CREATE INDEX tasks_at_work ON tasks (id) WHERE state IN (1, 2);
+
+CREATE TABLE log (id INTEGER PRIMARY KEY, events BLOB NOT NULL);
+CREATE TABLE snapshots (task INTEGER PRIMARY KEY, seq INTEGER NOT NULL, body BLOB NOT NULL);
+
+CREATE TABLE counts (
+    owner INTEGER NOT NULL,
+    level INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    bucket INTEGER NOT NULL,
+    n INTEGER NOT NULL,
+    PRIMARY KEY (owner, level, state, bucket)
+) WITHOUT ROWID;
+
+CREATE TABLE keys (
+    owner INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    task INTEGER NOT NULL,
+    fingerprint BLOB NOT NULL,
+    PRIMARY KEY (owner, key)
+) WITHOUT ROWID;
+CREATE INDEX keys_by_task ON keys (task);
+
+CREATE TABLE webhooks (
+    id INTEGER PRIMARY KEY,
+    task INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    news INTEGER NOT NULL,
+    receiver TEXT NOT NULL,
+    config BLOB NOT NULL,
+    secrets BLOB
+);
+CREATE UNIQUE INDEX webhooks_by_task ON webhooks (task, name);
+
+CREATE TABLE outbox (
+    webhook INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    PRIMARY KEY (webhook, seq)
+) WITHOUT ROWID;
+CREATE TABLE queues (webhook INTEGER PRIMARY KEY, receiver TEXT NOT NULL, due INTEGER NOT NULL);
+CREATE INDEX queues_by_receiver ON queues (receiver, due);
+
+CREATE TABLE dead (
+    id INTEGER PRIMARY KEY,
+    webhook INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    error TEXT NOT NULL
+);
+CREATE UNIQUE INDEX dead_by_webhook ON dead (webhook, seq);
+";
+
+/// The version of the schema that a file has.
+pub(super) fn version(db: &Connection) -> rusqlite::Result<i32> {
+    db.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// Brings a file to the version that this program writes. Each step happens as a whole or not at all.
+pub(super) fn migrate(db: &mut Connection) -> rusqlite::Result<()> {
+    let from = version(db)?;
+    for (at, step) in STEPS.iter().enumerate().skip(from.max(0) as usize) {
+        let change = db.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        change.execute_batch(step)?;
+        change.pragma_update(None, "user_version", at as i32 + 1)?;
+        change.commit()?;
+    }
+    Ok(())
+}
