@@ -35,6 +35,8 @@
 pub use attache_core as core;
 pub use attache_protocol as protocol;
 pub use attache_server as server;
+#[cfg(feature = "sqlite")]
+pub use attache_store as store;
 
 /// Why something could not be done.
 pub type Error = attache_server::ServerError;

@@ -6,11 +6,14 @@ use crate::support::Program;
 use serde_json::json;
 use tokio::process::Command;
 
+/// Runs the command in a home of its own.
 async fn attache(arguments: &[&str]) -> String {
+    let home = tempfile::tempdir().expect("a folder");
     let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_attache"))
         .args(arguments)
+        .env_clear()
+        .env("HOME", home.path())
         .env("COLUMNS", "100")
-        .env_remove("ATTACHE_LISTEN")
         .output()
         .await
         .expect("the command runs");
@@ -22,6 +25,9 @@ async fn attache(arguments: &[&str]) -> String {
 async fn help_teaches() {
     insta::assert_snapshot!("help", attache(&["--help"]).await);
     insta::assert_snapshot!("serve_help", attache(&["serve", "--help"]).await);
+    insta::assert_snapshot!("store_help", attache(&["store", "--help"]).await);
+    insta::assert_snapshot!("store_compact_help", attache(&["store", "compact", "--help"]).await);
+    insta::assert_snapshot!("push_dead_help", attache(&["push", "dead", "--help"]).await);
 }
 
 #[tokio::test]
@@ -29,14 +35,51 @@ async fn mistakes_get_an_error_and_a_hint() {
     insta::assert_snapshot!("unknown_agent", attache(&["serve", "--agent", "parrot"]).await);
     insta::assert_snapshot!("bad_base_url", attache(&["serve", "--base-url", "agents.example.com"]).await);
     insta::assert_snapshot!("bad_log", attache(&["serve", "--log", "a=b=c"]).await);
-    insta::assert_snapshot!("bad_listen", attache(&["serve", "--listen", "nowhere"]).await);
+    insta::assert_snapshot!(
+        "bad_listen",
+        attache(&["serve", "--listen", "nowhere", "--store", "memory:"]).await
+    );
+    insta::assert_snapshot!("bad_store", attache(&["serve", "--store", "postgres://x"]).await);
+    insta::assert_snapshot!("bad_age", attache(&["serve", "--keep-for", "30"]).await);
+    insta::assert_snapshot!("bad_network", attache(&["serve", "--allow-webhook-network", "10.0.0"]).await);
+    insta::assert_snapshot!(
+        "bad_secret_file",
+        attache(&["serve", "--store", "memory:", "--push-secret-file", "/nowhere/secret"]).await
+    );
+    insta::assert_snapshot!("check_memory", attache(&["store", "check", "--store", "memory:"]).await);
+    insta::assert_snapshot!(
+        "check_nothing",
+        attache(&["store", "check", "--store", "sqlite:/nowhere/at/all.db"]).await
+    );
+    insta::assert_snapshot!("bad_delivery", attache(&["push", "dead", "retry", "x"]).await);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn tasks_are_kept_below_the_users_directories_and_for_the_user_only() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let home = tempfile::tempdir().expect("a folder");
+    let place = |below: &str| home.path().join(below).display().to_string();
+    let places = [("XDG_DATA_HOME", place("data")), ("XDG_CONFIG_HOME", place("config"))];
+    let environment = places.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let (program, said) = Program::command_with(&["serve", "--listen", "127.0.0.1:0"], &environment).await;
+    let file = home.path().join("data/attache/attache.db");
+    assert!(said.contains(&format!("sqlite:{}", file.display())), "{said}");
+    program.send("Hello", None).await;
+    assert!(program.stop().await.success());
+    for path in [file, home.path().join("config/attache/keyring.json")] {
+        let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", path.display());
+    }
 }
 
 #[tokio::test]
 async fn a_port_in_use_is_named() {
     let (first, _) = Program::command(&["serve", "--listen", "127.0.0.1:0"]).await;
     let address = first.url.trim_start_matches("http://");
-    let second = attache(&["serve", "--listen", address]).await.replace(address, "ADDR");
+    let second =
+        attache(&["serve", "--listen", address, "--store", "memory:"]).await.replace(address, "ADDR");
     insta::assert_snapshot!("port_in_use", second);
 }
 

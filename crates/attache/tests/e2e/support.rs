@@ -33,10 +33,16 @@ impl Program {
         program
     }
 
-    /// Starts the `attache` command, which says where it listens.
+    /// Starts the `attache` command, which says where it listens. It keeps tasks in memory unless told otherwise.
     pub(crate) async fn command(arguments: &[&str]) -> (Self, String) {
+        Self::command_with(arguments, &[("ATTACHE_STORE", "memory:")]).await
+    }
+
+    /// Starts the `attache` command in an environment.
+    pub(crate) async fn command_with(arguments: &[&str], environment: &[(&str, &str)]) -> (Self, String) {
         let mut child = Command::new(env!("CARGO_BIN_EXE_attache"))
             .args(arguments)
+            .envs(environment.iter().copied())
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
@@ -67,9 +73,14 @@ impl Program {
         tokio::time::timeout(PATIENCE, answers).await.expect("the program answers");
     }
 
+    /// Its number among the processes of the machine.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().expect("it runs")
+    }
+
     /// Asks the program to stop, as a process manager does, and waits until it has.
     pub(crate) async fn stop(mut self) -> std::process::ExitStatus {
-        let pid = self.child.id().expect("it runs").to_string();
+        let pid = self.pid().to_string();
         Command::new("kill").args(["-TERM", &pid]).status().await.expect("kill works");
         tokio::time::timeout(PATIENCE, self.child.wait())
             .await
@@ -126,7 +137,7 @@ fn free_address() -> String {
 }
 
 /// Cargo puts examples beside the command.
-fn example_path(name: &str) -> PathBuf {
+pub(crate) fn example_path(name: &str) -> PathBuf {
     let command = PathBuf::from(env!("CARGO_BIN_EXE_attache"));
     command.parent().expect("it is in a folder").join("examples").join(name)
 }

@@ -1,0 +1,138 @@
+//! Where data is kept: `--store` and `--keyring`, the same for every subcommand that needs them.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use attache::core::{MemoryStore, Store};
+use attache::store::{KEYRING_VARIABLE, Keyring, SqliteOptions, SqliteStore};
+use clap::Args;
+
+use super::Failure;
+
+/// Where tasks and the keys to their secrets are kept.
+#[derive(Debug, Args)]
+pub(crate) struct Place {
+    /// Where tasks are kept: `sqlite:PATH`, or `memory:` for as long as the process runs
+    ///
+    /// Without it they are kept in `attache/attache.db` below the user's data directory.
+    #[arg(long, value_name = "STORE", env = "ATTACHE_STORE")]
+    store: Option<StoreUrl>,
+
+    /// The file of the keys that the secrets of webhooks are encrypted with
+    ///
+    /// It is made if there is none. Without this option it is `attache/keyring.json` below the user's configuration directory.
+    /// Where the environment variable `ATTACHE_KEYRING` holds a keyring as JSON, that is used instead.
+    #[arg(long, value_name = "PATH", env = "ATTACHE_KEYRING_FILE")]
+    keyring: Option<PathBuf>,
+}
+
+/// A store, as it is written on the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum StoreUrl {
+    /// For as long as the process runs.
+    Memory,
+    /// In a file.
+    Sqlite(PathBuf),
+}
+
+impl FromStr for StoreUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("memory", "")) => Ok(Self::Memory),
+            Some(("sqlite", path)) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
+            _ => Err("expected `memory:` or `sqlite:PATH`".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory:"),
+            Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+        }
+    }
+}
+
+impl Place {
+    /// Where tasks are kept.
+    pub(crate) fn url(&self) -> Result<StoreUrl, Failure> {
+        if let Some(url) = &self.store {
+            return Ok(url.clone());
+        }
+        let data = dirs::data_dir().ok_or_else(|| {
+            Failure::usage("this user has no data directory to keep tasks in")
+                .hint("say where with `--store sqlite:PATH`, or use `--store memory:`")
+        })?;
+        Ok(StoreUrl::Sqlite(data.join("attache").join("attache.db")))
+    }
+
+    /// The file that tasks are kept in, for what can only be done with one.
+    pub(crate) fn file(&self) -> Result<PathBuf, Failure> {
+        match self.url()? {
+            StoreUrl::Sqlite(path) => Ok(path),
+            StoreUrl::Memory => Err(Failure::usage("a store in memory is gone with its process")
+                .hint("name the file with `--store sqlite:PATH`")),
+        }
+    }
+
+    /// Whether the keys come from the environment, where only the operator can change them.
+    pub(crate) fn keys_are_fixed(&self) -> bool {
+        self.keyring.is_none() && std::env::var_os(KEYRING_VARIABLE).is_some()
+    }
+
+    /// The keys to the secrets of webhooks.
+    pub(crate) fn keyring(&self) -> Result<Keyring, Failure> {
+        if self.keyring.is_none()
+            && let Some(keyring) = Keyring::from_env().map_err(Failure::new)?
+        {
+            return Ok(keyring);
+        }
+        Keyring::from_file(self.keyring_file()?).map_err(Failure::new)
+    }
+
+    fn keyring_file(&self) -> Result<PathBuf, Failure> {
+        if let Some(path) = &self.keyring {
+            return Ok(path.clone());
+        }
+        let config = dirs::config_dir().ok_or_else(|| {
+            Failure::usage("this user has no configuration directory to keep keys in")
+                .hint("say where with `--keyring PATH`")
+        })?;
+        Ok(config.join("attache").join("keyring.json"))
+    }
+
+    /// Opens the store for a server.
+    pub(crate) fn open(&self) -> Result<Arc<dyn Store>, Failure> {
+        match self.url()? {
+            StoreUrl::Memory => Ok(Arc::new(MemoryStore::new())),
+            StoreUrl::Sqlite(path) => Ok(Arc::new(open_sqlite(&path, self.keyring()?)?)),
+        }
+    }
+}
+
+fn open_sqlite(path: &Path, keyring: Keyring) -> Result<SqliteStore, Failure> {
+    SqliteStore::open(path, SqliteOptions::new(keyring)).map_err(|error| {
+        Failure::new(error)
+            .hint("another place can be named with `--store sqlite:PATH`, or none with `--store memory:`")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_named_by_a_url() {
+        assert_eq!("memory:".parse(), Ok(StoreUrl::Memory));
+        assert_eq!("sqlite:/a b/c.db".parse(), Ok(StoreUrl::Sqlite("/a b/c.db".into())));
+        assert_eq!("sqlite:rel.db".parse::<StoreUrl>().unwrap().to_string(), "sqlite:rel.db");
+        for bad in ["", "memory", "memory:x", "sqlite:", "postgres://x", "/a.db"] {
+            assert!(bad.parse::<StoreUrl>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! `attache push`: the deliveries that were given up.
+
+use attache::core::{Clock, DeadDelivery, DeliveryId, SystemClock};
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::place::Place;
+use super::{Failure, Output, store};
+
+/// What to look at.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Push {
+    /// Look after deliveries to webhooks that were given up
+    #[command(subcommand)]
+    Dead(Dead),
+}
+
+/// What to do with them.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Dead {
+    /// List them, oldest first
+    List {
+        #[command(flatten)]
+        common: Common,
+
+        /// How many at most
+        #[arg(long, value_name = "COUNT", default_value_t = 100)]
+        limit: usize,
+    },
+    /// Have them tried again
+    ///
+    /// The server that uses the store does so within seconds; if none runs, the next one does.
+    Retry {
+        #[command(flatten)]
+        common: Common,
+
+        /// Only this one, as `list` shows it
+        #[arg(value_name = "ID", value_parser = parse_id)]
+        id: Option<DeliveryId>,
+    },
+    /// Forget them
+    Purge {
+        #[command(flatten)]
+        common: Common,
+
+        /// Only this one, as `list` shows it
+        #[arg(value_name = "ID", value_parser = parse_id)]
+        id: Option<DeliveryId>,
+    },
+}
+
+/// What all of these take.
+#[derive(Debug, Args)]
+pub(crate) struct Common {
+    #[command(flatten)]
+    place: Place,
+
+    #[command(flatten)]
+    output: Output,
+}
+
+fn parse_id(text: &str) -> Result<DeliveryId, &'static str> {
+    text.parse()
+}
+
+impl Push {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let Self::Dead(dead) = self;
+        match dead {
+            Dead::List { common, limit } => list(&common, limit),
+            Dead::Retry { common: Common { place, output }, id } => {
+                let mut store = store::open(&place.file()?)?;
+                let count = store.retry_dead(id.as_ref(), SystemClock.now()).map_err(Failure::new)?;
+                report(&output, "to be tried again", count, id.as_ref())
+            }
+            Dead::Purge { common: Common { place, output }, id } => {
+                let mut store = store::open(&place.file()?)?;
+                let count = store.purge_dead(id.as_ref()).map_err(Failure::new)?;
+                report(&output, "forgotten", count, id.as_ref())
+            }
+        }
+    }
+}
+
+fn list(Common { place, output }: &Common, limit: usize) -> Result<(), Failure> {
+    let dead = store::open(&place.file()?)?.list_dead(None, limit).map_err(Failure::new)?;
+    let row = |DeadDelivery { id, url, attempts, at, error }: &DeadDelivery| {
+        json!({
+            "id": id.to_string(),
+            "taskId": id.task,
+            "configId": id.webhook,
+            "eventNumber": id.seq.0,
+            "url": url,
+            "attempts": attempts,
+            "givenUpAt": at,
+            "error": error,
+        })
+    };
+    output.print(
+        || json!({ "deliveries": dead.iter().map(row).collect::<Vec<_>>() }),
+        |out| {
+            if dead.is_empty() {
+                return writeln!(out, "no delivery was given up");
+            }
+            for DeadDelivery { id, url, attempts, at, error } in &dead {
+                writeln!(out, "{id}\n  to {url}\n  given up {at} after {attempts} attempts: {error}")?;
+            }
+            Ok(())
+        },
+    )
+}
+
+fn report(output: &Output, what: &str, count: usize, id: Option<&DeliveryId>) -> Result<(), Failure> {
+    if let Some(id) = id
+        && count == 0
+    {
+        return Err(Failure::new(format!("no delivery `{id}` was given up"))
+            .hint("`attache push dead list` shows those that were"));
+    }
+    output.print(|| json!({ "count": count }), |out| writeln!(out, "{count} deliveries {what}"))
+}

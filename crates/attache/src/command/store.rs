@@ -1,0 +1,199 @@
+//! `attache store`: looking after the file that tasks are kept in.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use attache::protocol::Timestamp;
+use attache::store::{CompactOptions, Maintenance};
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::place::Place;
+use super::serve::age;
+use super::{Failure, Output};
+
+/// What to do with the file.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Store {
+    /// Read everything and say what is wrong, if anything is
+    ///
+    /// The exit code is 1 if something is. A server may use the store meanwhile.
+    Check {
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Give back the space of what was deleted
+    ///
+    /// No server may use the store meanwhile, and there must be room for a second copy of it.
+    Compact {
+        #[command(flatten)]
+        common: Common,
+
+        /// Also forget the single events of tasks that ended longer ago than this, such as `30d`; the tasks are kept
+        #[arg(long, value_name = "AGE", value_parser = age)]
+        drop_events_of: Option<Duration>,
+    },
+    /// Write every task with its owner and its events as JSON, one per line
+    ///
+    /// Secrets of webhooks are left out. A server may use the store meanwhile.
+    Export {
+        #[command(flatten)]
+        place: Place,
+
+        /// The file to write to, if not to standard output
+        #[arg(long, short, value_name = "PATH")]
+        output: Option<PathBuf>,
+    },
+    /// Make a new key for the secrets of webhooks, and encrypt them with it
+    ///
+    /// Old keys stay in the keyring, so that a server that still runs goes on; `--retire-old` drops them when none does.
+    RotateKeys {
+        #[command(flatten)]
+        common: Common,
+
+        /// Drop the old keys; no server may use the store meanwhile
+        #[arg(long)]
+        retire_old: bool,
+    },
+}
+
+/// What most of these take.
+#[derive(Debug, Args)]
+pub(crate) struct Common {
+    #[command(flatten)]
+    place: Place,
+
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Store {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        match self {
+            Self::Check { common } => check(&common),
+            Self::Compact { common, drop_events_of } => compact(&common, drop_events_of),
+            Self::Export { place, output } => export(&place, output.as_deref()),
+            Self::RotateKeys { common, retire_old } => rotate_keys(&common, retire_old),
+        }
+    }
+}
+
+/// Opens the store that a subcommand is about.
+pub(super) fn open(path: &Path) -> Result<Maintenance, Failure> {
+    Maintenance::open(path)
+        .map_err(|error| Failure::new(error).hint("name the store with `--store sqlite:PATH`"))
+}
+
+fn check(Common { place, output }: &Common) -> Result<(), Failure> {
+    let path = place.file()?;
+    output.progress(format_args!("checking {}", path.display()));
+    let report = open(&path)?.check().map_err(Failure::new)?;
+    let (tasks, events, problems) = (report.tasks, report.events, &report.problems);
+    output.print(
+        || json!({ "path": path, "tasks": tasks, "events": events, "problems": problems }),
+        |out| {
+            for problem in problems {
+                writeln!(out, "problem: {problem}")?;
+            }
+            writeln!(out, "{tasks} tasks with {events} events, {} problems", problems.len())
+        },
+    )?;
+    if problems.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(format!("`{}` is damaged", path.display())).hint(
+        "keep a copy of the file and of `-wal` beside it; `attache store export` saves what can be read",
+    ))
+}
+
+fn compact(Common { place, output }: &Common, drop_events_of: Option<Duration>) -> Result<(), Failure> {
+    let path = place.file()?;
+    let drop_events_before = drop_events_of.map(ago);
+    output.progress(format_args!("compacting {}", path.display()));
+    let options = CompactOptions { drop_events_before };
+    let report = Maintenance::compact(&path, options).map_err(|error| {
+        Failure::new(error).hint("stop the server that uses the store, or name another with `--store`")
+    })?;
+    output.print(
+        || json!({ "path": path, "before": report.before, "after": report.after, "dropped": report.dropped }),
+        |out| {
+            if drop_events_before.is_some() {
+                writeln!(out, "forgot the events of {} tasks", report.dropped)?;
+            }
+            writeln!(out, "{} bytes before, {} after", report.before, report.after)
+        },
+    )
+}
+
+fn export(place: &Place, output: Option<&Path>) -> Result<(), Failure> {
+    let store = open(&place.file()?)?;
+    let count = match output {
+        None => store.export(&mut std::io::stdout().lock()),
+        Some(path) => {
+            let file = File::create_new(path).map_err(|error| {
+                Failure::new(format!("`{}` cannot be made: {error}", path.display()))
+                    .hint("name a file that does not exist yet")
+            })?;
+            let mut out = BufWriter::new(file);
+            store.export(&mut out).and_then(|count| Ok(out.flush().map(|()| count)?))
+        }
+    };
+    let count = count.map_err(Failure::new)?;
+    super::say(format_args!("exported {count} tasks"));
+    Ok(())
+}
+
+fn rotate_keys(Common { place, output }: &Common, retire_old: bool) -> Result<(), Failure> {
+    let path = place.file()?;
+    let mut store = open(&path)?;
+    // Held to the end: a server that started meanwhile would go on with keys that are about to go.
+    let _alone = if retire_old { Some(alone(&path)?) } else { None };
+    let keyring = place.keyring()?;
+    let id = keyring.rotate().map_err(|error| {
+        Failure::new(error).hint("put a new key in front of the others in `ATTACHE_KEYRING` instead")
+    });
+    let id = match id {
+        // Keys in the environment are changed there; what is left to do is to use the first.
+        Err(_) if place.keys_are_fixed() => keyring.ids().first().cloned().unwrap_or_default(),
+        id => id?,
+    };
+    let resealed = store.reseal(&keyring).map_err(Failure::new)?;
+    let retired = if retire_old && !place.keys_are_fixed() {
+        keyring.retire_old().map_err(Failure::new)?
+    } else {
+        Vec::new()
+    };
+    output.print(
+        || json!({ "key": id, "secrets": resealed, "retired": retired }),
+        |out| {
+            writeln!(out, "encrypted the secrets of {resealed} webhooks with the key {id}")?;
+            match retired.len() {
+                0 => Ok(()),
+                count => writeln!(out, "dropped {count} old keys"),
+            }
+        },
+    )
+}
+
+/// Makes sure that no server uses the store, for as long as what comes back is held.
+fn alone(path: &Path) -> Result<File, Failure> {
+    let mut lock = path.as_os_str().to_owned();
+    lock.push(".lock");
+    let in_use = || {
+        Failure::new(format!("a server uses `{}`", path.display()))
+            .hint("stop it first, or leave out `--retire-old`")
+    };
+    let file = File::options().create(true).append(true).open(&lock).map_err(Failure::new)?;
+    file.try_lock().map_err(|_| in_use())?;
+    Ok(file)
+}
+
+/// The time a while ago.
+fn ago(age: Duration) -> Timestamp {
+    let then =
+        SystemTime::now().checked_sub(age).and_then(|then| then.duration_since(SystemTime::UNIX_EPOCH).ok());
+    let millis = then.unwrap_or_default().as_millis();
+    Timestamp::from_millis(i64::try_from(millis).unwrap_or(i64::MAX))
+}
