@@ -1,19 +1,25 @@
 //! What goes on beside the requests: taking care of tasks that were left behind, and forgetting those that are old.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use attache_protocol::{
-    Message, Role, SendMessageConfiguration, TaskState, TaskStatus, TaskStatusUpdateEvent,
+    Message, Role, SendMessageConfiguration, TaskId, TaskState, TaskStatus, TaskStatusUpdateEvent, Timestamp,
 };
 
 use super::Service;
 use crate::run;
 use crate::shared::{Origin, Position, Shared};
 use crate::signal::Progress;
-use crate::{Abandoned, Append, AppendError, Caller, StoreError, TaskEvent, new_id};
+use crate::{Abandoned, Append, AppendError, Caller, Seq, Snapshot, StoreError, TaskEvent, new_id};
 
 /// How many tasks are looked after at a time.
 const BATCH: usize = 256;
+
+/// How long a task with a new status may be nobody's: whoever has just added a message to it is about to begin its turn.
+const MOMENT: Duration = Duration::from_secs(1);
 
 /// What became of tasks that were left behind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -53,29 +59,41 @@ impl Service {
     /// [restartable](crate::Agent::restartable), and otherwise the task fails and says why.
     pub async fn recover(&self) -> Result<Recovered, StoreError> {
         let mut recovered = Recovered::default();
-        loop {
-            let before = recovered;
-            let left = self.0.store.abandoned(self.0.clock.now(), BATCH).await?;
-            for abandoned in left {
-                if self.0.agent.restartable() {
+        let (mut waiting, mut waited) = (HashMap::<TaskId, Seq>::new(), false);
+        // A server that stops leaves what it finds to the others.
+        while !self.0.closing.load(Ordering::Relaxed) {
+            let (before, now) = (recovered, self.0.clock.now());
+            for abandoned in self.0.store.abandoned(now, BATCH).await? {
+                let (id, seq) = (abandoned.task.task().id.clone(), abandoned.task.seq);
+                if self.0.turns.has(&id) {
+                    // Its turn is here and alive, whatever the clock says.
+                    continue;
+                }
+                if is_new(&abandoned.task, now) && !(waited && waiting.get(&id) == Some(&seq)) {
+                    // Those that come after the wait are looked at next time.
+                    if !waited {
+                        waiting.insert(id, seq);
+                    }
+                } else if self.0.agent.restartable() {
                     recovered.rerun += usize::from(self.rerun(abandoned).await);
                 } else {
                     recovered.failed += usize::from(self.fail_abandoned(abandoned).await?);
                 }
             }
             if recovered == before {
-                return Ok(recovered);
+                if waiting.is_empty() || waited {
+                    break;
+                }
+                tokio::time::sleep(MOMENT).await;
+                waited = true;
             }
         }
+        Ok(recovered)
     }
 
     /// Begins the turn of a task again. Whether that could be done.
     async fn rerun(&self, Abandoned { owner, task: before }: Abandoned) -> bool {
         let task = before.task();
-        if self.0.turns.has(&task.id) {
-            // A message came in the meantime, and has its turn.
-            return false;
-        }
         let asked = task.history.iter().rev().find(|message| message.role == Role::User);
         let origin = Origin {
             caller: Caller { owner, ..Caller::default() },
@@ -101,8 +119,9 @@ impl Service {
             run::give_up(&turn).await;
             return false;
         }
+        let begins = !matches!(turn.log.lock().position, Position::Over(_));
         self.0.spawn(run::run(turn));
-        true
+        begins
     }
 
     /// Fails a task whose turn died. Whether it was still to be failed.
@@ -111,11 +130,12 @@ impl Service {
         Abandoned { owner: _, task: left }: Abandoned,
     ) -> Result<bool, StoreError> {
         let task = left.task();
-        let now = self.0.now_after(task.status.timestamp);
+        let now = self.0.clock.now();
         // Whoever has the lease writes: two servers that find the task do not both.
         let Some(lease) = self.0.store.claim(&task.id, now, self.0.lease_end(now)).await? else {
             return Ok(false);
         };
+        let now = self.0.now_after(task.status.timestamp);
         let message = Message {
             message_id: new_id(),
             context_id: task.context_id.clone(),
@@ -161,4 +181,10 @@ impl Service {
         }
         Ok(count)
     }
+}
+
+/// Whether a task got its status only a moment ago.
+fn is_new(task: &Snapshot, now: Timestamp) -> bool {
+    let since = task.task().status.timestamp.unwrap_or(Timestamp::UNIX_EPOCH);
+    now.as_nanos() - since.as_nanos() < MOMENT.as_nanos() as i128
 }

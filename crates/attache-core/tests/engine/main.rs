@@ -14,6 +14,7 @@ mod leases;
 mod listing;
 mod listing_model;
 mod push;
+mod recovery;
 mod resuming;
 mod sending;
 mod shutdown;
