@@ -1,0 +1,103 @@
+//! Tasks that were left behind: those that somebody should work on, and nobody does.
+
+use std::collections::BTreeSet;
+
+use attache_core::Owner;
+use attache_protocol::TaskState;
+
+use crate::support::{Kept, assert_same, at, id, message, more, named, status, task};
+
+promises!(
+    a_task_is_abandoned_when_its_lease_has_run_out,
+    a_task_that_was_given_back_at_work_is_abandoned,
+    only_tasks_that_are_to_be_worked_on_are_abandoned,
+    a_task_that_goes_on_is_abandoned_again_by_those_who_leave_it,
+    a_claim_takes_a_task_away_from_the_abandoned,
+    an_abandoned_task_comes_with_its_owner_as_it_was_left,
+    no_more_are_given_than_asked_for,
+);
+
+async fn left(store: &Kept, now: i64) -> BTreeSet<String> {
+    let left = store.abandoned(at(now), 100).await.unwrap();
+    left.iter().map(|left| left.task.task().id.as_str().to_owned()).collect()
+}
+
+async fn a_task_is_abandoned_when_its_lease_has_run_out(store: Kept) {
+    let made = store.make(task("t").lease(1_000)).await;
+    assert!(left(&store, 999).await.is_empty());
+    assert_eq!(left(&store, 1_000).await, ["t".to_owned()].into());
+    store.renew(&[(id("t"), made.lease)], at(5_000)).await.unwrap();
+    assert!(left(&store, 4_999).await.is_empty());
+    assert_eq!(left(&store, 5_000).await, ["t".to_owned()].into());
+}
+
+async fn a_task_that_was_given_back_at_work_is_abandoned(store: Kept) {
+    let made = store.make(task("t")).await;
+    assert!(left(&store, 0).await.is_empty());
+    store.release(&id("t"), made.lease).await.unwrap();
+    assert_eq!(left(&store, 0).await, ["t".to_owned()].into());
+}
+
+async fn only_tasks_that_are_to_be_worked_on_are_abandoned(store: Kept) {
+    for state in TaskState::ALL.iter().copied() {
+        store.make(task(&format!("born {state}")).state(state).lease(0)).await;
+        let name = format!("grown {state}");
+        store.make(task(&name).lease(0)).await;
+        store.add(&name, more(1, [status(&name, state, 1)])).await.unwrap();
+    }
+    let expected = [TaskState::Submitted, TaskState::Working];
+    let expected = expected.iter().flat_map(|state| [format!("born {state}"), format!("grown {state}")]);
+    assert_eq!(left(&store, 9).await, expected.collect());
+}
+
+async fn a_task_that_goes_on_is_abandoned_again_by_those_who_leave_it(store: Kept) {
+    let made = store.make(task("t")).await;
+    store.add("t", more(1, [status("t", TaskState::InputRequired, 1)]).by(made.lease)).await.unwrap();
+    store.release(&id("t"), made.lease).await.unwrap();
+    assert!(left(&store, 9).await.is_empty());
+    store.add("t", more(2, [status("t", TaskState::Working, 2), message("!")])).await.unwrap();
+    assert_eq!(left(&store, 9).await, ["t".to_owned()].into());
+    store.add("t", more(4, [status("t", TaskState::Canceled, 3)])).await.unwrap();
+    assert!(left(&store, 9).await.is_empty());
+}
+
+async fn a_claim_takes_a_task_away_from_the_abandoned(store: Kept) {
+    store.make(task("one").lease(0)).await;
+    store.make(task("two").lease(0)).await;
+    assert_eq!(left(&store, 0).await.len(), 2);
+    store.can_claim("one", 0, 1_000).await.unwrap();
+    assert_eq!(left(&store, 0).await, ["two".to_owned()].into());
+    assert_eq!(left(&store, 1_000).await.len(), 2);
+}
+
+async fn an_abandoned_task_comes_with_its_owner_as_it_was_left(store: Kept) {
+    for (name, owner) in [("one", Owner::default()), ("two", named("ann"))] {
+        store.make(task(name).of(&owner).lease(0).then(message("more"))).await;
+        store.add(name, more(2, [message("and more")])).await.unwrap();
+    }
+    for found in store.abandoned(at(0), 9).await.unwrap() {
+        let expected = if found.task.task().id == id("one") { Owner::default() } else { named("ann") };
+        assert_eq!(found.owner, expected);
+        let now = store.load(&found.owner, &found.task.task().id).await.unwrap().unwrap();
+        assert_same(&found.task, &now);
+    }
+}
+
+async fn no_more_are_given_than_asked_for(store: Kept) {
+    for number in 0..10 {
+        // Those that are held do not take the place of those that are not.
+        store.make(task(&format!("held {number}"))).await;
+        store.make(task(&number.to_string()).lease(0)).await;
+    }
+    for (limit, count) in [(0, 0), (1, 1), (7, 7), (10, 10), (99, 10)] {
+        assert_eq!(store.abandoned(at(0), limit).await.unwrap().len(), count);
+    }
+    let mut seen = BTreeSet::new();
+    for _ in 0..10 {
+        let name = store.abandoned(at(0), 1).await.unwrap()[0].task.task().id.as_str().to_owned();
+        store.can_claim(&name, 0, 1_000).await.unwrap();
+        seen.insert(name);
+    }
+    assert_eq!(seen.len(), 10);
+    assert!(store.abandoned(at(0), 1).await.unwrap().is_empty());
+}

@@ -1,0 +1,183 @@
+//! Idempotency: one owner's key is good for one task or one append, however many try at once.
+
+use attache_core::{AppendError, Created, Known, Lease, ListQuery, Owner, Principal, Seq};
+use attache_protocol::TaskState;
+
+use crate::support::{Kept, chunk, id, message, more, named, status, task};
+
+promises!(
+    a_key_is_good_for_one_task,
+    of_many_who_create_with_one_key_one_does,
+    whoever_learns_of_a_task_by_its_key_can_read_it,
+    keys_of_different_owners_have_nothing_in_common,
+    keys_are_told_apart_to_the_letter,
+    a_key_is_good_for_one_append,
+    of_many_who_append_with_one_key_one_does,
+    a_key_is_good_for_a_task_or_an_append_but_not_for_both,
+    an_append_that_is_refused_leaves_its_key_unused,
+);
+
+fn known(task: &str, fingerprint: u8) -> Known {
+    Known { task: id(task), fingerprint: [fingerprint; 32] }
+}
+
+#[track_caller]
+fn refused_as(result: Result<attache_core::Appended, AppendError>, expected: &Known) {
+    match result {
+        Err(AppendError::Known(known)) => assert_eq!(&known, expected),
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("appended twice"),
+    }
+}
+
+async fn a_key_is_good_for_one_task(store: Kept) {
+    let me = Owner::default();
+    assert!(store.find_key(&me, "k").await.unwrap().is_none());
+    store.make(task("first").key("k", 1)).await;
+    for fingerprint in [1, 2] {
+        let again = store.create(task("second").key("k", fingerprint).0).await.unwrap();
+        assert!(matches!(again, Created::Known(first) if first == known("first", 1)));
+    }
+    assert!(store.find("second").await.is_none());
+    assert_eq!(store.page(&me, &ListQuery { limit: 9, ..ListQuery::default() }).await.2, 1);
+    assert_eq!(store.find_key(&me, "k").await.unwrap(), Some(known("first", 1)));
+    // It stays used when the task has ended.
+    store.add("first", more(1, [status("first", TaskState::Completed, 1)])).await.unwrap();
+    assert!(matches!(store.create(task("third").key("k", 1).0).await.unwrap(), Created::Known(_)));
+}
+
+async fn of_many_who_create_with_one_key_one_does(store: Kept) {
+    let creators = (0..64).map(|number| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            let name = format!("t{number}");
+            match store.create(task(&name).key("k", number).0).await.unwrap() {
+                Created::New { .. } => (true, known(&name, number)),
+                Created::Known(known) => (false, known),
+            }
+        })
+    });
+    let mut answers = Vec::new();
+    for creator in creators.collect::<Vec<_>>() {
+        answers.push(creator.await.unwrap());
+    }
+    assert_eq!(answers.iter().filter(|(new, _)| *new).count(), 1);
+    assert!(answers.iter().all(|(_, known)| *known == answers[0].1), "{answers:?}");
+    assert_eq!(store.page(&Owner::default(), &ListQuery { limit: 99, ..ListQuery::default() }).await.2, 1);
+}
+
+async fn whoever_learns_of_a_task_by_its_key_can_read_it(store: Kept) {
+    for round in 0..20 {
+        let key = format!("k{round}");
+        let creators = (0..4).map(|number| {
+            let (store, key) = (store.clone(), key.clone());
+            tokio::spawn(async move {
+                let draft = task(&format!("{round}-{number}")).key(&key, 1);
+                if let Created::Known(known) = store.create(draft.0).await.unwrap() {
+                    assert!(store.load(&Owner::default(), &known.task).await.unwrap().is_some());
+                }
+            })
+        });
+        for creator in creators.collect::<Vec<_>>() {
+            creator.await.unwrap();
+        }
+    }
+}
+
+async fn keys_of_different_owners_have_nothing_in_common(store: Kept) {
+    let tenant = |name: &str| Owner { tenant: Some(name.into()), principal: Principal::named("ann") };
+    let owners = [Owner::default(), named("ann"), named("bob"), tenant("x"), tenant("y")];
+    for (number, owner) in (0..).zip(&owners) {
+        store.make(task(&number.to_string()).of(owner).key("k", number)).await;
+    }
+    for (number, owner) in (0..).zip(&owners) {
+        assert_eq!(store.find_key(owner, "k").await.unwrap(), Some(known(&number.to_string(), number)));
+    }
+    assert!(store.find_key(&named("eve"), "k").await.unwrap().is_none());
+    assert!(store.find_key(&tenant("z"), "k").await.unwrap().is_none());
+}
+
+async fn keys_are_told_apart_to_the_letter(store: Kept) {
+    let long = "x".repeat(255);
+    let keys = ["k", "K", "k ", " k", "", "%", "k%", "1", "01", "1.0", &long];
+    for (number, key) in (0..).zip(keys) {
+        store.make(task(&number.to_string()).key(key, number)).await;
+    }
+    for (number, key) in (0..).zip(keys) {
+        let found = store.find_key(&Owner::default(), key).await.unwrap();
+        assert_eq!(found, Some(known(&number.to_string(), number)), "{key}");
+    }
+}
+
+async fn a_key_is_good_for_one_append(store: Kept) {
+    let me = Owner::default();
+    store.make(task("t")).await;
+    let keyed = |after, text: &str| more(after, [message(text)]).key(&me, "k", 1);
+    assert_eq!(store.add("t", keyed(1, "once")).await.unwrap().seq, Seq(2));
+    for after in [1, 2] {
+        refused_as(store.add("t", keyed(after, "twice")).await, &known("t", 1));
+    }
+    assert_eq!(store.find_key(&me, "k").await.unwrap(), Some(known("t", 1)));
+    assert_eq!(store.get("t").await.task().history.len(), 2);
+    // Another owner's key is another key.
+    let other = more(2, [message("more")]).key(&named("ann"), "k", 2);
+    assert_eq!(store.add("t", other).await.unwrap().seq, Seq(3));
+}
+
+async fn of_many_who_append_with_one_key_one_does(store: Kept) {
+    store.make(task("t")).await;
+    let appenders = (0..32).map(|number: u8| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            let mut after = 1;
+            loop {
+                let events = [message(&number.to_string())];
+                match store.add("t", more(after, events).key(&Owner::default(), "k", number)).await {
+                    Ok(_) => return (true, known("t", number)),
+                    Err(AppendError::Known(known)) => return (false, known),
+                    Err(AppendError::Conflict(seq)) => after = seq.0,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        })
+    });
+    let mut answers = Vec::new();
+    for appender in appenders.collect::<Vec<_>>() {
+        answers.push(appender.await.unwrap());
+    }
+    assert_eq!(answers.iter().filter(|(new, _)| *new).count(), 1);
+    assert!(answers.iter().all(|(_, known)| *known == answers[0].1), "{answers:?}");
+    assert_eq!(store.get("t").await.seq, Seq(2));
+}
+
+async fn a_key_is_good_for_a_task_or_an_append_but_not_for_both(store: Kept) {
+    let me = Owner::default();
+    store.make(task("t").key("of a task", 1)).await;
+    refused_as(store.add("t", more(1, [message("x")]).key(&me, "of a task", 1)).await, &known("t", 1));
+    store.add("t", more(1, [message("x")]).key(&me, "of an append", 2)).await.unwrap();
+    let created = store.create(task("u").key("of an append", 2).0).await.unwrap();
+    assert!(matches!(created, Created::Known(first) if first == known("t", 2)));
+    store.make(task("u")).await;
+    refused_as(store.add("u", more(1, [message("x")]).key(&me, "of an append", 2)).await, &known("t", 2));
+}
+
+async fn an_append_that_is_refused_leaves_its_key_unused(store: Kept) {
+    let me = Owner::default();
+    let made = store.make(task("t")).await;
+    let keyed = |after| more(after, [message("x")]).key(&me, "k", 1);
+    let ends_early = [status("t", TaskState::Completed, 1), chunk("t", "a", "x")];
+    let refusals = [
+        store.add("missing", keyed(1)).await,
+        store.add("t", keyed(7)).await,
+        store.add("t", keyed(1).by(Lease(made.lease.0 + 1_000))).await,
+        store.add("t", more(1, ends_early).key(&me, "k", 1)).await,
+    ];
+    assert!(refusals.iter().all(Result::is_err));
+    assert!(store.find_key(&me, "k").await.unwrap().is_none());
+    assert_eq!(store.add("t", keyed(1).by(made.lease)).await.unwrap().seq, Seq(2));
+
+    store.add("t", more(2, [status("t", TaskState::Completed, 1)])).await.unwrap();
+    let late = store.add("t", more(3, [message("x")]).key(&me, "late", 1)).await.unwrap_err();
+    assert!(matches!(late, AppendError::Ended(_)));
+    assert!(store.find_key(&me, "late").await.unwrap().is_none());
+}

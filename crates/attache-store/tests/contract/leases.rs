@@ -1,0 +1,124 @@
+//! Leases: a task has one turn at a time, and those who are gone do not stand in the way.
+
+use attache_core::{AppendError, Lease};
+use attache_protocol::TaskState;
+
+use crate::support::{Kept, at, id, message, more, status, task};
+
+promises!(
+    a_new_task_is_held_until_its_lease_runs_out,
+    a_task_that_is_given_back_can_be_claimed_at_once,
+    a_newer_lease_makes_the_older_worthless,
+    a_lease_that_has_run_out_is_good_until_someone_takes_it,
+    a_lease_that_was_given_back_is_worthless,
+    a_sign_of_life_makes_a_lease_last_longer,
+    of_many_who_claim_a_task_one_gets_it,
+    nobody_holds_a_task_that_has_ended,
+    a_task_that_is_not_there_cannot_be_held,
+    whoever_needs_no_lease_may_append_beside_one,
+);
+
+async fn a_new_task_is_held_until_its_lease_runs_out(store: Kept) {
+    store.make(task("t").lease(1_000)).await;
+    assert_eq!(store.can_claim("t", 0, 2_000).await, None);
+    assert_eq!(store.can_claim("t", 999, 2_000).await, None);
+    assert!(store.can_claim("t", 1_000, 2_000).await.is_some());
+    assert_eq!(store.can_claim("t", 1_999, 3_000).await, None);
+    assert!(store.can_claim("t", 2_000, 3_000).await.is_some());
+}
+
+async fn a_task_that_is_given_back_can_be_claimed_at_once(store: Kept) {
+    let made = store.make(task("t")).await;
+    store.release(&id("t"), made.lease).await.unwrap();
+    let lease = store.can_claim("t", 0, 60_000).await.unwrap();
+    assert_ne!(lease, made.lease);
+    store.add("t", more(1, [message("x")]).by(lease)).await.unwrap();
+}
+
+async fn a_newer_lease_makes_the_older_worthless(store: Kept) {
+    let old = store.make(task("t").lease(0)).await.lease;
+    let new = store.can_claim("t", 0, 1_000).await.unwrap();
+    assert_ne!(old, new);
+    let refused = store.add("t", more(1, [message("x")]).by(old)).await.unwrap_err();
+    assert!(matches!(refused, AppendError::LeaseLost), "{refused}");
+    // Nor can the older one disturb the newer one.
+    store.release(&id("t"), old).await.unwrap();
+    assert_eq!(store.can_claim("t", 999, 2_000).await, None);
+    store.renew(&[(id("t"), old)], at(9_000)).await.unwrap();
+    store.add("t", more(1, [message("x")]).by(new)).await.unwrap();
+    assert!(store.can_claim("t", 1_000, 2_000).await.is_some());
+}
+
+async fn a_lease_that_has_run_out_is_good_until_someone_takes_it(store: Kept) {
+    let made = store.make(task("t").lease(0)).await;
+    store.add("t", more(1, [message("x")]).by(made.lease).now(500)).await.unwrap();
+    store.renew(&[(id("t"), made.lease)], at(1_000)).await.unwrap();
+    assert_eq!(store.can_claim("t", 999, 2_000).await, None);
+}
+
+async fn a_lease_that_was_given_back_is_worthless(store: Kept) {
+    let made = store.make(task("t")).await;
+    for _ in 0..2 {
+        store.release(&id("t"), made.lease).await.unwrap();
+    }
+    let refused = store.add("t", more(1, [message("x")]).by(made.lease)).await.unwrap_err();
+    assert!(matches!(refused, AppendError::LeaseLost), "{refused}");
+    store.renew(&[(id("t"), made.lease)], at(9_000)).await.unwrap();
+    assert!(store.can_claim("t", 0, 1_000).await.is_some());
+}
+
+async fn a_sign_of_life_makes_a_lease_last_longer(store: Kept) {
+    let (one, two) = (store.make(task("one").lease(1_000)).await, store.make(task("two").lease(1_000)).await);
+    let leases = [(id("gone"), Lease(7)), (id("one"), one.lease), (id("two"), Lease(two.lease.0 + 1_000))];
+    store.renew(&leases, at(5_000)).await.unwrap();
+    assert_eq!(store.can_claim("one", 4_999, 9_000).await, None);
+    assert!(store.can_claim("one", 5_000, 9_000).await.is_some());
+    assert!(store.can_claim("two", 1_000, 9_000).await.is_some(), "held by a lease that it never had");
+}
+
+async fn of_many_who_claim_a_task_one_gets_it(store: Kept) {
+    store.make(task("t").lease(0)).await;
+    let claims = (0..32).map(|_| {
+        let store = store.clone();
+        tokio::spawn(async move { store.can_claim("t", 0, 1_000).await })
+    });
+    let mut given = Vec::new();
+    for claim in claims.collect::<Vec<_>>() {
+        given.extend(claim.await.unwrap());
+    }
+    assert_eq!(given.len(), 1);
+    store.add("t", more(1, [message("x")]).by(given[0])).await.unwrap();
+}
+
+async fn nobody_holds_a_task_that_has_ended(store: Kept) {
+    for (name, draft) in [
+        ("born", task("born").state(TaskState::Completed).lease(0)),
+        ("grown", task("grown").lease(0)),
+        ("unseen", task("unseen").lease(0).unfollowed().then(status("unseen", TaskState::Failed, 1))),
+    ] {
+        let made = store.make(draft).await;
+        if name == "grown" {
+            let end = [status(name, TaskState::Completed, 1)];
+            store.add(name, more(1, end).by(made.lease)).await.unwrap();
+        }
+        store.renew(&[(id(name), made.lease)], at(9_000)).await.unwrap();
+        store.release(&id(name), made.lease).await.unwrap();
+        assert_eq!(store.can_claim(name, 99_000, 100_000).await, None);
+    }
+}
+
+async fn a_task_that_is_not_there_cannot_be_held(store: Kept) {
+    assert_eq!(store.can_claim("t", 0, 1_000).await, None);
+    store.renew(&[(id("t"), Lease(1))], at(1_000)).await.unwrap();
+    store.release(&id("t"), Lease(1)).await.unwrap();
+    assert!(store.find("t").await.is_none());
+}
+
+async fn whoever_needs_no_lease_may_append_beside_one(store: Kept) {
+    let made = store.make(task("t")).await;
+    store.add("t", more(1, [message("x")])).await.unwrap();
+    store.add("t", more(2, [message("y")]).by(made.lease)).await.unwrap();
+    store.add("t", more(3, [status("t", TaskState::Canceled, 1)])).await.unwrap();
+    let refused = store.add("t", more(4, [message("z")]).by(made.lease)).await.unwrap_err();
+    assert!(matches!(refused, AppendError::Ended(TaskState::Canceled)), "{refused}");
+}

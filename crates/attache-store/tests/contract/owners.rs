@@ -1,0 +1,103 @@
+//! Isolation: for anyone but its owner, a task does not exist.
+
+use attache_core::{ListQuery, Owner, Principal, Retention};
+use attache_protocol::{ContextId, TaskState};
+
+use crate::support::{Kept, at, id, ids, status, task};
+
+promises!(
+    a_task_exists_for_its_owner_only,
+    owners_are_told_apart_by_principal_and_tenant_to_the_letter,
+    contexts_of_the_same_name_are_not_shared,
+    what_one_owner_has_too_many_of_is_not_counted_against_another,
+);
+
+fn owner(tenant: Option<&str>, principal: Option<&str>) -> Owner {
+    Owner {
+        tenant: tenant.map(Into::into),
+        principal: principal.map_or(Principal::Anonymous, Principal::named),
+    }
+}
+
+/// Owners that a careless store may take for one another.
+fn owners() -> Vec<Owner> {
+    vec![
+        owner(None, None),
+        owner(None, Some("")),
+        owner(None, Some("anonymous")),
+        owner(Some(""), None),
+        owner(Some(""), Some("")),
+        owner(Some("a"), None),
+        owner(None, Some("a")),
+        owner(Some("a"), Some("a")),
+        owner(Some("a"), Some("b")),
+        owner(Some("b"), Some("a")),
+        owner(Some("A"), Some("a")),
+        owner(Some("a/b"), Some("c")),
+        owner(Some("a"), Some("b/c")),
+        owner(Some("a\0"), Some("b")),
+        owner(Some("a"), Some("\0b")),
+        owner(None, Some("null")),
+        owner(Some("null"), None),
+    ]
+}
+
+async fn a_task_exists_for_its_owner_only(store: Kept) {
+    let (mine, other) = (owner(Some("x"), Some("ann")), owner(Some("x"), Some("bob")));
+    store.make(task("t").of(&mine).key("k", 1)).await;
+    for stranger in [&other, &owner(None, Some("ann")), &owner(Some("y"), Some("ann")), &Owner::default()] {
+        assert!(store.load(stranger, &id("t")).await.unwrap().is_none());
+        assert!(store.find_key(stranger, "k").await.unwrap().is_none());
+        let (tasks, next, total) =
+            store.page(stranger, &ListQuery { limit: 9, ..ListQuery::default() }).await;
+        assert_eq!((tasks.len(), next, total), (0, None, 0));
+    }
+    assert!(store.load(&mine, &id("t")).await.unwrap().is_some());
+}
+
+async fn owners_are_told_apart_by_principal_and_tenant_to_the_letter(store: Kept) {
+    for (number, owner) in owners().iter().enumerate() {
+        store.make(task(&number.to_string()).of(owner).key("k", number as u8).lease(0)).await;
+    }
+    for (number, owner) in owners().iter().enumerate() {
+        for other in 0..owners().len() {
+            let found = store.load(owner, &id(&other.to_string())).await.unwrap();
+            assert_eq!(found.is_some(), number == other, "{owner:?} {:?}", owners()[other]);
+        }
+        let (tasks, _, total) = store.page(owner, &ListQuery { limit: 99, ..ListQuery::default() }).await;
+        assert_eq!((ids(&tasks), total), (vec![number.to_string()], 1), "{owner:?}");
+        assert_eq!(store.find_key(owner, "k").await.unwrap().unwrap().task, id(&number.to_string()));
+    }
+    let abandoned = store.abandoned(at(0), 99).await.unwrap();
+    assert_eq!(abandoned.len(), owners().len());
+    for left in abandoned {
+        let number: usize = left.task.task().id.as_str().parse().unwrap();
+        assert_eq!(left.owner, owners()[number]);
+    }
+}
+
+async fn contexts_of_the_same_name_are_not_shared(store: Kept) {
+    let (ann, bob) = (owner(None, Some("ann")), owner(Some("ann"), None));
+    for (name, owner) in [("a1", &ann), ("b1", &bob), ("a2", &ann)] {
+        store.make(task(name).of(owner).since(name.len() as i64)).await;
+    }
+    for (owner, count) in [(&ann, 2), (&bob, 1), (&Owner::default(), 0)] {
+        let context = Some(ContextId::from("c"));
+        let (tasks, _, total) =
+            store.page(owner, &ListQuery { context, limit: 9, ..ListQuery::default() }).await;
+        assert_eq!((tasks.len(), total), (count, count));
+    }
+}
+
+async fn what_one_owner_has_too_many_of_is_not_counted_against_another(store: Kept) {
+    let (ann, bob) = (owner(None, Some("ann")), owner(Some("x"), Some("ann")));
+    for number in 0..5 {
+        let name = format!("a{number}");
+        store.make(task(&name).of(&ann).then(status(&name, TaskState::Completed, number))).await;
+    }
+    store.make(task("b").of(&bob).then(status("b", TaskState::Completed, -9))).await;
+    let retention = Retention { max_tasks: Some(2), ..Retention::default() };
+    assert_eq!(store.prune(&retention, at(9), 99).await.unwrap(), 3);
+    assert_eq!(ids(&store.walk(&ann, &ListQuery::default(), 9).await), ["a4", "a3"]);
+    assert_eq!(ids(&store.walk(&bob, &ListQuery::default(), 9).await), ["b"]);
+}

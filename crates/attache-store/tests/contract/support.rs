@@ -1,0 +1,399 @@
+//! Small builders: tasks to keep, events to append, and what a store answers.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use attache_core::{
+    Append, AppendError, Appended, Created, Cursor, Delivery, DeliveryId, Entry, Idempotency, Lease,
+    ListQuery, NewTask, News, Owner, Principal, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent, View,
+    Webhook,
+};
+use attache_protocol::{
+    Artifact, AuthenticationInfo, ContextId, Message, Part, Task, TaskArtifactUpdateEvent, TaskId,
+    TaskPushNotificationConfig, TaskState, TaskStatus, TaskStatusUpdateEvent, Timestamp,
+};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+
+/// So many milliseconds after some morning in 2026.
+pub(crate) fn at(millis: i64) -> Timestamp {
+    Timestamp::from_millis(1_767_300_000_000 + millis)
+}
+
+/// Someone known by name.
+pub(crate) fn named(name: &str) -> Owner {
+    Owner { principal: Principal::named(name), tenant: None }
+}
+
+pub(crate) fn id(text: &str) -> TaskId {
+    TaskId::from(text)
+}
+
+/// Fails the test if it takes longer than any promise allows.
+pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), future).await.expect("nobody answered")
+}
+
+/// A task to be kept.
+pub(crate) struct Draft(pub(crate) NewTask);
+
+/// A task at work since the morning, of nobody in particular, whose turn is believed to be alive for a minute.
+pub(crate) fn task(name: &str) -> Draft {
+    let task = Task {
+        id: id(name),
+        context_id: Some(ContextId::from("c")),
+        status: TaskStatus { state: TaskState::Working, message: None, timestamp: Some(at(0)) },
+        history: vec![Message::user("m", "hi")],
+        ..Task::default()
+    };
+    Draft(NewTask {
+        owner: Owner::default(),
+        events: vec![TaskEvent::Created(Arc::new(task))],
+        now: at(0),
+        followed: true,
+        lease_until: at(60_000),
+        idempotency: None,
+        push: None,
+    })
+}
+
+impl Draft {
+    /// Changes the task as it comes into being.
+    pub(crate) fn changed(mut self, change: impl FnOnce(&mut Task)) -> Self {
+        if let Some(TaskEvent::Created(task)) = self.0.events.first_mut() {
+            change(Arc::make_mut(task));
+        }
+        self
+    }
+
+    pub(crate) fn of(mut self, owner: &Owner) -> Self {
+        self.0.owner = owner.clone();
+        self
+    }
+
+    pub(crate) fn in_context(self, context: &str) -> Self {
+        self.changed(|task| task.context_id = Some(ContextId::from(context)))
+    }
+
+    pub(crate) fn state(self, state: TaskState) -> Self {
+        self.changed(|task| task.status.state = state)
+    }
+
+    /// The time of its status.
+    pub(crate) fn since(mut self, millis: i64) -> Self {
+        self.0.now = at(millis);
+        self.changed(|task| task.status.timestamp = Some(at(millis)))
+    }
+
+    pub(crate) fn lease(mut self, until: i64) -> Self {
+        self.0.lease_until = at(until);
+        self
+    }
+
+    pub(crate) fn unfollowed(mut self) -> Self {
+        self.0.followed = false;
+        self
+    }
+
+    pub(crate) fn key(mut self, key: &str, fingerprint: u8) -> Self {
+        self.0.idempotency = Some(idempotency(key, fingerprint));
+        self
+    }
+
+    pub(crate) fn webhook(mut self, webhook: Webhook) -> Self {
+        self.0.push = Some(webhook);
+        self
+    }
+
+    /// What happens next, before the task is kept.
+    pub(crate) fn then(mut self, event: TaskEvent) -> Self {
+        self.0.events.push(event);
+        self
+    }
+}
+
+pub(crate) fn idempotency(key: &str, fingerprint: u8) -> Idempotency {
+    Idempotency { key: key.to_owned(), fingerprint: [fingerprint; 32] }
+}
+
+pub(crate) fn status(task: &str, state: TaskState, millis: i64) -> TaskEvent {
+    says(task, state, millis, None)
+}
+
+pub(crate) fn says(task: &str, state: TaskState, millis: i64, text: Option<&str>) -> TaskEvent {
+    let message = text.map(|text| Box::new(Message::agent(format!("of-{millis}"), text)));
+    TaskEvent::Status(Arc::new(TaskStatusUpdateEvent {
+        task_id: id(task),
+        context_id: ContextId::from("c"),
+        status: TaskStatus { state, message, timestamp: Some(at(millis)) },
+        ..TaskStatusUpdateEvent::default()
+    }))
+}
+
+/// A piece of an artifact.
+pub(crate) fn chunk(task: &str, artifact: &str, text: &str) -> TaskEvent {
+    TaskEvent::Artifact(Arc::new(TaskArtifactUpdateEvent {
+        task_id: id(task),
+        context_id: ContextId::from("c"),
+        artifact: Artifact {
+            artifact_id: artifact.to_owned(),
+            parts: vec![Part::text(text)],
+            ..Artifact::default()
+        },
+        append: true,
+        ..TaskArtifactUpdateEvent::default()
+    }))
+}
+
+pub(crate) fn message(text: &str) -> TaskEvent {
+    TaskEvent::Message(Arc::new(Message::user(text, text)))
+}
+
+/// Events to be appended.
+pub(crate) struct More(pub(crate) Append);
+
+/// Events for a log that ends here.
+pub(crate) fn more(after: u64, events: impl IntoIterator<Item = TaskEvent>) -> More {
+    let events = events.into_iter().collect();
+    More(Append { after: Seq(after), lease: None, idempotency: None, events, now: at(0) })
+}
+
+impl More {
+    pub(crate) fn by(mut self, lease: Lease) -> Self {
+        self.0.lease = Some(lease);
+        self
+    }
+
+    pub(crate) fn key(mut self, owner: &Owner, key: &str, fingerprint: u8) -> Self {
+        self.0.idempotency = Some((owner.clone(), idempotency(key, fingerprint)));
+        self
+    }
+
+    pub(crate) fn now(mut self, millis: i64) -> Self {
+        self.0.now = at(millis);
+        self
+    }
+}
+
+/// A webhook of `task`, delivered to `receiver`, with secrets.
+pub(crate) fn webhook(task: &str, name: &str, receiver: &str, news: News) -> Webhook {
+    let config = TaskPushNotificationConfig {
+        tenant: None,
+        id: Some(name.to_owned()),
+        task_id: Some(id(task)),
+        url: format!("https://{receiver}/{name}"),
+        token: Some(format!("token of {name}")),
+        authentication: Some(AuthenticationInfo {
+            scheme: "Bearer".to_owned(),
+            credentials: Some(format!("secret of {name}")),
+        }),
+    };
+    Webhook { config, news }
+}
+
+/// What became of a task that was kept.
+pub(crate) struct Made {
+    pub(crate) seq: Seq,
+    pub(crate) lease: Lease,
+    pub(crate) settled: Option<Snapshot>,
+}
+
+/// A store that is open.
+#[derive(Clone)]
+pub(crate) struct Kept(Arc<dyn Store>);
+
+impl Deref for Kept {
+    type Target = dyn Store;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+impl Kept {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        Self(store)
+    }
+
+    /// Keeps a new task.
+    pub(crate) async fn make(&self, draft: Draft) -> Made {
+        match self.create(draft.0).await.expect("a task that is kept") {
+            Created::New { seq, lease, settled } => Made { seq, lease, settled },
+            Created::Known(known) => panic!("the key is known: {known:?}"),
+        }
+    }
+
+    /// Adds events to a log.
+    pub(crate) async fn add(&self, task: &str, more: More) -> Result<Appended, AppendError> {
+        self.append(&id(task), more.0).await
+    }
+
+    /// Adds events to a log, wherever it ends. Where it ends then.
+    pub(crate) async fn add_anywhere(&self, task: &str, events: Vec<TaskEvent>, now: i64) -> u64 {
+        let mut after = 1;
+        loop {
+            match self.add(task, more(after, events.clone()).now(now)).await {
+                Ok(appended) => return appended.seq.0,
+                Err(AppendError::Conflict(seq)) => after = seq.0,
+                Err(error) => panic!("{task}: {error}"),
+            }
+        }
+    }
+
+    /// A task of nobody in particular.
+    pub(crate) async fn find(&self, task: &str) -> Option<Snapshot> {
+        self.load(&Owner::default(), &id(task)).await.expect("an answer")
+    }
+
+    pub(crate) async fn get(&self, task: &str) -> Snapshot {
+        self.find(task).await.unwrap_or_else(|| panic!("there is no task `{task}`"))
+    }
+
+    /// So many events of a log.
+    pub(crate) async fn read(&self, task: &str, after: u64, count: usize) -> Vec<Arc<Entry>> {
+        let mut tail = self.tail(&id(task), Seq(after));
+        let mut all = Vec::new();
+        while all.len() < count {
+            let item = soon(tail.next()).await.unwrap_or_else(|| panic!("`{task}` ended at {}", all.len()));
+            all.extend(entries(item));
+        }
+        all
+    }
+
+    /// The events of a log up to its end.
+    pub(crate) async fn read_on(&self, task: &str, after: u64) -> Vec<Arc<Entry>> {
+        rest(self.tail(&id(task), Seq(after))).await
+    }
+
+    pub(crate) async fn can_claim(&self, task: &str, now: i64, until: i64) -> Option<Lease> {
+        self.claim(&id(task), at(now), at(until)).await.expect("an answer")
+    }
+
+    /// All pages of a listing, of this size.
+    pub(crate) async fn walk(&self, owner: &Owner, query: &ListQuery, size: usize) -> Vec<Snapshot> {
+        let mut query = ListQuery { limit: size, ..query.clone() };
+        let mut all = Vec::new();
+        loop {
+            let (tasks, next, _) = self.page(owner, &query).await;
+            all.extend(tasks);
+            if next.is_none() {
+                return all;
+            }
+            query.after = next;
+        }
+    }
+
+    /// One page: the tasks, where to go on, and how many there are on all pages.
+    pub(crate) async fn page(
+        &self,
+        owner: &Owner,
+        query: &ListQuery,
+    ) -> (Vec<Snapshot>, Option<Cursor>, usize) {
+        let page = self.list(owner, query).await.expect("a page");
+        assert!(page.tasks.len() <= query.limit);
+        assert!(page.tasks.len() == query.limit || page.next.is_none(), "a page is short but not the last");
+        (page.tasks, page.next, page.total)
+    }
+
+    /// Takes what is due for a receiver for ten seconds.
+    pub(crate) async fn take(&self, receiver: &str, now: i64) -> Vec<Delivery> {
+        let outbox = self.outbox();
+        outbox.take_due(receiver, at(now), at(now + 10_000), 100).await.expect("deliveries")
+    }
+
+    /// Where in their logs the events are that are due for a receiver.
+    pub(crate) async fn take_seqs(&self, receiver: &str, now: i64) -> Vec<u64> {
+        self.take(receiver, now).await.iter().map(|delivery| delivery.id.seq.0).collect()
+    }
+
+    pub(crate) async fn settle(&self, delivery: &DeliveryId, outcome: attache_core::Outcome) {
+        self.outbox().settle(delivery, outcome).await.expect("an outcome that is noted");
+    }
+
+    /// Delivers everything that is due for a receiver, until nothing is. What it was.
+    pub(crate) async fn deliver_all(&self, receiver: &str, now: i64) -> Vec<Delivery> {
+        let mut all = Vec::new();
+        loop {
+            let taken = self.take(receiver, now).await;
+            if taken.is_empty() {
+                return all;
+            }
+            for delivery in taken {
+                self.settle(&delivery.id, attache_core::Outcome::Delivered).await;
+                all.push(delivery);
+            }
+        }
+    }
+
+    pub(crate) async fn put(&self, task: &str, webhook: Webhook) {
+        self.outbox().put_webhook(&id(task), webhook).await.expect("a webhook that is kept");
+    }
+
+    pub(crate) async fn hooks(&self, task: &str) -> Vec<Webhook> {
+        self.outbox().webhooks(&id(task)).await.expect("webhooks")
+    }
+
+    /// The deliveries that were given up.
+    pub(crate) async fn dead(&self) -> Vec<DeliveryId> {
+        let dead = self.outbox().list_dead(None, 1_000).await.expect("deliveries");
+        dead.into_iter().map(|dead| dead.id).collect()
+    }
+}
+
+/// The events of a tail's item.
+pub(crate) fn entries(item: Result<TailItem, StoreError>) -> Vec<Arc<Entry>> {
+    match item.expect("events") {
+        TailItem::Entries(entries) => {
+            assert!(!entries.is_empty(), "a tail said nothing");
+            entries
+        }
+        TailItem::Reset(snapshot) => panic!("events are missing before {}", snapshot.seq),
+    }
+}
+
+/// What a tail says up to its end.
+pub(crate) async fn rest(mut tail: BoxStream<'static, Result<TailItem, StoreError>>) -> Vec<Arc<Entry>> {
+    let mut all = Vec::new();
+    while let Some(item) = soon(tail.next()).await {
+        all.extend(entries(item));
+    }
+    all
+}
+
+/// Where in the log events stand.
+pub(crate) fn seqs(entries: &[Arc<Entry>]) -> Vec<u64> {
+    entries.iter().map(|entry| entry.seq.0).collect()
+}
+
+pub(crate) fn ids(tasks: &[Snapshot]) -> Vec<String> {
+    tasks.iter().map(|task| task.task().id.as_str().to_owned()).collect()
+}
+
+/// All views that differ in what they show.
+pub(crate) fn views() -> Vec<View> {
+    let mut views = Vec::new();
+    for history in [None, Some(0), Some(1), Some(2), Some(1_000)] {
+        for (artifacts, generation) in [(true, false), (false, false), (true, true), (false, true)] {
+            views.push(View { history, artifacts, generation });
+        }
+    }
+    views
+}
+
+/// The JSON that a snapshot is read as.
+pub(crate) fn written(snapshot: &Snapshot, view: View) -> serde_json::Value {
+    let mut json = Vec::new();
+    snapshot.write(view, &mut json);
+    serde_json::from_slice(&json).expect("JSON")
+}
+
+/// Two snapshots that nobody can tell apart.
+#[track_caller]
+pub(crate) fn assert_same(one: &Snapshot, other: &Snapshot) {
+    assert_eq!((one.seq, one.state), (other.seq, other.state));
+    assert_eq!(one.task(), other.task());
+    for view in views() {
+        assert_eq!(written(one, view), written(other, view), "{view:?}");
+    }
+}

@@ -1,0 +1,212 @@
+//! Following a log: no gap, no repeat, at the reader's own pace.
+
+use attache_core::{Retention, Seq, TailItem, fold};
+use attache_protocol::TaskState;
+use futures::{StreamExt, poll};
+
+use crate::support::{
+    Kept, assert_same, at, chunk, entries, id, message, more, rest, seqs, soon, status, task,
+};
+
+promises!(
+    what_follows_a_snapshot_is_exactly_what_it_lacks,
+    all_who_follow_a_task_see_the_same,
+    a_long_log_is_read_from_its_beginning,
+    whoever_lags_far_behind_misses_nothing,
+    whoever_follows_a_task_waits_for_what_comes,
+    what_happens_before_the_first_look_is_not_missed,
+    a_tail_ends_with_the_task,
+    whoever_comes_back_gets_exactly_the_rest,
+    whoever_comes_late_to_a_task_that_nobody_followed_gets_the_rest_or_the_task,
+    a_task_that_is_not_there_has_no_events,
+    whoever_stops_following_harms_nobody,
+    a_tail_of_a_task_that_is_forgotten_ends,
+);
+
+async fn end(store: &Kept, name: &str) {
+    store.add_anywhere(name, vec![status(name, TaskState::Completed, 9)], 0).await;
+}
+
+async fn what_follows_a_snapshot_is_exactly_what_it_lacks(store: Kept) {
+    store.make(task("t")).await;
+    let writer = {
+        let store = store.clone();
+        tokio::spawn(async move {
+            for number in 0..150 {
+                let events = (0..=number % 3).map(|part| match part {
+                    2 => message(&number.to_string()),
+                    _ => chunk("t", "a", &format!("{number}.{part} ")),
+                });
+                store.add_anywhere("t", events.collect(), 0).await;
+                tokio::task::yield_now().await;
+            }
+            end(&store, "t").await;
+        })
+    };
+    let readers = (0..12).map(|number| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            for _ in 0..number * 7 {
+                tokio::task::yield_now().await;
+            }
+            let snapshot = store.get("t").await;
+            let (mut folded, mut last) = (snapshot.task().into_owned(), snapshot.seq);
+            for entry in store.read_on("t", last.0).await {
+                assert_eq!(entry.seq, last.plus(1));
+                last = entry.seq;
+                fold(&mut folded, entry.event.clone()).unwrap();
+            }
+            (folded, last)
+        })
+    });
+    let readers: Vec<_> = readers.collect();
+    soon(writer).await.unwrap();
+    let after = store.get("t").await;
+    for reader in readers {
+        let (folded, last) = soon(reader).await.unwrap();
+        assert_eq!(last, after.seq);
+        assert_eq!(folded, *after.task());
+    }
+}
+
+async fn all_who_follow_a_task_see_the_same(store: Kept) {
+    store.make(task("t")).await;
+    let readers: Vec<_> = (0..8).map(|_| tokio::spawn(rest(store.tail(&id("t"), Seq::START)))).collect();
+    for number in 0..60 {
+        store.add_anywhere("t", vec![chunk("t", "a", &number.to_string())], 0).await;
+    }
+    end(&store, "t").await;
+    let expected: Vec<_> = store.read_on("t", 0).await.iter().map(|entry| entry.event.clone()).collect();
+    for reader in readers {
+        let read = soon(reader).await.unwrap();
+        assert_eq!(seqs(&read), (1..=62).collect::<Vec<_>>());
+        assert!(read.iter().map(|entry| &entry.event).eq(&expected));
+    }
+}
+
+async fn a_long_log_is_read_from_its_beginning(store: Kept) {
+    let made = store.make(task("t")).await;
+    for batch in 0..30 {
+        let events = (0..100).map(|number| chunk("t", "a", &format!("{batch}.{number} ")));
+        store.add("t", more(1 + batch * 100, events).by(made.lease)).await.unwrap();
+    }
+    assert_eq!(seqs(&store.read("t", 0, 3_001).await), (1..=3_001).collect::<Vec<_>>());
+    assert_eq!(seqs(&store.read("t", 2_500, 501).await), (2_501..=3_001).collect::<Vec<_>>());
+    end(&store, "t").await;
+    assert_eq!(seqs(&store.read_on("t", 0).await), (1..=3_002).collect::<Vec<_>>());
+    assert_eq!(store.get("t").await.task().artifacts[0].parts.len(), 3_000);
+}
+
+async fn whoever_lags_far_behind_misses_nothing(store: Kept) {
+    store.make(task("t")).await;
+    let mut tail = store.tail(&id("t"), Seq::START);
+    let mut read = entries(soon(tail.next()).await.unwrap());
+    for batch in 0..50 {
+        let events = (0..20).map(|number| chunk("t", "a", &format!("{batch}.{number}")));
+        store.add("t", more(1 + batch * 20, events)).await.unwrap();
+    }
+    read.extend(entries(soon(tail.next()).await.unwrap()));
+    end(&store, "t").await;
+    read.extend(rest(tail).await);
+    assert_eq!(seqs(&read), (1..=1_002).collect::<Vec<_>>());
+}
+
+async fn whoever_follows_a_task_waits_for_what_comes(store: Kept) {
+    store.make(task("t")).await;
+    let mut tail = store.tail(&id("t"), Seq(1));
+    for after in 1..20 {
+        assert!(poll!(tail.next()).is_pending());
+        store.add("t", more(after, [message("x")])).await.unwrap();
+        assert_eq!(seqs(&entries(soon(tail.next()).await.unwrap())), [after + 1]);
+    }
+}
+
+async fn what_happens_before_the_first_look_is_not_missed(store: Kept) {
+    store.make(task("t")).await;
+    let tail = store.tail(&id("t"), Seq(1));
+    store.add("t", more(1, [message("x"), message("y")])).await.unwrap();
+    end(&store, "t").await;
+    assert_eq!(seqs(&rest(tail).await), [2, 3, 4]);
+}
+
+async fn a_tail_ends_with_the_task(store: Kept) {
+    for state in TaskState::ALL.iter().filter(|state| state.is_terminal()) {
+        let name = state.as_str();
+        store.make(task(name)).await;
+        let waiting = tokio::spawn(rest(store.tail(&id(name), Seq(1))));
+        let asks = [status(name, TaskState::InputRequired, 1), status(name, TaskState::AuthRequired, 2)];
+        store.add(name, more(1, asks)).await.unwrap();
+        store.add(name, more(3, [chunk(name, "a", "x"), status(name, *state, 3)])).await.unwrap();
+        assert_eq!(seqs(&soon(waiting).await.unwrap()), [2, 3, 4, 5]);
+    }
+}
+
+async fn whoever_comes_back_gets_exactly_the_rest(store: Kept) {
+    store.make(task("t")).await;
+    store.add("t", more(1, [message("x"), chunk("t", "a", "y")])).await.unwrap();
+    drop(store.tail(&id("t"), Seq(2)));
+    end(&store, "t").await;
+    store
+        .make(task("short").then(chunk("short", "a", "x")).then(status("short", TaskState::Completed, 1)))
+        .await;
+    for (name, last) in [("t", 4), ("short", 3)] {
+        for seen in 0..=last {
+            let read = store.read_on(name, seen).await;
+            assert_eq!(seqs(&read), (seen + 1..=last).collect::<Vec<_>>());
+        }
+    }
+}
+
+async fn whoever_comes_late_to_a_task_that_nobody_followed_gets_the_rest_or_the_task(store: Kept) {
+    store.make(task("t").unfollowed().then(message("x"))).await;
+    end(&store, "t").await;
+    for seen in 0..=3 {
+        let items: Vec<_> = soon(store.tail(&id("t"), Seq(seen)).collect()).await;
+        let mut items = items.into_iter().map(Result::unwrap);
+        match items.next() {
+            None => assert_eq!(seen, 3),
+            Some(TailItem::Reset(snapshot)) => {
+                assert_same(&snapshot, &store.get("t").await);
+                assert!(items.next().is_none(), "something came after the task took the events' place");
+            }
+            Some(TailItem::Entries(first)) => {
+                let more = items.flat_map(|item| entries(Ok(item)));
+                let all: Vec<_> = first.into_iter().chain(more).collect();
+                assert_eq!(seqs(&all), (seen + 1..=3).collect::<Vec<_>>());
+            }
+        }
+    }
+}
+
+async fn a_task_that_is_not_there_has_no_events(store: Kept) {
+    for after in [0, 7] {
+        assert!(soon(store.tail(&id("t"), Seq(after)).next()).await.is_none());
+    }
+}
+
+async fn whoever_stops_following_harms_nobody(store: Kept) {
+    store.make(task("t")).await;
+    let stays = tokio::spawn(rest(store.tail(&id("t"), Seq::START)));
+    for after in 1..40 {
+        let mut leaves = store.tail(&id("t"), Seq(after));
+        assert!(poll!(leaves.next()).is_pending());
+        let never_looks = store.tail(&id("t"), Seq::START);
+        store.add("t", more(after, [message("x")])).await.unwrap();
+        drop((leaves, never_looks));
+    }
+    end(&store, "t").await;
+    assert_eq!(seqs(&soon(stays).await.unwrap()), (1..=41).collect::<Vec<_>>());
+}
+
+async fn a_tail_of_a_task_that_is_forgotten_ends(store: Kept) {
+    store.make(task("t")).await;
+    end(&store, "t").await;
+    let tail = store.tail(&id("t"), Seq(1));
+    let retention = Retention { max_tasks: Some(0), ..Retention::default() };
+    assert_eq!(store.prune(&retention, at(10), 9).await.unwrap(), 1);
+    // What it still says, if anything, is the rest.
+    let items: Vec<_> = soon(tail.collect()).await;
+    let read: Vec<_> = items.into_iter().flat_map(entries).collect();
+    assert!(read.is_empty() || seqs(&read) == [2]);
+    assert!(soon(store.tail(&id("t"), Seq(1)).next()).await.is_none());
+}
