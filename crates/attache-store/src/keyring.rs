@@ -13,6 +13,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::rand;
@@ -89,7 +90,22 @@ pub struct Keyring(Arc<Shared>);
 
 struct Shared {
     origin: Origin,
-    keys: RwLock<Vec<Key>>,
+    keys: RwLock<Keys>,
+}
+
+struct Keys {
+    keys: Vec<Key>,
+    /// The file as it was when they were read.
+    stamp: Option<Stamp>,
+}
+
+/// What tells that a file is another than before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    changed: Option<SystemTime>,
+    length: u64,
+    /// A file that is replaced gets another number.
+    number: u64,
 }
 
 enum Origin {
@@ -134,15 +150,15 @@ impl Keyring {
                 }
             }
         }
-        let keys = RwLock::new(keys_of(&read_file(&path)?, &describe(&path))?);
+        let keys = RwLock::new(read_keys(&path)?);
         Ok(Self(Arc::new(Shared { origin: Origin::File(path), keys })))
     }
 
     /// The keyring in a text, which came from `origin`.
     pub fn from_json(text: &str, origin: impl Into<String>) -> Result<Self, KeyringError> {
         let origin = origin.into();
-        let keys = RwLock::new(keys_of(&parse(text, &origin)?, &origin)?);
-        Ok(Self(Arc::new(Shared { origin: Origin::Text(origin), keys })))
+        let keys = keys_of(&parse(text, &origin)?, &origin)?;
+        Ok(Self::fixed(keys, origin))
     }
 
     /// The keyring in the environment variable [`KEYRING_VARIABLE`], if it is set.
@@ -160,7 +176,12 @@ impl Keyring {
     pub fn ephemeral() -> Result<Self, KeyringError> {
         let origin = "a keyring that was not kept".to_owned();
         let keys = keys_of(&Form { keys: vec![KeyForm::random()?] }, &origin)?;
-        Ok(Self(Arc::new(Shared { origin: Origin::Text(origin), keys: RwLock::new(keys) })))
+        Ok(Self::fixed(keys, origin))
+    }
+
+    fn fixed(keys: Vec<Key>, origin: String) -> Self {
+        let keys = RwLock::new(Keys { keys, stamp: None });
+        Self(Arc::new(Shared { origin: Origin::Text(origin), keys }))
     }
 
     /// Puts a new key in front of the others, in the file too. Its id.
@@ -187,17 +208,17 @@ impl Keyring {
             return Err(KeyringError::Fixed { origin: self.origin() });
         };
         let mut keys = self.0.keys.write();
-        let mut form = read_file(path)?;
+        let (mut form, _) = read_file(path)?;
         let result = act(&mut form)?;
         let failed = |error| KeyringError::Io { path: path.clone(), doing: "written", error };
         replace(path, &form).map_err(failed)?;
-        *keys = keys_of(&form, &describe(path))?;
+        *keys = read_keys(path)?;
         Ok(result)
     }
 
     /// The ids of the keys, the one in use first.
     pub fn ids(&self) -> Vec<String> {
-        self.0.keys.read().iter().map(|key| key.id.clone()).collect()
+        self.0.keys.read().keys.iter().map(|key| key.id.clone()).collect()
     }
 
     /// Where the keyring came from, in words.
@@ -208,10 +229,22 @@ impl Keyring {
         }
     }
 
+    /// Takes note of what others have done to the file. Before anything is sealed, so that it is not under a key that is gone.
+    fn refresh(&self) -> Result<(), KeyringError> {
+        let Origin::File(path) = &self.0.origin else { return Ok(()) };
+        let failed = |error| KeyringError::Io { path: path.clone(), doing: "read", error };
+        let now = Some(Stamp::of(&fs::metadata(path).map_err(failed)?));
+        if self.0.keys.read().stamp != now {
+            *self.0.keys.write() = read_keys(path)?;
+        }
+        Ok(())
+    }
+
     /// Seals a secret for one purpose under the key in use.
     pub(crate) fn seal(&self, purpose: &[u8], secret: &[u8]) -> Result<Vec<u8>, KeyringError> {
+        self.refresh()?;
         let keys = self.0.keys.read();
-        let Some(Key { id, key }) = keys.first() else { return Err(KeyringError::Random) };
+        let Some(Key { id, key }) = keys.keys.first() else { return Err(KeyringError::Random) };
         let mut nonce = [0; NONCE_LEN];
         rand::fill(&mut nonce).map_err(|_| KeyringError::Random)?;
         let mut sealed = secret.to_vec();
@@ -230,14 +263,11 @@ impl Keyring {
         let Some((id, nonce, sealed)) = take_apart(sealed) else {
             return Err(KeyringError::Broken { id: "?".to_owned() });
         };
-        if !self.0.keys.read().iter().any(|key| key.id == id)
-            && let Origin::File(path) = &self.0.origin
-        {
-            // Someone else may have put a new key into the file meanwhile.
-            *self.0.keys.write() = keys_of(&read_file(path)?, &describe(path))?;
+        if !self.0.keys.read().keys.iter().any(|key| key.id == id) {
+            self.refresh()?;
         }
         let keys = self.0.keys.read();
-        let Some(Key { key, .. }) = keys.iter().find(|key| key.id == id) else {
+        let Some(Key { key, .. }) = keys.keys.iter().find(|key| key.id == id) else {
             return Err(KeyringError::UnknownKey { id: id.to_owned(), origin: self.origin() });
         };
         let mut plain = Zeroizing::new(sealed.to_vec());
@@ -250,9 +280,10 @@ impl Keyring {
     }
 
     /// Whether something is sealed under the key in use.
-    pub(crate) fn is_current(&self, sealed: &[u8]) -> bool {
+    pub(crate) fn is_current(&self, sealed: &[u8]) -> Result<bool, KeyringError> {
+        self.refresh()?;
         let keys = self.0.keys.read();
-        take_apart(sealed).is_some_and(|(id, ..)| keys.first().is_some_and(|key| key.id == id))
+        Ok(take_apart(sealed).is_some_and(|(id, ..)| keys.keys.first().is_some_and(|key| key.id == id)))
     }
 }
 
@@ -264,6 +295,16 @@ fn take_apart(sealed: &[u8]) -> Option<(&str, [u8; NONCE_LEN], &[u8])> {
     let (id, rest) = rest.split_at_checked(usize::from(*length))?;
     let (nonce, rest) = rest.split_first_chunk()?;
     Some((std::str::from_utf8(id).ok()?, *nonce, rest))
+}
+
+impl Stamp {
+    fn of(metadata: &fs::Metadata) -> Self {
+        #[cfg(unix)]
+        let number = std::os::unix::fs::MetadataExt::ino(metadata);
+        #[cfg(not(unix))]
+        let number = 0;
+        Self { changed: metadata.modified().ok(), length: metadata.len(), number }
+    }
 }
 
 impl KeyForm {
@@ -306,19 +347,25 @@ fn keys_of(form: &Form, origin: &str) -> Result<Vec<Key>, KeyringError> {
     Ok(keys)
 }
 
-fn read_file(path: &Path) -> Result<Form, KeyringError> {
+fn read_file(path: &Path) -> Result<(Form, Stamp), KeyringError> {
     let failed = |error| KeyringError::Io { path: path.to_owned(), doing: "read", error };
     let mut file = File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        if file.metadata().map_err(failed)?.permissions().mode() & 0o077 != 0 {
+        if metadata.permissions().mode() & 0o077 != 0 {
             return Err(KeyringError::Exposed { path: path.to_owned() });
         }
     }
     let mut text = Zeroizing::new(String::new());
     file.read_to_string(&mut text).map_err(failed)?;
-    parse(&text, &describe(path))
+    Ok((parse(&text, &describe(path))?, Stamp::of(&metadata)))
+}
+
+fn read_keys(path: &Path) -> Result<Keys, KeyringError> {
+    let (form, stamp) = read_file(path)?;
+    Ok(Keys { keys: keys_of(&form, &describe(path))?, stamp: Some(stamp) })
 }
 
 fn write_new(path: &Path, form: &Form) -> io::Result<()> {
@@ -386,7 +433,7 @@ mod tests {
         let sealed = keyring.seal(b"", b"secret").unwrap();
         let new = keyring.rotate().unwrap();
         assert_eq!(keyring.ids(), [new.clone(), old.clone()]);
-        assert!(!keyring.is_current(&sealed) && keyring.open(b"", &sealed).is_ok());
+        assert!(!keyring.is_current(&sealed).unwrap() && keyring.open(b"", &sealed).is_ok());
         assert_eq!(keyring.retire_old().unwrap().join(","), old);
         let error = keyring.open(b"", &sealed).unwrap_err();
         assert!(error.to_string().contains(&old), "{error}");
@@ -400,6 +447,20 @@ mod tests {
         let sealed = theirs.seal(b"", b"secret").unwrap();
         assert_eq!(**ours.open(b"", &sealed).unwrap(), *b"secret");
         assert_eq!(ours.ids(), theirs.ids());
+    }
+
+    #[test]
+    fn nothing_is_sealed_under_a_key_that_another_process_retired() {
+        let (dir, ours) = keyring();
+        let theirs = Keyring::from_file(dir.path().join("keys/keyring.json")).unwrap();
+        let before = ours.seal(b"", b"secret").unwrap();
+        let new = theirs.rotate().unwrap();
+        theirs.retire_old().unwrap();
+        assert!(!ours.is_current(&before).unwrap());
+        assert!(theirs.open(b"", &ours.seal(b"", b"secret").unwrap()).is_ok());
+        assert_eq!(ours.ids(), [new]);
+        fs::remove_file(dir.path().join("keys/keyring.json")).unwrap();
+        assert!(ours.seal(b"", b"secret").is_err());
     }
 
     #[cfg(unix)]

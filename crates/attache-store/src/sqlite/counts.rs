@@ -68,15 +68,14 @@ pub(super) fn by_state(db: &Connection, owner: i64) -> Result<Vec<(u8, i64)>, Fa
 
 /// How many tasks of an owner and state have a status of `since` or later.
 pub(super) fn since(db: &Connection, owner: i64, state: u8, since: i64) -> Result<i64, Fault> {
-    let mut next = (since >> LEVELS[0]).saturating_add(1);
-    // The last span has no end that could be named.
-    let end = next.checked_mul(1 << LEVELS[0]).unwrap_or(i64::MAX);
+    let mut next = (since >> LEVELS[0]) + 1;
+    let last = since | ((1 << LEVELS[0]) - 1);
     let mut total: i64 = db
         .prepare_cached(
             "SELECT count(*) FROM tasks INDEXED BY tasks_by_state
-             WHERE owner = ?1 AND state = ?2 AND nanos >= ?3 AND nanos < ?4",
+             WHERE owner = ?1 AND state = ?2 AND nanos >= ?3 AND nanos <= ?4",
         )?
-        .query_row(params![owner, state, since, end], |row| row.get(0))?;
+        .query_row(params![owner, state, since, last], |row| row.get(0))?;
     let mut sum = db.prepare_cached(
         "SELECT ifnull(sum(n), 0) FROM counts
          WHERE owner = ?1 AND level = ?2 AND state = ?3 AND bucket >= ?4 AND bucket < ?5",
@@ -118,4 +117,57 @@ pub(super) fn check(db: &Connection) -> Result<Vec<String>, Fault> {
     }
     problems.dedup();
     Ok(problems)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::sqlite::schema;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+        #[test]
+        fn counting_in_spans_is_counting(
+            times in prop::collection::vec(
+                prop_oneof![any::<i64>(), 0..1i64 << 40, -(1i64 << 32)..1 << 32, Just(i64::MIN), Just(i64::MAX)],
+                0..60,
+            ),
+            gone in prop::collection::vec(any::<bool>(), 60),
+            asked in prop::collection::vec(prop_oneof![any::<i64>(), 0..1i64 << 40, Just(i64::MIN), Just(i64::MAX)], 10),
+        ) {
+            let mut db = Connection::open_in_memory().unwrap();
+            schema::migrate(&mut db).unwrap();
+            let state = TaskState::Completed;
+            let mut deltas = Deltas::default();
+            for (id, nanos) in times.iter().enumerate() {
+                db.execute(
+                    "INSERT INTO tasks (id, task_id, owner, context, state, nanos) VALUES (?1, ?1, 1, '', ?2, ?3)",
+                    params![id as i64, state as u8, nanos],
+                )
+                .unwrap();
+                deltas.add(1, state, *nanos);
+            }
+            deltas.write(&db).unwrap();
+            let mut deltas = Deltas::default();
+            let mut left = Vec::new();
+            for ((id, nanos), gone) in times.iter().enumerate().zip(gone) {
+                if gone {
+                    db.execute("DELETE FROM tasks WHERE id = ?1", [id as i64]).unwrap();
+                    deltas.remove(1, state, *nanos);
+                } else {
+                    left.push(*nanos);
+                }
+            }
+            deltas.write(&db).unwrap();
+            prop_assert_eq!(check(&db).unwrap(), Vec::<String>::new());
+            let all = by_state(&db, 1).unwrap().iter().map(|(_, n)| *n as usize).sum::<usize>();
+            prop_assert_eq!(all, left.len());
+            for from in asked.into_iter().chain(times) {
+                let expected = left.iter().filter(|nanos| **nanos >= from).count() as i64;
+                prop_assert_eq!(since(&db, 1, state as u8, from).unwrap(), expected, "{}", from);
+            }
+        }
+    }
 }

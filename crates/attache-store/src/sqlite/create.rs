@@ -197,8 +197,8 @@ impl Command for Create {
         if let Some(key) = &self.key {
             key.write(batch, self.row)?;
         }
-        if let Some((kept, told, now)) = &self.webhook {
-            let webhook = kept.put(batch.db, self.row)?;
+        if let Some((kept, told, now)) = &mut self.webhook {
+            let webhook = kept.put(batch.db, &self.inner.keyring, self.row)?;
             outbox_rows::tell(batch.db, webhook, &kept.receiver, told, *now)?;
         }
         if let Body::Live(live) = &self.body {

@@ -2,7 +2,7 @@
 //!
 //! - One thread [writes](writer); it commits whatever waits, at once.
 //! - Tasks that have not ended are also [in memory](live), where those who follow them are woken.
-//! - Everything else is [read](read) from the file, at the cost of what is asked for.
+//! - Everything else is [read] from the file, at the cost of what is asked for.
 //!
 //! Exactly one process serves a file, which a lock sees to. Therefore the rights to run turns need not be written: after a
 //! restart nobody has any.
@@ -96,6 +96,8 @@ struct Inner {
     outbox: OutboxState,
     rows: AtomicI64,
     leases: AtomicU64,
+    /// The owner whose old tasks were forgotten last. With many owners, each round goes on where the last one ended.
+    pruned: AtomicI64,
 }
 
 /// Where a task is.
@@ -134,6 +136,7 @@ impl SqliteStore {
             outbox: OutboxState::default(),
             rows: AtomicI64::new(last),
             leases: AtomicU64::new(1),
+            pruned: AtomicI64::new(0),
         };
         let writer = Writer::start(path.to_owned(), db, checkpoints, queue, owners, lock).map_err(threads)?;
         Ok(Self { _writer: writer, inner: Arc::new(inner) })

@@ -98,9 +98,10 @@ impl OpenError {
 #[derive(Debug)]
 pub(super) struct FileLock(#[expect(dead_code, reason = "it is locked, not read")] File);
 
-/// A path with something after the file's name.
+/// A file next to the store's, also where the path is a link to it: whatever it is called, there is one lock.
 pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
+    let mut name =
+        fs::canonicalize(path).map_or_else(|_| path.as_os_str().to_owned(), PathBuf::into_os_string);
     name.push(suffix);
     PathBuf::from(name)
 }
@@ -218,6 +219,10 @@ pub(super) fn writer(path: &Path) -> Result<Connection, OpenError> {
     let empty = inspect(path)?;
     let failed = |error| OpenError::sqlite(path, error);
     let mut db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    if db.is_readonly("main").map_err(failed)? {
+        let error = io::ErrorKind::PermissionDenied.into();
+        return Err(OpenError::Io { path: path.to_owned(), doing: "written", error });
+    }
     if empty {
         db.pragma_update(None, "page_size", PAGE_SIZE).map_err(failed)?;
         // Before there is a write-ahead log, so that it is in the file itself, where it is looked for.
@@ -245,7 +250,7 @@ pub(super) fn reader(path: &Path) -> Result<Connection, OpenError> {
     let db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     let failed = |error| OpenError::sqlite(path, error);
     db.pragma_update(None, "query_only", true).map_err(failed)?;
-    db.pragma_update(None, "cache_size", -8 * 1024).map_err(failed)?;
+    db.pragma_update(None, "cache_size", -32 * 1024).map_err(failed)?;
     Ok(db)
 }
 

@@ -78,13 +78,14 @@ impl Inner {
             Place::Live(live) => (live.row, Some(live)),
             Place::Ended(found) => (found.row, None),
         };
-        let kept = Kept::seal(&self.keyring, task, &webhook).map_err(|fault| self.explain(&fault))?;
+        let mut kept = Kept::seal(&self.keyring, task, &webhook).map_err(|fault| self.explain(&fault))?;
+        let keyring = self.keyring.clone();
         let work = move |db: &Connection| {
             // The task may have been forgotten meanwhile.
             if !db.prepare_cached("SELECT 1 FROM tasks WHERE id = ?1")?.exists(params![row])? {
                 return Ok(());
             }
-            kept.put(db, row)?;
+            kept.put(db, &keyring, row)?;
             if let Some(live) = &live {
                 // Whatever is appended after this is told. Should this not be written, looking in vain does no harm.
                 live.hooked.store(true, Ordering::Relaxed);
@@ -164,50 +165,73 @@ impl Inner {
         until: i64,
         limit: usize,
     ) -> Result<Vec<Delivery>, Fault> {
+        let db = db.unchecked_transaction()?;
+        let mut deliveries = Vec::new();
+        for webhook in self.take(&db, receiver, now, until, limit)? {
+            deliveries.extend(self.delivery(&db, webhook)?);
+        }
+        Ok(deliveries)
+    }
+
+    /// Takes what is due for webhooks.
+    fn take(
+        &self,
+        db: &Connection,
+        receiver: &str,
+        now: i64,
+        until: i64,
+        limit: usize,
+    ) -> Result<Vec<i64>, Fault> {
         // Held while reading: what is settled meanwhile is given back only after this has seen that it was taken.
         let mut taken = self.outbox.taken.lock();
         taken.retain(|_, until| *until > now);
-        let db = db.unchecked_transaction()?;
-        let mut read = db.prepare_cached(
-            "SELECT queues.webhook, webhooks.task, tasks.task_id,
-                    webhooks.name, webhooks.news, webhooks.config, webhooks.secrets
-             FROM queues JOIN webhooks ON webhooks.id = queues.webhook JOIN tasks ON tasks.id = webhooks.task
-             WHERE queues.receiver = ?1 AND queues.due <= ?2 ORDER BY queues.due",
-        )?;
-        let mut head =
-            db.prepare_cached("SELECT seq, attempts FROM outbox WHERE webhook = ?1 ORDER BY seq LIMIT 1")?;
+        let mut read =
+            db.prepare_cached("SELECT webhook FROM queues WHERE receiver = ?1 AND due <= ?2 ORDER BY due")?;
         let mut rows = read.query(params![receiver, now])?;
-        let mut deliveries = Vec::new();
-        while deliveries.len() < limit
+        let mut webhooks = Vec::new();
+        while webhooks.len() < limit
             && let Some(row) = rows.next()?
         {
-            let webhook: i64 = row.get(0)?;
-            if taken.contains_key(&webhook) {
-                continue;
-            }
-            taken.insert(webhook, until);
-            let task = TaskId::from(Id::read(row.get_ref(2)?).map_err(rusqlite::Error::from)?);
-            let (seq, attempts) =
-                head.query_row(params![webhook], |row| Ok((rows::seq_of(row.get(0)?), row.get(1)?)))?;
-            let before = Seq(seq.0.saturating_sub(1));
-            let entry = read::log_after(&db, row.get(1)?, &task, before, 1)?;
-            let config = outbox_rows::read_webhook(&self.keyring, &task, row, 3);
-            match (entry.and_then(|entries| entries.into_iter().next()), config) {
-                (Some(entry), Ok(config)) => {
-                    let id = DeliveryId { task, webhook: config.id().to_owned(), seq };
-                    deliveries.push(Delivery { id, webhook: config, entry, attempts });
-                }
-                // One that cannot be read does not hold up the others; it is looked at again later.
-                (None, _) => {
-                    tracing::error!(%task, %seq, "an event that is to be delivered is not in the log")
-                }
-                (_, Err(fault)) => {
-                    let error = self.explain(&fault);
-                    tracing::error!(%task, %seq, %error, "a delivery has no webhook that can be used");
-                }
+            let webhook = row.get(0)?;
+            if !taken.contains_key(&webhook) {
+                webhooks.push(webhook);
             }
         }
-        Ok(deliveries)
+        taken.extend(webhooks.iter().map(|webhook| (*webhook, until)));
+        Ok(webhooks)
+    }
+
+    /// What a webhook is to be told next. Nothing if that cannot be read: it does not hold up the others, and is looked at again
+    /// later.
+    fn delivery(&self, db: &Connection, webhook: i64) -> Result<Option<Delivery>, Fault> {
+        let mut read = db.prepare_cached(
+            "SELECT webhooks.task, tasks.task_id, outbox.seq, outbox.attempts,
+                    webhooks.name, webhooks.news, webhooks.config, webhooks.secrets
+             FROM webhooks JOIN tasks ON tasks.id = webhooks.task JOIN outbox ON outbox.webhook = webhooks.id
+             WHERE webhooks.id = ?1 ORDER BY outbox.seq LIMIT 1",
+        )?;
+        let mut rows = read.query(params![webhook])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let task = TaskId::from(Id::read(row.get_ref(1)?).map_err(rusqlite::Error::from)?);
+        let (seq, attempts) = (rows::seq_of(row.get(2)?), row.get(3)?);
+        let before = Seq(seq.0.saturating_sub(1));
+        let entry = read::log_after(db, row.get(0)?, &task, before, 1)?;
+        let Some(entry) = entry.and_then(|entries| entries.into_iter().next()) else {
+            tracing::error!(%task, %seq, "an event that is to be delivered is not in the log");
+            return Ok(None);
+        };
+        match outbox_rows::read_webhook(&self.keyring, &task, row, 4) {
+            Ok(webhook) => {
+                let id = DeliveryId { task, webhook: webhook.id().to_owned(), seq };
+                Ok(Some(Delivery { id, webhook, entry, attempts }))
+            }
+            Err(Fault::Sqlite(error)) => Err(error.into()),
+            Err(fault @ (Fault::Keyring(_) | Fault::Unreadable { .. })) => {
+                let error = self.explain(&fault);
+                tracing::error!(%task, %seq, %error, "a delivery has no webhook that can be used");
+                Ok(None)
+            }
+        }
     }
 }
 

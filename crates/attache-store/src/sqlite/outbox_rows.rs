@@ -17,6 +17,7 @@ pub(super) struct Kept {
     pub(super) receiver: String,
     config: Vec<u8>,
     secrets: Option<Vec<u8>>,
+    purpose: Vec<u8>,
 }
 
 /// What is sealed of a webhook.
@@ -47,11 +48,12 @@ impl Kept {
         let credentials = config.authentication.as_mut().and_then(|info| info.credentials.take());
         let secrets = Secrets { token: config.token.take(), credentials };
         let failed = |error| rows::unreadable("a webhook", task, error);
+        let purpose = purpose(task, webhook.id());
         let secrets = if secrets == Secrets::default() {
             None
         } else {
             let plain = Zeroizing::new(serde_json::to_vec(&secrets).map_err(failed)?);
-            Some(keyring.seal(&purpose(task, webhook.id()), &plain)?)
+            Some(keyring.seal(&purpose, &plain)?)
         };
         Ok(Self {
             name: webhook.id().to_owned(),
@@ -62,11 +64,18 @@ impl Kept {
             receiver: webhook.receiver(),
             config: serde_json::to_vec(&config).map_err(failed)?,
             secrets,
+            purpose,
         })
     }
 
     /// Keeps the webhook, in the place of the one with the same name. Its number.
-    pub(super) fn put(&self, db: &Connection, task: i64) -> Result<i64, Fault> {
+    pub(super) fn put(&mut self, db: &Connection, keyring: &Keyring, task: i64) -> Result<i64, Fault> {
+        // Whoever seals everything under a new key has either seen this row or put the key in place before it is written.
+        if let Some(sealed) = &mut self.secrets
+            && !keyring.is_current(sealed)?
+        {
+            *sealed = keyring.seal(&self.purpose, &keyring.open(&self.purpose, sealed)?)?;
+        }
         let webhook = db
             .prepare_cached(
                 "INSERT INTO webhooks (task, name, news, receiver, config, secrets) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
@@ -335,7 +344,7 @@ pub(super) fn reseal(db: &Connection, keyring: &Keyring, from: i64) -> Result<(u
     while let Some(row) = rows.next()? {
         (seen, last) = (seen + 1, row.get(0)?);
         let sealed: Vec<u8> = row.get(3)?;
-        if keyring.is_current(&sealed) {
+        if keyring.is_current(&sealed)? {
             continue;
         }
         let task = TaskId::from(Id::read(row.get_ref(1)?).map_err(rusqlite::Error::from)?);

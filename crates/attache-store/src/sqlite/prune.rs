@@ -1,6 +1,7 @@
 //! Forgetting tasks that have ended.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use attache_core::{Retention, StoreError};
 use attache_protocol::Timestamp;
@@ -23,7 +24,14 @@ impl Inner {
         if retention == Retention::default() || limit == 0 {
             return Ok(0);
         }
-        let expired = self.read_much(move |_, db| expired(db, retention, now, limit)).await?;
+        let expired = self
+            .read_much(move |inner, db| {
+                let from = inner.pruned.load(Ordering::Relaxed);
+                let (expired, last) = expired(db, retention, now, limit, from)?;
+                inner.pruned.store(last, Ordering::Relaxed);
+                Ok(expired)
+            })
+            .await?;
         if expired.is_empty() {
             return Ok(0);
         }
@@ -31,22 +39,28 @@ impl Inner {
     }
 }
 
-/// Tasks that have ended and are to be forgotten.
-fn expired(db: &Connection, retention: Retention, now: Timestamp, limit: usize) -> Result<Vec<i64>, Fault> {
+/// Tasks that have ended and are to be forgotten, those of the owners from `from` on first. Which owner was looked at last.
+fn expired(
+    db: &Connection,
+    retention: Retention,
+    now: Timestamp,
+    limit: usize,
+    from: i64,
+) -> Result<(Vec<i64>, i64), Fault> {
     let db = db.unchecked_transaction()?;
     let before = retention.max_age.map_or(i64::MIN, |age| {
         nanos_of(now).saturating_sub(i64::try_from(age.as_nanos()).unwrap_or(i64::MAX))
     });
-    let mut owners = db.prepare_cached("SELECT id FROM owners ORDER BY id")?;
-    let mut owners = owners.query(())?;
-    let mut expired = Vec::new();
+    let mut owners = db.prepare_cached("SELECT id FROM owners ORDER BY id < ?1, id")?;
+    let mut owners = owners.query(params![from])?;
+    let (mut expired, mut last) = (Vec::new(), from);
     while expired.len() < limit
         && let Some(owner) = owners.next()?
     {
-        let owner: i64 = owner.get(0)?;
-        expired_of(&db, owner, before, retention.max_tasks, limit, &mut expired)?;
+        last = owner.get(0)?;
+        expired_of(&db, last, before, retention.max_tasks, limit, &mut expired)?;
     }
-    Ok(expired)
+    Ok((expired, last))
 }
 
 fn expired_of(

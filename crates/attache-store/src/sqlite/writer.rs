@@ -24,6 +24,9 @@ use super::owners::{self, Owners};
 /// How many commands are written together at most.
 const MAX_BATCH: usize = 1024;
 
+/// From how many at a time on it is worth waiting for more.
+const BUSY: usize = 8;
+
 /// How long the thread waits for others to pass on answers.
 const RELAY: Duration = Duration::from_micros(500);
 
@@ -96,7 +99,9 @@ impl Queue {
     }
 
     /// Everything that waits, in order. Nothing when the queue is closed and empty.
-    fn take(&self) -> Option<Vec<Box<dyn Command>>> {
+    ///
+    /// `answered` is how many were answered last.
+    fn take(&self, answered: usize) -> Option<Vec<Box<dyn Command>>> {
         let mut state = self.state.lock();
         while state.waiting.is_empty() {
             if state.closed {
@@ -111,8 +116,10 @@ impl Queue {
             }
         }
         drop(state);
-        // On a machine with one core, more will come if those who were just answered get to run first.
-        std::thread::yield_now();
+        if answered >= BUSY {
+            // Those who were just answered are about to write more. With one core, they only can if they get it.
+            std::thread::yield_now();
+        }
         self.relay();
         let mut state = self.state.lock();
         if state.waiting.len() <= MAX_BATCH {
@@ -220,7 +227,9 @@ impl Thread {
     fn run(mut self) {
         let queue = self.queue.clone();
         let last = Last(&queue);
-        while let Some(commands) = queue.take() {
+        let mut answered = 0;
+        while let Some(commands) = queue.take(answered) {
+            answered = commands.len();
             self.write(commands);
             self.checkpoints.after_write(&self.db);
         }
@@ -233,7 +242,6 @@ impl Thread {
             Ok(()) => self.queue.publish(commands),
             Err(fault) if commands.len() == 1 => {
                 let error = fault.explain(&self.path);
-                tracing::error!(%error, "a write failed");
                 commands.into_iter().for_each(|command| command.finish(Err(StoreError(error.0.clone()))));
             }
             // What spoils a transaction may be one of many: each gets one of its own.

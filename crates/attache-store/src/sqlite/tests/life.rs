@@ -4,7 +4,7 @@ use attache_core::{
     Append, AppendError, Created, Idempotency, NewTask, Owner, Seq, Store, TailItem, TaskEvent, View,
 };
 use attache_protocol::{Message, Part, Task, TaskState};
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 
 use super::{Place, all, at, chunk, created, ended, live, new_task, owner, status};
 use crate::sqlite::SqliteOptions;
@@ -215,4 +215,48 @@ async fn an_id_is_used_once() {
     }
     assert_eq!(place.list(&owner(), &all()).await.unwrap().total, 2);
     place.add("u", Seq(1), vec![chunk("u", "x")]).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_does_not_wait_for_others_who_do_not_listen() {
+    let place = Place::new();
+    let mut idle: Vec<_> = (0..5).map(|i| place.create(ended(&format!("t{i}"), 0))).collect();
+    for create in &mut idle {
+        assert!(create.now_or_never().is_none());
+    }
+    place.put(ended("t", 0)).await;
+    place.put(live("u")).await;
+    for create in idle {
+        create.await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_goes_away_takes_nothing_along() {
+    let place = Arc::new(Place::new());
+    let sends: Vec<_> = (0..200)
+        .map(|i| {
+            let place = place.clone();
+            tokio::spawn(async move { place.create(ended(&format!("t{i}"), 0)).await })
+        })
+        .collect();
+    for (i, send) in sends.into_iter().enumerate() {
+        if i % 3 == 0 {
+            send.abort();
+        } else {
+            send.await.unwrap().unwrap();
+        }
+    }
+    let (seq, _) = place.put(live("u")).await;
+    let add = place.clone();
+    let mut append = Box::pin(async move { add.add("u", seq, vec![chunk("u", "x")]).await });
+    assert!((&mut append).now_or_never().is_none());
+    drop(append);
+    // It was on its way and is written, or was not and is not; either way the task goes on.
+    let next = match place.add("u", seq, vec![chunk("u", "y")]).await {
+        Ok(appended) => appended.seq,
+        Err(AppendError::Conflict(seq)) => seq,
+        Err(error) => panic!("{error}"),
+    };
+    assert_eq!(next, seq.plus(1));
 }

@@ -111,6 +111,15 @@ fn two_servers_do_not_share_a_file() {
     assert!(message.contains("in use") && message.contains(&std::process::id().to_string()), "{message}");
 }
 
+#[cfg(unix)]
+#[test]
+fn a_file_has_one_lock_whatever_it_is_called() {
+    let place = Place::new();
+    let link = place.dir.path().join("link.db");
+    std::os::unix::fs::symlink(place.path(), &link).unwrap();
+    assert!(matches!(open(&link), Err(OpenError::InUse { .. })));
+}
+
 #[test]
 fn a_directory_that_cannot_be_written_is_named() {
     // Nobody can write there, not even the superuser.
