@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use attache_protocol::{Part, TaskId, TaskState};
 use foldhash::fast::RandomState;
@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use crate::agent::Kind;
 use crate::shared::{Position, Shared};
 use crate::signal::Progress;
+use crate::turn::MAX_UNWRITTEN;
 use crate::{AgentError, AgentResult, BoxFuture, Lease, Turn, new_id};
 
 /// The turns that run in this process, one per task, each with the messages that wait for it to end.
@@ -238,23 +239,33 @@ fn pause<T>(cx: &mut Context<'_>) -> Poll<T> {
 /// How often what an agent says may be held back while it keeps saying more.
 const MAX_HELD: u8 = 16;
 
-/// Runs the agent, and writes what it has said whenever it pauses. It goes on only when that is written; an error is one of
-/// writing.
+/// Runs the agent, and writes what it has said whenever it pauses. While that is being written it may say more, up to a limit:
+/// a store that takes its time gets all of it at once. An error is one of writing.
 async fn drive<T>(turn: &Arc<Shared>, agent: impl Future<Output = T>) -> Result<T, AgentError> {
     let mut agent = pin!(agent);
+    let mut finished = None;
     let mut writing: Option<BoxFuture<'_, AgentResult>> = None;
     // A client that does not want to wait gets its task at the agent's first pause, whether or not anything was said.
     let mut owed = turn.configuration.return_immediately;
     // How much was held back, and how often. What is said first is written at once.
     let (mut waiting, mut held) = (0, MAX_HELD);
     poll_fn(|cx| {
-        if let Some(write) = &mut writing {
-            let written = ready!(write.as_mut().poll(cx));
+        if let Some(write) = &mut writing
+            && let Poll::Ready(written) = write.as_mut().poll(cx)
+        {
             writing = None;
             written?;
         }
-        turn.wake_up();
-        if let Poll::Ready(result) = agent.as_mut().poll(cx) {
+        if finished.is_none() && (writing.is_none() || turn.unwritten() < MAX_UNWRITTEN) {
+            turn.wake_up();
+            if let Poll::Ready(result) = agent.as_mut().poll(cx) {
+                finished = Some(result);
+            }
+        }
+        if writing.is_some() {
+            return Poll::Pending;
+        }
+        if let Some(result) = finished.take() {
             return Poll::Ready(Ok(result));
         }
         let said = turn.unwritten();
@@ -273,9 +284,13 @@ async fn drive<T>(turn: &Arc<Shared>, agent: impl Future<Output = T>) -> Result<
                 }
             };
             let write: &mut BoxFuture<'_, AgentResult> = writing.insert(Box::pin(write));
-            let written = ready!(write.as_mut().poll(cx));
-            writing = None;
-            written?;
+            match write.as_mut().poll(cx) {
+                Poll::Ready(written) => {
+                    writing = None;
+                    written?;
+                }
+                Poll::Pending => return Poll::Pending,
+            }
         }
         Poll::Pending
     })

@@ -23,7 +23,7 @@ pub struct Turn {
 }
 
 /// How much an agent may say before it is made to pause.
-const MAX_UNWRITTEN: usize = 64;
+pub(crate) const MAX_UNWRITTEN: usize = 256;
 
 /// What the agent is asked.
 impl Turn {

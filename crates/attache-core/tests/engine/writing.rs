@@ -150,3 +150,46 @@ async fn a_turn_that_runs_out_of_time_while_it_is_written_fails_all_the_same() {
         assert_eq!((listed.len(), listed[0].status.state), (1, task.status.state), "after {timeout} ms");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_takes_its_time_gets_what_is_said_meanwhile_at_once() {
+    let latency = Duration::from_millis(10);
+    let agent = agent_fn(|turn: Turn| async move {
+        let mut chunks = turn.artifact("story").stream();
+        for number in 0..100 {
+            chunks.chunk(format!("{number} ")).await?;
+            tokio::task::yield_now().await;
+        }
+        chunks.last("end").await
+    });
+    let host = host_on(SlowStore::with_latency(latency), agent, |_, _| {});
+    let begun = tokio::time::Instant::now();
+    let task = host.client().send(say("go on")).await;
+    assert_eq!((task.status.state, task.artifacts[0].parts.len()), (TaskState::Completed, 101));
+    // One write for the first word, one for all that was said while it took place; each takes the latency twice.
+    assert!(begun.elapsed() <= 6 * latency, "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_is_not_let_run_far_ahead_of_a_store_that_takes_its_time() {
+    let said = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counter = said.clone();
+    let agent = agent_fn(move |turn: Turn| {
+        let said = counter.clone();
+        async move {
+            let mut chunks = turn.artifact("story").stream();
+            for _ in 0..2_000 {
+                chunks.chunk("word ").await?;
+                said.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+            chunks.last("end").await
+        }
+    });
+    let host = host_on(SlowStore::with_latency(Duration::from_millis(100)), agent, |_, _| {});
+    let client = host.client();
+    let sending = tokio::spawn(async move { client.send(say("go on")).await });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(said.load(std::sync::atomic::Ordering::Relaxed) < 1_000);
+    let task = sending.await.unwrap();
+    assert_eq!((task.status.state, task.artifacts[0].parts.len()), (TaskState::Completed, 2_001));
+}
