@@ -1,6 +1,7 @@
-//! Developer commands: `cargo xtask test` and `cargo xtask bench`.
+//! Developer commands: `cargo xtask test`, `cargo xtask bench` and `cargo xtask crash`.
 
 mod bench;
+mod crash;
 mod run;
 mod test;
 
@@ -15,11 +16,14 @@ enum Command {
     Test(test::Test),
     /// Our server against a bare one, as ratios
     Bench(bench::Bench),
+    /// Load on servers that are killed again and again, and a look at what is left
+    Crash(crash::Crash),
 }
 
 fn main() -> Result<()> {
     match Command::parse() {
         Command::Test(test) => test.run(),
         Command::Bench(bench) => bench.run(),
+        Command::Crash(crash) => crash.run(),
     }
 }

@@ -1,5 +1,7 @@
 //! The command and the examples, run as a user runs them.
 
 mod command;
+mod crash;
 mod examples;
+mod store;
 mod support;
