@@ -175,7 +175,7 @@ pub(super) fn inspect(path: &Path) -> Result<bool, OpenError> {
     let mut header = Vec::with_capacity(100);
     File::open(path).map_err(failed)?.take(100).read_to_end(&mut header).map_err(failed)?;
     if !header.starts_with(b"SQLite format 3\0") {
-        return Err(not_ours("not a SQLite file"));
+        return Err(not_ours("a file of another kind"));
     }
     if header.len() < 100 {
         return Err(damaged(format!("it has only {} bytes", header.len())));

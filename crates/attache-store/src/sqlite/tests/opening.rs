@@ -37,7 +37,7 @@ fn what_is_not_a_store_is_refused_untouched() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tasks.db");
     fs::write(&path, "Dear diary, ".repeat(100)).unwrap();
-    assert!(refusal(&path).contains("not a SQLite file"));
+    assert!(refusal(&path).contains("a file of another kind"));
 
     fs::remove_file(&path).unwrap();
     Connection::open(&path)
