@@ -16,10 +16,16 @@ use crate::report::{Failure, Report, Row, Windows};
 use crate::requests::Request;
 use crate::server::{Server, SubjectCommand};
 use crate::stats::Repeated;
+use crate::store::{Filled, StoreAt};
 use crate::works::Work;
 
 /// The share of a core that other processes may take before a window counts as disturbed.
 const DISTURBING: f64 = 0.1;
+
+/// How many tasks are few and how many are many, for a store in a file.
+const FEW: u64 = 10_000;
+const MANY: u64 = 1_000_000;
+const QUICK_MANY: u64 = 100_000;
 
 /// How a run is to be done.
 pub(crate) struct Settings {
@@ -69,11 +75,14 @@ pub(crate) struct Harness {
     cores: Cores,
     raw: Vec<Raw>,
     windows: Windows,
+    few_stored: Option<Arc<Filled>>,
+    many_stored: Option<Arc<Filled>>,
 }
 
 impl Harness {
     pub(crate) fn new(settings: Settings, cores: Cores) -> Self {
-        Self { settings, cores, raw: Vec::new(), windows: Windows::default() }
+        let windows = Windows::default();
+        Self { settings, cores, raw: Vec::new(), windows, few_stored: None, many_stored: None }
     }
 
     /// Runs `works` one after the other. A work that fails is reported as such and does not stop the others.
@@ -113,7 +122,26 @@ impl Harness {
 
     /// Starts a subject of its own.
     pub(crate) async fn subject(&self) -> Result<Server> {
-        Server::subject(&self.settings.subject, self.cores).await
+        Server::subject(&self.settings.subject, None, self.cores).await
+    }
+
+    /// Starts a subject of its own that keeps its tasks where it is told.
+    pub(crate) async fn subject_on(&self, store: &StoreAt) -> Result<Server> {
+        Server::subject(&self.settings.subject, Some(store), self.cores).await
+    }
+
+    /// A file with few tasks, made when it is first asked for.
+    pub(crate) async fn few_stored(&mut self) -> Result<Arc<Filled>> {
+        stored(&mut self.few_stored, FEW, self.cores).await
+    }
+
+    /// A file with many tasks, made when it is first asked for, which takes a while.
+    pub(crate) async fn many_stored(&mut self) -> Result<Arc<Filled>> {
+        let count = if self.settings.quick { QUICK_MANY } else { MANY };
+        if self.settings.quick && self.many_stored.is_none() {
+            eprintln!("note: with `--quick`, many tasks in a file are {QUICK_MANY} and not {MANY}");
+        }
+        stored(&mut self.many_stored, count, self.cores).await
     }
 
     /// Starts a bare server of its own.
@@ -161,7 +189,7 @@ impl Harness {
                 let window = load::window(side.server, side.plan, self.settings.length)
                     .await
                     .with_context(|| format!("measuring {work} on {}", side.name))?;
-                eprintln!("{work:<14} {repetition} {:<22} {}", side.name, summary(&window));
+                self.say(work, repetition, side.name, &summary(&window));
                 self.keep(work, side.name, repetition, serde_json::to_value(&window)?);
                 self.windows.measured += 1;
                 self.windows.disturbed += usize::from(window.others_busy > DISTURBING);
@@ -171,10 +199,23 @@ impl Harness {
         Ok(series)
     }
 
+    /// Tells who watches what one side did in one repetition.
+    pub(crate) fn say(&self, work: &str, repetition: u32, side: &str, what: &str) {
+        eprintln!("{work:<22} {repetition} {side:<22} {what}");
+    }
+
     /// Keeps raw numbers for the report.
     pub(crate) fn keep(&mut self, work: &str, side: &'static str, repetition: u32, numbers: Value) {
         self.raw.push(Raw { work: work.to_owned(), side, repetition, numbers });
     }
+}
+
+async fn stored(made: &mut Option<Arc<Filled>>, count: u64, cores: Cores) -> Result<Arc<Filled>> {
+    if let Some(filled) = made {
+        return Ok(filled.clone());
+    }
+    let filled = Filled::new(count, cores).await.with_context(|| format!("storing {count} tasks"))?;
+    Ok(made.insert(Arc::new(filled)).clone())
 }
 
 fn summary(window: &Measurement) -> String {

@@ -2,7 +2,14 @@
 //!
 //! Every connection sends its next request when the last one is answered. The first answer on each connection must hold what
 //! the work expects; every later one must be a result. Anything else makes the measurement fail, not merely slower.
+//!
+//! On a core of its own the load generator does not sleep. Clients are on other machines; to wake one is not the server's work.
+//! Here it would be: the server's core would have to interrupt the other for each answer that found it asleep, which on a
+//! virtual machine takes about as long as answering, and happens the more often the slower the server is.
 
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -11,7 +18,7 @@ use anyhow::{Context, Result, bail};
 use fastrand::Rng;
 use memchr::memmem;
 use serde::{Deserialize, Serialize};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::{sleep, timeout};
 
 use crate::connection::{Connection, OpenStream, excerpt};
@@ -26,6 +33,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A result or an error shows itself within this many bytes of a JSON-RPC response.
 const ENVELOPE: usize = 256;
+
+/// A look for what has come takes no longer than this, unless another process takes the core meanwhile.
+const LOOK: Duration = Duration::from_micros(50);
 
 /// What to ask, how often at once, and what must come back.
 pub(crate) struct Plan {
@@ -55,8 +65,9 @@ pub(crate) struct Measurement {
     pub(crate) cpu_us_per_request: f64,
     #[serde(flatten)]
     pub(crate) events: Option<Events>,
-    /// Share of the window that the server, and the load generator, had a core to themselves.
+    /// Share of the window that the server had a core to itself.
     pub(crate) server_busy: f64,
+    /// Share in which the load generator had something to do. The rest of the time it looked whether anything had come.
     pub(crate) load_busy: f64,
     /// Share that other processes took from either; the window says less the more it is.
     pub(crate) others_busy: f64,
@@ -94,7 +105,7 @@ pub(crate) async fn window(server: &Server, plan: &Arc<Plan>, length: Duration) 
     let server_rss_kib = server.resident_kib()?;
 
     shared.stopped.store(true, Relaxed);
-    let samples = crew.finish(&shared).await?;
+    let samples = crew.finish().await?;
     evaluate(plan, &before, &after, samples, server_rss_kib)
 }
 
@@ -102,7 +113,7 @@ pub(crate) async fn window(server: &Server, plan: &Arc<Plan>, length: Duration) 
 pub(crate) async fn fill(server: &Server, plan: &Arc<Plan>, count: u64) -> Result<Vec<String>> {
     let shared = Arc::new(Shared::new(plan, Some(count)));
     let crew = Crew::start(server, &shared).await?;
-    let samples = crew.finish(&shared).await?;
+    let samples = crew.finish().await?;
     Ok(samples.task_ids)
 }
 
@@ -140,6 +151,10 @@ struct Shared {
     events: AtomicU64,
     errors: AtomicU64,
     first_error: OnceLock<String>,
+    /// How often any connection went on.
+    steps: AtomicU64,
+    /// Time in which none did, in nanoseconds.
+    idle: AtomicU64,
 }
 
 impl Shared {
@@ -154,6 +169,8 @@ impl Shared {
             events: AtomicU64::new(0),
             errors: AtomicU64::new(0),
             first_error: OnceLock::new(),
+            steps: AtomicU64::new(0),
+            idle: AtomicU64::new(0),
         }
     }
 
@@ -162,6 +179,20 @@ impl Shared {
         match &self.budget {
             Some(left) => left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok(),
             None => !self.stopped.load(Relaxed),
+        }
+    }
+
+    /// Keeps the runtime from sleeping: whenever there is nothing to do, it looks for what has come, and then again.
+    async fn stay_awake(&self) -> Infallible {
+        let (mut steps, mut looked) = (self.steps.load(Relaxed), Instant::now());
+        loop {
+            yield_now().await;
+            let (steps_before, looked_before) = (steps, looked);
+            (steps, looked) = (self.steps.load(Relaxed), Instant::now());
+            let took = looked - looked_before;
+            if steps == steps_before && took < LOOK {
+                self.idle.fetch_add(u64::from(nanoseconds(took)), Relaxed);
+            }
         }
     }
 
@@ -183,35 +214,58 @@ struct Samples {
 }
 
 /// The connections at work.
-struct Crew(JoinSet<Result<Samples>>);
+struct Crew {
+    connections: JoinSet<Result<Samples>>,
+    shared: Arc<Shared>,
+    waiting: Waiting,
+}
+
+/// What the load generator does while nothing arrives.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    Awake,
+    /// Where it has no core of its own, staying awake would take time from the server.
+    Asleep,
+}
 
 impl Crew {
     async fn start(server: &Server, shared: &Arc<Shared>) -> Result<Self> {
-        let mut crew = JoinSet::new();
+        let mut connections = JoinSet::new();
         for nth in 0..shared.plan.connections {
             let connection = Connection::open(server.address()).await?;
-            crew.spawn(drive(connection, shared.clone(), Rng::with_seed(nth as u64)));
+            let shared = shared.clone();
+            connections.spawn(async move {
+                let mut driven = pin!(drive(connection, shared.clone(), Rng::with_seed(nth as u64)));
+                poll_fn(|context| {
+                    shared.steps.fetch_add(1, Relaxed);
+                    driven.as_mut().poll(context)
+                })
+                .await
+            });
         }
-        Ok(Self(crew))
+        let waiting = if server.cores().pinned.is_some() { Waiting::Awake } else { Waiting::Asleep };
+        Ok(Self { connections, shared: shared.clone(), waiting })
     }
 
     /// Lets the connections work for `length`. None may end meanwhile.
     async fn work_for(&mut self, length: Duration) -> Result<()> {
         tokio::select! {
             () = sleep(length) => Ok(()),
-            Some(ended) = self.0.join_next() => {
+            Some(ended) = self.connections.join_next() => {
                 ended??;
                 bail!("a connection stopped before it was asked to")
             }
+            never = self.shared.stay_awake(), if self.waiting == Waiting::Awake => match never {},
         }
     }
 
     /// Waits until every connection has ended, as long as answers keep coming.
-    async fn finish(mut self, shared: &Shared) -> Result<Samples> {
+    async fn finish(mut self) -> Result<Samples> {
+        let shared = &self.shared;
         let mut all = Samples::default();
         let mut answered = 0;
         loop {
-            match timeout(PATIENCE, self.0.join_next()).await {
+            match timeout(PATIENCE, self.connections.join_next()).await {
                 Ok(None) => break,
                 Ok(Some(ended)) => {
                     let samples = ended??;
@@ -325,6 +379,7 @@ struct Snapshot {
     at: Instant,
     server_cpu: Duration,
     load_cpu: Duration,
+    load_idle: Duration,
     all_cpu: Duration,
     requests: u64,
     events: u64,
@@ -335,6 +390,7 @@ impl Snapshot {
         Ok(Self {
             server_cpu: server.cpu_time()?,
             load_cpu: server::own_cpu_time()?,
+            load_idle: Duration::from_nanos(shared.idle.load(Relaxed)),
             all_cpu: machine::busy_time(server.cores())?,
             requests: shared.requests.load(Relaxed),
             events: shared.events.load(Relaxed),
@@ -353,6 +409,7 @@ fn evaluate(
     let seconds = (after.at - before.at).as_secs_f64();
     let server_cpu = (after.server_cpu - before.server_cpu).as_secs_f64();
     let load_cpu = (after.load_cpu - before.load_cpu).as_secs_f64();
+    let load_idle = (after.load_idle - before.load_idle).as_secs_f64();
     let others_cpu = (after.all_cpu - before.all_cpu).as_secs_f64() - server_cpu - load_cpu;
     let requests = after.requests - before.requests;
     samples.answers.sort_unstable();
@@ -385,7 +442,7 @@ fn evaluate(
         cpu_us_per_request: server_cpu * 1e6 / requests as f64,
         events,
         server_busy: server_cpu / seconds,
-        load_busy: load_cpu / seconds,
+        load_busy: (load_cpu - load_idle).max(0.0) / seconds,
         others_busy: others_cpu.max(0.0) / seconds,
         server_rss_kib,
     })

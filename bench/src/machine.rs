@@ -96,10 +96,12 @@ impl Machine {
     }
 }
 
-pub(crate) use os::{raise_open_file_limit, terminated};
+pub(crate) use os::{is_in_memory, raise_open_file_limit, terminated};
 
 #[cfg(target_os = "linux")]
 mod os {
+    use std::path::Path;
+
     use anyhow::{Context, Result};
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -129,12 +131,23 @@ mod os {
         rustix::param::clock_ticks_per_second()
     }
 
-    /// Resolves when this process is asked to end, so that the servers end with it.
+    /// Resolves when this process is asked to end, so that the servers end with it and files are removed.
     pub(crate) async fn terminated() {
-        match signal(SignalKind::terminate()) {
-            Ok(mut asked) => drop(asked.recv().await),
-            Err(_) => std::future::pending().await,
+        match (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
+            (Ok(mut terminate), Ok(mut interrupt)) => {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+            }
+            (Err(_), _) | (_, Err(_)) => std::future::pending().await,
         }
+    }
+
+    /// Whether what is written to `directory` is only in memory.
+    pub(crate) fn is_in_memory(directory: &Path) -> bool {
+        const TMPFS: i64 = 0x0102_1994;
+        rustix::fs::statfs(directory).is_ok_and(|system| system.f_type == TMPFS)
     }
 }
 
@@ -158,6 +171,10 @@ mod os {
 
     pub(crate) async fn terminated() {
         std::future::pending().await
+    }
+
+    pub(crate) fn is_in_memory(_directory: &std::path::Path) -> bool {
+        false
     }
 }
 

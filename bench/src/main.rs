@@ -1,7 +1,9 @@
 //! The load harness behind `cargo xtask bench`.
 //!
 //! Our server (the subject) and a bare axum server take turns under the same load in one run, the server on one core and the
-//! load generator on another. Absolute figures belong to the machine and the day; the ratios are what is reported and judged.
+//! load generator on another, where it does not sleep while it measures. Absolute figures belong to the machine and the day; the
+//! ratios are what is reported and judged. Works on a store in a file are held against the store in memory, or against a
+//! smaller file.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,6 +16,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::bare::DataAs;
 use crate::harness::{Harness, Settings};
 use crate::server::SubjectCommand;
+use crate::store::StoreAt;
 use crate::works::Work;
 
 /// The allocator of the `attache` command, for both servers: what is measured is what runs.
@@ -32,6 +35,7 @@ mod requests;
 mod response;
 mod server;
 mod stats;
+mod store;
 mod subject;
 mod works;
 
@@ -71,7 +75,13 @@ enum Side {
         data: DataAs,
     },
     /// Our server with the bench agent
-    Subject(Listen),
+    Subject {
+        #[command(flatten)]
+        at: Listen,
+        /// Where tasks are kept: `sqlite:PATH`, or `memory:` for as long as the process runs
+        #[arg(long, value_name = "STORE", default_value = "memory:")]
+        store: StoreAt,
+    },
 }
 
 #[derive(Args)]
@@ -83,7 +93,7 @@ struct Listen {
 
 #[derive(Args)]
 struct RunArgs {
-    /// Short windows: a look at the numbers, not a result to quote
+    /// Short windows and a tenth of the tasks in a file: a look at the numbers, not a result to quote
     #[arg(long)]
     quick: bool,
     /// Run only these works
@@ -98,7 +108,7 @@ struct RunArgs {
     /// Where to write the results as JSON
     #[arg(long, value_name = "PATH", default_value = "target/bench/latest.json")]
     out: PathBuf,
-    /// Program (with arguments) that serves the subject; `--listen ADDR` is appended [default: this one, `serve subject`]
+    /// Program (with arguments) that serves the subject; `--listen ADDR` is appended, and for some works `--store STORE` [default: this one, `serve subject`]
     #[arg(long, value_name = "PATH")]
     subject: Option<String>,
 }
@@ -111,7 +121,9 @@ fn main() -> ExitCode {
         Some(Command::Serve { side: Side::Bare { at, data } }) => {
             single_threaded(bare::serve(at.listen, data))
         }
-        Some(Command::Serve { side: Side::Subject(at) }) => single_threaded(subject::serve(at.listen)),
+        Some(Command::Serve { side: Side::Subject { at, store } }) => {
+            single_threaded(subject::serve(at.listen, store))
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

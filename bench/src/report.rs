@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::harness::Raw;
-use crate::machine::Machine;
+use crate::machine::{Machine, Pinned};
 use crate::stats::Repeated;
 
 /// What a value is measured in.
@@ -23,6 +23,8 @@ pub(crate) enum Unit {
     EventsPerSecond,
     #[serde(rename = "µs")]
     Microseconds,
+    #[serde(rename = "ms")]
+    Milliseconds,
     #[serde(rename = "KiB")]
     Kibibytes,
 }
@@ -161,6 +163,7 @@ impl Unit {
             Self::RequestsPerSecond => "/s",
             Self::EventsPerSecond => "ev/s",
             Self::Microseconds => "µs",
+            Self::Milliseconds => "ms",
             Self::Kibibytes => "KiB",
         }
     }
@@ -168,7 +171,7 @@ impl Unit {
     fn show(self, value: f64) -> String {
         let digits = match self {
             Self::RequestsPerSecond | Self::EventsPerSecond if value >= 100.0 => 0,
-            Self::RequestsPerSecond | Self::EventsPerSecond | Self::Microseconds => 1,
+            Self::RequestsPerSecond | Self::EventsPerSecond | Self::Microseconds | Self::Milliseconds => 1,
             Self::Kibibytes => 2,
         };
         format!("{} {}", grouped(&format!("{value:.digits$}")), self.symbol())
@@ -176,7 +179,7 @@ impl Unit {
 }
 
 /// Separates the thousands of a formatted number.
-fn grouped(number: &str) -> String {
+pub(crate) fn grouped(number: &str) -> String {
     let (whole, rest) = number.split_at(number.find('.').unwrap_or(number.len()));
     let digits = whole.trim_start_matches('-').len();
     let mut shown = whole[..whole.len() - digits].to_owned();
@@ -268,6 +271,14 @@ impl fmt::Display for Report {
         }
         for failure in &self.failures {
             writeln!(f, "{}: not measured: {}", failure.work, failure.reason)?;
+        }
+        let (repeat, seconds) = (&self.settings["repeat"], &self.settings["seconds"]);
+        write!(f, "medians of {repeat} windows of {seconds} s; ")?;
+        match self.machine.cores.pinned {
+            Some(Pinned { server, load }) => {
+                writeln!(f, "server on core {server}, load generator on core {load} and always awake")?
+            }
+            None => writeln!(f, "server and load generator share their cores")?,
         }
         let count = |verdict| self.rows.iter().filter(|row| row.verdict() == verdict).count();
         let (met, missed) = (count(Verdict::Met), count(Verdict::Missed));

@@ -42,6 +42,11 @@ impl Request {
         Self::rpc("ListTasks", &json!({ "pageSize": page_size }))
     }
 
+    /// Asks whether the server is well.
+    pub(crate) fn health() -> Self {
+        Self { bytes: head("GET", "/health", 0).into_bytes(), serial_at: None }
+    }
+
     /// Tells the bare server what to answer to `work`.
     pub(crate) fn teach(work: &str, answer: &[u8]) -> Self {
         let mut bytes = head("PUT", &format!("/__answer/{work}"), answer.len()).into_bytes();

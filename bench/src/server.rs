@@ -12,10 +12,11 @@ use tokio::net::TcpStream;
 
 use crate::bare::DataAs;
 use crate::machine::{self, Cores};
+use crate::store::StoreAt;
 
 const START_LIMIT: Duration = Duration::from_secs(15);
 
-/// How to start the subject: a program and its arguments, to which `--listen ADDR` is appended.
+/// How to start the subject: a program and its arguments, to which `--listen ADDR` is appended, and for some works `--store STORE`.
 #[derive(Clone, Debug)]
 pub(crate) struct SubjectCommand {
     program: PathBuf,
@@ -60,12 +61,17 @@ pub(crate) struct Server {
     child: Child,
     address: SocketAddr,
     cores: Cores,
+    started: Instant,
 }
 
 impl Server {
-    /// Starts the subject and waits until it accepts connections.
-    pub(crate) async fn subject(how: &SubjectCommand, cores: Cores) -> Result<Self> {
-        Self::start(how.command(), cores).await.with_context(|| format!("starting the subject, `{how}`"))
+    /// Starts the subject, on `store` if one is named, and waits until it accepts connections.
+    pub(crate) async fn subject(how: &SubjectCommand, store: Option<&StoreAt>, cores: Cores) -> Result<Self> {
+        let mut command = how.command();
+        if let Some(store) = store {
+            command.arg("--store").arg(store.to_string());
+        }
+        Self::start(command, cores).await.with_context(|| format!("starting the subject, `{how}`"))
     }
 
     /// Starts the bare server and waits until it accepts connections.
@@ -82,23 +88,28 @@ impl Server {
     async fn start(mut command: Command, cores: Cores) -> Result<Self> {
         let address = free_address()?;
         command.arg("--listen").arg(address.to_string()).stdin(Stdio::null()).stdout(Stdio::null());
+        let started = Instant::now();
         let child = machine::on_the_server_core(cores, || command.spawn())??;
-        let mut server = Self { child, address, cores };
-        let begun = Instant::now();
+        let mut server = Self { child, address, cores, started };
         while TcpStream::connect(address).await.is_err() {
             if let Some(status) = server.child.try_wait()? {
                 bail!("it ended ({status}) instead of listening on {address}");
             }
-            if begun.elapsed() > START_LIMIT {
+            if server.age() > START_LIMIT {
                 bail!("it does not listen on {address} after {} s", START_LIMIT.as_secs());
             }
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
         Ok(server)
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The time since its process was started.
+    pub(crate) fn age(&self) -> Duration {
+        self.started.elapsed()
     }
 
     /// The cores it shares with the load generator.

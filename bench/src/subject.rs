@@ -1,4 +1,4 @@
-//! Our server as the harness measures it: the SDK with its in-memory store and an agent that does next to nothing.
+//! Our server as the harness measures it: the SDK with a store and an agent that does next to nothing.
 //!
 //! What the works expect of the agent, by the first text part of the message:
 //!
@@ -13,6 +13,8 @@ use std::net::SocketAddr;
 use anyhow::Result;
 use attache::core::Echo;
 use attache::prelude::*;
+
+use crate::store::StoreAt;
 
 struct Subject;
 
@@ -38,8 +40,8 @@ impl Agent for Subject {
 }
 
 /// Serves the subject on `listen` until the process is killed: JSON-RPC 1.0 at `POST /a2a`.
-pub(crate) async fn serve(listen: SocketAddr) -> Result<()> {
+pub(crate) async fn serve(listen: SocketAddr, store: StoreAt) -> Result<()> {
     let card = Card::new("Subject", "What the benchmark measures").input_modes(["*/*"]);
-    Server::new(Subject).card(card).bind(listen.to_string()).run().await?;
+    Server::new(Subject).card(card).shared_store(store.open()?).bind(listen.to_string()).run().await?;
     Ok(())
 }

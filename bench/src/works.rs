@@ -10,6 +10,7 @@ use crate::load::{Plan, Reply};
 use crate::report::Row;
 use crate::requests::Request;
 
+mod durable;
 mod kept;
 mod sent;
 mod stored;
@@ -36,6 +37,16 @@ pub(crate) enum Work {
     IdleStreams,
     /// Memory per finished task and per open stream
     Memory,
+    /// SendMessage with the store in a file, against the one in memory
+    SqliteSend,
+    /// Streams of 100 chunks with the store in a file, against the one in memory
+    SqliteStream,
+    /// GetTask from a file with 1,000,000 tasks, against one with 10,000
+    SqliteGet,
+    /// ListTasks of 50 from a file with 1,000,000 tasks, against one with 10,000
+    SqliteList,
+    /// Time from the start with a file of 1,000,000 tasks to the first answer
+    SqliteStart,
 }
 
 impl Work {
@@ -56,6 +67,11 @@ impl Work {
             Self::Data => "data",
             Self::IdleStreams => "idle-streams",
             Self::Memory => "memory",
+            Self::SqliteSend => "sqlite-send",
+            Self::SqliteStream => "sqlite-stream",
+            Self::SqliteGet => "sqlite-get",
+            Self::SqliteList => "sqlite-list",
+            Self::SqliteStart => "sqlite-start",
         }
     }
 
@@ -71,12 +87,17 @@ impl Work {
             Self::Data => sent::data(harness).await,
             Self::IdleStreams => kept::idle_streams(harness).await,
             Self::Memory => kept::memory(harness).await,
+            Self::SqliteSend => durable::send(harness).await,
+            Self::SqliteStream => durable::stream(harness).await,
+            Self::SqliteGet => durable::get(harness).await,
+            Self::SqliteList => durable::list(harness).await,
+            Self::SqliteStart => durable::start(harness).await,
         }
     }
 }
 
 /// The small message of the works that send one, and the plan to send it.
-const SMALL: &str = "hello, agent";
+pub(crate) const SMALL: &str = "hello, agent";
 
 fn send_small(connections: usize) -> Arc<Plan> {
     Arc::new(Plan {
@@ -84,6 +105,26 @@ fn send_small(connections: usize) -> Arc<Plan> {
         connections,
         reply: Reply::Whole,
         marker: "TASK_STATE_COMPLETED",
+    })
+}
+
+/// The plan to get tasks with these ids, at random.
+fn get_tasks(ids: &[String]) -> Arc<Plan> {
+    Arc::new(Plan {
+        requests: ids.iter().map(|id| Request::get_task(id)).collect(),
+        connections: 64,
+        reply: Reply::Whole,
+        marker: "TASK_STATE_COMPLETED",
+    })
+}
+
+/// The plan to list the latest tasks.
+fn list_tasks() -> Arc<Plan> {
+    Arc::new(Plan {
+        requests: vec![Request::list_tasks(50)],
+        connections: 4,
+        reply: Reply::Whole,
+        marker: "nextPageToken",
     })
 }
 

@@ -51,7 +51,7 @@ pub(super) async fn memory(harness: &mut Harness) -> Result<Vec<Row>> {
     let (mut per_task, mut per_stream, mut per_bare_stream) = (Vec::new(), Vec::new(), Vec::new());
     for repetition in harness.repetitions() {
         let task = kib_per_task(&settled(harness.subject().await?).await?).await?;
-        eprintln!("memory         {repetition} subject                {task:.2} KiB per finished task");
+        harness.say("memory", repetition, "subject", &format!("{task:.2} KiB per finished task"));
         harness.keep("memory/task", "subject", repetition, json!({ "kib_per_task": task }));
         per_task.push(task);
 
@@ -65,7 +65,7 @@ pub(super) async fn memory(harness: &mut Harness) -> Result<Vec<Row>> {
             [("bare", &bare, &mut per_bare_stream), ("subject", &subject, &mut per_stream)]
         {
             let stream = kib_per_stream(server).await?;
-            eprintln!("memory         {repetition} {side:<22} {stream:.2} KiB per open stream");
+            harness.say("memory", repetition, side, &format!("{stream:.2} KiB per open stream"));
             harness.keep("memory/stream", side, repetition, json!({ "kib_per_stream": stream }));
             found.push(stream);
         }

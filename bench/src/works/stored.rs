@@ -1,17 +1,15 @@
 //! Works that read from a store with many tasks in it.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use anyhow::Result;
 
 use crate::harness::{Harness, Side};
-use crate::load::{self, Plan, Reply};
+use crate::load;
 use crate::report::{Reference, Row, Target, Unit};
-use crate::requests::Request;
 use crate::server::Server;
 
-use super::send_small;
+use super::{get_tasks, list_tasks, send_small};
 
 const MANY: u64 = 100_000;
 const FEW: u64 = 1_000;
@@ -19,12 +17,7 @@ const FEW: u64 = 1_000;
 pub(super) async fn get(harness: &mut Harness) -> Result<Vec<Row>> {
     let (subject, bare) = (harness.subject().await?, harness.bare().await?);
     let ids = store(&subject, MANY).await?;
-    let plan = Arc::new(Plan {
-        requests: ids.iter().map(|id| Request::get_task(id)).collect(),
-        connections: 64,
-        reply: Reply::Whole,
-        marker: "TASK_STATE_COMPLETED",
-    });
+    let plan = get_tasks(&ids);
     harness.imitate("get", &plan, &subject, &bare).await?;
     let [bare, subject] = harness
         .alternate(
@@ -48,12 +41,7 @@ pub(super) async fn list(harness: &mut Harness) -> Result<Vec<Row>> {
     let (many, few, bare) = (harness.subject().await?, harness.subject().await?, harness.bare().await?);
     store(&many, MANY).await?;
     store(&few, FEW).await?;
-    let plan = Arc::new(Plan {
-        requests: vec![Request::list_tasks(50)],
-        connections: 4,
-        reply: Reply::Whole,
-        marker: "nextPageToken",
-    });
+    let plan = list_tasks();
     harness.imitate("list", &plan, &many, &bare).await?;
     let [bare, many, few] = harness
         .alternate(

@@ -15,7 +15,6 @@ pub(super) async fn stream(harness: &mut Harness) -> Result<Vec<Row>> {
     for connections in [1, 16] {
         let name = format!("stream/{connections}");
         let (subject, bare) = sides(harness, &name, 100, connections).await?;
-        let events_per_s = |series: &Series| of_events(series, |events| events.events_per_s);
         rows.push(Row {
             name,
             unit: Unit::EventsPerSecond,
@@ -83,7 +82,7 @@ async fn sides(
     Ok((subject, bare))
 }
 
-fn chunks(count: usize, connections: usize) -> Arc<Plan> {
+pub(super) fn chunks(count: usize, connections: usize) -> Arc<Plan> {
     Arc::new(Plan {
         requests: vec![Request::stream(&text(count))],
         connections,
@@ -95,6 +94,10 @@ fn chunks(count: usize, connections: usize) -> Arc<Plan> {
 /// The text that asks the agent for `count` chunks.
 fn text(count: usize) -> String {
     format!("chunks:{count}")
+}
+
+pub(super) fn events_per_s(series: &Series) -> Repeated {
+    of_events(series, |events| events.events_per_s)
 }
 
 fn of_events(series: &Series, value: impl Fn(&Events) -> f64) -> Repeated {
