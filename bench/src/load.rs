@@ -4,8 +4,8 @@
 //! the work expects; every later one must be a result. Anything else makes the measurement fail, not merely slower.
 //!
 //! On a core of its own the load generator does not sleep. Clients are on other machines; to wake one is not the server's work.
-//! Here it would be: the server's core would have to interrupt the other for each answer that found it asleep, which on a
-//! virtual machine takes about as long as answering, and happens the more often the slower the server is.
+//! Here it would be: the server's core would have to interrupt the other for each answer that finds it asleep. On a virtual
+//! machine that took about a fifth of the server's time, and a slow server finds it asleep more often than a fast one.
 
 use std::convert::Infallible;
 use std::future::poll_fn;

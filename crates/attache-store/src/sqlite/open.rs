@@ -250,7 +250,8 @@ pub(super) fn reader(path: &Path) -> Result<Connection, OpenError> {
     let db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     let failed = |error| OpenError::sqlite(path, error);
     db.pragma_update(None, "query_only", true).map_err(failed)?;
-    db.pragma_update(None, "cache_size", -32 * 1024).map_err(failed)?;
+    // Room for the inner pages and the id index of some million tasks, in KiB. It is taken as it is used.
+    db.pragma_update(None, "cache_size", -96 * 1024).map_err(failed)?;
     Ok(db)
 }
 
