@@ -3,9 +3,9 @@
 //! Every connection sends its next request when the last one is answered. The first answer on each connection must hold what
 //! the work expects; every later one must be a result. Anything else makes the measurement fail, not merely slower.
 //!
-//! On a core of its own the load generator does not sleep. Clients are on other machines; to wake one is not the server's work.
-//! Here it would be: the server's core would have to interrupt the other for each answer that finds it asleep. On a virtual
-//! machine that took about a fifth of the server's time, and a slow server finds it asleep more often than a fast one.
+//! To wake a client that sleeps is not the server's work when clients are on other machines. Here it is: the server's core
+//! interrupts the other for each answer that finds the generator asleep, which on a virtual machine took about a fifth of the
+//! server's time. On a core of its own the generator can be kept awake to see the server's work alone.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -243,7 +243,7 @@ impl Crew {
                 .await
             });
         }
-        let waiting = if server.cores().pinned.is_some() { Waiting::Awake } else { Waiting::Asleep };
+        let waiting = if server.cores().awake { Waiting::Awake } else { Waiting::Asleep };
         Ok(Self { connections, shared: shared.clone(), waiting })
     }
 

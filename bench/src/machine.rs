@@ -15,6 +15,8 @@ pub(crate) struct Cores {
     pub(crate) available: usize,
     /// The two cores, when there are two to tell apart.
     pub(crate) pinned: Option<Pinned>,
+    /// Whether the load generator stays awake on its core while nothing arrives.
+    pub(crate) awake: bool,
 }
 
 /// A core for the server under load and another for the load generator.
@@ -39,7 +41,7 @@ pub(crate) fn pin_load_generator() -> Result<Cores> {
             "note: no second core to pin to; server and load generator share, ratios lean towards 1"
         ),
     }
-    Ok(Cores { available: usable.len().max(1), pinned })
+    Ok(Cores { available: usable.len().max(1), pinned, awake: false })
 }
 
 /// Does `start` on the server's core. A process started there inherits the pinning, with all threads it will ever have.

@@ -105,6 +105,11 @@ struct RunArgs {
     /// Length of one window in seconds [default: 3, or 0.4 with --quick]
     #[arg(long, value_name = "N")]
     seconds: Option<f64>,
+    /// Keep the load generator from sleeping, so that waking it is not charged to the server; needs two cores
+    ///
+    /// The figures then show what the server does alone. Those of other programs were mostly taken with a generator that sleeps.
+    #[arg(long)]
+    awake: bool,
     /// Where to write the results as JSON
     #[arg(long, value_name = "PATH", default_value = "target/bench/latest.json")]
     out: PathBuf,
@@ -147,7 +152,8 @@ fn run(args: RunArgs) -> Result<()> {
     let works = if args.only.is_empty() { Work::all().to_vec() } else { args.only };
 
     machine::raise_open_file_limit();
-    let cores = machine::pin_load_generator()?;
+    let mut cores = machine::pin_load_generator()?;
+    cores.awake = args.awake && cores.pinned.is_some();
     let settings = Settings { quick: args.quick, repeat: args.repeat, length, subject };
     let report = single_threaded(async {
         tokio::select! {

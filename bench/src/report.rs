@@ -276,7 +276,8 @@ impl fmt::Display for Report {
         write!(f, "medians of {repeat} windows of {seconds} s; ")?;
         match self.machine.cores.pinned {
             Some(Pinned { server, load }) => {
-                writeln!(f, "server on core {server}, load generator on core {load} and always awake")?
+                let awake = if self.machine.cores.awake { " and always awake" } else { "" };
+                writeln!(f, "server on core {server}, load generator on core {load}{awake}")?
             }
             None => writeln!(f, "server and load generator share their cores")?,
         }
