@@ -103,7 +103,7 @@ fn list(Common { place, output }: &Common, limit: usize) -> Result<(), Failure> 
                 return writeln!(out, "no delivery was given up");
             }
             for DeadDelivery { id, url, attempts, at, error } in &dead {
-                writeln!(out, "{id}\n  to {url}\n  given up {at} after {attempts} attempts: {error}")?;
+                writeln!(out, "{id}\n  to {url}\n  given up {at} at attempt {attempts}: {error}")?;
             }
             Ok(())
         },
