@@ -1,6 +1,7 @@
 //! The life of a turn: started, watched over, and brought to a defined end whatever the agent does.
 
 use std::any::Any;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
@@ -53,6 +54,17 @@ impl Turns {
         let running = Running { turn: turn.clone(), lease: None, waiting: VecDeque::new() };
         turns.insert(turn.task_id.clone(), running);
         true
+    }
+
+    /// Whether the turn may start now; otherwise nothing comes of it.
+    pub(crate) fn start(&self, turn: &Arc<Shared>) -> bool {
+        match self.0.lock().entry(turn.task_id.clone()) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(free) => {
+                free.insert(Running { turn: turn.clone(), lease: None, waiting: VecDeque::new() });
+                true
+            }
+        }
     }
 
     fn set_lease(&self, task: &TaskId, lease: Lease) {

@@ -111,7 +111,7 @@ impl Service {
             Position::Over("the turn has not begun"),
         );
         turn.signal.begin(Progress::Task);
-        if !self.0.turns.start_or_wait(&turn) {
+        if !self.0.turns.start(&turn) {
             return false;
         }
         if let Err(error) = run::take_over(&turn).await {
