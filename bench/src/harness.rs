@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use attache::store::StoreUrl;
 use memchr::memmem;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -16,7 +17,7 @@ use crate::report::{Failure, Report, Row, Windows};
 use crate::requests::Request;
 use crate::server::{Server, SubjectCommand};
 use crate::stats::Repeated;
-use crate::store::{Filled, StoreAt};
+use crate::store::Filled;
 use crate::works::Work;
 
 /// The share of a core that other processes may take before a window counts as disturbed.
@@ -126,7 +127,7 @@ impl Harness {
     }
 
     /// Starts a subject of its own that keeps its tasks where it is told.
-    pub(crate) async fn subject_on(&self, store: &StoreAt) -> Result<Server> {
+    pub(crate) async fn subject_on(&self, store: &StoreUrl) -> Result<Server> {
         Server::subject(&self.settings.subject, Some(store), self.cores).await
     }
 

@@ -11,12 +11,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use attache::store::StoreUrl;
 use clap::{Args, Parser, Subcommand};
 
 use crate::bare::DataAs;
 use crate::harness::{Harness, Settings};
 use crate::server::SubjectCommand;
-use crate::store::StoreAt;
 use crate::works::Work;
 
 /// The allocator of the `attache` command, for both servers: what is measured is what runs.
@@ -80,7 +80,7 @@ enum Side {
         at: Listen,
         /// Where tasks are kept: `sqlite:PATH`, or `memory:` for as long as the process runs
         #[arg(long, value_name = "STORE", default_value = "memory:")]
-        store: StoreAt,
+        store: StoreUrl,
     },
 }
 

@@ -8,11 +8,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use attache::store::StoreUrl;
 use tokio::net::TcpStream;
 
 use crate::bare::DataAs;
 use crate::machine::{self, Cores};
-use crate::store::StoreAt;
 
 const START_LIMIT: Duration = Duration::from_secs(15);
 
@@ -66,7 +66,11 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts the subject, on `store` if one is named, and waits until it accepts connections.
-    pub(crate) async fn subject(how: &SubjectCommand, store: Option<&StoreAt>, cores: Cores) -> Result<Self> {
+    pub(crate) async fn subject(
+        how: &SubjectCommand,
+        store: Option<&StoreUrl>,
+        cores: Cores,
+    ) -> Result<Self> {
         let mut command = how.command();
         if let Some(store) = store {
             command.arg("--store").arg(store.to_string());

@@ -1,9 +1,7 @@
 //! Where a subject keeps its tasks, and files that were filled with tasks before it starts.
 
-use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use attache::core::{Clock, Created, MemoryStore, NewTask, Owner, Store, StoreError, SystemClock, TaskEvent};
 use attache::prelude::{Artifact, Message, Part, Task, TaskState};
 use attache::protocol::{ContextId, TaskArtifactUpdateEvent, TaskId, TaskStatus, TaskStatusUpdateEvent};
-use attache::store::{Keyring, SqliteOptions, SqliteStore};
+use attache::store::{Keyring, SqliteOptions, SqliteStore, StoreUrl};
 use futures::{StreamExt, TryStreamExt, stream};
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -28,44 +26,14 @@ const AT_ONCE: usize = 4_096;
 /// How many of a file's tasks are remembered by id.
 const REMEMBERED: u64 = 100_000;
 
-/// A store, as it is written on the command line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum StoreAt {
-    Memory,
-    Sqlite(PathBuf),
-}
-
-impl StoreAt {
-    /// Opens it. The secrets of webhooks, of which no work has any, are lost with the process.
-    pub(crate) fn open(&self) -> Result<Arc<dyn Store>> {
-        Ok(match self {
-            Self::Memory => Arc::new(MemoryStore::new()),
-            Self::Sqlite(path) => {
-                Arc::new(SqliteStore::open(path, SqliteOptions::new(Keyring::ephemeral()?))?)
-            }
-        })
-    }
-}
-
-impl FromStr for StoreAt {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once(':') {
-            Some(("memory", "")) => Ok(Self::Memory),
-            Some(("sqlite", path)) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
-            _ => Err("expected `memory:` or `sqlite:PATH`".to_owned()),
+/// Opens a store. The secrets of webhooks, of which no work has any, are lost with the process.
+pub(crate) fn open(at: &StoreUrl) -> Result<Arc<dyn Store>> {
+    Ok(match at {
+        StoreUrl::Memory => Arc::new(MemoryStore::new()),
+        StoreUrl::Sqlite(path) => {
+            Arc::new(SqliteStore::open(path, SqliteOptions::new(Keyring::ephemeral()?))?)
         }
-    }
-}
-
-impl fmt::Display for StoreAt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Memory => f.write_str("memory:"),
-            Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
-        }
-    }
+    })
 }
 
 /// A SQLite file on disk. It is removed, and what is beside it, when this is dropped.
@@ -87,8 +55,8 @@ impl File {
     }
 
     /// The store in it.
-    pub(crate) fn store(&self) -> StoreAt {
-        StoreAt::Sqlite(self.directory.path().join("tasks.db"))
+    pub(crate) fn store(&self) -> StoreUrl {
+        StoreUrl::Sqlite(self.directory.path().join("tasks.db"))
     }
 }
 
@@ -105,7 +73,7 @@ impl Filled {
     pub(crate) async fn new(count: u64, cores: Cores) -> Result<Self> {
         let file = File::new()?;
         // The threads of the store on one core, what they are given is made on the other.
-        let store = machine::on_the_server_core(cores, || file.store().open())??;
+        let store = machine::on_the_server_core(cores, || open(&file.store()))??;
         let begun = Instant::now();
         let (mut ids, mut kept) = (Vec::new(), 0);
         let mut keeping = stream::iter((0..count).map(|nth| keep(&*store, nth))).buffer_unordered(AT_ONCE);
@@ -123,7 +91,7 @@ impl Filled {
     }
 
     /// The store in it.
-    pub(crate) fn store(&self) -> StoreAt {
+    pub(crate) fn store(&self) -> StoreUrl {
         self.file.store()
     }
 }
@@ -200,16 +168,6 @@ fn new_id() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_store_is_written_as_it_is_read() {
-        for text in ["memory:", "sqlite:/some/where/tasks.db", "sqlite:C:tasks.db"] {
-            assert_eq!(text.parse::<StoreAt>().unwrap().to_string(), text);
-        }
-        for text in ["memory", "memory:here", "sqlite:", "tasks.db"] {
-            assert!(text.parse::<StoreAt>().is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn the_ids_remembered_are_from_all_over_the_file() {

@@ -13,8 +13,7 @@ use std::net::SocketAddr;
 use anyhow::Result;
 use attache::core::Echo;
 use attache::prelude::*;
-
-use crate::store::StoreAt;
+use attache::store::StoreUrl;
 
 struct Subject;
 
@@ -40,8 +39,13 @@ impl Agent for Subject {
 }
 
 /// Serves the subject on `listen` until the process is killed: JSON-RPC 1.0 at `POST /a2a`.
-pub(crate) async fn serve(listen: SocketAddr, store: StoreAt) -> Result<()> {
+pub(crate) async fn serve(listen: SocketAddr, store: StoreUrl) -> Result<()> {
     let card = Card::new("Subject", "What the benchmark measures").input_modes(["*/*"]);
-    Server::new(Subject).card(card).shared_store(store.open()?).bind(listen.to_string()).run().await?;
+    Server::new(Subject)
+        .card(card)
+        .shared_store(crate::store::open(&store)?)
+        .bind(listen.to_string())
+        .run()
+        .await?;
     Ok(())
 }

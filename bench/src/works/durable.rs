@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Result;
+use attache::store::StoreUrl;
 use serde_json::json;
 
 use crate::connection::ask;
@@ -11,7 +12,7 @@ use crate::load::Plan;
 use crate::report::{Reference, Row, Target, Unit, grouped};
 use crate::requests::Request;
 use crate::stats::Repeated;
-use crate::store::{File, Filled, StoreAt};
+use crate::store::{File, Filled};
 
 use super::streamed::{self, events_per_s};
 use super::{get_tasks, list_tasks, send_small};
@@ -92,7 +93,7 @@ pub(super) async fn start(harness: &mut Harness) -> Result<Vec<Row>> {
 async fn sides(harness: &mut Harness, name: &str, plan: &Arc<Plan>) -> Result<(Series, Series)> {
     let file = File::new()?;
     let (memory, durable) =
-        (harness.subject_on(&StoreAt::Memory).await?, harness.subject_on(&file.store()).await?);
+        (harness.subject_on(&StoreUrl::Memory).await?, harness.subject_on(&file.store()).await?);
     let [memory, durable] = harness
         .alternate(
             name,

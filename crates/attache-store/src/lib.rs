@@ -6,9 +6,11 @@
 
 mod keyring;
 mod sqlite;
+mod url;
 
 pub use keyring::{KEYRING_VARIABLE, Keyring, KeyringError};
 pub use sqlite::{
     CheckReport, CompactOptions, CompactReport, Maintenance, MaintenanceError, OpenError, SqliteOptions,
     SqliteStore,
 };
+pub use url::StoreUrl;

@@ -1,12 +1,10 @@
 //! Where data is kept: `--store` and `--keyring`, the same for every subcommand that needs them.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 
 use attache::core::{MemoryStore, Store};
-use attache::store::{KEYRING_VARIABLE, Keyring, SqliteOptions, SqliteStore};
+use attache::store::{KEYRING_VARIABLE, Keyring, SqliteOptions, SqliteStore, StoreUrl};
 use clap::Args;
 
 use super::Failure;
@@ -26,36 +24,6 @@ pub(crate) struct Place {
     /// Where the environment variable `ATTACHE_KEYRING` holds a keyring as JSON, that is used instead.
     #[arg(long, value_name = "PATH", env = "ATTACHE_KEYRING_FILE")]
     keyring: Option<PathBuf>,
-}
-
-/// A store, as it is written on the command line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum StoreUrl {
-    /// For as long as the process runs.
-    Memory,
-    /// In a file.
-    Sqlite(PathBuf),
-}
-
-impl FromStr for StoreUrl {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once(':') {
-            Some(("memory", "")) => Ok(Self::Memory),
-            Some(("sqlite", path)) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
-            _ => Err("expected `memory:` or `sqlite:PATH`".to_owned()),
-        }
-    }
-}
-
-impl fmt::Display for StoreUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Memory => f.write_str("memory:"),
-            Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
-        }
-    }
 }
 
 impl Place {
@@ -120,19 +88,4 @@ fn open_sqlite(path: &Path, keyring: Keyring) -> Result<SqliteStore, Failure> {
         Failure::new(error)
             .hint("another place can be named with `--store sqlite:PATH`, or none with `--store memory:`")
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_store_is_named_by_a_url() {
-        assert_eq!("memory:".parse(), Ok(StoreUrl::Memory));
-        assert_eq!("sqlite:/a b/c.db".parse(), Ok(StoreUrl::Sqlite("/a b/c.db".into())));
-        assert_eq!("sqlite:rel.db".parse::<StoreUrl>().unwrap().to_string(), "sqlite:rel.db");
-        for bad in ["", "memory", "memory:x", "sqlite:", "postgres://x", "/a.db"] {
-            assert!(bad.parse::<StoreUrl>().is_err(), "{bad}");
-        }
-    }
 }
