@@ -17,6 +17,7 @@
 mod oneof;
 
 mod card;
+pub mod dialect;
 mod error;
 mod event;
 mod ids;
@@ -37,6 +38,7 @@ pub use card::{
     AgentCapabilities, AgentCard, AgentCardSignature, AgentExtension, AgentInterface, AgentProvider,
     AgentSkill, binding,
 };
+pub use dialect::Dialect;
 pub use error::{ERROR_DOMAIN, Error, ErrorKind, FieldViolation, GrpcCode};
 pub use event::{SendMessageResponse, StreamResponse, TaskArtifactUpdateEvent, TaskStatusUpdateEvent};
 pub use ids::{ContextId, TaskId};

@@ -96,7 +96,7 @@ operations! {
 }
 
 /// Reads ProtoJSON, naming the field that is wrong.
-fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, Error> {
+pub(crate) fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, Error> {
     serde_json::from_slice(json).map(|Object(request)| request).map_err(|_| {
         // Only a request that is refused pays for finding out where.
         let deserializer = &mut serde_json::Deserializer::from_slice(json);

@@ -191,7 +191,7 @@ impl<'de> Deserialize<'de> for Part {
 }
 
 /// Bytes in either base64 alphabet, with or without padding.
-struct Base64(Vec<u8>);
+pub(crate) struct Base64(pub(crate) Vec<u8>);
 
 const FORGIVING: GeneralPurposeConfig = GeneralPurposeConfig::new()
     .with_decode_padding_mode(DecodePaddingMode::Indifferent)

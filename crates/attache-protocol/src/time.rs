@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -52,6 +53,12 @@ impl Timestamp {
     /// The same point cut to whole milliseconds.
     pub fn to_millis(self) -> i64 {
         self.0.as_millisecond()
+    }
+
+    /// A point in time a while later, in whole milliseconds.
+    pub fn after(self, wait: Duration) -> Self {
+        let wait = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
+        Self::from_millis(self.to_millis().saturating_add(wait))
     }
 
     /// Whether a time is in the year 1 or later.

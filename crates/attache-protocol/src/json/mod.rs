@@ -3,6 +3,7 @@
 //! `data` and `metadata` are kept as the text they came in: nothing is parsed into trees and cloned, and 64-bit integers
 //! survive exactly. Whoever wants to look inside asks for a type.
 
+mod pretty;
 mod write;
 
 use std::borrow::Cow;
@@ -13,6 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+pub use pretty::pretty;
 pub use write::{WriteError, write};
 
 /// Any JSON value, kept as text on a single line. Cheap to clone.
@@ -45,6 +47,11 @@ impl Json {
         self.0.get()
     }
 
+    /// The value, for those who put it into a larger one.
+    pub fn as_raw(&self) -> &RawValue {
+        &self.0
+    }
+
     fn from_raw(raw: Box<RawValue>) -> Self {
         // A line break would end an event of a stream early. JSON strings cannot hold one, so it is only layout.
         if memchr::memchr2(b'\n', b'\r', raw.get().as_bytes()).is_none() {
@@ -53,6 +60,12 @@ impl Json {
         let flat: String =
             raw.get().chars().map(|c| if matches!(c, '\n' | '\r') { ' ' } else { c }).collect();
         Self(Arc::new(RawValue::from_string(flat).unwrap_or(raw)))
+    }
+}
+
+impl From<Box<RawValue>> for Json {
+    fn from(raw: Box<RawValue>) -> Self {
+        Self::from_raw(raw)
     }
 }
 

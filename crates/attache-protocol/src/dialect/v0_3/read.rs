@@ -1,0 +1,216 @@
+//! Requests, and tasks that were kept.
+
+use serde::Deserialize;
+
+use crate::dialect::params::{Configuration, List, TaskQuery, checked};
+use crate::dialect::part::{Kind, Tagged};
+use crate::dialect::push::{TaskWebhook, WebhookOfTask};
+use crate::dialect::words::{LowerRole, LowerState};
+use crate::json::lenient;
+use crate::operation::parse;
+use crate::{
+    Artifact, ContextId, Error, ErrorKind, JsonObject, Message, Operation, Part, Request, SendMessageRequest,
+    Task, TaskId, TaskStatus, Timestamp,
+};
+
+/// Reads a request.
+pub(in crate::dialect) fn read(method: &str, params: &[u8]) -> Result<Request, Error> {
+    let request = match method {
+        "message/send" => Request::SendMessage(Box::new(parse::<Send>(params)?.into())),
+        "message/stream" => Request::SendStreamingMessage(Box::new(parse::<Send>(params)?.into())),
+        "tasks/get" => Request::GetTask(parse::<TaskQuery>(params)?.into()),
+        "tasks/cancel" => Request::CancelTask(parse::<TaskQuery>(params)?.into()),
+        "tasks/list" => Request::ListTasks(parse::<List>(params)?.into()),
+        "tasks/resubscribe" => Request::SubscribeToTask(parse::<TaskQuery>(params)?.into()),
+        "tasks/pushNotificationConfig/set" => {
+            Request::CreateTaskPushNotificationConfig(parse::<TaskWebhook>(params)?.into())
+        }
+        "tasks/pushNotificationConfig/get" => {
+            Request::GetTaskPushNotificationConfig(parse::<WebhookOfTask>(params)?.into())
+        }
+        "tasks/pushNotificationConfig/list" => {
+            Request::ListTaskPushNotificationConfigs(parse::<WebhookOfTask>(params)?.into())
+        }
+        "tasks/pushNotificationConfig/delete" => {
+            Request::DeleteTaskPushNotificationConfig(parse::<WebhookOfTask>(params)?.into())
+        }
+        "agent/getAuthenticatedExtendedCard" | "agent/authenticatedExtendedCard" => {
+            Request::GetExtendedAgentCard(Default::default())
+        }
+        _ => return Err(Error::new(ErrorKind::MethodNotFound, "there is no such method")),
+    };
+    checked(request, field)
+}
+
+/// What a field of 1.0 was called.
+pub(in crate::dialect) fn field(operation: Operation, field: &str) -> Option<String> {
+    let schemes = |field: &str| field.replace("authentication.scheme", "authentication.schemes");
+    match operation {
+        Operation::SendMessage | Operation::SendStreamingMessage => {
+            Some(schemes(&field.replace("taskPushNotificationConfig", "pushNotificationConfig")))
+        }
+        Operation::CreateTaskPushNotificationConfig if field != "taskId" => {
+            Some(format!("pushNotificationConfig.{}", schemes(field)))
+        }
+        // The name of a webhook may be left out; without the task it has none either.
+        Operation::GetTaskPushNotificationConfig | Operation::DeleteTaskPushNotificationConfig => {
+            (field == "taskId").then(|| "id".to_owned())
+        }
+        Operation::ListTaskPushNotificationConfigs if field == "taskId" => Some("id".to_owned()),
+        Operation::GetTask
+        | Operation::ListTasks
+        | Operation::CancelTask
+        | Operation::SubscribeToTask
+        | Operation::CreateTaskPushNotificationConfig
+        | Operation::ListTaskPushNotificationConfigs
+        | Operation::GetExtendedAgentCard => Some(field.to_owned()),
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Send {
+    #[serde(deserialize_with = "lenient::object")]
+    message: Said,
+    #[serde(deserialize_with = "lenient::optional_object")]
+    configuration: Option<Configuration>,
+    metadata: Option<JsonObject>,
+}
+
+impl From<Send> for SendMessageRequest {
+    fn from(Send { message, configuration, metadata }: Send) -> Self {
+        Self { tenant: None, message: message.into(), configuration: configuration.map(Into::into), metadata }
+    }
+}
+
+/// What a message may say that it is.
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum MessageKind {
+    Message,
+}
+
+/// What a task may say that it is.
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum TaskKind {
+    Task,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Said {
+    #[serde(rename = "kind")]
+    _kind: Option<MessageKind>,
+    #[serde(deserialize_with = "lenient::null")]
+    message_id: String,
+    #[serde(deserialize_with = "lenient::id")]
+    context_id: Option<ContextId>,
+    #[serde(deserialize_with = "lenient::id")]
+    task_id: Option<TaskId>,
+    role: Option<LowerRole>,
+    #[serde(deserialize_with = "parts")]
+    parts: Vec<Part>,
+    metadata: Option<JsonObject>,
+    #[serde(deserialize_with = "lenient::null")]
+    extensions: Vec<String>,
+    #[serde(deserialize_with = "lenient::null")]
+    reference_task_ids: Vec<TaskId>,
+}
+
+fn parts<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Part>, D::Error> {
+    let parts = lenient::null::<D, Vec<Tagged<Kind>>>(deserializer)?;
+    Ok(parts.into_iter().map(Into::into).collect())
+}
+
+impl From<Said> for Message {
+    fn from(said: Said) -> Self {
+        Self {
+            message_id: said.message_id,
+            context_id: said.context_id,
+            task_id: said.task_id,
+            role: said.role.map(Into::into).unwrap_or_default(),
+            parts: said.parts,
+            metadata: said.metadata,
+            extensions: said.extensions,
+            reference_task_ids: said.reference_task_ids,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct KeptTask {
+    #[serde(default, rename = "kind")]
+    _kind: Option<TaskKind>,
+    id: TaskId,
+    #[serde(default, deserialize_with = "lenient::id")]
+    context_id: Option<ContextId>,
+    status: lenient::Object<KeptStatus>,
+    #[serde(default, deserialize_with = "lenient::objects")]
+    artifacts: Vec<KeptArtifact>,
+    #[serde(default, deserialize_with = "lenient::objects")]
+    history: Vec<Said>,
+    #[serde(default)]
+    metadata: Option<JsonObject>,
+}
+
+#[derive(Deserialize)]
+struct KeptStatus {
+    state: LowerState,
+    #[serde(default, deserialize_with = "lenient::optional_object")]
+    message: Option<Said>,
+    #[serde(default)]
+    timestamp: Option<Timestamp>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct KeptArtifact {
+    #[serde(deserialize_with = "lenient::null")]
+    artifact_id: String,
+    #[serde(deserialize_with = "lenient::string")]
+    name: Option<String>,
+    #[serde(deserialize_with = "lenient::string")]
+    description: Option<String>,
+    #[serde(deserialize_with = "parts")]
+    parts: Vec<Part>,
+    metadata: Option<JsonObject>,
+    #[serde(deserialize_with = "lenient::null")]
+    extensions: Vec<String>,
+}
+
+impl From<KeptArtifact> for Artifact {
+    fn from(kept: KeptArtifact) -> Self {
+        Self {
+            artifact_id: kept.artifact_id,
+            name: kept.name,
+            description: kept.description,
+            parts: kept.parts,
+            metadata: kept.metadata,
+            extensions: kept.extensions,
+        }
+    }
+}
+
+/// Reads a task that was kept. Without an id and a state it is none.
+pub(in crate::dialect) fn read_task(json: &[u8]) -> Result<Task, Error> {
+    let kept: KeptTask = parse(json)?;
+    if kept.id.is_empty() {
+        return Err(Error::invalid_params("id", "expected a task's id"));
+    }
+    let lenient::Object(KeptStatus { state, message, timestamp }) = kept.status;
+    Ok(Task {
+        id: kept.id,
+        context_id: kept.context_id,
+        status: TaskStatus {
+            state: state.into(),
+            message: message.map(|said| Box::new(said.into())),
+            timestamp,
+        },
+        metadata: kept.metadata,
+        generation: None,
+        artifacts: kept.artifacts.into_iter().map(Into::into).collect(),
+        history: kept.history.into_iter().map(Into::into).collect(),
+    })
+}

@@ -1,0 +1,103 @@
+//! The dialect of iii, as snapshots of what it reads and writes.
+
+use attache_protocol::dialect::Answer;
+use attache_protocol::{Dialect, Message, Request, StreamResponse, TaskStatusUpdateEvent};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::support::{self, ROLES, STATES, artifact_event, page, status_event, task, webhook};
+
+fn read(method: &str, params: &Value) -> Request {
+    support::read(Dialect::Iii, method, params)
+}
+
+fn written(answer: &Answer) -> Value {
+    support::written(Dialect::Iii, answer)
+}
+
+fn event(event: &StreamResponse) -> Value {
+    support::events(Dialect::Iii, std::slice::from_ref(event)).remove(0)
+}
+
+#[test]
+fn a_send_is_read() {
+    let request = read(
+        "message/send",
+        &json!({
+            "message": {
+                "messageId": "m1", "role": "user", "taskId": "t", "contextId": "c", "metadata": {"a": 1},
+                "parts": [{"data": {"function_id": "a::b"}}, {"text": "x", "mediaType": "text/plain"}],
+            },
+            "configuration": {
+                "blocking": false, "historyLength": 3, "acceptedOutputModes": ["text/plain"],
+                "pushNotificationConfig": {
+                    "id": "w", "url": "https://example.com", "token": "s",
+                    "authentication": {"schemes": ["Bearer", "Basic"], "credentials": "k"},
+                },
+            },
+            "metadata": {"priority": "high"},
+        }),
+    );
+    let Request::SendMessage(request) = request else { panic!("{request:?}") };
+    insta::assert_json_snapshot!(request);
+}
+
+#[test]
+fn everything_else_is_read() {
+    let requests: Vec<String> = [
+        ("tasks/get", json!({"id": "t", "historyLength": 2})),
+        ("tasks/cancel", json!({"id": "t"})),
+        ("tasks/list", json!({})),
+        ("tasks/list", json!({"contextId": "c", "status": "input-required", "pageSize": 5})),
+        ("tasks/resubscribe", json!({"id": "t"})),
+        (
+            "tasks/pushNotificationConfig/set",
+            json!({"taskId": "t", "pushNotificationConfig": {"url": "https://e.com"}}),
+        ),
+        ("tasks/pushNotificationConfig/get", json!({"id": "t", "pushNotificationConfigId": "w"})),
+        ("tasks/pushNotificationConfig/list", json!({"id": "t"})),
+        ("tasks/pushNotificationConfig/delete", json!({"id": "t", "pushNotificationConfigId": "w"})),
+    ]
+    .iter()
+    .map(|(method, params)| format!("{method} {params}\n  {:?}", read(method, params)))
+    .collect();
+    insta::assert_snapshot!(requests.join("\n"));
+}
+
+#[test]
+fn answers_are_written() {
+    insta::assert_json_snapshot!("task", written(&Answer::Sent(task())));
+    assert_eq!(written(&Answer::Task(task())), written(&Answer::Sent(task())));
+    insta::assert_json_snapshot!("tasks", written(&Answer::Tasks(page())));
+    insta::assert_json_snapshot!("message", written(&Answer::Message(Box::new(Message::user("m", "hi")))));
+    insta::assert_json_snapshot!("webhook", written(&Answer::Push(Box::new(webhook()))));
+    assert_eq!(written(&Answer::Done), Value::Null);
+}
+
+#[test]
+fn events_are_written() {
+    insta::assert_json_snapshot!("event_task", event(&StreamResponse::Task(task())));
+    insta::assert_json_snapshot!("event_status", event(&status_event()));
+    insta::assert_json_snapshot!("event_artifact", event(&artifact_event()));
+}
+
+proptest! {
+    #[test]
+    fn no_word_of_1_0_gets_into_an_older_answer(
+        state in prop::sample::select(STATES),
+        roles in prop::collection::vec(prop::sample::select(ROLES), 0..4),
+    ) {
+        let mut task = task();
+        task.status.state = state;
+        task.history = roles.into_iter().map(|role| Message { role, ..Message::user("m", "x") }).collect();
+        let update = TaskStatusUpdateEvent { status: task.status.clone(), ..TaskStatusUpdateEvent::default() };
+        for json in [
+            written(&Answer::Task(task.clone())),
+            event(&StreamResponse::Task(task)),
+            event(&StreamResponse::StatusUpdate(update)),
+        ] {
+            let text = json.to_string();
+            prop_assert!(!text.contains("TASK_STATE") && !text.contains("ROLE_"), "{}", text);
+        }
+    }
+}

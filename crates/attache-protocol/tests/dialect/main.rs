@@ -1,0 +1,13 @@
+//! The dialects before 1.0, as snapshots of what they read and write, and as rules over all that they carry.
+
+#[path = "../arbitrary/mod.rs"]
+#[expect(dead_code, unused_macros, reason = "only some of the protocol is spoken in dialects")]
+mod arbitrary;
+mod cards;
+mod carried;
+mod either;
+mod errors;
+mod iii;
+mod support;
+mod v0_1;
+mod v0_3;
