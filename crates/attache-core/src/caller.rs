@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use attache_protocol::dialect::Allowances;
 use attache_protocol::{Extensions, Version};
 
 /// Who is behind a request.
@@ -58,6 +59,8 @@ pub struct Caller {
     pub generations: bool,
     /// The key under which a send is carried out only once.
     pub idempotency_key: Option<String>,
+    /// What the request may do because of the dialect it speaks.
+    pub allowances: Allowances,
 }
 
 impl Default for Caller {
@@ -68,6 +71,7 @@ impl Default for Caller {
             extensions: Extensions::default(),
             generations: false,
             idempotency_key: None,
+            allowances: Allowances::default(),
         }
     }
 }

@@ -27,6 +27,7 @@ mod snapshot;
 mod store;
 mod stream;
 mod turn;
+mod values;
 
 pub use agent::{Agent, AgentError, AgentResult, Echo, agent_fn, restartable};
 pub use artifact::{ArtifactBuilder, ArtifactStream};
@@ -45,6 +46,7 @@ pub use store::{
 };
 pub use stream::{EventStream, StreamItem};
 pub use turn::{Emitted, Turn};
+pub use values::{ChangedValue, ValueChange, Values};
 
 /// A future on the heap, as the methods of object-safe traits return it.
 pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
 use attache_protocol::{
-    ContextId, Message, SendMessageConfiguration, Task, TaskId, TaskState, TaskStatus, Timestamp,
+    ContextId, JsonObject, Message, SendMessageConfiguration, Task, TaskId, TaskState, TaskStatus, Timestamp,
 };
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -36,6 +36,8 @@ pub(crate) struct Origin {
     pub(crate) caller: Caller,
     pub(crate) message: Message,
     pub(crate) configuration: SendMessageConfiguration,
+    /// What is said about the request.
+    pub(crate) metadata: Option<JsonObject>,
     pub(crate) task_id: TaskId,
     pub(crate) context_id: ContextId,
     /// Whether someone reads the task's events as they come.
@@ -79,6 +81,16 @@ pub(crate) enum Position {
     Writing { seq: Seq, lease: Lease },
     /// Nothing more can be said.
     Over(&'static str),
+}
+
+/// What became of what the agent has said.
+pub(crate) enum Written {
+    /// It is in the log.
+    Done,
+    /// An earlier send with the same key did it all before.
+    Repeat(Known),
+    /// There is another task with the id that this one was to have.
+    Taken,
 }
 
 impl Shared {
@@ -160,7 +172,7 @@ impl Shared {
     ///
     /// Only whoever drives the turn calls this, so that there is one writer. If the send is a repeat, there is a task
     /// already: then its id and the digest of what was sent come back.
-    pub(crate) async fn write(self: &Arc<Self>) -> Result<Option<Known>, AgentError> {
+    pub(crate) async fn write(self: &Arc<Self>) -> Result<Written, AgentError> {
         let written = self.try_write().await;
         if written.as_ref().is_err_and(|error| !error.is_over()) {
             // What was said is lost, so the task does not stand where it was said to.
@@ -169,7 +181,7 @@ impl Shared {
         written
     }
 
-    async fn try_write(self: &Arc<Self>) -> Result<Option<Known>, AgentError> {
+    async fn try_write(self: &Arc<Self>) -> Result<Written, AgentError> {
         let (events, state, unborn, writing) = {
             let mut log = self.log.lock();
             let events = std::mem::take(&mut log.unwritten);
@@ -195,14 +207,18 @@ impl Shared {
                 }
                 Created::Known(known) => {
                     self.log.lock().position = Position::Over("the send was repeated");
-                    return Ok(Some(known));
+                    return Ok(Written::Repeat(known));
+                }
+                Created::Taken => {
+                    self.log.lock().position = Position::Over("the id is taken");
+                    return Ok(Written::Taken);
                 }
             },
             (None, Some((seq, lease))) if !events.is_empty() => {
                 let Appended { seq, settled } = self.append(seq, lease, events).await?;
                 (seq, lease, settled)
             }
-            (None, _) => return Ok(None),
+            (None, _) => return Ok(Written::Done),
         };
         let (seq, lease, settled) = written;
         self.log.lock().position = Position::Writing { seq, lease };
@@ -213,7 +229,7 @@ impl Shared {
             Some(task) => self.signal.settle_with(task),
             None => self.signal.begin(Progress::Task),
         }
-        Ok(None)
+        Ok(Written::Done)
     }
 
     async fn create(
@@ -233,6 +249,7 @@ impl Shared {
             context_id: Some(self.context_id.clone()),
             status: TaskStatus { state: TaskState::Submitted, message: None, timestamp: Some(now) },
             history: vec![self.message.clone()],
+            metadata: self.metadata.clone().filter(|_| self.caller.allowances.task_metadata),
             ..Task::default()
         };
         let mut events = said;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use attache_protocol::{ContextId, TaskId, TaskState, Timestamp};
 use futures::stream::BoxStream;
 
-use crate::{BoxFuture, Entry, Outbox, Owner, Seq, Snapshot, TaskEvent, View, Webhook};
+use crate::{BoxFuture, Entry, Outbox, Owner, Seq, Snapshot, TaskEvent, Values, View, Webhook};
 
 /// The store could not do its work. What happened goes to the log, not to the caller.
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +94,8 @@ pub enum Created {
     },
     /// The key was used before.
     Known(Known),
+    /// There is a task with this id already, whoever it belongs to.
+    Taken,
 }
 
 /// Events for a log, and under which conditions they are added.
@@ -238,6 +240,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// The webhooks of the tasks, and what is to be told to them. What an append has to tell is in the outbox with the append.
     fn outbox(&self) -> &dyn Outbox;
+
+    /// Small values that are kept beside the tasks.
+    fn values(&self) -> &dyn Values;
 
     /// Tasks that are to be worked on (submitted or working) and whose turn nobody has the right to run, or nobody who is believed
     /// to be alive.

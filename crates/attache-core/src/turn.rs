@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use attache_protocol::{
-    ContextId, Message, Part, Role, Task, TaskId, TaskState, TaskStatus, TaskStatusUpdateEvent,
+    ContextId, JsonObject, Message, Part, Role, Task, TaskId, TaskState, TaskStatus, TaskStatusUpdateEvent,
 };
 use serde::de::DeserializeOwned;
 use tokio_util::sync::WaitForCancellationFuture;
@@ -65,6 +65,11 @@ impl Turn {
     /// The media types that the client can take; any, if it said nothing.
     pub fn accepted_output_modes(&self) -> &[String] {
         &self.shared.configuration.accepted_output_modes
+    }
+
+    /// What is said about the request that brought the message.
+    pub fn metadata(&self) -> Option<&JsonObject> {
+        self.shared.metadata.as_ref()
     }
 
     /// The tasks that the message refers to, as far as they exist for the caller.

@@ -39,6 +39,9 @@ pub enum KeyringError {
         /// What happened.
         error: io::Error,
     },
+    /// There is no place to keep keys in.
+    #[error("this user has no configuration directory to keep keys in: say where with `--keyring PATH`")]
+    Homeless,
     /// Others than its owner can read the file.
     #[error("others can read the key file `{0}`: run `chmod 600 {0}`", path.display())]
     Exposed {
@@ -159,6 +162,19 @@ impl Keyring {
         let origin = origin.into();
         let keys = keys_of(&parse(text, &origin)?, &origin)?;
         Ok(Self::fixed(keys, origin))
+    }
+
+    /// The keyring of this user: in the file that is named, or else in the environment, or else in `attache/keyring.json` below the
+    /// user's configuration directory.
+    pub fn of_user(file: Option<&Path>) -> Result<Self, KeyringError> {
+        if let Some(path) = file {
+            return Self::from_file(path);
+        }
+        if let Some(keyring) = Self::from_env()? {
+            return Ok(keyring);
+        }
+        let config = dirs::config_dir().ok_or(KeyringError::Homeless)?;
+        Self::from_file(config.join("attache").join("keyring.json"))
     }
 
     /// The keyring in the environment variable [`KEYRING_VARIABLE`], if it is set.

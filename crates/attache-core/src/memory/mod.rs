@@ -4,6 +4,7 @@ mod cell;
 mod index;
 mod outbox;
 mod ranked;
+mod values;
 
 use std::collections::hash_map::Entry as MapEntry;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -18,10 +19,11 @@ use parking_lot::{Mutex, RwLock};
 use self::cell::{After, Cell, Change};
 use self::index::Index;
 use self::outbox::MemoryOutbox;
+use self::values::MemoryValues;
 use crate::{
     Abandoned, Append, AppendError, Appended, BoxFuture, Created, DeadDelivery, Delivery, DeliveryId,
     DueReceivers, FoldError, Idempotency, Known, Lease, ListPage, ListQuery, NewTask, Outbox, Outcome, Owner,
-    Retention, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent, Webhook,
+    Retention, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent, Values, Webhook,
 };
 
 const SHARDS: usize = 64;
@@ -49,6 +51,7 @@ pub struct MemoryStore {
     /// The tasks that outlived the moment of their creation and have not ended.
     live: Mutex<HashSet<TaskId, RandomState>>,
     outbox: MemoryOutbox,
+    values: MemoryValues,
     slots: AtomicU32,
     leases: AtomicU64,
 }
@@ -74,6 +77,7 @@ impl MemoryStore {
             recent: Mutex::default(),
             live: Mutex::default(),
             outbox: MemoryOutbox::default(),
+            values: MemoryValues::default(),
             slots: AtomicU32::new(0),
             leases: AtomicU64::new(1),
         }
@@ -161,8 +165,10 @@ impl MemoryStore {
         if let Some(error) = ended.or_else(|| cell::impossible(&events[1..])) {
             return Err(StoreError(format!("a log that cannot be: {error}")));
         }
-        if self.cell(&id).is_some() {
-            return Err(StoreError("a task with this id exists already".to_owned()));
+        // Held until the task is in its place: of two with the same id only one gets there.
+        let mut shard = self.shard(&id).write();
+        if shard.contains_key(&id) {
+            return Ok(Created::Taken);
         }
         if let Some((vacant, fingerprint)) = unused {
             vacant.insert(Known { task: id.clone(), fingerprint });
@@ -179,10 +185,8 @@ impl MemoryStore {
         if !appended.ended {
             self.live.lock().insert(id.clone());
         }
-        if self.shard(&id).write().insert(id, cell.clone()).is_some() {
-            return Err(StoreError("a task with this id exists already".to_owned()));
-        }
-        drop(keys);
+        shard.insert(id, cell.clone());
+        drop((shard, keys));
         self.settle(&cell, &appended);
         Ok(Created::New { seq: appended.seq, lease, settled: appended.settled })
     }
@@ -319,6 +323,10 @@ impl Store for MemoryStore {
 
     fn outbox(&self) -> &dyn Outbox {
         self
+    }
+
+    fn values(&self) -> &dyn Values {
+        &self.values
     }
 
     fn abandoned(&self, now: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Abandoned>, StoreError>> {

@@ -99,6 +99,7 @@ impl Service {
             caller: Caller { owner, ..Caller::default() },
             message: asked.cloned().unwrap_or_default(),
             configuration: SendMessageConfiguration::default(),
+            metadata: None,
             task_id: task.id.clone(),
             context_id: task.context_id.clone().unwrap_or_default(),
             followed: false,

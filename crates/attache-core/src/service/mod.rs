@@ -13,6 +13,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use attache_protocol::dialect::Allowances;
 use attache_protocol::{
     AgentCard, Error, ErrorKind, Extensions, GENERATION_EXTENSION, IDEMPOTENCY_EXTENSION,
     ListTaskPushNotificationConfigsResponse, Message, PUSH_EVERY_EVENT_EXTENSION, Request, Role, TaskId,
@@ -187,7 +188,14 @@ impl Service {
             Extensions::parse(asked.iter().filter(|uri| known(uri)))
         };
         let generations = version >= Version::V1_1 || extensions.contains(GENERATION_EXTENSION);
-        Ok(Caller { owner, version, extensions, generations, idempotency_key })
+        Ok(Caller {
+            owner,
+            version,
+            extensions,
+            generations,
+            idempotency_key,
+            allowances: Allowances::default(),
+        })
     }
 
     /// Carries out a request. `resume` is the last event that a reader of streams has seen.
@@ -297,8 +305,7 @@ impl Inner {
     }
 
     pub(crate) fn lease_end(&self, now: Timestamp) -> Timestamp {
-        let lease = i64::try_from(self.options.lease.as_millis()).unwrap_or(i64::MAX);
-        Timestamp::from_millis(now.to_millis().saturating_add(lease))
+        now.after(self.options.lease)
     }
 
     /// Keeps a turn going after the request that started it is gone.

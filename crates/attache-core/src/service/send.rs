@@ -7,15 +7,15 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use attache_protocol::{
-    AgentCard, ContextId, Error, ErrorKind, IDEMPOTENCY_EXTENSION, Message, SendMessageConfiguration,
-    SendMessageRequest, Task, TaskId, TaskState, TaskStatus, TaskStatusUpdateEvent,
+    AgentCard, ContextId, Error, ErrorKind, IDEMPOTENCY_EXTENSION, JsonObject, Message,
+    SendMessageConfiguration, SendMessageRequest, Task, TaskId, TaskState, TaskStatus, TaskStatusUpdateEvent,
 };
 use futures::stream::{BoxStream, StreamExt};
 use sha2::{Digest, Sha256};
 
 use super::{Inner, Reply, Service, internal, to_the_end};
 use crate::run;
-use crate::shared::{Origin, Position, Shared};
+use crate::shared::{Origin, Position, Shared, Written};
 use crate::signal::Progress;
 use crate::store::{Idempotency, Known};
 use crate::stream::Until;
@@ -39,6 +39,7 @@ struct Incoming {
     caller: Caller,
     message: Message,
     configuration: SendMessageConfiguration,
+    metadata: Option<JsonObject>,
     push: Option<Webhook>,
     idempotency: Option<Idempotency>,
     answer: Answer,
@@ -50,6 +51,16 @@ enum Accepted {
     Turn(Arc<Shared>, Option<Tail>),
     /// An earlier send with the same key created this task.
     Repeat(TaskId, Caller),
+}
+
+/// What a message that names a task goes on with.
+enum Before {
+    /// That task.
+    Task(Box<Snapshot>),
+    /// That task, which has ended: there is nothing more to do than to show it.
+    Ended,
+    /// Nothing: the task is to be created.
+    Nothing,
 }
 
 type Tail = BoxStream<'static, Result<TailItem, StoreError>>;
@@ -113,7 +124,9 @@ impl Service {
         let view = incoming.view();
         let closes = self.0.options.close_stream_on_input_required;
         let (first, tail, until) = match self.accept(incoming).await? {
-            Accepted::Repeat(task, _) => {
+            Accepted::Repeat(task, caller) => {
+                // For the caller it may not exist.
+                self.find(&caller, &task).await?;
                 let until = if closes { Until::EndedOrAsking } else { Until::Ended };
                 (None, self.0.store.tail(&task, resume.unwrap_or(Seq::START)), until)
             }
@@ -154,7 +167,7 @@ impl Service {
         }
         let key = self.idempotency_key(&mut caller, &request)?;
         let idempotency = key.map(|key| Idempotency { key, fingerprint: fingerprint(&request) });
-        let SendMessageRequest { message, configuration, .. } = *request;
+        let SendMessageRequest { message, configuration, metadata, .. } = *request;
         let mut configuration = configuration.unwrap_or_default();
         // A stream is there at once anyway.
         configuration.return_immediately &= answer == Answer::Whole;
@@ -172,7 +185,7 @@ impl Service {
         if message.task_id.is_none() {
             media_types(&card, &message)?;
         }
-        Ok(Box::new(Incoming { caller, message, configuration, push, idempotency, answer }))
+        Ok(Box::new(Incoming { caller, message, configuration, metadata, push, idempotency, answer }))
     }
 
     /// Takes a message: from here on it will be answered, even if the client goes away.
@@ -196,15 +209,23 @@ impl Service {
             Some(task_id) => {
                 let before = self.continuable(&incoming.caller, &task_id, &mut incoming.message).await?;
                 media_types(&self.0.card.load(), &incoming.message)?;
-                to_the_end(async move { service.go_on(incoming, before).await }).await
+                match before {
+                    Before::Ended => Ok(Accepted::Repeat(task_id, incoming.caller)),
+                    Before::Nothing => to_the_end(async move { service.begin_once(incoming).await }).await,
+                    Before::Task(before) => {
+                        to_the_end(async move { service.go_on(incoming, *before).await }).await
+                    }
+                }
             }
         }
     }
 
     /// A turn that may create a task.
     fn begin(&self, incoming: Box<Incoming>) -> Arc<Shared> {
-        let Incoming { caller, mut message, mut configuration, push, idempotency, answer } = *incoming;
-        let task_id = new_id::<TaskId>();
+        let Incoming { caller, mut message, mut configuration, metadata, push, idempotency, answer } =
+            *incoming;
+        // A message that names a task gets here only if it may create that one.
+        let task_id = message.task_id.take().unwrap_or_else(new_id::<TaskId>);
         let context_id = message.context_id.clone().unwrap_or_else(new_id::<ContextId>);
         message.context_id = Some(context_id.clone());
         message.task_id = Some(task_id.clone());
@@ -215,6 +236,7 @@ impl Service {
             caller,
             message,
             configuration,
+            metadata,
             task_id,
             context_id,
             followed: answer == Answer::Stream,
@@ -230,17 +252,20 @@ impl Service {
         let turn = self.begin(incoming);
         // The key is claimed together with the task, so that a repeat finds it even after a crash.
         match turn.write().await.map_err(|error| internal(&error))? {
-            Some(known) => repeat(known, fingerprint, turn.caller.clone()),
-            None => {
+            Written::Repeat(known) => repeat(known, fingerprint, turn.caller.clone()),
+            Written::Done => {
                 start(&turn).await;
                 Ok(Accepted::Turn(turn, None))
             }
+            // Another message with the same task was a moment earlier, and this one is its repeat. Whether the task is someone
+            // else's comes out when it is read.
+            Written::Taken => Ok(Accepted::Repeat(turn.task_id.clone(), turn.caller.clone())),
         }
     }
 
     /// Adds a message to a task and gives it a turn.
     async fn go_on(&self, incoming: Box<Incoming>, before: Snapshot) -> Result<Accepted, Error> {
-        let Incoming { caller, message, configuration, push, idempotency, answer } = *incoming;
+        let Incoming { caller, message, configuration, metadata, push, idempotency, answer } = *incoming;
         let (task_id, context_id) = {
             let task = before.task();
             (task.id.clone(), task.context_id.clone().unwrap_or_default())
@@ -258,7 +283,8 @@ impl Service {
         // Before the turn begins, so that the store knows that its events are read.
         let tail = (answer == Answer::Stream).then(|| self.0.store.tail(&task_id, before.seq));
         let followed = tail.is_some();
-        let origin = Origin { caller, message, configuration, task_id, context_id, followed, rerun: false };
+        let origin =
+            Origin { caller, message, configuration, metadata, task_id, context_id, followed, rerun: false };
         let position = Position::Over("the turn has not begun");
         let turn = Shared::new(self.0.clone(), origin, Some(before), position);
         turn.signal.begin(Progress::Task);
@@ -308,14 +334,21 @@ impl Service {
         }
     }
 
-    /// The task that a message continues, if it can be continued.
+    /// What a message that names a task goes on with.
     async fn continuable(
         &self,
         caller: &Caller,
         task_id: &TaskId,
         message: &mut Message,
-    ) -> Result<Snapshot, Error> {
-        let before = self.find(caller, task_id).await?;
+    ) -> Result<Before, Error> {
+        let before = match self.find(caller, task_id).await {
+            Ok(before) => before,
+            Err(error) if error.kind() == ErrorKind::TaskNotFound && caller.allowances.chosen_task_ids => {
+                chosen_id(task_id)?;
+                return Ok(Before::Nothing);
+            }
+            Err(error) => return Err(error),
+        };
         let context_id = before.task().context_id.clone();
         if let (Some(named), Some(actual)) = (&message.context_id, &context_id)
             && named != actual
@@ -324,10 +357,11 @@ impl Service {
             return Err(Error::invalid_params("message.contextId", text));
         }
         message.context_id = context_id;
-        if before.state.is_terminal() {
-            return Err(ended(task_id, before.state));
+        match before.state.is_terminal() {
+            true if caller.allowances.ended_tasks => Ok(Before::Ended),
+            true => Err(ended(task_id, before.state)),
+            false => Ok(Before::Task(Box::new(before))),
         }
-        Ok(before)
     }
 
     /// The key of a send: from the header, from the metadata, or the message's id where that is the rule.
@@ -421,6 +455,19 @@ impl Incoming {
             generation: self.caller.generations,
         }
     }
+}
+
+/// The longest id that a client may choose for a task.
+const MAX_CHOSEN_ID: usize = 128;
+
+/// Checks the id that a client has chosen for a task.
+fn chosen_id(task_id: &TaskId) -> Result<(), Error> {
+    let id = task_id.as_str();
+    if id.len() > MAX_CHOSEN_ID || id.chars().any(char::is_control) {
+        let text = format!("expected at most {MAX_CHOSEN_ID} bytes without control characters");
+        return Err(Error::invalid_params("message.taskId", text));
+    }
+    Ok(())
 }
 
 fn stopping() -> Error {

@@ -3,11 +3,12 @@
 use attache_core::{Snapshot, View};
 use attache_protocol::{Task, TaskId};
 use rusqlite::{Connection, params};
+use serde::de::IgnoredAny;
 
 use super::fault::Fault;
 use super::maintenance::CheckReport;
 use super::rows::{self, Id, place};
-use super::{counts, read};
+use super::{counts, read, values};
 
 /// How many problems are told at most: after that many, what else there is matters little.
 const MAX_PROBLEMS: usize = 100;
@@ -68,6 +69,7 @@ pub(super) fn check(db: &Connection) -> Result<CheckReport, Fault> {
     report.problems.extend(counts::check(&db)?);
     check_tasks(&db, &mut report)?;
     check_deliveries(&db, &mut report)?;
+    check_values(&db, &mut report)?;
     report.problems.truncate(MAX_PROBLEMS);
     Ok(report)
 }
@@ -187,6 +189,20 @@ fn check_deliveries(db: &Connection, report: &mut CheckReport) -> Result<(), Fau
         let before = attache_core::Seq(seq.0.saturating_sub(1));
         if read::log_after(db, row.get(0)?, &id, before, 1)?.is_none() {
             report.problems.push(format!("task `{id}`: event {seq} is to be delivered but not in the log"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether every value is JSON.
+fn check_values(db: &Connection, report: &mut CheckReport) -> Result<(), Fault> {
+    let mut read = db.prepare("SELECT scope, key, value FROM kept_values ORDER BY id")?;
+    let mut rows = read.query(())?;
+    while let Some(row) = rows.next()? {
+        report.values += 1;
+        if let Err(error) = values::text(row.get_ref(2)?).and_then(serde_json::from_str::<IgnoredAny>) {
+            let (scope, key): (String, String) = (row.get(0)?, row.get(1)?);
+            report.problems.push(values::unreadable(&scope, &key, error).to_string());
         }
     }
     Ok(())

@@ -16,11 +16,16 @@ const FROM: i64 = 2048;
 /// After how many writes the log is looked at.
 const EVERY: u32 = 64;
 
+/// After how many bytes of values it is looked at earlier: a value can be as large as thousands of other writes.
+const EVERY_BYTES: usize = 16 * 1024 * 1024;
+
 pub(super) struct Checkpoints {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     /// How many writes there were since the log was looked at.
     writes: u32,
+    /// How many bytes of values they wrote.
+    bytes: usize,
 }
 
 #[derive(Default)]
@@ -75,19 +80,20 @@ impl Checkpoints {
             }
         };
         let thread = std::thread::Builder::new().name("attache-checkpoint".to_owned()).spawn(work)?;
-        Ok(Self { shared, thread: Some(thread), writes: 0 })
+        Ok(Self { shared, thread: Some(thread), writes: 0, bytes: 0 })
     }
 
     /// Has the log moved when it is long enough. To be called between transactions.
-    pub(super) fn after_write(&mut self, db: &Connection) {
+    pub(super) fn after_write(&mut self, db: &Connection, bytes: usize) {
         if self.shared.moved.swap(false, Ordering::Acquire) {
             checkpoint(db);
         }
         self.writes += 1;
-        if self.writes < EVERY {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.writes < EVERY && self.bytes < EVERY_BYTES {
             return;
         }
-        self.writes = 0;
+        (self.writes, self.bytes) = (0, 0);
         if length(db) >= FROM {
             let mut wanted = self.shared.wanted.lock();
             if *wanted == Wanted::Nothing {

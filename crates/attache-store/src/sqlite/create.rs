@@ -219,7 +219,7 @@ impl Command for Create {
     fn finish(self: Box<Self>, written: Result<(), StoreError>) {
         let Self { inner, seq, body, lease, settled, key, webhook, exists, answer, .. } = *self;
         let created = match written {
-            Ok(()) if exists => Err(StoreError("a task with this id exists already".to_owned())),
+            Ok(()) if exists => Ok(Created::Taken),
             Ok(()) => {
                 if let Body::Live(live) = body {
                     live.lock().phase = Phase::Live;

@@ -7,23 +7,36 @@ use attache_protocol::TaskId;
 use rusqlite::{Connection, Row, params};
 
 use super::fault::Fault;
-use super::maintenance::MaintenanceError;
+use super::maintenance::{ExportReport, MaintenanceError};
 use super::rows::{self, Id, place};
 use super::{owners, read};
 
 /// How many tasks are read in one view of the store. Between two, the server can tidy up behind itself.
 const TOGETHER: i64 = 256;
 
+/// About how many bytes of values are read in one view of the store.
+const STRETCH: usize = 1024 * 1024;
+
 pub(super) fn export(
     db: &Connection,
     out: &mut dyn Write,
     explain: impl Fn(Fault) -> MaintenanceError,
+) -> Result<ExportReport, MaintenanceError> {
+    let tasks = write_all(out, |after| tasks(db, after).map_err(&explain))?;
+    let values = write_all(out, |after| values(db, after).map_err(&explain))?;
+    out.flush()?;
+    Ok(ExportReport { tasks, values })
+}
+
+/// Writes lines until there are none after the last. How many they were.
+fn write_all(
+    out: &mut dyn Write,
+    lines: impl Fn(&mut i64) -> Result<Vec<Vec<u8>>, MaintenanceError>,
 ) -> Result<u64, MaintenanceError> {
     let (mut after, mut count) = (0, 0);
     loop {
-        let lines = lines(db, &mut after).map_err(&explain)?;
+        let lines = lines(&mut after)?;
         if lines.is_empty() {
-            out.flush()?;
             return Ok(count);
         }
         for line in lines {
@@ -33,7 +46,7 @@ pub(super) fn export(
     }
 }
 
-fn lines(db: &Connection, after: &mut i64) -> Result<Vec<Vec<u8>>, Fault> {
+fn tasks(db: &Connection, after: &mut i64) -> Result<Vec<Vec<u8>>, Fault> {
     let db = db.unchecked_transaction()?;
     let mut read = db.prepare_cached(
         "SELECT tasks.id, task_id, state, seq, tenant, principal, head, messages, history, artifacts
@@ -43,12 +56,12 @@ fn lines(db: &Connection, after: &mut i64) -> Result<Vec<Vec<u8>>, Fault> {
     let mut lines = Vec::new();
     while let Some(row) = tasks.next()? {
         *after = row.get(0)?;
-        lines.push(line(&db, row)?);
+        lines.push(task(&db, row)?);
     }
     Ok(lines)
 }
 
-fn line(db: &Connection, row: &Row<'_>) -> Result<Vec<u8>, Fault> {
+fn task(db: &Connection, row: &Row<'_>) -> Result<Vec<u8>, Fault> {
     let number: i64 = row.get(0)?;
     let id = TaskId::from(Id::read(row.get_ref(1)?).map_err(rusqlite::Error::from)?);
     let Owner { tenant, principal } = owners::read(row, 4)?;
@@ -73,11 +86,37 @@ fn line(db: &Connection, row: &Row<'_>) -> Result<Vec<u8>, Fault> {
     line.extend_from_slice(b",\"webhooks\":");
     let mut webhooks = db.prepare_cached("SELECT config FROM webhooks WHERE task = ?1 ORDER BY id")?;
     write_array(&mut webhooks.query(params![number])?, &mut line, |config| config)?;
+    end(&mut line);
+    Ok(line)
+}
+
+fn values(db: &Connection, after: &mut i64) -> Result<Vec<Vec<u8>>, Fault> {
+    let mut read =
+        db.prepare_cached("SELECT id, scope, key, value FROM kept_values WHERE id > ?1 ORDER BY id")?;
+    let mut rows = read.query(params![*after])?;
+    let (mut lines, mut bytes) = (Vec::new(), 0);
+    while bytes < STRETCH
+        && let Some(row) = rows.next()?
+    {
+        *after = row.get(0)?;
+        let text = |at: usize| Ok::<_, Fault>(row.get_ref(at)?.as_str().map_err(rusqlite::Error::from)?);
+        let (scope, key, value) = (serde_json::json!(text(1)?), serde_json::json!(text(2)?), text(3)?);
+        let mut line = Vec::with_capacity(value.len() + 256);
+        line.extend_from_slice(format!("{{\"scope\":{scope},\"key\":{key},\"value\":").as_bytes());
+        line.extend_from_slice(value.as_bytes());
+        end(&mut line);
+        bytes += line.len();
+        lines.push(line);
+    }
+    Ok(lines)
+}
+
+/// Ends an object, and with it the line.
+fn end(line: &mut Vec<u8>) {
     line.push(b'}');
     // Data in a message is kept as it was sent, which may be on several lines. Between JSON's tokens a space is as good.
     line.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')).for_each(|byte| *byte = b' ');
     line.push(b'\n');
-    Ok(line)
 }
 
 fn write_array(

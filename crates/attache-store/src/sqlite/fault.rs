@@ -13,8 +13,8 @@ pub(super) enum Fault {
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
     /// What was written cannot be understood.
-    #[error("{what} of task `{task}` cannot be read: {error}")]
-    Unreadable { what: &'static str, task: String, error: serde_json::Error },
+    #[error("{what} cannot be read: {error}")]
+    Unreadable { what: String, error: serde_json::Error },
     #[error(transparent)]
     Keyring(#[from] KeyringError),
 }

@@ -40,8 +40,19 @@ pub struct CheckReport {
     pub tasks: u64,
     /// How many events their logs have.
     pub events: u64,
+    /// How many values there are.
+    pub values: u64,
     /// What is wrong, in words. Nothing if all is well.
     pub problems: Vec<String>,
+}
+
+/// What was exported.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ExportReport {
+    /// How many tasks.
+    pub tasks: u64,
+    /// How many values.
+    pub values: u64,
 }
 
 /// What is let go when a store is compacted.
@@ -108,9 +119,9 @@ impl Maintenance {
         check::check(&self.db).map_err(|fault| self.explain(&fault))
     }
 
-    /// Writes every task with its owner, its events and its webhooks as one line of JSON each. Secrets stay where they are.
-    /// How many tasks there were.
-    pub fn export(&self, out: &mut dyn Write) -> Result<u64, MaintenanceError> {
+    /// Writes every task with its owner, its events and its webhooks as one line of JSON each, then every value with its scope
+    /// and key. The secrets of webhooks stay where they are.
+    pub fn export(&self, out: &mut dyn Write) -> Result<ExportReport, MaintenanceError> {
         export::export(&self.db, out, |fault| self.explain(&fault))
     }
 

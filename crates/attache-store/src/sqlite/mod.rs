@@ -29,6 +29,7 @@ mod schema;
 mod tail;
 #[cfg(test)]
 mod tests;
+mod values;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -37,7 +38,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use attache_core::{
     Abandoned, Append, AppendError, Appended, BoxFuture, Created, Known, Lease, ListPage, ListQuery, NewTask,
-    Outbox, Owner, Retention, Seq, Snapshot, Store, StoreError, TailItem,
+    Outbox, Owner, Retention, Seq, Snapshot, Store, StoreError, TailItem, Values,
 };
 use attache_protocol::{TaskId, Timestamp};
 use futures::stream::BoxStream;
@@ -47,7 +48,9 @@ use self::checkpoint::Checkpoints;
 use self::fault::Fault;
 use self::keys::Keys;
 use self::live::{Live, LiveTasks, Phase};
-pub use self::maintenance::{CheckReport, CompactOptions, CompactReport, Maintenance, MaintenanceError};
+pub use self::maintenance::{
+    CheckReport, CompactOptions, CompactReport, ExportReport, Maintenance, MaintenanceError,
+};
 pub use self::open::OpenError;
 pub(crate) use self::open::create_private_dir;
 use self::outbox::OutboxState;
@@ -366,6 +369,10 @@ impl Store for SqliteStore {
     }
 
     fn outbox(&self) -> &dyn Outbox {
+        self
+    }
+
+    fn values(&self) -> &dyn Values {
         self
     }
 

@@ -139,8 +139,8 @@ pub(super) fn entries(events: Vec<(Seq, TaskEvent)>) -> impl Iterator<Item = Arc
     events.into_iter().map(|(seq, event)| Arc::new(Entry::new(seq, event)))
 }
 
-pub(super) fn unreadable(what: &'static str, task: &TaskId, error: serde_json::Error) -> Fault {
-    Fault::Unreadable { what, task: task.to_string(), error }
+pub(super) fn unreadable(what: &str, task: &TaskId, error: serde_json::Error) -> Fault {
+    Fault::Unreadable { what: format!("{what} of task `{task}`"), error }
 }
 
 /// Where messages begin, as a column.

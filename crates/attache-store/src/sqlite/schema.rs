@@ -6,7 +6,7 @@ use rusqlite::Connection;
 pub(super) const APPLICATION_ID: i32 = 0x4174_7461;
 
 /// Each step leads from one version of the schema to the next. A step that was released is never changed.
-const STEPS: &[&str] = &[V1];
+const STEPS: &[&str] = &[V1, V2];
 
 /// The version that this program writes.
 pub(super) const VERSION: i32 = STEPS.len() as i32;
@@ -95,6 +95,19 @@ CREATE TABLE dead (
     error TEXT NOT NULL
 );
 CREATE UNIQUE INDEX dead_by_webhook ON dead (webhook, seq);
+";
+
+/// Values by scope and key. Rows are numbered as they come, so a scope's part of its index is in the order of first use, and
+/// values themselves are nowhere but in their rows.
+const V2: &str = "
+CREATE TABLE kept_values (
+    id INTEGER PRIMARY KEY,
+    scope TEXT NOT NULL,
+    key TEXT NOT NULL,
+    value TEXT NOT NULL
+);
+CREATE UNIQUE INDEX kept_values_by_key ON kept_values (scope, key);
+CREATE INDEX kept_values_by_scope ON kept_values (scope);
 ";
 
 /// The version of the schema that a file has.

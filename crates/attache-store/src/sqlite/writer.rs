@@ -48,6 +48,8 @@ pub(super) struct Batch<'a> {
     pub(super) db: &'a Connection,
     /// How the numbers of tasks change.
     pub(super) counts: Deltas,
+    /// How many bytes of values are written.
+    pub(super) bytes: usize,
     owners: &'a Owners,
     new_owners: Vec<(Owner, i64)>,
 }
@@ -230,26 +232,31 @@ impl Thread {
         let mut answered = 0;
         while let Some(commands) = queue.take(answered) {
             answered = commands.len();
-            self.write(commands);
-            self.checkpoints.after_write(&self.db);
+            let bytes = self.write(commands);
+            self.checkpoints.after_write(&self.db, bytes);
         }
         drop(last);
         self.checkpoints.stop();
     }
 
-    fn write(&self, mut commands: Vec<Box<dyn Command>>) {
+    /// Writes and answers. How many bytes of values were written.
+    fn write(&self, mut commands: Vec<Box<dyn Command>>) -> usize {
         match self.try_write(&mut commands) {
-            Ok(()) => self.queue.publish(commands),
+            Ok(bytes) => {
+                self.queue.publish(commands);
+                bytes
+            }
             Err(fault) if commands.len() == 1 => {
                 let error = fault.explain(&self.path);
                 commands.into_iter().for_each(|command| command.finish(Err(StoreError(error.0.clone()))));
+                0
             }
             // What spoils a transaction may be one of many: each gets one of its own.
-            Err(_) => commands.into_iter().for_each(|command| self.write(vec![command])),
+            Err(_) => commands.into_iter().map(|command| self.write(vec![command])).sum(),
         }
     }
 
-    fn try_write(&self, commands: &mut [Box<dyn Command>]) -> Result<(), Fault> {
+    fn try_write(&self, commands: &mut [Box<dyn Command>]) -> Result<usize, Fault> {
         self.db.prepare_cached("BEGIN IMMEDIATE")?.execute(())?;
         let written = self.execute(commands);
         if written.is_err() {
@@ -266,18 +273,23 @@ impl Thread {
         written
     }
 
-    fn execute(&self, commands: &mut [Box<dyn Command>]) -> Result<(), Fault> {
-        let mut batch =
-            Batch { db: &self.db, counts: Deltas::default(), owners: &self.owners, new_owners: Vec::new() };
+    fn execute(&self, commands: &mut [Box<dyn Command>]) -> Result<usize, Fault> {
+        let mut batch = Batch {
+            db: &self.db,
+            counts: Deltas::default(),
+            bytes: 0,
+            owners: &self.owners,
+            new_owners: Vec::new(),
+        };
         for command in &mut *commands {
             command.execute(&mut batch)?;
         }
-        let Batch { counts, new_owners, .. } = batch;
+        let Batch { counts, bytes, new_owners, .. } = batch;
         counts.write(&self.db)?;
         self.db.prepare_cached("COMMIT")?.execute(())?;
         for (owner, number) in new_owners {
             self.owners.remember(owner, number);
         }
-        Ok(())
+        Ok(bytes)
     }
 }

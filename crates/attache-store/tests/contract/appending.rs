@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use attache_core::{AppendError, ListQuery, News, Owner, Seq};
+use attache_core::{AppendError, Created, ListQuery, News, Owner, Seq};
 use attache_protocol::TaskState;
 
 use crate::support::{Kept, assert_same, chunk, id, message, more, named, seqs, status, task, webhook};
@@ -99,7 +99,8 @@ async fn an_id_that_is_taken_is_refused_and_the_first_task_stays(store: Kept) {
     store.add("t", more(1, [chunk("t", "a", "x")])).await.unwrap();
     let before = store.get("t").await;
     for owner in [Owner::default(), named("ann")] {
-        assert!(store.create(task("t").of(&owner).key("k", 1).0).await.is_err());
+        let created = store.create(task("t").of(&owner).key("k", 1).0).await.unwrap();
+        assert!(matches!(created, Created::Taken));
         assert!(store.find_key(&owner, "k").await.unwrap().is_none());
     }
     assert_same(&store.get("t").await, &before);

@@ -10,6 +10,7 @@ use crate::bench::Bench;
 use crate::support::{
     Kept, assert_same, at, chunk, id, ids, message, more, named, says, seqs, status, task, webhook,
 };
+use crate::values;
 
 durable_promises!(
     tasks_are_there_again_as_they_were,
@@ -25,6 +26,8 @@ durable_promises!(
     what_was_forgotten_stays_forgotten,
     a_store_can_be_opened_many_times,
     what_was_seen_once_is_never_unseen,
+    values_and_their_order_are_the_same,
+    a_value_that_was_taken_away_stays_away,
 );
 
 /// What is kept of every task, and in which order.
@@ -365,4 +368,50 @@ async fn what_was_seen_once_is_never_unseen(bench: &dyn Bench) {
     for tail in tails {
         assert_eq!(seqs(&tail.await.unwrap()), (1..=18).collect::<Vec<_>>());
     }
+}
+
+async fn values_and_their_order_are_the_same(bench: &dyn Bench) {
+    let store = bench.open().await;
+    for text in values::ODD.iter().rev() {
+        values::set(&store, "odd", text, text).await;
+    }
+    let large = format!("\"{}\"", "x".repeat(1_000_000));
+    for scope in ["", "ä", "z"] {
+        for key in ["b", "a", "c"] {
+            values::set(&store, scope, key, "0").await;
+        }
+        values::remove(&store, scope, "b").await;
+        values::set(&store, scope, "b", &large).await;
+    }
+    let mut before = Vec::new();
+    for scope in values::scopes(&store).await {
+        before.push((scope.clone(), values::list(&store, &scope).await));
+    }
+    drop(store);
+    let store = bench.open().await;
+    assert_eq!(values::scopes(&store).await.len(), before.len());
+    for (scope, expected) in &before {
+        assert_eq!(&values::list(&store, scope).await, expected);
+    }
+    // What is new comes after what is old.
+    values::set(&store, "z", "0", "1").await;
+    assert_eq!(values::keys(&store, "z").await, ["a", "c", "b", "0"]);
+    assert_eq!(values::count(&store, "z", "a").await, 1);
+}
+
+async fn a_value_that_was_taken_away_stays_away(bench: &dyn Bench) {
+    let store = bench.open().await;
+    for key in ["a", "b"] {
+        values::set(&store, "s", key, "1").await;
+    }
+    values::set(&store, "t", "a", "1").await;
+    values::remove(&store, "s", "b").await;
+    values::remove(&store, "t", "a").await;
+    drop(store);
+    let store = bench.open().await;
+    assert_eq!(
+        (values::scopes(&store).await, values::keys(&store, "s").await),
+        (vec!["s".into()], vec!["a".into()])
+    );
+    assert_eq!(values::get(&store, "t", "a").await, None);
 }

@@ -54,6 +54,7 @@ async fn of_many_who_create_with_one_key_one_does(store: Kept) {
             match store.create(task(&name).key("k", number).0).await.unwrap() {
                 Created::New { .. } => (true, known(&name, number)),
                 Created::Known(known) => (false, known),
+                Created::Taken => panic!("the id is taken"),
             }
         })
     });

@@ -57,4 +57,5 @@ mod pruning;
 mod settling;
 mod snapshots;
 mod tailing;
+mod values;
 mod webhooks;

@@ -10,7 +10,7 @@ use attache_core::{
     AppendError, Created, DeliveryId, Entry, Lease, ListQuery, News, Outcome, Owner, Principal, Retention,
     Snapshot, TaskEvent, View,
 };
-use attache_protocol::{ContextId, TaskState};
+use attache_protocol::{ContextId, Json, TaskState};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{TestCaseError, TestRunner};
@@ -90,6 +90,14 @@ enum Deed {
         ago: Option<u64>,
         keep: Option<usize>,
     },
+    ChangeValue {
+        scope: usize,
+        key: usize,
+        how: Change,
+    },
+    ListValues {
+        scope: usize,
+    },
     Reopen,
 }
 
@@ -121,6 +129,15 @@ enum How {
     GivenUp,
 }
 
+/// What becomes of a value.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Set(u64),
+    Add,
+    Keep,
+    Remove,
+}
+
 fn owner(number: usize) -> Owner {
     let principal = if number == 0 { Principal::Anonymous } else { Principal::named("ann") };
     Owner { principal, tenant: (number == 2).then(|| "x".into()) }
@@ -129,6 +146,8 @@ fn owner(number: usize) -> Owner {
 const RECEIVERS: [&str; 3] = ["one", "two:8080", "three"];
 const CONTEXTS: [&str; 3] = ["c0", "c1", "0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b"];
 const NAMES: [&str; 2] = ["v", "w"];
+const SCOPES: [&str; 3] = ["", "s", "ä"];
+const KEYS: [&str; 4] = ["", "k", "K", "😀"];
 
 /// A store, and what those who use it know.
 struct Side<'a> {
@@ -297,6 +316,19 @@ impl Side<'_> {
                 let retention = Retention { max_age: ago.map(Duration::from_millis), max_tasks: keep };
                 format!("{}", self.store.prune(&retention, at(now), 10_000).await.expect("an answer"))
             }
+            Deed::ChangeValue { scope, key, how } => {
+                let change = move |old: Option<&Json>| match how {
+                    Change::Set(number) => Json::new(&number).ok(),
+                    Change::Add => Json::new(&(old.map_or(0, |old| old.read().unwrap_or(0)) + 1_u64)).ok(),
+                    Change::Keep => old.cloned(),
+                    Change::Remove => None,
+                };
+                let (scope, key) = (SCOPES[scope], KEYS[key]);
+                let changed = self.store.values().change(scope, key, Box::new(change)).await;
+                let kept = self.store.values().get(scope, key).await;
+                format!("{:?} {:?}", changed.expect("a change"), kept.expect("an answer"))
+            }
+            Deed::ListValues { scope } => self.values(SCOPES[scope]).await,
             Deed::Reopen => {
                 match self.bench {
                     Some(bench) => {
@@ -325,9 +357,14 @@ impl Side<'_> {
                 format!("{seq} {}", shown(settled.as_ref()))
             }
             Ok(Created::Known(known)) => format!("{known:?}"),
+            Ok(Created::Taken) => "taken".to_owned(),
             // What was to happen to it cannot happen.
             Err(_) => "refused".to_owned(),
         }
+    }
+
+    async fn values(&self, scope: &str) -> String {
+        format!("{:?}", self.store.values().list(scope).await.expect("values"))
     }
 
     /// Everything that can be seen.
@@ -359,6 +396,9 @@ impl Side<'_> {
             left.iter().map(|left| format!("{:?} {}", left.owner, shown(Some(&left.task)))).collect();
         left.sort();
         let _ = writeln!(text, "{due:?}\n{dead:?}\n{left:?}");
+        for scope in self.store.values().scopes().await.expect("scopes") {
+            let _ = writeln!(text, "{scope:?}: {}", self.values(&scope).await);
+        }
         text
     }
 }
@@ -419,6 +459,14 @@ fn deeds() -> impl Strategy<Value = Deed> {
     )
         .prop_map(|(owner, context, state, ago, size)| Deed::List { owner, context, state, ago, size });
     let dead = prop::option::of(which());
+    let change = prop_oneof![
+        2 => any::<u64>().prop_map(|number| Change::Set(number >> 1)),
+        2 => Just(Change::Add),
+        1 => Just(Change::Keep),
+        2 => Just(Change::Remove),
+    ];
+    let change_value =
+        (0..3usize, 0..4usize, change).prop_map(|(scope, key, how)| Deed::ChangeValue { scope, key, how });
     prop_oneof![
         8 => create,
         12 => append,
@@ -436,6 +484,8 @@ fn deeds() -> impl Strategy<Value = Deed> {
         1 => dead.prop_map(|which| Deed::PurgeDead { which }),
         1 => (prop::option::of(0..400u64), prop::option::of(0..4usize))
             .prop_map(|(ago, keep)| Deed::Prune { ago, keep }),
+        8 => change_value,
+        1 => (0..3usize).prop_map(|scope| Deed::ListValues { scope }),
         1 => Just(Deed::Reopen),
     ]
 }

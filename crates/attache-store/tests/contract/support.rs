@@ -221,6 +221,7 @@ impl Kept {
         match self.create(draft.0).await.expect("a task that is kept") {
             Created::New { seq, lease, settled } => Made { seq, lease, settled },
             Created::Known(known) => panic!("the key is known: {known:?}"),
+            Created::Taken => panic!("the id is taken"),
         }
     }
 

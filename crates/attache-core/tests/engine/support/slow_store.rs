@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use attache_core::{
     Abandoned, Append, AppendError, Appended, BoxFuture, Created, Known, Lease, ListPage, ListQuery,
-    MemoryStore, NewTask, Outbox, Owner, Retention, Seq, Snapshot, Store, StoreError, TailItem,
+    MemoryStore, NewTask, Outbox, Owner, Retention, Seq, Snapshot, Store, StoreError, TailItem, Values,
 };
 use attache_protocol::{TaskId, Timestamp};
 use futures::stream::BoxStream;
@@ -139,6 +139,10 @@ impl Store for SlowStore {
 
     fn outbox(&self) -> &dyn Outbox {
         self.store.outbox()
+    }
+
+    fn values(&self) -> &dyn Values {
+        self.store.values()
     }
 
     fn abandoned(&self, now: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Abandoned>, StoreError>> {

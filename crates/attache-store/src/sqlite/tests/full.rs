@@ -5,7 +5,7 @@ use super::{Place, all, chunk, ended, live, owner, status};
 use crate::sqlite::maintenance::Maintenance;
 
 /// Lets the file have only this many more pages.
-async fn leave_room(place: &Place, pages: i64) {
+pub(super) async fn leave_room(place: &Place, pages: i64) {
     let limit = move |db: &rusqlite::Connection| {
         let used: i64 = db.pragma_query_value(None, "page_count", |row| row.get(0))?;
         db.pragma_update_and_check(None, "max_page_count", used + pages, |_| Ok(()))?;

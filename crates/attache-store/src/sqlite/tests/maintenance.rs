@@ -1,9 +1,9 @@
 use attache_core::{NewTask, Seq, Store, TailItem};
-use attache_protocol::TaskState;
+use attache_protocol::{Json, TaskState};
 use futures::StreamExt;
 use rusqlite::Connection;
 
-use super::super::{CompactOptions, Maintenance, OpenError};
+use super::super::{CompactOptions, ExportReport, Maintenance, OpenError};
 use super::{Place, at, chunk, ended, live, status, webhook};
 
 async fn some_tasks(place: &Place) {
@@ -13,6 +13,14 @@ async fn some_tasks(place: &Place) {
     let push = Some(webhook("open", "w", "example.com"));
     let (seq, _) = place.put(NewTask { push, ..live("open") }).await;
     place.add("open", seq, vec![chunk("open", "x"), status("open", TaskState::Working, 1)]).await.unwrap();
+    for (key, text) in [("z", "12345678901234567890"), ("a \"b\"", "[1, null]")] {
+        put_value(place, key, text).await;
+    }
+}
+
+async fn put_value(place: &Place, key: &str, text: &str) {
+    let value = Json::parse(text).unwrap();
+    place.values().change("a scope", key, Box::new(|_| Some(value))).await.unwrap();
 }
 
 #[tokio::test]
@@ -20,7 +28,7 @@ async fn a_check_finds_nothing_wrong_in_a_sound_store_while_it_is_in_use() {
     let place = Place::new();
     some_tasks(&place).await;
     let report = Maintenance::open(place.path()).unwrap().check().unwrap();
-    assert_eq!((report.tasks, report.events, report.problems), (21, 63, vec![]));
+    assert_eq!((report.tasks, report.events, report.values, report.problems), (21, 63, 2, vec![]));
 }
 
 #[tokio::test]
@@ -37,6 +45,18 @@ async fn a_check_finds_what_is_wrong() {
         ("DELETE FROM queues", "deliveries that are never due"),
         ("INSERT INTO log VALUES (99 << 26, '[]')", "parts of logs without a task"),
         ("DELETE FROM owners", "tasks without an owner"),
+        (
+            "UPDATE kept_values SET value = '[' WHERE key = 'z'",
+            "the value of `z` in `a scope` cannot be read",
+        ),
+        (
+            "UPDATE kept_values SET value = '1 2' WHERE key = 'z'",
+            "the value of `z` in `a scope` cannot be read",
+        ),
+        (
+            "UPDATE kept_values SET value = x'31' WHERE key = 'z'",
+            "the value of `z` in `a scope` cannot be read",
+        ),
     ] {
         let mut place = Place::new();
         some_tasks(&place).await;
@@ -55,17 +75,55 @@ async fn an_export_has_everything_but_the_secrets() {
     let place = Place::new();
     some_tasks(&place).await;
     let mut out = Vec::new();
-    assert_eq!(Maintenance::open(place.path()).unwrap().export(&mut out).unwrap(), 21);
+    let report = Maintenance::open(place.path()).unwrap().export(&mut out).unwrap();
+    assert_eq!(report, ExportReport { tasks: 21, values: 2 });
     let text = String::from_utf8(out).unwrap();
     assert!(!text.contains("t0ken") && !text.contains("cr3dentials"));
     let lines: Vec<serde_json::Value> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(lines.len(), 21);
+    assert_eq!(lines.len(), 23);
     let open = &lines[20];
     assert_eq!(open["owner"], serde_json::json!({ "tenant": "acme", "principal": "ann" }));
     assert_eq!(open["task"]["id"], "open");
     assert_eq!(open["events"].as_array().unwrap().len(), 3);
     assert_eq!(open["webhooks"][0]["url"], "https://example.com/hook");
+    let values = [
+        r#"{"scope":"a scope","key":"z","value":12345678901234567890}"#,
+        r#"{"scope":"a scope","key":"a \"b\"","value":[1, null]}"#,
+    ];
+    assert_eq!(text.lines().skip(21).collect::<Vec<_>>(), values);
+}
+
+#[tokio::test]
+async fn an_export_of_many_large_values_has_each_once() {
+    let place = Place::new();
+    for i in 0..40 {
+        put_value(&place, &i.to_string(), &format!("\"{}\"", "x".repeat(i * 10_000))).await;
+    }
+    let mut out = Vec::new();
+    Maintenance::open(place.path()).unwrap().export(&mut out).unwrap();
+    let keys = String::from_utf8(out).unwrap();
+    let keys = keys.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let keys: Vec<_> = keys.map(|line| line["key"].as_str().unwrap().parse::<usize>().unwrap()).collect();
+    assert_eq!(keys, (0..40).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn compacting_keeps_values_in_their_order_and_gives_back_the_room_of_others() {
+    let mut place = Place::new();
+    for key in ["c", "gone", "a", "b"] {
+        put_value(&place, key, &format!("\"{}\"", "x".repeat(200_000))).await;
+    }
+    place.values().change("a scope", "gone", Box::new(|_| None)).await.unwrap();
+    put_value(&place, "c", "1").await;
+    place.close();
+    let report = Maintenance::compact(place.path(), CompactOptions::default()).unwrap();
+    assert!(report.after < 600_000, "{report:?}");
+    place.reopen();
+    put_value(&place, "new", "1").await;
+    let kept = place.values().list("a scope").await.unwrap();
+    let kept: Vec<_> = kept.iter().map(|(key, value)| (key.as_str(), value.as_str().len())).collect();
+    assert_eq!(kept, [("c", 1), ("a", 200_002), ("b", 200_002), ("new", 1)]);
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ mod life;
 mod maintenance;
 mod opening;
 mod outbox;
+mod values;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -74,6 +75,7 @@ impl Place {
         match self.create(new).await.unwrap() {
             Created::New { seq, lease, .. } => (seq, lease),
             Created::Known(known) => panic!("known as {known:?}"),
+            Created::Taken => panic!("the id is taken"),
         }
     }
 

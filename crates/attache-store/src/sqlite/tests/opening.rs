@@ -1,9 +1,11 @@
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use attache_core::{Seq, Store};
+use attache_protocol::{Json, TaskState};
 use rusqlite::Connection;
 
-use super::super::{OpenError, SqliteOptions, SqliteStore, schema};
+use super::super::{CompactOptions, Maintenance, OpenError, SqliteOptions, SqliteStore, schema};
 use super::{Place, ended};
 use crate::Keyring;
 
@@ -95,10 +97,7 @@ async fn a_damaged_page_is_an_error_and_not_a_wrong_answer() {
     fs::write(place.path(), &bytes).unwrap();
     let message = match SqliteStore::open(place.path(), place.options()) {
         Err(error) => error.to_string(),
-        Ok(store) => {
-            use attache_core::Store;
-            store.load(&super::owner(), &"t7".into()).await.unwrap_err().to_string()
-        }
+        Ok(store) => store.load(&super::owner(), &"t7".into()).await.unwrap_err().to_string(),
     };
     assert!(message.contains("damaged") && message.contains("attache store check"), "{message}");
     assert_eq!(fs::read(place.path()).unwrap(), bytes);
@@ -149,4 +148,62 @@ fn an_empty_file_becomes_a_store() {
     let db = Connection::open(&path).unwrap();
     assert_eq!(schema::version(&db).unwrap(), schema::VERSION);
     drop(open(&path).unwrap());
+}
+
+/// A file as version 1 of the schema had it, with a task that has ended and one that has not.
+fn file_of_version_1(dir: &Path) -> PathBuf {
+    let path = dir.join("tasks.db");
+    Connection::open(&path).unwrap().execute_batch(include_str!("version_1.sql")).unwrap();
+    assert_eq!(schema::version(&Connection::open(&path).unwrap()).unwrap(), 1);
+    path
+}
+
+#[tokio::test]
+async fn a_file_of_an_older_version_becomes_a_newer_one_and_keeps_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = file_of_version_1(dir.path());
+    for first in [true, false] {
+        let store = open(&path).unwrap();
+        let done = store.load(&super::owner(), &"done".into()).await.unwrap().unwrap();
+        assert_eq!((done.seq, done.state), (Seq(3), TaskState::Completed));
+        let open = store.load(&super::owner(), &"open".into()).await.unwrap().unwrap();
+        assert_eq!((open.seq, open.state), (Seq(2), TaskState::Working));
+        assert_eq!(store.find_key(&super::owner(), "k").await.unwrap().unwrap().task, "done".into());
+        let change = Box::new(|old: Option<&Json>| old.cloned().or_else(|| Json::parse("1").ok()));
+        let changed = store.values().change("s", "k", change).await.unwrap();
+        assert_eq!(changed.old.is_none(), first);
+    }
+    let db = Connection::open(&path).unwrap();
+    assert_eq!(schema::version(&db).unwrap(), schema::VERSION);
+    let report = Maintenance::open(&path).unwrap().check().unwrap();
+    assert_eq!((report.tasks, report.events, report.values, report.problems), (2, 5, 1, vec![]));
+}
+
+#[test]
+fn a_file_of_an_older_version_has_the_same_tables_as_a_new_one() {
+    let (old, new) = (tempfile::tempdir().unwrap(), Place::new());
+    let tables = |path: &Path| -> Vec<(String, String)> {
+        let db = Connection::open(path).unwrap();
+        let mut read =
+            db.prepare("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name").unwrap();
+        let tables = read.query_map((), |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        tables.map(Result::unwrap).collect()
+    };
+    let path = file_of_version_1(old.path());
+    drop(open(&path).unwrap());
+    assert_eq!(tables(&path), tables(&new.path()));
+}
+
+#[test]
+fn looking_after_a_file_of_an_older_version_brings_it_up_to_date() {
+    for look in [
+        |path: &Path| Maintenance::open(path).unwrap().check().unwrap().tasks,
+        |path: &Path| Maintenance::open(path).unwrap().export(&mut Vec::new()).unwrap().tasks,
+        |path: &Path| Maintenance::compact(path, CompactOptions::default()).map(|_| 2).unwrap(),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = file_of_version_1(dir.path());
+        assert_eq!(look(&path), 2);
+        assert_eq!(schema::version(&Connection::open(&path).unwrap()).unwrap(), schema::VERSION);
+    }
 }

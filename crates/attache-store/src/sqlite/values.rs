@@ -1,0 +1,223 @@
+//! Small values by scope and key.
+//!
+//! A value is changed within the writer's transaction, so changes happen one after the other, and many of them cost one wait for
+//! the disk.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread;
+
+use attache_core::{BoxFuture, ChangedValue, StoreError, ValueChange, Values};
+use attache_protocol::Json;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, params};
+
+use super::fault::Fault;
+use super::writer::{Batch, Command, closed};
+use super::{Answer, Inner, SqliteStore};
+
+/// Up to how many bytes a value is read where it is asked for.
+const LITTLE: usize = 64 * 1024;
+
+const FIND: &str = "SELECT id, value FROM kept_values WHERE scope = ?1 AND key = ?2";
+
+const FIND_LITTLE: &str = "SELECT CASE WHEN octet_length(value) <= ?3 THEN value END FROM kept_values
+    WHERE scope = ?1 AND key = ?2";
+
+const LIST: &str =
+    "SELECT key, value FROM kept_values INDEXED BY kept_values_by_scope WHERE scope = ?1 ORDER BY id";
+
+/// Goes from each scope right to the next, over all that is in it.
+const SCOPES: &str = "WITH RECURSIVE names (name) AS (
+        SELECT min(scope) FROM kept_values
+        UNION ALL
+        SELECT (SELECT min(scope) FROM kept_values WHERE scope > name) FROM names WHERE name IS NOT NULL
+    )
+    SELECT name FROM names WHERE name IS NOT NULL";
+
+#[cfg(test)]
+pub(super) const QUERIES: [&str; 4] = [FIND, FIND_LITTLE, LIST, SCOPES];
+
+/// The text of a value from its column.
+pub(super) fn text(column: ValueRef<'_>) -> Result<&str, serde_json::Error> {
+    column.as_str().map_err(serde::de::Error::custom)
+}
+
+pub(super) fn unreadable(scope: &str, key: &str, error: serde_json::Error) -> Fault {
+    Fault::Unreadable { what: format!("the value of `{key}` in `{scope}`"), error }
+}
+
+/// A value from its column.
+fn read(column: ValueRef<'_>, scope: &str, key: &str) -> Result<Json, Fault> {
+    text(column).and_then(Json::parse).map_err(|error| unreadable(scope, key, error))
+}
+
+/// The value of a key and the number of its row.
+fn find(db: &Connection, scope: &str, key: &str) -> Result<Option<(i64, Json)>, Fault> {
+    let mut find = db.prepare_cached(FIND)?;
+    let mut rows = find.query(params![scope, key])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    Ok(Some((row.get(0)?, read(row.get_ref(1)?, scope, key)?)))
+}
+
+/// What reading a value where it is asked for brings.
+enum Little {
+    Nothing,
+    Value(Json),
+    /// It is not little.
+    Much,
+}
+
+fn find_little(db: &Connection, scope: &str, key: &str) -> Result<Little, Fault> {
+    let mut find = db.prepare_cached(FIND_LITTLE)?;
+    let mut rows = find.query(params![scope, key, LITTLE as i64])?;
+    let Some(row) = rows.next()? else { return Ok(Little::Nothing) };
+    match row.get_ref(0)? {
+        ValueRef::Null => Ok(Little::Much),
+        column @ (ValueRef::Text(_) | ValueRef::Blob(_) | ValueRef::Integer(_) | ValueRef::Real(_)) => {
+            Ok(Little::Value(read(column, scope, key)?))
+        }
+    }
+}
+
+fn list(db: &Connection, scope: &str) -> Result<Vec<(String, Json)>, Fault> {
+    let mut list = db.prepare_cached(LIST)?;
+    let mut rows = list.query(params![scope])?;
+    let mut values = Vec::new();
+    while let Some(row) = rows.next()? {
+        let key: String = row.get(0)?;
+        let value = read(row.get_ref(1)?, scope, &key)?;
+        values.push((key, value));
+    }
+    Ok(values)
+}
+
+fn scopes(db: &Connection) -> Result<Vec<String>, Fault> {
+    let mut scopes = db.prepare_cached(SCOPES)?;
+    let names = scopes.query_map((), |row| row.get(0))?;
+    Ok(names.collect::<Result<_, _>>()?)
+}
+
+/// A change of one value.
+struct Change {
+    scope: String,
+    key: String,
+    progress: Progress,
+    answer: Answer<thread::Result<ChangedValue>>,
+}
+
+enum Progress {
+    Asked(ValueChange),
+    Changed(ChangedValue),
+    /// Whoever was asked for the new value panicked. Nothing is changed.
+    Panicked(Box<dyn std::any::Any + Send>),
+    /// The new value was made from one that could then not be kept, and there is nobody to ask again. Nothing is changed.
+    Outdated,
+}
+
+/// Whether two values are the same to the letter.
+fn is_same(one: Option<&Json>, other: Option<&Json>) -> bool {
+    one.map(Json::as_str) == other.map(Json::as_str)
+}
+
+impl Progress {
+    /// Goes on, given what is kept now.
+    fn next(self, old: Option<Json>) -> Self {
+        match self {
+            Self::Asked(change) => match catch_unwind(AssertUnwindSafe(|| change(old.as_ref()))) {
+                Ok(new) => Self::Changed(ChangedValue { old, new }),
+                Err(panic) => Self::Panicked(panic),
+            },
+            Self::Changed(changed) if is_same(changed.old.as_ref(), old.as_ref()) => Self::Changed(changed),
+            Self::Changed(_) | Self::Outdated => Self::Outdated,
+            Self::Panicked(panic) => Self::Panicked(panic),
+        }
+    }
+}
+
+impl Command for Change {
+    fn execute(&mut self, batch: &mut Batch<'_>) -> Result<(), Fault> {
+        let (db, scope, key) = (batch.db, &*self.scope, &*self.key);
+        let (row, old) = find(db, scope, key)?.unzip();
+        self.progress = std::mem::replace(&mut self.progress, Progress::Outdated).next(old);
+        let Progress::Changed(ChangedValue { old, new }) = &self.progress else { return Ok(()) };
+        if is_same(old.as_ref(), new.as_ref()) {
+            return Ok(());
+        }
+        match (row, new) {
+            (None, None) => {}
+            (None, Some(new)) => {
+                db.prepare_cached("INSERT INTO kept_values (scope, key, value) VALUES (?1, ?2, ?3)")?
+                    .execute(params![scope, key, new.as_str()])?;
+            }
+            (Some(row), Some(new)) => {
+                db.prepare_cached("UPDATE kept_values SET value = ?2 WHERE id = ?1")?
+                    .execute(params![row, new.as_str()])?;
+            }
+            (Some(row), None) => {
+                db.prepare_cached("DELETE FROM kept_values WHERE id = ?1")?.execute(params![row])?;
+            }
+        }
+        batch.bytes += new.as_ref().map_or(0, |new| new.as_str().len());
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>, written: Result<(), StoreError>) {
+        let Self { progress, answer, .. } = *self;
+        let changed = written.and_then(|()| match progress {
+            Progress::Changed(changed) => Ok(Ok(changed)),
+            Progress::Panicked(panic) => Ok(Err(panic)),
+            Progress::Outdated => {
+                Err(StoreError("a change of the same value before this one could not be written".to_owned()))
+            }
+            Progress::Asked(_) => Err(closed()),
+        });
+        let _ = answer.send(changed);
+    }
+}
+
+impl Inner {
+    async fn change_value(
+        &self,
+        scope: &str,
+        key: &str,
+        change: ValueChange,
+    ) -> Result<ChangedValue, StoreError> {
+        let (scope, key, progress) = (scope.to_owned(), key.to_owned(), Progress::Asked(change));
+        let changed = self.write(|answer| Box::new(Change { scope, key, progress, answer })).await?;
+        Ok(changed.unwrap_or_else(|panic| resume_unwind(panic)))
+    }
+}
+
+impl Values for SqliteStore {
+    fn get<'a>(&'a self, scope: &'a str, key: &'a str) -> BoxFuture<'a, Result<Option<Json>, StoreError>> {
+        Box::pin(async move {
+            match self.inner.read(|db| find_little(db, scope, key))? {
+                Little::Nothing => Ok(None),
+                Little::Value(value) => Ok(Some(value)),
+                Little::Much => {
+                    let (scope, key) = (scope.to_owned(), key.to_owned());
+                    let found = self.inner.read_much(move |_, db| find(db, &scope, &key)).await?;
+                    Ok(found.map(|(_, value)| value))
+                }
+            }
+        })
+    }
+
+    fn list<'a>(&'a self, scope: &'a str) -> BoxFuture<'a, Result<Vec<(String, Json)>, StoreError>> {
+        let scope = scope.to_owned();
+        Box::pin(self.inner.read_much(move |_, db| list(db, &scope)))
+    }
+
+    fn scopes(&self) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+        Box::pin(self.inner.read_much(|_, db| scopes(db)))
+    }
+
+    fn change<'a>(
+        &'a self,
+        scope: &'a str,
+        key: &'a str,
+        change: ValueChange,
+    ) -> BoxFuture<'a, Result<ChangedValue, StoreError>> {
+        Box::pin(self.inner.change_value(scope, key, change))
+    }
+}
