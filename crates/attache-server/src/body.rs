@@ -8,10 +8,25 @@ use attache_protocol::{Error, ErrorKind};
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
 
 use crate::idle::Busy;
 use crate::sse::Events;
 use crate::surface::InFlight;
+
+/// Why a body broke off.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct BodyError(Box<dyn std::error::Error + Send + Sync>);
+
+impl BodyError {
+    pub(crate) fn new(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self(error.into())
+    }
+}
+
+/// A body of any kind.
+pub type BoxBody = UnsyncBoxBody<Bytes, BodyError>;
 
 /// The body of a response.
 pub struct Body {
@@ -24,6 +39,7 @@ enum Kind {
     Full(Option<Bytes>),
     Events(Box<Events>),
     Grpc(tonic::body::Body),
+    Other(BoxBody),
 }
 
 impl Body {
@@ -49,6 +65,10 @@ impl Body {
         Self::new(Kind::Grpc(body))
     }
 
+    pub(crate) fn other(body: BoxBody) -> Self {
+        Self::new(Kind::Other(body))
+    }
+
     /// Counts the request among those being worked on until the body is written.
     pub(crate) fn counted(mut self, in_flight: InFlight) -> Self {
         self.guards.0 = Some(in_flight);
@@ -64,7 +84,7 @@ impl Body {
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = Box<dyn std::error::Error + Send + Sync>;
+    type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
@@ -75,7 +95,8 @@ impl http_body::Body for Body {
             Kind::Events(events) => {
                 events.poll_bytes(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
             }
-            Kind::Grpc(body) => Pin::new(body).poll_frame(cx).map_err(Into::into),
+            Kind::Grpc(body) => Pin::new(body).poll_frame(cx).map_err(BodyError::new),
+            Kind::Other(body) => Pin::new(body).poll_frame(cx),
         }
     }
 
@@ -84,6 +105,7 @@ impl http_body::Body for Body {
             Kind::Full(bytes) => bytes.is_none(),
             Kind::Events(_) => false,
             Kind::Grpc(body) => body.is_end_stream(),
+            Kind::Other(body) => body.is_end_stream(),
         }
     }
 
@@ -92,6 +114,7 @@ impl http_body::Body for Body {
             Kind::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Kind::Events(_) => SizeHint::default(),
             Kind::Grpc(body) => body.size_hint(),
+            Kind::Other(body) => body.size_hint(),
         }
     }
 }

@@ -56,15 +56,7 @@ impl Listening {
             }
         }
         drop(listener);
-        tracing::info!("stopping: finishing what runs");
-        let late = surface.service().shutdown(options.drain).await;
-        if late > 0 {
-            tracing::warn!(turns = late, "turns had to be ended before they were done");
-        }
-        if let Some(courier) = surface.courier() {
-            // What is not delivered by then is delivered by the next process.
-            let _ = tokio::time::timeout(options.drain, courier.drain()).await;
-        }
+        surface.shutdown().await;
         connections.close();
         if tokio::time::timeout(options.drain, connections.gone()).await.is_err() {
             tracing::warn!("some connections did not close in time");
@@ -149,7 +141,8 @@ fn builder(options: &ServerOptions) -> auto::Builder<TokioExecutor> {
     builder
 }
 
-async fn stop_signal() {
+/// Waits until the process is told to stop (interrupt or termination signal).
+pub async fn stop_signal() {
     let interrupt = async {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;

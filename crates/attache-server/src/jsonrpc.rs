@@ -4,14 +4,17 @@ use std::borrow::Cow;
 
 use attache_core::{Owner, Reply};
 use attache_protocol::jsonrpc::{self, Call, Id, Refused, Whole};
-use attache_protocol::{Error, ErrorKind, Extensions, Operation, Request as Operands, json};
+use attache_protocol::{Dialect, Error, ErrorKind, Extensions, Operation, Request as Operands, json};
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode};
 
 use crate::body::{self, Body};
 use crate::params::{Params, Shape};
 use crate::sse::{Envelope, Events};
-use crate::surface::{Surface, event_stream, is_json, json_response, method_not_allowed, with_extensions};
+use crate::surface::{
+    Surface, event_stream, is_json, json_response, method_not_allowed, same_path, with_extensions,
+};
 
 /// Answers a request to the JSON-RPC endpoint.
 pub(crate) async fn call<B>(surface: &Surface, owner: Owner, request: Request<B>) -> Response<Body>
@@ -27,53 +30,77 @@ where
         Ok(body) => body,
         Err(error) => return refuse(&Id::NULL, &error),
     };
-    match answer(surface, owner, &head.headers, head.uri.query(), &body).await {
+    match answer(surface, owner, &head, &body).await {
         Ok(response) => response,
-        Err((id, error)) => refuse(&id, &error),
+        Err(Refusal { id, error, older: None }) => refuse(&id, &error),
+        Err(Refusal { id, error, older: Some(dialect) }) => {
+            refuse_with(&error, dialect.error_response(&id, &error))
+        }
     }
+}
+
+/// A refusal, with the id to answer to and the words to say it in.
+struct Refusal {
+    id: Id,
+    error: Error,
+    older: Option<Dialect>,
 }
 
 async fn answer(
     surface: &Surface,
     owner: Owner,
-    headers: &HeaderMap,
-    query: Option<&str>,
+    head: &Parts,
     body: &[u8],
-) -> Result<Response<Body>, (Id, Error)> {
-    let options = surface.options();
+) -> Result<Response<Body>, Refusal> {
+    let (options, headers) = (surface.options(), &head.headers);
+    let plain = |id, error| Refusal { id, error, older: None };
     // What can be refused without understanding the body is; the id is echoed where there is one.
-    let early = |error| (Call::peek_id(body), error);
-    let params = Params::read(headers, query).map_err(early)?;
-    if params.states_version() || options.strict_version {
+    let early = |error| plain(Call::peek_id(body), error);
+    let params = Params::read(headers, head.uri.query()).map_err(early)?;
+    if !params.allows_older(options.strict_version) {
         params.version(Shape::Current, options.strict_version).map_err(early)?;
     }
     if !is_json(headers) {
         let text = "expected the content type `application/json`";
-        return Err((Id::NULL, Error::new(ErrorKind::ContentTypeNotSupported, text)));
+        return Err(plain(Id::NULL, Error::new(ErrorKind::ContentTypeNotSupported, text)));
     }
     if json::is_deeper_than(body, options.max_depth) {
         let text = format!("the body nests deeper than {}", options.max_depth);
-        return Err((Id::NULL, Error::new(ErrorKind::InvalidRequest, text)));
+        return Err(plain(Id::NULL, Error::new(ErrorKind::InvalidRequest, text)));
     }
-    let Asked { id, what } = Asked::read(body).map_err(|refused| (refused.id, refused.error))?;
+    let oldest = options.paths.oldest.iter().any(|path| same_path(path, head.uri.path()));
+    let Asked { id, what } = Asked::read(body, oldest).map_err(|refused| plain(refused.id, refused.error))?;
+    let older = match &what {
+        // Who says that it speaks 0.3 gets that and nothing beside it.
+        What::Older(Dialect::Either, ..) if params.states_older() => Some(Dialect::V0_3),
+        What::Older(dialect, ..) if params.allows_older(options.strict_version) => Some(*dialect),
+        What::Older(..) | What::Request(_) | What::Arguments(..) | What::Unknown(_) => None,
+    };
     let reply = async {
-        let version = params.version(what.shape(), options.strict_version)?;
+        let version = match older {
+            Some(dialect) => dialect.version(),
+            None => params.version(what.shape(), options.strict_version)?,
+        };
         let service = surface.service();
         let request = match what {
             // What is asked is known before it is let in, but a refusal to let it in comes first.
             What::Request(request) => Ok(*request),
             What::Arguments(operation, arguments) => operation.parse(arguments),
-            What::Unknown(method) => return Err(unknown_method(&method)),
+            What::Older(_, method, arguments) if let Some(dialect) = older => {
+                dialect.read(&method, arguments)
+            }
+            What::Older(_, method, _) | What::Unknown(method) => return Err(unknown_method(&method)),
         };
-        let caller = service.admit(owner, version, &params.extensions, params.idempotency_key)?;
+        let mut caller = service.admit(owner, version, &params.extensions, params.idempotency_key)?;
+        caller.allowances = older.map(Dialect::allowances).unwrap_or_default();
         let active = caller.extensions.clone();
         service.call(caller, request?, params.resume).await.map(|reply| (reply, active))
     };
     match (reply.await, id) {
         // Whoever sends no id wants no answer, not even a refusal.
         (_, None) => Ok(no_answer()),
-        (Ok((reply, active)), Some(id)) => Ok(respond(surface, &id, reply, &active)),
-        (Err(error), Some(id)) => Err((id, error)),
+        (Ok((reply, active)), Some(id)) => Ok(respond(surface, &id, reply, older, &active)),
+        (Err(error), Some(id)) => Err(Refusal { id, error, older }),
     }
 }
 
@@ -86,18 +113,26 @@ struct Asked<'a> {
 enum What<'a> {
     Request(Box<Operands>),
     Arguments(Operation, &'a [u8]),
+    Older(Dialect, Cow<'a, str>, &'a [u8]),
     Unknown(Cow<'a, str>),
 }
 
 impl<'a> Asked<'a> {
-    fn read(body: &'a [u8]) -> Result<Self, Refused> {
+    /// `oldest` where the address tells that the oldest dialect is meant.
+    fn read(body: &'a [u8], oldest: bool) -> Result<Self, Refused> {
         if let Some(Whole { id, request }) = Whole::read(body) {
             return Ok(Self { id: Some(id), what: What::Request(Box::new(request)) });
         }
         let Call { id, method, params } = Call::parse(body)?;
         let what = match Operation::from_name(&method) {
             Some(operation) => What::Arguments(operation, params),
-            None => What::Unknown(method),
+            None => {
+                match if oldest { Dialect::oldest_of(&method, params) } else { Dialect::of(&method, params) }
+                {
+                    Some(dialect) => What::Older(dialect, method, params),
+                    None => What::Unknown(method),
+                }
+            }
         };
         Ok(Self { id, what })
     }
@@ -107,19 +142,29 @@ impl What<'_> {
     fn shape(&self) -> Shape {
         match self {
             Self::Unknown(method) if method.contains('/') => Shape::Older,
+            Self::Older(..) => Shape::Older,
             Self::Request(_) | Self::Arguments(..) | Self::Unknown(_) => Shape::Current,
         }
     }
 }
 
-fn respond(surface: &Surface, id: &Id, reply: Reply, active: &Extensions) -> Response<Body> {
+fn respond(
+    surface: &Surface,
+    id: &Id,
+    reply: Reply,
+    older: Option<Dialect>,
+    active: &Extensions,
+) -> Response<Body> {
     let response = if let Reply::Events(stream, view) = reply {
-        let envelope = Envelope::JsonRpc(id.clone());
+        let envelope = Envelope::JsonRpc(id.clone(), older.map(|dialect| (dialect, dialect.events())));
         event_stream(Events::new(stream, view, envelope, surface.options().heartbeat))
     } else {
         let mut out = Vec::with_capacity(1024);
         out.extend_from_slice(jsonrpc::result_prefix(id).as_bytes());
-        crate::reply::write(&reply, &mut out);
+        match older {
+            None => crate::reply::write(&reply, &mut out),
+            Some(dialect) => dialect.write(&crate::reply::answer(reply), &mut out),
+        }
         out.extend_from_slice(jsonrpc::RESULT_SUFFIX.as_bytes());
         json_response(StatusCode::OK, "application/json", out)
     };
@@ -140,6 +185,10 @@ fn unknown_method(method: &str) -> Error {
 
 /// JSON-RPC errors travel in successful responses, except those that HTTP itself must know about.
 fn refuse(id: &Id, error: &Error) -> Response<Body> {
+    refuse_with(error, jsonrpc::error_response(id, error))
+}
+
+fn refuse_with(error: &Error, body: Vec<u8>) -> Response<Body> {
     let status = match error.kind() {
         ErrorKind::Unauthenticated
         | ErrorKind::PermissionDenied
@@ -164,8 +213,5 @@ fn refuse(id: &Id, error: &Error) -> Response<Body> {
         | ErrorKind::InvalidParams
         | ErrorKind::Internal => StatusCode::OK,
     };
-    crate::surface::challenge(
-        json_response(status, "application/json", jsonrpc::error_response(id, error)),
-        error,
-    )
+    crate::surface::challenge(json_response(status, "application/json", body), error)
 }

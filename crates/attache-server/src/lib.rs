@@ -19,8 +19,8 @@ mod sse;
 mod surface;
 
 pub use attache_outbound::{IpNet, Policy};
-pub use body::Body;
-pub use connection::Listening;
+pub use body::{Body, BodyError, BoxBody};
+pub use connection::{Listening, stop_signal};
 pub use options::{Paths, ServerOptions};
 pub use push::{PushOptions, SigningSecret};
 pub use server::{Server, ServerError};

@@ -7,13 +7,19 @@ use std::time::Duration;
 pub struct Paths {
     /// The paths of the JSON-RPC binding. The first one is advertised.
     pub jsonrpc: Vec<String>,
+    /// Further paths of the JSON-RPC binding, where a request that could be in the oldest dialect (protocol 0.1) is.
+    pub oldest: Vec<String>,
     /// What the paths of the HTTP+JSON binding begin with; empty for the root.
     pub http_json: String,
 }
 
 impl Default for Paths {
     fn default() -> Self {
-        Self { jsonrpc: ["/a2a", "/", "/v1/rpc"].map(str::to_owned).to_vec(), http_json: "/v1".to_owned() }
+        Self {
+            jsonrpc: ["/a2a", "/", "/v1/rpc"].map(str::to_owned).to_vec(),
+            oldest: vec!["/a2a/rpc".to_owned()],
+            http_json: "/v1".to_owned(),
+        }
     }
 }
 

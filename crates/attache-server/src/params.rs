@@ -106,9 +106,18 @@ impl Params {
         Err(Error::new(ErrorKind::VersionNotSupported, text).with("supportedVersions", spoken))
     }
 
-    /// Whether the request says which version it speaks, rightly or not.
-    pub(crate) fn states_version(&self) -> bool {
-        !matches!(self.version, Stated::None)
+    /// Whether the request says that it speaks something from before 1.0.
+    pub(crate) fn states_older(&self) -> bool {
+        matches!(&self.version, Stated::Version(version) if *version < Version::V1_0)
+    }
+
+    /// Whether the request may be in a dialect from before 1.0: it says so, or says nothing where that may be left out.
+    pub(crate) fn allows_older(&self, strict: bool) -> bool {
+        match &self.version {
+            Stated::None => !strict,
+            Stated::Version(version) => *version < Version::V1_0,
+            Stated::Unreadable(_) => false,
+        }
     }
 }
 

@@ -1,7 +1,10 @@
 //! What the service answers, as the JSON of the two JSON bindings.
 
+use std::sync::Arc;
+
 use attache_core::{Page, Reply};
-use attache_protocol::Error;
+use attache_protocol::dialect::Answer;
+use attache_protocol::{Error, ListTasksResponse};
 use http::StatusCode;
 use serde::Serialize;
 
@@ -24,6 +27,25 @@ pub(crate) fn write(reply: &Reply, out: &mut Vec<u8>) {
         Reply::Pushes(configs) => json(out, configs),
         Reply::Done | Reply::Events(..) => out.extend_from_slice(b"{}"),
         Reply::Card(card) => json(out, card),
+    }
+}
+
+/// An answer that is not a stream, as a value to be written in a dialect.
+pub(crate) fn answer(reply: Reply) -> Answer {
+    match reply {
+        Reply::Sent(snapshot, view) => Answer::Sent(snapshot.viewed(view)),
+        Reply::Message(message) => Answer::Message(message),
+        Reply::Task(snapshot, view) => Answer::Task(snapshot.viewed(view)),
+        Reply::Tasks(page) => Answer::Tasks(ListTasksResponse {
+            tasks: page.tasks.iter().map(|task| task.viewed(page.view)).collect(),
+            next_page_token: page.next_page_token,
+            page_size: page.page_size,
+            total_size: page.total_size,
+        }),
+        Reply::Push(config) => Answer::Push(config),
+        Reply::Pushes(configs) => Answer::Pushes(configs),
+        Reply::Done | Reply::Events(..) => Answer::Done,
+        Reply::Card(card) => Answer::Card(Box::new(Arc::unwrap_or_clone(card))),
     }
 }
 

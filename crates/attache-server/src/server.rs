@@ -5,9 +5,15 @@ use std::sync::Arc;
 use attache_core::{Agent, Clock, Echo, MemoryStore, Options, Service, Store, SystemClock, WebhookCheck};
 use attache_outbound::SetupError;
 use attache_protocol::{AgentCard, AgentInterface, AgentSkill, binding};
+use bytes::Bytes;
+use futures::{FutureExt, Stream, StreamExt, stream::BoxStream};
+use http::{Request, Response};
+use http_body_util::BodyExt;
 use tokio::net::TcpListener;
 
+use crate::body::{Body, BodyError, BoxBody};
 use crate::push::Courier;
+use crate::surface::Fallback;
 use crate::{Listening, PushOptions, ServerOptions, Surface};
 
 /// Why a server could not start or go on.
@@ -50,6 +56,8 @@ pub struct Server<A> {
     service: Options,
     push: PushOptions,
     push_offered: Option<bool>,
+    cards: Option<BoxStream<'static, AgentCard>>,
+    fallback: Option<Fallback>,
 }
 
 impl Server<Echo> {
@@ -80,12 +88,41 @@ impl<A: Agent> Server<A> {
             service: Options::default(),
             push: PushOptions::default(),
             push_offered: None,
+            cards: None,
+            fallback: None,
         }
     }
 
     /// Sets how the agent describes itself. Its interfaces, and whether it streams, are filled in where the card is silent.
     pub fn card(mut self, card: AgentCard) -> Self {
         self.card = card;
+        self
+    }
+
+    /// Changes the card whenever the stream brings another one, each filled in as the first one is. Whether push notifications
+    /// are offered is settled by the first card.
+    pub fn card_updates(mut self, cards: impl Stream<Item = AgentCard> + Send + 'static) -> Self {
+        self.cards = Some(cards.boxed());
+        self
+    }
+
+    /// Answers requests to paths that are not the server's own. Where the answer is nothing, the path is nobody's.
+    ///
+    /// A router made with [`into_router`](Self::into_router) has no use for it: the application it goes into has its own paths.
+    pub fn fallback<F, Fut, B>(mut self, answer: F) -> Self
+    where
+        F: Fn(Request<BoxBody>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Option<Response<B>>> + Send + 'static,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.fallback = Some(Box::new(move |request| {
+            let answer = answer(request);
+            Box::pin(async move {
+                let boxed = |body: B| Body::other(BoxBody::new(body.map_err(BodyError::new)));
+                answer.await.map(|response| response.map(boxed))
+            })
+        }));
         self
     }
 
@@ -162,7 +199,7 @@ impl<A: Agent> Server<A> {
             let host = if local.ip().is_unspecified() { "localhost".to_owned() } else { host(local) };
             format!("http://{host}:{}", local.port())
         });
-        Ok(Listening { listener, surface: self.surface(&base)? })
+        Ok(Listening { listener, surface: self.into_surface(&base)? })
     }
 
     /// The routes, for an axum application of the caller's. The base URL is needed for the card.
@@ -174,7 +211,7 @@ impl<A: Agent> Server<A> {
     /// Push notifications and the care for tasks that were left behind run beside the router: call this within a runtime of
     /// tokio's.
     pub fn into_router(self, base_url: &str) -> Result<axum::Router, ServerError> {
-        let surface = self.surface(base_url)?;
+        let surface = self.into_surface(base_url)?;
         let (exact, prefixes) = surface.paths();
         let mut router = axum::Router::new();
         for path in exact {
@@ -186,24 +223,24 @@ impl<A: Agent> Server<A> {
         Ok(router)
     }
 
-    fn surface(self, base_url: &str) -> Result<Surface, ServerError> {
+    /// The surface itself, a tower service, for those who frame requests in a way of their own. The same holds as for
+    /// [`into_router`](Self::into_router).
+    pub fn into_surface(self, base_url: &str) -> Result<Surface, ServerError> {
         let base = base_url.trim_end_matches('/');
-        let mut card = self.card;
-        if card.supported_interfaces.is_empty() {
-            let paths = &self.options.paths;
-            let jsonrpc = paths.jsonrpc.first().map_or("/", String::as_str);
-            card.supported_interfaces = vec![
+        let paths = &self.options.paths;
+        let jsonrpc = paths.jsonrpc.first().map_or("/", String::as_str);
+        let said = self.push_offered.or(self.card.capabilities.push_notifications);
+        let push = said.unwrap_or(true);
+        let complete = Completion {
+            interfaces: vec![
                 AgentInterface::new(format!("{base}{jsonrpc}"), binding::JSONRPC),
                 AgentInterface::new(format!("{base}{}", paths.http_json), binding::HTTP_JSON),
                 AgentInterface::new(authority(base), binding::GRPC),
-            ];
-        }
-        card.capabilities.streaming.get_or_insert(true);
-        let said = self.push_offered.or(card.capabilities.push_notifications);
-        let push = *card.capabilities.push_notifications.insert(said.unwrap_or(true));
-        if self.extended.is_some() {
-            card.capabilities.extended_agent_card.get_or_insert(true);
-        }
+            ],
+            push,
+            extended: self.extended.is_some(),
+        };
+        let card = complete.fill(self.card);
         let interfaces = card.supported_interfaces.clone();
         let mut options = self.service;
         let (policy, own) = (self.push.policy.clone(), options.webhook_check);
@@ -219,7 +256,37 @@ impl<A: Agent> Server<A> {
             service.set_extended_card(extended);
         }
         let courier = if push { Some(Courier::new(service.clone(), self.push)?) } else { None };
-        Ok(Surface::new(service, self.options, courier))
+        let changing = self.cards.map(|mut cards| {
+            let service = service.clone();
+            let changes = async move {
+                while let Some(card) = cards.next().await {
+                    service.set_card(complete.fill(card));
+                }
+            };
+            changes.boxed()
+        });
+        Ok(Surface::new(service, self.options, courier, self.fallback, changing))
+    }
+}
+
+/// What a card says where its author says nothing.
+struct Completion {
+    interfaces: Vec<AgentInterface>,
+    push: bool,
+    extended: bool,
+}
+
+impl Completion {
+    fn fill(&self, mut card: AgentCard) -> AgentCard {
+        if card.supported_interfaces.is_empty() {
+            card.supported_interfaces.clone_from(&self.interfaces);
+        }
+        card.capabilities.streaming.get_or_insert(true);
+        card.capabilities.push_notifications = Some(self.push);
+        if self.extended {
+            card.capabilities.extended_agent_card.get_or_insert(true);
+        }
+        card
     }
 }
 

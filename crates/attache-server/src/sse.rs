@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use attache_core::{EventStream, StreamItem, View};
-use attache_protocol::{Error, jsonrpc};
+use attache_protocol::{Dialect, Error, dialect, jsonrpc};
 use bytes::Bytes;
 use futures::Stream;
 use tokio::time::{Instant, Sleep};
@@ -16,8 +16,8 @@ const FRAME: usize = 64 * 1024;
 
 /// What stands around each event.
 pub(crate) enum Envelope {
-    /// A JSON-RPC response to this id.
-    JsonRpc(jsonrpc::Id),
+    /// A JSON-RPC response to this id, in the words of 1.0 or of a dialect before it.
+    JsonRpc(jsonrpc::Id, Option<(Dialect, dialect::Events)>),
     /// Nothing.
     Plain,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Events {
 impl Events {
     pub(crate) fn new(stream: EventStream, view: View, envelope: Envelope, heartbeat: Duration) -> Self {
         let prefix = match &envelope {
-            Envelope::JsonRpc(id) => jsonrpc::result_prefix(id).into(),
+            Envelope::JsonRpc(id, _) => jsonrpc::result_prefix(id).into(),
             Envelope::Plain => "".into(),
         };
         let silence = Box::pin(tokio::time::sleep(heartbeat));
@@ -81,7 +81,7 @@ impl Events {
         self.silence.as_mut().reset(Instant::now() + self.heartbeat);
     }
 
-    fn write(&self, item: &StreamItem, out: &mut Vec<u8>) {
+    fn write(&mut self, item: &StreamItem, out: &mut Vec<u8>) {
         if let Some(seq) = item.seq() {
             out.extend_from_slice(b"id: ");
             out.extend_from_slice(itoa::Buffer::new().format(seq.0).as_bytes());
@@ -89,9 +89,19 @@ impl Events {
         }
         out.extend_from_slice(b"data: ");
         out.extend_from_slice(self.prefix.as_bytes());
-        item.write(self.view, out);
-        if matches!(self.envelope, Envelope::JsonRpc(_)) {
-            out.extend_from_slice(jsonrpc::RESULT_SUFFIX.as_bytes());
+        match &mut self.envelope {
+            Envelope::JsonRpc(_, None) => {
+                item.write(self.view, out);
+                out.extend_from_slice(jsonrpc::RESULT_SUFFIX.as_bytes());
+            }
+            Envelope::JsonRpc(_, Some((_, events))) => {
+                match item.to_response(self.view) {
+                    Some(event) => events.write(&event, out),
+                    None => out.extend_from_slice(b"null"),
+                }
+                out.extend_from_slice(jsonrpc::RESULT_SUFFIX.as_bytes());
+            }
+            Envelope::Plain => item.write(self.view, out),
         }
         out.extend_from_slice(b"\n\n");
     }
@@ -99,7 +109,10 @@ impl Events {
     fn write_error(&self, error: &Error) -> Bytes {
         let mut out = b"event: error\ndata: ".to_vec();
         match &self.envelope {
-            Envelope::JsonRpc(id) => out.extend_from_slice(&jsonrpc::error_response(id, error)),
+            Envelope::JsonRpc(id, None) => out.extend_from_slice(&jsonrpc::error_response(id, error)),
+            Envelope::JsonRpc(id, Some((dialect, _))) => {
+                out.extend_from_slice(&dialect.error_response(id, error));
+            }
             Envelope::Plain => out.extend_from_slice(&crate::reply::http_error_body(error)),
         }
         out.extend_from_slice(b"\n\n");

@@ -7,16 +7,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use attache_core::{Owner, Principal, Service};
+use attache_core::{BoxFuture, Owner, Principal, Service};
 use attache_protocol::{Error, ErrorKind, Extensions};
 use bytes::Bytes;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::body::Body;
+use crate::body::{Body, BodyError, BoxBody};
 use crate::card::CardHost;
 use crate::push::Courier;
 use crate::sse::Events;
@@ -36,9 +37,14 @@ struct Inner {
     card: CardHost,
     in_flight: Arc<AtomicUsize>,
     courier: Option<Courier>,
+    fallback: Option<Fallback>,
     /// What runs beside the requests, for as long as there is a surface.
     _background: Vec<AbortOnDropHandle<()>>,
 }
+
+/// Answers requests to paths that are not the surface's own; nothing for those that are nobody's.
+pub(crate) type Fallback =
+    Box<dyn Fn(Request<BoxBody>) -> BoxFuture<'static, Option<Response<Body>>> + Send + Sync>;
 
 /// A request that is being worked on; counted until dropped.
 pub(crate) struct InFlight(Arc<AtomicUsize>);
@@ -50,16 +56,20 @@ impl Drop for InFlight {
 }
 
 impl Surface {
-    pub(crate) fn new(service: Service, options: ServerOptions, courier: Option<Courier>) -> Self {
+    pub(crate) fn new(
+        service: Service,
+        options: ServerOptions,
+        courier: Option<Courier>,
+        fallback: Option<Fallback>,
+        beside: Option<BoxFuture<'static, ()>>,
+    ) -> Self {
         let keeping_house = tokio::spawn(service.clone().keep_house());
         let delivering = courier.clone().map(|courier| tokio::spawn(courier.run()));
-        let background = [keeping_house].into_iter().chain(delivering).map(AbortOnDropHandle::new).collect();
+        let beside = beside.map(tokio::spawn);
+        let background = [keeping_house].into_iter().chain(delivering).chain(beside);
+        let _background = background.map(AbortOnDropHandle::new).collect();
         let (card, in_flight) = (CardHost::new(), Arc::default());
-        Self(Arc::new(Inner { service, options, card, in_flight, courier, _background: background }))
-    }
-
-    pub(crate) fn courier(&self) -> Option<&Courier> {
-        self.0.courier.as_ref()
+        Self(Arc::new(Inner { service, options, card, in_flight, courier, fallback, _background }))
     }
 
     pub(crate) fn service(&self) -> &Service {
@@ -74,13 +84,27 @@ impl Surface {
     pub(crate) fn paths(&self) -> (Vec<String>, Vec<String>) {
         let paths = &self.0.options.paths;
         let mut exact = vec![CARD_PATH.to_owned(), "/health".to_owned()];
-        for path in &paths.jsonrpc {
+        for path in paths.jsonrpc.iter().chain(&paths.oldest) {
             exact.push(path.clone());
             if !path.ends_with('/') {
                 exact.push(format!("{path}/"));
             }
         }
         (exact, vec![paths.http_json.clone(), grpc::PREFIX.trim_end_matches('/').to_owned()])
+    }
+
+    /// Takes no more messages and lets running turns and deliveries finish, for those who frame requests themselves.
+    pub async fn shutdown(&self) {
+        let drain = self.0.options.drain;
+        tracing::info!("stopping: finishing what runs");
+        let late = self.0.service.shutdown(drain).await;
+        if late > 0 {
+            tracing::warn!(turns = late, "turns had to be ended before they were done");
+        }
+        if let Some(courier) = &self.0.courier {
+            // What is not delivered by then is delivered by the next process.
+            let _ = tokio::time::timeout(drain, courier.drain()).await;
+        }
     }
 
     /// Answers one request.
@@ -103,7 +127,7 @@ impl Surface {
                 http_json::refuse(&error, &HeaderMap::new())
             };
         }
-        let response = if paths.jsonrpc.iter().any(|own| same_path(own, path)) {
+        let response = if paths.jsonrpc.iter().chain(&paths.oldest).any(|own| same_path(own, path)) {
             jsonrpc::call(self, owner(&request), request).await
         } else if path.starts_with(grpc::PREFIX) {
             grpc::call(self, owner(&request), request).await
@@ -119,6 +143,10 @@ impl Surface {
         {
             let rest = rest.to_owned();
             http_json::call(self, owner(&request), &rest, request).await
+        } else if let Some(fallback) = &self.0.fallback {
+            let refusal = http_json::refuse(&no_such_path(path), request.headers());
+            let request = request.map(|body| BoxBody::new(body.map_err(BodyError::new)));
+            fallback(request).await.unwrap_or(refusal)
         } else {
             http_json::refuse(&no_such_path(path), request.headers())
         };
@@ -134,7 +162,7 @@ fn owner<B>(request: &Request<B>) -> Owner {
 }
 
 /// Whether two paths are the same, with or without a slash at the end.
-fn same_path(own: &str, path: &str) -> bool {
+pub(crate) fn same_path(own: &str, path: &str) -> bool {
     own == path || path.strip_suffix('/').is_some_and(|path| own == path)
 }
 

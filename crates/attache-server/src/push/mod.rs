@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use attache_core::{Delivery, Outcome, Service, StoreError};
 use attache_outbound::{Outbound, SetupError, SystemResolver};
-use attache_protocol::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -97,7 +96,7 @@ impl Courier {
         let outbox = self.0.service.store().outbox();
         let now = self.0.service.now();
         let due = outbox.due_receivers(now).await?;
-        let until = after(now, self.0.options.timeout + SETTLING);
+        let until = now.after(self.0.options.timeout + SETTLING);
         let mut begun = false;
         for receiver in due.now {
             let room = self.room(&receiver);
@@ -182,10 +181,4 @@ impl Drop for Place {
         drop(under_way);
         self.courier.0.done.notify_waiters();
     }
-}
-
-/// A point in time a while later.
-fn after(time: Timestamp, wait: Duration) -> Timestamp {
-    let wait = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
-    Timestamp::from_millis(time.to_millis().saturating_add(wait))
 }

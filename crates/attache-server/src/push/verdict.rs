@@ -7,7 +7,7 @@ use attache_outbound::{Answer, OutboundError};
 use attache_protocol::Timestamp;
 use http::StatusCode;
 
-use super::{PushOptions, after};
+use super::PushOptions;
 
 /// How long a receiver may ask to be left alone.
 const LONGEST_ASKED: Duration = Duration::from_secs(24 * 60 * 60);
@@ -34,7 +34,7 @@ pub(super) fn verdict(
         return Outcome::GivenUp { at: now, error };
     }
     let wait = wait(delivery.attempts, options, fastrand::f64()).max(asked);
-    Outcome::Failed { again: after(now, wait), error }
+    Outcome::Failed { again: now.after(wait), error }
 }
 
 /// Whether a receiver that answers like this may answer better later.

@@ -91,6 +91,10 @@ impl Store for Flaky {
         self.store.outbox()
     }
 
+    fn values(&self) -> &dyn Values {
+        self.store.values()
+    }
+
     fn abandoned(&self, now: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Abandoned>, StoreError>> {
         self.store.abandoned(now, limit)
     }
