@@ -1,9 +1,6 @@
 //! The client: one request, to addresses that were checked, within its time, with a small answer.
 
-use std::error::Error;
 use std::fmt;
-use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -12,10 +9,9 @@ use http::header::{
     CONNECTION, CONTENT_LENGTH, EXPECT, HOST, RETRY_AFTER, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, StatusCode};
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::{Certificate, Client, ClientBuilder, redirect, retry};
+use reqwest::{Client, ClientBuilder};
 
-use crate::{Policy, Refused, Resolver, Target};
+use crate::{Guard, Policy, Refused, Resolver, Target, build_client, careful_client, causes};
 
 /// How much of an answer's body is read, in bytes. The rest is dropped, and the connection with it.
 pub const MAX_ANSWER: usize = 64 * 1024;
@@ -95,7 +91,7 @@ pub enum OutboundError {
 /// The client could not be set up.
 #[derive(Debug, thiserror::Error)]
 #[error("the HTTP client cannot be set up: {0}")]
-pub struct SetupError(#[source] reqwest::Error);
+pub struct SetupError(#[source] pub(crate) reqwest::Error);
 
 /// Sends requests to addresses that users give. Cheap to clone; clones share their connections.
 #[derive(Clone)]
@@ -112,17 +108,10 @@ impl fmt::Debug for Outbound {
 
 impl Outbound {
     /// A client under a policy.
-    ///
-    /// Certificates are checked against the system's roots or, where it has none, as in an empty container, against Mozilla's.
     pub fn new(policy: Policy, resolver: Arc<dyn Resolver>) -> Result<Self, SetupError> {
         let policy = Arc::new(policy);
-        let guard = Arc::new(Guard { policy: policy.clone(), resolver });
-        let client = builder(guard.clone()).build().or_else(|_| {
-            let roots =
-                webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().map(|root| Certificate::from_der(root));
-            builder(guard).tls_certs_only(roots.collect::<Result<Vec<_>, _>>()?).build()
-        });
-        Ok(Self { policy, client: client.map_err(SetupError)? })
+        let guard = Arc::new(Guard::new(policy.clone(), resolver));
+        Ok(Self { policy, client: build_client(|| builder(guard.clone()))? })
     }
 
     /// The policy.
@@ -158,43 +147,12 @@ impl Outbound {
     }
 }
 
-/// Everything that could lead elsewhere than to the checked address, or make more of an answer than was sent, is off: also what
-/// is off by default only as long as no other crate turns on a feature.
 fn builder(guard: Arc<Guard>) -> ClientBuilder {
-    Client::builder()
+    careful_client()
         .dns_resolver(guard)
-        .redirect(redirect::Policy::none())
-        .retry(retry::never())
-        .no_proxy()
-        .referer(false)
-        .no_gzip()
-        .no_brotli()
-        .no_zstd()
-        .no_deflate()
         .http1_only()
         .connect_timeout(CONNECT_TIMEOUT)
         .pool_idle_timeout(IDLE_TIMEOUT)
-}
-
-/// Stands between the client and the resolver: what it lets through is all that a new connection may go to.
-struct Guard {
-    policy: Arc<Policy>,
-    resolver: Arc<dyn Resolver>,
-}
-
-impl Resolve for Guard {
-    fn resolve(&self, name: Name) -> Resolving {
-        let (policy, resolver) = (self.policy.clone(), self.resolver.clone());
-        Box::pin(async move {
-            let addresses = resolver.resolve(name.as_str()).await?;
-            if addresses.is_empty() {
-                return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address").into());
-            }
-            addresses.iter().try_for_each(|address| policy.check_address(*address))?;
-            // The client puts the URL's port in place of 0.
-            Ok(Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0))) as Addrs)
-        })
-    }
 }
 
 /// Finds the refusal in an error of the client, or what the system said. The client's own text has the URL in it.
@@ -207,8 +165,4 @@ fn explain(error: reqwest::Error) -> OutboundError {
     }
     let text = causes(&error).map(ToString::to_string).collect::<Vec<_>>().join(": ");
     OutboundError::Failed(if text.is_empty() { error.without_url().to_string() } else { text })
-}
-
-fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(error.source(), |cause| (*cause).source())
 }

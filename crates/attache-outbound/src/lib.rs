@@ -13,12 +13,14 @@
 //! assert!(policy.check_url("http://169.254.169.254/latest/meta-data").is_err());
 //! ```
 
+mod careful;
 mod client;
 mod policy;
 mod ranges;
 mod refused;
 mod resolver;
 
+pub use careful::{Guard, build_client, careful_client, causes};
 pub use client::{Answer, MAX_ANSWER, Outbound, OutboundError, OutboundRequest, SetupError};
 pub use ipnet::IpNet;
 pub use policy::{MAX_URL, Policy, Target};

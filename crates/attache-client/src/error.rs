@@ -1,0 +1,165 @@
+//! Why there is no answer.
+
+use std::time::Duration;
+
+use attache_outbound::Refused;
+use attache_protocol::ErrorKind;
+
+use crate::RemoteError;
+
+/// Why there is no answer.
+///
+/// No text contains the query of a URL, a header, or what was sent.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The HTTP client could not be set up.
+    #[error("the HTTP client cannot be set up: {0}")]
+    Setup(String),
+    /// What was asked cannot be sent, whoever it is sent to.
+    #[error("{0}")]
+    Invalid(String),
+    /// The [policy](crate::ClientOptions::policy) does not allow the address.
+    #[error("`{url}` may not be called: {refused}")]
+    Refused {
+        /// The address.
+        url: String,
+        /// Why.
+        refused: Refused,
+    },
+    /// The card leads to another server than its own, and that is [not allowed](crate::ClientOptions::allow_other_origins).
+    #[error(
+        "the card at `{card}` leads to `{leads_to}`, which is another server; allow other origins to follow it"
+    )]
+    OtherOrigin {
+        /// Where the card is.
+        card: String,
+        /// Where it leads.
+        leads_to: String,
+    },
+    /// The agent can be reached in no way that this client knows.
+    #[error("the agent `{agent}` offers {}, of which this client speaks none; it speaks `JSONRPC` 1.x", list(.offered))]
+    NoInterface {
+        /// The name of the agent.
+        agent: String,
+        /// What its card offers: bindings and their versions.
+        offered: Vec<String>,
+    },
+    /// The name could not be resolved, or no connection came about.
+    #[error("cannot connect to `{url}`: {why}")]
+    Connect {
+        /// Where.
+        url: String,
+        /// What the system said.
+        why: String,
+    },
+    /// The connection broke before the answer was whole.
+    #[error("the connection to the agent broke: {0}")]
+    Broken(String),
+    /// Nothing came for too long.
+    #[error("the agent did not answer within {} s", .limit.as_secs_f64())]
+    Timeout {
+        /// What was allowed.
+        limit: Duration,
+    },
+    /// A status of HTTP's that says no, with a body that does not say why in the words of the protocol.
+    #[error("`{url}` answered with HTTP status {status}{}", excerpt(.body))]
+    Http {
+        /// Where.
+        url: String,
+        /// The status.
+        status: u16,
+        /// The beginning of the body.
+        body: String,
+    },
+    /// The answer is larger than allowed.
+    #[error("the agent's answer has more than the {limit} bytes that are allowed")]
+    TooLarge {
+        /// What is allowed, in bytes.
+        limit: usize,
+    },
+    /// The answer does not follow the protocol.
+    #[error("the agent's answer does not follow the protocol: {0}")]
+    Protocol(String),
+    /// The agent refused.
+    #[error("the agent refused: {0}")]
+    Remote(#[source] Box<RemoteError>),
+    /// A stream broke off and could not be taken up again. The task, if there is one, goes on.
+    #[error("the stream broke off and was not taken up again ({}): {cause}", tries(*.attempts))]
+    Interrupted {
+        /// How often that was tried. Never, if it is not known whether the agent has the message and it had no idempotency key.
+        attempts: u32,
+        /// What went wrong last.
+        cause: Box<Self>,
+    },
+}
+
+impl ClientError {
+    /// What the agent refused with, if it did and the protocol has a name for it.
+    pub fn kind(&self) -> Option<ErrorKind> {
+        self.remote().and_then(|remote| remote.kind)
+    }
+
+    /// The agent's refusal, if it is one.
+    pub fn remote(&self) -> Option<&RemoteError> {
+        if let Self::Remote(remote) = self { Some(remote) } else { None }
+    }
+
+    /// Whether the same request may get an answer a little later, as far as can be known.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Connect { .. } | Self::Broken(_) => true,
+            Self::Http { status, .. } => matches!(status, 429 | 502 | 503 | 504),
+            Self::Remote(remote) => {
+                matches!(remote.kind, Some(ErrorKind::Unavailable | ErrorKind::ResourceExhausted))
+            }
+            Self::Setup(_)
+            | Self::Invalid(_)
+            | Self::Refused { .. }
+            | Self::OtherOrigin { .. }
+            | Self::NoInterface { .. }
+            | Self::Timeout { .. }
+            | Self::TooLarge { .. }
+            | Self::Protocol(_)
+            | Self::Interrupted { .. } => false,
+        }
+    }
+}
+
+fn list(offered: &[String]) -> String {
+    match offered {
+        [] => "no interface, as cards before 1.0 do".to_owned(),
+        offered => offered.join(", "),
+    }
+}
+
+fn tries(attempts: u32) -> String {
+    match attempts {
+        0 => "not tried".to_owned(),
+        1 => "1 attempt".to_owned(),
+        attempts => format!("{attempts} attempts"),
+    }
+}
+
+fn excerpt(body: &str) -> String {
+    if body.is_empty() { String::new() } else { format!(": {body}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_what_is_offered_instead() {
+        let error = |offered: &[&str]| {
+            let offered = offered.iter().map(|text| (*text).to_owned()).collect();
+            ClientError::NoInterface { agent: "Recipes".to_owned(), offered }.to_string()
+        };
+        assert_eq!(
+            error(&["`GRPC` 1.0", "`JSONRPC` 0.3"]),
+            "the agent `Recipes` offers `GRPC` 1.0, `JSONRPC` 0.3, of which this client speaks none; \
+             it speaks `JSONRPC` 1.x"
+        );
+        assert!(error(&[]).contains("offers no interface, as cards before 1.0 do"));
+    }
+}

@@ -1,0 +1,155 @@
+//! HTTP: one request at a time, to addresses that were checked, within its time, with an answer of bounded size.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use attache_outbound::{Guard, Refused, SystemResolver, build_client, careful_client, causes};
+use reqwest::{Client, ClientBuilder, RequestBuilder, Response, Url};
+
+use crate::{ClientError, ClientOptions};
+
+/// How long a connection is kept for the next request. Shorter than servers keep theirs, some of which close after 5 seconds: a
+/// send that meets a connection about to close fails, and cannot be repeated.
+const POOL_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// How much of the body of an unexpected answer is shown.
+const EXCERPT: usize = 200;
+
+/// The HTTP client with its limits.
+pub(crate) struct Http {
+    client: Client,
+    pub(crate) options: ClientOptions,
+}
+
+impl Http {
+    pub(crate) fn new(options: ClientOptions) -> Result<Self, ClientError> {
+        let client = build_client(|| builder(&options));
+        Ok(Self { client: client.map_err(|error| ClientError::Setup(text(&error)))?, options })
+    }
+
+    pub(crate) fn get(&self, url: &Url) -> RequestBuilder {
+        self.client.get(url.clone())
+    }
+
+    pub(crate) fn post(&self, url: &Url) -> RequestBuilder {
+        self.client.post(url.clone())
+    }
+
+    /// Checks an address before it is used for anything. For literal addresses this is the only check: nothing resolves those.
+    pub(crate) fn check(&self, address: &str) -> Result<Url, ClientError> {
+        let invalid = |why: &str| {
+            let shown: String =
+                address.split(['?', '#']).next().unwrap_or_default().chars().take(200).collect();
+            ClientError::Invalid(format!("`{shown}` is not the address of an agent: {why}"))
+        };
+        let url = Url::parse(address).map_err(|error| invalid(&error.to_string()))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(invalid("it must begin with `http://` or `https://`"));
+        }
+        if let Some(policy) = &self.options.policy {
+            let refuse = |refused| ClientError::Refused { url: place(&url), refused };
+            policy.check_url(address).map_err(refuse)?;
+        }
+        Ok(url)
+    }
+
+    /// Makes a request and waits for the head of the response.
+    pub(crate) async fn send(&self, url: &Url, request: RequestBuilder) -> Result<Response, ClientError> {
+        request.send().await.map_err(|error| explain(url, &error))
+    }
+
+    /// Reads a body to its end.
+    pub(crate) async fn body(&self, url: &Url, mut response: Response) -> Result<Vec<u8>, ClientError> {
+        let limit = self.options.max_body;
+        let announced =
+            response.content_length().map_or(0, |length| usize::try_from(length).unwrap_or(usize::MAX));
+        if announced > limit {
+            return Err(ClientError::TooLarge { limit });
+        }
+        let mut body = Vec::with_capacity(announced);
+        while let Some(chunk) = response.chunk().await.map_err(|error| explain(url, &error))? {
+            if chunk.len() > limit - body.len() {
+                return Err(ClientError::TooLarge { limit });
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body)
+    }
+}
+
+/// Waits for what must happen within a time.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    what: impl Future<Output = Result<T, ClientError>>,
+) -> Result<T, ClientError> {
+    tokio::time::timeout(limit, what).await.unwrap_or(Err(ClientError::Timeout { limit }))
+}
+
+/// The error for a status that says no.
+pub(crate) fn status_error(url: &Url, status: reqwest::StatusCode, body: &[u8]) -> ClientError {
+    let text = String::from_utf8_lossy(&body[..body.len().min(4 * EXCERPT)]);
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    ClientError::Http { url: place(url), status: status.as_u16(), body: line.chars().take(EXCERPT).collect() }
+}
+
+/// An address as it may be shown: without credentials and query, where people like to put secrets.
+pub(crate) fn place(url: &Url) -> String {
+    format!("{}{}", url.origin().ascii_serialization(), url.path())
+}
+
+fn builder(options: &ClientOptions) -> ClientBuilder {
+    let builder = careful_client()
+        .user_agent(concat!("attache-client/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(options.connect_timeout)
+        .pool_idle_timeout(POOL_TIMEOUT);
+    match &options.policy {
+        Some(policy) => {
+            let guard = Guard::new(Arc::new(policy.clone()), Arc::new(SystemResolver));
+            builder.dns_resolver(Arc::new(guard))
+        }
+        None => builder,
+    }
+}
+
+/// What an error of the HTTP client means.
+pub(crate) fn explain(url: &Url, error: &reqwest::Error) -> ClientError {
+    if let Some(refused) = causes(error).find_map(|cause| cause.downcast_ref::<Refused>()) {
+        return ClientError::Refused { url: place(url), refused: refused.clone() };
+    }
+    if error.is_connect() {
+        return ClientError::Connect { url: place(url), why: text(error) };
+    }
+    ClientError::Broken(text(error))
+}
+
+/// What the system said. The HTTP client's own text has the URL in it.
+fn text(error: &(dyn Error + 'static)) -> String {
+    let text = causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": ");
+    if text.is_empty() { "the request failed".to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use attache_outbound::Policy;
+
+    use super::*;
+
+    #[test]
+    fn an_address_is_checked_before_it_is_used() {
+        let open = Http::new(ClientOptions::default()).unwrap();
+        assert!(open.check("http://127.0.0.1:3111").is_ok());
+        for address in ["localhost:3111", "ftp://example.com", "agent", "", "http://", "file:///etc/passwd"] {
+            let error = open.check(address).unwrap_err();
+            assert!(matches!(error, ClientError::Invalid(_)), "{address}: {error}");
+        }
+        let policy = Some(Policy::default());
+        let guarded = Http::new(ClientOptions { policy, ..ClientOptions::default() }).unwrap();
+        assert!(guarded.check("https://agent.example.com/a2a").is_ok());
+        for address in ["http://127.0.0.1:3111", "http://localhost/", "http://169.254.169.254/?secret"] {
+            let error = guarded.check(address).unwrap_err();
+            assert!(matches!(error, ClientError::Refused { .. }), "{address}: {error}");
+            assert!(!error.to_string().contains("secret"));
+        }
+    }
+}

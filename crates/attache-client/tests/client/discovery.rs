@@ -1,0 +1,149 @@
+//! Finding an agent, and noticing that it has changed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use attache_client::{Client, ClientError, ClientOptions, Policy, Refreshed};
+use attache_protocol::{AgentCard, AgentSkill};
+use attache_server::Server;
+use futures::StreamExt;
+use serde_json::json;
+
+use crate::support::{Fake, Player, Say, card, connect, json as respond, quick, serve, soon};
+
+fn redirect(to: &str) -> Say {
+    Say::Bytes(
+        format!("HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            .into(),
+    )
+}
+
+#[tokio::test]
+async fn an_agent_is_found_by_its_address_or_by_that_of_its_card() {
+    let server = serve(Server::echo()).await;
+    for path in ["", "/", "/.well-known/agent-card.json"] {
+        let agent = connect(&format!("http://{server}{path}")).await;
+        assert_eq!(agent.card().name, "Echo");
+        agent.send("hi").await.unwrap();
+    }
+    let error = Client::connect(&format!("http://{server}/nothing/here.json")).await.unwrap_err();
+    assert!(matches!(error, ClientError::Http { status: 404, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn nobody_there_is_a_failure_to_connect() {
+    let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let error = soon(Client::connect(&format!("http://{free}/?token=secret"))).await.unwrap_err();
+    assert!(matches!(error, ClientError::Connect { .. }), "{error}");
+    assert!(!error.to_string().contains("secret"), "{error}");
+}
+
+#[tokio::test]
+async fn a_card_is_read_again_only_if_it_has_changed() {
+    let (change, changes) = futures::channel::mpsc::unbounded();
+    let updates = changes.map(|name: &str| AgentCard::new(name, "Changes").skill(AgentSkill::new("a", "A")));
+    let first = AgentCard::new("First", "Changes");
+    let agent =
+        connect(&format!("http://{}", serve(Server::new(Player).card(first).card_updates(updates)).await))
+            .await;
+    assert_eq!(agent.refresh_card().await.unwrap(), Refreshed::Unchanged);
+    let before = agent.card();
+    assert!(Arc::ptr_eq(&before, &agent.card()));
+    change.unbounded_send("Second").unwrap();
+    soon(async { while agent.refresh_card().await.unwrap() == Refreshed::Unchanged {} }).await;
+    assert_eq!((before.name.as_str(), agent.card().name.as_str()), ("First", "Second"));
+    assert_eq!(agent.refresh_card().await.unwrap(), Refreshed::Unchanged);
+}
+
+#[tokio::test]
+async fn a_card_with_a_tag_is_asked_for_by_its_tag() {
+    let full = Arc::new(AtomicUsize::new(0));
+    let served = full.clone();
+    let fake = Fake::server(move |asked| {
+        if asked.header("if-none-match") == Some("W/\"7\"") {
+            return Say::Bytes(b"HTTP/1.1 304 Not Modified\r\nETag: W/\"7\"\r\n\r\n".to_vec());
+        }
+        served.fetch_add(1, Ordering::SeqCst);
+        let Say::Bytes(bytes) = card(asked) else { unreachable!() };
+        let text = String::from_utf8(bytes).unwrap();
+        Say::Bytes(text.replacen("\r\n", "\r\nETag: W/\"7\"\r\n", 1).into_bytes())
+    })
+    .await;
+    let agent = connect(&fake.url).await;
+    for _ in 0..3 {
+        assert_eq!(agent.refresh_card().await.unwrap(), Refreshed::Unchanged);
+    }
+    assert_eq!(full.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_card_that_leads_nowhere_does_not_replace_a_good_one() {
+    let count = AtomicUsize::new(0);
+    let fake = Fake::server(move |asked| match count.fetch_add(1, Ordering::SeqCst) {
+        0 => card(asked),
+        _ => respond(200, &json!({"name": "Later", "url": "http://a.example", "protocolVersion": "0.3.0"})),
+    })
+    .await;
+    let agent = connect(&fake.url).await;
+    let error = agent.refresh_card().await.unwrap_err();
+    assert!(matches!(error, ClientError::NoInterface { .. }), "{error}");
+    assert_eq!(agent.card().name, "Fake");
+}
+
+#[tokio::test]
+async fn a_card_may_have_moved() {
+    let moved = Fake::server(|asked| match asked.path() {
+        "/.well-known/agent-card.json" => redirect("/cards/7.json"),
+        _ => card(asked),
+    })
+    .await;
+    assert_eq!(connect(&moved.url).await.card().name, "Fake");
+
+    let elsewhere = moved.url.clone();
+    let away = Fake::server(move |_| redirect(&elsewhere)).await;
+    let options = ClientOptions { allow_other_origins: false, ..quick() };
+    let error = Client::connect_with(&away.url, options).await.unwrap_err();
+    assert!(matches!(error, ClientError::OtherOrigin { .. }), "{error}");
+
+    let around = Fake::server(|_| redirect("/again.json")).await;
+    let error = soon(Client::connect(&around.url)).await.unwrap_err();
+    assert!(matches!(error, ClientError::Protocol(_)), "{error}");
+}
+
+#[tokio::test]
+async fn a_call_is_never_redirected() {
+    let fake = Fake::agent(|_| redirect("/elsewhere")).await;
+    let error = connect(&fake.url).await.send("hi").await.unwrap_err();
+    assert!(matches!(error, ClientError::Http { status: 302, .. }), "{error}");
+    assert_eq!(fake.calls().len(), 1);
+}
+
+#[tokio::test]
+async fn an_interface_elsewhere_is_used_only_if_that_is_allowed() {
+    let elsewhere = serve(Server::echo()).await;
+    let server = serve(Server::echo().base_url(format!("http://{elsewhere}"))).await;
+    connect(&format!("http://{server}")).await.send("hi").await.unwrap();
+    let options = ClientOptions { allow_other_origins: false, ..quick() };
+    let error = Client::connect_with(&format!("http://{server}"), options.clone()).await.unwrap_err();
+    assert!(matches!(error, ClientError::OtherOrigin { .. }), "{error}");
+    Client::connect_with(&format!("http://{elsewhere}"), options).await.unwrap().send("hi").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_policy_holds_for_the_card_for_redirects_and_for_the_interface() {
+    let policy = |policy: Policy| ClientOptions { policy: Some(policy), ..quick() };
+    let loopback = || policy(Policy::default().allow_loopback(true));
+    let server = serve(Server::echo()).await;
+    let agent = Client::connect_with(&format!("http://{server}"), loopback()).await.unwrap();
+    agent.send("hi").await.unwrap();
+    let error =
+        Client::connect_with(&format!("http://{server}"), policy(Policy::default())).await.unwrap_err();
+    assert!(matches!(error, ClientError::Refused { .. }), "{error}");
+
+    let inside = serve(Server::echo().base_url("http://10.0.0.1")).await;
+    let away = Fake::server(|_| redirect("http://169.254.169.254/card.json")).await;
+    for address in [format!("http://{inside}"), away.url] {
+        let error = soon(Client::connect_with(&address, loopback())).await.unwrap_err();
+        assert!(matches!(error, ClientError::Refused { .. }), "{error}");
+    }
+}

@@ -1,0 +1,147 @@
+//! A server that says whatever a test wants, byte for byte.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json as value};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// What a server does about a request.
+pub(crate) enum Say {
+    /// Writes this and closes the connection.
+    Bytes(Vec<u8>),
+    /// Writes this, then nothing more.
+    Hang(Vec<u8>),
+    /// Writes the first, then the second again and again.
+    Endless(Vec<u8>, Vec<u8>),
+}
+
+/// A request, as the server got it.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    head: String,
+    pub(crate) body: Value,
+}
+
+impl Asked {
+    pub(crate) fn is_for_card(&self) -> bool {
+        self.head.starts_with("GET ")
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let fields = self.head.lines().skip(1).filter_map(|line| line.split_once(": "));
+        fields.into_iter().find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.head.split(' ').nth(1).unwrap()
+    }
+
+    pub(crate) fn method(&self) -> &str {
+        self.body["method"].as_str().unwrap_or_default()
+    }
+}
+
+/// A server on a free port.
+pub(crate) struct Fake {
+    pub(crate) url: String,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+impl Fake {
+    /// A server with a card, for which a test answers the calls.
+    pub(crate) async fn agent(answer: impl Fn(&Asked) -> Say + Send + Sync + 'static) -> Self {
+        Self::server(move |asked| if asked.is_for_card() { card(asked) } else { answer(asked) }).await
+    }
+
+    /// A server for which a test answers everything.
+    pub(crate) async fn server(answer: impl Fn(&Asked) -> Say + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (answer, asked) = (Arc::new(answer), Arc::new(Mutex::new(Vec::new())));
+        let log = asked.clone();
+        tokio::spawn(async move {
+            while let Ok((mut socket, _)) = listener.accept().await {
+                let (answer, log) = (answer.clone(), log.clone());
+                tokio::spawn(async move {
+                    let Some(request) = read(&mut socket).await else { return };
+                    log.lock().unwrap().push(request.clone());
+                    say(&mut socket, answer(&request)).await;
+                });
+            }
+        });
+        Self { url, asked }
+    }
+
+    /// The calls that were made, without requests for the card.
+    pub(crate) fn calls(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap().iter().filter(|asked| !asked.is_for_card()).cloned().collect()
+    }
+}
+
+async fn read(socket: &mut TcpStream) -> Option<Asked> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(socket.read_u8().await.ok()?);
+    }
+    let mut asked = Asked { head: String::from_utf8(head).unwrap(), body: Value::Null };
+    if let Some(length) = asked.header("content-length").and_then(|length| length.parse().ok()) {
+        let mut body = vec![0; length];
+        socket.read_exact(&mut body).await.ok()?;
+        asked.body = serde_json::from_slice(&body).unwrap();
+    }
+    Some(asked)
+}
+
+async fn say(socket: &mut TcpStream, what: Say) {
+    // A client that has heard enough hangs up.
+    match what {
+        Say::Bytes(bytes) => {
+            let _ = socket.write_all(&bytes).await;
+            let _ = socket.shutdown().await;
+        }
+        Say::Hang(bytes) => {
+            let _ = socket.write_all(&bytes).await;
+            let _ = socket.read_u8().await;
+        }
+        Say::Endless(first, again) => {
+            let mut written = socket.write_all(&first).await;
+            while written.is_ok() {
+                written = socket.write_all(&again).await;
+            }
+        }
+    }
+}
+
+/// A card whose interface is on the server that was asked.
+pub(crate) fn card(asked: &Asked) -> Say {
+    let url = format!("http://{}/rpc", asked.header("host").unwrap());
+    let interface = value!({"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"});
+    json(
+        200,
+        &value!({"name": "Fake", "capabilities": {"streaming": true}, "supportedInterfaces": [interface]}),
+    )
+}
+
+/// A response with a JSON body.
+pub(crate) fn json(status: u16, body: &Value) -> Say {
+    let body = body.to_string();
+    let head =
+        format!("HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}", body.len());
+    Say::Bytes(format!("{head}\r\nConnection: close\r\n\r\n{body}").into_bytes())
+}
+
+/// A response with a result, to the request that was made.
+pub(crate) fn rpc_result(asked: &Asked, result: &Value) -> Say {
+    json(200, &value!({"jsonrpc": "2.0", "id": asked.body["id"], "result": result}))
+}
+
+/// A stream of these events, which ends as if it were whole.
+pub(crate) fn sse(asked: &Asked, events: &[Value]) -> Vec<u8> {
+    let mut out = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n".to_vec();
+    for event in events {
+        let response = value!({"jsonrpc": "2.0", "id": asked.body["id"], "result": event});
+        out.extend_from_slice(format!("data: {response}\n\n").as_bytes());
+    }
+    out
+}

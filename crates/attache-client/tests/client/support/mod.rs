@@ -1,0 +1,82 @@
+//! Servers to talk to: ours, ours behind a line that can be cut, and some that do as they like.
+
+mod agents;
+mod fake;
+mod proxy;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use attache_client::{Backoff, Client, ClientError, ClientOptions, Events};
+use attache_core::Agent;
+use attache_protocol::{StreamResponse, Task};
+use attache_server::Server;
+
+pub(crate) use self::agents::{Player, gated};
+pub(crate) use self::fake::{Fake, Say, card, json, rpc_result, sse};
+pub(crate) use self::proxy::Proxy;
+
+/// How long a test waits for what must happen, before it says that it did not.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits for what must happen.
+pub(crate) async fn soon<F: Future>(what: F) -> F::Output {
+    tokio::time::timeout(PATIENCE, what).await.expect("it happens in time")
+}
+
+/// Puts a server on a free port, for as long as the test runs.
+pub(crate) async fn serve<A: Agent>(server: Server<A>) -> SocketAddr {
+    let listening = server.bind("127.0.0.1:0").listen().await.unwrap();
+    let address = listening.address().unwrap();
+    tokio::spawn(listening.run_until(std::future::pending()));
+    address
+}
+
+/// An agent that does what it is told.
+pub(crate) async fn playing() -> Client {
+    connect(&format!("http://{}", serve(Server::new(Player)).await)).await
+}
+
+pub(crate) async fn connect(address: &str) -> Client {
+    soon(Client::connect_with(address, quick())).await.unwrap()
+}
+
+/// Settings that do not make a test wait.
+pub(crate) fn quick() -> ClientOptions {
+    let backoff =
+        Backoff { attempts: 5, first: Duration::from_millis(1), longest: Duration::from_millis(20) };
+    ClientOptions { backoff, ..ClientOptions::default() }
+}
+
+/// All events until the end of the stream.
+pub(crate) async fn rest(events: &mut Events) -> Result<Vec<StreamResponse>, ClientError> {
+    let mut all = Vec::new();
+    while let Some(event) = soon(events.next()).await {
+        all.push(event?);
+    }
+    Ok(all)
+}
+
+/// The next event, which there is.
+pub(crate) async fn next(events: &mut Events) -> StreamResponse {
+    soon(events.next()).await.expect("another event").unwrap()
+}
+
+/// An event in few words.
+pub(crate) fn gist(event: &StreamResponse) -> String {
+    match event {
+        StreamResponse::Task(task) => format!("task {}", task.status.state),
+        StreamResponse::Message(message) => format!("message {}", message.text()),
+        StreamResponse::StatusUpdate(update) => format!("status {}", update.status.state),
+        StreamResponse::ArtifactUpdate(update) => format!("artifact {}", update.artifact.text()),
+    }
+}
+
+pub(crate) fn gists(events: &[StreamResponse]) -> Vec<String> {
+    events.iter().map(gist).collect()
+}
+
+/// The task that an event is, or the first event of a stream is.
+pub(crate) fn task(event: &StreamResponse) -> &Task {
+    if let StreamResponse::Task(task) = event { task } else { panic!("not a task: {event:?}") }
+}
