@@ -1,0 +1,223 @@
+//! Which path and method lead to which trigger: a tree of path segments.
+//!
+//! A segment `:name` stands for any one segment; a literal segment is preferred to it. How long a lookup takes depends on the
+//! length of the path, not on how many routes there are.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use http::Method;
+use serde::Deserialize;
+
+use crate::engine::triggers::{NewTrigger, Trigger};
+
+/// What a path may have at most.
+const MAX_SEGMENTS: usize = 64;
+
+/// What an HTTP trigger is about.
+#[derive(Debug)]
+pub(crate) struct Target {
+    /// The path as it was written.
+    pub(super) path: String,
+    pub(super) method: Method,
+    pub(super) condition: Option<String>,
+    pub(super) middleware: Vec<String>,
+}
+
+impl Target {
+    /// Reads the configuration of a trigger.
+    pub(crate) fn read(trigger: &NewTrigger) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Config {
+            api_path: Option<String>,
+            http_method: Option<String>,
+            condition_function_id: Option<String>,
+            middleware_function_ids: Option<Vec<String>>,
+        }
+        if trigger.config.is_null() {
+            return Err("api_path is required for http triggers".to_owned());
+        }
+        let config: Config =
+            serde_json::from_value(trigger.config.clone()).map_err(|error| error.to_string())?;
+        let path = config.api_path.ok_or("api_path is required for http triggers")?;
+        if path.len() > 2048 || path.chars().any(|c| c.is_control() || c.is_whitespace() || "?#".contains(c))
+        {
+            return Err(format!("`{}` is not a path", path.escape_debug()));
+        }
+        if segments(&path).count() > MAX_SEGMENTS {
+            return Err(format!("a path has at most {MAX_SEGMENTS} segments"));
+        }
+        let method = config.http_method.unwrap_or_else(|| "GET".to_owned()).to_ascii_uppercase();
+        let known = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"];
+        if !known.contains(&method.as_str()) {
+            return Err(format!(
+                "`{method}` is not a method of http triggers: expected one of {}",
+                known.join(", ")
+            ));
+        }
+        Ok(Self {
+            path,
+            method: method.parse().map_err(|_| "not a method".to_owned())?,
+            condition: config.condition_function_id,
+            middleware: config.middleware_function_ids.unwrap_or_default(),
+        })
+    }
+}
+
+/// A trigger that has a path and a method.
+pub(crate) struct Route {
+    pub(super) path: String,
+    pub(super) method: Method,
+    pub(super) condition: Option<String>,
+    pub(super) middleware: Vec<String>,
+    pub(super) trigger: Arc<Trigger>,
+}
+
+/// What there is at a path.
+pub(super) struct Found {
+    /// The methods that it has.
+    pub(super) methods: Vec<Method>,
+    /// The route for the method that was asked for.
+    pub(super) route: Option<Arc<Route>>,
+    /// The segments that stand for something, as they came.
+    pub(super) params: Vec<(String, String)>,
+}
+
+#[derive(Default)]
+pub(crate) struct Routes {
+    root: Node,
+    /// Paths that are someone else's, as segments: those themselves, and those with all that is below.
+    reserved: Vec<Vec<String>>,
+    reserved_below: Vec<Vec<String>>,
+}
+
+#[derive(Default)]
+struct Node {
+    literals: HashMap<Box<str>, Self>,
+    param: Option<(String, Box<Self>)>,
+    routes: Vec<Arc<Route>>,
+}
+
+fn segments(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|segment| !segment.is_empty())
+}
+
+fn param(segment: &str) -> Option<&str> {
+    segment.strip_prefix(':').filter(|name| !name.is_empty())
+}
+
+impl Routes {
+    /// Keeps a path for someone else.
+    pub(crate) fn reserve(&mut self, path: &str) {
+        self.reserved.push(segments(path).map(str::to_owned).collect());
+    }
+
+    /// Keeps a path and all that is below it for someone else.
+    pub(crate) fn reserve_below(&mut self, path: &str) {
+        self.reserved_below.push(segments(path).map(str::to_owned).collect());
+    }
+
+    pub(crate) fn add(&mut self, target: &Target, trigger: &Arc<Trigger>) -> Result<(), String> {
+        let Target { path, method, condition, middleware } = target;
+        let own: Vec<&str> = segments(path).collect();
+        if self.reserved.iter().any(|other| *other == own)
+            || self
+                .reserved_below
+                .iter()
+                .any(|other| own.len() >= other.len() && own[..other.len()] == **other)
+        {
+            return Err(format!("the path `{path}` belongs to the A2A server: choose another one"));
+        }
+        // Looked at first, so that nothing is left behind by what cannot be added.
+        let mut node = Some(&self.root);
+        for segment in &own {
+            node = match (param(segment), node) {
+                (None, Some(node)) => node.literals.get(*segment),
+                (Some(name), Some(node)) => match &node.param {
+                    Some((other, _)) if other != name => {
+                        return Err(format!(
+                            "the path `{path}` has the parameter `:{name}` where another route has `:{other}`"
+                        ));
+                    }
+                    Some((_, next)) => Some(&**next),
+                    None => None,
+                },
+                (_, None) => None,
+            };
+        }
+        if node.is_some_and(|node| node.routes.iter().any(|route| route.method == *method)) {
+            return Err(format!("there is a trigger for `{method} {path}` already"));
+        }
+        let mut node = &mut self.root;
+        for segment in own {
+            node = match param(segment) {
+                Some(name) => &mut node.param.get_or_insert_with(|| (name.to_owned(), Box::default())).1,
+                None => node.literals.entry(segment.into()).or_default(),
+            };
+        }
+        node.routes.push(Arc::new(Route {
+            path: path.clone(),
+            method: method.clone(),
+            condition: condition.clone(),
+            middleware: middleware.clone(),
+            trigger: trigger.clone(),
+        }));
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, target: &Target, trigger: &str) {
+        let own: Vec<&str> = segments(&target.path).collect();
+        self.root.remove(&own, trigger);
+    }
+
+    pub(super) fn find(&self, path: &str, method: &Method) -> Option<Found> {
+        let path: Vec<&str> = segments(path).take(MAX_SEGMENTS + 1).collect();
+        let mut params = Vec::new();
+        let node = self.root.find(&path, &mut params)?;
+        let of = |method: &Method| node.routes.iter().find(|route| route.method == *method).cloned();
+        let route = of(method).or_else(|| if *method == Method::HEAD { of(&Method::GET) } else { None });
+        let methods = node.routes.iter().map(|route| route.method.clone()).collect();
+        Some(Found { methods, route, params })
+    }
+}
+
+impl Node {
+    fn is_empty(&self) -> bool {
+        self.routes.is_empty() && self.literals.is_empty() && self.param.is_none()
+    }
+
+    fn find(&self, path: &[&str], params: &mut Vec<(String, String)>) -> Option<&Self> {
+        let Some((first, rest)) = path.split_first() else {
+            return (!self.routes.is_empty()).then_some(self);
+        };
+        if let Some(found) = self.literals.get(*first).and_then(|node| node.find(rest, params)) {
+            return Some(found);
+        }
+        let (name, node) = self.param.as_ref()?;
+        params.push((name.clone(), (*first).to_owned()));
+        let found = node.find(rest, params);
+        if found.is_none() {
+            params.pop();
+        }
+        found
+    }
+
+    fn remove(&mut self, path: &[&str], trigger: &str) {
+        let Some((first, rest)) = path.split_first() else {
+            self.routes.retain(|route| route.trigger.id != trigger);
+            return;
+        };
+        if param(first).is_some() {
+            let Some((_, node)) = &mut self.param else { return };
+            node.remove(rest, trigger);
+            if node.is_empty() {
+                self.param = None;
+            }
+        } else if let Some(node) = self.literals.get_mut(*first) {
+            node.remove(rest, trigger);
+            if node.is_empty() {
+                self.literals.remove(*first);
+            }
+        }
+    }
+}

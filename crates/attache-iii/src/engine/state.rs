@@ -1,0 +1,230 @@
+//! `state::*`: values by scope and key, kept by the store.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use attache_core::{BoxFuture, ChangedValue, StoreError, ValueChange};
+use attache_protocol::Json;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::Shared;
+use super::builtins::{Builtin, input};
+use super::update::{Op, OpError, apply};
+use crate::CallError;
+
+/// How deep a value may nest: what is kept can be read and changed later.
+const MAX_DEPTH: usize = 100;
+
+/// How many bytes a scope or a key may have.
+const MAX_NAME: usize = 1024;
+
+#[derive(Deserialize)]
+struct Place<'a> {
+    #[serde(borrow)]
+    scope: Cow<'a, str>,
+    #[serde(borrow)]
+    key: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+struct Set<'a> {
+    #[serde(borrow)]
+    scope: Cow<'a, str>,
+    #[serde(borrow)]
+    key: Cow<'a, str>,
+    #[serde(borrow, alias = "data")]
+    value: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Scope<'a> {
+    #[serde(borrow)]
+    scope: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+struct Update {
+    scope: String,
+    key: String,
+    ops: Vec<Op>,
+}
+
+fn store_failed(error: StoreError) -> CallError {
+    tracing::error!(%error, "the store of the state does not work");
+    CallError::remote("state_error", "the state cannot be reached")
+}
+
+fn text(value: &Option<Json>) -> &str {
+    value.as_ref().map_or("null", Json::as_str)
+}
+
+impl Shared {
+    /// Runs a function of the state. The result is JSON.
+    pub(super) async fn state(self: &Arc<Self>, builtin: Builtin, data: &str) -> Result<String, CallError> {
+        let values = self.store.values();
+        let function = builtin.id();
+        match builtin {
+            Builtin::StateGet => {
+                let Place { scope, key } = input(function, data)?;
+                let value = values.get(&scope, &key).await.map_err(store_failed)?;
+                Ok(text(&value).to_owned())
+            }
+            Builtin::StateSet => {
+                let Set { scope, key, value } = input(function, data)?;
+                self.check_place(function, &scope, &key)?;
+                self.check_value(value.get())?;
+                let value: Json = input(function, value.get())?;
+                let changed = self.change(&scope, &key, Box::new(|_| Some(value))).await?;
+                let (old, new) = (text(&changed.old), text(&changed.new));
+                Ok(format!(r#"{{"old_value":{old},"new_value":{new}}}"#))
+            }
+            Builtin::StateDelete => {
+                let Place { scope, key } = input(function, data)?;
+                let changed = self.change(&scope, &key, Box::new(|_| None)).await?;
+                Ok(text(&changed.old).to_owned())
+            }
+            Builtin::StateList => {
+                let Scope { scope } = input(function, data)?;
+                let listed = values.list(&scope).await.map_err(store_failed)?;
+                let values: Vec<&str> = listed.iter().map(|(_, value)| value.as_str()).collect();
+                Ok(format!("[{}]", values.join(",")))
+            }
+            Builtin::StateListGroups => {
+                let groups = values.scopes().await.map_err(store_failed)?;
+                Ok(json!({ "groups": groups }).to_string())
+            }
+            Builtin::StateUpdate => {
+                let Update { scope, key, ops } = input(function, data)?;
+                self.check_place(function, &scope, &key)?;
+                self.update(&scope, &key, ops).await
+            }
+            Builtin::WorkersRegister
+            | Builtin::WorkersList
+            | Builtin::WorkersInfo
+            | Builtin::FunctionsList
+            | Builtin::FunctionsInfo
+            | Builtin::TriggerTypesList
+            | Builtin::TriggerTypesInfo
+            | Builtin::RegisteredTriggersList
+            | Builtin::RegisteredTriggersInfo
+            | Builtin::RegisterTrigger
+            | Builtin::UnregisterTrigger
+            | Builtin::ChannelsCreate
+            | Builtin::Log(_)
+            | Builtin::Baggage => self.builtin(builtin, data, None),
+        }
+    }
+
+    fn check_place(&self, function: &str, scope: &str, key: &str) -> Result<(), CallError> {
+        if scope.len() > MAX_NAME || key.len() > MAX_NAME {
+            let text = format!(
+                "Failed to deserialize input for {function}: a scope and a key have at most {MAX_NAME} bytes"
+            );
+            return Err(CallError::remote("deserialization_error", text));
+        }
+        Ok(())
+    }
+
+    fn check_value(&self, value: &str) -> Result<(), CallError> {
+        let limit = self.options.limits.state_value;
+        if value.len() > limit {
+            let text = format!("the value has {} bytes, more than {limit}", value.len());
+            return Err(CallError::remote("VALUE_TOO_LARGE", text));
+        }
+        if attache_protocol::json::is_deeper_than(value.as_bytes(), MAX_DEPTH) {
+            let text = format!("the value nests deeper than {MAX_DEPTH}");
+            return Err(CallError::remote("deserialization_error", text));
+        }
+        Ok(())
+    }
+
+    async fn update(self: &Arc<Self>, scope: &str, key: &str, ops: Vec<Op>) -> Result<String, CallError> {
+        struct Told {
+            errors: Vec<OpError>,
+            refused: Option<CallError>,
+        }
+        let told = Arc::new(Mutex::new(Told { errors: Vec::new(), refused: None }));
+        let (shared, telling) = (self.clone(), told.clone());
+        let change: ValueChange = Box::new(move |old| {
+            let before: Value = old.and_then(|old| old.read().ok()).unwrap_or_default();
+            let (after, errors) = apply(before, ops);
+            let new = Json::new(&after).map_err(|error| CallError::remote("state_error", error.to_string()));
+            let new = new.and_then(|new| shared.check_value(new.as_str()).map(|()| new));
+            match new {
+                Ok(new) => {
+                    telling.lock().errors = errors;
+                    Some(new)
+                }
+                Err(error) => {
+                    telling.lock().refused = Some(error);
+                    old.cloned()
+                }
+            }
+        });
+        let changed = self.change(scope, key, change).await?;
+        let mut told = told.lock();
+        if let Some(error) = told.refused.take() {
+            return Err(error);
+        }
+        let (old, new) = (text(&changed.old), text(&changed.new));
+        if told.errors.is_empty() {
+            return Ok(format!(r#"{{"old_value":{old},"new_value":{new}}}"#));
+        }
+        let errors = serde_json::to_string(&told.errors).unwrap_or_default();
+        Ok(format!(r#"{{"old_value":{old},"new_value":{new},"errors":{errors}}}"#))
+    }
+
+    /// Changes a value and tells those who want to know.
+    fn change<'a>(
+        self: &'a Arc<Self>,
+        scope: &'a str,
+        key: &'a str,
+        change: ValueChange,
+    ) -> BoxFuture<'a, Result<ChangedValue, CallError>> {
+        Box::pin(async move {
+            let changed = self.store.values().change(scope, key, change).await.map_err(store_failed)?;
+            self.tell_changed(scope, key, &changed);
+            Ok(changed)
+        })
+    }
+
+    fn tell_changed(self: &Arc<Self>, scope: &str, key: &str, changed: &ChangedValue) {
+        let event = match (&changed.old, &changed.new) {
+            (None, None) => return,
+            (None, Some(_)) => "state:created",
+            (Some(_), Some(_)) => "state:updated",
+            (Some(_), None) => "state:deleted",
+        };
+        let triggers = self.triggers.lock().of_state(scope, key);
+        if triggers.is_empty() {
+            return;
+        }
+        let (old, new) = (text(&changed.old), text(&changed.new));
+        let (scope, key) = (Value::from(scope), Value::from(key));
+        let data: Arc<str> = format!(
+            r#"{{"type":"state","event_type":"{event}","scope":{scope},"key":{key},"old_value":{old},"new_value":{new}}}"#
+        )
+        .into();
+        for trigger in triggers {
+            trigger.fires.fetch_add(1, Ordering::Relaxed);
+            let condition = trigger.state_filter().and_then(|filter| filter.condition_function_id.clone());
+            let Some(condition) = condition else {
+                self.fire(&trigger.function, &data, trigger.metadata());
+                continue;
+            };
+            let (shared, data) = (self.clone(), data.clone());
+            tokio::spawn(async move {
+                match shared.call_text(&condition, &data, None, Duration::from_secs(30)).await {
+                    Ok(answer) if answer.get() == "false" => {}
+                    Ok(_) => shared.fire(&trigger.function, &data, trigger.metadata()),
+                    Err(error) => tracing::warn!(condition, %error, "a condition could not be asked"),
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What one worker can take from the others: nothing.
+
+use futures::SinkExt;
+use serde_json::json;
+use tokio_tungstenite::tungstenite::Message;
+use uuid::Uuid;
+
+use crate::support::engine_with;
+
+#[tokio::test]
+async fn a_worker_with_too_many_calls_under_way_is_told_so() {
+    let house = engine_with(|options| options.limits.calls_by_worker = 2).await;
+    let mut callee = house.worker_with(&["f"]).await;
+    let mut caller = house.worker().await;
+    for _ in 0..2 {
+        caller.invoke(Uuid::new_v4(), "f", json!({})).await;
+    }
+    assert_eq!(caller.error("f", json!({})).await, "too_many_calls");
+    let call = callee.work().await;
+    callee.answer(&call, json!(1)).await;
+    assert_eq!(caller.next().await["result"], 1);
+    caller.invoke(Uuid::new_v4(), "f", json!({})).await;
+    for _ in 0..2 {
+        callee.work().await;
+    }
+}
+
+#[tokio::test]
+async fn a_worker_with_too_much_to_do_gets_no_more() {
+    let house = engine_with(|options| options.limits.calls_to_worker = 1).await;
+    let _callee = house.worker_with(&["f"]).await;
+    let mut caller = house.worker().await;
+    caller.invoke(Uuid::new_v4(), "f", json!({})).await;
+    assert_eq!(caller.error("f", json!({})).await, "worker_overloaded");
+}
+
+#[tokio::test]
+async fn calls_to_a_worker_that_does_not_read_fail_at_once() {
+    let house = engine_with(|options| options.limits.queued_bytes = 1 << 20).await;
+    let _callee = house.worker_with(&["f"]).await;
+    let mut caller = house.worker().await;
+    let big = "x".repeat(1 << 20);
+    let sending = async {
+        loop {
+            caller.invoke(Uuid::new_v4(), "f", json!(big)).await;
+            caller.send(json!({ "type": "ping" })).await;
+            let frame = caller.next().await;
+            if frame["type"] == "invocationresult" {
+                break frame["error"]["code"].clone();
+            }
+        }
+    };
+    assert_eq!(sending.await, "worker_overloaded");
+}
+
+#[tokio::test]
+async fn a_worker_that_does_not_read_its_results_is_cut_off_and_others_go_on() {
+    let house = engine_with(|options| {
+        options.limits.queued_bytes = 1 << 20;
+        options.limits.calls_by_worker = 100;
+    })
+    .await;
+    let callee = house.worker_with(&["f"]).await;
+    let big = json!("x".repeat(400_000));
+    callee.run(move |_| big.clone());
+    let mut deaf = house.worker_with(&["deaf"]).await;
+    let mut updates = attache_iii::Functions::updates(&house.engine);
+    let gone = updates.wait_for(|catalog| catalog.as_ref().is_some_and(|all| !all.contains_key("deaf")));
+    let flooding = async {
+        for _ in 0..100 {
+            let call =
+                json!({ "type": "invokefunction", "invocation_id": Uuid::new_v4(), "function_id": "f" });
+            if deaf.socket.send(Message::text(call.to_string())).await.is_err() {
+                break;
+            }
+        }
+        gone.await.unwrap();
+    };
+    flooding.await;
+    assert!(house.call("f", json!({})).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_worker_registers_a_limited_number_of_functions() {
+    let house = engine_with(|options| options.limits.functions = 2).await;
+    let mut worker = house.worker_with(&["a", "b", "b"]).await;
+    worker.send(json!({ "type": "registerfunction", "id": "c" })).await;
+    assert_eq!(worker.next().await["code"], "FUNCTION_LIMIT_EXCEEDED");
+    worker.send(json!({ "type": "unregisterfunction", "id": "a" })).await;
+    worker.send(json!({ "type": "registerfunction", "id": "c" })).await;
+    worker.settle().await;
+}
+
+#[tokio::test]
+async fn a_registration_says_a_limited_amount() {
+    let house = engine_with(|options| options.limits.registration = 1000).await;
+    let mut worker = house.worker().await;
+    worker.send(json!({ "type": "registerfunction", "id": "f", "metadata": "x".repeat(1000) })).await;
+    assert_eq!(worker.next().await["code"], "FUNCTION_LIMIT_EXCEEDED");
+}
+
+#[tokio::test]
+async fn a_worker_has_a_limited_number_of_triggers() {
+    let house = engine_with(|options| options.limits.triggers = 1).await;
+    let mut worker = house.worker().await;
+    for id in ["a", "a", "b"] {
+        worker
+            .send(json!({ "type": "registertrigger", "id": id, "trigger_type": "state", "function_id": "f" }))
+            .await;
+    }
+    let answer = worker.next().await;
+    assert_eq!(
+        (&answer["id"], &answer["error"]["message"]),
+        (&json!("b"), &json!("a worker has at most 1 triggers"))
+    );
+}
+
+#[tokio::test]
+async fn an_id_that_is_none_is_ignored() {
+    let house = engine_with(|_| {}).await;
+    let mut worker = house.worker().await;
+    for id in ["", "a\nb", &"x".repeat(257)] {
+        worker.send(json!({ "type": "registerfunction", "id": id })).await;
+    }
+    let listed = worker.result("engine::functions::list", json!({ "worker": worker.id })).await;
+    assert_eq!(listed["functions"], json!([]));
+}
+
+#[tokio::test]
+async fn a_large_message_is_carried() {
+    let house = engine_with(|_| {}).await;
+    let callee = house.worker_with(&["f"]).await;
+    callee.run(|call| json!(call["data"].as_str().unwrap().len()));
+    assert_eq!(house.call("f", json!("x".repeat(20_000_000))).await, Ok(json!(20_000_000)));
+}
+
+#[tokio::test]
+async fn a_flood_from_one_worker_does_not_disturb_another() {
+    let house = engine_with(|options| options.limits.queued_frames = 1000).await;
+    let callee = house.worker_with(&["f"]).await;
+    callee.run(|call| call["data"]["n"].clone());
+    let mut flooder = house.worker().await;
+    let flooding = tokio::spawn(async move {
+        let call =
+            json!({ "type": "invokefunction", "invocation_id": Uuid::new_v4(), "function_id": "nope" });
+        let frames = [call.to_string(), "garbage".to_owned()];
+        while let Ok(()) = flooder.socket.feed(Message::text(frames[0].clone())).await {
+            if flooder.socket.feed(Message::text(frames[1].clone())).await.is_err() {
+                break;
+            }
+        }
+    });
+    let mut caller = house.worker().await;
+    for n in 0..200 {
+        assert_eq!(caller.result("f", json!({ "n": n })).await, json!(n));
+    }
+    flooding.abort();
+}
+
+#[tokio::test]
+async fn a_payload_that_would_cost_a_worker_its_connection_fails_alone() {
+    let house = engine_with(|_| {}).await;
+    let mut callee = house.worker_with(&["f"]).await;
+    let profile = json!({ "runtime": "python", "version": "0.11.6", "name": "old", "pid": 1 });
+    assert_eq!(callee.result("engine::workers::register", profile).await, json!({ "success": true }));
+    let mut caller = house.worker().await;
+    assert_eq!(caller.error("f", json!("x".repeat(2 << 20))).await, "payload_too_large");
+    caller.invoke(Uuid::new_v4(), "f", json!("small")).await;
+    let call = callee.work().await;
+    callee.answer(&call, json!("still here")).await;
+    assert_eq!(caller.next().await["result"], "still here");
+    let state = json!({ "scope": "s", "key": "k", "value": "x".repeat(2 << 20) });
+    caller.result("state::set", state).await;
+    assert_eq!(callee.error("state::get", json!({ "scope": "s", "key": "k" })).await, "result_too_large");
+}
