@@ -1,0 +1,315 @@
+//! A surface behind the HTTP of an engine: requests arrive as calls of a function, and answers leave as its results.
+//!
+//! The engine knows no wildcards and gives a function the pieces of a request, so each path is registered as a trigger of its own
+//! and the request is put together again. A stream leaves through the channel that the engine gives for the response; its head
+//! goes out with the first bytes, so a comment is sent at once.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use http::{HeaderMap, Method, Request, Response, Uri};
+use http_body_util::{BodyExt, Full};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use crate::wire::{ChannelRef, RegisterFunction};
+use crate::worker::{ChannelWriter, Invocation, Registration, Worker};
+use crate::{CallError, ChannelItem};
+
+/// How long the body of a request may take to arrive.
+const BODY_TIME: Duration = Duration::from_secs(30);
+
+/// How long it may take to begin. Engines before 0.12 keep the channel open and empty where a body said to be JSON is none.
+const FIRST_BYTES: Duration = Duration::from_secs(2);
+
+/// The largest body that is read.
+const MAX_BODY: usize = 16 * 1024 * 1024;
+
+/// What stands for something else in a query.
+const IN_QUERY: &AsciiSet =
+    &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'&').add(b'+').add(b'<').add(b'=').add(b'>');
+
+/// A function by which a surface answers.
+struct Entrance {
+    function: &'static str,
+    description: &'static str,
+    /// Method and path, as the engine writes it.
+    routes: &'static [(&'static str, &'static str)],
+}
+
+const ENTRANCES: [Entrance; 3] = [
+    Entrance {
+        function: "a2a::agent_card",
+        description: "The A2A agent card",
+        routes: &[("GET", ".well-known/agent-card.json")],
+    },
+    Entrance { function: "a2a::jsonrpc", description: "A2A over JSON-RPC", routes: &[("POST", "a2a")] },
+    Entrance {
+        function: "a2a::http_json",
+        description: "A2A over HTTP+JSON",
+        routes: &[
+            ("POST", "v1/message:send"),
+            ("POST", "v1/message:stream"),
+            ("GET", "v1/tasks"),
+            ("GET", "v1/tasks/:id"),
+            ("POST", "v1/tasks/:id"),
+            ("POST", "v1/tasks/:id/pushNotificationConfigs"),
+            ("GET", "v1/tasks/:id/pushNotificationConfigs"),
+            ("GET", "v1/tasks/:id/pushNotificationConfigs/:config"),
+            ("DELETE", "v1/tasks/:id/pushNotificationConfigs/:config"),
+            ("GET", "v1/extendedAgentCard"),
+        ],
+    },
+];
+
+/// Registers a surface with an engine: the card, JSON-RPC with its streams, and HTTP+JSON.
+pub fn serve_through<S, B>(worker: &Worker, surface: S) -> Vec<Registration>
+where
+    S: tower_service::Service<Request<Full<Bytes>>, Response = Response<B>, Error = Infallible>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    S::Future: Send,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: std::fmt::Display + Send,
+{
+    let mut registered = Vec::new();
+    for Entrance { function, description, routes } in ENTRANCES {
+        let (surface, channels) = (surface.clone(), worker.clone());
+        let offered = RegisterFunction {
+            id: function.to_owned(),
+            description: Some(description.to_owned()),
+            metadata: Some(json!({"internal": true})),
+            ..RegisterFunction::default()
+        };
+        registered.push(worker.register(offered, move |invocation: Invocation| {
+            let (mut surface, channels) = (surface.clone(), channels.clone());
+            async move {
+                let asked: Asked = invocation.read()?;
+                let response = asked.response.clone();
+                let request = asked.into_request(&channels).await?;
+                let Ok(answer) = surface.call(request).await;
+                respond(answer, response, &channels).await
+            }
+        }));
+        for (method, path) in routes {
+            let config = json!({"api_path": path, "http_method": method});
+            registered.push(worker.register_trigger("http", function, config));
+        }
+    }
+    registered
+}
+
+/// A request, in the pieces in which an engine gives it.
+#[derive(Debug, Deserialize)]
+struct Asked {
+    #[serde(default)]
+    query_params: BTreeMap<String, String>,
+    #[serde(default)]
+    path_params: BTreeMap<String, String>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    path: String,
+    method: String,
+    #[serde(default)]
+    body: Option<Box<RawValue>>,
+    #[serde(default)]
+    request_body: Option<ChannelRef>,
+    #[serde(default)]
+    response: Option<ChannelRef>,
+}
+
+impl Asked {
+    async fn into_request(self, worker: &Worker) -> Result<Request<Full<Bytes>>, CallError> {
+        let unreadable =
+            |what: &str| CallError::remote("invalid_request", format!("the {what} cannot be read"));
+        let uri: Uri = self.uri().parse().map_err(|_| unreadable("path"))?;
+        let method: Method = self.method.to_ascii_uppercase().parse().map_err(|_| unreadable("method"))?;
+        let headers = self.header_map();
+        let body = match (&self.body, &self.request_body) {
+            (Some(body), _) if body.get() != "null" => Bytes::copy_from_slice(body.get().as_bytes()),
+            (_, Some(channel)) if has_body(&headers, &method) => read_body(worker, channel).await?,
+            (_, _) => Bytes::new(),
+        };
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers;
+        Ok(request)
+    }
+
+    /// The path as it was asked for. Parameters come as they were written, values of the query do not.
+    fn uri(&self) -> String {
+        let mut uri = String::new();
+        for segment in self.path.trim_matches('/').split('/') {
+            uri.push('/');
+            let parameter = segment.strip_prefix(':').and_then(|name| self.path_params.get(name));
+            uri.push_str(parameter.map_or(segment, String::as_str));
+        }
+        for (i, (key, value)) in self.query_params.iter().enumerate() {
+            uri.push(if i == 0 { '?' } else { '&' });
+            uri.extend(utf8_percent_encode(key, IN_QUERY));
+            uri.push('=');
+            uri.extend(utf8_percent_encode(value, IN_QUERY));
+        }
+        uri
+    }
+
+    fn header_map(&self) -> HeaderMap {
+        let readable = self.headers.iter().filter_map(|(name, value)| {
+            let (name, value) = (HeaderName::try_from(name), HeaderValue::from_str(value));
+            name.ok().zip(value.ok())
+        });
+        // The length is that of the body as it came to the engine, which is not how it comes to us.
+        readable.filter(|(name, _)| name != CONTENT_LENGTH || self.body.is_none()).collect()
+    }
+}
+
+fn has_body(headers: &HeaderMap, method: &Method) -> bool {
+    let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    let announced = length.is_some_and(|length| length != "0") || headers.contains_key(TRANSFER_ENCODING);
+    announced && method != Method::GET
+}
+
+async fn read_body(worker: &Worker, channel: &ChannelRef) -> Result<Bytes, CallError> {
+    let mut items = worker.open_reader(channel).await?;
+    let mut body = BytesMut::new();
+    let Ok(first) = timeout(FIRST_BYTES, items.recv()).await else { return Ok(Bytes::new()) };
+    let whole = async {
+        let mut next = first;
+        while let Some(item) = next {
+            match &item {
+                ChannelItem::Bytes(bytes) => body.extend_from_slice(bytes),
+                ChannelItem::Text(text) => body.extend_from_slice(text.as_bytes()),
+            }
+            if body.len() > MAX_BODY {
+                let text = format!("the body is larger than {MAX_BODY} bytes");
+                return Err(CallError::remote("payload_too_large", text));
+            }
+            next = items.recv().await;
+        }
+        Ok(())
+    };
+    timeout(BODY_TIME, whole).await.map_err(|_| CallError::TimedOut)??;
+    Ok(body.freeze())
+}
+
+/// Gives an answer to the engine: as the function's result, or piece by piece if it is a stream.
+async fn respond<B>(
+    answer: Response<B>,
+    channel: Option<ChannelRef>,
+    worker: &Worker,
+) -> Result<Box<RawValue>, CallError>
+where
+    B: http_body::Body<Data = Bytes> + Send,
+    B::Error: std::fmt::Display + Send,
+{
+    let streams = answer
+        .headers()
+        .get(CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+    match channel {
+        Some(channel) if streams => {
+            let writer = worker.open_writer(&channel).await?;
+            stream(answer, writer).await?;
+            Ok(RawValue::NULL.to_owned())
+        }
+        Some(_) | None => whole(answer).await,
+    }
+}
+
+fn shown_headers(headers: &HeaderMap) -> BTreeMap<&str, &str> {
+    headers.iter().filter_map(|(name, value)| Some((name.as_str(), value.to_str().ok()?))).collect()
+}
+
+async fn whole<B>(answer: Response<B>) -> Result<Box<RawValue>, CallError>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: std::fmt::Display + Send,
+{
+    #[derive(Serialize)]
+    struct Answer<'a> {
+        status_code: u16,
+        headers: BTreeMap<&'a str, &'a str>,
+        body: &'a str,
+    }
+    let (head, body) = answer.into_parts();
+    let broken = |error: &dyn std::fmt::Display| CallError::remote("broken_answer", error.to_string());
+    let body = body.collect().await.map_err(|error| broken(&error))?.to_bytes();
+    let body = std::str::from_utf8(&body).map_err(|error| broken(&error))?;
+    let answer = Answer { status_code: head.status.as_u16(), headers: shown_headers(&head.headers), body };
+    to_raw_value(&answer).map_err(|error| broken(&error))
+}
+
+/// Writes a stream to the channel of a response until it ends or nobody reads any more.
+async fn stream<B>(answer: Response<B>, mut writer: ChannelWriter) -> Result<(), CallError>
+where
+    B: http_body::Body<Data = Bytes> + Send,
+    B::Error: std::fmt::Display + Send,
+{
+    let (head, body) = answer.into_parts();
+    let status: Value = json!({"type": "set_status", "status_code": head.status.as_u16()});
+    writer.send_text(status.to_string()).await?;
+    let headers: Value = json!({"type": "set_headers", "headers": shown_headers(&head.headers)});
+    writer.send_text(headers.to_string()).await?;
+    writer.send_bytes(Bytes::from_static(b": ok\n\n")).await?;
+    let mut body = std::pin::pin!(body);
+    loop {
+        let frame = tokio::select! {
+            frame = body.frame() => frame,
+            () = writer.closed() => return Ok(()),
+        };
+        match frame {
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data() {
+                    writer.send_bytes(data).await?;
+                }
+            }
+            Some(Err(error)) => {
+                tracing::debug!(%error, "a stream broke off");
+                break;
+            }
+            None => break,
+        }
+    }
+    writer.close().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(path: &str, params: &[(&str, &str)], query: &[(&str, &str)]) -> Asked {
+        let map = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        Asked {
+            query_params: map(query),
+            path_params: map(params),
+            headers: BTreeMap::new(),
+            path: path.to_owned(),
+            method: "GET".to_owned(),
+            body: None,
+            request_body: None,
+            response: None,
+        }
+    }
+
+    #[test]
+    fn a_path_is_put_together_as_it_was() {
+        assert_eq!(asked("v1/tasks/:id", &[("id", "abc:cancel")], &[]).uri(), "/v1/tasks/abc:cancel");
+        assert_eq!(asked("/v1/tasks/:id", &[("id", "a%2Fb")], &[]).uri(), "/v1/tasks/a%2Fb");
+        assert_eq!(asked("v1/message:send", &[], &[]).uri(), "/v1/message:send");
+        assert_eq!(
+            asked("v1/tasks", &[], &[("contextId", "a b&c=ü"), ("pageSize", "5")]).uri(),
+            "/v1/tasks?contextId=a%20b%26c%3D%C3%BC&pageSize=5"
+        );
+    }
+}

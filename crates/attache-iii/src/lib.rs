@@ -1,0 +1,36 @@
+//! iii functions as the skills of an A2A agent.
+//!
+//! - [`wire`] is what workers and engines say to each other, as types.
+//! - [`engine`] is a small engine that workers can join, for one machine; [`worker`] joins an engine.
+//! - [`Functions`] is what an engine offers, whichever side of the wire it is on.
+//! - [`Gateway`] is the agent whose skills are those functions, and [`exposure`] decides which of them.
+//! - [`remote`] makes functions of the skills of other agents.
+//! - [`StateStore`] keeps tasks in the state of an engine.
+//! - [`serve_through`] puts a surface behind the HTTP of an engine.
+
+#[cfg(feature = "cli")]
+mod args;
+mod bridge;
+mod card;
+mod chunks;
+pub mod engine;
+pub mod exposure;
+mod functions;
+mod gateway;
+pub mod remote;
+mod resolve;
+mod schema;
+mod state_store;
+pub mod wire;
+pub mod worker;
+
+#[cfg(feature = "cli")]
+pub use args::GatewayArgs;
+pub use bridge::serve_through;
+pub use card::{Identity, SCHEMAS_EXTENSION};
+pub use exposure::Exposure;
+pub use functions::{
+    CallError, Catalog, Channel, ChannelItem, FunctionCall, FunctionInfo, Functions, Updates,
+};
+pub use gateway::{Gateway, GatewayOptions};
+pub use state_store::StateStore;

@@ -1,0 +1,301 @@
+//! What the gateway promises, with an engine that has no wire and a clock that does not tick.
+
+mod support;
+
+use std::sync::Arc;
+
+use attache_iii::{CallError, ChannelItem, Exposure, FunctionInfo};
+use attache_protocol::{Content, ErrorKind, Message, Part, TaskState};
+use futures::StreamExt;
+use serde_json::{Value, json};
+use support::{Client, FakeEngine, SECOND, call, exposed, old_caller, said};
+
+fn result(task: &attache_protocol::Task) -> Value {
+    let part = &task.artifacts[0].parts[0];
+    part.as_data().expect("data").read().expect("JSON")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_is_an_artifact_of_data() {
+    let engine = FakeEngine::new();
+    engine.function("pricing::quote", exposed(), json!({"price": 42}));
+    let task = Client::new(&engine).send(call("pricing::quote", json!({"sku": "A-1"}))).await;
+    assert_eq!(task.status.state, TaskState::Completed);
+    assert_eq!(task.artifacts[0].name.as_deref(), Some("pricing::quote"));
+    assert_eq!(task.artifacts[0].parts[0].media_type.as_deref(), Some("application/json"));
+    assert_eq!(result(&task), json!({"price": 42}));
+    assert_eq!(*engine.calls.lock(), [("pricing::quote".to_owned(), json!({"sku": "A-1"}))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn text_calls_a_function_too() {
+    let engine = FakeEngine::new();
+    engine.function("pricing::quote", exposed(), json!({"price": 42}));
+    let task = Client::new(&engine).send(Part::text("pricing::quote {\"sku\": \"A-1\"}")).await;
+    assert_eq!(result(&task), json!({"price": 42}));
+    assert_eq!(engine.calls.lock()[0].1, json!({"sku": "A-1"}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_exposed_is_not_called() {
+    let engine = FakeEngine::new();
+    engine.function("demo::hidden", json!({}), json!(1));
+    engine.function("demo::almost", json!({"a2a.expose": "true"}), json!(1));
+    engine.function("state::set", exposed(), json!(1));
+    let client = Client::new(&engine);
+    for (id, text) in [
+        ("demo::hidden", "is not exposed via a2a.expose metadata"),
+        ("demo::almost", "is not exposed via a2a.expose metadata"),
+        ("no::such", "is not exposed via a2a.expose metadata"),
+        ("state::set", "in the iii-engine internal namespace"),
+    ] {
+        let task = client.send(call(id, json!({}))).await;
+        assert_eq!(task.status.state, TaskState::Failed);
+        assert!(said(&task).contains(text), "{}", said(&task));
+    }
+    assert!(engine.calls.lock().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_called_while_the_list_of_functions_cannot_be_had() {
+    let engine = FakeEngine::new();
+    engine.function("pricing::quote", exposed(), json!(1));
+    let client = Client::with(&engine, |options| options.exposure.all = true);
+    assert_eq!(client.gateway.card().skills.len(), 1);
+    engine.lose_list();
+    let task = client.send(call("pricing::quote", json!({}))).await;
+    assert!(said(&task).contains("could not be verified"), "{}", said(&task));
+    assert!(client.gateway.card().skills.is_empty());
+    assert!(engine.calls.lock().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_function_that_stops_being_exposed_is_not_called_any_more() {
+    let engine = FakeEngine::new();
+    engine.function("pricing::quote", exposed(), json!(1));
+    let client = Client::new(&engine);
+    assert_eq!(client.send(call("pricing::quote", json!({}))).await.status.state, TaskState::Completed);
+    engine.function("pricing::quote", json!({"a2a.expose": false}), json!(1));
+    assert_eq!(client.send(call("pricing::quote", json!({}))).await.status.state, TaskState::Failed);
+    assert_eq!(engine.calls.lock().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_card_follows_the_functions() {
+    let engine = FakeEngine::new();
+    let client =
+        Client::with(&engine, |options| options.exposure = Exposure { all: false, tier: Some("a".into()) });
+    let mut cards = Box::pin(client.gateway.cards());
+    assert!(cards.next().await.unwrap().skills.is_empty());
+    engine.function("x::one", json!({"a2a.expose": true, "a2a.tier": "a"}), json!(1));
+    engine.function("x::two", json!({"a2a.expose": true, "a2a.tier": "b"}), json!(1));
+    let skills = cards.next().await.unwrap().skills;
+    assert_eq!(skills.iter().map(|skill| &*skill.id).collect::<Vec<_>>(), ["x::one"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_payload_that_does_not_fit_is_refused_without_a_call() {
+    let engine = FakeEngine::new();
+    let schema =
+        json!({"type": "object", "properties": {"quantity": {"type": "integer"}}, "required": ["sku"]});
+    let function = FunctionInfo {
+        metadata: Some(exposed()),
+        request_format: Some(schema),
+        ..FunctionInfo::new("pricing::quote")
+    };
+    engine.register(function, |_| Box::pin(async { Ok(json!(1)) }));
+    let client = Client::new(&engine);
+    let task = client.send(call("pricing::quote", json!({"sku": "A", "quantity": "two"}))).await;
+    assert_eq!(task.status.state, TaskState::Failed);
+    assert_eq!(
+        said(&task),
+        "The payload does not fit the function 'pricing::quote': `payload.quantity`: \"two\" is not of type \"integer\""
+    );
+    assert!(engine.calls.lock().is_empty());
+    assert_eq!(
+        client.send(call("pricing::quote", json!({"sku": "A"}))).await.status.state,
+        TaskState::Completed
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_names_no_function_fails_with_what_to_send() {
+    let client = Client::new(&FakeEngine::new());
+    let task = client.send(Part::text("what does it cost?")).await;
+    assert_eq!(task.status.state, TaskState::Failed);
+    assert_eq!(
+        said(&task),
+        "No function_id found. Send a data part with {\"function_id\": \"...\", \"payload\": {...}} or use :: notation in text."
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn plain_language_goes_to_the_default_function() {
+    let engine = FakeEngine::new();
+    engine.function("agent::chat", exposed(), json!("It costs 42."));
+    let client = Client::with(&engine, |options| options.default_function = Some("agent::chat".to_owned()));
+    let task = client.send(Part::text("what does it cost?")).await;
+    assert_eq!(task.artifacts[0].parts[0].as_text(), Some("It costs 42."));
+    let payload = engine.calls.lock()[0].1.clone();
+    assert_eq!(payload["message"], "what does it cost?");
+    assert_eq!(payload["sessionId"], task.context_id.unwrap().as_str());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_default_function_is_below_the_hard_floor_too() {
+    let engine = FakeEngine::new();
+    engine.function("state::list", exposed(), json!([]));
+    let client = Client::with(&engine, |options| options.default_function = Some("state::list".to_owned()));
+    let task = client.send(Part::text("show me everything")).await;
+    assert!(said(&task).contains("internal namespace"), "{}", said(&task));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_function_that_fails_fails_its_task_with_its_words() {
+    let engine = FakeEngine::new();
+    let function = FunctionInfo { metadata: Some(exposed()), ..FunctionInfo::new("pricing::fail") };
+    engine.register(function, |_| {
+        Box::pin(async { Err(CallError::remote("invocation_failed", "handler error: boom")) })
+    });
+    let task = Client::new(&engine).send(call("pricing::fail", json!({}))).await;
+    assert_eq!(task.status.state, TaskState::Failed);
+    assert_eq!(said(&task), "Error: remote error (invocation_failed): handler error: boom");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_function_may_take_as_long_as_its_author_says() {
+    let engine = FakeEngine::new();
+    for (id, metadata) in [
+        ("slow::default", exposed()),
+        ("slow::patient", json!({"a2a.expose": true, "a2a.timeoutMs": 60_000})),
+        ("slow::hasty", json!({"a2a.expose": true, "a2a.timeoutMs": 1_000})),
+        ("slow::strange", json!({"a2a.expose": true, "a2a.timeoutMs": "60000"})),
+    ] {
+        let function = FunctionInfo { metadata: Some(metadata), ..FunctionInfo::new(id) };
+        engine.register(function, |_| {
+            Box::pin(async {
+                tokio::time::sleep(40 * SECOND).await;
+                Ok(json!("late"))
+            })
+        });
+    }
+    let client = Client::new(&engine);
+    for (id, limit) in [("slow::default", 30), ("slow::hasty", 1), ("slow::strange", 30)] {
+        let start = tokio::time::Instant::now();
+        let task = client.send(call(id, json!({}))).await;
+        assert_eq!(said(&task), "Error: invocation timed out");
+        assert_eq!(start.elapsed().as_secs(), limit, "{id}");
+    }
+    assert_eq!(client.send(call("slow::patient", json!({}))).await.status.state, TaskState::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancel_wins_over_a_result_that_arrives_later() {
+    let engine = FakeEngine::new();
+    let function = FunctionInfo { metadata: Some(exposed()), ..FunctionInfo::new("slow::one") };
+    engine.register(function, |_| {
+        Box::pin(async {
+            tokio::time::sleep(10 * SECOND).await;
+            Ok(json!("late"))
+        })
+    });
+    let client = Arc::new(Client::new(&engine));
+    let called = engine.called.notified();
+    let sending = tokio::spawn({
+        let client = client.clone();
+        async move { client.send(call("slow::one", json!({}))).await }
+    });
+    called.await;
+    tokio::time::sleep(SECOND).await;
+    let running = client.tasks().await;
+    assert_eq!(running[0].status.state, TaskState::Working);
+    assert_eq!(client.cancel(running[0].id.clone()).await.unwrap().status.state, TaskState::Canceled);
+    assert_eq!(sending.await.unwrap().status.state, TaskState::Canceled);
+    tokio::time::sleep(20 * SECOND).await;
+    assert_eq!(client.tasks().await[0].status.state, TaskState::Canceled);
+    assert!(client.tasks().await[0].artifacts.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeated_send_gets_the_stored_result_in_the_dialect_of_iii_only() {
+    let engine = FakeEngine::new();
+    engine.function("pricing::quote", exposed(), json!({"price": 42}));
+    let client = Client::new(&engine);
+    let message =
+        Message { task_id: Some("mine".into()), ..Message::user("m", call("pricing::quote", json!({}))) };
+    let first = client.send_as(old_caller(), message.clone()).await.unwrap();
+    assert_eq!(first.id.as_str(), "mine");
+    let again = client.send_as(old_caller(), message.clone()).await.unwrap();
+    assert_eq!(again, first);
+    assert_eq!(engine.calls.lock().len(), 1);
+    let error = client.send_as(Default::default(), message.clone()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnsupportedOperation);
+    let unknown = Message { task_id: Some("other".into()), ..message };
+    let error = client.send_as(Default::default(), unknown).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TaskNotFound);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_sends_for_one_new_task_call_its_function_once() {
+    let engine = FakeEngine::new();
+    engine.function("pricing::quote", exposed(), json!({"price": 42}));
+    let client = Client::new(&engine);
+    let message =
+        || Message { task_id: Some("mine".into()), ..Message::user("m", call("pricing::quote", json!({}))) };
+    let (a, b) =
+        tokio::join!(client.send_as(old_caller(), message()), client.send_as(old_caller(), message()));
+    assert_eq!(a.unwrap(), b.unwrap());
+    assert_eq!(engine.calls.lock().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_function_writes_to_its_channel_are_the_pieces_of_an_artifact() {
+    let engine = FakeEngine::new();
+    let function = FunctionInfo {
+        metadata: Some(json!({"a2a.expose": true, "a2a.stream": true})),
+        ..FunctionInfo::new("story::tell")
+    };
+    let writers = engine.clone();
+    engine.register(function, move |payload| {
+        let writer = writers.writer();
+        Box::pin(async move {
+            assert_eq!(payload["response"]["direction"], "write");
+            assert_eq!(payload["about"], "whales");
+            let euro = "€".as_bytes();
+            for item in [
+                ChannelItem::Text("Once ".to_owned()),
+                ChannelItem::Bytes(euro[..1].to_vec().into()),
+                ChannelItem::Bytes(euro[1..].to_vec().into()),
+            ] {
+                writer.send(item).await.unwrap();
+            }
+            Ok(json!(null))
+        })
+    });
+    let task = Client::new(&engine).send(call("story::tell", json!({"about": "whales"}))).await;
+    assert_eq!(task.status.state, TaskState::Completed, "{}", said(&task));
+    assert_eq!(task.artifacts.len(), 1);
+    assert_eq!(task.artifacts[0].text(), "Once €");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_function_that_streams_may_return_something_as_well_and_forget_to_close_its_channel() {
+    let engine = FakeEngine::new();
+    let function = FunctionInfo {
+        metadata: Some(json!({"a2a.expose": true, "a2a.stream": true, "a2a.outputModes": ["image/png"]})),
+        ..FunctionInfo::new("draw::cat")
+    };
+    let (writers, kept) = (engine.clone(), Arc::new(parking_lot::Mutex::new(Vec::new())));
+    engine.register(function, move |_| {
+        let (writer, kept) = (writers.writer(), kept.clone());
+        Box::pin(async move {
+            writer.send(ChannelItem::Bytes(vec![0x89, 0x50].into())).await.unwrap();
+            kept.lock().push(writer);
+            Ok(json!({"width": 2}))
+        })
+    });
+    let task = Client::new(&engine).send(call("draw::cat", json!({}))).await;
+    assert_eq!(task.status.state, TaskState::Completed);
+    assert_eq!(task.artifacts[0].parts[0].content, Content::Raw(vec![0x89, 0x50]));
+    assert_eq!(task.artifacts[1].parts[0].as_data().unwrap().as_str(), r#"{"width":2}"#);
+}
