@@ -1,0 +1,210 @@
+//! The `iii-a2a` command as a user meets it, with an engine of this process to join.
+
+use std::process::{Output, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use attache_core::{MemoryStore, Store};
+use attache_iii::FunctionInfo;
+use attache_iii::engine::{Engine, EngineOptions, Token};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// How long anything may take. Only something broken reaches it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An engine with three functions, one for each tier, and one that is hidden.
+struct House {
+    engine: Engine,
+    address: String,
+    stop: CancellationToken,
+    running: JoinHandle<()>,
+}
+
+impl House {
+    async fn open(store: &Arc<MemoryStore>, address: &str, token: Option<Token>) -> Self {
+        let options = EngineOptions { listen: address.to_owned(), token, ..EngineOptions::default() };
+        let store: Arc<dyn Store> = store.clone();
+        let engine = Engine::new(store, options);
+        for (id, metadata) in [
+            ("pricing::public_quote", json!({"a2a.expose": true, "a2a.tier": "public"})),
+            ("pricing::partner_quote", json!({"a2a.expose": true, "a2a.tier": "partner"})),
+            ("pricing::internal_cost", json!({"a2a.expose": true, "a2a.tier": "ops"})),
+            ("demo::hidden", json!({})),
+        ] {
+            let function = FunctionInfo { metadata: Some(metadata), ..FunctionInfo::new(id) };
+            engine.register(function, |_| async {
+                Ok(serde_json::value::to_raw_value(&json!({"price": 42})).expect("JSON"))
+            });
+        }
+        let listening = engine.listen().await.expect("a port");
+        let (address, stop) = (listening.address().to_string(), CancellationToken::new());
+        let running = tokio::spawn(listening.run_until(stop.clone().cancelled_owned()));
+        Self { engine, address, stop, running }
+    }
+
+    async fn new() -> Self {
+        Self::open(&Arc::default(), "127.0.0.1:0", None).await
+    }
+
+    async fn close(self) {
+        self.stop.cancel();
+        self.running.await.expect("it ends well");
+    }
+}
+
+/// A worker that answers on a port of its own.
+struct Worker {
+    url: String,
+    _child: Child,
+}
+
+impl Worker {
+    async fn start(engine: &str, more: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_iii-a2a"))
+            .args(["--engine-url", &format!("ws://{engine}"), "--listen", "127.0.0.1:0"])
+            .args(more)
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the command starts");
+        let mut lines = BufReader::new(child.stderr.take().expect("stderr is ours")).lines();
+        let url = loop {
+            let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("it says something");
+            let line = line.expect("UTF-8").expect("it says where it listens");
+            if let Some(url) = line.trim().strip_prefix("JSON-RPC   ") {
+                break url.trim_end_matches("/a2a").to_owned();
+            }
+        };
+        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+        Self { url, _child: child }
+    }
+
+    /// The ids of the skills in the card, as soon as they are these.
+    async fn shows(&self, wanted: &[&str]) {
+        let mut seen = Vec::new();
+        let look = async {
+            while seen != wanted {
+                let card =
+                    reqwest::get(format!("{}/.well-known/agent-card.json", self.url)).await.expect("a card");
+                let card: Value = card.json().await.expect("JSON");
+                let skills = card["skills"].as_array().cloned().unwrap_or_default();
+                seen =
+                    skills.iter().map(|skill| skill["id"].as_str().unwrap_or_default().to_owned()).collect();
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, look).await.unwrap_or_else(|_| panic!("it shows {wanted:?}"));
+    }
+
+    async fn rpc(&self, method: &str, params: Value) -> Value {
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        let response = reqwest::Client::new().post(format!("{}/a2a", self.url)).json(&body).send().await;
+        response.expect("an answer").json().await.expect("JSON")
+    }
+
+    async fn call(&self, text: &str) -> Value {
+        let message = json!({"messageId": "m", "role": "user", "parts": [{"text": text}]});
+        self.rpc("message/send", json!({"message": message})).await["result"]["task"].clone()
+    }
+}
+
+async fn iii_a2a(arguments: &[&str]) -> String {
+    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_iii-a2a"))
+        .args(arguments)
+        .env_clear()
+        .env("ATTACHE_LOG", "off")
+        .env("COLUMNS", "100")
+        .output()
+        .await
+        .expect("the command runs");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is UTF-8");
+    format!("exit code: {:?}\n----- stdout\n{}----- stderr\n{}", status.code(), text(stdout), text(stderr))
+}
+
+#[tokio::test]
+async fn help_teaches() {
+    insta::assert_snapshot!("help", iii_a2a(&["--help"]).await);
+}
+
+#[tokio::test]
+async fn mistakes_get_an_error_and_a_hint() {
+    insta::assert_snapshot!("bad_engine_url", iii_a2a(&["--engine-url", "http://localhost"]).await);
+    insta::assert_snapshot!("bad_base_url", iii_a2a(&["--base-url", "agents.example.com"]).await);
+    insta::assert_snapshot!("bad_connect", iii_a2a(&["--connect", "partner"]).await);
+    insta::assert_snapshot!("bad_store", iii_a2a(&["--store", "somewhere"]).await);
+    insta::assert_snapshot!("bad_listen", iii_a2a(&["--listen", "nowhere", "--store", "memory:"]).await);
+}
+
+#[tokio::test]
+async fn three_tiers_have_three_cards() {
+    let house = House::new().await;
+    for (tier, skill) in [
+        ("public", "pricing::public_quote"),
+        ("partner", "pricing::partner_quote"),
+        ("ops", "pricing::internal_cost"),
+    ] {
+        let worker = Worker::start(&house.address, &["--tier", tier, "--store", "memory:"]).await;
+        worker.shows(&[skill]).await;
+        assert_eq!(worker.call(skill).await["status"]["state"], "completed");
+        let other = if tier == "ops" { "pricing::public_quote" } else { "pricing::internal_cost" };
+        assert_eq!(worker.call(other).await["status"]["state"], "failed");
+    }
+}
+
+#[tokio::test]
+async fn tasks_in_the_engines_state_outlive_the_worker() {
+    let house = House::new().await;
+    let first = Worker::start(&house.address, &[]).await;
+    first.shows(&["pricing::internal_cost", "pricing::partner_quote", "pricing::public_quote"]).await;
+    let task = first.call("pricing::public_quote").await;
+    assert_eq!(task["artifacts"][0]["parts"][0]["text"], "{\n  \"price\": 42\n}");
+    drop(first);
+    let second = Worker::start(&house.address, &[]).await;
+    second.shows(&["pricing::internal_cost", "pricing::partner_quote", "pricing::public_quote"]).await;
+    let again = second.rpc("tasks/get", json!({"id": task["id"]})).await;
+    assert_eq!(again["result"]["task"], task, "{again}");
+}
+
+#[tokio::test]
+async fn it_survives_a_restart_of_the_engine() {
+    let store = Arc::default();
+    let house = House::open(&store, "127.0.0.1:0", None).await;
+    let address = house.address.clone();
+    let worker = Worker::start(&address, &["--tier", "public", "--store", "memory:"]).await;
+    worker.shows(&["pricing::public_quote"]).await;
+    house.close().await;
+    worker.shows(&[]).await;
+    let refused = worker.call("pricing::public_quote").await;
+    assert_eq!(refused["status"]["state"], "failed");
+    let house = House::open(&store, &address, None).await;
+    worker.shows(&["pricing::public_quote"]).await;
+    assert_eq!(worker.call("pricing::public_quote").await["status"]["state"], "completed");
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_new_function_is_a_skill_and_a_removed_one_is_none() {
+    let house = House::new().await;
+    let worker = Worker::start(&house.address, &["--tier", "public", "--store", "memory:"]).await;
+    worker.shows(&["pricing::public_quote"]).await;
+    let metadata = Some(json!({"a2a.expose": true, "a2a.tier": "public"}));
+    let function = FunctionInfo { metadata, ..FunctionInfo::new("a::new") };
+    house.engine.register(function, |_| async { Ok(serde_json::value::to_raw_value(&1).expect("JSON")) });
+    worker.shows(&["a::new", "pricing::public_quote"]).await;
+    house.engine.unregister("a::new");
+    worker.shows(&["pricing::public_quote"]).await;
+}
+
+#[tokio::test]
+async fn an_engine_with_a_token_lets_in_who_has_it() {
+    let house = House::open(&Arc::default(), "127.0.0.1:0", Some(Token::new("a-token-of-some-length"))).await;
+    let arguments = ["--tier", "public", "--store", "memory:", "--token", "a-token-of-some-length"];
+    let worker = Worker::start(&house.address, &arguments).await;
+    worker.shows(&["pricing::public_quote"]).await;
+    let stranger = Worker::start(&house.address, &["--tier", "public", "--store", "memory:"]).await;
+    assert_eq!(stranger.call("pricing::public_quote").await["status"]["state"], "failed");
+}
