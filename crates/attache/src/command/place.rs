@@ -55,23 +55,7 @@ impl Place {
 
     /// The keys to the secrets of webhooks.
     pub(crate) fn keyring(&self) -> Result<Keyring, Failure> {
-        if self.keyring.is_none()
-            && let Some(keyring) = Keyring::from_env().map_err(Failure::new)?
-        {
-            return Ok(keyring);
-        }
-        Keyring::from_file(self.keyring_file()?).map_err(Failure::new)
-    }
-
-    fn keyring_file(&self) -> Result<PathBuf, Failure> {
-        if let Some(path) = &self.keyring {
-            return Ok(path.clone());
-        }
-        let config = dirs::config_dir().ok_or_else(|| {
-            Failure::usage("this user has no configuration directory to keep keys in")
-                .hint("say where with `--keyring PATH`")
-        })?;
-        Ok(config.join("attache").join("keyring.json"))
+        Keyring::of_user(self.keyring.as_deref()).map_err(Failure::new)
     }
 
     /// Opens the store for a server.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use attache::protocol::Timestamp;
-use attache::store::{CompactOptions, Maintenance};
+use attache::store::{CompactOptions, ExportReport, Maintenance};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -35,7 +35,7 @@ pub(crate) enum Store {
         #[arg(long, value_name = "AGE", value_parser = age)]
         drop_events_of: Option<Duration>,
     },
-    /// Write every task with its owner and its events as JSON, one per line
+    /// Write every task with its owner and its events as JSON, one per line, then every value
     ///
     /// Secrets of webhooks are left out. A server may use the store meanwhile.
     Export {
@@ -90,14 +90,14 @@ fn check(Common { place, output }: &Common) -> Result<(), Failure> {
     let path = place.file()?;
     output.progress(format_args!("checking {}", path.display()));
     let report = open(&path)?.check().map_err(Failure::new)?;
-    let (tasks, events, problems) = (report.tasks, report.events, &report.problems);
+    let (tasks, events, values, problems) = (report.tasks, report.events, report.values, &report.problems);
     output.print(
-        || json!({ "path": path, "tasks": tasks, "events": events, "problems": problems }),
+        || json!({ "path": path, "tasks": tasks, "events": events, "values": values, "problems": problems }),
         |out| {
             for problem in problems {
                 writeln!(out, "problem: {problem}")?;
             }
-            writeln!(out, "{tasks} tasks with {events} events, {} problems", problems.len())
+            writeln!(out, "{tasks} tasks with {events} events, {values} values, {} problems", problems.len())
         },
     )?;
     if problems.is_empty() {
@@ -129,7 +129,7 @@ fn compact(Common { place, output }: &Common, drop_events_of: Option<Duration>) 
 
 fn export(place: &Place, output: Option<&Path>) -> Result<(), Failure> {
     let store = open(&place.file()?)?;
-    let count = match output {
+    let exported = match output {
         None => store.export(&mut std::io::stdout().lock()),
         Some(path) => {
             let file = File::create_new(path).map_err(|error| {
@@ -137,11 +137,11 @@ fn export(place: &Place, output: Option<&Path>) -> Result<(), Failure> {
                     .hint("name a file that does not exist yet")
             })?;
             let mut out = BufWriter::new(file);
-            store.export(&mut out).and_then(|count| Ok(out.flush().map(|()| count)?))
+            store.export(&mut out).and_then(|exported| Ok(out.flush().map(|()| exported)?))
         }
     };
-    let count = count.map_err(Failure::new)?;
-    super::say(format_args!("exported {count} tasks"));
+    let ExportReport { tasks, values } = exported.map_err(Failure::new)?;
+    super::say(format_args!("exported {tasks} tasks and {values} values"));
     Ok(())
 }
 

@@ -6,6 +6,9 @@ use crate::support::Program;
 use serde_json::json;
 use tokio::process::Command;
 
+/// The smallest agent, on a free port.
+const ECHO: [&str; 5] = ["serve", "--agent", "echo", "--listen", "127.0.0.1:0"];
+
 /// Runs the command in a home of its own.
 async fn attache(arguments: &[&str]) -> String {
     let home = tempfile::tempdir().expect("a folder");
@@ -37,20 +40,34 @@ async fn mistakes_get_an_error_and_a_hint() {
     insta::assert_snapshot!("bad_log", attache(&["serve", "--log", "a=b=c"]).await);
     insta::assert_snapshot!(
         "bad_listen",
-        attache(&["serve", "--listen", "nowhere", "--store", "memory:"]).await
+        attache(&["serve", "--agent", "echo", "--listen", "nowhere", "--store", "memory:"]).await
     );
     insta::assert_snapshot!("bad_store", attache(&["serve", "--store", "postgres://x"]).await);
     insta::assert_snapshot!("bad_age", attache(&["serve", "--keep-for", "30"]).await);
     insta::assert_snapshot!("bad_network", attache(&["serve", "--allow-webhook-network", "10.0.0"]).await);
     insta::assert_snapshot!(
         "bad_secret_file",
-        attache(&["serve", "--store", "memory:", "--push-secret-file", "/nowhere/secret"]).await
+        attache(&["serve", "--agent", "echo", "--store", "memory:", "--push-secret-file", "/nowhere/secret"])
+            .await
     );
     insta::assert_snapshot!("check_memory", attache(&["store", "check", "--store", "memory:"]).await);
     insta::assert_snapshot!(
         "check_nothing",
         attache(&["store", "check", "--store", "sqlite:/nowhere/at/all.db"]).await
     );
+    insta::assert_snapshot!(
+        "engine_for_everyone",
+        attache(&["serve", "--engine-listen", "0.0.0.0:0", "--store", "memory:"]).await
+    );
+    insta::assert_snapshot!(
+        "bad_engine_listen",
+        attache(&["serve", "--engine-listen", "nowhere", "--store", "memory:"]).await
+    );
+    insta::assert_snapshot!(
+        "bad_token_file",
+        attache(&["serve", "--engine-token-file", "/nowhere/token", "--store", "memory:"]).await
+    );
+    insta::assert_snapshot!("echo_with_demo", attache(&["serve", "--agent", "echo", "--demo"]).await);
     insta::assert_snapshot!("bad_delivery", attache(&["push", "dead", "retry", "x"]).await);
 }
 
@@ -63,7 +80,7 @@ async fn tasks_are_kept_below_the_users_directories_and_for_the_user_only() {
     let place = |below: &str| home.path().join(below).display().to_string();
     let places = [("XDG_DATA_HOME", place("data")), ("XDG_CONFIG_HOME", place("config"))];
     let environment = places.each_ref().map(|(name, value)| (*name, value.as_str()));
-    let (program, said) = Program::command_with(&["serve", "--listen", "127.0.0.1:0"], &environment).await;
+    let (program, said) = Program::command_with(&ECHO, &environment).await;
     let file = home.path().join("data/attache/attache.db");
     assert!(said.contains(&format!("sqlite:{}", file.display())), "{said}");
     program.send("Hello", None).await;
@@ -76,16 +93,15 @@ async fn tasks_are_kept_below_the_users_directories_and_for_the_user_only() {
 
 #[tokio::test]
 async fn a_port_in_use_is_named() {
-    let (first, _) = Program::command(&["serve", "--listen", "127.0.0.1:0"]).await;
+    let (first, _) = Program::command(&ECHO).await;
     let address = first.url.trim_start_matches("http://");
-    let second =
-        attache(&["serve", "--listen", address, "--store", "memory:"]).await.replace(address, "ADDR");
-    insta::assert_snapshot!("port_in_use", second);
+    let second = attache(&["serve", "--agent", "echo", "--listen", address, "--store", "memory:"]).await;
+    insta::assert_snapshot!("port_in_use", second.replace(address, "ADDR"));
 }
 
 #[tokio::test]
 async fn serve_says_where_it_is_and_what_to_try() {
-    let (program, said) = Program::command(&["serve", "--agent", "echo", "--listen", "127.0.0.1:0"]).await;
+    let (program, said) = Program::command(&ECHO).await;
     let address = program.url.trim_start_matches("http://");
     insta::assert_snapshot!("serve", said.replace(address, "ADDR"));
     let answer = program.send("Hello", None).await;
@@ -94,8 +110,8 @@ async fn serve_says_where_it_is_and_what_to_try() {
 
 #[tokio::test]
 async fn the_card_advertises_the_base_url() {
-    let arguments = ["serve", "--listen", "127.0.0.1:0", "--base-url", "https://agents.example.com/"];
-    let (program, _) = Program::command(&arguments).await;
+    let base = ["--base-url", "https://agents.example.com/"];
+    let (program, _) = Program::command(&[&ECHO[..], &base].concat()).await;
     let card =
         reqwest::get(format!("{}/.well-known/agent-card.json", program.url)).await.expect("there is a card");
     let card: serde_json::Value = card.json().await.expect("a card is JSON");
@@ -113,7 +129,7 @@ async fn the_card_advertises_the_base_url() {
 
 #[tokio::test]
 async fn a_termination_signal_ends_it_well() {
-    let (program, _) = Program::command(&["serve", "--listen", "127.0.0.1:0"]).await;
+    let (program, _) = Program::command(&ECHO).await;
     program.send("Hello", None).await;
     assert!(program.stop().await.success());
 }

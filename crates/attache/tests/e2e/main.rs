@@ -3,5 +3,6 @@
 mod command;
 mod crash;
 mod examples;
+mod functions;
 mod store;
 mod support;

@@ -30,6 +30,8 @@ impl Place {
         let keyring = self.path("keyring.json").display().to_string();
         [
             "serve",
+            "--agent",
+            "echo",
             "--listen",
             "127.0.0.1:0",
             "--store",

@@ -56,7 +56,7 @@ impl Program {
             url = url.or(line.strip_prefix("Listening on ").map(str::to_owned));
             said.push_str(&line);
             said.push('\n');
-            if line.contains("-d '") {
+            if line.contains("-d '") || line.contains("sample functions along") {
                 break;
             }
         }

@@ -1,0 +1,90 @@
+//! The functions of iii workers as an agent, with an engine of our own for the workers to join.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use attache::core::Store;
+use attache_iii::engine::{Engine, EngineError, EngineListening, EngineOptions, Token};
+use attache_iii::remote::{RemoteOptions, import};
+use attache_iii::{Gateway, GatewayArgs};
+use clap::Args;
+
+use super::super::Failure;
+use super::{demo, is_http, secret_in};
+
+/// Which functions are skills, and where workers join.
+#[derive(Debug, Args)]
+pub(super) struct FunctionArgs {
+    /// Add a few sample functions to try
+    #[arg(long)]
+    pub(super) demo: bool,
+
+    #[command(flatten)]
+    gateway: GatewayArgs,
+
+    /// The address that iii workers connect to
+    #[arg(
+        long,
+        value_name = "ADDR",
+        default_value = "127.0.0.1:49134",
+        env = "ATTACHE_ENGINE_LISTEN",
+        help_heading = "Engine"
+    )]
+    engine_listen: String,
+
+    /// Let in only workers that show the token in this file; needed to listen on anything but this machine
+    #[arg(long, value_name = "PATH", env = "ATTACHE_ENGINE_TOKEN_FILE", help_heading = "Engine")]
+    engine_token_file: Option<PathBuf>,
+
+    /// Register the skills of this remote agent as functions of the engine, named `a2a.<agent>::<skill>`; may be repeated
+    #[arg(long, value_name = "URL", help_heading = "Engine")]
+    connect: Vec<String>,
+}
+
+impl FunctionArgs {
+    fn token(&self) -> Result<Option<Token>, Failure> {
+        let secret = secret_in(self.engine_token_file.as_deref(), "--engine-token-file")?;
+        Ok(secret.map(|secret| Token::new(&String::from_utf8_lossy(&secret))))
+    }
+
+    /// Starts an engine and the gateway to its functions. `own_url` is where the agent will be.
+    pub(super) async fn start(&self, store: Arc<dyn Store>, own_url: String) -> Result<Started, Failure> {
+        if let Some(url) = self.connect.iter().find(|url| !is_http(url)) {
+            return Err(Failure::usage(format!("`--connect {url}` is not an `http` or `https` URL"))
+                .hint("try `--connect https://agents.example.com`"));
+        }
+        let options = EngineOptions {
+            listen: self.engine_listen.clone(),
+            token: self.token()?,
+            ..EngineOptions::default()
+        };
+        let engine = Engine::new(store, options);
+        let mut settings = self.gateway.options();
+        if self.demo {
+            demo::register(&engine);
+            settings.default_function.get_or_insert_with(|| demo::DEFAULT_FUNCTION.to_owned());
+        }
+        let listening = engine.listen().await.map_err(|error| {
+            let hint = match &error {
+                EngineError::Open(_) => {
+                    "make a token with `openssl rand -hex 32 > token` and name it with `--engine-token-file token`"
+                }
+                EngineError::Address(_) | EngineError::Taken { .. } => {
+                    "choose another address with `--engine-listen`, such as `--engine-listen 127.0.0.1:0`"
+                }
+            };
+            Failure::new(error).hint(hint)
+        })?;
+        let remote = RemoteOptions { own_url: Some(own_url), ..RemoteOptions::default() };
+        let imports = import(engine.clone(), self.connect.clone(), remote);
+        let gateway = Gateway::with_imports(Arc::new(engine.clone()), settings, imports);
+        Ok(Started { engine, listening, gateway })
+    }
+}
+
+/// An engine that has its port, and the gateway to its functions.
+pub(super) struct Started {
+    pub(super) engine: Engine,
+    pub(super) listening: EngineListening,
+    pub(super) gateway: Gateway,
+}

@@ -1,0 +1,139 @@
+//! The functions of an engine as skills: the documents' smoke path, on the sample functions of `serve --demo`.
+
+use serde_json::{Value, json};
+
+use crate::support::Program;
+
+const DEMO: [&str; 6] = ["serve", "--demo", "--listen", "127.0.0.1:0", "--engine-listen", "127.0.0.1:0"];
+
+async fn demo(more: &[&str]) -> Program {
+    Program::command(&[&DEMO[..], more].concat()).await.0
+}
+
+async fn rpc(program: &Program, method: &str, params: Value) -> Value {
+    let body = json!({"jsonrpc": "2.0", "id": "t1", "method": method, "params": params});
+    let response = reqwest::Client::new().post(format!("{}/a2a", program.url)).json(&body).send().await;
+    response.expect("an answer").json().await.expect("JSON")
+}
+
+fn data(function: &str, payload: Value) -> Value {
+    json!({"message": {"messageId": "m1", "role": "user",
+        "parts": [{"data": {"function_id": function, "payload": payload}}]}})
+}
+
+fn text(text: &str) -> Value {
+    json!({"message": {"messageId": "m2", "role": "user", "parts": [{"text": text}]}})
+}
+
+/// What a task says about its state.
+fn said(answer: &Value) -> &str {
+    let status = &answer["result"]["task"]["status"];
+    assert_eq!(status["state"], "failed", "{answer}");
+    status["message"]["parts"][0]["text"].as_str().expect("words")
+}
+
+#[tokio::test]
+async fn the_demo_says_what_to_try() {
+    let (program, said) = Program::command(&DEMO).await;
+    let address = program.url.trim_start_matches("http://").to_owned();
+    let workers =
+        said.lines().find_map(|line| line.trim().strip_prefix("workers    ws://")).expect("workers");
+    insta::assert_snapshot!("demo", said.replace(&address, "ADDR").replace(workers, "WORKERS"));
+}
+
+#[tokio::test]
+async fn without_functions_it_says_how_to_get_some() {
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--engine-listen", "127.0.0.1:0"];
+    let (program, said) = Program::command(&arguments).await;
+    let address = program.url.trim_start_matches("http://").to_owned();
+    let workers =
+        said.lines().find_map(|line| line.trim().strip_prefix("workers    ws://")).expect("workers");
+    insta::assert_snapshot!("no_functions", said.replace(&address, "ADDR").replace(workers, "WORKERS"));
+    let answer = rpc(&program, "message/send", text("hello")).await;
+    assert!(self::said(&answer).starts_with("No function_id found."), "{answer}");
+}
+
+/// The ids of the skills in the card.
+async fn skills(program: &Program) -> Vec<String> {
+    let card = reqwest::get(format!("{}/.well-known/agent-card.json", program.url)).await.expect("a card");
+    let card: Value = card.json().await.expect("JSON");
+    let skills = card["skills"].as_array().cloned().unwrap_or_default();
+    skills.iter().map(|skill| skill["id"].as_str().expect("an id").to_owned()).collect()
+}
+
+#[tokio::test]
+async fn the_card_shows_what_is_exposed_and_nothing_else() {
+    let exposed = ["demo::chat", "demo::count", "demo::wait", "pricing::quote"];
+    assert_eq!(skills(&demo(&[]).await).await, exposed);
+    let all = ["demo::chat", "demo::count", "demo::hidden", "demo::wait", "pricing::quote"];
+    assert_eq!(skills(&demo(&["--expose-all"]).await).await, all);
+    assert!(skills(&demo(&["--tier", "partner"]).await).await.is_empty());
+}
+
+#[tokio::test]
+async fn the_documents_smoke_path_holds() {
+    let program = demo(&[]).await;
+    let answer = rpc(&program, "message/send", data("pricing::quote", json!({"sku": "A-1"}))).await;
+    let task = &answer["result"]["task"];
+    assert_eq!(task["status"]["state"], "completed", "{answer}");
+    let result = task["artifacts"][0]["parts"][0]["text"].as_str().expect("text");
+    assert!(result.starts_with("{\n  \"currency\": \"EUR\",\n"), "{result}");
+    let shorthand = rpc(&program, "message/send", text("pricing::quote {\"sku\": \"A-1\"}")).await;
+    assert_eq!(shorthand["result"]["task"]["status"]["state"], "completed");
+    let stored = rpc(&program, "tasks/get", json!({"id": task["id"]})).await;
+    assert_eq!(&stored["result"]["task"], task);
+    let hidden = rpc(&program, "message/send", data("demo::hidden", json!({}))).await;
+    assert_eq!(
+        said(&hidden),
+        "Function 'demo::hidden' is not exposed via a2a.expose metadata (or does not match the active --tier filter)"
+    );
+    let internal = rpc(&program, "message/send", data("state::set", json!({}))).await;
+    assert!(said(&internal).contains("in the iii-engine internal namespace"), "{internal}");
+}
+
+#[tokio::test]
+async fn a_function_that_streams_is_followed_piece_by_piece() {
+    let program = demo(&[]).await;
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "message/stream", "params": text("demo::count {\"to\": 2}")});
+    let response =
+        reqwest::Client::new().post(format!("{}/a2a", program.url)).json(&body).send().await.unwrap();
+    let events: Vec<Value> = response
+        .text()
+        .await
+        .unwrap()
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+        .map(|data| serde_json::from_str::<Value>(data).expect("JSON")["result"].take())
+        .collect();
+    let pieces: Vec<_> = events
+        .iter()
+        .filter(|event| event["kind"] == "artifact-update")
+        .map(|event| event["artifact"]["parts"][0]["text"].clone())
+        .collect();
+    assert_eq!(pieces, ["1\n", "2\n"].map(Value::from));
+    assert_eq!(events.last().unwrap()["status"]["state"], "completed");
+}
+
+#[tokio::test]
+async fn what_is_switched_off_is_refused_with_the_documented_codes() {
+    let program = demo(&["--no-streaming", "--no-push"]).await;
+    let streaming = rpc(&program, "message/stream", text("pricing::quote {}")).await;
+    assert_eq!(streaming["error"]["code"], -32004, "{streaming}");
+    let push = json!({"taskId": "t", "pushNotificationConfig": {"url": "https://example.com"}});
+    let push = rpc(&program, "tasks/pushNotificationConfig/set", push).await;
+    assert_eq!(push["error"]["code"], -32003, "{push}");
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_is_refused_and_nobody_else_disturbed() {
+    let program = demo(&[]).await;
+    let client = reqwest::Client::new();
+    let huge = client.post(format!("{}/a2a", program.url)).header("content-type", "application/json");
+    let refused = huge.body("x".repeat(20 * 1024 * 1024)).send().await;
+    // The server may hang up before all of it is sent.
+    if let Ok(refused) = refused {
+        assert_eq!(refused.status(), 413);
+    }
+    let answer = rpc(&program, "message/send", text("pricing::quote {\"sku\": \"A-1\"}")).await;
+    assert_eq!(answer["result"]["task"]["status"]["state"], "completed");
+}
