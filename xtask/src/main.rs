@@ -2,6 +2,7 @@
 
 mod bench;
 mod crash;
+mod peers;
 mod run;
 mod test;
 

@@ -6,6 +6,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use clap::Args;
 
+use crate::peers::Peers;
 use crate::run;
 
 /// Everything that must hold: format, lints, unit, property and end-to-end tests, doc tests, examples
@@ -21,11 +22,16 @@ struct Counts {
     passed: usize,
     failed: usize,
     skipped: usize,
+    /// Tests that could not be run here, each with the reason. The harness knows only passed and failed.
+    absent: Vec<String>,
 }
 
 impl Counts {
-    /// Adds up a line such as `test result: ok. 17 passed; 0 failed; 1 ignored; …`.
+    /// Adds up lines such as `test result: ok. 17 passed; 0 failed; 1 ignored; …` and `skipped python_0_25::…: python is not installed`.
     fn see(&mut self, line: &str) {
+        if let Some(test) = line.strip_prefix("skipped ") {
+            self.absent.push(test.to_owned());
+        }
         let Some((_, counts)) = line.split_once("test result: ").and_then(|(_, rest)| rest.split_once(". "))
         else {
             return;
@@ -59,13 +65,29 @@ impl Test {
         let mut counts = Counts::default();
         let filter: Vec<&str> = self.filter.as_deref().into_iter().collect();
         let mut green = true;
+        let mut peers = None;
+        if needs_peers(&filter)? {
+            step("iii SDKs, for tests with real workers", || {
+                peers = Some(Peers::install()?);
+                Ok(())
+            })?;
+        }
         step("tests, examples and documentation tests", || {
             // Examples are built with the tests, which run them.
             let arguments = [&["test", "--workspace", "--no-fail-fast"], filter.as_slice()].concat();
-            green &= run::watch(run::cargo(&arguments), |line| counts.see(line))?;
+            let mut tests = run::cargo(&arguments);
+            tests.envs(peers.iter().flat_map(Peers::environment));
+            green &= run::watch(tests, |line| counts.see(line))?;
             Ok(())
         })?;
-        let Counts { passed, failed, skipped } = counts;
+        let Counts { passed, failed, skipped, absent } = counts;
+        let (passed, skipped) = (passed.saturating_sub(absent.len()), skipped + absent.len());
+        for test in &absent {
+            eprintln!("skipped {test}");
+        }
+        for language in peers.iter().flat_map(|peers| &peers.without) {
+            eprintln!("{} is not installed, so its tests were skipped: {}", language.name(), language.hint());
+        }
         eprintln!("took {} s", began.elapsed().as_secs());
         writeln!(std::io::stdout(), "{passed} passed, {failed} failed, {skipped} skipped")?;
         if !green || failed > 0 {
@@ -73,6 +95,17 @@ impl Test {
         }
         Ok(())
     }
+}
+
+/// Whether there is a test with real workers among the ones to run. Without a filter there is.
+fn needs_peers(filter: &[&str]) -> Result<bool> {
+    if filter.is_empty() {
+        return Ok(true);
+    }
+    let list = ["test", "--quiet", "--package", "attache", "--test", "iii"];
+    let mut list = run::cargo(&[&list, filter, &["--", "--list"]].concat());
+    let listed = list.output()?;
+    Ok(String::from_utf8_lossy(&listed.stdout).lines().any(|line| line.ends_with(": test")))
 }
 
 fn step(name: &str, act: impl FnOnce() -> Result<()>) -> Result<()> {

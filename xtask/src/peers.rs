@@ -1,0 +1,212 @@
+//! What the tests need from elsewhere: the iii SDKs in their versions, each where only the tests look for it.
+//!
+//! Everything comes from the public registries of its language, in versions that are written down beside the workers that use them.
+//! What is there already is left alone: a stamp holds what was installed, and something else wanted means once more.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use crate::run;
+
+/// What was installed, and what could not be.
+pub(crate) struct Peers {
+    folder: PathBuf,
+    /// The languages that this machine does not have.
+    pub(crate) without: Vec<Language>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Language {
+    Python,
+    Node,
+    Rust,
+}
+
+impl Language {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Python => "python",
+            Self::Node => "node",
+            Self::Rust => "rust",
+        }
+    }
+
+    /// How to get it.
+    pub(crate) fn hint(self) -> &'static str {
+        match self {
+            Self::Python => "install Python 3.10 or later with its `venv` module",
+            Self::Node => "install Node.js 20 or later with npm",
+            Self::Rust => "install Rust from https://rustup.rs",
+        }
+    }
+
+    fn is_here(self) -> bool {
+        match self {
+            Self::Python => answers("python3"),
+            Self::Node => answers("node") && answers("npm"),
+            Self::Rust => true,
+        }
+    }
+}
+
+fn answers(program: &str) -> bool {
+    let mut command = Command::new(program);
+    command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// An installation, and the file beside the workers that says what to install.
+struct Sdk {
+    language: Language,
+    /// All versions for Rust are built together, because they share most of what they need.
+    versions: &'static str,
+    folder: &'static str,
+    recipe: &'static str,
+}
+
+const SDKS: [Sdk; 5] = [
+    Sdk {
+        language: Language::Python,
+        versions: "0.11.6",
+        folder: "python-0.11.6",
+        recipe: "python/requirements-0.11.6.txt",
+    },
+    Sdk {
+        language: Language::Python,
+        versions: "0.25.0",
+        folder: "python-0.25.0",
+        recipe: "python/requirements-0.25.0.txt",
+    },
+    Sdk {
+        language: Language::Node,
+        versions: "0.11.6",
+        folder: "node-0.11.6",
+        recipe: "node/0.11.6/package-lock.json",
+    },
+    Sdk {
+        language: Language::Node,
+        versions: "0.22.1",
+        folder: "node-0.22.1",
+        recipe: "node/0.22.1/package-lock.json",
+    },
+    Sdk {
+        language: Language::Rust,
+        versions: "0.11.3, 0.25.0 and 0.26.0-rc.4",
+        folder: "rust",
+        recipe: "rust/Cargo.lock",
+    },
+];
+
+impl Peers {
+    /// Installs what is not there.
+    pub(crate) fn install() -> Result<Self> {
+        let folder = target().join("peers");
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
+        let languages = [Language::Python, Language::Node, Language::Rust];
+        let without: Vec<Language> = languages.into_iter().filter(|language| !language.is_here()).collect();
+        let wanted = SDKS.iter().filter(|sdk| !without.contains(&sdk.language));
+        // The ones that wait for the network do so beside each other and beside the ones that keep the compiler busy.
+        thread::scope(|scope| {
+            let mut installing = Vec::new();
+            for language in languages {
+                let sdks: Vec<&Sdk> = wanted.clone().filter(|sdk| sdk.language == language).collect();
+                let folder = &folder;
+                installing
+                    .push(scope.spawn(move || sdks.into_iter().try_for_each(|sdk| sdk.provide(folder))));
+            }
+            installing.into_iter().try_for_each(|language| match language.join() {
+                Ok(installed) => installed,
+                Err(_) => Err(anyhow!("an installation panicked")),
+            })
+        })?;
+        Ok(Self { folder, without })
+    }
+
+    /// Where tests find it.
+    pub(crate) fn environment(&self) -> [(&'static str, OsString); 2] {
+        let without: Vec<&str> = self.without.iter().map(|language| language.name()).collect();
+        [
+            ("ATTACHE_PEERS", self.folder.clone().into_os_string()),
+            ("ATTACHE_PEERS_WITHOUT", without.join(",").into()),
+        ]
+    }
+}
+
+impl Sdk {
+    fn provide(&self, peers: &Path) -> Result<()> {
+        let (language, versions) = (self.language.name(), self.versions);
+        let workers = run::root().join("crates/attache/tests/iii/workers");
+        let recipe = workers.join(self.recipe);
+        let home = peers.join(self.folder);
+        let stamp = home.join("installed");
+        let wanted = std::fs::read_to_string(&recipe)
+            .with_context(|| format!("cannot read `{}`", recipe.display()))?;
+        // A worker in Rust is built anew when it has changed, and cargo is the one to tell.
+        let there = std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted);
+        if there && self.language != Language::Rust {
+            return Ok(());
+        }
+        let began = Instant::now();
+        if !there {
+            eprintln!("    iii-sdk {versions} for {language} …");
+        }
+        let installed = match self.language {
+            Language::Python => install_python(&recipe, &home),
+            Language::Node => install_node(&recipe, &home),
+            Language::Rust => build_rust(&recipe, &home),
+        };
+        let failed = || format!("cannot install iii-sdk {versions} for {language} into `{}`", home.display());
+        installed.with_context(failed)?;
+        if !there {
+            std::fs::write(&stamp, wanted).with_context(failed)?;
+            eprintln!("    iii-sdk {versions} for {language}: {} s", began.elapsed().as_secs());
+        }
+        Ok(())
+    }
+}
+
+fn install_python(recipe: &Path, home: &Path) -> Result<()> {
+    let mut venv = Command::new("python3");
+    venv.args(["-m", "venv", "--clear"]).arg(home);
+    quietly(venv).context(Language::Python.hint())?;
+    let mut pip = Command::new(home.join("bin/python"));
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"]).arg(recipe);
+    quietly(pip)
+}
+
+fn install_node(recipe: &Path, home: &Path) -> Result<()> {
+    std::fs::create_dir_all(home)?;
+    for file in ["package.json", "package-lock.json"] {
+        std::fs::copy(recipe.with_file_name(file), home.join(file))?;
+    }
+    let mut npm = Command::new("npm");
+    npm.args(["ci", "--no-audit", "--no-fund", "--loglevel=error"]).current_dir(home);
+    quietly(npm)
+}
+
+fn build_rust(recipe: &Path, home: &Path) -> Result<()> {
+    let mut build = run::cargo(&["build", "--locked", "--quiet"]);
+    build.arg("--manifest-path").arg(recipe.with_file_name("Cargo.toml")).arg("--target-dir").arg(home);
+    quietly(build)
+}
+
+/// Runs a command, and shows what it prints only if it fails.
+fn quietly(mut command: Command) -> Result<()> {
+    let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
+    if !output.status.success() {
+        let said = [output.stdout, output.stderr].concat();
+        bail!("{command:?} failed: {}\n{}", output.status, String::from_utf8_lossy(&said).trim());
+    }
+    Ok(())
+}
+
+/// Where cargo puts what it builds.
+fn target() -> PathBuf {
+    let chosen = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    run::root().join(chosen.unwrap_or_else(|| "target".into()))
+}
