@@ -15,6 +15,9 @@ use crate::events;
 /// The text whose stream begins and never ends.
 pub(crate) const HANG: &str = "hang";
 
+/// The work that asks for the card, which is not made up.
+pub(crate) const CARD: &str = "card";
+
 /// An answer of one kind or the other; cheap to clone.
 #[derive(Clone)]
 pub(crate) enum Answer {
@@ -29,7 +32,7 @@ pub(crate) enum Ending {
     Never,
 }
 
-/// Answers by the work they belong to: `send`, `data`, `get`, `list`, and for a stream the text that asks for it.
+/// Answers by the work they belong to: `send`, `data`, `get`, `list`, `card`, and for a stream the text that asks for it.
 #[derive(Default)]
 pub(crate) struct Answers {
     known: RwLock<HashMap<String, Answer>>,
@@ -156,5 +159,13 @@ mod tests {
     #[test]
     fn an_unknown_work_has_no_answer() {
         assert!(Answers::default().to("chunks:many").is_none());
+    }
+
+    #[test]
+    fn a_card_has_to_be_taught() {
+        let answers = Answers::default();
+        assert!(answers.to(CARD).is_none());
+        answers.learn(CARD, Bytes::from_static(b"{}"));
+        assert!(matches!(answers.to(CARD), Some(Answer::Whole(body)) if body == "{}"));
     }
 }

@@ -12,7 +12,7 @@ use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{post, put};
+use axum::routing::{get, post, put};
 use axum::serve::ListenerExt;
 use bytes::Bytes;
 use clap::ValueEnum;
@@ -23,7 +23,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::net::TcpListener;
 
-use crate::answers::{Answer, Answers, Ending};
+use crate::answers::{Answer, Answers, CARD, Ending};
+use crate::requests::CARD_PATH;
 
 /// What data parts are parsed into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -42,6 +43,7 @@ pub(crate) async fn serve(listen: SocketAddr, data: DataAs) -> Result<()> {
     };
     let router = Router::new()
         .route("/a2a", answering)
+        .route(CARD_PATH, get(card))
         .route("/__answer/{work}", put(learn))
         .layer(DefaultBodyLimit::disable())
         .with_state(Arc::new(Answers::default()));
@@ -71,6 +73,14 @@ async fn answer<D: DeserializeOwned>(State(answers): State<Arc<Answers>>, body: 
             ([CONTENT_TYPE_EVENTS], events(frames, ending)).into_response()
         }
         None => refusal(-32602, work),
+    }
+}
+
+/// A card is there once it has been taught: what it costs depends on its size.
+async fn card(State(answers): State<Arc<Answers>>) -> Response {
+    match answers.to(CARD) {
+        Some(Answer::Whole(body)) => ([CONTENT_TYPE_JSON], body).into_response(),
+        Some(Answer::Stream { .. }) | None => StatusCode::NOT_FOUND.into_response(),
     }
 }
 

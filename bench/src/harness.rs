@@ -18,6 +18,7 @@ use crate::requests::Request;
 use crate::server::{Server, SubjectCommand};
 use crate::stats::Repeated;
 use crate::store::Filled;
+use crate::worker::Crowd;
 use crate::works::Work;
 
 /// The share of a core that other processes may take before a window counts as disturbed.
@@ -131,6 +132,15 @@ impl Harness {
         Server::subject(&self.settings.subject, Some(store), self.cores).await
     }
 
+    /// Starts a gateway of its own with its workers; all their functions are skills by then. The load generator, with which the
+    /// workers share a core, sleeps while it waits.
+    pub(crate) async fn gateway(&self, crowd: Crowd) -> Result<Server> {
+        if self.cores.awake {
+            eprintln!("note: workers are on the load generator's core, so it does not stay awake");
+        }
+        Server::gateway(crowd, self.cores).await
+    }
+
     /// A file with few tasks, made when it is first asked for.
     pub(crate) async fn few_stored(&mut self) -> Result<Arc<Filled>> {
         stored(&mut self.few_stored, FEW, self.cores).await
@@ -164,7 +174,7 @@ impl Harness {
         bare: &Server,
     ) -> Result<()> {
         let answer = ask(subject.address(), &plan.requests[0]).await.context("asking the subject")?;
-        if memmem::find(&answer, plan.marker.as_bytes()).is_none() || !load::is_result(&answer) {
+        if memmem::find(&answer, plan.marker.as_bytes()).is_none() || !plan.accepts(&answer) {
             bail!("expected the subject to answer with `{}`, got {}", plan.marker, excerpt(&answer));
         }
         self.teach(work, &answer, bare).await
@@ -229,13 +239,21 @@ fn summary(window: &Measurement) -> String {
             window.requests_per_s, window.p50_us, window.p99_us
         ),
     };
-    let limit = if window.load_busy > 0.97 && window.server_busy < 0.9 {
-        ", limited by the load generator"
+    let (beside, workers) = match window.workers_busy {
+        Some(busy) => (busy, format!("workers {:.0} %, ", busy * 100.0)),
+        None => (0.0, String::new()),
+    };
+    let limit = if window.load_busy + beside > 0.97 && window.server_busy < 0.9 {
+        if beside > 0.0 {
+            ", limited by load generator and workers"
+        } else {
+            ", limited by the load generator"
+        }
     } else {
         ""
     };
     format!(
-        "{speed}; server {:.0} %, load {:.0} %, others {:.0} %{limit}",
+        "{speed}; server {:.0} %, load {:.0} %, {workers}others {:.0} %{limit}",
         window.server_busy * 100.0,
         window.load_busy * 100.0,
         window.others_busy * 100.0,

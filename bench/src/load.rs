@@ -1,7 +1,8 @@
 //! The load generator: a closed loop of requests over a number of connections, and what was measured meanwhile.
 //!
 //! Every connection sends its next request when the last one is answered. The first answer on each connection must hold what
-//! the work expects; every later one must be a result. Anything else makes the measurement fail, not merely slower.
+//! the work expects; every later one must be a result, or hold the same. Anything else makes the measurement fail, not merely
+//! slower.
 //!
 //! To wake a client that sleeps is not the server's work when clients are on other machines. Here it is: the server's core
 //! interrupts the other for each answer that finds the generator asleep, which on a virtual machine took about a fifth of the
@@ -47,11 +48,26 @@ pub(crate) struct Plan {
     pub(crate) marker: &'static str,
 }
 
+impl Plan {
+    /// Whether an answer, or an event of one, is what each of them must be.
+    pub(crate) fn accepts(&self, answer: &[u8]) -> bool {
+        match self.reply {
+            Reply::Whole | Reply::Stream { .. } => is_result(answer),
+            Reply::Marked => memmem::find(answer, self.marker.as_bytes()).is_some(),
+        }
+    }
+}
+
 /// The shape of an answer.
 #[derive(Clone, Copy)]
 pub(crate) enum Reply {
     Whole,
-    Stream { at_least: usize },
+    /// Whole, and with the marker in each of them: for what is no JSON-RPC response, and for tasks that may fail half-way
+    /// through a window and would be counted as done.
+    Marked,
+    Stream {
+        at_least: usize,
+    },
 }
 
 /// What one window showed. A figure it gives no reason for is not a number, in JSON `null`.
@@ -69,6 +85,9 @@ pub(crate) struct Measurement {
     pub(crate) server_busy: f64,
     /// Share in which the load generator had something to do. The rest of the time it looked whether anything had come.
     pub(crate) load_busy: f64,
+    /// Share that the server's workers took from the load generator's core, if it has workers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) workers_busy: Option<f64>,
     /// Share that other processes took from either; the window says less the more it is.
     pub(crate) others_busy: f64,
     pub(crate) server_rss_kib: u64,
@@ -85,7 +104,15 @@ pub(crate) struct Events {
 }
 
 /// Loads `server` according to `plan` and measures for `length`, after all connections have been answered and a short warm-up.
+///
+/// If the server has workers, they must still be there at the end: what they say explains what the load saw of it.
 pub(crate) async fn window(server: &Server, plan: &Arc<Plan>, length: Duration) -> Result<Measurement> {
+    let measured = measure(server, plan, length).await;
+    server.check_workers()?;
+    measured
+}
+
+async fn measure(server: &Server, plan: &Arc<Plan>, length: Duration) -> Result<Measurement> {
     let shared = Arc::new(Shared::new(plan, None));
     let mut crew = Crew::start(server, &shared).await?;
     let begun = Instant::now();
@@ -196,9 +223,9 @@ impl Shared {
         }
     }
 
-    /// Counts a response or event that is no result.
+    /// Counts a response or event that is not what it should be.
     fn judge(&self, response: &[u8]) {
-        if !is_result(response) {
+        if !self.plan.accepts(response) {
             self.errors.fetch_add(1, Relaxed);
             self.first_error.get_or_init(|| excerpt(response));
         }
@@ -280,7 +307,7 @@ impl Crew {
             }
         }
         if let Some(first) = shared.first_error.get() {
-            bail!("{} answers were not results; the first: {first}", shared.errors.load(Relaxed));
+            bail!("{} answers were not what they should be; the first: {first}", shared.errors.load(Relaxed));
         }
         Ok(all)
     }
@@ -300,7 +327,7 @@ async fn drive(mut connection: Connection, shared: Arc<Shared>, mut choice: Rng)
 
         let begun = Instant::now();
         match plan.reply {
-            Reply::Whole => {
+            Reply::Whole | Reply::Marked => {
                 connection.exchange(&request, |piece| body.extend_from_slice(piece)).await?;
                 shared.judge(&body);
             }
@@ -338,7 +365,7 @@ async fn drive(mut connection: Connection, shared: Arc<Shared>, mut choice: Rng)
 }
 
 /// Whether a JSON-RPC response, or the first event of a stream of them, is a result and not an error.
-pub(crate) fn is_result(response: &[u8]) -> bool {
+fn is_result(response: &[u8]) -> bool {
     let envelope = &response[..response.len().min(ENVELOPE)];
     memmem::find(envelope, b"\"result\"").is_some()
 }
@@ -349,7 +376,7 @@ fn prove(plan: &Plan, body: &[u8], events: usize) -> Result<()> {
         bail!("expected an answer with `{}`, got {}", plan.marker, excerpt(body));
     }
     match plan.reply {
-        Reply::Whole => Ok(()),
+        Reply::Whole | Reply::Marked => Ok(()),
         Reply::Stream { at_least } if events >= at_least => Ok(()),
         Reply::Stream { at_least } => bail!("a stream had {events} events, expected at least {at_least}"),
     }
@@ -378,6 +405,7 @@ pub(crate) fn task_id(body: &[u8]) -> Result<String> {
 struct Snapshot {
     at: Instant,
     server_cpu: Duration,
+    workers_cpu: Option<Duration>,
     load_cpu: Duration,
     load_idle: Duration,
     all_cpu: Duration,
@@ -389,6 +417,7 @@ impl Snapshot {
     fn take(server: &Server, shared: &Shared) -> Result<Self> {
         Ok(Self {
             server_cpu: server.cpu_time()?,
+            workers_cpu: server.workers_cpu_time()?,
             load_cpu: server::own_cpu_time()?,
             load_idle: Duration::from_nanos(shared.idle.load(Relaxed)),
             all_cpu: machine::busy_time(server.cores())?,
@@ -408,9 +437,12 @@ fn evaluate(
 ) -> Result<Measurement> {
     let seconds = (after.at - before.at).as_secs_f64();
     let server_cpu = (after.server_cpu - before.server_cpu).as_secs_f64();
+    let workers_cpu =
+        after.workers_cpu.zip(before.workers_cpu).map(|(after, before)| (after - before).as_secs_f64());
     let load_cpu = (after.load_cpu - before.load_cpu).as_secs_f64();
     let load_idle = (after.load_idle - before.load_idle).as_secs_f64();
-    let others_cpu = (after.all_cpu - before.all_cpu).as_secs_f64() - server_cpu - load_cpu;
+    let known_cpu = server_cpu + workers_cpu.unwrap_or_default() + load_cpu;
+    let others_cpu = (after.all_cpu - before.all_cpu).as_secs_f64() - known_cpu;
     let requests = after.requests - before.requests;
     samples.answers.sort_unstable();
     samples.first_events.sort_unstable();
@@ -421,7 +453,7 @@ fn evaluate(
         bail!("nothing arrived in a window of {seconds:.1} s; make it longer with `--seconds`");
     }
     let events = match plan.reply {
-        Reply::Whole => None,
+        Reply::Whole | Reply::Marked => None,
         Reply::Stream { .. } => {
             let events = after.events - before.events;
             Some(Events {
@@ -443,6 +475,7 @@ fn evaluate(
         events,
         server_busy: server_cpu / seconds,
         load_busy: (load_cpu - load_idle).max(0.0) / seconds,
+        workers_busy: workers_cpu.map(|workers_cpu| workers_cpu / seconds),
         others_busy: others_cpu.max(0.0) / seconds,
         server_rss_kib,
     })

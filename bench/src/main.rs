@@ -3,7 +3,7 @@
 //! Our server (the subject) and a bare axum server take turns under the same load in one run, the server on one core and the
 //! load generator on another, where it does not sleep while it measures. Absolute figures belong to the machine and the day; the
 //! ratios are what is reported and judged. Works on a store in a file are held against the store in memory, or against a
-//! smaller file.
+//! smaller file; those on the functions of iii workers against the echo agent, or against fewer workers and functions.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,6 +17,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::bare::DataAs;
 use crate::harness::{Harness, Settings};
 use crate::server::SubjectCommand;
+use crate::worker::Crowd;
 use crate::works::Work;
 
 /// The allocator of the `attache` command, for both servers: what is measured is what runs.
@@ -27,6 +28,7 @@ mod answers;
 mod bare;
 mod connection;
 mod events;
+mod gateway;
 mod harness;
 mod load;
 mod machine;
@@ -34,9 +36,11 @@ mod report;
 mod requests;
 mod response;
 mod server;
+mod staff;
 mod stats;
 mod store;
 mod subject;
+mod worker;
 mod works;
 
 const DEFAULT_SECONDS: f64 = 3.0;
@@ -82,6 +86,22 @@ enum Side {
         #[arg(long, value_name = "STORE", default_value = "memory:")]
         store: StoreUrl,
     },
+    /// Our server with the functions of iii workers as its skills, and an engine for them to join
+    Gateway {
+        #[command(flatten)]
+        at: Listen,
+        /// Address that workers connect to
+        #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:49134")]
+        engine_listen: SocketAddr,
+    },
+    /// Workers that join the engine of a gateway, with functions that give back their payload
+    Worker {
+        /// URL of the engine
+        #[arg(long, value_name = "URL", default_value = "ws://127.0.0.1:49134")]
+        engine: String,
+        #[command(flatten)]
+        crowd: Crowd,
+    },
 }
 
 #[derive(Args)]
@@ -108,12 +128,13 @@ struct RunArgs {
     /// Keep the load generator from sleeping, so that waking it is not charged to the server; needs two cores
     ///
     /// The figures then show what the server does alone. Those of other programs were mostly taken with a generator that sleeps.
+    /// In works with iii workers, which are on its core, it sleeps all the same.
     #[arg(long)]
     awake: bool,
     /// Where to write the results as JSON
     #[arg(long, value_name = "PATH", default_value = "target/bench/latest.json")]
     out: PathBuf,
-    /// Program (with arguments) that serves the subject; `--listen ADDR` is appended, and for some works `--store STORE` [default: this one, `serve subject`]
+    /// Program (with arguments) that serves the subject; `--listen ADDR` is appended, and for some works `--store STORE`; gateways are always this program [default: this one, `serve subject`]
     #[arg(long, value_name = "PATH")]
     subject: Option<String>,
 }
@@ -128,6 +149,12 @@ fn main() -> ExitCode {
         }
         Some(Command::Serve { side: Side::Subject { at, store } }) => {
             single_threaded(subject::serve(at.listen, store))
+        }
+        Some(Command::Serve { side: Side::Gateway { at, engine_listen } }) => {
+            single_threaded(gateway::serve(at.listen, engine_listen))
+        }
+        Some(Command::Serve { side: Side::Worker { engine, crowd } }) => {
+            single_threaded(worker::serve(&engine, crowd))
         }
     };
     match done {

@@ -27,6 +27,8 @@ pub(crate) enum Unit {
     Milliseconds,
     #[serde(rename = "KiB")]
     Kibibytes,
+    #[serde(rename = "times bare")]
+    TimesBare,
 }
 
 /// What the subject's value is divided by.
@@ -165,6 +167,7 @@ impl Unit {
             Self::Microseconds => "µs",
             Self::Milliseconds => "ms",
             Self::Kibibytes => "KiB",
+            Self::TimesBare => "× bare",
         }
     }
 
@@ -172,7 +175,7 @@ impl Unit {
         let digits = match self {
             Self::RequestsPerSecond | Self::EventsPerSecond if value >= 100.0 => 0,
             Self::RequestsPerSecond | Self::EventsPerSecond | Self::Microseconds | Self::Milliseconds => 1,
-            Self::Kibibytes => 2,
+            Self::Kibibytes | Self::TimesBare => 2,
         };
         format!("{} {}", grouped(&format!("{value:.digits$}")), self.symbol())
     }

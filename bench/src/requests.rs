@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 /// Stands where each message's own id will go, in hexadecimal.
 const SERIAL: &str = "0000000000000000";
 
+/// Where every server has its card.
+pub(crate) const CARD_PATH: &str = "/.well-known/agent-card.json";
+
 /// Numbers messages over the whole run, so that no server sees the same message twice.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -34,6 +37,12 @@ impl Request {
         Self::rpc("SendMessage", &message(json!([{ "text": "data" }, { "data": data }])))
     }
 
+    /// A message that calls a function with a small payload, answered when the function has returned.
+    pub(crate) fn call(function: &str, text: &str) -> Self {
+        let call = json!({ "function_id": function, "payload": { "text": text } });
+        Self::rpc("SendMessage", &message(json!([{ "data": call }])))
+    }
+
     pub(crate) fn get_task(id: &str) -> Self {
         Self::rpc("GetTask", &json!({ "id": id }))
     }
@@ -44,7 +53,16 @@ impl Request {
 
     /// Asks whether the server is well.
     pub(crate) fn health() -> Self {
-        Self { bytes: head("GET", "/health", 0).into_bytes(), serial_at: None }
+        Self::get("/health")
+    }
+
+    /// Asks for the card.
+    pub(crate) fn card() -> Self {
+        Self::get(CARD_PATH)
+    }
+
+    fn get(path: &str) -> Self {
+        Self { bytes: head("GET", path, 0).into_bytes(), serial_at: None }
     }
 
     /// Tells the bare server what to answer to `work`.
@@ -118,11 +136,11 @@ mod tests {
 
     #[test]
     fn every_message_has_an_id_of_its_own() {
-        let request = Request::send("hello");
+        let requests = [Request::send("hello"), Request::call("demo::echo", "hello")];
         let ids: HashSet<String> = (0..100)
-            .map(|_| {
+            .map(|nth| {
                 let mut buffer = b"what was there before".to_vec();
-                request.write(&mut buffer);
+                requests[nth % 2].write(&mut buffer);
                 let wire = String::from_utf8(buffer).unwrap();
                 let (_, body) = wire.split_once("\r\n\r\n").unwrap();
                 let body: Value = serde_json::from_str(body).unwrap();

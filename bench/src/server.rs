@@ -1,4 +1,4 @@
-//! A server under measurement: a child process on its own core, and what it has used so far.
+//! A server under measurement: a child process on its own core, with its workers if it has any, and what it has used so far.
 
 use std::env;
 use std::fs;
@@ -9,10 +9,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use attache::store::StoreUrl;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use tokio::net::TcpStream;
 
 use crate::bare::DataAs;
+use crate::connection::{ask, excerpt};
 use crate::machine::{self, Cores};
+use crate::requests::Request;
+use crate::staff::Staff;
+use crate::worker::Crowd;
 
 const START_LIMIT: Duration = Duration::from_secs(15);
 
@@ -62,6 +68,7 @@ pub(crate) struct Server {
     address: SocketAddr,
     cores: Cores,
     started: Instant,
+    workers: Option<Staff>,
 }
 
 impl Server {
@@ -89,12 +96,45 @@ impl Server {
         Self::start(command, cores).await.context("starting the bare server")
     }
 
+    /// Starts a gateway and its workers and waits until every function is a skill in its card.
+    pub(crate) async fn gateway(crowd: Crowd, cores: Cores) -> Result<Self> {
+        let engine = free_address()?;
+        let mut command = Command::new(this_program()?);
+        command.args(["serve", "gateway", "--engine-listen", &engine.to_string()]);
+        let mut server = Self::start(command, cores).await.context("starting the gateway")?.asleep();
+        let workers = Staff::start(&this_program()?, engine, crowd).context("starting the workers")?;
+        server.workers = Some(workers);
+        server.wait_for_skills(crowd.functions).await.context("waiting for the workers")?;
+        Ok(server)
+    }
+
+    /// Has the load generator sleep while it waits for this server: as it must for those it is compared with.
+    pub(crate) fn asleep(mut self) -> Self {
+        self.cores.awake = false;
+        self
+    }
+
+    async fn wait_for_skills(&self, count: usize) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            let shown = skills(&ask(self.address, &Request::card()).await?)?;
+            if shown == count {
+                return Ok(());
+            }
+            self.check_workers()?;
+            if begun.elapsed() > START_LIMIT {
+                bail!("the card has {shown} of {count} functions after {} s", START_LIMIT.as_secs());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     async fn start(mut command: Command, cores: Cores) -> Result<Self> {
         let address = free_address()?;
         command.arg("--listen").arg(address.to_string()).stdin(Stdio::null()).stdout(Stdio::null());
         let started = Instant::now();
         let child = machine::on_the_server_core(cores, || command.spawn())??;
-        let mut server = Self { child, address, cores, started };
+        let mut server = Self { child, address, cores, started, workers: None };
         while TcpStream::connect(address).await.is_err() {
             if let Some(status) = server.child.try_wait()? {
                 bail!("it ended ({status}) instead of listening on {address}");
@@ -124,6 +164,16 @@ impl Server {
     /// Processor time used so far, in user and system mode, over all threads.
     pub(crate) fn cpu_time(&self) -> Result<Duration> {
         cpu_time_of(&self.child.id().to_string())
+    }
+
+    /// Processor time its workers have used so far, if it has any.
+    pub(crate) fn workers_cpu_time(&self) -> Result<Option<Duration>> {
+        self.workers.as_ref().map(|workers| cpu_time_of(&workers.id().to_string())).transpose()
+    }
+
+    /// Fails, with what they said, if there should be workers and are none.
+    pub(crate) fn check_workers(&self) -> Result<()> {
+        self.workers.as_ref().map_or(Ok(()), Staff::check)
     }
 
     /// Resident memory in KiB.
@@ -164,6 +214,18 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(user + system)
 }
 
+/// How many skills a card has.
+fn skills(card: &[u8]) -> Result<usize> {
+    #[derive(Deserialize)]
+    struct Card {
+        #[serde(default)]
+        skills: Vec<IgnoredAny>,
+    }
+    let card: Card =
+        serde_json::from_slice(card).with_context(|| format!("expected a card, got {}", excerpt(card)))?;
+    Ok(card.skills.len())
+}
+
 fn resident_kib(status: &str) -> Option<u64> {
     let value = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     value.trim().strip_suffix("kB")?.trim().parse().ok()
@@ -194,6 +256,13 @@ mod tests {
     fn resident_memory_is_read_in_kib() {
         assert_eq!(resident_kib("Name:\tx\nVmHWM:\t  9000 kB\nVmRSS:\t    5312 kB\n"), Some(5312));
         assert_eq!(resident_kib("Name:\tkthreadd\n"), None);
+    }
+
+    #[test]
+    fn the_skills_of_a_card_are_counted() {
+        assert_eq!(skills(br#"{"name":"x","skills":[{"id":"a"},{"id":"b"}]}"#).unwrap(), 2);
+        assert_eq!(skills(br#"{"name":"x"}"#).unwrap(), 0);
+        assert!(skills(b"not found").is_err());
     }
 
     #[test]

@@ -14,10 +14,16 @@ impl Repeated {
         Self(self.0.iter().copied().map(change).collect())
     }
 
+    /// The ratio to `other` in each repetition.
+    pub(crate) fn over(&self, other: &Self) -> Self {
+        Self(self.0.iter().zip(&other.0).map(|(own, other)| own / other).collect())
+    }
+
     /// The least and the greatest ratio to `other` within one repetition. `None` of nothing.
     pub(crate) fn ratios(&self, other: &Self) -> Option<(f64, f64)> {
-        let ratios = || self.0.iter().zip(&other.0).map(|(own, other)| own / other);
-        Some((ratios().reduce(f64::min)?, ratios().reduce(f64::max)?))
+        let Self(ratios) = self.over(other);
+        let ratios = ratios.iter().copied();
+        Some((ratios.clone().reduce(f64::min)?, ratios.reduce(f64::max)?))
     }
 }
 
@@ -64,6 +70,7 @@ mod tests {
     #[test]
     fn ratios_are_taken_within_a_repetition() {
         let (own, other) = (Repeated(vec![2.0, 9.0, 4.0]), Repeated(vec![1.0, 3.0, 4.0]));
+        assert_eq!(own.over(&other).0, [2.0, 3.0, 1.0]);
         assert_eq!(own.ratios(&other), Some((1.0, 3.0)));
         assert_eq!(Repeated(Vec::new()).ratios(&other), None);
     }

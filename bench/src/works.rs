@@ -10,6 +10,7 @@ use crate::load::{Plan, Reply};
 use crate::report::Row;
 use crate::requests::Request;
 
+mod called;
 mod durable;
 mod kept;
 mod sent;
@@ -47,6 +48,13 @@ pub(crate) enum Work {
     SqliteList,
     /// Time from the start with a file of 1,000,000 tasks to the first answer
     SqliteStart,
+    /// A function of an iii worker called with SendMessage, against the echo agent
+    FunctionCall,
+    /// The same call with 200 workers and 5,000 functions, against one of each
+    FunctionCrowd,
+    /// The card with 1,000 functions, against one with 10, both as multiples of the bare server
+    #[value(name = "card-1000")]
+    Card1000,
 }
 
 impl Work {
@@ -72,6 +80,9 @@ impl Work {
             Self::SqliteGet => "sqlite-get",
             Self::SqliteList => "sqlite-list",
             Self::SqliteStart => "sqlite-start",
+            Self::FunctionCall => "function-call",
+            Self::FunctionCrowd => "function-crowd",
+            Self::Card1000 => "card-1000",
         }
     }
 
@@ -92,6 +103,9 @@ impl Work {
             Self::SqliteGet => durable::get(harness).await,
             Self::SqliteList => durable::list(harness).await,
             Self::SqliteStart => durable::start(harness).await,
+            Self::FunctionCall => called::call(harness).await,
+            Self::FunctionCrowd => called::crowd(harness).await,
+            Self::Card1000 => called::card(harness).await,
         }
     }
 }
