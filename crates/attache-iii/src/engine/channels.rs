@@ -34,15 +34,30 @@ const LATE: Duration = Duration::from_secs(30);
 #[derive(Default)]
 pub(super) struct Channels {
     open: Mutex<HashMap<String, Arc<Channel>>>,
-    /// Channels that are gone, and since when, oldest first.
-    gone: Mutex<VecDeque<Gone>>,
+    gone: Mutex<Gone>,
 }
 
-/// A channel that is gone.
+/// The channels that have gone lately, of which a writer may still come.
+#[derive(Default)]
 struct Gone {
-    id: String,
-    key: Token,
-    since: Instant,
+    keys: HashMap<String, Token>,
+    /// In the order in which they went.
+    since: VecDeque<(Instant, String)>,
+}
+
+impl Gone {
+    fn add(&mut self, id: String, key: Token) {
+        self.keys.insert(id.clone(), key);
+        self.since.push_back((Instant::now(), id));
+    }
+
+    /// Forgets those that nobody is late for any more.
+    fn expire(&mut self) {
+        let over = |since: &Instant| since.elapsed() >= LATE;
+        while let Some((_, id)) = self.since.pop_front_if(|(since, _)| over(since)) {
+            self.keys.remove(&id);
+        }
+    }
 }
 
 struct Channel {
@@ -193,8 +208,7 @@ impl Channels {
     }
 
     fn join_late(&self, id: &str, key: &str, direction: Direction) -> Option<Joined> {
-        let is_it = |gone: &Gone| gone.id == id && gone.key.matches(key);
-        let known = self.gone.lock().iter().any(is_it);
+        let known = self.gone.lock().keys.get(id).is_some_and(|gone| gone.matches(key));
         (known && direction == Direction::Write).then_some(Joined::Late)
     }
 
@@ -216,10 +230,8 @@ impl Channels {
 
     fn bury(&self, id: String, channel: &Channel) {
         let mut gone = self.gone.lock();
-        while gone.front().is_some_and(|gone| gone.since.elapsed() >= LATE) {
-            gone.pop_front();
-        }
-        gone.push_back(Gone { id, key: channel.key.clone(), since: Instant::now() });
+        gone.expire();
+        gone.add(id, channel.key.clone());
     }
 
     /// Ends the channels that a worker opened.
@@ -229,6 +241,7 @@ impl Channels {
 
     /// Ends the channels that nobody has come for in time.
     pub(super) fn sweep(&self) {
+        self.gone.lock().expire();
         self.remove_where(|channel| {
             let untaken = channel.reader.lock().is_some() || channel.writer.lock().is_some();
             channel.writer_is_useless() || untaken && channel.since.elapsed() >= UNTAKEN
