@@ -14,7 +14,7 @@ use crate::exposure::Exposure;
 use crate::remote::{Imports, MAX_HOPS, hops};
 use crate::resolve::{Asked, Unresolved, plain_payload, resolve};
 use crate::schema::Schemas;
-use crate::{CallError, Channel, FunctionCall, FunctionInfo, Functions};
+use crate::{CallError, Channel, FunctionCall, FunctionInfo, Functions, Updates};
 
 /// The longest that a function's author may let it take.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -58,6 +58,7 @@ pub struct Gateway(Arc<Inner>);
 
 struct Inner {
     functions: Arc<dyn Functions>,
+    updates: Updates,
     imports: Option<Imports>,
     options: GatewayOptions,
     schemas: Schemas,
@@ -76,13 +77,14 @@ impl Gateway {
     }
 
     fn build(functions: Arc<dyn Functions>, options: GatewayOptions, imports: Option<Imports>) -> Self {
-        Self(Arc::new(Inner { functions, imports, options, schemas: Schemas::default() }))
+        let updates = functions.updates();
+        Self(Arc::new(Inner { functions, updates, imports, options, schemas: Schemas::default() }))
     }
 
     /// The card with the functions there are now.
     pub fn card(&self) -> AgentCard {
-        let Inner { functions, options, schemas, imports: _ } = &*self.0;
-        let catalog = functions.updates().borrow().clone();
+        let Inner { updates, options, schemas, functions: _, imports: _ } = &*self.0;
+        let catalog = updates.borrow().clone();
         schemas.keep(|id| catalog.as_ref().is_some_and(|catalog| catalog.contains_key(id)));
         let exposed = options.exposure.exposed(catalog.as_deref());
         card::card(&options.identity, options.streaming, exposed.map(|function| &**function))
@@ -90,7 +92,7 @@ impl Gateway {
 
     /// The card again whenever functions come or go.
     pub fn cards(&self) -> impl Stream<Item = AgentCard> + Send + 'static {
-        let mut updates = self.0.functions.updates();
+        let mut updates = self.0.updates.clone();
         // Whatever has happened since the first card was made counts as news.
         updates.mark_changed();
         stream::unfold((self.clone(), updates), async |(gateway, mut updates)| {
@@ -136,7 +138,7 @@ impl Inner {
                 None => return Err(Unresolved::NoFunction.to_string()),
             },
         };
-        let catalog = self.functions.updates().borrow().clone();
+        let catalog = self.updates.borrow().clone();
         let checked = self.options.exposure.check(&id, catalog.as_deref());
         let function = checked.map_err(|hidden| hidden.to_string())?;
         self.schemas
