@@ -172,6 +172,8 @@ impl Serve {
             return Err(Failure::usage(format!("`--base-url {url}` is not an `http` or `https` URL"))
                 .hint("try `--base-url https://agents.example.com`"));
         }
+        // Before any port is taken: what is wrong with the flags is said first.
+        let secret = self.push.secret()?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
@@ -182,21 +184,21 @@ impl Serve {
                     Err(Failure::usage("`--demo` adds sample functions, which `--agent echo` does not have")
                         .hint("leave `--agent` out"))
                 }
-                Kind::Echo => self.serve_echo().await,
-                Kind::Functions => self.serve_functions().await,
+                Kind::Echo => self.serve_echo(secret).await,
+                Kind::Functions => self.serve_functions(secret).await,
             }
         })
     }
 
-    async fn serve_echo(self) -> Result<(), Failure> {
+    async fn serve_echo(self, secret: Option<SigningSecret>) -> Result<(), Failure> {
         let store = self.place.open()?;
-        let listening = self.listen(Server::echo(), store).await?;
+        let listening = self.listen(Server::echo(), store, secret).await?;
         let address = listening.address().map_err(Failure::new)?;
         announce(&format!("http://{address}"), &self.place.url()?.to_string(), None);
         listening.run().await.map_err(|error| Failure::new(format!("the server stopped: {error}")))
     }
 
-    async fn serve_functions(self) -> Result<(), Failure> {
+    async fn serve_functions(self, secret: Option<SigningSecret>) -> Result<(), Failure> {
         let store = self.place.open()?;
         let own_url = self.base_url.clone().unwrap_or_else(|| format!("http://{}", self.listen));
         let Started { engine, listening: workers, gateway } =
@@ -214,7 +216,7 @@ impl Serve {
                 let engine = triggers.clone();
                 async move { engine.handle_http(request).await }
             });
-        let listening = self.listen(server, store).await?;
+        let listening = self.listen(server, store, secret).await?;
         let address = listening.address().map_err(Failure::new)?;
         let engine_url = format!("ws://{}", workers.address());
         let hosted = Hosted { engine: &engine_url, demo: self.functions.demo };
@@ -229,8 +231,13 @@ impl Serve {
     }
 
     /// Takes the port for a server.
-    async fn listen<A: Agent>(&self, server: Server<A>, store: Arc<dyn Store>) -> Result<Listening, Failure> {
-        let (policy, secret) = (self.push.policy(), self.push.secret()?);
+    async fn listen<A: Agent>(
+        &self,
+        server: Server<A>,
+        store: Arc<dyn Store>,
+        secret: Option<SigningSecret>,
+    ) -> Result<Listening, Failure> {
+        let policy = self.push.policy();
         let mut server = server
             .bind(&self.listen)
             .shared_store(store)
