@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use attache_protocol::dialect::Allowances;
-use attache_protocol::{Extensions, Version};
+use attache_protocol::{Dialect, Extensions, Version};
 
 /// Who is behind a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -59,8 +59,8 @@ pub struct Caller {
     pub generations: bool,
     /// The key under which a send is carried out only once.
     pub idempotency_key: Option<String>,
-    /// What the request may do because of the dialect it speaks.
-    pub allowances: Allowances,
+    /// The dialect that the request is in, if it is not in the words of 1.0.
+    pub dialect: Option<Dialect>,
 }
 
 impl Default for Caller {
@@ -71,7 +71,7 @@ impl Default for Caller {
             extensions: Extensions::default(),
             generations: false,
             idempotency_key: None,
-            allowances: Allowances::default(),
+            dialect: None,
         }
     }
 }
@@ -80,6 +80,11 @@ impl Caller {
     /// Who called.
     pub fn principal(&self) -> &Principal {
         &self.owner.principal
+    }
+
+    /// What the request may do because of the dialect it is in.
+    pub fn allowances(&self) -> Allowances {
+        self.dialect.map(Dialect::allowances).unwrap_or_default()
     }
 
     /// The tenant that the request named.

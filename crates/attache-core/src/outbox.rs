@@ -4,10 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use attache_protocol::{TaskId, TaskPushNotificationConfig, Timestamp};
+use attache_protocol::{Dialect, TaskId, TaskPushNotificationConfig, Timestamp};
 use sha2::{Digest, Sha256};
 
-use crate::{BoxFuture, Entry, Seq, StoreError, TaskEvent};
+use crate::{BoxFuture, Entry, Owner, Seq, StoreError, TaskEvent};
 
 /// A webhook as it is kept.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,6 +16,8 @@ pub struct Webhook {
     pub config: TaskPushNotificationConfig,
     /// What it is told.
     pub news: News,
+    /// The dialect of who made it, if that is not 1.0. It is told in that one: with the task in the place of its event.
+    pub dialect: Option<Dialect>,
 }
 
 /// What a webhook is told.
@@ -96,6 +98,8 @@ impl FromStr for DeliveryId {
 pub struct Delivery {
     /// Which it is.
     pub id: DeliveryId,
+    /// Whom the task belongs to.
+    pub owner: Owner,
     /// Where to and how.
     pub webhook: Webhook,
     /// The event.
@@ -227,7 +231,7 @@ mod tests {
             ("nonsense", "nonsense"),
         ] {
             let config = TaskPushNotificationConfig { url: url.to_owned(), ..Default::default() };
-            assert_eq!(Webhook { config, news: News::States }.receiver(), receiver);
+            assert_eq!(Webhook { config, news: News::States, dialect: None }.receiver(), receiver);
         }
     }
 }

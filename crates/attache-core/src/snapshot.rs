@@ -47,7 +47,8 @@ pub struct Snapshot {
 #[derive(Debug, Clone)]
 enum Body {
     Live(Arc<Task>),
-    Ended(Arc<Ended>),
+    /// With the value, while it is still at hand.
+    Ended(Arc<Ended>, Option<Arc<Task>>),
 }
 
 impl Snapshot {
@@ -58,35 +59,49 @@ impl Snapshot {
 
     /// A snapshot of a task that has ended.
     pub fn ended(seq: Seq, state: TaskState, ended: Arc<Ended>) -> Self {
-        Self { seq, state, body: Body::Ended(ended) }
+        Self { seq, state, body: Body::Ended(ended, None) }
+    }
+
+    /// A snapshot of a task at the moment when it ends, and its final form. Who asks this snapshot for the value need not have it
+    /// parsed.
+    pub fn ending(seq: Seq, task: Task) -> (Self, Arc<Ended>) {
+        let (state, task) = (task.status.state, Arc::new(task));
+        let ended = Arc::new(Ended::new(task.clone()));
+        (Self { seq, state, body: Body::Ended(ended.clone(), Some(task)) }, ended)
     }
 
     /// The whole task, as a value.
     pub fn task(&self) -> Cow<'_, Task> {
         match &self.body {
-            Body::Live(task) => Cow::Borrowed(task),
-            Body::Ended(ended) => ended.task(),
+            Body::Live(task) | Body::Ended(_, Some(task)) => Cow::Borrowed(task),
+            Body::Ended(ended, None) => ended.task(),
         }
     }
 
     /// The task as a value, with only what `view` shows.
-    pub fn viewed(&self, view: View) -> Task {
-        let mut task = self.task().into_owned();
+    pub fn viewed(&self, view: View) -> Cow<'_, Task> {
+        let task = self.task();
+        let generation = view.generation.then_some(self.seq.0);
+        let whole = view.artifacts && view.history.is_none_or(|limit| limit >= task.history.len());
+        if whole && task.generation == generation {
+            return task;
+        }
+        let mut task = task.into_owned();
         if !view.artifacts {
             task.artifacts = Vec::new();
         }
         if let Some(limit) = view.history {
             task.history.drain(..task.history.len().saturating_sub(limit));
         }
-        task.generation = view.generation.then_some(self.seq.0);
-        task
+        task.generation = generation;
+        Cow::Owned(task)
     }
 
     /// Writes the task as JSON with what `view` shows.
     pub fn write(&self, view: View, out: &mut Vec<u8>) {
         let value = match &self.body {
             Body::Live(task) => &**task,
-            Body::Ended(ended) => match &ended.0 {
+            Body::Ended(ended, _) => match &ended.0 {
                 Form::Large(task) => &**task,
                 Form::Json(marked) => {
                     let start = out.len();
@@ -103,7 +118,7 @@ impl Snapshot {
             out.reserve(weight(value) + 512);
             write_json(out, value);
         } else {
-            write_json(out, &self.viewed(view));
+            write_json(out, &*self.viewed(view));
         }
     }
 }
@@ -115,7 +130,7 @@ pub struct Ended(Form);
 #[derive(Debug)]
 enum Form {
     Json(Marked),
-    Large(Box<Task>),
+    Large(Arc<Task>),
 }
 
 /// A task that has ended, in the pieces that stores keep, so that what is not asked for need not be read.
@@ -136,9 +151,10 @@ const LARGE: usize = 32 * 1024;
 
 impl Ended {
     /// The final form of a task.
-    pub fn new(task: Task) -> Self {
+    pub fn new(task: impl Into<Arc<Task>>) -> Self {
+        let task = task.into();
         let large = weight(&task) >= LARGE;
-        Self(if large { Form::Large(Box::new(task)) } else { Form::Json(Marked::new(&task)) })
+        Self(if large { Form::Large(task) } else { Form::Json(Marked::new(&task)) })
     }
 
     /// The pieces in which to keep it.

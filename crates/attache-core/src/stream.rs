@@ -68,7 +68,9 @@ impl StreamItem {
     /// The event as a value; nothing for what streams do not show.
     pub fn to_response(&self, view: View) -> Option<StreamResponse> {
         let mut response = match self {
-            Self::Snapshot(snapshot) => return Some(StreamResponse::Task(snapshot.viewed(view))),
+            Self::Snapshot(snapshot) => {
+                return Some(StreamResponse::Task(snapshot.viewed(view).into_owned()));
+            }
             Self::Message(message) => return Some(StreamResponse::Message((**message).clone())),
             Self::Entry(entry) => entry.event.to_stream()?,
         };

@@ -15,7 +15,7 @@ use tokio_util::sync::WaitForCancellationFuture;
 
 use crate::shared::Shared;
 use crate::signal::Progress;
-use crate::{AgentError, AgentResult, ArtifactBuilder, Caller, TaskEvent, new_id};
+use crate::{AgentError, AgentResult, ArtifactBuilder, Caller, ListQuery, TaskEvent, View, new_id};
 
 /// One execution of an agent for one message.
 pub struct Turn {
@@ -79,6 +79,24 @@ impl Turn {
             let found = self.shared.service.store.load(&self.shared.caller.owner, id).await?;
             tasks.extend(found.map(|snapshot| snapshot.task().into_owned()));
         }
+        Ok(tasks)
+    }
+
+    /// The other tasks of the conversation, as far as they belong to the caller: the latest ones, at most `limit`, oldest first.
+    pub async fn earlier_tasks(&self, limit: usize) -> Result<Vec<Task>, AgentError> {
+        let query = ListQuery {
+            context: Some(self.shared.context_id.clone()),
+            state: None,
+            since: None,
+            after: None,
+            // This one may be among them.
+            limit: limit.saturating_add(1),
+            view: View { generation: false, ..View::FULL },
+        };
+        let page = self.shared.service.store.list(&self.shared.caller.owner, &query).await?;
+        let tasks = page.tasks.iter().map(|snapshot| snapshot.task().into_owned());
+        let mut tasks: Vec<Task> = tasks.filter(|task| task.id != self.shared.task_id).take(limit).collect();
+        tasks.reverse();
         Ok(tasks)
     }
 

@@ -109,8 +109,15 @@ impl Cell {
         }
         let context = task.context_id.clone().unwrap_or_default();
         let live = Live { task, log, lease: Some(lease), grown: Arc::default(), followed };
-        let phase = if ended { live.end(seq) } else { Phase::Live(Box::new(live)) };
-        let change = Change { seq, file: true, ended, log_kept: ended && followed, settled: phase.settled() };
+        let (phase, settled) = if ended {
+            let (phase, task) = live.end(seq);
+            (phase, Some(task))
+        } else {
+            let phase = Phase::Live(Box::new(live));
+            let settled = phase.settled();
+            (phase, settled)
+        };
+        let change = Change { seq, file: true, ended, log_kept: ended && followed, settled };
         let inner = Mutex::new(Inner { phase, filed: None, waits: true, hooked: tell.is_some() });
         Ok((Self { owner, slot, context, inner }, change))
     }
@@ -158,15 +165,18 @@ impl Cell {
         let seq = Seq::START.plus(live.log.len());
         let (grown, followed) = (live.grown.clone(), live.followed);
         let ended = live.task.status.state.is_terminal();
+        let mut settled = None;
         if ended {
             let live = std::mem::replace(&mut inner.phase, Phase::placeholder());
             if let Phase::Live(live) = live {
-                inner.phase = live.end(seq);
+                let (phase, task) = live.end(seq);
+                (inner.phase, settled) = (phase, Some(task));
             }
+        } else if restated {
+            settled = inner.phase.settled();
         }
         let file = restated && !inner.waits;
         inner.waits |= restated;
-        let settled = if restated { inner.phase.settled() } else { None };
         drop(inner);
         grown.notify_waiters();
         Ok(Change { seq, file, ended, log_kept: ended && followed, settled })
@@ -279,16 +289,12 @@ pub(super) enum After {
 }
 
 impl Live {
-    fn end(self, seq: Seq) -> Phase {
+    /// What the task becomes when it ends, and the task for who ends it.
+    fn end(self, seq: Seq) -> (Phase, Snapshot) {
         let Self { task, log, followed, .. } = self;
         let (state, nanos) = (task.status.state, nanos(&task));
-        Phase::Ended {
-            seq,
-            state,
-            nanos,
-            task: Arc::new(Ended::new(task)),
-            log: followed.then(|| log.into()),
-        }
+        let (snapshot, task) = Snapshot::ending(seq, task);
+        (Phase::Ended { seq, state, nanos, task, log: followed.then(|| log.into()) }, snapshot)
     }
 }
 

@@ -43,7 +43,7 @@ const RECENT_LOGS: usize = 1024;
 #[derive(Debug)]
 pub struct MemoryStore {
     shards: Vec<RwLock<HashMap<TaskId, Arc<Cell>, RandomState>>>,
-    owners: RwLock<HashMap<Owner, u32, RandomState>>,
+    owners: RwLock<Owners>,
     keys: Mutex<Keys>,
     unfiled: Mutex<Vec<Arc<Cell>>>,
     index: Mutex<Index>,
@@ -54,6 +54,13 @@ pub struct MemoryStore {
     values: MemoryValues,
     slots: AtomicU32,
     leases: AtomicU64,
+}
+
+/// The owners and the numbers by which they are known.
+#[derive(Debug, Default)]
+struct Owners {
+    numbers: HashMap<Owner, u32, RandomState>,
+    by_number: Vec<Owner>,
 }
 
 /// The keys of each owner, with the task that was created under each and the digest of what was sent.
@@ -99,16 +106,18 @@ impl MemoryStore {
     }
 
     fn owner(&self, owner: &Owner) -> Option<u32> {
-        self.owners.read().get(owner).copied()
+        self.owners.read().numbers.get(owner).copied()
     }
 
     fn intern(&self, owner: &Owner) -> u32 {
         if let Some(known) = self.owner(owner) {
             return known;
         }
-        let mut owners = self.owners.write();
-        let next = owners.len() as u32;
-        *owners.entry(owner.clone()).or_insert(next)
+        let Owners { numbers, by_number } = &mut *self.owners.write();
+        *numbers.entry(owner.clone()).or_insert_with(|| {
+            by_number.push(owner.clone());
+            by_number.len() as u32 - 1
+        })
     }
 
     fn next_lease(&self) -> Lease {
@@ -150,7 +159,8 @@ impl MemoryStore {
             return Err(StoreError("a log must begin with the event that creates the task".to_owned()));
         };
         let id = task.id.clone();
-        let owner = self.intern(&owner);
+        let whose = owner;
+        let owner = self.intern(&whose);
         // Kept until the task can be found, so that nobody gets to know of it through its key before.
         let (mut keys, mut unused) = (None, None);
         if let Some(Idempotency { key, fingerprint }) = idempotency {
@@ -176,7 +186,7 @@ impl MemoryStore {
         let slot = self.slots.fetch_add(1, Ordering::Relaxed);
         let lease = self.next_lease();
         let tell = push.map(|webhook| {
-            self.outbox.put(&id, webhook);
+            self.outbox.put(&id, whose, webhook);
             (&self.outbox, now)
         });
         let (cell, appended) = Cell::new(owner, slot, events, followed, (lease, lease_until), tell)
@@ -351,7 +361,7 @@ impl Store for MemoryStore {
 
 impl MemoryStore {
     fn owner_of(&self, cell: &Cell) -> Option<Owner> {
-        self.owners.read().iter().find(|(_, number)| **number == cell.owner).map(|(owner, _)| owner.clone())
+        self.owners.read().by_number.get(cell.owner as usize).cloned()
     }
 
     fn prune_now(&self, retention: &Retention, now: Timestamp, limit: usize) -> usize {
@@ -362,7 +372,7 @@ impl MemoryStore {
         let mut index = self.index.lock();
         let unfiled = std::mem::take(&mut *self.unfiled.lock());
         self.file(&mut index, unfiled);
-        let owners: Vec<u32> = self.owners.read().values().copied().collect();
+        let owners = 0..self.owners.read().by_number.len() as u32;
         let mut pruned = HashSet::new();
         for owner in owners {
             for cell in index.expired(owner, since, retention.max_tasks) {
@@ -388,8 +398,10 @@ impl Outbox for MemoryStore {
         task: &'a TaskId,
         webhook: Webhook,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        if let Some(cell) = self.cell(task) {
-            cell.hook(|| self.outbox.put(task, webhook));
+        if let Some(cell) = self.cell(task)
+            && let Some(owner) = self.owner_of(&cell)
+        {
+            cell.hook(|| self.outbox.put(task, owner, webhook));
         }
         ready(Ok(()))
     }

@@ -8,7 +8,7 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::{DeadDelivery, Delivery, DeliveryId, DueReceivers, Entry, Outcome, Webhook};
+use crate::{DeadDelivery, Delivery, DeliveryId, DueReceivers, Entry, Outcome, Owner, Webhook};
 
 #[derive(Debug, Default)]
 pub(super) struct MemoryOutbox {
@@ -38,6 +38,7 @@ struct Due {
 
 #[derive(Debug)]
 struct Hook {
+    owner: Owner,
     webhook: Webhook,
     receiver: String,
     queue: VecDeque<Item>,
@@ -88,7 +89,7 @@ impl Inner {
 }
 
 impl MemoryOutbox {
-    pub(super) fn put(&self, task: &TaskId, webhook: Webhook) {
+    pub(super) fn put(&self, task: &TaskId, owner: Owner, webhook: Webhook) {
         let mut inner = self.inner.lock();
         let id = webhook.id().to_owned();
         let due = inner.hook(task, &id).and_then(|hook| hook.due).map(|(at, _)| at);
@@ -100,6 +101,7 @@ impl MemoryOutbox {
                 hook.receiver = receiver;
             }
             None => inner.tasks.entry(task.clone()).or_default().push(Hook {
+                owner,
                 webhook,
                 receiver,
                 queue: VecDeque::new(),
@@ -189,8 +191,8 @@ impl MemoryOutbox {
             let delivery = inner.hook(&task, &webhook).and_then(|hook| {
                 let item = hook.queue.front()?;
                 let id = DeliveryId { task: task.clone(), webhook: webhook.clone(), seq: item.entry.seq };
-                let (webhook, entry) = (hook.webhook.clone(), item.entry.clone());
-                Some(Delivery { id, webhook, entry, attempts: item.attempts })
+                let (owner, webhook, entry) = (hook.owner.clone(), hook.webhook.clone(), item.entry.clone());
+                Some(Delivery { id, owner, webhook, entry, attempts: item.attempts })
             });
             inner.schedule(&task, &webhook, delivery.is_some().then_some(until));
             taken.extend(delivery);

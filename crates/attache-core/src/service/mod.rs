@@ -7,13 +7,12 @@ mod read;
 mod send;
 
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use attache_protocol::dialect::Allowances;
 use attache_protocol::{
     AgentCard, Error, ErrorKind, Extensions, GENERATION_EXTENSION, IDEMPOTENCY_EXTENSION,
     ListTaskPushNotificationConfigsResponse, Message, PUSH_EVERY_EVENT_EXTENSION, Request, Role, TaskId,
@@ -43,10 +42,14 @@ pub(crate) struct Inner {
     pub(crate) turns: Turns,
     card: ArcSwap<AgentCard>,
     extended: ArcSwapOption<AgentCard>,
+    finish: OnceLock<FinishCard>,
     running: TaskTracker,
     closing: AtomicBool,
     keeping_leases: AtomicBool,
 }
+
+/// What is done to a card before it is shown.
+type FinishCard = Box<dyn Fn(Arc<AgentCard>) -> Arc<AgentCard> + Send + Sync>;
 
 /// What an operation answers.
 pub enum Reply {
@@ -127,6 +130,7 @@ impl Service {
             turns: Turns::default(),
             card: ArcSwap::from_pointee(card),
             extended: ArcSwapOption::empty(),
+            finish: OnceLock::new(),
             running: TaskTracker::new(),
             closing: AtomicBool::new(false),
             keeping_leases: AtomicBool::new(false),
@@ -156,6 +160,15 @@ impl Service {
     /// Sets the card for authenticated callers.
     pub fn set_extended_card(&self, card: AgentCard) {
         self.0.extended.store(Some(Arc::new(card)));
+    }
+
+    /// Has something done to the extended card whenever it is asked for, such as signing it. Only the first call counts.
+    pub fn finish_extended_card(
+        &self,
+        finish: impl Fn(Arc<AgentCard>) -> Arc<AgentCard> + Send + Sync + 'static,
+    ) {
+        // Whoever comes second has no say.
+        let _ = self.0.finish.set(Box::new(finish));
     }
 
     /// How many turns are under way in this process. Messages that wait for theirs do not count.
@@ -188,14 +201,7 @@ impl Service {
             Extensions::parse(asked.iter().filter(|uri| known(uri)))
         };
         let generations = version >= Version::V1_1 || extensions.contains(GENERATION_EXTENSION);
-        Ok(Caller {
-            owner,
-            version,
-            extensions,
-            generations,
-            idempotency_key,
-            allowances: Allowances::default(),
-        })
+        Ok(Caller { owner, version, extensions, generations, idempotency_key, dialect: None })
     }
 
     /// Carries out a request. `resume` is the last event that a reader of streams has seen.
@@ -252,7 +258,10 @@ impl Service {
         let card = self.0.extended.load_full().ok_or_else(|| {
             Error::new(ErrorKind::ExtendedAgentCardNotConfigured, "the extended card is not configured")
         })?;
-        Ok(Reply::Card(card))
+        Ok(Reply::Card(match self.0.finish.get() {
+            Some(finish) => finish(card),
+            None => card,
+        }))
     }
 
     /// Takes no more messages, lets running turns finish, and after `grace` ends those that have not: their tasks fail, or are left

@@ -1,7 +1,7 @@
 //! The webhooks of a task.
 
 use attache_protocol::{
-    DeleteTaskPushNotificationConfigRequest, Error, ErrorKind, GetTaskPushNotificationConfigRequest,
+    DeleteTaskPushNotificationConfigRequest, Dialect, Error, ErrorKind, GetTaskPushNotificationConfigRequest,
     ListTaskPushNotificationConfigsRequest, ListTaskPushNotificationConfigsResponse,
     PUSH_EVERY_EVENT_EXTENSION, TaskId, TaskPushNotificationConfig,
 };
@@ -17,7 +17,11 @@ fn not_supported() -> Error {
 pub(super) fn complete(webhook: Webhook, task_id: &TaskId) -> Webhook {
     let mut webhook = webhook;
     webhook.config.task_id = Some(task_id.clone());
-    webhook.config.id.get_or_insert_with(new_id);
+    let allowances = webhook.dialect.map(Dialect::allowances).unwrap_or_default();
+    webhook.config.id.get_or_insert_with(|| match allowances.nameless_webhooks {
+        true => task_id.as_str().to_owned(),
+        false => new_id(),
+    });
     webhook
 }
 
@@ -50,7 +54,7 @@ impl Service {
         }
         let every = caller.extensions.contains(PUSH_EVERY_EVENT_EXTENSION);
         let news = if every { News::Everything } else { self.0.options.push_news };
-        Ok(Webhook { config, news })
+        Ok(Webhook { config, news, dialect: caller.dialect })
     }
 
     pub(super) async fn keep_push(&self, task_id: &TaskId, webhook: Webhook) -> Result<(), Error> {

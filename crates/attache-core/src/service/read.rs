@@ -165,7 +165,7 @@ impl Service {
             }
             // Whoever was cut off gets the rest, also of a task that has ended meanwhile.
             Some(seen) => (None, seen),
-            None if snapshot.state.is_terminal() && !caller.allowances.ended_tasks => {
+            None if snapshot.state.is_terminal() && !caller.allowances().ended_subscriptions => {
                 let text = format!("the task has ended in {}: read it instead", snapshot.state);
                 let error = Error::new(ErrorKind::UnsupportedOperation, text);
                 return Err(error.with("taskId", &request.id).with("state", snapshot.state));

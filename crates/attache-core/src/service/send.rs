@@ -343,7 +343,7 @@ impl Service {
     ) -> Result<Before, Error> {
         let before = match self.find(caller, task_id).await {
             Ok(before) => before,
-            Err(error) if error.kind() == ErrorKind::TaskNotFound && caller.allowances.chosen_task_ids => {
+            Err(error) if error.kind() == ErrorKind::TaskNotFound && caller.allowances().chosen_task_ids => {
                 chosen_id(task_id)?;
                 return Ok(Before::Nothing);
             }
@@ -358,7 +358,7 @@ impl Service {
         }
         message.context_id = context_id;
         match before.state.is_terminal() {
-            true if caller.allowances.ended_tasks => Ok(Before::Ended),
+            true if caller.allowances().ended_tasks => Ok(Before::Ended),
             true => Err(ended(task_id, before.state)),
             false => Ok(Before::Task(Box::new(before))),
         }
@@ -381,7 +381,9 @@ impl Service {
                 let field = format!("metadata[\"{IDEMPOTENCY_EXTENSION}\"]");
                 return Err(Error::invalid_params(field, "expected a string"));
             }
-            (None, None) if self.0.options.message_id_is_idempotency_key => {
+            (None, None)
+                if self.0.options.message_id_is_idempotency_key && !caller.allowances().nameless_messages =>
+            {
                 request.message.message_id.clone()
             }
             (None, None) => return Ok(None),

@@ -140,3 +140,20 @@ async fn an_agent_is_shown_only_referenced_tasks_of_its_caller() {
     message.0.message.reference_task_ids = vec![hers.id.clone(), TaskId::from("nope"), his.id.clone()];
     assert_eq!(status_text(&bob.send(message).await), his.id.to_string());
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_is_shown_the_latest_tasks_of_the_conversation_that_are_its_callers() {
+    let host = host(agent_fn(|turn: Turn| async move {
+        let earlier = turn.earlier_tasks(2).await?;
+        let said: Vec<_> = earlier.iter().flat_map(history).collect();
+        turn.complete_with(said.join(",")).await
+    }));
+    let (ann, bob) = (host.user("ann"), host.user("bob"));
+    ann.send(say("secret").in_context("c")).await;
+    bob.send(say("elsewhere").in_context("d")).await;
+    for (second, text, before) in [(1, "1", ""), (2, "2", "1"), (3, "3", "1,2"), (4, "4", "2,3")] {
+        host.clock_at(1000 * second);
+        let task = bob.send(say(text).in_context("c")).await;
+        assert_eq!(status_text(&task), before);
+    }
+}

@@ -150,7 +150,7 @@ async fn secrets_are_kept_and_never_returned() {
     assert!(!text.contains("sesame") && !text.contains("s3cret"), "{text}");
     assert_eq!(read.authentication.unwrap().scheme, "Bearer");
     let kept = host.store.outbox().webhooks(&task.id).await.unwrap();
-    assert_eq!(kept, [Webhook { config: webhook(&task, Some("a")), news: News::States }]);
+    assert_eq!(kept, [Webhook { config: webhook(&task, Some("a")), news: News::States, dialect: None }]);
     assert!(!format!("{kept:?}").contains("s3cret"));
 }
 

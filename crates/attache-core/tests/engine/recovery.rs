@@ -149,7 +149,7 @@ async fn the_webhooks_of_a_task_that_was_left_behind_are_told_how_it_ends() {
         ..TaskPushNotificationConfig::default()
     };
     let outbox = host.store.outbox();
-    outbox.put_webhook(&task.id, Webhook { config, news: News::States }).await.unwrap();
+    outbox.put_webhook(&task.id, Webhook { config, news: News::States, dialect: None }).await.unwrap();
     host.clock_at(LEASE);
     recover(&host).await;
     let now = Timestamp::from_millis(MORNING + LEASE);

@@ -98,7 +98,7 @@ impl Inner {
     fn webhooks(&self, task: &TaskId) -> Result<Vec<Webhook>, StoreError> {
         self.read(|db| {
             let mut read = db.prepare_cached(
-                "SELECT name, news, config, secrets FROM webhooks
+                "SELECT name, news, config, secrets, dialect FROM webhooks
                  WHERE task = (SELECT id FROM tasks WHERE task_id = ?1) ORDER BY id",
             )?;
             let mut rows = read.query(params![Id(task.as_str())])?;
@@ -205,25 +205,26 @@ impl Inner {
     /// later.
     fn delivery(&self, db: &Connection, webhook: i64) -> Result<Option<Delivery>, Fault> {
         let mut read = db.prepare_cached(
-            "SELECT webhooks.task, tasks.task_id, outbox.seq, outbox.attempts,
-                    webhooks.name, webhooks.news, webhooks.config, webhooks.secrets
+            "SELECT webhooks.task, tasks.task_id, tasks.owner, outbox.seq, outbox.attempts,
+                    webhooks.name, webhooks.news, webhooks.config, webhooks.secrets, webhooks.dialect
              FROM webhooks JOIN tasks ON tasks.id = webhooks.task JOIN outbox ON outbox.webhook = webhooks.id
              WHERE webhooks.id = ?1 ORDER BY outbox.seq LIMIT 1",
         )?;
         let mut rows = read.query(params![webhook])?;
         let Some(row) = rows.next()? else { return Ok(None) };
         let task = TaskId::from(Id::read(row.get_ref(1)?).map_err(rusqlite::Error::from)?);
-        let (seq, attempts) = (rows::seq_of(row.get(2)?), row.get(3)?);
+        let (seq, attempts) = (rows::seq_of(row.get(3)?), row.get(4)?);
+        let owner = read::owner(db, row.get(2)?)?;
         let before = Seq(seq.0.saturating_sub(1));
         let entry = read::log_after(db, row.get(0)?, &task, before, 1)?;
         let Some(entry) = entry.and_then(|entries| entries.into_iter().next()) else {
             tracing::error!(%task, %seq, "an event that is to be delivered is not in the log");
             return Ok(None);
         };
-        match outbox_rows::read_webhook(&self.keyring, &task, row, 4) {
+        match outbox_rows::read_webhook(&self.keyring, &task, row, 5) {
             Ok(webhook) => {
                 let id = DeliveryId { task, webhook: webhook.id().to_owned(), seq };
-                Ok(Some(Delivery { id, webhook, entry, attempts }))
+                Ok(Some(Delivery { id, owner, webhook, entry, attempts }))
             }
             Err(Fault::Sqlite(error)) => Err(error.into()),
             Err(fault @ (Fault::Keyring(_) | Fault::Unreadable { .. })) => {

@@ -1,7 +1,7 @@
 //! The rows of webhooks and of what is to be told to them. Used by the server, and by commands beside it.
 
 use attache_core::{DeadDelivery, DeliveryId, News, Outcome, Seq, TaskEvent, Webhook};
-use attache_protocol::{TaskId, TaskPushNotificationConfig, Timestamp};
+use attache_protocol::{Dialect, TaskId, TaskPushNotificationConfig, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -14,6 +14,7 @@ use crate::Keyring;
 pub(super) struct Kept {
     name: String,
     news: u8,
+    dialect: Option<&'static str>,
     pub(super) receiver: String,
     config: Vec<u8>,
     secrets: Option<Vec<u8>>,
@@ -61,6 +62,7 @@ impl Kept {
                 News::States => 0,
                 News::Everything => 1,
             },
+            dialect: webhook.dialect.map(Dialect::name),
             receiver: webhook.receiver(),
             config: serde_json::to_vec(&config).map_err(failed)?,
             secrets,
@@ -78,13 +80,14 @@ impl Kept {
         }
         let webhook = db
             .prepare_cached(
-                "INSERT INTO webhooks (task, name, news, receiver, config, secrets) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                "INSERT INTO webhooks (task, name, news, receiver, config, secrets, dialect)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
                  ON CONFLICT (task, name) DO UPDATE SET news = excluded.news, receiver = excluded.receiver,
-                    config = excluded.config, secrets = excluded.secrets
+                    config = excluded.config, secrets = excluded.secrets, dialect = excluded.dialect
                  RETURNING id",
             )?
             .query_row(
-                params![task, self.name, self.news, self.receiver, self.config, self.secrets],
+                params![task, self.name, self.news, self.receiver, self.config, self.secrets, self.dialect],
                 |row| row.get(0),
             )?;
         db.prepare_cached("UPDATE queues SET receiver = ?2 WHERE webhook = ?1 AND receiver != ?2")?
@@ -93,7 +96,7 @@ impl Kept {
     }
 }
 
-/// A webhook from the columns `name`, `news`, `config` and `secrets`.
+/// A webhook from the columns `name`, `news`, `config`, `secrets` and `dialect`.
 pub(super) fn read_webhook(
     keyring: &Keyring,
     task: &TaskId,
@@ -112,7 +115,9 @@ pub(super) fn read_webhook(
             info.credentials = secrets.credentials;
         }
     }
-    Ok(Webhook { config, news: news_of(row.get(from + 1)?) })
+    let dialect = row.get::<_, Option<String>>(from + 4)?;
+    let dialect = dialect.and_then(|name| Dialect::from_name(&name));
+    Ok(Webhook { config, news: news_of(row.get(from + 1)?), dialect })
 }
 
 /// Queues events for a webhook. Whether it had nothing to be told before.

@@ -6,7 +6,7 @@ use rusqlite::Connection;
 pub(super) const APPLICATION_ID: i32 = 0x4174_7461;
 
 /// Each step leads from one version of the schema to the next. A step that was released is never changed.
-const STEPS: &[&str] = &[V1, V2];
+const STEPS: &[&str] = &[V1, V2, V3];
 
 /// The version that this program writes.
 pub(super) const VERSION: i32 = STEPS.len() as i32;
@@ -109,6 +109,9 @@ CREATE TABLE kept_values (
 CREATE UNIQUE INDEX kept_values_by_key ON kept_values (scope, key);
 CREATE INDEX kept_values_by_scope ON kept_values (scope);
 ";
+
+/// The dialect that a webhook is told in, if it is not 1.0.
+const V3: &str = "ALTER TABLE webhooks ADD COLUMN dialect TEXT";
 
 /// The version of the schema that a file has.
 pub(super) fn version(db: &Connection) -> rusqlite::Result<i32> {

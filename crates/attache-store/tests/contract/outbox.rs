@@ -1,6 +1,6 @@
 //! The outbox: what is to be told to webhooks, in order, one thing at a time, until it is told or given up.
 
-use attache_core::{Delivery, DeliveryId, DueReceivers, News, Outcome, Seq};
+use attache_core::{Delivery, DeliveryId, DueReceivers, News, Outcome, Owner, Principal, Seq};
 use attache_protocol::TaskState;
 
 use crate::support::{Kept, at, chunk, id, message, more, soon, status, task, webhook};
@@ -12,6 +12,7 @@ promises!(
     what_comes_next_is_due_when_this_is_done_with,
     webhooks_do_not_wait_for_each_other,
     a_delivery_says_where_to_and_what,
+    a_delivery_says_whose_task_it_is,
     what_was_taken_is_nobody_elses_for_a_while,
     many_who_take_at_once_get_different_things,
     no_more_are_taken_than_asked_for,
@@ -134,6 +135,26 @@ async fn a_delivery_says_where_to_and_what(store: Kept) {
         assert_eq!(delivery.entry.json(), entry.json());
         let streamed = serde_json::to_value(entry.event.to_stream().unwrap()).unwrap();
         assert_eq!(serde_json::from_slice::<serde_json::Value>(delivery.entry.json()).unwrap(), streamed);
+    }
+}
+
+async fn a_delivery_says_whose_task_it_is(store: Kept) {
+    let ann = Owner { tenant: Some("x".into()), principal: Principal::named("ann") };
+    store.make(task("t").of(&ann).webhook(webhook("t", "w", "one", News::States))).await;
+    store.make(task("u").of(&Owner::default())).await;
+    store.make(task("v").of(&ann)).await;
+    store.put("v", webhook("v", "w", "two", News::States)).await;
+    store.put("u", webhook("u", "w", "three", News::States)).await;
+    for name in ["u", "v"] {
+        store.add(name, more(1, [status(name, TaskState::Working, 1)])).await.unwrap();
+    }
+    for (receiver, owner) in [("one", &ann), ("two", &ann), ("three", &Owner::default())] {
+        let deliveries = store.take(receiver, 9).await;
+        assert_eq!(
+            deliveries.iter().map(|delivery| &delivery.owner).collect::<Vec<_>>(),
+            [owner],
+            "{receiver}"
+        );
     }
 }
 

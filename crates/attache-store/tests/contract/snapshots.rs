@@ -39,7 +39,7 @@ fn check(snapshot: &Snapshot, task: &Task, seq: Seq) {
     assert_eq!(*snapshot.task(), *task);
     for view in views() {
         let expected = shown(task, seq, view);
-        assert_eq!(snapshot.viewed(view), expected, "{view:?}");
+        assert_eq!(*snapshot.viewed(view), expected, "{view:?}");
         assert_eq!(written(snapshot, view), serde_json::to_value(&expected).unwrap(), "{view:?}");
     }
 }
@@ -54,7 +54,7 @@ async fn check_kept(store: &Kept, task: &Task, seq: Seq) {
         assert_eq!((ids(&listed), total), (vec![task.id.as_str().to_owned()], 1));
         let expected = shown(task, seq, view);
         assert_eq!((listed[0].seq, listed[0].state), (seq, task.status.state));
-        assert_eq!(listed[0].viewed(view), expected, "{view:?}");
+        assert_eq!(*listed[0].viewed(view), expected, "{view:?}");
         assert_eq!(written(&listed[0], view), serde_json::to_value(&expected).unwrap(), "{view:?}");
     }
 }

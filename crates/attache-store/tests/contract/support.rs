@@ -189,7 +189,7 @@ pub(crate) fn webhook(task: &str, name: &str, receiver: &str, news: News) -> Web
             credentials: Some(format!("secret of {name}")),
         }),
     };
-    Webhook { config, news }
+    Webhook { config, news, dialect: None }
 }
 
 /// What became of a task that was kept.

@@ -1,7 +1,7 @@
 //! The webhooks of a task: kept in order, with their secrets.
 
 use attache_core::{News, Webhook};
-use attache_protocol::{TaskPushNotificationConfig, TaskState};
+use attache_protocol::{Dialect, TaskPushNotificationConfig, TaskState};
 
 use crate::support::{Kept, id, status, task, webhook};
 
@@ -55,7 +55,7 @@ async fn a_webhook_is_kept_to_the_last_member(store: Kept) {
         url: "http://127.0.0.1".into(),
         ..TaskPushNotificationConfig::default()
     };
-    let bare = Webhook { config: bare, news: News::States };
+    let bare = Webhook { config: bare, news: News::States, dialect: Some(Dialect::V0_3) };
     let mut half = webhook("t", "half", "one", News::States);
     half.config.token = None;
     let mut odd = webhook("t", "odd", "one", News::States);

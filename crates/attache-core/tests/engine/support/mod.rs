@@ -243,7 +243,7 @@ impl Client {
 
 /// A task as the client sees it, which must be the same as a value and as JSON.
 fn shown(snapshot: &Snapshot, view: View) -> Task {
-    let (task, mut json) = (snapshot.viewed(view), Vec::new());
+    let (task, mut json) = (snapshot.viewed(view).into_owned(), Vec::new());
     snapshot.write(view, &mut json);
     same_json(&task, &json);
     task

@@ -188,5 +188,6 @@ fn webhook(task: &str, id: &str, host: &str) -> Webhook {
             }),
         },
         news: News::States,
+        dialect: None,
     }
 }
