@@ -199,7 +199,22 @@ impl Error {
 
     /// The error as the body of an HTTP+JSON response.
     pub fn to_http_json(&self) -> impl Serialize {
-        HttpForm(self)
+        self.to_http_json_as(self.kind().http_status())
+    }
+
+    /// The same for a response with another status than the error has by itself.
+    pub fn to_http_json_as(&self, status: u16) -> impl Serialize {
+        #[derive(Serialize)]
+        struct HttpForm<'a> {
+            error: Status<'a>,
+        }
+        HttpForm { error: self.to_status(status) }
+    }
+
+    /// The member `error` of such a body.
+    pub(crate) fn to_status(&self, code: u16) -> Status<'_> {
+        let status = self.kind().grpc_code().as_str();
+        Status { code, status, message: self.message(), details: Details(self) }
     }
 }
 
@@ -223,30 +238,13 @@ impl Serialize for JsonRpcForm<'_> {
     }
 }
 
-struct HttpForm<'a>(&'a Error);
-
-impl Serialize for HttpForm<'_> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Status<'a> {
-            code: u16,
-            status: &'static str,
-            message: &'a str,
-            details: Details<'a>,
-        }
-        let kind = self.0.kind();
-        let mut map = serializer.serialize_map(Some(1))?;
-        map.serialize_entry(
-            "error",
-            &Status {
-                code: kind.http_status(),
-                status: kind.grpc_code().as_str(),
-                message: self.0.message(),
-                details: Details(self.0),
-            },
-        )?;
-        map.end()
-    }
+/// The `google.rpc.Status` of an error, with the status of the response as its code.
+#[derive(Serialize)]
+pub(crate) struct Status<'a> {
+    code: u16,
+    status: &'static str,
+    message: &'a str,
+    details: Details<'a>,
 }
 
 /// The `google.rpc` details of an error, as ProtoJSON.

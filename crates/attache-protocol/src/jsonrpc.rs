@@ -9,8 +9,9 @@ use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use crate::dialect::TaggedSend;
 use crate::json::{self, lenient::Object};
-use crate::{Error, ErrorKind, Operation, Request};
+use crate::{Dialect, Error, ErrorKind, Operation, Request};
 
 /// The id of a request, as JSON text that is echoed to the letter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,13 +146,24 @@ pub struct Whole {
     pub id: Id,
     /// What is asked.
     pub request: Request,
+    /// The dialect that it is in, if it is not in the words of 1.0.
+    pub dialect: Option<Dialect>,
+}
+
+/// A method of a request that is read in one go.
+#[derive(Clone, Copy)]
+enum Method {
+    Current(Operation),
+    Older(TaggedSend),
 }
 
 impl Whole {
     /// Reads a request that is as it should be and names its method before its arguments. Nothing for all others:
-    /// [`Call::parse`] reads those, and says what is wrong with them.
-    pub fn read(body: &[u8]) -> Option<Self> {
-        struct Members;
+    /// [`Call::parse`] reads those, and says what is wrong with them. `older` if it may be in an older dialect.
+    pub fn read(body: &[u8], older: bool) -> Option<Self> {
+        struct Members {
+            older: bool,
+        }
 
         impl<'de> Visitor<'de> for Members {
             type Value = Whole;
@@ -162,16 +174,20 @@ impl Whole {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Whole, A::Error> {
                 let unusual = || A::Error::custom("unusual");
-                let (mut version, mut id, mut operation, mut request) = (None, None, None, None);
+                let older = |name| TaggedSend::from_method(name).filter(|_| self.older).map(Method::Older);
+                let known = |name| Operation::from_name(name).map(Method::Current).or_else(|| older(name));
+                let (mut version, mut id, mut method, mut request) = (None, None, None, None);
                 while let Some(key) = map.next_key::<&str>()? {
                     let new = match key {
                         "jsonrpc" => version.replace(map.next_value::<&str>()?).is_none(),
                         "id" => id.replace(map.next_value::<&RawValue>()?).is_none(),
-                        "method" => operation
-                            .replace(Operation::from_name(map.next_value()?).ok_or_else(unusual)?)
-                            .is_none(),
+                        "method" => method.replace(known(map.next_value()?).ok_or_else(unusual)?).is_none(),
                         "params" => {
-                            request.replace(map.next_value_seed(operation.ok_or_else(unusual)?)?).is_none()
+                            let read = match method.ok_or_else(unusual)? {
+                                Method::Current(operation) => (map.next_value_seed(operation)?, None),
+                                Method::Older(send) => (map.next_value_seed(send)?, Some(Dialect::V0_3)),
+                            };
+                            request.replace(read).is_none()
                         }
                         _ => map.next_value::<IgnoredAny>().is_ok(),
                     };
@@ -180,7 +196,7 @@ impl Whole {
                     }
                 }
                 match (version, id.and_then(|id| Id::read(id.get())), request) {
-                    (Some("2.0"), Some(id), Some(request)) => Ok(Whole { id, request }),
+                    (Some("2.0"), Some(id), Some((request, dialect))) => Ok(Whole { id, request, dialect }),
                     (Some(_) | None, _, _) => Err(unusual()),
                 }
             }
@@ -188,7 +204,7 @@ impl Whole {
 
         // Checked once as a whole, and not again string by string.
         let mut reader = serde_json::Deserializer::from_str(std::str::from_utf8(body).ok()?);
-        let whole = reader.deserialize_map(Members).ok()?;
+        let whole = reader.deserialize_map(Members { older }).ok()?;
         reader.end().ok()?;
         Some(whole)
     }

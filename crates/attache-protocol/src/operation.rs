@@ -1,7 +1,7 @@
 //! The operations of the protocol, and requests for them.
 
 use serde::de::{DeserializeOwned, DeserializeSeed};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::json::lenient::Object;
 use crate::{
@@ -48,6 +48,13 @@ macro_rules! operations {
                 match self {
                     $( Self::$name => Object::<$request>::deserialize(deserializer).map(|Object(r)| Request::$name(r)) ),+
                 }
+            }
+        }
+
+        /// Writes the arguments alone, as ProtoJSON.
+        impl Serialize for Request {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                match self { $( Self::$name(request) => request.serialize(serializer) ),+ }
             }
         }
 
@@ -110,7 +117,7 @@ pub(crate) fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, Error> {
 }
 
 /// The position that serde_json adds counts from the start of the arguments, which misleads whoever reads it.
-fn without_position(text: &str) -> &str {
+pub(crate) fn without_position(text: &str) -> &str {
     text.rfind(" at line ").map_or(text, |at| &text[..at])
 }
 

@@ -45,6 +45,13 @@ pub fn dual_card(card: &AgentCard) -> impl Serialize {
     }
 }
 
+/// The card of 1.0 alone: without the addresses where something older is spoken.
+pub fn pure_card(card: &AgentCard) -> AgentCard {
+    let mut card = card.clone();
+    card.supported_interfaces.retain(|interface| !is_older(interface));
+    card
+}
+
 /// The card as 0.3 had it.
 pub fn v0_3_card(card: &AgentCard) -> impl Serialize {
     let mut older = older(card);
@@ -118,13 +125,14 @@ fn header_scheme(scheme: &SecurityScheme) -> String {
     }
 }
 
+fn is_older(interface: &AgentInterface) -> bool {
+    interface.protocol_version.parse::<Version>().is_ok_and(|version| version < Version::V1_0)
+}
+
 /// The interfaces where 0.3 is spoken, best first. Those of a tenant are not: who speaks 0.3 cannot name it.
 fn older(card: &AgentCard) -> Vec<&AgentInterface> {
     let open = || card.supported_interfaces.iter().filter(|interface| interface.tenant.is_none());
-    let is_older = |interface: &&AgentInterface| {
-        interface.protocol_version.parse::<Version>().is_ok_and(|version| version < Version::V1_0)
-    };
-    let stated: Vec<_> = open().filter(is_older).collect();
+    let stated: Vec<_> = open().filter(|interface| is_older(interface)).collect();
     if stated.is_empty() {
         return open().filter(|interface| interface.protocol_binding == binding::JSONRPC).collect();
     }

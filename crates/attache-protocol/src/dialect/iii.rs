@@ -134,7 +134,7 @@ pub(super) fn write_task(task: &Task, out: &mut Vec<u8>) {
 }
 
 /// Writes an answer.
-pub(super) fn write(answer: &Answer, out: &mut Vec<u8>) {
+pub(super) fn write(answer: &Answer<'_>, out: &mut Vec<u8>) {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     enum Wrapped<'a> {

@@ -3,6 +3,9 @@
 //! A dialect reads the requests of its time into [`Request`]s and writes answers, events and errors as its time had them.
 //! Nothing outside of here knows what the differences are.
 //!
+//! The other way around, for clients: [`v0_3::request`] writes requests, [`v0_3::answer`] reads what is answered, and
+//! [`read_card`] reads the cards of both generations.
+//!
 //! # Which dialect a request is in
 //!
 //! `tasks/send` and `tasks/sendSubscribe` are 0.1's alone. `message/send` and `message/stream` are 0.3's where the message or
@@ -15,21 +18,30 @@
 //! - in lists and streams, where a task is not wrapped by anyone, these parts are all that it takes.
 //!
 //! Where the address tells that 0.1 is meant, [`Dialect::oldest_of`] answers the methods that 0.1 had to its letter.
+//!
+//! Over HTTP+JSON only 0.3 was spoken before 1.0, in two ways: see [`HttpDialect`].
 
 mod cards;
 mod error;
+mod http;
 mod iii;
 mod params;
 mod part;
 mod push;
+mod read_card;
 mod v0_1;
-mod v0_3;
+pub mod v0_3;
 mod words;
+
+use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-pub use cards::{dual_card, v0_1_card, v0_3_card};
+pub use cards::{dual_card, pure_card, v0_1_card, v0_3_card};
+pub use http::{HttpDialect, HttpPath, HttpRequest};
+pub use read_card::read_card;
+pub(crate) use v0_3::TaggedSend;
 
 use crate::json::lenient::Object;
 use crate::jsonrpc::Id;
@@ -56,31 +68,37 @@ pub enum Dialect {
 pub struct Allowances {
     /// A message may name a task that does not exist yet, which is then created under that id.
     pub chosen_task_ids: bool,
-    /// A message to a task that has ended, or a subscription to one, gets the task as it ended.
+    /// A message to a task that has ended gets the task as it ended.
     pub ended_tasks: bool,
+    /// A subscription to a task that has ended gets the task as it ended.
+    pub ended_subscriptions: bool,
     /// What is said about a request is said about the task that it creates.
     pub task_metadata: bool,
+    /// A webhook without a name bears the id of its task.
+    pub nameless_webhooks: bool,
+    /// Messages have no ids: the ones that they are given tell nothing about repeats.
+    pub nameless_messages: bool,
 }
 
 /// What an operation answers, before it is written in a dialect.
 #[derive(Debug)]
-pub enum Answer {
+pub enum Answer<'a> {
     /// The task that a message led to.
-    Sent(Task),
+    Sent(Cow<'a, Task>),
     /// A direct answer to a message.
-    Message(Box<Message>),
+    Message(&'a Message),
     /// A task.
-    Task(Task),
+    Task(Cow<'a, Task>),
     /// A page of tasks.
     Tasks(ListTasksResponse),
     /// A webhook.
-    Push(Box<TaskPushNotificationConfig>),
+    Push(&'a TaskPushNotificationConfig),
     /// Webhooks.
-    Pushes(ListTaskPushNotificationConfigsResponse),
+    Pushes(&'a ListTaskPushNotificationConfigsResponse),
     /// Done, with nothing to say.
     Done,
     /// The extended card.
-    Card(Box<AgentCard>),
+    Card(&'a AgentCard),
 }
 
 impl Dialect {
@@ -135,13 +153,29 @@ impl Dialect {
 
     /// What the dialect allows beyond 1.0.
     pub fn allowances(self) -> Allowances {
+        let v0_3 = Allowances { ended_subscriptions: true, nameless_webhooks: true, ..Allowances::default() };
+        let free = Allowances { chosen_task_ids: true, ended_tasks: true, task_metadata: true, ..v0_3 };
         match self {
-            // Where it is in doubt who asks, what one of them may do is allowed: a subscription to a task that has ended.
-            Self::Iii | Self::Either | Self::V0_1 => {
-                Allowances { chosen_task_ids: true, ended_tasks: true, task_metadata: true }
-            }
-            Self::V0_3 => Allowances::default(),
+            Self::V0_3 => v0_3,
+            // Where it is in doubt who asks, what one of them may do is allowed.
+            Self::Iii | Self::Either => free,
+            Self::V0_1 => Allowances { nameless_messages: true, ..free },
         }
+    }
+
+    /// What the dialect is called where it is written down. It can be read back.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Iii => "iii",
+            Self::V0_3 => "0.3",
+            Self::Either => "either",
+            Self::V0_1 => "0.1",
+        }
+    }
+
+    /// The dialect of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Iii, Self::V0_3, Self::Either, Self::V0_1].into_iter().find(|dialect| dialect.name() == name)
     }
 
     /// The protocol version that the dialect is counted to.
@@ -153,7 +187,7 @@ impl Dialect {
     }
 
     /// Writes an answer as the result of a JSON-RPC response.
-    pub fn write(self, answer: &Answer, out: &mut Vec<u8>) {
+    pub fn write(self, answer: &Answer<'_>, out: &mut Vec<u8>) {
         match self {
             Self::Iii => iii::write(answer, out),
             Self::V0_3 => v0_3::write(answer, v0_3::Manner::Exact, out),

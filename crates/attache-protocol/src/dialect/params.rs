@@ -17,12 +17,17 @@ const PAGE: i32 = 100;
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Configuration {
-    #[serde(deserialize_with = "lenient::null")]
+    #[serde(alias = "accepted_output_modes", deserialize_with = "lenient::null")]
     accepted_output_modes: Vec<String>,
-    #[serde(deserialize_with = "lenient::int")]
+    #[serde(alias = "history_length", deserialize_with = "lenient::int")]
     history_length: Option<i32>,
-    blocking: Option<bool>,
-    #[serde(deserialize_with = "lenient::optional_object")]
+    pub(super) blocking: Option<bool>,
+    /// The proto of 0.3 called it `pushNotification`.
+    #[serde(
+        alias = "pushNotification",
+        alias = "push_notification",
+        deserialize_with = "lenient::optional_object"
+    )]
     push_notification_config: Option<Webhook>,
 }
 
@@ -104,11 +109,20 @@ pub(super) fn checked(
     request: Request,
     name: impl Fn(Operation, &str) -> Option<String>,
 ) -> Result<Request, Error> {
+    let lower = |text: &str| text.replace("ROLE_USER", "user").replace("ROLE_AGENT", "agent");
+    checked_in(request, name, lower)
+}
+
+/// The same, with `words` to say what is wrong in.
+pub(super) fn checked_in(
+    request: Request,
+    name: impl Fn(Operation, &str) -> Option<String>,
+    words: impl Fn(&str) -> String,
+) -> Result<Request, Error> {
     let Err(error) = request.validate() else { return Ok(request) };
     let violations = error.field_violations().iter().filter_map(|violation| {
         let field = name(request.operation(), &violation.field)?;
-        let description = violation.description.replace("ROLE_USER", "user").replace("ROLE_AGENT", "agent");
-        Some(FieldViolation { field, description })
+        Some(FieldViolation { field, description: words(&violation.description) })
     });
     Err(Error::violations(violations.collect()))
 }

@@ -120,22 +120,22 @@ impl<'de, T: Tag> Deserialize<'de> for Tagged<T> {
             }
         }
 
-        /// Reads a member that may be there only once; `null` is as if it were absent.
-        fn once<'de, A: MapAccess<'de>, V: Deserialize<'de>>(
-            member: &mut Option<V>,
-            name: &'static str,
-            map: &mut A,
-        ) -> Result<(), A::Error> {
-            let value = map.next_value::<Option<V>>()?;
-            if value.is_some() && member.is_some() {
-                return Err(A::Error::duplicate_field(name));
-            }
-            *member = value.or(member.take());
-            Ok(())
-        }
-
         deserializer.deserialize_map(Visitor(PhantomData))
     }
+}
+
+/// Reads a member that may be there only once; `null` is as if it were absent.
+pub(super) fn once<'de, A: MapAccess<'de>, V: Deserialize<'de>>(
+    member: &mut Option<V>,
+    name: &'static str,
+    map: &mut A,
+) -> Result<(), A::Error> {
+    let value = map.next_value::<Option<V>>()?;
+    if value.is_some() && member.is_some() {
+        return Err(A::Error::duplicate_field(name));
+    }
+    *member = value.or(member.take());
+    Ok(())
 }
 
 /// A file, by its bytes or by its address.
@@ -208,8 +208,14 @@ impl Serialize for Members<'_> {
     }
 }
 
+/// Data that is not an object, made one.
+#[derive(Serialize)]
+pub(super) struct Value<'a> {
+    pub(super) value: &'a Json,
+}
+
 /// The value that was wrapped, if the metadata says so, and the metadata without the mark.
-fn unwrapped(data: Json, metadata: Option<JsonObject>) -> (Json, Option<JsonObject>) {
+pub(super) fn unwrapped(data: Json, metadata: Option<JsonObject>) -> (Json, Option<JsonObject>) {
     let Some(object) = metadata.as_ref().filter(|object| object.get::<bool>(WRAPPED) == Some(true)) else {
         return (data, metadata);
     };
@@ -263,11 +269,6 @@ impl Serialize for ShownPart<'_> {
             #[serde(skip_serializing_if = "Option::is_none")]
             uri: Option<&'a str>,
         }
-        #[derive(Serialize)]
-        struct Value<'a> {
-            value: &'a Json,
-        }
-
         let Self { part, form } = *self;
         let what = What::of(&part.content).name();
         let (name, mime_type) = (part.filename.as_deref(), part.media_type.as_deref());
@@ -337,7 +338,7 @@ fn flat<M: SerializeMap>(part: &Part, form: Form, map: &mut M) -> Result<(), M::
 }
 
 /// Metadata with the mark that the data is wrapped.
-struct Marked<'a>(Option<&'a JsonObject>);
+pub(super) struct Marked<'a>(pub(super) Option<&'a JsonObject>);
 
 impl Serialize for Marked<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -76,6 +76,11 @@ impl Webhook {
         TaskPushNotificationConfig { id: Some(id), task_id: Some(task_id), ..self.into() }
     }
 
+    /// The webhook with a name that was given elsewhere, if it has none itself.
+    pub(super) fn or_named(self, name: Option<&str>) -> Self {
+        Self { id: self.id.or_else(|| name.map(str::to_owned)), ..self }
+    }
+
     /// The webhook as the only one of its task, which needs no name.
     pub(super) fn nameless(self) -> Self {
         Self { id: None, ..self }

@@ -1,5 +1,7 @@
 //! What a dialect carries comes through it unchanged, and no words of another generation come along.
 
+use std::borrow::Cow;
+
 use attache_protocol::dialect::Answer;
 use attache_protocol::{
     Artifact, Content, Dialect, Json, JsonObject, Message, Part, Request, Role, StreamResponse, Task,
@@ -121,7 +123,7 @@ mod reader {
 }
 
 /// What 0.3 cannot carry is left out: names and media types of what is not a file, and what 1.1 adds.
-fn carried_part(part: &mut Part) {
+pub(crate) fn carried_part(part: &mut Part) {
     match &part.content {
         Content::Raw(_) | Content::Url(_) => {}
         Content::Text(_) => (part.filename, part.media_type) = (None, None),
@@ -136,14 +138,14 @@ fn carried_part(part: &mut Part) {
     }
 }
 
-fn carried_message(message: &mut Message) {
+pub(crate) fn carried_message(message: &mut Message) {
     message.parts.iter_mut().for_each(carried_part);
     if message.role == Role::Unspecified {
         message.role = Role::User;
     }
 }
 
-fn carried(mut task: Task) -> Task {
+pub(crate) fn carried(mut task: Task) -> Task {
     task.generation = None;
     task.history.iter_mut().for_each(carried_message);
     task.status.message.iter_mut().for_each(|message| carried_message(message));
@@ -154,9 +156,9 @@ fn carried(mut task: Task) -> Task {
 #[test]
 fn a_task_in_0_3_is_the_task_it_was() {
     arbitrary::check(arbitrary::task(), |task| {
-        let written = support::written(Dialect::V0_3, &Answer::Task(task.clone()));
+        let written = support::written(Dialect::V0_3, &Answer::Task(Cow::Borrowed(&task)));
         prop_assert_eq!(reader::task(&written), carried(task.clone()));
-        let merged = support::written(Dialect::Either, &Answer::Task(task.clone()));
+        let merged = support::written(Dialect::Either, &Answer::Task(Cow::Borrowed(&task)));
         prop_assert_eq!(reader::task(&merged), carried(task));
         Ok(())
     });
@@ -180,7 +182,7 @@ fn a_message_in_0_3_is_read_as_the_message_it_was() {
     });
     arbitrary::check(said, |mut message| {
         message.role = Role::User;
-        let written = support::written(Dialect::V0_3, &Answer::Message(Box::new(message.clone())));
+        let written = support::written(Dialect::V0_3, &Answer::Message(&message));
         prop_assert_eq!(reader::message(&written), {
             let mut message = message.clone();
             carried_message(&mut message);
@@ -222,7 +224,7 @@ proptest! {
         let events = [StreamResponse::Task(task.clone()), StreamResponse::StatusUpdate(update)];
         for dialect in DIALECTS {
             let told = (
-                support::written(dialect, &Answer::Task(task.clone())),
+                support::written(dialect, &Answer::Task(Cow::Borrowed(&task))),
                 support::events(dialect, &events),
             );
             let text = json!([told.0, told.1]).to_string();

@@ -1,5 +1,7 @@
 //! Answers to those who do not say whether they speak 0.3, iii or 0.1.
 
+use std::borrow::Cow;
+
 use attache_protocol::dialect::Answer;
 use attache_protocol::{AgentCard, AgentInterface, Dialect, StreamResponse, TaskState, binding};
 use serde_json::{Value, json};
@@ -45,10 +47,10 @@ fn what_carries_no_parts_is_in_no_dialect_for_sure() {
 
 #[test]
 fn answers_are_written() {
-    insta::assert_json_snapshot!("task", written(&Answer::Task(task())));
+    insta::assert_json_snapshot!("task", written(&Answer::Task(Cow::Owned(task()))));
     insta::assert_json_snapshot!("tasks", written(&Answer::Tasks(page())));
-    insta::assert_json_snapshot!("rich_task", written(&Answer::Task(rich_task())));
-    for answer in [Answer::Push(Box::new(webhook())), Answer::Done] {
+    insta::assert_json_snapshot!("rich_task", written(&Answer::Task(Cow::Owned(rich_task()))));
+    for answer in [Answer::Push(&(webhook())), Answer::Done] {
         assert_eq!(written(&answer), support::written(Dialect::V0_3, &answer));
         assert_eq!(written(&answer), support::written(Dialect::Iii, &answer));
     }
@@ -63,7 +65,7 @@ fn events_are_written() {
 #[test]
 fn a_task_has_all_that_0_3_and_iii_show() {
     for task in [task(), rich_task()] {
-        let answer = Answer::Task(task);
+        let answer = Answer::Task(Cow::Owned(task));
         let merged = written(&answer);
         assert!(covers(&merged, &support::written(Dialect::V0_3, &answer)));
         assert!(covers(&merged, &support::written(Dialect::Iii, &answer)));
@@ -72,7 +74,7 @@ fn a_task_has_all_that_0_3_and_iii_show() {
 
 #[test]
 fn a_task_has_all_that_0_1_shows_but_the_second_l_of_cancelled() {
-    let answer = Answer::Task(task());
+    let answer = Answer::Task(Cow::Owned(task()));
     let mut oldest = support::written(Dialect::V0_1, &answer);
     oldest["metadata"].take();
     let mut merged = written(&answer);
@@ -108,7 +110,7 @@ fn an_event_has_all_that_0_3_and_iii_and_0_1_show() {
 fn the_extended_card_is_read_by_both_generations() {
     let mut card = AgentCard::new("n", "d");
     card.supported_interfaces = vec![AgentInterface::new("https://example.com/a2a", binding::JSONRPC)];
-    let card = written(&Answer::Card(Box::new(card)));
+    let card = written(&Answer::Card(&(card)));
     assert_eq!(card["url"], card["supportedInterfaces"][0]["url"]);
     assert_eq!(card["name"], json!("n"));
 }

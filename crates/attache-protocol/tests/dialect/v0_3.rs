@@ -1,5 +1,7 @@
 //! Protocol 0.3 over JSON-RPC.
 
+use std::borrow::Cow;
+
 use attache_protocol::dialect::Answer;
 use attache_protocol::{
     AgentCard, Dialect, ListTaskPushNotificationConfigsResponse, Message, Request, StreamResponse, TaskState,
@@ -131,15 +133,15 @@ fn everything_else_is_read() {
 
 #[test]
 fn answers_are_written() {
-    insta::assert_json_snapshot!("task", written(&Answer::Sent(task())));
-    insta::assert_json_snapshot!("rich_task", written(&Answer::Task(rich_task())));
+    insta::assert_json_snapshot!("task", written(&Answer::Sent(Cow::Owned(task()))));
+    insta::assert_json_snapshot!("rich_task", written(&Answer::Task(Cow::Owned(rich_task()))));
     insta::assert_json_snapshot!("tasks", written(&Answer::Tasks(page())));
-    insta::assert_json_snapshot!("message", written(&Answer::Message(Box::new(Message::agent("m", "hi")))));
-    insta::assert_json_snapshot!("webhook", written(&Answer::Push(Box::new(webhook()))));
+    insta::assert_json_snapshot!("message", written(&Answer::Message(&(Message::agent("m", "hi")))));
+    insta::assert_json_snapshot!("webhook", written(&Answer::Push(&(webhook()))));
     let webhooks = ListTaskPushNotificationConfigsResponse { configs: vec![webhook()], ..Default::default() };
-    assert_eq!(written(&Answer::Pushes(webhooks)), json!([written(&Answer::Push(Box::new(webhook())))]));
+    assert_eq!(written(&Answer::Pushes(&webhooks)), json!([written(&Answer::Push(&(webhook())))]));
     assert_eq!(written(&Answer::Done), Value::Null);
-    assert_eq!(written(&Answer::Card(Box::new(AgentCard::new("n", "d"))))["protocolVersion"], Value::Null);
+    assert_eq!(written(&Answer::Card(&(AgentCard::new("n", "d"))))["protocolVersion"], Value::Null);
 }
 
 #[test]
@@ -182,7 +184,7 @@ fn numbers_keep_their_digits() {
     task.history = vec![request.message];
     for dialect in support::DIALECTS {
         let mut out = Vec::new();
-        dialect.write(&Answer::Task(task.clone()), &mut out);
+        dialect.write(&Answer::Task(Cow::Borrowed(&task)), &mut out);
         let text = String::from_utf8(out).unwrap();
         for digits in ["[1.50,12345678901234567890123,1e400]", "\"n\":0.10", "\"n\":2.0", ":1.50"] {
             assert!(text.contains(digits), "{dialect:?}: {digits} in {text}");

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Writes an answer.
-pub(in crate::dialect) fn write(answer: &Answer, out: &mut Vec<u8>) {
+pub(in crate::dialect) fn write(answer: &Answer<'_>, out: &mut Vec<u8>) {
     #[derive(Serialize)]
     struct Page<'a> {
         tasks: Vec<ShownTask<'a>>,

@@ -1,6 +1,7 @@
 //! Requests, and tasks that were kept.
 
-use serde::Deserialize;
+use serde::de::{DeserializeSeed, Error as _};
+use serde::{Deserialize, Deserializer};
 
 use crate::dialect::params::{Configuration, List, TaskQuery, checked};
 use crate::dialect::part::{Kind, Tagged};
@@ -83,6 +84,41 @@ impl From<Send> for SendMessageRequest {
     }
 }
 
+/// A send, as most requests of 0.3 are, to be read in one go with its envelope.
+///
+/// Parts without a `kind` are not read so. What is wrong with a request is not said: [`read`] does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum TaggedSend {
+    /// `message/send`.
+    Whole,
+    /// `message/stream`.
+    Streaming,
+}
+
+impl TaggedSend {
+    pub(crate) fn from_method(method: &str) -> Option<Self> {
+        match method {
+            "message/send" => Some(Self::Whole),
+            "message/stream" => Some(Self::Streaming),
+            _ => None,
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for TaggedSend {
+    type Value = Request;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Request, D::Error> {
+        let lenient::Object(send) = lenient::Object::<Send>::deserialize(deserializer)?;
+        let send = Box::new(SendMessageRequest::from(send));
+        let request = match self {
+            Self::Whole => Request::SendMessage(send),
+            Self::Streaming => Request::SendStreamingMessage(send),
+        };
+        checked(request, field).map_err(D::Error::custom)
+    }
+}
+
 /// What a message may say that it is.
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -99,7 +135,7 @@ enum TaskKind {
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Said {
+pub(super) struct Said {
     #[serde(rename = "kind")]
     _kind: Option<MessageKind>,
     #[serde(deserialize_with = "lenient::null")]
@@ -140,7 +176,7 @@ impl From<Said> for Message {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct KeptTask {
+pub(super) struct KeptTask {
     #[serde(default, rename = "kind")]
     _kind: Option<TaskKind>,
     id: TaskId,
@@ -156,7 +192,7 @@ struct KeptTask {
 }
 
 #[derive(Deserialize)]
-struct KeptStatus {
+pub(super) struct KeptStatus {
     state: LowerState,
     #[serde(default, deserialize_with = "lenient::optional_object")]
     message: Option<Said>,
@@ -166,7 +202,7 @@ struct KeptStatus {
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct KeptArtifact {
+pub(super) struct KeptArtifact {
     #[serde(deserialize_with = "lenient::null")]
     artifact_id: String,
     #[serde(deserialize_with = "lenient::string")]
@@ -193,24 +229,32 @@ impl From<KeptArtifact> for Artifact {
     }
 }
 
+impl From<KeptStatus> for TaskStatus {
+    fn from(KeptStatus { state, message, timestamp }: KeptStatus) -> Self {
+        Self { state: state.into(), message: message.map(|said| Box::new(said.into())), timestamp }
+    }
+}
+
+impl From<KeptTask> for Task {
+    fn from(kept: KeptTask) -> Self {
+        let lenient::Object(status) = kept.status;
+        Self {
+            id: kept.id,
+            context_id: kept.context_id,
+            status: status.into(),
+            metadata: kept.metadata,
+            generation: None,
+            artifacts: kept.artifacts.into_iter().map(Into::into).collect(),
+            history: kept.history.into_iter().map(Into::into).collect(),
+        }
+    }
+}
+
 /// Reads a task that was kept. Without an id and a state it is none.
 pub(in crate::dialect) fn read_task(json: &[u8]) -> Result<Task, Error> {
     let kept: KeptTask = parse(json)?;
     if kept.id.is_empty() {
         return Err(Error::invalid_params("id", "expected a task's id"));
     }
-    let lenient::Object(KeptStatus { state, message, timestamp }) = kept.status;
-    Ok(Task {
-        id: kept.id,
-        context_id: kept.context_id,
-        status: TaskStatus {
-            state: state.into(),
-            message: message.map(|said| Box::new(said.into())),
-            timestamp,
-        },
-        metadata: kept.metadata,
-        generation: None,
-        artifacts: kept.artifacts.into_iter().map(Into::into).collect(),
-        history: kept.history.into_iter().map(Into::into).collect(),
-    })
+    Ok(kept.into())
 }

@@ -43,7 +43,7 @@ impl Manner {
 }
 
 /// Writes an answer.
-pub(in crate::dialect) fn write(answer: &Answer, manner: Manner, out: &mut Vec<u8>) {
+pub(in crate::dialect) fn write(answer: &Answer<'_>, manner: Manner, out: &mut Vec<u8>) {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct Page<'a> {
@@ -234,7 +234,7 @@ impl<'a> ShownStatus<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ShownMessage<'a> {
+pub(super) struct ShownMessage<'a> {
     kind: &'static str,
     message_id: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -252,7 +252,7 @@ struct ShownMessage<'a> {
 }
 
 impl<'a> ShownMessage<'a> {
-    fn new(message: &'a Message, manner: Manner) -> Self {
+    pub(super) fn new(message: &'a Message, manner: Manner) -> Self {
         Self {
             kind: "message",
             message_id: &message.message_id,
