@@ -1,0 +1,317 @@
+//! Both directions, and the bytes of what is special about 0.3.
+
+use std::fmt::Debug;
+
+use proptest::option::of;
+use proptest::prelude::*;
+use prost::Message as _;
+use serde_json::json;
+
+use super::*;
+use crate::arbitrary;
+use crate::wire::to_model;
+
+/// The value after a trip over the wire.
+fn sent<P: prost::Message + Default, M: Wire<P>>(model: M) -> M {
+    let bytes = to_proto::<P, M>(model).unwrap().encode_to_vec();
+    to_model(P::decode(&*bytes).unwrap()).unwrap()
+}
+
+// What 0.3 can say comes back as it was.
+
+/// Of a text there is no name and no media type, and of data that was wrapped no metadata without members.
+fn sayable_part(part: Part) -> Part {
+    let Part { content, filename, media_type, metadata } = part;
+    match content {
+        Content::Text(_) => Part { metadata, ..Part::new(content) },
+        Content::Data(_) => {
+            Part { metadata: metadata.filter(|metadata| metadata.as_str() != "{}"), ..Part::new(content) }
+        }
+        Content::Raw(_) | Content::Url(_) => Part { content, filename, media_type, metadata },
+    }
+}
+
+fn sayable(message: Message) -> Message {
+    let parts = message.parts.into_iter().map(sayable_part).collect();
+    Message { parts, reference_task_ids: Vec::new(), ..message }
+}
+
+fn sayable_artifact(artifact: Artifact) -> Artifact {
+    Artifact { parts: artifact.parts.into_iter().map(sayable_part).collect(), ..artifact }
+}
+
+fn sayable_status(status: TaskStatus) -> TaskStatus {
+    TaskStatus { message: status.message.map(|message| Box::new(sayable(*message))), ..status }
+}
+
+fn sayable_task(task: Task) -> Task {
+    Task {
+        status: sayable_status(task.status),
+        artifacts: task.artifacts.into_iter().map(sayable_artifact).collect(),
+        history: task.history.into_iter().map(sayable).collect(),
+        ..task
+    }
+}
+
+fn event() -> impl Strategy<Value = StreamResponse> {
+    arbitrary::event().prop_map(|event| match event {
+        StreamResponse::Task(task) => StreamResponse::Task(sayable_task(task)),
+        StreamResponse::Message(message) => StreamResponse::Message(sayable(message)),
+        StreamResponse::StatusUpdate(update) => StreamResponse::StatusUpdate(TaskStatusUpdateEvent {
+            status: sayable_status(update.status),
+            ..update
+        }),
+        StreamResponse::ArtifactUpdate(update) => StreamResponse::ArtifactUpdate(TaskArtifactUpdateEvent {
+            artifact: sayable_artifact(update.artifact),
+            ..update
+        }),
+    })
+}
+
+fn webhook() -> impl Strategy<Value = TaskPushNotificationConfig> {
+    arbitrary::webhook().prop_map(|webhook| TaskPushNotificationConfig {
+        tenant: None,
+        task_id: None,
+        ..webhook
+    })
+}
+
+fn send() -> impl Strategy<Value = SendMessageRequest> {
+    (arbitrary::send(), of(webhook())).prop_map(|(request, webhook)| SendMessageRequest {
+        tenant: None,
+        message: sayable(request.message),
+        configuration: request.configuration.map(|configuration| SendMessageConfiguration {
+            task_push_notification_config: webhook,
+            history_length: configuration.history_length.filter(|length| *length != 0),
+            ..configuration
+        }),
+        metadata: request.metadata,
+    })
+}
+
+proptest! {
+    #[test]
+    fn every_event_comes_back_as_it_was(event in event()) {
+        prop_assert_eq!(sent::<proto::StreamResponse, _>(event.clone()), event);
+    }
+
+    #[test]
+    fn every_send_comes_back_as_it_was(request in send()) {
+        prop_assert_eq!(sent::<proto::SendMessageRequest, _>(request.clone()), request);
+    }
+
+    #[test]
+    fn every_webhook_of_a_task_comes_back_as_it_was(webhook in webhook(), task in "[a-z-]{1,8}", id in "[a-z/-]{1,8}") {
+        let webhook =
+            TaskPushNotificationConfig { id: Some(id), task_id: Some(TaskId::from(task)), ..webhook };
+        prop_assert_eq!(&sent::<proto::TaskPushNotificationConfig, _>(webhook.clone()), &webhook);
+        prop_assert_eq!(sent::<proto::CreateTaskPushNotificationConfigRequest, _>(webhook.clone()), webhook);
+    }
+
+    #[test]
+    fn every_card_is_read_again_as_far_as_0_3_can_say_it(card in arbitrary::card()) {
+        let bytes = super::card(card.clone()).unwrap().encode_to_vec();
+        let read = read_card(proto::AgentCard::decode(&*bytes).unwrap()).unwrap();
+        prop_assert_eq!(&read.name, &card.name);
+        prop_assert_eq!(&read.skills, &card.skills);
+        prop_assert_eq!(&read.security_schemes, &card.security_schemes);
+        prop_assert_eq!(&read.security_requirements, &card.security_requirements);
+        prop_assert_eq!(read.capabilities.streaming, card.capabilities.streaming);
+    }
+
+    #[test]
+    fn no_name_is_read_with_a_panic(name in "(tasks|/|pushNotificationConfigs|a){0,6}") {
+        let _ = (names::task(&name).is_ok(), names::parent(&name).is_ok(), names::webhook(&name).is_ok());
+    }
+}
+
+#[test]
+fn requests_go_by_resource_names() {
+    let task = TaskId::from("t1");
+    let get = GetTaskRequest { id: task.clone(), history_length: Some(3), ..Default::default() };
+    assert_eq!(to_proto::<proto::GetTaskRequest, _>(get.clone()).unwrap().name, "tasks/t1");
+    assert_eq!(sent::<proto::GetTaskRequest, _>(get.clone()), get);
+    let cancel = CancelTaskRequest { id: task.clone(), ..Default::default() };
+    assert_eq!(sent::<proto::CancelTaskRequest, _>(cancel.clone()), cancel);
+    let subscribe = SubscribeToTaskRequest { id: task.clone(), ..Default::default() };
+    assert_eq!(sent::<proto::TaskSubscriptionRequest, _>(subscribe.clone()), subscribe);
+    let hook = GetTaskPushNotificationConfigRequest { task_id: task.clone(), id: "w".into(), tenant: None };
+    let proto: proto::GetTaskPushNotificationConfigRequest = to_proto(hook.clone()).unwrap();
+    assert_eq!(proto.name, "tasks/t1/pushNotificationConfigs/w");
+    assert_eq!(sent::<proto::GetTaskPushNotificationConfigRequest, _>(hook.clone()), hook);
+    let list = ListTaskPushNotificationConfigsRequest {
+        task_id: task,
+        page_size: Some(2),
+        page_token: Some("p".into()),
+        tenant: None,
+    };
+    assert_eq!(sent::<proto::ListTaskPushNotificationConfigsRequest, _>(list.clone()), list);
+}
+
+#[test]
+fn a_webhook_without_a_name_bears_the_id_of_its_task() {
+    for name in [
+        "tasks/t1/pushNotificationConfigs",
+        "tasks/t1/pushNotificationConfigs/",
+        "tasks/t1/pushNotificationConfigs/None",
+        "tasks/t1/pushNotificationConfigs/undefined",
+    ] {
+        let (task, own) = names::webhook(name).unwrap();
+        assert_eq!((task.as_str(), own.as_str()), ("t1", "t1"), "{name}");
+    }
+    for parent in ["tasks/t1", "tasks/t1/pushNotificationConfigs"] {
+        let create =
+            proto::CreateTaskPushNotificationConfigRequest { parent: parent.into(), ..Default::default() };
+        let webhook: TaskPushNotificationConfig = to_model(create).unwrap();
+        assert_eq!((webhook.id.as_deref(), webhook.task_id), (Some("t1"), Some(TaskId::from("t1"))));
+    }
+}
+
+#[test]
+fn a_webhook_may_be_named_in_either_place_but_not_differently() {
+    let create = |config_id: &str, id: &str| {
+        let config = proto::PushNotificationConfig { id: id.into(), ..Default::default() };
+        let config = proto::TaskPushNotificationConfig {
+            name: "tasks/t1/pushNotificationConfigs/None".into(),
+            push_notification_config: Some(config),
+        };
+        let request = proto::CreateTaskPushNotificationConfigRequest {
+            parent: "tasks/t1".into(),
+            config_id: config_id.into(),
+            config: Some(config),
+        };
+        to_model::<_, TaskPushNotificationConfig>(request).map(|webhook| webhook.id.unwrap())
+    };
+    for (config_id, id) in [("w", "w"), ("w", ""), ("", "w")] {
+        assert_eq!(create(config_id, id).unwrap(), "w");
+    }
+    assert_eq!(create("a", "b").unwrap_err().field_violations()[0].field, "configId");
+}
+
+#[test]
+fn a_message_blocks_unless_a_configuration_says_otherwise() {
+    let immediately = |configuration| {
+        let request = proto::SendMessageRequest { configuration, ..Default::default() };
+        let request: SendMessageRequest = to_model(request).unwrap();
+        request.configuration.is_some_and(|configuration| configuration.return_immediately)
+    };
+    let configuration = |blocking| Some(proto::SendMessageConfiguration { blocking, ..Default::default() });
+    assert!(!immediately(None));
+    assert!(!immediately(configuration(true)));
+    assert!(immediately(configuration(false)));
+}
+
+#[test]
+fn a_history_of_length_zero_is_all_of_it() {
+    let request = proto::GetTaskRequest { name: "tasks/t1".into(), history_length: 0 };
+    assert_eq!(to_model::<_, GetTaskRequest>(request).unwrap().history_length, None);
+    let configuration = proto::SendMessageConfiguration::default();
+    assert_eq!(to_model::<_, SendMessageConfiguration>(configuration).unwrap().history_length, None);
+}
+
+#[test]
+fn the_first_of_several_schemes_counts() {
+    let authentication =
+        proto::AuthenticationInfo { schemes: vec!["Bearer".into(), "Basic".into()], credentials: "c".into() };
+    assert_eq!(to_model::<_, AuthenticationInfo>(authentication).unwrap().scheme, "Bearer");
+}
+
+#[test]
+fn a_status_is_final_where_the_task_ends_or_asks() {
+    for state in TaskState::ALL {
+        let status = TaskStatus { state: *state, ..Default::default() };
+        let update = TaskStatusUpdateEvent { status, ..Default::default() };
+        let proto: proto::TaskStatusUpdateEvent = to_proto(update).unwrap();
+        let last = [
+            TaskState::Completed,
+            TaskState::Failed,
+            TaskState::Canceled,
+            TaskState::Rejected,
+            TaskState::InputRequired,
+        ];
+        assert_eq!(proto.is_final, last.contains(state), "{state}");
+    }
+}
+
+fn data_of(part: &proto::Part) -> serde_json::Value {
+    let Some(proto::Content::Data(proto::DataPart { data: Some(data) })) = &part.content else {
+        panic!("{part:?}")
+    };
+    to_model::<_, JsonObject>(data.clone()).unwrap().read().unwrap()
+}
+
+#[test]
+fn data_that_is_no_object_is_put_into_one_and_marked() {
+    let part = Part::data(&json!([1, "a"])).unwrap();
+    let part = Part { metadata: Some(JsonObject::new(&json!({"k": "v"})).unwrap()), ..part };
+    let proto: proto::Part = to_proto(part.clone()).unwrap();
+    assert_eq!(data_of(&proto), json!({"value": [1, "a"]}));
+    let metadata: JsonObject = to_model(proto.metadata.clone().unwrap()).unwrap();
+    assert_eq!(metadata.read::<serde_json::Value>().unwrap(), json!({"k": "v", "data_part_compat": true}));
+    assert_eq!(to_model::<_, Part>(proto).unwrap(), part);
+}
+
+#[test]
+fn an_object_that_looks_wrapped_is_left_alone_without_the_mark() {
+    let part = Part::data(&json!({"value": 1})).unwrap();
+    let proto: proto::Part = to_proto(part.clone()).unwrap();
+    assert_eq!(data_of(&proto), json!({"value": 1}));
+    assert_eq!(sent::<proto::Part, _>(part.clone()), part);
+}
+
+#[test]
+fn the_bytes_of_a_file_are_sent_in_base64_and_read_either_way() {
+    let read = |bytes: &[u8]| {
+        let file = Some(proto::File::Bytes(bytes.to_vec()));
+        let file = proto::FilePart { file, name: "a.bin".into(), mime_type: "x/y".into() };
+        let content = Some(proto::Content::File(file));
+        to_model::<_, Part>(proto::Part { content, metadata: None }).unwrap()
+    };
+    let part = read(b"AP8=");
+    assert_eq!(part.content, Content::Raw(vec![0, 255]));
+    assert_eq!((part.filename.as_deref(), part.media_type.as_deref()), (Some("a.bin"), Some("x/y")));
+    assert_eq!(read(&[0, 255]).content, Content::Raw(vec![0, 255]));
+    assert_eq!(read(b"hello, world").content, Content::Raw(b"hello, world".to_vec()));
+
+    let Some(proto::Content::File(file)) = to_proto::<proto::Part, _>(part).unwrap().content else {
+        panic!("no file")
+    };
+    assert_eq!(file.file, Some(proto::File::Bytes(b"AP8=".to_vec())));
+}
+
+// What is refused.
+
+fn wrong<P, M: Wire<P> + Debug>(proto: P) -> (String, String) {
+    let error = to_model::<P, M>(proto).unwrap_err();
+    let [violation] = error.field_violations() else { panic!("{error:?}") };
+    (violation.field.clone(), violation.description.clone())
+}
+
+#[test]
+fn a_name_that_is_none_is_refused_with_what_would_be_right() {
+    for name in ["", "t1", "tasks/", "/tasks/t1"] {
+        let (field, description) =
+            wrong::<_, GetTaskRequest>(proto::GetTaskRequest { name: name.into(), history_length: 0 });
+        assert_eq!(field, "name");
+        assert_eq!(description, format!("`{name}` is not a resource name, expected `tasks/{{id}}`"));
+    }
+    for name in ["tasks/t1", "tasks//pushNotificationConfigs/w", "tasks/t1/pushNotificationConfigsw"] {
+        let request = proto::GetTaskPushNotificationConfigRequest { name: name.into() };
+        let (field, description) = wrong::<_, GetTaskPushNotificationConfigRequest>(request);
+        assert_eq!(field, "name");
+        assert!(description.ends_with("expected `tasks/{id}/pushNotificationConfigs/{id}`"), "{description}");
+    }
+}
+
+#[test]
+fn a_message_is_refused_with_the_path_of_what_is_wrong() {
+    let content = |part| {
+        let message = Some(proto::Message { parts: vec![part], ..Default::default() });
+        wrong::<_, SendMessageRequest>(proto::SendMessageRequest { message, ..Default::default() }).0
+    };
+    let part = |content| proto::Part { content: Some(content), metadata: None };
+    assert_eq!(content(proto::Part::default()), "message.content[0]");
+    assert_eq!(content(part(proto::Content::File(Default::default()))), "message.content[0].file");
+    let garbage = proto::DataPart { data: Some(vec![0xff]) };
+    assert_eq!(content(part(proto::Content::Data(garbage))), "message.content[0].data.data");
+}

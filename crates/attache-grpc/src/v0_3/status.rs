@@ -1,0 +1,92 @@
+//! An error as 0.3 tells it.
+
+use attache_protocol::{Error, ErrorKind};
+use tonic::{Code, Status};
+
+use crate::status::detailed;
+
+/// The error with the details it has in 1.0, which older clients pass over.
+///
+/// They look elsewhere: those for Python at the name before the message, those for JavaScript at the code.
+pub(crate) fn status(error: &Error) -> Status {
+    let kind = error.kind();
+    let code = if matches!(kind, ErrorKind::PushNotificationNotSupported | ErrorKind::UnsupportedOperation) {
+        Code::Unimplemented
+    } else {
+        Code::from_i32(kind.grpc_code() as i32)
+    };
+    let message = match name(kind) {
+        Some(name) => format!("{name}: {}", error.message()),
+        None => error.message().to_owned(),
+    };
+    detailed(error, code, message)
+}
+
+/// What an error is called, if it is an error of the protocol's own and not one that gRPC has a code for.
+const fn name(kind: ErrorKind) -> Option<&'static str> {
+    Some(match kind {
+        ErrorKind::TaskNotFound => "TaskNotFoundError",
+        ErrorKind::TaskNotCancelable => "TaskNotCancelableError",
+        ErrorKind::PushNotificationNotSupported => "PushNotificationNotSupportedError",
+        ErrorKind::UnsupportedOperation => "UnsupportedOperationError",
+        ErrorKind::ContentTypeNotSupported => "ContentTypeNotSupportedError",
+        ErrorKind::InvalidAgentResponse => "InvalidAgentResponseError",
+        ErrorKind::ExtendedAgentCardNotConfigured => "ExtendedAgentCardNotConfiguredError",
+        ErrorKind::ExtensionSupportRequired => "ExtensionSupportRequiredError",
+        ErrorKind::VersionNotSupported => "VersionNotSupportedError",
+        ErrorKind::InvalidRequest => "InvalidRequestError",
+        ErrorKind::InvalidParams => "InvalidParamsError",
+        ErrorKind::Internal => "InternalError",
+        ErrorKind::TaskGenerationMismatch
+        | ErrorKind::Parse
+        | ErrorKind::MethodNotFound
+        | ErrorKind::Unauthenticated
+        | ErrorKind::PermissionDenied
+        | ErrorKind::ResourceExhausted
+        | ErrorKind::PayloadTooLarge
+        | ErrorKind::Unavailable => return None,
+    })
+}
+
+/// The kind that a message names before it says what went wrong.
+pub(crate) fn named(message: &str) -> Option<ErrorKind> {
+    let (before, _) = message.split_once(':')?;
+    ErrorKind::ALL.iter().copied().find(|kind| name(*kind) == Some(before))
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic_types::StatusExt;
+
+    use super::*;
+
+    #[test]
+    fn the_name_of_an_error_stands_before_its_message() {
+        let status = status(&Error::task_not_found("T9"));
+        assert_eq!(status.code(), Code::NotFound);
+        assert!(status.message().starts_with("TaskNotFoundError: "), "{status:?}");
+        let details = status.check_error_details().unwrap();
+        assert_eq!(details.error_info().unwrap().reason, "TASK_NOT_FOUND");
+    }
+
+    #[test]
+    fn what_an_agent_does_not_do_is_unimplemented() {
+        for (kind, code) in [
+            (ErrorKind::PushNotificationNotSupported, Code::Unimplemented),
+            (ErrorKind::UnsupportedOperation, Code::Unimplemented),
+            (ErrorKind::TaskNotCancelable, Code::FailedPrecondition),
+            (ErrorKind::ExtendedAgentCardNotConfigured, Code::FailedPrecondition),
+            (ErrorKind::InvalidParams, Code::InvalidArgument),
+            (ErrorKind::Unauthenticated, Code::Unauthenticated),
+        ] {
+            assert_eq!(status(&Error::new(kind, "no")).code(), code, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn what_grpc_has_a_code_for_needs_no_name() {
+        for kind in [ErrorKind::MethodNotFound, ErrorKind::Unavailable, ErrorKind::Unauthenticated] {
+            assert_eq!(status(&Error::new(kind, "no")).message(), "no");
+        }
+    }
+}
