@@ -1,0 +1,60 @@
+//! The algorithms, by the names that JOSE has for them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// How a card is signed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Algorithm {
+    /// ECDSA on P-256. Every SDK knows it.
+    #[serde(rename = "ES256")]
+    Es256,
+    /// Ed25519.
+    #[serde(rename = "EdDSA")]
+    EdDsa,
+    /// RSA with PKCS #1 v1.5 padding.
+    #[serde(rename = "RS256")]
+    Rs256,
+    /// A secret that both sides have. It is never published.
+    #[serde(rename = "HS256")]
+    Hs256,
+}
+
+/// A name that is not that of an algorithm.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not an algorithm for signatures here: expected `ES256`, `EdDSA`, `RS256` or `HS256`")]
+pub struct UnknownAlgorithm(String);
+
+impl Algorithm {
+    /// All of them, the one to prefer first.
+    pub const ALL: [Self; 4] = [Self::Es256, Self::EdDsa, Self::Rs256, Self::Hs256];
+
+    /// Its name in JOSE.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Es256 => "ES256",
+            Self::EdDsa => "EdDSA",
+            Self::Rs256 => "RS256",
+            Self::Hs256 => "HS256",
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Algorithm {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
+        // RFC 9864 gives the one curve that is meant by `EdDSA` here a name of its own.
+        let found = Self::ALL.into_iter().find(|algorithm| algorithm.name() == name);
+        let found = found.or((name == "Ed25519").then_some(Self::EdDsa));
+        found.ok_or_else(|| UnknownAlgorithm(crate::strict::shown(name)))
+    }
+}
