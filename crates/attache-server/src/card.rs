@@ -1,36 +1,86 @@
-//! The public card, as a document that can be cached.
+//! The public card, as documents that can be cached: one for each generation of readers, and the keys that they are signed with.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use attache_protocol::AgentCard;
+use attache_protocol::dialect::{dual_card, pure_card, v0_1_card};
+use attache_protocol::{AgentCard, Version};
+use attache_signing::CurrentKeys;
 use bytes::Bytes;
 use http::header::{
-    CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
+    CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, VARY,
 };
 use http::{HeaderMap, Request, Response, StatusCode};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use crate::body::Body;
+use crate::signing::{self, Signing};
+use crate::{params, reply};
+
+/// Where readers of 1.0 and 0.3 look for the card.
+pub(crate) const PATH: &str = "/.well-known/agent-card.json";
+
+/// Where readers of 0.1 and 0.2 look for it.
+pub(crate) const OLDEST_PATH: &str = "/.well-known/agent.json";
 
 /// Serves the card, written once for as long as it stays the same.
-pub(crate) struct CardHost(Mutex<Option<Arc<Document>>>);
+pub(crate) struct CardHost {
+    /// Whether everyone gets the card of 1.0 alone.
+    pure: bool,
+    /// The address of the JSON-RPC endpoint for the oldest dialect, if there is one.
+    oldest_url: Option<String>,
+    signing: Option<Signing>,
+    documents: Mutex<[Option<Arc<Document>>; 4]>,
+}
 
+/// Whom a document is for.
+#[derive(Debug, Clone, Copy)]
+enum Reader {
+    /// Readers of 1.0 and of 0.3.
+    Both,
+    /// Readers of 1.0 alone.
+    Current,
+    /// Readers of 0.1.
+    Oldest,
+    /// Those who check signatures: it holds the keys.
+    Verifier,
+}
+
+impl Reader {
+    fn content_type(self) -> &'static str {
+        match self {
+            Self::Both | Self::Current | Self::Oldest => "application/json",
+            Self::Verifier => "application/jwk-set+json",
+        }
+    }
+}
+
+#[derive(Clone)]
 struct Document {
     card: Arc<AgentCard>,
+    /// What it was signed with.
+    keys: Option<Arc<CurrentKeys>>,
     json: Bytes,
     etag: HeaderValue,
     modified: HeaderValue,
 }
 
 impl CardHost {
-    pub(crate) fn new() -> Self {
-        Self(Mutex::new(None))
+    pub(crate) fn new(pure: bool, oldest_url: Option<String>, signing: Option<Signing>) -> Self {
+        Self { pure, oldest_url, signing, documents: Mutex::default() }
     }
 
+    /// Whether this is the path of keys that there are.
+    pub(crate) fn publishes(&self, path: &str) -> bool {
+        let signing = self.signing.as_ref().filter(|_| path == signing::PATH);
+        signing.is_some_and(|signing| !signing.keys().public_keys().is_empty())
+    }
+
+    /// The answer at one of the paths.
     pub(crate) fn respond<B>(&self, card: &Arc<AgentCard>, request: &Request<B>) -> Response<Body> {
-        let document = self.document(card);
+        let reader = self.reader(request);
+        let document = self.document(card, reader);
         let fresh = is_fresh(request.headers(), &document);
         let mut response =
             Response::new(if fresh { Body::empty() } else { Body::full(document.json.clone()) });
@@ -38,20 +88,70 @@ impl CardHost {
             *response.status_mut() = StatusCode::NOT_MODIFIED;
         }
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(reader.content_type()));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=60"));
         headers.insert(ETAG, document.etag.clone());
         headers.insert(LAST_MODIFIED, document.modified.clone());
+        headers.insert(VARY, HeaderValue::from_static("A2A-Version"));
         response
     }
 
-    fn document(&self, card: &Arc<AgentCard>) -> Arc<Document> {
-        let mut kept = self.0.lock();
-        if let Some(document) = kept.as_ref().filter(|document| Arc::ptr_eq(&document.card, card)) {
-            return document.clone();
+    fn reader<B>(&self, request: &Request<B>) -> Reader {
+        match request.uri().path() {
+            OLDEST_PATH => return Reader::Oldest,
+            signing::PATH => return Reader::Verifier,
+            _ => {}
         }
+        let stated = params::stated_version(request.headers(), request.uri().query());
+        if self.pure || stated.is_some_and(|version| version >= Version::V1_0) {
+            Reader::Current
+        } else {
+            Reader::Both
+        }
+    }
+
+    fn write(&self, card: &AgentCard, keys: Option<&CurrentKeys>, reader: Reader) -> Vec<u8> {
         let mut json = Vec::with_capacity(2048);
-        crate::reply::json(&mut json, &**card);
+        // The documents list different interfaces, so each has signatures of its own.
+        let signed = |card| match self.signing.as_ref().zip(keys) {
+            Some((signing, keys)) => signing.sign(keys, &card),
+            None => card,
+        };
+        match reader {
+            Reader::Both => reply::json(&mut json, &dual_card(&signed(card.clone()))),
+            Reader::Current => reply::json(&mut json, &signed(pure_card(card))),
+            Reader::Verifier => {
+                let keys = keys.map(CurrentKeys::public_keys).unwrap_or_default();
+                reply::json(&mut json, &keys.to_json());
+            }
+            Reader::Oldest => {
+                let url = self
+                    .oldest_url
+                    .as_deref()
+                    .or_else(|| card.supported_interfaces.first().map(|interface| interface.url.as_str()));
+                reply::json(&mut json, &v0_1_card(card, url.unwrap_or_default()));
+            }
+        }
+        json
+    }
+
+    fn document(&self, card: &Arc<AgentCard>, reader: Reader) -> Arc<Document> {
+        let keys = self.signing.as_ref().map(Signing::keys);
+        let kept = &mut self.documents.lock()[reader as usize];
+        let signed_by = |document: &Document| document.keys.as_ref().map(Arc::as_ptr);
+        if let Some(document) = kept.as_ref().filter(|kept| signed_by(kept) == keys.as_ref().map(Arc::as_ptr))
+        {
+            if Arc::ptr_eq(&document.card, card) {
+                return document.clone();
+            }
+            // The same content, published anew, keeps its signatures: some are never made twice the same.
+            if keys.is_some() && document.card == *card {
+                let document = Arc::new(Document { card: card.clone(), ..Document::clone(document) });
+                *kept = Some(document.clone());
+                return document;
+            }
+        }
+        let json = self.write(card, keys.as_deref(), reader);
         let digest: [u8; 32] = Sha256::digest(&json).into();
         let tag: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
         let etag =
@@ -62,7 +162,7 @@ impl CardHost {
             None => HeaderValue::from_str(&httpdate::fmt_http_date(SystemTime::now()))
                 .unwrap_or(HeaderValue::from_static("")),
         };
-        let document = Arc::new(Document { card: card.clone(), json: json.into(), etag, modified });
+        let document = Arc::new(Document { card: card.clone(), keys, json: json.into(), etag, modified });
         *kept = Some(document.clone());
         document
     }

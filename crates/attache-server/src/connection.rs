@@ -27,6 +27,11 @@ impl Listening {
         self.listener.local_addr()
     }
 
+    /// What it answers with, for those who have requests that come another way.
+    pub fn surface(&self) -> Surface {
+        self.surface.clone()
+    }
+
     /// Serves until the process is told to stop (interrupt or termination signal).
     pub async fn run(self) -> std::io::Result<()> {
         self.run_until(stop_signal()).await

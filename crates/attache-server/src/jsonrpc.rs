@@ -69,12 +69,15 @@ async fn answer(
         return Err(plain(Id::NULL, Error::new(ErrorKind::InvalidRequest, text)));
     }
     let oldest = options.paths.oldest.iter().any(|path| same_path(path, head.uri.path()));
-    let Asked { id, what } = Asked::read(body, oldest).map_err(|refused| plain(refused.id, refused.error))?;
+    let allows_older = params.allows_older(options.strict_version);
+    let Asked { id, what } =
+        Asked::read(body, allows_older, oldest).map_err(|refused| plain(refused.id, refused.error))?;
     let older = match &what {
+        What::Request(dialect, _) => *dialect,
         // Who says that it speaks 0.3 gets that and nothing beside it.
         What::Older(Dialect::Either, ..) if params.states_older() => Some(Dialect::V0_3),
-        What::Older(dialect, ..) if params.allows_older(options.strict_version) => Some(*dialect),
-        What::Older(..) | What::Request(_) | What::Arguments(..) | What::Unknown(_) => None,
+        What::Older(dialect, ..) if allows_older => Some(*dialect),
+        What::Older(..) | What::Arguments(..) | What::Unknown(_) => None,
     };
     let reply = async {
         let version = match older {
@@ -84,7 +87,7 @@ async fn answer(
         let service = surface.service();
         let request = match what {
             // What is asked is known before it is let in, but a refusal to let it in comes first.
-            What::Request(request) => Ok(*request),
+            What::Request(_, request) => Ok(*request),
             What::Arguments(operation, arguments) => operation.parse(arguments),
             What::Older(_, method, arguments) if let Some(dialect) = older => {
                 dialect.read(&method, arguments)
@@ -92,7 +95,7 @@ async fn answer(
             What::Older(_, method, _) | What::Unknown(method) => return Err(unknown_method(&method)),
         };
         let mut caller = service.admit(owner, version, &params.extensions, params.idempotency_key)?;
-        caller.allowances = older.map(Dialect::allowances).unwrap_or_default();
+        caller.dialect = older;
         let active = caller.extensions.clone();
         service.call(caller, request?, params.resume).await.map(|reply| (reply, active))
     };
@@ -111,17 +114,17 @@ struct Asked<'a> {
 }
 
 enum What<'a> {
-    Request(Box<Operands>),
+    Request(Option<Dialect>, Box<Operands>),
     Arguments(Operation, &'a [u8]),
     Older(Dialect, Cow<'a, str>, &'a [u8]),
     Unknown(Cow<'a, str>),
 }
 
 impl<'a> Asked<'a> {
-    /// `oldest` where the address tells that the oldest dialect is meant.
-    fn read(body: &'a [u8], oldest: bool) -> Result<Self, Refused> {
-        if let Some(Whole { id, request }) = Whole::read(body) {
-            return Ok(Self { id: Some(id), what: What::Request(Box::new(request)) });
+    /// `older` if it may be in an older dialect, `oldest` where the address tells that the oldest one is meant.
+    fn read(body: &'a [u8], older: bool, oldest: bool) -> Result<Self, Refused> {
+        if let Some(Whole { id, request, dialect }) = Whole::read(body, older) {
+            return Ok(Self { id: Some(id), what: What::Request(dialect, Box::new(request)) });
         }
         let Call { id, method, params } = Call::parse(body)?;
         let what = match Operation::from_name(&method) {
@@ -143,7 +146,7 @@ impl What<'_> {
         match self {
             Self::Unknown(method) if method.contains('/') => Shape::Older,
             Self::Older(..) => Shape::Older,
-            Self::Request(_) | Self::Arguments(..) | Self::Unknown(_) => Shape::Current,
+            Self::Request(..) | Self::Arguments(..) | Self::Unknown(_) => Shape::Current,
         }
     }
 }
@@ -163,7 +166,7 @@ fn respond(
         out.extend_from_slice(jsonrpc::result_prefix(id).as_bytes());
         match older {
             None => crate::reply::write(&reply, &mut out),
-            Some(dialect) => dialect.write(&crate::reply::answer(reply), &mut out),
+            Some(dialect) => dialect.write(&crate::reply::answer(&reply), &mut out),
         }
         out.extend_from_slice(jsonrpc::RESULT_SUFFIX.as_bytes());
         json_response(StatusCode::OK, "application/json", out)

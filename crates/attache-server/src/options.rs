@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::{card, grpc};
+
 /// Where the bindings answer.
 #[derive(Debug, Clone)]
 pub struct Paths {
@@ -11,6 +13,8 @@ pub struct Paths {
     pub oldest: Vec<String>,
     /// What the paths of the HTTP+JSON binding begin with; empty for the root.
     pub http_json: String,
+    /// Whether the gRPC binding answers. Its paths are in its specification.
+    pub grpc: bool,
 }
 
 impl Default for Paths {
@@ -19,7 +23,24 @@ impl Default for Paths {
             jsonrpc: ["/a2a", "/", "/v1/rpc"].map(str::to_owned).to_vec(),
             oldest: vec!["/a2a/rpc".to_owned()],
             http_json: "/v1".to_owned(),
+            grpc: true,
         }
+    }
+}
+
+impl Paths {
+    /// All paths that are answered: exact ones, and those below which everything is.
+    pub fn answered(&self) -> (Vec<String>, Vec<String>) {
+        let mut exact = [card::PATH, card::OLDEST_PATH, "/health"].map(str::to_owned).to_vec();
+        for path in self.jsonrpc.iter().chain(&self.oldest) {
+            exact.push(path.clone());
+            if !path.ends_with('/') {
+                exact.push(format!("{path}/"));
+            }
+        }
+        let services = grpc::Package::ALL.into_iter().filter(|_| self.grpc);
+        let services = services.map(|package| package.service().to_owned());
+        (exact, [self.http_json.clone()].into_iter().chain(services).collect())
     }
 }
 
@@ -31,6 +52,13 @@ pub struct ServerOptions {
     /// Whether a request without `A2A-Version` is refused, as the letter of the specification has it for a server that does not
     /// speak 0.3. Otherwise the shape of the request decides.
     pub strict_version: bool,
+    /// Whether everyone gets the card of 1.0 alone. Otherwise those who do not ask with `A2A-Version: 1.0` get it with the
+    /// members that 0.3 reads beside it. It is implied by [`strict_version`](Self::strict_version).
+    pub pure_card: bool,
+    /// Whether the card is there for everyone, where callers are asked who they are.
+    pub public_card: bool,
+    /// Whether the health check is there for everyone, where callers are asked who they are.
+    pub public_health: bool,
     /// The largest body, in bytes.
     pub max_body: usize,
     /// The largest set of request headers, in bytes.
@@ -56,6 +84,9 @@ impl Default for ServerOptions {
         Self {
             paths: Paths::default(),
             strict_version: false,
+            pure_card: false,
+            public_card: true,
+            public_health: true,
             max_body: 8 * 1024 * 1024,
             max_headers: 64 * 1024,
             max_depth: 100,

@@ -4,7 +4,8 @@ use attache_core::Seq;
 use attache_protocol::{Error, ErrorKind, Extensions, Version};
 use http::HeaderMap;
 
-const EXTENSIONS: &str = "a2a-extensions";
+/// The header for extensions, and its name before 1.0. Clients that talk to both send both.
+const EXTENSIONS: [&str; 2] = ["a2a-extensions", "x-a2a-extensions"];
 
 /// What a request says about itself.
 #[derive(Debug)]
@@ -52,7 +53,7 @@ impl Params {
         for (name, value) in headers {
             match name.as_str() {
                 "a2a-version" => version = version.or(Some(value)),
-                EXTENSIONS => extended = true,
+                name if EXTENSIONS.contains(&name) => extended = true,
                 "idempotency-key" => key = key.or(Some(value)),
                 "last-event-id" => last_event = last_event.or(Some(value)),
                 _ => {}
@@ -64,7 +65,8 @@ impl Params {
             (None, None) => Stated::None,
         };
         let extensions = if extended {
-            Extensions::parse(headers.get_all(EXTENSIONS).iter().filter_map(|value| value.to_str().ok()))
+            let fields = EXTENSIONS.iter().flat_map(|name| headers.get_all(*name));
+            Extensions::parse(fields.filter_map(|value| value.to_str().ok()))
         } else {
             Extensions::default()
         };
@@ -118,6 +120,19 @@ impl Params {
             Stated::Version(version) => *version < Version::V1_0,
             Stated::Unreadable(_) => false,
         }
+    }
+}
+
+/// The version that a request states, for those who take it for a wish: what cannot be read is none.
+pub(crate) fn stated_version(headers: &HeaderMap, query: Option<&str>) -> Option<Version> {
+    let stated = match (headers.get("a2a-version"), query) {
+        (Some(value), _) => Stated::read(value.to_str().unwrap_or_default()),
+        (None, Some(query)) => version_in_query(query),
+        (None, None) => Stated::None,
+    };
+    match stated {
+        Stated::Version(version) => Some(version),
+        Stated::None | Stated::Unreadable(_) => None,
     }
 }
 

@@ -1,7 +1,5 @@
 //! What the service answers, as the JSON of the two JSON bindings.
 
-use std::sync::Arc;
-
 use attache_core::{Page, Reply};
 use attache_protocol::dialect::Answer;
 use attache_protocol::{Error, ListTasksResponse};
@@ -31,21 +29,21 @@ pub(crate) fn write(reply: &Reply, out: &mut Vec<u8>) {
 }
 
 /// An answer that is not a stream, as a value to be written in a dialect.
-pub(crate) fn answer(reply: Reply) -> Answer {
+pub(crate) fn answer(reply: &Reply) -> Answer<'_> {
     match reply {
-        Reply::Sent(snapshot, view) => Answer::Sent(snapshot.viewed(view)),
+        Reply::Sent(snapshot, view) => Answer::Sent(snapshot.viewed(*view)),
         Reply::Message(message) => Answer::Message(message),
-        Reply::Task(snapshot, view) => Answer::Task(snapshot.viewed(view)),
+        Reply::Task(snapshot, view) => Answer::Task(snapshot.viewed(*view)),
         Reply::Tasks(page) => Answer::Tasks(ListTasksResponse {
-            tasks: page.tasks.iter().map(|task| task.viewed(page.view)).collect(),
-            next_page_token: page.next_page_token,
+            tasks: page.tasks.iter().map(|task| task.viewed(page.view).into_owned()).collect(),
+            next_page_token: page.next_page_token.clone(),
             page_size: page.page_size,
             total_size: page.total_size,
         }),
         Reply::Push(config) => Answer::Push(config),
         Reply::Pushes(configs) => Answer::Pushes(configs),
         Reply::Done | Reply::Events(..) => Answer::Done,
-        Reply::Card(card) => Answer::Card(Box::new(Arc::unwrap_or_clone(card))),
+        Reply::Card(card) => Answer::Card(card),
     }
 }
 
@@ -75,9 +73,9 @@ pub(crate) fn http_error_body(error: &Error) -> Vec<u8> {
 
 /// The same for a status that HTTP has and the protocol does not.
 pub(crate) fn http_error_body_for(status: StatusCode, error: &Error) -> Vec<u8> {
-    let mut body = serde_json::to_value(error.to_http_json()).unwrap_or_default();
-    body["error"]["code"] = status.as_u16().into();
-    body.to_string().into_bytes()
+    let mut out = Vec::with_capacity(256);
+    json(&mut out, &error.to_http_json_as(status.as_u16()));
+    out
 }
 
 /// Writes a value of the protocol; those cannot fail to be written into memory.

@@ -1,18 +1,25 @@
 //! An agent on the network, in a few lines.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use attache_core::{Agent, Clock, Echo, MemoryStore, Options, Service, Store, SystemClock, WebhookCheck};
 use attache_outbound::SetupError;
-use attache_protocol::{AgentCard, AgentInterface, AgentSkill, binding};
+use attache_protocol::{
+    AgentCard, AgentInterface, AgentSkill, SecurityRequirement, SecurityScheme, StringList, Version, binding,
+};
+use attache_signing::SigningKeys;
 use bytes::Bytes;
 use futures::{FutureExt, Stream, StreamExt, stream::BoxStream};
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use tokio::net::TcpListener;
 
+use crate::auth::Authenticator;
 use crate::body::{Body, BodyError, BoxBody};
+use crate::card::CardHost;
 use crate::push::Courier;
+use crate::signing::{self, Signing};
 use crate::surface::Fallback;
 use crate::{Listening, PushOptions, ServerOptions, Surface};
 
@@ -56,8 +63,10 @@ pub struct Server<A> {
     service: Options,
     push: PushOptions,
     push_offered: Option<bool>,
+    authenticator: Option<Arc<dyn Authenticator>>,
     cards: Option<BoxStream<'static, AgentCard>>,
     fallback: Option<Fallback>,
+    signing: Option<SigningKeys>,
 }
 
 impl Server<Echo> {
@@ -88,8 +97,10 @@ impl<A: Agent> Server<A> {
             service: Options::default(),
             push: PushOptions::default(),
             push_offered: None,
+            authenticator: None,
             cards: None,
             fallback: None,
+            signing: None,
         }
     }
 
@@ -129,6 +140,23 @@ impl<A: Agent> Server<A> {
     /// Sets the card that authenticated callers get.
     pub fn extended_card(mut self, card: AgentCard) -> Self {
         self.extended = Some(card);
+        self
+    }
+
+    /// Lets in only who is known, on every binding, and says in the card what is asked for. The card itself and the health check
+    /// are for everyone unless the [options](ServerOptions) say otherwise; so is what [`fallback`](Self::fallback) answers.
+    ///
+    /// A [`Principal`](attache_core::Principal) among the extensions of a request then counts for nothing.
+    pub fn authenticate(mut self, authenticator: impl Authenticator) -> Self {
+        self.authenticator = Some(Arc::new(authenticator));
+        self
+    }
+
+    /// Signs the cards, the extended one on its own, and publishes the keys at `/.well-known/jwks.json`.
+    ///
+    /// The signatures are made anew when a card changes and when the keys do.
+    pub fn signing(mut self, keys: SigningKeys) -> Self {
+        self.signing = Some(keys);
         self
     }
 
@@ -211,8 +239,9 @@ impl<A: Agent> Server<A> {
     /// Push notifications and the care for tasks that were left behind run beside the router: call this within a runtime of
     /// tokio's.
     pub fn into_router(self, base_url: &str) -> Result<axum::Router, ServerError> {
+        let (mut exact, prefixes) = self.options.paths.answered();
+        exact.extend(self.signing.as_ref().map(|_| signing::PATH.to_owned()));
         let surface = self.into_surface(base_url)?;
-        let (exact, prefixes) = surface.paths();
         let mut router = axum::Router::new();
         for path in exact {
             router = router.route_service(&path, surface.clone());
@@ -231,17 +260,24 @@ impl<A: Agent> Server<A> {
         let jsonrpc = paths.jsonrpc.first().map_or("/", String::as_str);
         let said = self.push_offered.or(self.card.capabilities.push_notifications);
         let push = said.unwrap_or(true);
-        let complete = Completion {
-            interfaces: vec![
-                AgentInterface::new(format!("{base}{jsonrpc}"), binding::JSONRPC),
-                AgentInterface::new(format!("{base}{}", paths.http_json), binding::HTTP_JSON),
-                AgentInterface::new(authority(base), binding::GRPC),
-            ],
-            push,
-            extended: self.extended.is_some(),
-        };
+        let mut interfaces = vec![
+            AgentInterface::new(format!("{base}{jsonrpc}"), binding::JSONRPC),
+            AgentInterface::new(format!("{base}{}", paths.http_json), binding::HTTP_JSON),
+        ];
+        if paths.grpc {
+            interfaces.push(AgentInterface::new(authority(base), binding::GRPC));
+        }
+        // Who speaks 0.3 does not say so, and is not understood where that must be said.
+        if !self.options.strict_version {
+            interfaces.extend(older_interfaces(&interfaces));
+        }
+        let oldest_url = paths.oldest.first().map(|path| format!("{base}{path}"));
+        let signing = self.signing.map(|keys| Signing::new(keys, base));
+        let pure = self.options.pure_card || self.options.strict_version;
+        let cards = CardHost::new(pure, oldest_url, signing.clone());
+        let schemes = self.authenticator.as_ref().map(|authenticator| authenticator.schemes());
+        let complete = Completion { schemes, interfaces, push, extended: self.extended.is_some() };
         let card = complete.fill(self.card);
-        let interfaces = card.supported_interfaces.clone();
         let mut options = self.service;
         let (policy, own) = (self.push.policy.clone(), options.webhook_check);
         options.webhook_check = WebhookCheck::new(move |url| {
@@ -249,11 +285,11 @@ impl<A: Agent> Server<A> {
             policy.check_url(url).map(|_| ()).map_err(|refused| refused.to_string())
         });
         let service = Service::with_clock(self.agent, self.store, card, options, self.clock);
-        if let Some(mut extended) = self.extended {
-            if extended.supported_interfaces.is_empty() {
-                extended.supported_interfaces = interfaces;
-            }
-            service.set_extended_card(extended);
+        if let Some(extended) = self.extended {
+            service.set_extended_card(complete.fill(extended));
+        }
+        if let Some(signing) = signing {
+            service.finish_extended_card(signing.repeatedly());
         }
         let courier = if push { Some(Courier::new(service.clone(), self.push)?) } else { None };
         let changing = self.cards.map(|mut cards| {
@@ -265,8 +301,24 @@ impl<A: Agent> Server<A> {
             };
             changes.boxed()
         });
-        Ok(Surface::new(service, self.options, courier, self.fallback, changing))
+        Ok(Surface::new(service, self.options, courier, cards, self.authenticator, self.fallback, changing))
     }
+}
+
+/// The same addresses for those who speak 0.3.
+fn older_interfaces(current: &[AgentInterface]) -> Vec<AgentInterface> {
+    let older = current.iter().filter_map(|interface| {
+        let url = match interface.protocol_binding.as_str() {
+            // Its clients know the rest of the path.
+            binding::HTTP_JSON => interface.url.strip_suffix("/v1")?,
+            _ => &interface.url,
+        };
+        Some(AgentInterface {
+            protocol_version: Version::V0_3.to_string(),
+            ..AgentInterface::new(url, interface.protocol_binding.as_str())
+        })
+    });
+    older.collect()
 }
 
 /// What a card says where its author says nothing.
@@ -274,6 +326,8 @@ struct Completion {
     interfaces: Vec<AgentInterface>,
     push: bool,
     extended: bool,
+    /// What is asked of callers, if they are asked.
+    schemes: Option<Vec<(String, SecurityScheme)>>,
 }
 
 impl Completion {
@@ -283,6 +337,14 @@ impl Completion {
         }
         card.capabilities.streaming.get_or_insert(true);
         card.capabilities.push_notifications = Some(self.push);
+        if let Some(schemes) = &self.schemes {
+            // Exactly what is enforced: any one of them suffices.
+            card.security_schemes = schemes.iter().cloned().collect();
+            let requirement = |name: &String| SecurityRequirement {
+                schemes: BTreeMap::from([(name.clone(), StringList::default())]),
+            };
+            card.security_requirements = schemes.iter().map(|(name, _)| requirement(name)).collect();
+        }
         if self.extended {
             card.capabilities.extended_agent_card.get_or_insert(true);
         }

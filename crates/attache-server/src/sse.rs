@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use attache_core::{EventStream, StreamItem, View};
+use attache_protocol::dialect::HttpDialect;
 use attache_protocol::{Dialect, Error, dialect, jsonrpc};
 use bytes::Bytes;
 use futures::Stream;
@@ -18,8 +19,8 @@ const FRAME: usize = 64 * 1024;
 pub(crate) enum Envelope {
     /// A JSON-RPC response to this id, in the words of 1.0 or of a dialect before it.
     JsonRpc(jsonrpc::Id, Option<(Dialect, dialect::Events)>),
-    /// Nothing.
-    Plain,
+    /// Nothing, in the words of 1.0 or of 0.3.
+    Plain(Option<HttpDialect>),
 }
 
 /// The body of a stream.
@@ -38,7 +39,7 @@ impl Events {
     pub(crate) fn new(stream: EventStream, view: View, envelope: Envelope, heartbeat: Duration) -> Self {
         let prefix = match &envelope {
             Envelope::JsonRpc(id, _) => jsonrpc::result_prefix(id).into(),
-            Envelope::Plain => "".into(),
+            Envelope::Plain(_) => "".into(),
         };
         let silence = Box::pin(tokio::time::sleep(heartbeat));
         Self { stream, waiting: VecDeque::new(), view, envelope, prefix, heartbeat, silence, over: false }
@@ -60,7 +61,8 @@ impl Events {
                     self.rest();
                     // Polled once more so that the next heartbeat wakes this task too.
                     let _ = self.silence.as_mut().poll(cx);
-                    return Poll::Ready(Some(Bytes::from_static(b": still here\n\n")));
+                    // Without an empty line after it: some clients take that for an event with no data, and fail to read it.
+                    return Poll::Ready(Some(Bytes::from_static(b": still here\n")));
                 }
             }
         }
@@ -101,7 +103,11 @@ impl Events {
                 }
                 out.extend_from_slice(jsonrpc::RESULT_SUFFIX.as_bytes());
             }
-            Envelope::Plain => item.write(self.view, out),
+            Envelope::Plain(None) => item.write(self.view, out),
+            Envelope::Plain(Some(dialect)) => match item.to_response(self.view) {
+                Some(event) => dialect.write_event(&event, out),
+                None => out.extend_from_slice(b"null"),
+            },
         }
         out.extend_from_slice(b"\n\n");
     }
@@ -113,7 +119,8 @@ impl Events {
             Envelope::JsonRpc(id, Some((dialect, _))) => {
                 out.extend_from_slice(&dialect.error_response(id, error));
             }
-            Envelope::Plain => out.extend_from_slice(&crate::reply::http_error_body(error)),
+            Envelope::Plain(None) => out.extend_from_slice(&crate::reply::http_error_body(error)),
+            Envelope::Plain(Some(dialect)) => out.extend_from_slice(&dialect.refusal(error).1),
         }
         out.extend_from_slice(b"\n\n");
         out.into()

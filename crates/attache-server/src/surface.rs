@@ -13,17 +13,17 @@ use bytes::Bytes;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
+use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::auth::{self, Authenticator};
 use crate::body::{Body, BodyError, BoxBody};
-use crate::card::CardHost;
+use crate::card::{self, CardHost};
 use crate::push::Courier;
 use crate::sse::Events;
-use crate::{ServerOptions, grpc, http_json, jsonrpc};
-
-const CARD_PATH: &str = "/.well-known/agent-card.json";
+use crate::{Paths, ServerOptions, grpc, http_json, jsonrpc};
 
 /// Everything a server answers, as a tower service: the card, the three bindings and the health check.
 ///
@@ -35,6 +35,7 @@ struct Inner {
     service: Service,
     options: ServerOptions,
     card: CardHost,
+    authenticator: Option<Arc<dyn Authenticator>>,
     in_flight: Arc<AtomicUsize>,
     courier: Option<Courier>,
     fallback: Option<Fallback>,
@@ -60,6 +61,8 @@ impl Surface {
         service: Service,
         options: ServerOptions,
         courier: Option<Courier>,
+        card: CardHost,
+        authenticator: Option<Arc<dyn Authenticator>>,
         fallback: Option<Fallback>,
         beside: Option<BoxFuture<'static, ()>>,
     ) -> Self {
@@ -68,8 +71,17 @@ impl Surface {
         let beside = beside.map(tokio::spawn);
         let background = [keeping_house].into_iter().chain(delivering).chain(beside);
         let _background = background.map(AbortOnDropHandle::new).collect();
-        let (card, in_flight) = (CardHost::new(), Arc::default());
-        Self(Arc::new(Inner { service, options, card, in_flight, courier, fallback, _background }))
+        let in_flight = Arc::default();
+        Self(Arc::new(Inner {
+            service,
+            options,
+            card,
+            authenticator,
+            in_flight,
+            courier,
+            fallback,
+            _background,
+        }))
     }
 
     pub(crate) fn service(&self) -> &Service {
@@ -78,19 +90,6 @@ impl Surface {
 
     pub(crate) fn options(&self) -> &ServerOptions {
         &self.0.options
-    }
-
-    /// The paths to mount in a router: exact ones and prefixes.
-    pub(crate) fn paths(&self) -> (Vec<String>, Vec<String>) {
-        let paths = &self.0.options.paths;
-        let mut exact = vec![CARD_PATH.to_owned(), "/health".to_owned()];
-        for path in paths.jsonrpc.iter().chain(&paths.oldest) {
-            exact.push(path.clone());
-            if !path.ends_with('/') {
-                exact.push(format!("{path}/"));
-            }
-        }
-        (exact, vec![paths.http_json.clone(), grpc::PREFIX.trim_end_matches('/').to_owned()])
     }
 
     /// Takes no more messages and lets running turns and deliveries finish, for those who frame requests themselves.
@@ -117,48 +116,106 @@ impl Surface {
         let counted = in_flight.fetch_add(1, Ordering::Relaxed) < self.0.options.max_requests;
         let in_flight = InFlight(in_flight.clone());
         let path = request.uri().path();
-        let paths = &self.0.options.paths;
         if !counted {
             let error =
                 Error::new(ErrorKind::Unavailable, "too many requests at once, try again in a moment");
-            return if path.starts_with(grpc::PREFIX) {
-                grpc::refuse(&error)
-            } else {
-                http_json::refuse(&error, &HeaderMap::new())
+            return match grpc::Package::of(path) {
+                Some(package) => grpc::refuse(package, &error),
+                None => http_json::refuse(&error, &HeaderMap::new()),
             };
         }
-        let response = if paths.jsonrpc.iter().chain(&paths.oldest).any(|own| same_path(own, path)) {
-            jsonrpc::call(self, owner(&request), request).await
-        } else if path.starts_with(grpc::PREFIX) {
-            grpc::call(self, owner(&request), request).await
-        } else if path == CARD_PATH {
-            match *request.method() {
-                Method::GET | Method::HEAD => self.0.card.respond(&self.0.service.card(), &request),
-                _ => method_not_allowed("GET, HEAD"),
+        let room = match self.0.card.publishes(path) {
+            true => Room::Keys,
+            false => Room::of(path, &self.0.options.paths),
+        };
+        let (head, body) = request.into_parts();
+        let response = match self.principal(&room, &head).await {
+            Ok(principal) => {
+                let owner = Owner { tenant: None, principal };
+                self.answer(room, owner, Request::from_parts(head, body)).await
             }
-        } else if path == "/health" {
-            json_response(StatusCode::OK, "application/json", br#"{"status":"ok"}"#.to_vec())
-        } else if let Some(rest) =
-            path.strip_prefix(paths.http_json.as_str()).filter(|rest| rest.starts_with('/'))
-        {
-            let rest = rest.to_owned();
-            http_json::call(self, owner(&request), &rest, request).await
-        } else if let Some(fallback) = &self.0.fallback {
-            let refusal = http_json::refuse(&no_such_path(path), request.headers());
-            let request = request.map(|body| BoxBody::new(body.map_err(BodyError::new)));
-            fallback(request).await.unwrap_or(refusal)
-        } else {
-            http_json::refuse(&no_such_path(path), request.headers())
+            Err(refusal) => refusal,
         };
         let (head, body) = response.into_parts();
         Response::from_parts(head, body.counted(in_flight))
     }
+
+    /// Who sends a request to a place, or the response that keeps them out.
+    async fn principal(&self, room: &Room, head: &Parts) -> Result<Principal, Response<Body>> {
+        match &self.0.authenticator {
+            Some(authenticator) if !room.is_open(&self.0.options) => {
+                auth::admit(&**authenticator, head).await
+            }
+            Some(_) => Ok(Principal::Anonymous),
+            // As an outer layer has found out. Nobody in particular, if there is none.
+            None => Ok(head.extensions.get::<Principal>().cloned().unwrap_or_default()),
+        }
+    }
+
+    async fn answer<B>(&self, room: Room, owner: Owner, request: Request<B>) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
+    {
+        match room {
+            Room::JsonRpc => jsonrpc::call(self, owner, request).await,
+            Room::Grpc(package) => grpc::call(self, package, owner, request).await,
+            Room::HttpJson(rest) => http_json::call(self, owner, &rest, request).await,
+            Room::Card | Room::Keys => match *request.method() {
+                Method::GET | Method::HEAD => self.0.card.respond(&self.0.service.card(), &request),
+                _ => method_not_allowed("GET, HEAD"),
+            },
+            Room::Health => json_response(StatusCode::OK, "application/json", br#"{"status":"ok"}"#.to_vec()),
+            Room::Elsewhere => {
+                let refusal = http_json::refuse(&no_such_path(request.uri().path()), request.headers());
+                let Some(fallback) = &self.0.fallback else { return refusal };
+                let request = request.map(|body| BoxBody::new(body.map_err(BodyError::new)));
+                fallback(request).await.unwrap_or(refusal)
+            }
+        }
+    }
 }
 
-/// Who calls, as an outer layer has found out. Nobody in particular, if there is none.
-fn owner<B>(request: &Request<B>) -> Owner {
-    let principal = request.extensions().get::<Principal>().cloned().unwrap_or_default();
-    Owner { tenant: None, principal }
+/// What a path leads to.
+enum Room {
+    JsonRpc,
+    Grpc(grpc::Package),
+    /// The HTTP+JSON binding, with the rest of the path.
+    HttpJson(String),
+    Card,
+    /// The keys that cards are signed with.
+    Keys,
+    Health,
+    Elsewhere,
+}
+
+impl Room {
+    fn of(path: &str, paths: &Paths) -> Self {
+        if paths.jsonrpc.iter().chain(&paths.oldest).any(|own| same_path(own, path)) {
+            return Self::JsonRpc;
+        }
+        if let Some(package) = grpc::Package::of(path).filter(|_| paths.grpc) {
+            return Self::Grpc(package);
+        }
+        match path {
+            card::PATH | card::OLDEST_PATH => Self::Card,
+            "/health" => Self::Health,
+            path => match path.strip_prefix(paths.http_json.as_str()) {
+                Some(rest) if rest.starts_with('/') => Self::HttpJson(rest.to_owned()),
+                Some(_) | None => Self::Elsewhere,
+            },
+        }
+    }
+
+    /// Whether it is for everyone, even where callers are asked who they are. What is added must say.
+    fn is_open(&self, options: &ServerOptions) -> bool {
+        match self {
+            Self::JsonRpc | Self::Grpc(_) | Self::HttpJson(_) => false,
+            Self::Card => options.public_card,
+            Self::Health => options.public_health,
+            Self::Keys | Self::Elsewhere => true,
+        }
+    }
 }
 
 /// Whether two paths are the same, with or without a slash at the end.
@@ -168,7 +225,7 @@ pub(crate) fn same_path(own: &str, path: &str) -> bool {
 
 pub(crate) fn no_such_path(path: &str) -> Error {
     let path: String = path.chars().take(128).collect();
-    let text = format!("there is nothing at `{path}`: the card at `{CARD_PATH}` says what is where");
+    let text = format!("there is nothing at `{path}`: the card at `{}` says what is where", card::PATH);
     Error::new(ErrorKind::MethodNotFound, text)
 }
 

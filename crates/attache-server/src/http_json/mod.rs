@@ -4,9 +4,11 @@ mod query;
 mod route;
 
 use attache_core::{Owner, Reply};
-use attache_protocol::{Error, ErrorKind, Extensions, MEDIA_TYPE, Request as Asked, json};
+use attache_protocol::dialect::{HttpDialect, HttpRequest};
+use attache_protocol::{Error, ErrorKind, Extensions, MEDIA_TYPE, json};
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
+use http::request::Parts;
 use http::{HeaderMap, Request, Response, StatusCode};
 
 use self::route::{Matched, Route};
@@ -34,54 +36,118 @@ where
         Matched::OtherMethod(allow) => return method_not_allowed(allow),
         Matched::Nothing => return refuse(&no_such_path(head.uri.path()), &head.headers),
     };
-    match answer(surface, owner, route, &head.headers, head.uri.query(), body).await {
-        Ok((reply, active)) => respond(surface, reply, &active, &head.headers),
-        Err(error) => refuse(&error, &head.headers),
+    match answer(surface, owner, route, &head, body).await {
+        Ok(response) => response,
+        Err(Refusal { error, older: None }) => refuse(&error, &head.headers),
+        Err(Refusal { error, older: Some(dialect) }) => {
+            let (status, body) = dialect.refusal(&error);
+            refuse_with(&error, status, "application/json", body)
+        }
     }
+}
+
+/// A refusal, with the words to say it in.
+struct Refusal {
+    error: Error,
+    older: Option<HttpDialect>,
 }
 
 async fn answer<B>(
     surface: &Surface,
     owner: Owner,
     route: Route,
-    headers: &HeaderMap,
-    query: Option<&str>,
+    head: &Parts,
     body: B,
-) -> Result<(Reply, Extensions), Error>
+) -> Result<Response<Body>, Refusal>
 where
     B: http_body::Body<Data = Bytes>,
 {
-    let options = surface.options();
-    let params = Params::read(headers, query)?;
-    let version = params.version(Shape::Current, options.strict_version)?;
-    let service = surface.service();
-    let caller = service.admit(owner, version, &params.extensions, params.idempotency_key)?;
-    let body = body::read(body, options.max_body, options.body_timeout).await?;
-    if !body.is_empty() && !is_json(headers) {
-        let text = format!("expected the content type `{MEDIA_TYPE}` or `application/json`");
-        return Err(Error::new(ErrorKind::ContentTypeNotSupported, text));
+    let (options, headers) = (surface.options(), &head.headers);
+    let plain = |error| Refusal { error, older: None };
+    let params = Params::read(headers, head.uri.query()).map_err(plain)?;
+    if !params.allows_older(options.strict_version) {
+        params.version(Shape::Current, options.strict_version).map_err(plain)?;
     }
-    if json::is_deeper_than(&body, options.max_depth) {
-        return Err(Error::new(
-            ErrorKind::InvalidRequest,
-            format!("the body nests deeper than {}", options.max_depth),
-        ));
+    let older = |asked: &HttpRequest<'_>| {
+        if params.states_older() {
+            HttpDialect::stated(asked)
+        } else if params.allows_older(options.strict_version) {
+            HttpDialect::of(asked)
+        } else {
+            None
+        }
+    };
+    let query = query::pairs(head.uri.query().unwrap_or_default());
+    let pairs = query.as_deref().unwrap_or_default();
+    let body = match body::read(body, options.max_body, options.body_timeout).await {
+        Ok(body) => body,
+        Err(error) => {
+            return Err(Refusal { error, older: older(&route.asked(pairs, headers, b"")) });
+        }
+    };
+    let older = older(&route.asked(pairs, headers, &body));
+    let reply = async {
+        let version = match older {
+            Some(older) => older.dialect().version(),
+            None => params.version(Shape::Current, options.strict_version)?,
+        };
+        let service = surface.service();
+        let mut caller = service.admit(owner, version, &params.extensions, params.idempotency_key)?;
+        if !body.is_empty() && !is_json(headers) {
+            let text = format!("expected the content type `{MEDIA_TYPE}` or `application/json`");
+            return Err(Error::new(ErrorKind::ContentTypeNotSupported, text));
+        }
+        if json::is_deeper_than(&body, options.max_depth) {
+            return Err(Error::new(
+                ErrorKind::InvalidRequest,
+                format!("the body nests deeper than {}", options.max_depth),
+            ));
+        }
+        let pairs = query?;
+        let request = match older {
+            Some(dialect) => dialect.read(&route.asked(&pairs, headers, &body))?,
+            None => route.request(&pairs, &body)?,
+        };
+        caller.dialect = older.map(HttpDialect::dialect);
+        let active = caller.extensions.clone();
+        service.call(caller, request, params.resume).await.map(|reply| (reply, active))
+    };
+    match reply.await {
+        Ok((reply, active)) => Ok(respond(surface, reply, older, &active, headers)),
+        Err(error) => Err(Refusal { error, older }),
     }
-    let request: Asked = route.request(query.unwrap_or_default(), &body)?;
-    let active = caller.extensions.clone();
-    let reply = service.call(caller, request, params.resume).await?;
-    Ok((reply, active))
 }
 
-fn respond(surface: &Surface, reply: Reply, active: &Extensions, headers: &HeaderMap) -> Response<Body> {
-    let response = if let Reply::Events(stream, view) = reply {
-        event_stream(Events::new(stream, view, Envelope::Plain, surface.options().heartbeat))
+fn respond(
+    surface: &Surface,
+    reply: Reply,
+    older: Option<HttpDialect>,
+    active: &Extensions,
+    headers: &HeaderMap,
+) -> Response<Body> {
+    let mut response = if let Reply::Events(stream, view) = reply {
+        event_stream(Events::new(stream, view, Envelope::Plain(older), surface.options().heartbeat))
     } else {
         let mut out = Vec::with_capacity(1024);
-        crate::reply::write(&reply, &mut out);
-        json_response(StatusCode::OK, media_type(headers), out)
+        let media_type = match older {
+            None => {
+                crate::reply::write(&reply, &mut out);
+                media_type(headers)
+            }
+            Some(dialect) => {
+                dialect.write(&crate::reply::answer(&reply), &mut out);
+                "application/json"
+            }
+        };
+        json_response(StatusCode::OK, media_type, out)
     };
-    with_extensions(response, active)
+    response = with_extensions(response, active);
+    if older.is_some()
+        && let Some(list) = response.headers().get("a2a-extensions").cloned()
+    {
+        response.headers_mut().insert("x-a2a-extensions", list);
+    }
+    response
 }
 
 /// The media type to answer in: A2A's own for those who use it, plain JSON for everyone else.
@@ -96,7 +162,11 @@ fn media_type(headers: &HeaderMap) -> &'static str {
 
 /// A response that refuses a request.
 pub(crate) fn refuse(error: &Error, headers: &HeaderMap) -> Response<Body> {
-    let status =
-        StatusCode::from_u16(error.kind().http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    challenge(json_response(status, media_type(headers), crate::reply::http_error_body(error)), error)
+    let body = crate::reply::http_error_body(error);
+    refuse_with(error, error.kind().http_status(), media_type(headers), body)
+}
+
+fn refuse_with(error: &Error, status: u16, media_type: &'static str, body: Vec<u8>) -> Response<Body> {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    challenge(json_response(status, media_type, body), error)
 }

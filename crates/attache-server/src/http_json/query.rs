@@ -4,23 +4,36 @@ use attache_protocol::{Error, Operation, Request};
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 
+/// The parameters of a query, decoded.
+pub(super) fn pairs(query: &str) -> Result<Vec<(String, String)>, Error> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Ok((decode(key)?, decode(value)?))
+        })
+        .collect()
+}
+
 /// Reads the arguments of `operation` from a query; `fixed` are those that the path gives.
-pub(super) fn read(operation: Operation, query: &str, fixed: Map<String, Value>) -> Result<Request, Error> {
+pub(super) fn read(
+    operation: Operation,
+    query: &[(String, String)],
+    fixed: Map<String, Value>,
+) -> Result<Request, Error> {
     let mut arguments = Map::new();
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let (key, mut value) = (decode(key)?, decode(value)?);
+    for (key, value) in query {
         if key.eq_ignore_ascii_case("a2a-version") || value.is_empty() {
             continue;
-        }
-        if key == "statusTimestampAfter" || key == "status_timestamp_after" {
-            // A plus sign that was not encoded: an offset, not a space.
-            value = value.replace(' ', "+");
         }
         let value = match (key.as_str(), value.as_str()) {
             ("includeArtifacts" | "include_artifacts", "true") => Value::Bool(true),
             ("includeArtifacts" | "include_artifacts", "false") => Value::Bool(false),
-            _ => Value::String(value),
+            // A plus sign that was not encoded: an offset, not a space.
+            ("statusTimestampAfter" | "status_timestamp_after", time) => {
+                Value::String(time.replace(' ', "+"))
+            }
+            (_, value) => Value::String(value.to_owned()),
         };
         if arguments.insert(key.clone(), value).is_some() {
             return Err(Error::invalid_params(key, "is given more than once"));

@@ -1,16 +1,19 @@
 //! Which method and path is which operation, with and without a tenant in the path.
 
-use attache_protocol::{Error, Operation, Request};
-use http::Method;
+use attache_protocol::dialect::{HttpPath, HttpRequest};
+use attache_protocol::{Error, MEDIA_TYPE, Operation, Request};
+use http::header::USER_AGENT;
+use http::{HeaderMap, Method};
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 
-use super::query;
+use super::{media_type, query};
 
 /// An operation with what the path says about it.
 #[derive(Debug, PartialEq)]
 pub(super) struct Route {
     operation: Operation,
+    path: HttpPath,
     tenant: Option<String>,
     task: Option<String>,
     config: Option<String>,
@@ -48,6 +51,11 @@ fn plain(method: &Method, segments: &[&str], tenant: Option<String>) -> Matched 
         }
         Matched::Route(Route {
             operation,
+            path: match (segments, &tenant) {
+                (["card"], _) => HttpPath::Card,
+                (_, Some(_)) => HttpPath::Tenant,
+                (_, None) => HttpPath::Own,
+            },
             tenant: tenant.clone(),
             task: task.flatten(),
             config: config.flatten(),
@@ -61,7 +69,9 @@ fn plain(method: &Method, segments: &[&str], tenant: Option<String>) -> Matched 
         ["message:send" | "message:stream"] => Matched::OtherMethod("POST"),
         ["extendedAgentCard"] if get => route(Operation::GetExtendedAgentCard, None, None),
         ["tasks"] if get => route(Operation::ListTasks, None, None),
-        ["extendedAgentCard" | "tasks"] => Matched::OtherMethod("GET"),
+        ["card"] if get && tenant.is_none() => route(Operation::GetExtendedAgentCard, None, None),
+        ["card"] if tenant.is_some() => Matched::Nothing,
+        ["extendedAgentCard" | "tasks" | "card"] => Matched::OtherMethod("GET"),
         ["tasks", task] => match task.rsplit_once(':') {
             Some(("", "cancel" | "subscribe")) => Matched::Nothing,
             Some((id, "cancel")) if post => route(Operation::CancelTask, Some(id), None),
@@ -97,8 +107,27 @@ fn decode(segment: &str) -> Option<String> {
 }
 
 impl Route {
-    /// The request, from the path together with the query or the body.
-    pub(super) fn request(self, query: &str, body: &[u8]) -> Result<Request, Error> {
+    /// The request as it is before anyone knows which generation it is of.
+    pub(super) fn asked<'a>(
+        &'a self,
+        query: &'a [(String, String)],
+        headers: &'a HeaderMap,
+        body: &'a [u8],
+    ) -> HttpRequest<'a> {
+        HttpRequest {
+            operation: self.operation,
+            path: self.path,
+            task: self.task.as_deref(),
+            config: self.config.as_deref(),
+            query,
+            own_media_type: media_type(headers) == MEDIA_TYPE,
+            user_agent: headers.get(USER_AGENT).and_then(|value| value.to_str().ok()),
+            body,
+        }
+    }
+
+    /// The request of 1.0, from the path together with the query or the body.
+    pub(super) fn request(self, query: &[(String, String)], body: &[u8]) -> Result<Request, Error> {
         let task_member = match self.operation {
             Operation::GetTask | Operation::CancelTask | Operation::SubscribeToTask => "id",
             Operation::SendMessage
@@ -167,8 +196,9 @@ mod tests {
         match find(&method.parse().unwrap(), path) {
             Matched::Nothing => "nothing".to_owned(),
             Matched::OtherMethod(allow) => format!("allow {allow}"),
-            Matched::Route(Route { operation, tenant, task, config }) => {
+            Matched::Route(Route { operation, path, tenant, task, config }) => {
                 let show = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+                assert_eq!(path == HttpPath::Tenant, tenant.is_some());
                 format!("{} {} {} {}", operation.name(), show(tenant), show(task), show(config))
             }
         }
@@ -197,6 +227,10 @@ mod tests {
             ("GET", "/tasks/t1/pushNotificationConfigs/c1", "GetTaskPushNotificationConfig - t1 c1"),
             ("DELETE", "/x/tasks/t1/pushNotificationConfigs/c1", "DeleteTaskPushNotificationConfig x t1 c1"),
             ("GET", "/extendedAgentCard", "GetExtendedAgentCard - - -"),
+            ("GET", "/card", "GetExtendedAgentCard - - -"),
+            ("GET", "/card/tasks", "ListTasks card - -"),
+            ("GET", "/acme/card", "nothing"),
+            ("POST", "/card", "allow GET"),
             ("GET", "/message:send", "allow POST"),
             ("DELETE", "/tasks/t1", "allow GET"),
             ("PUT", "/tasks/t1:subscribe", "allow GET, POST"),
@@ -213,7 +247,7 @@ mod tests {
     #[test]
     fn the_path_and_the_body_must_agree() {
         let request = |path: &str, body: &str| match find(&Method::POST, path) {
-            Matched::Route(route) => route.request("", body.as_bytes()).map_err(|error| error.to_string()),
+            Matched::Route(route) => route.request(&[], body.as_bytes()).map_err(|error| error.to_string()),
             Matched::OtherMethod(_) | Matched::Nothing => panic!("{path} is a route"),
         };
         assert_eq!(request("/a/message:send", r#"{"tenant":"a"}"#).unwrap().tenant(), Some("a"));

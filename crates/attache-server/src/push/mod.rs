@@ -141,7 +141,17 @@ impl Courier {
     async fn deliver(&self, delivery: Delivery) {
         let Inner { service, outbound, options, .. } = &*self.0;
         let id = delivery.id.clone();
-        let request = notification::request(&delivery, options, service.now());
+        let body = match notification::body(&delivery, service.store()).await {
+            Ok(Some(body)) => body,
+            // Nobody waits for news of a task that is gone; its webhooks are too.
+            Ok(None) => return,
+            Err(error) => {
+                // It stays taken for a while and is then made again.
+                tracing::warn!(delivery = %id, %error, "a task cannot be read, so a webhook is told later");
+                return;
+            }
+        };
+        let request = notification::request(&delivery, body, options, service.now());
         let answer = outbound.post(request).await;
         let outcome = verdict::verdict(&delivery, answer, options, service.now());
         match &outcome {

@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
-use attache_core::Delivery;
+use attache_core::{Delivery, Store, StoreError, TaskEvent, View};
 use attache_outbound::OutboundRequest;
-use attache_protocol::{MEDIA_TYPE, Timestamp};
+use attache_protocol::{Dialect, MEDIA_TYPE, Timestamp};
 use aws_lc_rs::hmac;
+use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -26,14 +27,50 @@ const ATTEMPT: HeaderName = HeaderName::from_static("x-a2a-delivery-attempt");
 /// `t=<seconds since 1970>,v1=<HMAC-SHA256 of "<seconds>.<body>" in hexadecimal>`.
 const SIGNATURE: HeaderName = HeaderName::from_static("x-a2a-signature");
 
+/// What a delivery says: the event, or in an older dialect the task at that event. Nothing if the task is gone.
+pub(super) async fn body(delivery: &Delivery, store: &dyn Store) -> Result<Option<Bytes>, StoreError> {
+    match delivery.webhook.dialect {
+        None => Ok(Some(delivery.entry.json().clone())),
+        Some(dialect) => in_dialect(delivery, store, dialect).await,
+    }
+}
+
+async fn in_dialect(
+    delivery: &Delivery,
+    store: &dyn Store,
+    dialect: Dialect,
+) -> Result<Option<Bytes>, StoreError> {
+    let Some(snapshot) = store.load(&delivery.owner, &delivery.id.task).await? else { return Ok(None) };
+    let mut task = snapshot.viewed(View::FULL).into_owned();
+    // The task may have gone on since; what the receiver is told of is this status.
+    match &delivery.entry.event {
+        TaskEvent::Created(created) => task.status = created.status.clone(),
+        TaskEvent::Status(update) => task.status = update.status.clone(),
+        TaskEvent::Artifact(_) | TaskEvent::Message(_) => {}
+    }
+    let mut out = Vec::with_capacity(1024);
+    dialect.write_task(&task, &mut out);
+    Ok(Some(out.into()))
+}
+
 /// The request that makes a delivery.
-pub(super) fn request(delivery: &Delivery, options: &PushOptions, now: Timestamp) -> OutboundRequest {
+pub(super) fn request(
+    delivery: &Delivery,
+    body: Bytes,
+    options: &PushOptions,
+    now: Timestamp,
+) -> OutboundRequest {
     let config = &delivery.webhook.config;
-    let body = delivery.entry.json().clone();
     let mut headers = HeaderMap::new();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
     headers.insert(USER_AGENT, HeaderValue::from_static(concat!("attache/", env!("CARGO_PKG_VERSION"))));
-    headers.insert(HeaderName::from_static("a2a-version"), HeaderValue::from_static("1.0"));
+    let media_type = match delivery.webhook.dialect {
+        None => {
+            headers.insert(HeaderName::from_static("a2a-version"), HeaderValue::from_static("1.0"));
+            MEDIA_TYPE
+        }
+        Some(_) => "application/json",
+    };
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(EVENT, HeaderValue::from(delivery.id.seq.0));
     headers.insert(ATTEMPT, HeaderValue::from(delivery.attempts + 1));
     // What a webhook is made of was checked to fit into headers when it came in.

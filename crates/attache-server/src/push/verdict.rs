@@ -68,7 +68,7 @@ fn system_time(time: Timestamp) -> SystemTime {
 mod tests {
     use std::sync::Arc;
 
-    use attache_core::{DeliveryId, Entry, News, Seq, TaskEvent, Webhook};
+    use attache_core::{DeliveryId, Entry, News, Owner, Seq, TaskEvent, Webhook};
     use attache_protocol::{Task, TaskPushNotificationConfig};
     use bytes::Bytes;
     use http::HeaderMap;
@@ -77,8 +77,13 @@ mod tests {
 
     fn delivery(attempts: u32) -> Delivery {
         Delivery {
+            owner: Owner::default(),
             id: DeliveryId { task: "t".into(), webhook: "w".into(), seq: Seq(1) },
-            webhook: Webhook { config: TaskPushNotificationConfig::default(), news: News::States },
+            webhook: Webhook {
+                config: TaskPushNotificationConfig::default(),
+                news: News::States,
+                dialect: None,
+            },
             entry: Arc::new(Entry::new(Seq(1), TaskEvent::Created(Arc::new(Task::default())))),
             attempts,
         }

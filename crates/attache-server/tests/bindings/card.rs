@@ -10,9 +10,15 @@ use serde_json::{Value, json};
 use crate::support::{Binding, Reply, Running, canonical, card, fetch, player, playing, send, serve};
 
 const PATH: &str = "/.well-known/agent-card.json";
+const OLDEST_PATH: &str = "/.well-known/agent.json";
 
 async fn read(server: &Running) -> Reply {
     fetch(server.bare(Method::GET, PATH)).await
+}
+
+/// The card for those who speak 1.0.
+async fn pure(server: &Running) -> Reply {
+    fetch(server.bare(Method::GET, PATH).header("A2A-Version", "1.0")).await
 }
 
 #[tokio::test]
@@ -33,8 +39,10 @@ async fn the_card_is_there_for_everyone_whatever_they_speak() {
 #[tokio::test]
 async fn the_card_of_the_echo_agent() {
     let server = serve(Server::echo().base_url("https://echo.example.com/")).await;
-    let card = read(&server).await.json();
+    let card = pure(&server).await.json();
     assert_json_snapshot!("echo", card);
+    assert_json_snapshot!("echo_for_both", read(&server).await.json());
+    assert_json_snapshot!("echo_for_the_oldest", fetch(server.bare(Method::GET, OLDEST_PATH)).await.json());
     let theirs = canonical::<protojson::AgentCard>(&card);
     assert_eq!(theirs["supportedInterfaces"], card["supportedInterfaces"], "a peer reads the same");
 }
@@ -50,16 +58,61 @@ async fn everything_that_is_required_is_in_the_card() {
         assert!(card[member].is_array(), "{member}");
     }
     assert!(card["capabilities"].is_object());
-    for interface in card["supportedInterfaces"].as_array().unwrap() {
-        assert_eq!(interface["protocolVersion"], "1.0");
-        assert!(interface.get("tenant").is_none());
+    let interfaces = card["supportedInterfaces"].as_array().unwrap();
+    let versions: Vec<_> = interfaces.iter().map(|interface| &interface["protocolVersion"]).collect();
+    assert_eq!(versions, ["1.0", "1.0", "1.0", "0.3", "0.3", "0.3"]);
+    assert!(interfaces.iter().all(|interface| interface.get("tenant").is_none()));
+}
+
+#[tokio::test]
+async fn who_speaks_1_0_gets_the_card_of_1_0_alone() {
+    let server = playing().await;
+    let both = read(&server).await;
+    assert_eq!(both.json()["preferredTransport"], "JSONRPC");
+    let stated = |version: &str| server.bare(Method::GET, PATH).header("A2A-Version", version);
+    let in_query = server.bare(Method::GET, &format!("{PATH}?A2A-Version=1.0"));
+    for request in [stated("1.0"), stated("1.1"), in_query] {
+        let pure = fetch(request).await;
+        let card = pure.json();
+        for member in ["url", "protocolVersion", "preferredTransport", "additionalInterfaces"] {
+            assert!(card.get(member).is_none(), "{member}");
+        }
+        assert_eq!(card["supportedInterfaces"].as_array().unwrap().len(), 3);
+        assert_ne!(pure.header("etag"), both.header("etag"));
+        assert_eq!(pure.header("vary"), "A2A-Version");
     }
+    for version in ["0.3", "", "nonsense"] {
+        assert_eq!(fetch(stated(version)).await.json(), both.json(), "{version}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_can_be_set_to_the_card_of_1_0_alone() {
+    for server in [
+        player().options(|options| options.pure_card = true),
+        player().options(|options| options.strict_version = true),
+    ] {
+        let card = read(&serve(server).await).await.json();
+        assert!(card.get("url").is_none(), "{card}");
+        assert_eq!(card["supportedInterfaces"].as_array().unwrap().len(), 3);
+    }
+}
+
+#[tokio::test]
+async fn the_oldest_readers_find_the_card_where_they_look() {
+    let server = playing().await;
+    let card = fetch(server.bare(Method::GET, OLDEST_PATH)).await;
+    assert_eq!(card.json()["url"], format!("{}/a2a/rpc", server.base));
+    assert!(card.header("etag").len() > 10);
+    let again = server.bare(Method::GET, OLDEST_PATH).header("If-None-Match", card.header("etag"));
+    assert_eq!(fetch(again).await.status, 304);
+    assert_eq!(fetch(server.bare(Method::POST, OLDEST_PATH)).await.status, 405);
 }
 
 #[tokio::test]
 async fn every_interface_in_the_card_answers() {
     let server = playing().await;
-    let card = read(&server).await.json();
+    let card = pure(&server).await.json();
     let interfaces = card["supportedInterfaces"].as_array().unwrap();
     let url = |binding: &str| {
         let of = interfaces.iter().find(|interface| interface["protocolBinding"] == *binding);
@@ -183,6 +236,7 @@ async fn an_extended_card_is_announced_and_given_to_those_who_may_have_it() {
         player().extended_card(extended).service_options(|options| options.extended_card_for_anyone = true);
     let server = serve(server).await;
     let public = read(&server).await.json();
+    let capabilities = pure(&server).await.json()["capabilities"].take();
     assert_eq!(public["capabilities"]["extendedAgentCard"], true);
     for binding in Binding::ALL {
         let own = server.ask("GetExtendedAgentCard", json!({})).ok(binding).await;
@@ -190,6 +244,8 @@ async fn an_extended_card_is_announced_and_given_to_those_who_may_have_it() {
             (&own["version"], &own["supportedInterfaces"]),
             (&json!("7.0.0"), &public["supportedInterfaces"])
         );
+        // Clients put it in the place of the public one, and would believe that it cannot do what it does not say.
+        assert_eq!(own["capabilities"], capabilities, "{binding:?}");
     }
     let without_params = json!({"jsonrpc": "2.0", "id": 1, "method": "GetExtendedAgentCard"});
     assert_eq!(server.post(without_params.to_string()).await.json()["result"]["version"], "7.0.0");

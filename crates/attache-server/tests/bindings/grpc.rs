@@ -28,12 +28,14 @@ fn code(reply: &Reply) -> i32 {
 #[tokio::test]
 async fn a_call_that_does_not_exist_is_unimplemented() {
     let server = playing().await;
-    for call in ["Explode", "getTask", "", "GetTask/more"] {
-        let reply =
-            post(&server, &format!("/lf.a2a.v1.A2AService/{call}"), "application/grpc", framed(b"")).await;
-        assert_eq!(code(&reply), Code::Unimplemented as i32, "{call}");
+    for (package, others) in [("lf.a2a.v1", "TaskSubscription"), ("a2a.v1", "ListTasks")] {
+        for call in ["Explode", "getTask", "", "GetTask/more", others] {
+            let path = format!("/{package}.A2AService/{call}");
+            let reply = post(&server, &path, "application/grpc", framed(b"")).await;
+            assert_eq!(code(&reply), Code::Unimplemented as i32, "{path}");
+        }
     }
-    for service in ["/a2a.v1.A2AService/GetTask", "/grpc.health.v1.Health/Check"] {
+    for service in ["/a2a.v2.A2AService/GetTask", "/grpc.health.v1.Health/Check"] {
         assert_eq!(post(&server, service, "application/grpc", framed(b"")).await.status, 404, "{service}");
     }
 }

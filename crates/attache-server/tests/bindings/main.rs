@@ -2,6 +2,7 @@
 //!
 //! One program for all themes, since linking one for each takes longer than running all of them.
 
+mod auth;
 mod cancel;
 mod card;
 mod envelope;
@@ -19,6 +20,9 @@ mod resuming;
 mod router;
 mod sending;
 mod shutdown;
+mod signing;
 mod streams;
 mod support;
+mod v0_3_grpc;
+mod v0_3_http_json;
 mod versions;

@@ -190,7 +190,6 @@ async fn what_is_nowhere_is_not_found_in_json() {
         "/v1/tasks/t/pushNotificationConfigs/c/more",
         "/v2/tasks",
         "/nowhere",
-        "/.well-known/agent.json",
         "/v1/tasks/%ff",
         "/v1//tasks",
         "/V1/tasks",

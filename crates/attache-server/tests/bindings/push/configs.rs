@@ -167,7 +167,7 @@ async fn a_server_whose_card_says_no_refuses_webhooks_and_tells_none() {
         url: receiver.url("/"),
         ..TaskPushNotificationConfig::default()
     };
-    store.outbox().put_webhook(&id, Webhook { config, news: News::States }).await.unwrap();
+    store.outbox().put_webhook(&id, Webhook { config, news: News::States, dialect: None }).await.unwrap();
     server.sent(send_to(&task, "this")).await;
     server.stop();
     server.stopped().await;

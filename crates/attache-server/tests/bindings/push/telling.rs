@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{
     Call, Receiver, add_hook, all_told, is_empty, plain, playing, pushing, send_to, send_with, task_with,
 };
-use crate::support::{Binding, Player, adopt, card, send, serve, stage};
+use crate::support::{Binding, Player, adopt, card, fetch, send, serve, stage};
 
 /// The states of a task that goes well.
 const WELL: [&str; 3] = ["SUBMITTED", "WORKING", "COMPLETED"];
@@ -37,6 +37,43 @@ async fn each_state_is_told_once_and_in_order() {
             all_told(&store).await;
             assert!(receiver.is_quiet());
         }
+    }
+}
+
+#[tokio::test]
+async fn a_webhook_is_told_in_the_words_of_who_made_it() {
+    let (server, store) = playing(|_| {}).await;
+    let mut receiver = Receiver::start().await;
+    let hook = json!({"url": receiver.url("/"), "token": "t0ken"});
+    let rpc = async |method: &str, params: Value| {
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
+        let request = server.bare(reqwest::Method::POST, "/a2a").header("Content-Type", "application/json");
+        fetch(request.body(body)).await.json()["result"].take()
+    };
+    let message = json!({"kind": "message", "messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "chunks"}]});
+    let params = json!({"message": message, "configuration": {"pushNotificationConfig": hook}});
+    let task = rpc("message/send", params).await;
+    for state in ["submitted", "working", "completed"] {
+        let call = receiver.told().await;
+        let told = call.body();
+        assert_eq!((&told["kind"], &told["id"]), (&json!("task"), &task["id"]), "{told}");
+        assert_eq!(told["status"]["state"], state);
+        assert_eq!(told["history"][0]["parts"][0]["kind"], "text");
+        assert_eq!(call.header("content-type"), "application/json");
+        assert_eq!(call.header("x-a2a-notification-token"), "t0ken");
+        assert!(!call.headers.contains_key("a2a-version"), "{call:?}");
+    }
+    all_told(&store).await;
+    let named = rpc("tasks/pushNotificationConfig/get", json!({"id": task["id"]})).await;
+    assert_eq!(named["pushNotificationConfig"]["id"], task["id"], "it had no name of its own: {named}");
+
+    let params = json!({"id": "t-1", "pushNotification": hook,
+        "message": {"role": "user", "parts": [{"type": "text", "text": "hi"}]}});
+    rpc("tasks/send", params).await;
+    for state in ["submitted", "completed"] {
+        let told = receiver.told().await.body();
+        assert_eq!((&told["id"], &told["status"]["state"]), (&json!("t-1"), &json!(state)), "{told}");
+        assert_eq!(told["history"][0]["parts"][0]["type"], "text");
     }
 }
 

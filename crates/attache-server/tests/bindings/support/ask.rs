@@ -131,6 +131,9 @@ impl Ask {
         if let Some(events) = events(&reply) {
             return Answer { result: Ok(events), extensions };
         }
+        if let Some(refusal) = kept_out(&reply) {
+            return Answer { result: Err(refusal), extensions };
+        }
         let mut json = reply.json();
         assert_eq!((&json["id"], &json["jsonrpc"]), (&json!("ask"), &json!("2.0")), "{json}");
         let result = match json.get("error") {
@@ -156,6 +159,9 @@ impl Ask {
         let extensions = reply.headers.get("a2a-extensions").map(|value| value.to_str().unwrap().to_owned());
         if let Some(events) = events(&reply) {
             return Answer { result: Ok(events), extensions };
+        }
+        if let Some(refusal) = kept_out(&reply) {
+            return Answer { result: Err(refusal), extensions };
         }
         let json = reply.json();
         let result = if reply.status == 200 {
@@ -184,6 +190,22 @@ impl Answer {
     pub(crate) fn unwrap(self) -> Value {
         self.result.unwrap_or_else(|refusal| panic!("{refusal:?}"))
     }
+}
+
+/// The refusal of a request that no binding has seen. Its status is what would have let it in.
+fn kept_out(reply: &Reply) -> Option<Refusal> {
+    let challenges = reply.headers.get_all("www-authenticate").iter();
+    let challenges: Vec<_> = challenges.filter_map(|value| value.to_str().ok()).collect();
+    let body: Value = serde_json::from_slice(&reply.body).ok()?;
+    Some(Refusal {
+        code: reply.status.as_u16().into(),
+        status: challenges.join(", "),
+        message: body["error"].as_str()?.to_owned(),
+        reason: String::new(),
+        domain: String::new(),
+        metadata: BTreeMap::new(),
+        fields: Vec::new(),
+    })
 }
 
 /// The events of a response that is a stream.

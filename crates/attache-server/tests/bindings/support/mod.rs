@@ -6,6 +6,7 @@ mod flaky;
 mod grpc;
 mod raw;
 mod sse;
+pub(crate) mod v0_3;
 mod wire;
 
 use std::net::SocketAddr;

@@ -37,6 +37,13 @@ impl Sse {
     /// The next frame, be it only a comment. Nothing at the end of the stream.
     pub(crate) async fn frame(&mut self) -> Option<Frame> {
         loop {
+            // A comment is a line by itself.
+            if self.buffer.starts_with(b":")
+                && let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n')
+            {
+                let text: Vec<u8> = self.buffer.drain(..=end).collect();
+                return Some(Frame::read(std::str::from_utf8(&text[..end]).expect("UTF-8")));
+            }
             if let Some(end) = self.buffer.windows(2).position(|two| two == b"\n\n") {
                 let text: Vec<u8> = self.buffer.drain(..end + 2).collect();
                 return Some(Frame::read(std::str::from_utf8(&text[..end]).expect("UTF-8")));

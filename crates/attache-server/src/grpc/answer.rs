@@ -1,0 +1,70 @@
+//! What the service replies, as a message of whichever version.
+
+use attache_core::Reply;
+use attache_grpc::{Wire, to_proto};
+use attache_protocol::{
+    AgentCard, Error, ErrorKind, ListTaskPushNotificationConfigsResponse, ListTasksResponse,
+    SendMessageResponse, Task, TaskPushNotificationConfig,
+};
+
+pub(super) fn sent<P>(reply: Reply) -> Result<P, Error>
+where
+    SendMessageResponse: Wire<P>,
+{
+    if let Reply::Message(message) = reply {
+        return to_proto(SendMessageResponse::Message(*message));
+    }
+    let Reply::Sent(snapshot, view) = reply else { return Err(unexpected()) };
+    to_proto(SendMessageResponse::Task(snapshot.viewed(view).into_owned()))
+}
+
+pub(super) fn task<P>(reply: Reply) -> Result<P, Error>
+where
+    Task: Wire<P>,
+{
+    let Reply::Task(snapshot, view) = reply else { return Err(unexpected()) };
+    to_proto(snapshot.viewed(view).into_owned())
+}
+
+pub(super) fn tasks<P>(reply: Reply) -> Result<P, Error>
+where
+    ListTasksResponse: Wire<P>,
+{
+    let Reply::Tasks(page) = reply else { return Err(unexpected()) };
+    to_proto(ListTasksResponse {
+        tasks: page.tasks.iter().map(|task| task.viewed(page.view).into_owned()).collect(),
+        next_page_token: page.next_page_token,
+        page_size: page.page_size,
+        total_size: page.total_size,
+    })
+}
+
+pub(super) fn push<P>(reply: Reply) -> Result<P, Error>
+where
+    TaskPushNotificationConfig: Wire<P>,
+{
+    let Reply::Push(config) = reply else { return Err(unexpected()) };
+    to_proto(*config)
+}
+
+pub(super) fn pushes<P>(reply: Reply) -> Result<P, Error>
+where
+    ListTaskPushNotificationConfigsResponse: Wire<P>,
+{
+    let Reply::Pushes(configs) = reply else { return Err(unexpected()) };
+    to_proto(configs)
+}
+
+pub(super) fn card(reply: Reply) -> Result<AgentCard, Error> {
+    let Reply::Card(card) = reply else { return Err(unexpected()) };
+    Ok((*card).clone())
+}
+
+pub(super) fn done(_: Reply) -> Result<(), Error> {
+    Ok(())
+}
+
+/// The service answers each operation with its own kind of reply; anything else is a mistake of ours.
+pub(super) fn unexpected() -> Error {
+    Error::new(ErrorKind::Internal, "the answer does not fit the call")
+}

@@ -1,0 +1,55 @@
+//! The signatures of the cards that are served.
+
+use std::sync::Arc;
+
+use attache_protocol::AgentCard;
+use attache_signing::{CurrentKeys, SigningKeys};
+use parking_lot::Mutex;
+
+/// Where the keys are that signatures are checked with.
+pub(crate) const PATH: &str = "/.well-known/jwks.json";
+
+/// Signs cards, and publishes the keys.
+#[derive(Clone)]
+pub(crate) struct Signing {
+    keys: SigningKeys,
+    /// Where the keys are published, as clients see it.
+    address: Arc<str>,
+}
+
+impl Signing {
+    pub(crate) fn new(keys: SigningKeys, base_url: &str) -> Self {
+        Self { keys, address: format!("{base_url}{PATH}").into() }
+    }
+
+    /// The keys that sign now. The same for as long as they are.
+    pub(crate) fn keys(&self) -> Arc<CurrentKeys> {
+        self.keys.current()
+    }
+
+    /// The card, signed. Without signatures if it cannot be: its reader can tell, and decide.
+    pub(crate) fn sign(&self, keys: &CurrentKeys, card: &AgentCard) -> AgentCard {
+        keys.sign(card, Some(&self.address)).unwrap_or_else(|error| {
+            tracing::error!(agent = card.name, %error, "the card is served without a signature");
+            AgentCard { signatures: Vec::new(), ..card.clone() }
+        })
+    }
+
+    /// What signs a card each time it or the keys have changed.
+    pub(crate) fn repeatedly(self) -> impl Fn(Arc<AgentCard>) -> Arc<AgentCard> + Send + Sync {
+        let last = Mutex::new(None::<(Arc<CurrentKeys>, Arc<AgentCard>, Arc<AgentCard>)>);
+        move |card| {
+            let now = self.keys();
+            let mut last = last.lock();
+            if let Some((keys, plain, signed)) = last.as_ref()
+                && Arc::ptr_eq(keys, &now)
+                && Arc::ptr_eq(plain, &card)
+            {
+                return signed.clone();
+            }
+            let signed = Arc::new(self.sign(&now, &card));
+            *last = Some((now, card, signed.clone()));
+            signed
+        }
+    }
+}
