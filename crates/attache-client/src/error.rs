@@ -38,12 +38,22 @@ pub enum ClientError {
         leads_to: String,
     },
     /// The agent can be reached in no way that this client knows.
-    #[error("the agent `{agent}` offers {}, of which this client speaks none; it speaks `JSONRPC` 1.x", list(.offered))]
+    #[error("the agent `{agent}` offers {}; {}", list(.offered), instead(.wanted))]
     NoInterface {
         /// The name of the agent.
         agent: String,
         /// What its card offers: bindings and their versions.
         offered: Vec<String>,
+        /// The interfaces that the [user wants](crate::ClientOptions::interfaces); all that are spoken, if there are none.
+        wanted: Vec<String>,
+    },
+    /// The agent asks for credentials, and of those that there are none suffice.
+    #[error("the agent `{agent}` asks for credentials that there are none of: {}", .wanted.join(", or "))]
+    Credentials {
+        /// The name of the agent.
+        agent: String,
+        /// What would suffice: the names of its schemes.
+        wanted: Vec<String>,
     },
     /// The name could not be resolved, or no connection came about.
     #[error("cannot connect to `{url}`: {why}")]
@@ -97,7 +107,25 @@ pub enum ClientError {
 impl ClientError {
     /// What the agent refused with, if it did and the protocol has a name for it.
     pub fn kind(&self) -> Option<ErrorKind> {
-        self.remote().and_then(|remote| remote.kind)
+        match self {
+            Self::Remote(remote) => remote.kind,
+            // Whoever guards the door may not speak the protocol.
+            Self::Http { status: 401, .. } => Some(ErrorKind::Unauthenticated),
+            Self::Http { status: 403, .. } => Some(ErrorKind::PermissionDenied),
+            Self::Http { .. }
+            | Self::Setup(_)
+            | Self::Invalid(_)
+            | Self::Refused { .. }
+            | Self::OtherOrigin { .. }
+            | Self::NoInterface { .. }
+            | Self::Credentials { .. }
+            | Self::Connect { .. }
+            | Self::Broken(_)
+            | Self::Timeout { .. }
+            | Self::TooLarge { .. }
+            | Self::Protocol(_)
+            | Self::Interrupted { .. } => None,
+        }
     }
 
     /// The agent's refusal, if it is one.
@@ -118,6 +146,7 @@ impl ClientError {
             | Self::Refused { .. }
             | Self::OtherOrigin { .. }
             | Self::NoInterface { .. }
+            | Self::Credentials { .. }
             | Self::Timeout { .. }
             | Self::TooLarge { .. }
             | Self::Protocol(_)
@@ -128,8 +157,15 @@ impl ClientError {
 
 fn list(offered: &[String]) -> String {
     match offered {
-        [] => "no interface, as cards before 1.0 do".to_owned(),
+        [] => "no interface".to_owned(),
         offered => offered.join(", "),
+    }
+}
+
+fn instead(wanted: &[String]) -> String {
+    match wanted {
+        [] => "this client speaks `JSONRPC`, `HTTP+JSON` and `GRPC`, each 1.x and 0.3".to_owned(),
+        wanted => format!("what was asked for is {}", wanted.join(", or ")),
     }
 }
 
@@ -153,13 +189,13 @@ mod tests {
     fn an_error_says_what_is_offered_instead() {
         let error = |offered: &[&str]| {
             let offered = offered.iter().map(|text| (*text).to_owned()).collect();
-            ClientError::NoInterface { agent: "Recipes".to_owned(), offered }.to_string()
+            ClientError::NoInterface { agent: "Recipes".to_owned(), offered, wanted: Vec::new() }.to_string()
         };
         assert_eq!(
-            error(&["`GRPC` 1.0", "`JSONRPC` 0.3"]),
-            "the agent `Recipes` offers `GRPC` 1.0, `JSONRPC` 0.3, of which this client speaks none; \
-             it speaks `JSONRPC` 1.x"
+            error(&["`GRPC` 1.0", "`JSONRPC` 0.1"]),
+            "the agent `Recipes` offers `GRPC` 1.0, `JSONRPC` 0.1; \
+             this client speaks `JSONRPC`, `HTTP+JSON` and `GRPC`, each 1.x and 0.3"
         );
-        assert!(error(&[]).contains("offers no interface, as cards before 1.0 do"));
+        assert!(error(&[]).starts_with("the agent `Recipes` offers no interface; this client speaks"));
     }
 }

@@ -1,11 +1,12 @@
 //! HTTP: one request at a time, to addresses that were checked, within its time, with an answer of bounded size.
 
 use std::error::Error;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use attache_outbound::{Guard, Refused, SystemResolver, build_client, careful_client, causes};
-use reqwest::{Client, ClientBuilder, RequestBuilder, Response, Url};
+use reqwest::header::TE;
+use reqwest::{Client, ClientBuilder, Method, RequestBuilder, Response, Url};
 
 use crate::{ClientError, ClientOptions};
 
@@ -13,27 +14,51 @@ use crate::{ClientError, ClientOptions};
 /// send that meets a connection about to close fails, and cannot be repeated.
 const POOL_TIMEOUT: Duration = Duration::from_secs(4);
 
+/// How often the other side of a connection on which a call waits is asked whether it is still there. Servers of gRPC's take more
+/// than once in five minutes for an attack. A line that is dead is noticed earlier, by TCP.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(330);
+
+/// How long the other side may take to say so.
+const SIGN_OF_LIFE_TIMEOUT: Duration = Duration::from_secs(20);
+
 /// How much of the body of an unexpected answer is shown.
 const EXCERPT: usize = 200;
 
 /// The HTTP client with its limits.
 pub(crate) struct Http {
     client: Client,
+    /// The same for calls of gRPC's, once there is one. Servers expect HTTP/2 from the first byte, so that one client cannot do for all.
+    calling: OnceLock<Client>,
     pub(crate) options: ClientOptions,
 }
 
 impl Http {
     pub(crate) fn new(options: ClientOptions) -> Result<Self, ClientError> {
         let client = build_client(|| builder(&options));
-        Ok(Self { client: client.map_err(|error| ClientError::Setup(text(&error)))?, options })
+        let client = client.map_err(|error| ClientError::Setup(text(&error)))?;
+        Ok(Self { client, calling: OnceLock::new(), options })
     }
 
-    pub(crate) fn get(&self, url: &Url) -> RequestBuilder {
-        self.client.get(url.clone())
+    /// A request of gRPC's.
+    pub(crate) fn call(&self, method: Method, url: &Url) -> Result<RequestBuilder, ClientError> {
+        let client = match self.calling.get() {
+            Some(client) => client,
+            None => {
+                let client = build_client(|| {
+                    builder(&self.options)
+                        .http2_prior_knowledge()
+                        .http2_keep_alive_interval(SIGN_OF_LIFE)
+                        .http2_keep_alive_timeout(SIGN_OF_LIFE_TIMEOUT)
+                });
+                let client = client.map_err(|error| ClientError::Setup(text(&error)))?;
+                self.calling.get_or_init(|| client)
+            }
+        };
+        Ok(client.request(method, url.clone()).header(TE, "trailers"))
     }
 
-    pub(crate) fn post(&self, url: &Url) -> RequestBuilder {
-        self.client.post(url.clone())
+    pub(crate) fn request(&self, method: Method, url: &Url) -> RequestBuilder {
+        self.client.request(method, url.clone())
     }
 
     /// Checks an address before it is used for anything. For literal addresses this is the only check: nothing resolves those.

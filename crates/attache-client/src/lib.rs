@@ -1,33 +1,48 @@
 //! Talks to A2A agents.
 //!
-//! [`Client::connect`] finds an agent by its card. Then messages can be [sent](Client::send) and [streamed](Client::stream), and
-//! tasks read, listed, followed and canceled.
+//! [`Client::connect`] finds an agent by its card and picks the first of its interfaces that both sides speak. Then messages can
+//! be [sent](Client::send) and [streamed](Client::stream), and tasks read, listed, followed, [waited for](Client::wait) and
+//! canceled.
 //!
 //! What it promises:
 //!
 //! - A message is sent once. Only one with an [idempotency key](Outgoing::idempotency_key) is repeated when the connection breaks.
+//!   What only reads is repeated.
 //! - A stream that breaks is taken up again where it broke: with a server that numbers its events and knows `Last-Event-ID`, as
 //!   Attaché's does, no event is lost and none comes twice.
 //! - Nothing an agent answers makes the client wait forever, or take more memory than [allowed](ClientOptions).
 //! - Dropping a future or a stream stops the waiting, not the task.
+//! - [Credentials] go only to the interface that the card leads to, and only those that the card asks for.
 //!
-//! It speaks JSON-RPC, version 1.0 of the protocol.
+//! It speaks JSON-RPC, HTTP+JSON and gRPC, each of protocol 1.0 and of 0.3.
 
+mod beside;
 mod client;
+mod credentials;
+mod deadline;
 mod discovery;
 mod error;
 mod http;
-mod jsonrpc;
+mod interface;
+mod listing;
+mod operations;
 mod options;
 mod outgoing;
 mod remote;
-mod sse;
 mod stream;
+mod texts;
+mod transport;
+mod waiting;
 
 pub use attache_outbound::{Policy, Refused};
+pub use attache_signing::{KeySet, Verifier};
 pub use client::{Client, Refreshed, Reply};
+pub use credentials::{Asked, Credential, Credentials, Keyring, Secret};
 pub use error::ClientError;
-pub use options::{Backoff, ClientOptions};
+pub use interface::{Binding, Interface};
+pub use listing::Listing;
+pub use options::{Backoff, ClientOptions, Pace};
 pub use outgoing::Outgoing;
 pub use remote::RemoteError;
 pub use stream::Events;
+pub use texts::Texts;

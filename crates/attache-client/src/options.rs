@@ -1,8 +1,12 @@
 //! What can be set about the client.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use attache_outbound::Policy;
+use attache_signing::Verifier;
+
+use crate::{Credentials, Interface};
 
 /// How often something is tried again, and how long to wait before each time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,8 +29,32 @@ impl Backoff {
     /// How long to wait before the attempt of this number, counted from 1: between half of the wait and the whole, by chance,
     /// so that many clients do not come back at once.
     pub(crate) fn wait(&self, attempt: u32) -> Duration {
+        Pace { first: self.first, longest: self.longest }.wait(attempt)
+    }
+}
+
+/// What nobody waits longer than, whatever is set: the clock has an end.
+const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How often something that takes its time is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// How long before the first look. The wait doubles with every further one.
+    pub first: Duration,
+    /// The longest wait.
+    pub longest: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { first: Duration::from_millis(250), longest: Duration::from_secs(15) }
+    }
+}
+
+impl Pace {
+    pub(crate) fn wait(&self, attempt: u32) -> Duration {
         let doubled = 2_u32.saturating_pow(attempt.saturating_sub(1));
-        let whole = self.first.saturating_mul(doubled).min(self.longest);
+        let whole = self.first.saturating_mul(doubled).min(self.longest).min(A_DAY);
         whole.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 }
@@ -41,14 +69,28 @@ pub struct ClientOptions {
     pub send_timeout: Duration,
     /// How long everything else may take: reading the card, reading, listing and canceling tasks, subscribing.
     pub call_timeout: Duration,
-    /// How long a stream may be silent before it counts as broken. Servers say something every 15 seconds or so.
+    /// How long an agent may hold back the answer when it is asked for a task [once it has changed](crate::Client::get_newer).
+    pub long_poll_timeout: Duration,
+    /// How long a send, a stream or a [wait](crate::Client::wait) may take altogether, with everything that is repeated and
+    /// taken up again; as long as it takes, if there is none. [`Outgoing::deadline`](crate::Outgoing::deadline) sets it for one
+    /// message.
+    pub deadline: Option<Duration>,
+    /// How long a stream may be silent before it counts as broken. Servers say something every 15 seconds or so; but not those of
+    /// gRPC's, where this does not count.
     pub idle_timeout: Duration,
     /// The largest answer, in bytes.
     pub max_body: usize,
     /// The largest event of a stream, in bytes.
     pub max_event: usize,
-    /// How broken streams are taken up again, and how sends with an idempotency key are repeated.
+    /// How broken streams are taken up again, and how requests are repeated that it is safe to repeat: sends with an idempotency
+    /// key, and what only reads.
     pub backoff: Backoff,
+    /// How often a task is looked at that is waited for, where the agent cannot tell when it changes.
+    pub pace: Pace,
+    /// Which interfaces to use, the best first. If there are none, the first of the card's that is spoken here.
+    pub interfaces: Vec<Interface>,
+    /// Where credentials come from. They are sent to the interface that the card leads to, if the card asks for them.
+    pub credentials: Option<Arc<dyn Credentials>>,
     /// The URIs of the extensions to ask for with every request.
     pub extensions: Vec<String>,
     /// Whether a card may lead to another server than the one it is on (another scheme, host or port), by a redirect or by its
@@ -62,6 +104,11 @@ pub struct ClientOptions {
     /// The URL of the card, where it redirects to and the URL of the interface are checked, and every address that their names
     /// resolve to.
     pub policy: Option<Policy>,
+    /// Whose signature a card must have. A card without a good one is refused; if nothing is set, every card is taken.
+    ///
+    /// Of a card that is taken, only what was signed is used. This is about the card that everybody gets, not about the
+    /// [extended one](crate::Client::extended_card).
+    pub card_trust: Option<Verifier>,
 }
 
 impl Default for ClientOptions {
@@ -70,14 +117,34 @@ impl Default for ClientOptions {
             connect_timeout: Duration::from_secs(10),
             send_timeout: Duration::from_secs(60 * 60),
             call_timeout: Duration::from_secs(30),
+            long_poll_timeout: Duration::from_secs(90),
+            deadline: None,
             idle_timeout: Duration::from_secs(60),
             max_body: 16 * 1024 * 1024,
             max_event: 16 * 1024 * 1024,
             backoff: Backoff::default(),
+            pace: Pace::default(),
+            interfaces: Vec::new(),
+            credentials: None,
             extensions: Vec::new(),
             allow_other_origins: true,
             policy: None,
+            card_trust: None,
         }
+    }
+}
+
+impl ClientOptions {
+    /// The same settings with credentials.
+    pub fn with_credentials(mut self, credentials: impl Credentials) -> Self {
+        self.credentials = Some(Arc::new(credentials));
+        self
+    }
+
+    /// The same settings with a preference for an interface, after those that are preferred already.
+    pub fn prefer(mut self, interface: impl Into<Interface>) -> Self {
+        self.interfaces.push(interface.into());
+        self
     }
 }
 
@@ -92,5 +159,7 @@ mod tests {
             let wait = backoff.wait(attempt).as_secs_f64();
             assert!((whole / 2.0..=whole).contains(&wait), "{attempt}: {wait}");
         }
+        let endless = Pace { first: Duration::MAX, longest: Duration::MAX };
+        assert!(endless.wait(u32::MAX) <= A_DAY);
     }
 }

@@ -1,7 +1,10 @@
 //! What is sent: a message and what goes with it.
 
+use std::time::Duration;
+
 use attache_protocol::{
-    ContextId, JsonObject, Message, Part, Role, SendMessageConfiguration, SendMessageRequest, TaskId,
+    ContextId, JsonObject, Message, Part, Role, SendMessageConfiguration, SendMessageRequest, Task, TaskId,
+    TaskPushNotificationConfig,
 };
 
 /// A message to an agent, and how it is to be handled.
@@ -19,6 +22,7 @@ pub struct Outgoing {
     request: SendMessageRequest,
     pub(crate) extensions: Vec<String>,
     pub(crate) idempotency_key: Option<String>,
+    pub(crate) deadline: Option<Duration>,
 }
 
 impl Outgoing {
@@ -37,6 +41,15 @@ impl Outgoing {
     pub fn task(mut self, id: impl Into<TaskId>) -> Self {
         self.request.message.task_id = Some(id.into());
         self
+    }
+
+    /// Answers what a task asks: goes on with it, in its conversation.
+    pub fn answering(self, task: &Task) -> Self {
+        let answer = self.task(task.id.clone());
+        match &task.context_id {
+            Some(context) => answer.context(context.clone()),
+            None => answer,
+        }
     }
 
     /// Refers to another task.
@@ -63,6 +76,12 @@ impl Outgoing {
         self
     }
 
+    /// Has the news of the task sent to a webhook.
+    pub fn webhook(mut self, webhook: TaskPushNotificationConfig) -> Self {
+        self.configuration().task_push_notification_config = Some(webhook);
+        self
+    }
+
     /// Says something else about the request.
     pub fn metadata(mut self, metadata: JsonObject) -> Self {
         self.request.metadata = Some(metadata);
@@ -80,6 +99,13 @@ impl Outgoing {
     /// The client repeats a send by itself only if it has a key. Agents that do not know keys may then carry it out twice.
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.idempotency_key = Some(key.into());
+        self
+    }
+
+    /// Gives up when the answer, or the end of the stream, has not come within this time, everything that is repeated and taken
+    /// up again included. The task goes on.
+    pub fn deadline(mut self, limit: Duration) -> Self {
+        self.deadline = Some(limit);
         self
     }
 
@@ -104,7 +130,7 @@ impl Outgoing {
 impl From<SendMessageRequest> for Outgoing {
     /// The tenant is set by the client: it is what the agent's card says.
     fn from(request: SendMessageRequest) -> Self {
-        Self { request, extensions: Vec::new(), idempotency_key: None }
+        Self { request, extensions: Vec::new(), idempotency_key: None, deadline: None }
     }
 }
 

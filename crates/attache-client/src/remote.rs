@@ -74,6 +74,76 @@ struct Violation {
 }
 
 impl RemoteError {
+    /// Reads the body of an HTTP+JSON response that refuses; nothing if it is something else. Without a reason the name of the
+    /// status decides, where there is only one thing it can mean.
+    pub fn from_http_json(status: u16, body: &[u8]) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Form<'a> {
+            #[serde(borrow)]
+            error: &'a RawValue,
+        }
+        #[derive(Deserialize)]
+        struct Status<'a> {
+            #[serde(default)]
+            code: Option<i64>,
+            #[serde(default, borrow)]
+            status: Option<Cow<'a, str>>,
+            #[serde(default, borrow)]
+            message: Cow<'a, str>,
+            #[serde(default)]
+            details: Vec<Json>,
+        }
+        let Form { error } = serde_json::from_slice(body).ok()?;
+        let Status { code, status: name, message, details } = serde_json::from_str(error.get()).ok()?;
+        let mut read = Self::new(code.unwrap_or_else(|| status.into()), message.into_owned());
+        read.look_into(details);
+        read.kind = read.kind.or_else(|| by_status(name.as_deref(), read.code));
+        Some(read)
+    }
+
+    /// Reads the body of an HTTP+JSON response of 0.3 that refuses; nothing if it is something else. Only a `message` was promised,
+    /// but some write what they do over JSON-RPC, or as 1.0 has it. Otherwise the status decides.
+    pub(crate) fn from_http_json_0_3(status: u16, body: &[u8]) -> Option<Self> {
+        let mut read = Self::from_http_json(status, body).or_else(|| {
+            let read = std::str::from_utf8(body).ok().and_then(|body| Self::from_jsonrpc(body).ok());
+            read.filter(|read| !read.message.is_empty())
+        })?;
+        if read.code == 0 {
+            read.code = status.into();
+        }
+        read.kind = read.kind.or_else(|| by_older_status(status));
+        Some(read)
+    }
+
+    /// Reads how a call of gRPC's ended.
+    pub(crate) fn from_grpc(refusal: attache_grpc::Refusal) -> Self {
+        let kind = refusal.kind();
+        let mut read = Self::new(refusal.code.into(), refusal.message);
+        read.look_into(refusal.details);
+        read.kind = read.kind.or(kind);
+        read
+    }
+
+    fn new(code: i64, message: String) -> Self {
+        Self {
+            kind: None,
+            code,
+            reason: None,
+            message,
+            metadata: BTreeMap::new(),
+            field_violations: Vec::new(),
+            details: Vec::new(),
+        }
+    }
+
+    /// Details that make no sense are kept and not looked into.
+    fn look_into(&mut self, details: Vec<Json>) {
+        for detail in details.iter().filter_map(|detail| detail.read::<Detail>().ok()) {
+            self.note(detail);
+        }
+        self.details = details;
+    }
+
     /// Reads the `error` member of a JSON-RPC response. Details that make no sense are kept and not looked into.
     pub fn from_jsonrpc(error: &str) -> Result<Self, serde_json::Error> {
         let Refusal { code, message, data } = serde_json::from_str(error)?;
@@ -83,20 +153,9 @@ impl RemoteError {
             Ok(details) => details,
             Err(_) => vec![Json::parse(data)?],
         };
-        let mut read = Self {
-            kind: None,
-            code,
-            reason: None,
-            message: message.into_owned(),
-            metadata: BTreeMap::new(),
-            field_violations: Vec::new(),
-            details: Vec::new(),
-        };
-        for detail in details.iter().filter_map(|detail| detail.read::<Detail>().ok()) {
-            read.note(detail);
-        }
+        let mut read = Self::new(code, message.into_owned());
+        read.look_into(details);
         read.kind = read.kind.or_else(|| by_code(code));
-        read.details = details;
         Ok(read)
     }
 
@@ -127,8 +186,36 @@ fn by_code(code: i64) -> Option<ErrorKind> {
     ErrorKind::ALL.iter().copied().find(|kind| everywhere && i64::from(kind.jsonrpc_code()) == code)
 }
 
+/// The kind of a refusal over HTTP+JSON. What several kinds share is none of them.
+fn by_status(name: Option<&str>, code: i64) -> Option<ErrorKind> {
+    match (name, code) {
+        (Some("NOT_FOUND"), _) | (None, 404) => Some(ErrorKind::TaskNotFound),
+        (Some("UNAUTHENTICATED"), _) | (None, 401) => Some(ErrorKind::Unauthenticated),
+        (Some("PERMISSION_DENIED"), _) | (None, 403) => Some(ErrorKind::PermissionDenied),
+        (Some("RESOURCE_EXHAUSTED"), _) | (None, 429) => Some(ErrorKind::ResourceExhausted),
+        (Some("UNAVAILABLE"), _) | (None, 503) => Some(ErrorKind::Unavailable),
+        (Some("UNIMPLEMENTED"), _) => Some(ErrorKind::MethodNotFound),
+        (Some("INTERNAL"), _) => Some(ErrorKind::Internal),
+        (Some(_) | None, _) => None,
+    }
+}
+
+/// The kind of a refusal over HTTP+JSON in 0.3.
+fn by_older_status(status: u16) -> Option<ErrorKind> {
+    match status {
+        409 => Some(ErrorKind::TaskNotCancelable),
+        415 => Some(ErrorKind::ContentTypeNotSupported),
+        422 => Some(ErrorKind::InvalidParams),
+        500 => Some(ErrorKind::Internal),
+        501 => Some(ErrorKind::UnsupportedOperation),
+        502 => Some(ErrorKind::InvalidAgentResponse),
+        status => by_status(None, status.into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use attache_grpc::{Package, ending};
     use attache_protocol::Error;
 
     use super::*;
@@ -145,6 +232,41 @@ mod tests {
             assert_eq!(remote.kind, Some(*kind));
             assert_eq!((remote.reason.as_deref(), remote.message.as_str()), (Some(kind.reason()), "no"));
             assert_eq!(remote.metadata["taskId"], "T9");
+            let body = serde_json::to_vec(&error.to_http_json()).unwrap();
+            let http = RemoteError::from_http_json(kind.http_status(), &body).unwrap();
+            assert_eq!((http.code, http.kind), (i64::from(kind.http_status()), Some(*kind)));
+            assert_eq!((&http.message, &http.metadata), (&remote.message, &remote.metadata));
+            let trailers = Package::V1_0.status(&error).into_http::<()>().into_parts().0.headers;
+            let called = RemoteError::from_grpc(ending(&trailers).unwrap().unwrap_err());
+            assert_eq!((called.code, called.kind), (kind.grpc_code() as i64, Some(*kind)));
+            assert_eq!((called.message, called.metadata), (remote.message, remote.metadata));
+        }
+    }
+
+    #[test]
+    fn over_http_in_0_3_a_message_and_the_status_are_enough() {
+        for (status, kind) in [(404, ErrorKind::TaskNotFound), (409, ErrorKind::TaskNotCancelable)] {
+            let read = RemoteError::from_http_json_0_3(status, br#"{"message": "no"}"#).unwrap();
+            assert_eq!((read.kind, read.code, read.message.as_str()), (Some(kind), status.into(), "no"));
+        }
+        for body in ["", "{}", "[]", r#"{"detail": "Not Found"}"#, r#"{"message": ""}"#, "<html>"] {
+            assert_eq!(RemoteError::from_http_json_0_3(404, body.as_bytes()), None, "{body}");
+        }
+    }
+
+    #[test]
+    fn over_http_the_status_decides_where_it_can_mean_one_thing_only() {
+        for (body, kind) in [
+            (r#"{"error":{"code":404,"status":"NOT_FOUND","message":"m"}}"#, Some(ErrorKind::TaskNotFound)),
+            (r#"{"error":{"message":"m"}}"#, Some(ErrorKind::Unavailable)),
+            (r#"{"error":{"status":"FAILED_PRECONDITION","message":"m","details":[7]}}"#, None),
+        ] {
+            assert_eq!(RemoteError::from_http_json(503, body.as_bytes()).unwrap().kind, kind, "{body}");
+        }
+        for body in
+            ["", "[]", "{}", r#"{"error":"no"}"#, r#"{"detail":"Not Found"}"#, r#"{"task":{"id":"t"}}"#]
+        {
+            assert_eq!(RemoteError::from_http_json(404, body.as_bytes()), None, "{body}");
         }
     }
 

@@ -10,13 +10,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use attache_protocol::{
-    ErrorKind, GetTaskRequest, Operation, SendMessageRequest, StreamResponse, SubscribeToTaskRequest, Task,
-    TaskId, TaskState,
+    GetTaskRequest, Request, SendMessageRequest, StreamResponse, SubscribeToTaskRequest, Task, TaskId,
+    TaskState,
 };
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 
-use crate::ClientError;
-use crate::jsonrpc::{Beside, Connection, Event, JsonRpc};
+use crate::beside::Beside;
+use crate::deadline::Deadline;
+use crate::transport::{Connection, Event, Transport};
+use crate::{ClientError, Texts};
 
 /// How long a server may take to close a stream that has nothing more to say. Closing it ourselves would cost the connection.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -24,24 +26,49 @@ const CLOSING: Duration = Duration::from_secs(1);
 /// The events of a task, or a direct answer.
 ///
 /// After an error nothing more comes. Whoever drops it stops listening; the task goes on.
-pub struct Events(BoxStream<'static, Result<StreamResponse, ClientError>>);
+pub struct Events {
+    events: BoxStream<'static, Result<StreamResponse, ClientError>>,
+    /// The most text that is put together from them, in bytes.
+    most: usize,
+}
 
 impl Events {
     /// The next event; nothing at the end.
     ///
     /// The same as `StreamExt::next`, for those who need nothing else of a stream. No event is lost if the wait is given up.
     pub async fn next(&mut self) -> Option<Result<StreamResponse, ClientError>> {
-        self.0.next().await
+        self.events.next().await
+    }
+
+    /// Waits for the end, and gives the text of what was produced or said until then.
+    ///
+    /// ```no_run
+    /// # async fn example(agent: attache_client::Client) -> Result<(), attache_client::ClientError> {
+    /// let texts = agent.stream("Tell me a story").await?.texts().await?;
+    /// eprintln!("{:?}: {}", texts.state(), texts.all());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn texts(mut self) -> Result<Texts, ClientError> {
+        let mut texts = Texts::default();
+        while let Some(event) = self.next().await {
+            texts.note(&event?);
+            if texts.size() > self.most {
+                return Err(ClientError::TooLarge { limit: self.most });
+            }
+        }
+        Ok(texts)
     }
 
     /// A stream of one event.
     pub(crate) fn one(event: StreamResponse) -> Self {
-        Self(stream::iter([Ok(event)]).boxed())
+        Self { events: stream::iter([Ok(event)]).boxed(), most: usize::MAX }
     }
 
     pub(crate) fn follow(follower: Follower) -> Self {
+        let most = follower.transport.http.options.max_body;
         let events = |mut follower: Follower| async { follower.next().await.map(|event| (event, follower)) };
-        Self(stream::unfold(follower, events).fuse().boxed())
+        Self { events: stream::unfold(follower, events).fuse().boxed(), most }
     }
 }
 
@@ -49,7 +76,7 @@ impl Stream for Events {
     type Item = Result<StreamResponse, ClientError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.0.poll_next_unpin(cx)
+        self.events.poll_next_unpin(cx)
     }
 }
 
@@ -61,15 +88,23 @@ impl std::fmt::Debug for Events {
 
 /// What a stream was opened with.
 pub(crate) enum Opening {
-    Send(Box<SendMessageRequest>),
-    Subscribe(SubscribeToTaskRequest),
+    /// A message that is sent with this request.
+    Send(Request),
+    Subscribe(TaskId),
+}
+
+impl Opening {
+    pub(crate) fn send(request: SendMessageRequest) -> Self {
+        Self::Send(Request::SendStreamingMessage(Box::new(request)))
+    }
 }
 
 /// What is known about a stream while it is read.
 pub(crate) struct Follower {
-    rpc: JsonRpc,
+    transport: Transport,
     opening: Opening,
     beside: Beside,
+    deadline: Deadline,
     /// Nothing once the stream is over.
     connection: Option<Connection>,
     task: Option<TaskId>,
@@ -105,13 +140,19 @@ enum Resumption {
 }
 
 impl Follower {
-    pub(crate) async fn open(rpc: JsonRpc, opening: Opening, beside: Beside) -> Result<Self, ClientError> {
+    pub(crate) async fn open(
+        transport: Transport,
+        opening: Opening,
+        beside: Beside,
+        deadline: Deadline,
+    ) -> Result<Self, ClientError> {
         let mut follower = Self {
-            rpc,
+            transport,
+            deadline,
             task: match &opening {
                 // Whether the agent has got the message is not known before it says something.
                 Opening::Send(_) => None,
-                Opening::Subscribe(request) => Some(request.id.clone()),
+                Opening::Subscribe(id) => Some(id.clone()),
             },
             opening,
             beside,
@@ -121,22 +162,37 @@ impl Follower {
             resumption: Resumption::None,
             attempts: 0,
         };
-        match follower.connect().await {
-            Ok(connection) => follower.connection = Some(connection),
-            Err(error) if follower.may_repeat() && error.is_transient() => {
-                follower.take_up(error).await?;
+        let opened = async {
+            match follower.connect().await {
+                Ok(connection) => follower.connection = Some(connection),
+                Err(error) if follower.may_repeat() && error.is_transient() => {
+                    follower.take_up(error).await?;
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) => return Err(error),
-        }
+            Ok(())
+        };
+        deadline.keep(opened).await?;
         Ok(follower)
     }
 
     async fn next(&mut self) -> Option<Result<StreamResponse, ClientError>> {
+        let deadline = self.deadline;
+        match deadline.keep(async { Ok(self.advance().await) }).await {
+            Ok(event) => event,
+            Err(late) => {
+                self.connection = None;
+                Some(Err(late))
+            }
+        }
+    }
+
+    async fn advance(&mut self) -> Option<Result<StreamResponse, ClientError>> {
         loop {
             let connection = self.connection.as_mut()?;
             let silence = match self.standing {
                 Standing::Ended => CLOSING,
-                Standing::Open | Standing::Waiting | Standing::Asked => self.rpc.http.options.idle_timeout,
+                Standing::Open | Standing::Waiting | Standing::Asked => self.transport.patience(),
             };
             // A subscription would go on where the stream of a message ends.
             if self.standing == Standing::Asked && self.resumption != Resumption::None {
@@ -144,7 +200,10 @@ impl Follower {
                 return None;
             }
             let cause = match (connection.next(silence).await, self.standing) {
-                (Ok(Some(event)), _) => return Some(self.note(event)),
+                (Ok(Some(event)), _) => {
+                    let event = self.caught_up(event).await;
+                    return Some(self.note(event));
+                }
                 (Ok(None), Standing::Waiting | Standing::Asked | Standing::Ended)
                 | (Err(_), Standing::Asked | Standing::Ended) => {
                     self.connection = None;
@@ -157,7 +216,18 @@ impl Follower {
             };
             self.connection = None;
             let broken = matches!(cause, ClientError::Broken(_) | ClientError::Timeout { .. });
-            match if broken { self.take_up(cause).await } else { Err(cause) } {
+            let taken_up = if broken {
+                match self.ended_unnoticed().await {
+                    Some(task) => Ok(Some(task)),
+                    None => self.take_up(cause).await,
+                }
+            } else if self.resumption == Resumption::Fresh {
+                // Some servers refuse a subscription in the stream that they open for it.
+                self.ended_instead(cause).await.map(Some)
+            } else {
+                Err(cause)
+            };
+            match taken_up {
                 Ok(None) => {}
                 Ok(Some(task)) => return Some(Ok(StreamResponse::Task(task))),
                 Err(error) => return Some(Err(error)),
@@ -165,8 +235,29 @@ impl Follower {
         }
     }
 
+    /// The event, or the task in its place where something may have been missed: servers of 0.3 go on with the next event, as if
+    /// nothing had happened meanwhile. What the event says is then in the task.
+    async fn caught_up(&mut self, event: Event) -> Event {
+        let numbered = self.last_event.is_some();
+        if self.resumption != Resumption::Fresh
+            || numbered
+            || matches!(event.response, StreamResponse::Task(_))
+        {
+            return event;
+        }
+        self.attempts = 0;
+        match self.read().await {
+            Ok(Some(task)) => Event { response: StreamResponse::Task(task), ..event },
+            Ok(None) => event,
+            Err(error) => {
+                tracing::debug!(%error, "what a stream has missed cannot be read");
+                event
+            }
+        }
+    }
+
     /// Notes what an event says about the stream, and gives it out.
-    fn note(&mut self, Event { id, response }: Event) -> Result<StreamResponse, ClientError> {
+    fn note(&mut self, Event { id, response, is_last }: Event) -> Result<StreamResponse, ClientError> {
         let task = match &response {
             StreamResponse::Task(task) => {
                 // What the task stood at when the message came is not an answer to it.
@@ -183,6 +274,9 @@ impl Follower {
                 None
             }
         };
+        if is_last && self.standing == Standing::Open {
+            self.standing = Standing::Ended;
+        }
         match (task, &self.task) {
             (Some(task), _) if task.is_empty() => {
                 self.connection = None;
@@ -217,35 +311,35 @@ impl Follower {
 
     /// Whether the message may be sent again.
     fn may_repeat(&self) -> bool {
-        matches!(self.opening, Opening::Send(_)) && self.beside.idempotency_key.is_some()
+        matches!(self.opening, Opening::Send(_)) && self.beside.is_repeatable()
     }
 
     /// Makes a connection that goes on where the last one ended.
     async fn connect(&self) -> Result<Connection, ClientError> {
-        let options = &self.rpc.http.options;
         match (&self.opening, &self.task) {
             (Opening::Send(request), None) => {
-                let operation = Operation::SendStreamingMessage;
-                self.rpc.open(operation, request, &self.beside, options.send_timeout).await
+                let limit = self.transport.http.options.send_timeout;
+                self.transport.open(request, &self.beside, limit).await
             }
-            (Opening::Send(_), Some(task)) => {
-                let tenant = self.rpc.endpoint.tenant.clone();
-                self.subscribe(&SubscribeToTaskRequest { tenant, id: task.clone() }).await
-            }
-            (Opening::Subscribe(request), _) => self.subscribe(request).await,
+            (Opening::Send(_) | Opening::Subscribe(_), Some(task)) => self.subscribe(task.clone()).await,
+            (Opening::Subscribe(id), None) => self.subscribe(id.clone()).await,
         }
     }
 
-    async fn subscribe(&self, request: &SubscribeToTaskRequest) -> Result<Connection, ClientError> {
+    async fn subscribe(&self, id: TaskId) -> Result<Connection, ClientError> {
+        let request = Request::SubscribeToTask(SubscribeToTaskRequest { tenant: self.tenant(), id });
         let beside = self.beside.resuming(self.last_event.as_deref());
-        let limit = self.rpc.http.options.call_timeout;
-        self.rpc.open(Operation::SubscribeToTask, request, &beside, limit).await
+        self.transport.open(&request, &beside, self.transport.http.options.call_timeout).await
+    }
+
+    fn tenant(&self) -> Option<String> {
+        self.transport.known.endpoint.tenant.clone()
     }
 
     /// Takes the stream up again, as often as it may be tried. If the task has ended meanwhile and nobody may follow it any
     /// more, the stream is over and this is its last event.
     async fn take_up(&mut self, mut cause: ClientError) -> Result<Option<Task>, ClientError> {
-        let backoff = self.rpc.http.options.backoff;
+        let backoff = self.transport.http.options.backoff;
         loop {
             let possible = self.task.is_some() || self.may_repeat();
             if !possible || self.attempts >= backoff.attempts {
@@ -261,14 +355,10 @@ impl Follower {
                     self.connection = Some(connection);
                     return Ok(None);
                 }
-                Err(error) if error.kind() == Some(ErrorKind::UnsupportedOperation) => {
-                    match self.ended().await {
-                        Ok(Some(task)) => return Ok(Some(task)),
-                        Ok(None) => return Err(error),
-                        Err(error) => error,
-                    }
-                }
-                Err(error) => error,
+                Err(error) => match self.ended_instead(error).await {
+                    Ok(task) => return Ok(Some(task)),
+                    Err(error) => error,
+                },
             };
             if !error.is_transient() && !matches!(error, ClientError::Timeout { .. }) {
                 return Err(error);
@@ -277,14 +367,32 @@ impl Follower {
         }
     }
 
-    /// The task, if it has ended: most servers let nobody subscribe to it any more.
-    async fn ended(&self) -> Result<Option<Task>, ClientError> {
+    /// The task, if it has ended and nobody may follow it any more: servers have several words for that. Otherwise the refusal.
+    async fn ended_instead(&self, refusal: ClientError) -> Result<Task, ClientError> {
+        if !matches!(refusal, ClientError::Remote(_)) || refusal.is_transient() {
+            return Err(refusal);
+        }
+        match self.read().await {
+            Ok(Some(task)) if task.status.state.is_terminal() => Ok(task),
+            Err(late) if late.is_transient() => Err(late),
+            Ok(_) | Err(_) => Err(refusal),
+        }
+    }
+
+    /// The task, if it has ended and a connection that was to tell so broke without a word: some servers of 0.3 refuse to be asked
+    /// about such a task in no other way. Where events have numbers, those that were missed are still to be had.
+    async fn ended_unnoticed(&self) -> Option<Task> {
+        if self.resumption != Resumption::Fresh || self.last_event.is_some() {
+            return None;
+        }
+        self.read().await.ok().flatten().filter(|task| task.status.state.is_terminal())
+    }
+
+    /// The task as it is now, if it is known which it is.
+    async fn read(&self) -> Result<Option<Task>, ClientError> {
         let Some(id) = self.task.clone() else { return Ok(None) };
-        let request =
-            GetTaskRequest { tenant: self.rpc.endpoint.tenant.clone(), id, ..GetTaskRequest::default() };
-        let limit = self.rpc.http.options.call_timeout;
-        let task: Task =
-            self.rpc.call(Operation::GetTask, &request, &self.beside.resuming(None), limit).await?;
-        Ok(task.status.state.is_terminal().then_some(task))
+        let request = GetTaskRequest { tenant: self.tenant(), id, ..GetTaskRequest::default() };
+        let (beside, limit) = (self.beside.resuming(None), self.transport.http.options.call_timeout);
+        self.transport.call(&Request::GetTask(request), &beside, limit).await.map(Some)
     }
 }

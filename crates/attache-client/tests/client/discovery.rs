@@ -81,7 +81,7 @@ async fn a_card_that_leads_nowhere_does_not_replace_a_good_one() {
     let count = AtomicUsize::new(0);
     let fake = Fake::server(move |asked| match count.fetch_add(1, Ordering::SeqCst) {
         0 => card(asked),
-        _ => respond(200, &json!({"name": "Later", "url": "http://a.example", "protocolVersion": "0.3.0"})),
+        _ => respond(200, &json!({"name": "Later", "url": "http://a.example", "protocolVersion": "0.1.0"})),
     })
     .await;
     let agent = connect(&fake.url).await;
@@ -146,4 +146,37 @@ async fn a_policy_holds_for_the_card_for_redirects_and_for_the_interface() {
         let error = soon(Client::connect_with(&address, loopback())).await.unwrap_err();
         assert!(matches!(error, ClientError::Refused { .. }), "{error}");
     }
+}
+
+/// A server with a card at one of the well-known places.
+async fn at(place: &'static str) -> Fake {
+    Fake::server(move |asked| {
+        if asked.path() != place {
+            return respond(404, &json!({"detail": "Not Found"}));
+        }
+        if asked.header("if-modified-since").is_some() {
+            return Say::Bytes(b"HTTP/1.1 304 Not Modified\r\n\r\n".to_vec());
+        }
+        let Say::Bytes(bytes) = card(asked) else { unreachable!() };
+        let text = String::from_utf8(bytes).unwrap();
+        let dated = "\r\nLast-Modified: Sat, 01 Aug 2026 10:00:00 GMT\r\n";
+        Say::Bytes(text.replacen("\r\n", dated, 1).into_bytes())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_card_is_looked_for_at_its_older_place_too_and_then_there_first() {
+    let fake = at("/.well-known/agent.json").await;
+    let agent = connect(&fake.url).await;
+    for _ in 0..2 {
+        assert_eq!(agent.refresh_card().await.unwrap(), Refreshed::Unchanged);
+    }
+    let paths: Vec<_> = fake.visits().iter().map(|visit| visit.path().to_owned()).collect();
+    let [new, old] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
+    assert_eq!(paths, [new, old, old, old]);
+
+    let fake = at("/elsewhere").await;
+    let error = Client::connect(&fake.url).await.unwrap_err();
+    assert!(matches!(&error, ClientError::Http { status: 404, url, .. } if url.ends_with(new)), "{error}");
 }

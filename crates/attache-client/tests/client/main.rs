@@ -1,9 +1,18 @@
 //! What the client promises, against our server and against servers that promise nothing.
 
+mod bindings;
+mod credentials;
+mod deadlines;
 mod discovery;
+mod grpc;
 mod hostile;
+mod http_json;
+mod listing;
 mod refusals;
 mod resuming;
 mod sending;
 mod streaming;
 mod support;
+mod trust;
+mod v0_3;
+mod waiting;

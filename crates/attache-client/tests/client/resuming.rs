@@ -3,13 +3,14 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use attache_client::{Client, ClientError, ClientOptions, Outgoing};
+use attache_client::{Backoff, Client, ClientError, ClientOptions, Outgoing};
 use attache_protocol::StreamResponse;
 use attache_server::Server;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Fake, Player, Proxy, Say, connect, gated, gists, next, quick, rest, rpc_result, serve, soon, sse, task,
+    Fake, Player, Proxy, Say, WIRES, connect, gated, gists, next, numbers, over_with, quick, rest,
+    rpc_result, serve, soon, sse, task,
 };
 
 /// A server behind a line, and a client that uses the line for everything but the card.
@@ -40,6 +41,54 @@ async fn wherever_the_line_is_cut_no_event_is_lost_and_none_comes_twice() {
         assert_eq!(gists(&rest(&mut events).await.unwrap()), expected, "cut after {budget} bytes");
     }
     assert!(proxy.connections() > 90, "nearly every run was cut");
+}
+
+#[tokio::test]
+async fn a_stream_that_is_cut_ten_times_anywhere_is_one_stream_over_every_interface() {
+    for wire in WIRES.into_iter().filter(|wire| numbers(*wire)) {
+        for run in 0..5 {
+            let mut proxy = Proxy::new([]).await;
+            let server = serve(Server::new(Player)).await;
+            proxy.forward_to(server);
+            // Any of the cuts may come before an event has got through, so that they count as attempts in a row.
+            let backoff = Backoff { attempts: 10, ..quick().backoff };
+            let options = ClientOptions { backoff, ..quick().prefer(wire) };
+            let agent = over_with(options, server, &proxy.url()).await;
+            // All together they are less than what there is to tell.
+            let cuts: Vec<usize> = (0..10).map(|_| fastrand::usize(1..2500)).collect();
+            proxy.cut_next(cuts.clone());
+            let outgoing = Outgoing::new("count 200").idempotency_key(format!("run {run}"));
+            let mut events = soon(agent.stream(outgoing)).await.unwrap();
+            let told = gists(&rest(&mut events).await.unwrap());
+            assert_eq!(told, counted(200), "{wire:?} cut after {cuts:?} bytes");
+            assert!(proxy.connections() > 10, "{wire:?}: all cuts were made");
+        }
+    }
+}
+
+#[tokio::test]
+async fn where_events_have_no_numbers_the_task_as_it_is_comes_in_place_of_what_was_missed() {
+    for wire in WIRES.into_iter().filter(|wire| !numbers(*wire)) {
+        let mut proxy = Proxy::new([]).await;
+        let (agent, gate) = gated();
+        let server = serve(Server::new(agent)).await;
+        proxy.forward_to(server);
+        let agent = over_with(quick().prefer(wire), server, &proxy.url()).await;
+        let mut events = soon(agent.stream("count 2")).await.unwrap();
+        next(&mut events).await;
+        next(&mut events).await;
+        proxy.cut();
+        gate.add_permits(2);
+        let told = rest(&mut events).await.unwrap();
+        let whole = told.iter().rev().find_map(|event| match event {
+            StreamResponse::Task(task) => Some(task.artifacts.iter().map(|it| it.text()).collect::<String>()),
+            StreamResponse::Message(_)
+            | StreamResponse::StatusUpdate(_)
+            | StreamResponse::ArtifactUpdate(_) => None,
+        });
+        assert!(whole.is_some_and(|text| "0 1 2".starts_with(&text)), "{wire}: {told:?}");
+        assert!(gists(&told).last().unwrap().ends_with("TASK_STATE_COMPLETED"), "{wire}: {told:?}");
+    }
 }
 
 #[tokio::test]
@@ -132,6 +181,23 @@ async fn a_task_that_ended_meanwhile_is_read_where_nobody_may_subscribe_to_it() 
             let error = json!({"code": -32004, "message": "the task has ended"});
             crate::support::json(200, &json!({"jsonrpc": "2.0", "id": asked.body["id"], "error": error}))
         }
+    })
+    .await;
+    let mut events = connect(&fake.url).await.stream("hi").await.unwrap();
+    assert_eq!(
+        gists(&rest(&mut events).await.unwrap()),
+        ["task TASK_STATE_WORKING", "task TASK_STATE_COMPLETED"]
+    );
+    let methods: Vec<_> = fake.calls().iter().map(|call| call.method().to_owned()).collect();
+    assert_eq!(methods, ["SendStreamingMessage", "SubscribeToTask", "GetTask"]);
+}
+
+#[tokio::test]
+async fn a_task_that_ended_meanwhile_is_read_where_a_subscription_to_it_only_breaks() {
+    let fake = Fake::agent(|asked| match asked.method() {
+        "SendStreamingMessage" => Say::Bytes(sse(asked, &[at_work()])),
+        "GetTask" => rpc_result(asked, &json!({"id": "t", "status": {"state": "TASK_STATE_COMPLETED"}})),
+        _ => Say::Bytes(sse(asked, &[])),
     })
     .await;
     let mut events = connect(&fake.url).await.stream("hi").await.unwrap();

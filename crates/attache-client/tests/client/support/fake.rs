@@ -25,7 +25,12 @@ pub(crate) struct Asked {
 
 impl Asked {
     pub(crate) fn is_for_card(&self) -> bool {
-        self.head.starts_with("GET ")
+        self.head.starts_with("GET ") && self.path().split('?').next().unwrap().ends_with(".json")
+    }
+
+    /// The method of HTTP's and the path.
+    pub(crate) fn target(&self) -> String {
+        self.head.split(' ').take(2).collect::<Vec<_>>().join(" ")
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
@@ -73,6 +78,11 @@ impl Fake {
         Self { url, asked }
     }
 
+    /// The requests for the card.
+    pub(crate) fn visits(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap().iter().filter(|asked| asked.is_for_card()).cloned().collect()
+    }
+
     /// The calls that were made, without requests for the card.
     pub(crate) fn calls(&self) -> Vec<Asked> {
         self.asked.lock().unwrap().iter().filter(|asked| !asked.is_for_card()).cloned().collect()
@@ -85,7 +95,8 @@ async fn read(socket: &mut TcpStream) -> Option<Asked> {
         head.push(socket.read_u8().await.ok()?);
     }
     let mut asked = Asked { head: String::from_utf8(head).unwrap(), body: Value::Null };
-    if let Some(length) = asked.header("content-length").and_then(|length| length.parse().ok()) {
+    let length = asked.header("content-length").and_then(|length| length.parse().ok());
+    if let Some(length) = length.filter(|length| *length > 0) {
         let mut body = vec![0; length];
         socket.read_exact(&mut body).await.ok()?;
         asked.body = serde_json::from_slice(&body).unwrap();
@@ -115,12 +126,17 @@ async fn say(socket: &mut TcpStream, what: Say) {
 
 /// A card whose interface is on the server that was asked.
 pub(crate) fn card(asked: &Asked) -> Say {
+    card_with(asked, "JSONRPC", &value!({}))
+}
+
+/// The same for another binding, with other members besides.
+pub(crate) fn card_with(asked: &Asked, binding: &str, members: &Value) -> Say {
     let url = format!("http://{}/rpc", asked.header("host").unwrap());
-    let interface = value!({"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"});
-    json(
-        200,
-        &value!({"name": "Fake", "capabilities": {"streaming": true}, "supportedInterfaces": [interface]}),
-    )
+    let interface = value!({"url": url, "protocolBinding": binding, "protocolVersion": "1.0"});
+    let mut card =
+        value!({"name": "Fake", "capabilities": {"streaming": true}, "supportedInterfaces": [interface]});
+    card.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+    json(200, &card)
 }
 
 /// A response with a JSON body.
@@ -136,12 +152,25 @@ pub(crate) fn rpc_result(asked: &Asked, result: &Value) -> Say {
     json(200, &value!({"jsonrpc": "2.0", "id": asked.body["id"], "result": result}))
 }
 
+/// The head of a stream.
+pub(crate) const STREAM: &[u8] =
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
+
 /// A stream of these events, which ends as if it were whole.
 pub(crate) fn sse(asked: &Asked, events: &[Value]) -> Vec<u8> {
-    let mut out = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n".to_vec();
+    let mut out = STREAM.to_vec();
     for event in events {
         let response = value!({"jsonrpc": "2.0", "id": asked.body["id"], "result": event});
         out.extend_from_slice(format!("data: {response}\n\n").as_bytes());
+    }
+    out
+}
+
+/// The same without an envelope.
+pub(crate) fn plain_sse(events: &[Value]) -> Vec<u8> {
+    let mut out = STREAM.to_vec();
+    for event in events {
+        out.extend_from_slice(format!("data: {event}\n\n").as_bytes());
     }
     out
 }

@@ -1,8 +1,10 @@
 //! Servers to talk to: ours, ours behind a line that can be cut, and some that do as they like.
 
 mod agents;
+mod calls;
 mod fake;
 mod proxy;
+mod wires;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,8 +15,10 @@ use attache_protocol::{StreamResponse, Task};
 use attache_server::Server;
 
 pub(crate) use self::agents::{Player, gated};
-pub(crate) use self::fake::{Fake, Say, card, json, rpc_result, sse};
+pub(crate) use self::calls::{Calls, Piece, framed, refusal, response};
+pub(crate) use self::fake::{Asked, Fake, STREAM, Say, card, card_with, json, plain_sse, rpc_result, sse};
 pub(crate) use self::proxy::Proxy;
+pub(crate) use self::wires::{WIRES, lists, numbers, over, over_with};
 
 /// How long a test waits for what must happen, before it says that it did not.
 const PATIENCE: Duration = Duration::from_secs(30);

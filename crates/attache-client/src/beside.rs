@@ -1,0 +1,123 @@
+//! What goes beside the arguments of a request, whatever the binding.
+
+use reqwest::header::{HeaderName, HeaderValue};
+
+use crate::ClientError;
+
+const A2A_EXTENSIONS: HeaderName = HeaderName::from_static("a2a-extensions");
+const X_A2A_EXTENSIONS: HeaderName = HeaderName::from_static("x-a2a-extensions");
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// What goes beside the arguments of a request.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Beside {
+    extensions: Option<HeaderValue>,
+    idempotency_key: Option<HeaderValue>,
+    last_event: Option<HeaderValue>,
+}
+
+/// The name of the header that lists extensions. It had another before 1.0, and servers between the two know both.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Naming {
+    Current,
+    Both,
+}
+
+impl Beside {
+    /// What a request asks for. What cannot be in a header is the caller's mistake.
+    pub(crate) fn new<'a>(
+        extensions: impl IntoIterator<Item = &'a str>,
+        idempotency_key: Option<&str>,
+    ) -> Result<Self, ClientError> {
+        let mut uris: Vec<&str> = Vec::new();
+        for uri in extensions {
+            if uri.is_empty() || uri.contains(|c: char| !c.is_ascii_graphic() || c == ',') {
+                return Err(ClientError::Invalid(format!(
+                    "`{}` is not the URI of an extension",
+                    uri.escape_debug()
+                )));
+            }
+            if !uris.contains(&uri) {
+                uris.push(uri);
+            }
+        }
+        let value = |text: &str, what: &str| {
+            HeaderValue::from_str(text)
+                .map_err(|_| ClientError::Invalid(format!("{what} cannot be sent as a header")))
+        };
+        let extensions =
+            (!uris.is_empty()).then(|| value(&uris.join(", "), "the list of extensions")).transpose()?;
+        let idempotency_key = match idempotency_key.map(str::trim) {
+            None => None,
+            Some(key) if key.is_empty() || key.contains(|c: char| !(' '..='~').contains(&c)) => {
+                let text = "an idempotency key must consist of printable ASCII characters, at least one";
+                return Err(ClientError::Invalid(text.to_owned()));
+            }
+            Some(key) => Some(value(key, "the idempotency key")?),
+        };
+        Ok(Self { extensions, idempotency_key, last_event: None })
+    }
+
+    /// The same for a stream that was read up to this event. An id that no header can hold is not one to go on from.
+    pub(crate) fn resuming(&self, last_event: Option<&str>) -> Self {
+        let last_event = last_event.and_then(|id| HeaderValue::from_str(id).ok());
+        Self { extensions: self.extensions.clone(), idempotency_key: None, last_event }
+    }
+
+    /// The same for a request that asks for this extension as well.
+    pub(crate) fn asking(&self, uri: &'static str) -> Self {
+        let asked = self.extensions.as_ref().and_then(|list| list.to_str().ok()).unwrap_or_default();
+        let extensions = if asked.is_empty() {
+            Some(HeaderValue::from_static(uri))
+        } else if asked.split(", ").any(|asked| asked == uri) {
+            self.extensions.clone()
+        } else {
+            HeaderValue::try_from(format!("{asked}, {uri}")).ok()
+        };
+        Self { extensions, ..self.clone() }
+    }
+
+    /// Whether the request may be made twice without being carried out twice.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        self.idempotency_key.is_some()
+    }
+
+    pub(crate) fn headers(&self, naming: Naming) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+        let older = (naming == Naming::Both).then_some(&self.extensions).and_then(Option::as_ref);
+        [
+            (A2A_EXTENSIONS, self.extensions.as_ref()),
+            (X_A2A_EXTENSIONS, older),
+            (IDEMPOTENCY_KEY, self.idempotency_key.as_ref()),
+            (LAST_EVENT_ID, self.last_event.as_ref()),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?.clone())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_extension_is_asked_for_once_besides_the_others() {
+        for (asked, list) in
+            [(vec![], "urn:x"), (vec!["urn:x", "urn:a"], "urn:x, urn:a"), (vec!["urn:xy"], "urn:xy, urn:x")]
+        {
+            let beside = Beside::new(asked, None).unwrap().asking("urn:x");
+            assert_eq!(beside.extensions.unwrap(), list);
+        }
+    }
+
+    #[test]
+    fn what_no_header_can_hold_is_refused_before_it_is_sent() {
+        let beside = |uri: &str, key: Option<&str>| Beside::new([uri, uri], key);
+        assert_eq!(beside("urn:a", Some("k1")).unwrap().extensions.unwrap(), "urn:a");
+        for (uri, key) in
+            [("", None), ("urn:a,urn:b", None), ("a\r\nb", None), ("a", Some("")), ("a", Some("é"))]
+        {
+            assert!(matches!(beside(uri, key), Err(ClientError::Invalid(_))), "{uri} {key:?}");
+        }
+    }
+}

@@ -1,0 +1,440 @@
+//! Proving who asks, in the way that the agent's card wants it.
+//!
+//! A card names schemes and says which of them suffice. For each request the client goes through what suffices, in the order of
+//! the card, and takes the first for which [`Credentials`] has everything. What the card does not ask for is not sent.
+
+use std::fmt;
+
+use attache_protocol::{AgentCard, ApiKeySecurityScheme, Operation, SecurityRequirement, SecurityScheme};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use futures::future::{BoxFuture, FutureExt, ready};
+use reqwest::Url;
+use reqwest::header::{AUTHORIZATION, COOKIE, HeaderName, HeaderValue};
+
+use crate::ClientError;
+use crate::http::place;
+
+/// Something secret. It is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The secret itself.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<S: Into<String>> From<S> for Secret {
+    fn from(text: S) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+/// What proves who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Credential {
+    /// A token, such as one of OAuth's. It goes into the `Authorization` header after the name of its scheme.
+    Token(Secret),
+    /// A name and a password.
+    Basic {
+        /// The name.
+        user: String,
+        /// The password.
+        password: Secret,
+    },
+    /// A key, which goes into the header, the query or the cookie that the card names.
+    ApiKey(Secret),
+}
+
+/// What is asked for when a request is about to be made.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Asked<'a> {
+    /// The name that the card has for the scheme.
+    pub name: &'a str,
+    /// The scheme.
+    pub scheme: &'a SecurityScheme,
+    /// The scopes that are needed, where the scheme has such.
+    pub scopes: &'a [String],
+    /// Where the credential would be sent.
+    pub url: &'a Url,
+}
+
+/// Where credentials come from.
+///
+/// It is asked before every request, so whoever gets tokens from somewhere keeps them. [`Keyring`] is one that knows its
+/// credentials from the beginning.
+pub trait Credentials: Send + Sync + 'static {
+    /// The credential for a scheme; nothing if there is none. An error ends the request.
+    fn credential<'a>(&'a self, asked: Asked<'a>) -> BoxFuture<'a, Result<Option<Credential>, ClientError>>;
+}
+
+impl fmt::Debug for dyn Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(credentials)")
+    }
+}
+
+/// Credentials that are known from the beginning.
+///
+/// One that is given for a scheme by name goes before one that merely fits it.
+///
+/// ```
+/// use attache_client::{ClientOptions, Keyring};
+///
+/// let keys = Keyring::new().token("eyJhbGciOi…").named("partner", attache_client::Credential::ApiKey("k-17".into()));
+/// let options = ClientOptions::default().with_credentials(keys);
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct Keyring {
+    named: Vec<(String, Credential)>,
+    any: Vec<Credential>,
+}
+
+impl Keyring {
+    /// One without credentials.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A token for whatever takes one: HTTP's `Bearer`, OAuth, OpenID Connect.
+    pub fn token(self, token: impl Into<Secret>) -> Self {
+        self.any(Credential::Token(token.into()))
+    }
+
+    /// A name and a password for HTTP's `Basic`.
+    pub fn basic(self, user: impl Into<String>, password: impl Into<Secret>) -> Self {
+        self.any(Credential::Basic { user: user.into(), password: password.into() })
+    }
+
+    /// A key for whatever takes one.
+    pub fn api_key(self, key: impl Into<Secret>) -> Self {
+        self.any(Credential::ApiKey(key.into()))
+    }
+
+    /// A credential for the scheme that cards have this name for, and for no other.
+    pub fn named(mut self, scheme: impl Into<String>, credential: Credential) -> Self {
+        self.named.push((scheme.into(), credential));
+        self
+    }
+
+    fn any(mut self, credential: Credential) -> Self {
+        self.any.push(credential);
+        self
+    }
+}
+
+impl Credentials for Keyring {
+    fn credential<'a>(&'a self, asked: Asked<'a>) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+        let named =
+            self.named.iter().filter(|(name, _)| name == asked.name).map(|(_, credential)| credential);
+        let found = named.chain(&self.any).find(|credential| credential.fits(asked.scheme));
+        ready(Ok(found.cloned())).boxed()
+    }
+}
+
+impl Credential {
+    fn fits(&self, scheme: &SecurityScheme) -> bool {
+        match (scheme, self) {
+            (SecurityScheme::HttpAuth(http), Self::Basic { .. }) => is_basic(&http.scheme),
+            (SecurityScheme::HttpAuth(http), Self::Token(_)) => !is_basic(&http.scheme),
+            (SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_), Self::Token(_))
+            | (SecurityScheme::ApiKey(_), Self::ApiKey(_)) => true,
+            (SecurityScheme::HttpAuth(_), Self::ApiKey(_))
+            | (
+                SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_),
+                Self::Basic { .. } | Self::ApiKey(_),
+            )
+            | (SecurityScheme::ApiKey(_), Self::Token(_) | Self::Basic { .. })
+            | (SecurityScheme::MutualTls(_), _) => false,
+        }
+    }
+}
+
+fn is_basic(scheme: &str) -> bool {
+    scheme.eq_ignore_ascii_case("basic")
+}
+
+/// What is added to a request to prove who asks.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Proof {
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(crate) query: Vec<(String, Secret)>,
+    cookies: Vec<String>,
+}
+
+impl Proof {
+    /// What the card wants for an operation, of what there is. Nothing, if there are no credentials at all: whether that
+    /// suffices is the agent's to say.
+    pub(crate) async fn gather(
+        credentials: Option<&dyn Credentials>,
+        card: &AgentCard,
+        operation: Operation,
+        url: &Url,
+    ) -> Result<Self, ClientError> {
+        let Some(credentials) = credentials else { return Ok(Self::default()) };
+        let sufficient = sufficient(card, operation);
+        if sufficient.is_empty() {
+            return Ok(Self::default());
+        }
+        for requirement in &sufficient {
+            if let Some(proof) = Self::satisfy(credentials, card, requirement, url).await? {
+                return Ok(proof);
+            }
+        }
+        Err(ClientError::Credentials {
+            agent: card.name.clone(),
+            wanted: sufficient.iter().map(names).collect(),
+        })
+    }
+
+    async fn satisfy(
+        credentials: &dyn Credentials,
+        card: &AgentCard,
+        requirement: &SecurityRequirement,
+        url: &Url,
+    ) -> Result<Option<Self>, ClientError> {
+        let mut proof = Self::default();
+        for (name, scopes) in &requirement.schemes {
+            let Some(scheme) = card.security_schemes.get(name) else { return Ok(None) };
+            let asked = Asked { name, scheme, scopes: &scopes.list, url };
+            let Some(credential) = credentials.credential(asked).await? else { return Ok(None) };
+            proof.add(asked, &credential)?;
+        }
+        if !proof.cookies.is_empty() {
+            let value = secret_header(&proof.cookies.join("; "), "cookie")?;
+            proof.headers.push((COOKIE, value));
+        }
+        Ok(Some(proof))
+    }
+
+    fn add(&mut self, asked: Asked<'_>, credential: &Credential) -> Result<(), ClientError> {
+        let authorization = |scheme: &str, value: &str| {
+            let text = format!("{scheme} {value}");
+            secret_header(&text, asked.name).map(|value| (AUTHORIZATION, value))
+        };
+        match (asked.scheme, credential) {
+            (SecurityScheme::HttpAuth(http), Credential::Basic { user, password })
+                if is_basic(&http.scheme) =>
+            {
+                let pair = STANDARD.encode(format!("{user}:{}", password.reveal()));
+                self.headers.push(authorization("Basic", &pair)?);
+            }
+            (SecurityScheme::HttpAuth(http), Credential::Token(token)) if !is_basic(&http.scheme) => {
+                let bearer = http.scheme.is_empty() || http.scheme.eq_ignore_ascii_case("bearer");
+                let scheme = if bearer { "Bearer" } else { http.scheme.as_str() };
+                self.headers.push(authorization(scheme, token.reveal())?);
+            }
+            (SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_), Credential::Token(token)) => {
+                self.headers.push(authorization("Bearer", token.reveal())?);
+            }
+            (SecurityScheme::ApiKey(scheme), Credential::ApiKey(key)) => self.add_key(asked, scheme, key)?,
+            (
+                SecurityScheme::HttpAuth(_)
+                | SecurityScheme::OAuth2(_)
+                | SecurityScheme::OpenIdConnect(_)
+                | SecurityScheme::ApiKey(_)
+                | SecurityScheme::MutualTls(_),
+                _,
+            ) => {
+                let text = format!(
+                    "the credential for the scheme `{}` is of another kind than the scheme",
+                    asked.name
+                );
+                return Err(ClientError::Invalid(text));
+            }
+        }
+        Ok(())
+    }
+
+    fn add_key(
+        &mut self,
+        asked: Asked<'_>,
+        scheme: &ApiKeySecurityScheme,
+        key: &Secret,
+    ) -> Result<(), ClientError> {
+        let unclear = |why: String| {
+            let text = format!("the scheme `{}` of the card at `{}` {why}", asked.name, place(asked.url));
+            ClientError::Protocol(text)
+        };
+        match scheme.location.to_ascii_lowercase().as_str() {
+            _ if scheme.name.is_empty() => return Err(unclear("does not name its key".to_owned())),
+            "header" => {
+                let name = HeaderName::from_bytes(scheme.name.as_bytes())
+                    .map_err(|_| unclear("has a key that no header can be named after".to_owned()))?;
+                self.headers.push((name, secret_header(key.reveal(), asked.name)?));
+            }
+            "query" => self.query.push((scheme.name.clone(), key.clone())),
+            "cookie" => {
+                // Either would end the cookie and begin another.
+                if scheme.name.contains(['=', ';']) || key.reveal().contains(';') {
+                    return Err(unclear("has a key that cannot be a cookie".to_owned()));
+                }
+                self.cookies.push(format!("{}={}", scheme.name, key.reveal()));
+            }
+            other => {
+                let other: String = other.chars().take(64).collect();
+                return Err(unclear(format!(
+                    "has its key in `{other}`, expected one of: header, query, cookie"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What suffices for an operation, each by itself. The extended card needs somebody who is known, even where nothing else does.
+fn sufficient(card: &AgentCard, operation: Operation) -> Vec<SecurityRequirement> {
+    if operation != Operation::GetExtendedAgentCard || !card.security_requirements.is_empty() {
+        return card.security_requirements.clone();
+    }
+    let alone = |name: &String| SecurityRequirement { schemes: [(name.clone(), Default::default())].into() };
+    card.security_schemes.keys().map(alone).collect()
+}
+
+fn names(requirement: &SecurityRequirement) -> String {
+    requirement.schemes.keys().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" with ")
+}
+
+fn secret_header(text: &str, scheme: &str) -> Result<HeaderValue, ClientError> {
+    let mut value = HeaderValue::from_str(text).map_err(|_| {
+        ClientError::Invalid(format!("the credential for the scheme `{scheme}` cannot be sent as a header"))
+    })?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use attache_protocol::dialect::read_card;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn card(requirements: &Value) -> AgentCard {
+        let card = json!({
+            "name": "Safe",
+            "supportedInterfaces": [{}],
+            "securitySchemes": {
+                "bearer": {"httpAuthSecurityScheme": {"scheme": "bearer"}},
+                "basic": {"httpAuthSecurityScheme": {"scheme": "Basic"}},
+                "custom": {"httpAuthSecurityScheme": {"scheme": "DPoP"}},
+                "header": {"apiKeySecurityScheme": {"location": "header", "name": "X-Key"}},
+                "query": {"apiKeySecurityScheme": {"location": "query", "name": "key"}},
+                "cookie": {"apiKeySecurityScheme": {"location": "cookie", "name": "session"}},
+                "cookie2": {"apiKeySecurityScheme": {"location": "cookie", "name": "second"}},
+                "nowhere": {"apiKeySecurityScheme": {"location": "body", "name": "k"}},
+                "oauth": {"oauth2SecurityScheme": {"flows": {"clientCredentials": {"tokenUrl": "https://t"}}}},
+                "openid": {"openIdConnectSecurityScheme": {"openIdConnectUrl": "https://o"}},
+                "tls": {"mtlsSecurityScheme": {}},
+            },
+            "securityRequirements": requirements,
+        });
+        read_card(card.to_string().as_bytes()).unwrap()
+    }
+
+    /// What is sent to an agent with these requirements, one line each.
+    async fn sent(
+        keys: &Keyring,
+        requirements: Value,
+        operation: Operation,
+    ) -> Result<Vec<String>, ClientError> {
+        let url = "https://a.example/rpc".parse().unwrap();
+        let proof = Proof::gather(Some(keys), &card(&requirements), operation, &url).await?;
+        let headers = proof.headers.iter().map(|(name, value)| {
+            assert!(value.is_sensitive());
+            format!("{name}: {}", value.to_str().unwrap())
+        });
+        let query = proof.query.iter().map(|(name, value)| format!("?{name}={}", value.reveal()));
+        Ok(headers.chain(query).collect())
+    }
+
+    fn all(names: &[&str]) -> Value {
+        let schemes: serde_json::Map<_, _> =
+            names.iter().map(|name| ((*name).to_owned(), json!({}))).collect();
+        json!({ "schemes": schemes })
+    }
+
+    fn keys() -> Keyring {
+        Keyring::new().token("t-1").basic("ann", "p:w").api_key("k-1")
+    }
+
+    #[tokio::test]
+    async fn a_credential_goes_where_its_scheme_says() {
+        for (scheme, expected) in [
+            ("bearer", "authorization: Bearer t-1"),
+            ("custom", "authorization: DPoP t-1"),
+            ("oauth", "authorization: Bearer t-1"),
+            ("openid", "authorization: Bearer t-1"),
+            ("basic", "authorization: Basic YW5uOnA6dw=="),
+            ("header", "x-key: k-1"),
+            ("query", "?key=k-1"),
+            ("cookie", "cookie: session=k-1"),
+        ] {
+            let sent = sent(&keys(), json!([all(&[scheme])]), Operation::SendMessage).await.unwrap();
+            assert_eq!(sent, [expected], "{scheme}");
+        }
+        let both =
+            sent(&keys(), json!([all(&["cookie", "cookie2", "bearer"])]), Operation::GetTask).await.unwrap();
+        assert_eq!(both, ["authorization: Bearer t-1", "cookie: session=k-1; second=k-1"]);
+    }
+
+    #[tokio::test]
+    async fn the_first_requirement_that_can_be_met_is_met_and_nothing_else_is_sent() {
+        let key = Keyring::new().api_key("k-1");
+        let requirements =
+            json!([all(&["tls"]), all(&["header", "bearer"]), all(&["query"]), all(&["cookie"])]);
+        assert_eq!(sent(&key, requirements, Operation::SendMessage).await.unwrap(), ["?key=k-1"]);
+        assert!(sent(&keys(), json!([]), Operation::SendMessage).await.unwrap().is_empty());
+        assert!(sent(&keys(), json!([all(&[])]), Operation::SendMessage).await.unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_is_asked_for_and_not_there_is_named() {
+        let requirements = json!([all(&["basic", "header"]), all(&["unheard-of"])]);
+        let error =
+            sent(&Keyring::new().token("t-1"), requirements, Operation::SendMessage).await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the agent `Safe` asks for credentials that there are none of: `basic` with `header`, or `unheard-of`"
+        );
+        let error = sent(&keys(), json!([all(&["nowhere"])]), Operation::SendMessage).await.unwrap_err();
+        assert!(error.to_string().contains("expected one of: header, query, cookie"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_credential_for_one_scheme_is_for_no_other() {
+        let keys = keys().named("bearer", Credential::Token("t-2".into()));
+        let bearer = sent(&keys, json!([all(&["bearer"])]), Operation::SendMessage).await.unwrap();
+        assert_eq!(bearer, ["authorization: Bearer t-2"]);
+        let oauth = sent(&keys, json!([all(&["oauth"])]), Operation::SendMessage).await.unwrap();
+        assert_eq!(oauth, ["authorization: Bearer t-1"]);
+    }
+
+    #[tokio::test]
+    async fn the_extended_card_is_asked_for_by_somebody_even_where_anybody_may_ask() {
+        let extended = Operation::GetExtendedAgentCard;
+        assert_eq!(
+            sent(&Keyring::new().api_key("k-1"), json!([]), extended).await.unwrap(),
+            ["cookie: session=k-1"]
+        );
+    }
+
+    #[tokio::test]
+    async fn secrets_are_not_shown() {
+        let shown = format!("{:?}", keys().named("a", Credential::ApiKey("k-2".into())));
+        for secret in ["t-1", "p:w", "k-1", "k-2"] {
+            assert!(!shown.contains(secret), "{shown}");
+        }
+        let error = sent(&Keyring::new().token("t\n1"), json!([all(&["bearer"])]), Operation::GetTask).await;
+        assert!(!error.unwrap_err().to_string().contains("t\n1"));
+    }
+}

@@ -1,0 +1,291 @@
+//! Which of an agent's interfaces is used.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use attache_protocol::{AgentCard, AgentInterface, Version, binding};
+use reqwest::Url;
+
+use crate::http::{Http, place};
+use crate::{ClientError, ClientOptions};
+
+/// A binding that this client speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Binding {
+    /// JSON-RPC 2.0 over HTTP.
+    JsonRpc,
+    /// Plain HTTP with JSON bodies.
+    HttpJson,
+    /// gRPC.
+    Grpc,
+}
+
+impl Binding {
+    /// The name that cards have for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::JsonRpc => binding::JSONRPC,
+            Self::HttpJson => binding::HTTP_JSON,
+            Self::Grpc => binding::GRPC,
+        }
+    }
+}
+
+/// An interface that a user would rather have than the one that comes first on the card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interface {
+    /// The binding.
+    pub binding: Binding,
+    /// The version of the protocol; any that is spoken, if none is named.
+    pub version: Option<Version>,
+}
+
+impl From<Binding> for Interface {
+    fn from(binding: Binding) -> Self {
+        Self { binding, version: None }
+    }
+}
+
+impl fmt::Display for Interface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`", self.binding.name())?;
+        self.version.map_or(Ok(()), |version| write!(f, " {version}"))
+    }
+}
+
+impl Interface {
+    fn suits(self, wire: Wire) -> bool {
+        self.binding == wire.binding() && self.version.is_none_or(|version| version == wire.version())
+    }
+}
+
+/// What is written and read: a binding together with the generation of the protocol that is spoken over it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wire {
+    JsonRpc,
+    JsonRpc0_3,
+    HttpJson,
+    HttpJson0_3,
+    Grpc,
+    Grpc0_3,
+}
+
+impl Wire {
+    /// What an interface needs, if that is spoken here.
+    fn of(interface: &AgentInterface) -> Option<Self> {
+        let version: Version = interface.protocol_version.parse().ok()?;
+        match (interface.protocol_binding.to_ascii_uppercase().as_str(), (version.major, version.minor)) {
+            (binding::JSONRPC, (1, _)) => Some(Self::JsonRpc),
+            (binding::HTTP_JSON, (1, _)) => Some(Self::HttpJson),
+            (binding::GRPC, (1, _)) => Some(Self::Grpc),
+            // 0.2 differs from 0.3 in what it lacks. Neither can name a tenant, and without it another agent would answer.
+            (binding::JSONRPC, (0, 2 | 3)) if interface.tenant.is_none() => Some(Self::JsonRpc0_3),
+            (binding::HTTP_JSON, (0, 3)) if interface.tenant.is_none() => Some(Self::HttpJson0_3),
+            (binding::GRPC, (0, 3)) if interface.tenant.is_none() => Some(Self::Grpc0_3),
+            _ => None,
+        }
+    }
+
+    const fn binding(self) -> Binding {
+        match self {
+            Self::JsonRpc | Self::JsonRpc0_3 => Binding::JsonRpc,
+            Self::HttpJson | Self::HttpJson0_3 => Binding::HttpJson,
+            Self::Grpc | Self::Grpc0_3 => Binding::Grpc,
+        }
+    }
+
+    /// The version that requests state.
+    pub(crate) const fn version(self) -> Version {
+        match self {
+            Self::JsonRpc | Self::HttpJson | Self::Grpc => Version::V1_0,
+            Self::JsonRpc0_3 | Self::HttpJson0_3 | Self::Grpc0_3 => Version::V0_3,
+        }
+    }
+}
+
+/// Where to send requests, and how to write them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Endpoint {
+    pub(crate) url: Url,
+    pub(crate) tenant: Option<String>,
+    pub(crate) wire: Wire,
+}
+
+/// Whether a card that is at one address may lead to another.
+pub(crate) fn may_lead(options: &ClientOptions, card: &Url, to: &Url) -> Result<(), ClientError> {
+    if options.allow_other_origins || card.origin() == to.origin() {
+        return Ok(());
+    }
+    Err(ClientError::OtherOrigin { card: place(card), leads_to: place(to) })
+}
+
+/// The address of an interface as a URL. That of gRPC may be a host and a port, which do not say whether there is TLS: there is if
+/// the card came over it, so that nothing is sent more openly than the card was, and on the port that stands for it.
+fn address<'a>(card: &Url, interface: &'a AgentInterface, wire: Wire) -> Cow<'a, str> {
+    let address = interface.url.as_str();
+    if wire.binding() != Binding::Grpc || address.contains("://") {
+        return Cow::Borrowed(address);
+    }
+    let secure = card.scheme() == "https" || address.ends_with(":443");
+    Cow::Owned(format!("{}://{address}", if secure { "https" } else { "http" }))
+}
+
+/// The first interface that is spoken here and may be called, in the order of the card or, if the user has one, in theirs. If
+/// there are only some that may not be called, this says why.
+pub(crate) fn choose(http: &Http, card_url: &Url, card: &AgentCard) -> Result<Endpoint, ClientError> {
+    let options = &http.options;
+    let spoken: Vec<_> =
+        card.supported_interfaces.iter().filter_map(|it| Some((it, Wire::of(it)?))).collect();
+    let ordered: Vec<_> = if options.interfaces.is_empty() {
+        spoken
+    } else {
+        let suiting = |wanted: Interface| spoken.iter().filter(move |(_, wire)| wanted.suits(*wire));
+        options.interfaces.iter().copied().flat_map(suiting).copied().collect()
+    };
+    let mut refused = None;
+    for (interface, wire) in ordered {
+        let url = http.check(&address(card_url, interface, wire));
+        match url.and_then(|url| may_lead(options, card_url, &url).map(|()| url)) {
+            Ok(url) => return Ok(Endpoint { url, tenant: interface.tenant.clone(), wire }),
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    let offered = |it: &AgentInterface| format!("`{}` {}", it.protocol_binding, it.protocol_version);
+    Err(refused.unwrap_or_else(|| ClientError::NoInterface {
+        agent: card.name.clone(),
+        offered: card.supported_interfaces.iter().map(offered).collect(),
+        wanted: options.interfaces.iter().map(ToString::to_string).collect(),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn http(options: ClientOptions) -> Http {
+        Http::new(options).unwrap()
+    }
+
+    fn origins(allow_other_origins: bool) -> Http {
+        http(ClientOptions { allow_other_origins, ..ClientOptions::default() })
+    }
+
+    fn card(interfaces: &[(&str, &str, &str)]) -> AgentCard {
+        let mut card = AgentCard::new("Recipes", "Finds something to cook");
+        for (url, binding, version) in interfaces {
+            let mut interface = AgentInterface::new(*url, *binding);
+            interface.protocol_version = (*version).to_owned();
+            card.supported_interfaces.push(interface);
+        }
+        card
+    }
+
+    fn chosen(http: &Http, interfaces: &[(&str, &str, &str)]) -> Result<Endpoint, ClientError> {
+        let url = "https://a.example/.well-known/agent-card.json".parse().unwrap();
+        choose(http, &url, &card(interfaces))
+    }
+
+    const OFFERED: [(&str, &str, &str); 8] = [
+        ("https://a.example/v2", "JSONRPC", "2.0"),
+        ("a.example", "GRPC", "0.2"),
+        ("https://a.example/old-rest", "HTTP+JSON", "0.3"),
+        ("https://a.example/rest", "http+json", "1.0.1"),
+        ("https://a.example/old", "JSONRPC", "0.3.0"),
+        ("https://a.example/rpc", "JSONRPC", "1.0"),
+        ("https://a.example/rpc2", "JSONRPC", "1.0"),
+        ("https://a.example/calls", "grpc", "1.0"),
+    ];
+
+    #[test]
+    fn the_first_interface_that_is_spoken_is_used_unless_the_user_wants_another() {
+        let [rpc, rest, grpc] = [Binding::JsonRpc, Binding::HttpJson, Binding::Grpc].map(Interface::from);
+        let of = |binding, version| Interface { binding, version: Some(version) };
+        for (interfaces, wire, path) in [
+            (vec![], Wire::HttpJson0_3, "/old-rest"),
+            (vec![rest], Wire::HttpJson0_3, "/old-rest"),
+            (vec![of(Binding::HttpJson, Version::V1_0)], Wire::HttpJson, "/rest"),
+            (vec![rpc], Wire::JsonRpc0_3, "/old"),
+            (vec![of(Binding::JsonRpc, Version::V1_0)], Wire::JsonRpc, "/rpc"),
+            (vec![of(Binding::JsonRpc, Version::V0_3)], Wire::JsonRpc0_3, "/old"),
+            (vec![of(Binding::HttpJson, Version::V0_3), rpc], Wire::HttpJson0_3, "/old-rest"),
+            (vec![of(Binding::JsonRpc, Version::V1_0), rest], Wire::JsonRpc, "/rpc"),
+            (vec![grpc], Wire::Grpc, "/calls"),
+            (vec![of(Binding::Grpc, Version::V0_3), grpc], Wire::Grpc, "/calls"),
+        ] {
+            let shown = format!("{interfaces:?}");
+            let http = http(ClientOptions { interfaces, ..ClientOptions::default() });
+            let endpoint = chosen(&http, &OFFERED).unwrap();
+            assert_eq!((endpoint.wire, endpoint.url.path()), (wire, path), "{shown}");
+        }
+    }
+
+    #[test]
+    fn an_interface_of_0_3_with_a_tenant_cannot_be_used() {
+        let mut older = card(&[("https://a.example/old", "JSONRPC", "0.3")]);
+        older.supported_interfaces[0].tenant = Some("acme".to_owned());
+        let url = "https://a.example/".parse().unwrap();
+        assert!(matches!(choose(&origins(true), &url, &older), Err(ClientError::NoInterface { .. })));
+    }
+
+    #[test]
+    fn a_card_without_such_an_interface_is_told_what_it_offers() {
+        let offered = [("a:1", "GRPC", "2.0"), ("https://a/", "JSONRPC", "0.1")];
+        let ClientError::NoInterface { agent, offered, wanted } =
+            chosen(&origins(true), &offered).unwrap_err()
+        else {
+            panic!("another error")
+        };
+        assert_eq!((agent.as_str(), wanted.len()), ("Recipes", 0));
+        assert_eq!(offered, ["`GRPC` 2.0", "`JSONRPC` 0.1"]);
+        let version = Some(Version::V0_3);
+        let interfaces = vec![Interface { binding: Binding::HttpJson, version }];
+        let error = chosen(&http(ClientOptions { interfaces, ..ClientOptions::default() }), &OFFERED[..2]);
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "the agent `Recipes` offers `JSONRPC` 2.0, `GRPC` 0.2; what was asked for is `HTTP+JSON` 0.3"
+        );
+    }
+
+    #[test]
+    fn another_origin_is_followed_only_if_that_is_allowed() {
+        let elsewhere = [("https://b.example/rpc", "JSONRPC", "1.0")];
+        assert!(chosen(&origins(true), &elsewhere).is_ok());
+        for url in ["https://b.example/rpc", "http://a.example/rpc", "https://a.example:8443/rpc"] {
+            let error = chosen(&origins(false), &[(url, "JSONRPC", "1.0")]).unwrap_err();
+            assert!(matches!(error, ClientError::OtherOrigin { .. }), "{url}: {error}");
+        }
+        let here = [elsewhere[0], ("https://a.example:443/rpc", "JSONRPC", "1.0")];
+        assert_eq!(chosen(&origins(false), &here).unwrap().url.as_str(), "https://a.example/rpc");
+    }
+
+    #[test]
+    fn a_host_and_a_port_are_reached_as_openly_as_the_card_and_no_more() {
+        for (card_url, offered, reached) in [
+            ("http://a.example/", "a.example:50051", "http://a.example:50051/"),
+            ("http://a.example/", "127.0.0.1:50051", "http://127.0.0.1:50051/"),
+            ("http://a.example/", "[::1]:50051", "http://[::1]:50051/"),
+            ("http://a.example/", "a.example:443", "https://a.example/"),
+            ("https://a.example/", "a.example:50051", "https://a.example:50051/"),
+            ("https://a.example/", "a.example", "https://a.example/"),
+            ("https://a.example/", "http://a.example:50051", "http://a.example:50051/"),
+            ("http://a.example/", "https://a.example/calls/", "https://a.example/calls/"),
+        ] {
+            for version in ["1.0", "0.3"] {
+                let card = card(&[(offered, "GRPC", version)]);
+                let endpoint = choose(&origins(true), &card_url.parse().unwrap(), &card).unwrap();
+                assert_eq!(endpoint.url.as_str(), reached, "{offered} {version}");
+            }
+        }
+        for url in ["", ":50051", "a b:1", "dns:///a.example", "unix:///tmp/a", "a.example:99999"] {
+            assert!(chosen(&origins(true), &[(url, "GRPC", "1.0")]).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn an_interface_is_reached_over_http_or_not_at_all() {
+        for url in ["", "/rpc", "file:///etc/passwd", "ws://a.example/rpc", "a.example:443"] {
+            assert!(chosen(&origins(true), &[(url, "JSONRPC", "1.0")]).is_err(), "{url}");
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! HTTP+JSON: a method and a path for each operation, with arguments in the path, the query or the body.
+
+use attache_protocol::dialect::v0_3::proto_json::request as in_0_3;
+use attache_protocol::{MEDIA_TYPE, Request, TaskId};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::{Method, Url};
+use serde_json::{Map, Value};
+
+use super::reader::Reader;
+use super::{Attempt, Body, Call};
+use crate::ClientError;
+
+/// What is not escaped in a segment of a path. A colon is: it would begin a verb.
+const SEGMENT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Where the paths of 0.3 begin, below the address of the interface.
+const OLDER: &str = "/v1";
+
+/// What an answer may look like: A2A's own type, or plain JSON from those who have not heard of it.
+const ACCEPT: &str = "application/a2a+json, application/json";
+
+/// Where the arguments go that are not in the path.
+enum Rest {
+    Query,
+    Body,
+    Nowhere,
+}
+
+/// Writes a request as 1.0 has it. Below the address of the interface come the tenant, if there is one, and the path of the
+/// operation.
+pub(super) fn current(url: &Url, request: &Request, attempt: Attempt) -> Result<Call, ClientError> {
+    let (method, path, rest) = target(request, attempt)?;
+    let tenant = request.tenant().map(|tenant| segment(tenant, "a tenant")).transpose()?;
+    let tenant = tenant.map_or_else(String::new, |tenant| format!("/{tenant}"));
+    let url = below(url, &format!("{tenant}/{path}"), &rest, request)?;
+    let body = match rest {
+        Rest::Query | Rest::Nowhere => None,
+        Rest::Body => {
+            let bytes = serde_json::to_vec(request).map_err(unwritable)?;
+            Some(Body { bytes, media_type: MEDIA_TYPE })
+        }
+    };
+    Ok(Call { method, url, body, accept: Some(ACCEPT), reader: Reader::Plain })
+}
+
+/// Writes a request as 0.3 had it: in its own words, and with other paths here and there.
+pub(super) fn older(url: &Url, request: &Request, attempt: Attempt) -> Result<Call, ClientError> {
+    let cannot = |error| ClientError::Invalid(format!("the agent cannot be asked this: {error}"));
+    let body = in_0_3::body(request).map_err(cannot)?;
+    let (method, path, rest) = match request {
+        Request::GetExtendedAgentCard(_) => (Method::GET, "card".to_owned(), Rest::Nowhere),
+        // It was the other way around.
+        Request::SubscribeToTask(_) => match attempt {
+            Attempt::First => target(request, Attempt::Second)?,
+            Attempt::Second => target(request, Attempt::First)?,
+        },
+        Request::SendMessage(_)
+        | Request::SendStreamingMessage(_)
+        | Request::GetTask(_)
+        | Request::ListTasks(_)
+        | Request::CancelTask(_)
+        | Request::CreateTaskPushNotificationConfig(_)
+        | Request::GetTaskPushNotificationConfig(_)
+        | Request::ListTaskPushNotificationConfigs(_)
+        | Request::DeleteTaskPushNotificationConfig(_) => target(request, attempt)?,
+    };
+    let mut asked = request.clone();
+    if let Request::GetTask(get) = &mut asked {
+        // A server is free to answer at once, and knows no other way.
+        get.current_generation = None;
+    }
+    let url = below(url, &format!("{OLDER}/{path}"), &rest, &asked)?;
+    let media_type = "application/json";
+    let body = body.map(|json| Body { bytes: json.as_str().as_bytes().to_vec(), media_type });
+    Ok(Call { method, url, body, accept: Some(media_type), reader: Reader::Plain0_3 })
+}
+
+/// The method and the path of an operation, and where its other arguments go.
+fn target(request: &Request, attempt: Attempt) -> Result<(Method, String, Rest), ClientError> {
+    Ok(match request {
+        Request::SendMessage(_) => (Method::POST, "message:send".to_owned(), Rest::Body),
+        Request::SendStreamingMessage(_) => (Method::POST, "message:stream".to_owned(), Rest::Body),
+        Request::GetTask(get) => (Method::GET, task(&get.id)?, Rest::Query),
+        Request::ListTasks(_) => (Method::GET, "tasks".to_owned(), Rest::Query),
+        Request::CancelTask(cancel) => (Method::POST, format!("{}:cancel", task(&cancel.id)?), Rest::Body),
+        Request::SubscribeToTask(subscribe) => {
+            let path = format!("{}:subscribe", task(&subscribe.id)?);
+            match attempt {
+                Attempt::First => (Method::POST, path, Rest::Nowhere),
+                Attempt::Second => (Method::GET, path, Rest::Nowhere),
+            }
+        }
+        Request::CreateTaskPushNotificationConfig(config) => {
+            let id = config.task_id.as_ref().map_or("", TaskId::as_str);
+            (Method::POST, webhooks(id)?, Rest::Body)
+        }
+        Request::GetTaskPushNotificationConfig(get) => {
+            (Method::GET, webhook(&get.task_id, &get.id)?, Rest::Nowhere)
+        }
+        Request::ListTaskPushNotificationConfigs(list) => {
+            (Method::GET, webhooks(list.task_id.as_str())?, Rest::Query)
+        }
+        Request::DeleteTaskPushNotificationConfig(delete) => {
+            (Method::DELETE, webhook(&delete.task_id, &delete.id)?, Rest::Nowhere)
+        }
+        Request::GetExtendedAgentCard(_) => (Method::GET, "extendedAgentCard".to_owned(), Rest::Nowhere),
+    })
+}
+
+/// The address of a request, with its query if it has one.
+fn below(url: &Url, path: &str, rest: &Rest, request: &Request) -> Result<Url, ClientError> {
+    let mut url = url.clone();
+    url.set_path(&format!("{}{path}", url.path().trim_end_matches('/')));
+    let pairs = match rest {
+        Rest::Query => query(request)?,
+        Rest::Body | Rest::Nowhere => Vec::new(),
+    };
+    if !pairs.is_empty() {
+        url.query_pairs_mut().extend_pairs(pairs);
+    }
+    Ok(url)
+}
+
+fn unwritable(error: serde_json::Error) -> ClientError {
+    ClientError::Invalid(format!("the request cannot be written as JSON: {error}"))
+}
+
+fn task(id: &TaskId) -> Result<String, ClientError> {
+    Ok(format!("tasks/{}", segment(id.as_str(), "a task's id")?))
+}
+
+fn webhooks(task: &str) -> Result<String, ClientError> {
+    Ok(format!("tasks/{}/pushNotificationConfigs", segment(task, "a task's id")?))
+}
+
+fn webhook(task: &TaskId, id: &str) -> Result<String, ClientError> {
+    Ok(format!("{}/{}", webhooks(task.as_str())?, segment(id, "a webhook's id")?))
+}
+
+/// One segment of a path. What no segment can be would make the path that of something else.
+fn segment(text: &str, what: &str) -> Result<String, ClientError> {
+    if matches!(text, "" | "." | "..") {
+        return Err(ClientError::Invalid(format!("`{text}` cannot be {what}")));
+    }
+    Ok(utf8_percent_encode(text, &SEGMENT).to_string())
+}
+
+/// The arguments that go into the query: all but those that are in the path.
+fn query(request: &Request) -> Result<Vec<(String, String)>, ClientError> {
+    let in_path = |key: &str| match request {
+        Request::GetTask(_) => matches!(key, "tenant" | "id"),
+        Request::ListTaskPushNotificationConfigs(_) => matches!(key, "tenant" | "taskId"),
+        Request::ListTasks(_)
+        | Request::SendMessage(_)
+        | Request::SendStreamingMessage(_)
+        | Request::CancelTask(_)
+        | Request::SubscribeToTask(_)
+        | Request::CreateTaskPushNotificationConfig(_)
+        | Request::GetTaskPushNotificationConfig(_)
+        | Request::DeleteTaskPushNotificationConfig(_)
+        | Request::GetExtendedAgentCard(_) => key == "tenant",
+    };
+    let text = |value: Value| match value {
+        Value::String(text) => text,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            value.to_string()
+        }
+    };
+    let arguments: Map<String, Value> =
+        serde_json::to_value(request).and_then(serde_json::from_value).map_err(unwritable)?;
+    let pairs = arguments.into_iter().filter(|(key, _)| !in_path(key));
+    Ok(pairs.map(|(key, value)| (key, text(value))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use attache_protocol::Operation;
+    use serde_json::json;
+
+    use super::*;
+
+    type Write = fn(&Url, &Request, Attempt) -> Result<Call, ClientError>;
+
+    fn written(operation: Operation, arguments: Value, attempt: Attempt) -> Result<String, ClientError> {
+        written_by(current, operation, arguments, attempt)
+    }
+
+    fn written_by(
+        write: Write,
+        operation: Operation,
+        arguments: Value,
+        attempt: Attempt,
+    ) -> Result<String, ClientError> {
+        let url = "https://a.example/rest/?k=v".parse().unwrap();
+        let request = operation.parse(arguments.to_string().as_bytes()).unwrap();
+        let call = write(&url, &request, attempt)?;
+        let body =
+            call.body.map_or_else(String::new, |body| format!(" {}", String::from_utf8(body.bytes).unwrap()));
+        let target = call.url.as_str().strip_prefix("https://a.example").unwrap();
+        Ok(format!("{} {target}{body}", call.method))
+    }
+
+    #[test]
+    fn every_operation_has_its_method_and_path() {
+        let message = json!({"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]});
+        let list = json!({"contextId": "a b", "status": "TASK_STATE_WORKING", "pageSize": 5, "pageToken": "x+y",
+            "historyLength": 0, "statusTimestampAfter": "2026-01-02T03:04:05.678Z", "includeArtifacts": true});
+        let lines: Vec<_> = [
+            (Operation::SendMessage, json!({"message": message})),
+            (Operation::SendStreamingMessage, json!({"tenant": "ac/me", "message": message})),
+            (Operation::GetTask, json!({"id": "t:1/2", "historyLength": 3, "currentGeneration": "7"})),
+            (Operation::GetTask, json!({"id": "t", "tenant": "acme"})),
+            (Operation::ListTasks, list),
+            (Operation::CancelTask, json!({"id": "t", "metadata": {"why": "late"}})),
+            (Operation::SubscribeToTask, json!({"id": "t"})),
+            (
+                Operation::CreateTaskPushNotificationConfig,
+                json!({"taskId": "t", "url": "https://h", "id": "w"}),
+            ),
+            (Operation::GetTaskPushNotificationConfig, json!({"taskId": "t", "id": "w/1"})),
+            (Operation::ListTaskPushNotificationConfigs, json!({"taskId": "t", "pageSize": 2})),
+            (Operation::DeleteTaskPushNotificationConfig, json!({"taskId": "t", "id": "é"})),
+            (Operation::GetExtendedAgentCard, json!({})),
+        ]
+        .into_iter()
+        .map(|(operation, arguments)| written(operation, arguments, Attempt::First).unwrap())
+        .collect();
+        insta::assert_snapshot!(lines.join("\n"));
+        let second = written(Operation::SubscribeToTask, json!({"id": "t"}), Attempt::Second).unwrap();
+        assert_eq!(second, "GET /rest/tasks/t:subscribe?k=v");
+    }
+
+    #[test]
+    fn every_operation_has_the_method_and_path_and_body_that_it_had_in_0_3() {
+        let message = json!({"messageId": "m", "role": "ROLE_USER", "taskId": "t", "parts": [
+            {"text": "hi"}, {"raw": "aGk=", "filename": "a.txt"}, {"url": "https://example.com/b"}, {"data": [1]}]});
+        let configuration = json!({"acceptedOutputModes": ["text/plain"], "historyLength": 2, "returnImmediately": true,
+            "taskPushNotificationConfig": {"url": "https://h", "authentication": {"scheme": "Bearer"}}});
+        let lines: Vec<_> = [
+            (Operation::SendMessage, json!({"message": message, "configuration": configuration})),
+            (Operation::SendStreamingMessage, json!({"message": {"messageId": "m"}, "metadata": {"k": 1}})),
+            (Operation::GetTask, json!({"id": "t:1/2", "historyLength": 3, "currentGeneration": "7"})),
+            (Operation::CancelTask, json!({"id": "t", "metadata": {"why": "late"}})),
+            (Operation::SubscribeToTask, json!({"id": "t"})),
+            (
+                Operation::CreateTaskPushNotificationConfig,
+                json!({"taskId": "t", "url": "https://h", "id": "w", "token": "s"}),
+            ),
+            (Operation::GetTaskPushNotificationConfig, json!({"taskId": "t", "id": "w/1"})),
+            (Operation::ListTaskPushNotificationConfigs, json!({"taskId": "t", "pageSize": 2})),
+            (Operation::DeleteTaskPushNotificationConfig, json!({"taskId": "t", "id": "w"})),
+            (Operation::GetExtendedAgentCard, json!({})),
+        ]
+        .into_iter()
+        .map(|(operation, arguments)| written_by(older, operation, arguments, Attempt::First).unwrap())
+        .collect();
+        insta::assert_snapshot!(lines.join("\n"));
+        for (operation, arguments) in [
+            (Operation::GetTask, json!({"id": "t", "tenant": "acme"})),
+            (Operation::ListTasks, json!({})),
+            (
+                Operation::SendMessage,
+                json!({"message": {"messageId": "m"}, "configuration": {"ifGenerationMatch": 3}}),
+            ),
+        ] {
+            let error = written_by(older, operation, arguments, Attempt::First).unwrap_err();
+            assert!(matches!(error, ClientError::Invalid(_)), "{operation:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_id_that_would_lead_elsewhere_is_not_sent() {
+        for id in ["", ".", ".."] {
+            for operation in [Operation::GetTask, Operation::CancelTask] {
+                let error = written(operation, json!({ "id": id }), Attempt::First).unwrap_err();
+                assert!(matches!(error, ClientError::Invalid(_)), "{id}: {error}");
+            }
+        }
+    }
+}

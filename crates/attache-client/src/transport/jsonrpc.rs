@@ -1,0 +1,146 @@
+//! JSON-RPC: requests in their envelope, and what is in the envelope that comes back.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use attache_protocol::Request;
+use attache_protocol::dialect::v0_3::request as older;
+use reqwest::{Method, Url};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::reader::{Reader, object};
+use super::{Body, Call};
+use crate::{ClientError, RemoteError};
+
+/// The id of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Id(u64);
+
+impl Id {
+    /// An id that no other request of this process has.
+    fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Writes a request as 1.0 has it.
+pub(super) fn current(url: &Url, request: &Request) -> Result<Call, ClientError> {
+    let id = Id::next();
+    call(url, id, request.operation().name(), request, Reader::JsonRpc(id))
+}
+
+/// Writes a request as 0.3 had it.
+pub(super) fn older(url: &Url, request: &Request) -> Result<Call, ClientError> {
+    let cannot = |error| ClientError::Invalid(format!("the agent cannot be asked this: {error}"));
+    let older::Written { method, params } = older::write(request).map_err(cannot)?;
+    let id = Id::next();
+    call(url, id, method, &params, Reader::JsonRpc0_3(id))
+}
+
+fn call<P: Serialize>(
+    url: &Url,
+    Id(id): Id,
+    method: &'static str,
+    params: &P,
+    reader: Reader,
+) -> Result<Call, ClientError> {
+    #[derive(Serialize)]
+    struct Envelope<'a, P> {
+        jsonrpc: &'static str,
+        id: u64,
+        method: &'static str,
+        params: &'a P,
+    }
+    let bytes = serde_json::to_vec(&Envelope { jsonrpc: "2.0", id, method, params })
+        .map_err(|error| ClientError::Invalid(format!("the request cannot be written as JSON: {error}")))?;
+    let media_type = "application/json";
+    let body = Some(Body { bytes, media_type });
+    Ok(Call { method: Method::POST, url: url.clone(), body, accept: Some(media_type), reader })
+}
+
+/// The result in the answer to a request, as JSON text. A result of `null`, which some requests have, is left out by some servers.
+pub(super) fn result(Id(id): Id, body: &[u8]) -> Result<&str, ClientError> {
+    #[derive(Deserialize)]
+    struct Envelope<'a> {
+        #[serde(default)]
+        jsonrpc: Option<String>,
+        #[serde(default, borrow)]
+        id: Option<&'a RawValue>,
+        #[serde(default, borrow)]
+        result: Option<&'a RawValue>,
+        #[serde(default, borrow)]
+        error: Option<&'a RawValue>,
+    }
+
+    let protocol = |why: String| Err(ClientError::Protocol(why));
+    let envelope: Envelope<'_> = object(body, "the response")?;
+    if envelope.jsonrpc.as_deref() != Some("2.0") {
+        return protocol("the response is not one of JSON-RPC 2.0".to_owned());
+    }
+    let answers = envelope.id.map(RawValue::get);
+    match (envelope.error, envelope.result) {
+        // Whoever could not read the request could not read its id either.
+        (Some(error), _) if answers.is_none() || answers == Some(id.to_string().as_str()) => {
+            match RemoteError::from_jsonrpc(error.get()) {
+                Ok(error) => Err(ClientError::Remote(Box::new(error))),
+                Err(error) => protocol(format!("the error cannot be read: {error}")),
+            }
+        }
+        (None, result) if answers == Some(id.to_string().as_str()) => {
+            Ok(result.map_or("null", RawValue::get))
+        }
+        (Some(_) | None, _) => {
+            let answers: String = answers.unwrap_or("null").chars().take(40).collect();
+            protocol(format!("the response answers request {answers}, but request {id} was made"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use attache_protocol::{ErrorKind, Task};
+
+    use super::*;
+
+    fn read(body: &str) -> Result<Task, ClientError> {
+        Reader::JsonRpc(Id(7)).answer(body.as_bytes())
+    }
+
+    #[test]
+    fn an_answer_is_taken_only_for_the_request_it_answers() {
+        assert_eq!(read(r#"{"jsonrpc":"2.0","id":7,"result":{"id":"t"}}"#).unwrap().id.as_str(), "t");
+        assert_eq!(
+            read(r#"{"result":{"id":"t"},"error":null,"id":7,"jsonrpc":"2.0","x":1}"#).unwrap().id.as_str(),
+            "t"
+        );
+        for body in [
+            r#"{"jsonrpc":"2.0","id":8,"result":{"id":"t"}}"#,
+            r#"{"jsonrpc":"2.0","id":"7","result":{"id":"t"}}"#,
+            r#"{"jsonrpc":"2.0","id":null,"result":{"id":"t"}}"#,
+            r#"{"jsonrpc":"2.0","result":{"id":"t"}}"#,
+            r#"{"jsonrpc":"2.0","id":8,"error":{"code":-32001,"message":"m"}}"#,
+            r#"{"jsonrpc":"1.0","id":7,"result":{"id":"t"}}"#,
+            r#"{"id":7,"result":{"id":"t"}}"#,
+            r#"{"jsonrpc":"2.0","id":7}"#,
+            r#"{"jsonrpc":"2.0","id":7,"result":null}"#,
+            r#"{"jsonrpc":"2.0","id":7,"result":[]}"#,
+            r#"{"jsonrpc":"2.0","id":7,"error":"no"}"#,
+            r#"["2.0",7,{"id":"t"}]"#,
+            r#"{"jsonrpc":"2.0","id":7,"result":{"id":"t"}"#,
+            "<html>",
+            "",
+        ] {
+            let error = read(body).unwrap_err();
+            assert!(matches!(error, ClientError::Protocol(_)), "{body}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_may_come_without_an_id() {
+        for id in ["7", "null"] {
+            let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32700,"message":"m"}}}}"#);
+            assert_eq!(read(&body).unwrap_err().kind(), Some(ErrorKind::Parse));
+        }
+    }
+}

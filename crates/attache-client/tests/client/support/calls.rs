@@ -1,0 +1,153 @@
+//! A server of gRPC's that says whatever a test wants.
+
+use std::sync::{Arc, Mutex};
+
+use attache_grpc::{Package, Wire, to_proto, v1_0::proto};
+use attache_protocol::{Error, StreamResponse};
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::response::Response;
+use futures::stream::{self, BoxStream, StreamExt};
+use http_body_util::{BodyExt, StreamBody};
+use prost::Message;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use super::{Fake, json as respond};
+
+/// A piece of an answer.
+pub(crate) enum Piece {
+    Data(Vec<u8>),
+    Trailers(HeaderMap),
+}
+
+impl Piece {
+    /// An event in its frame.
+    pub(crate) fn event(event: &Value) -> Self {
+        let event: StreamResponse = serde_json::from_value(event.clone()).unwrap();
+        Self::Data(framed::<proto::StreamResponse, _>(event))
+    }
+
+    /// The end of a call that went well.
+    pub(crate) fn done() -> Self {
+        Self::Trailers(
+            [(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))].into_iter().collect(),
+        )
+    }
+}
+
+/// A response that consists of these pieces.
+pub(crate) fn response(pieces: BoxStream<'static, Piece>) -> Response {
+    let frames = pieces.map(|piece| {
+        Ok::<_, std::io::Error>(match piece {
+            Piece::Data(bytes) => http_body::Frame::data(Bytes::from(bytes)),
+            Piece::Trailers(trailers) => http_body::Frame::trailers(trailers),
+        })
+    });
+    let body = Body::new(StreamBody::new(frames));
+    Response::builder().header("content-type", "application/grpc+proto").body(body).unwrap()
+}
+
+/// A message in its frame.
+pub(crate) fn framed<P: Message, M: Wire<P>>(model: M) -> Vec<u8> {
+    let message = to_proto::<P, M>(model).unwrap().encode_to_vec();
+    let mut out = vec![0];
+    out.extend_from_slice(&u32::try_from(message.len()).unwrap().to_be_bytes());
+    out.extend_from_slice(&message);
+    out
+}
+
+/// The trailers of a call that is refused.
+pub(crate) fn refusal(error: &Error) -> Piece {
+    Piece::Trailers(Package::V1_0.status(error).into_http::<()>().into_parts().0.headers)
+}
+
+/// A call, as the server got it.
+#[derive(Debug, Clone)]
+pub(crate) struct Called {
+    pub(crate) path: String,
+    pub(crate) headers: HeaderMap,
+}
+
+impl Called {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+}
+
+/// A server of gRPC's on a free port, and a card elsewhere that leads to it.
+pub(crate) struct Calls {
+    pub(crate) url: String,
+    log: Arc<Mutex<Vec<Called>>>,
+}
+
+impl Calls {
+    /// Answers with these pieces. The number of the call tells which.
+    pub(crate) async fn new<S>(answer: impl Fn(usize) -> S + Clone + Send + Sync + 'static) -> Self
+    where
+        S: futures::Stream<Item = Piece> + Send + 'static,
+    {
+        let pieces = move |number| -> BoxStream<'static, Piece> { answer(number).boxed() };
+        Self::responding(move |number| response(pieces(number))).await
+    }
+
+    /// Answers every call with these pieces.
+    pub(crate) async fn saying(pieces: impl Fn() -> Vec<Piece> + Clone + Send + Sync + 'static) -> Self {
+        Self::new(move |_| stream::iter(pieces())).await
+    }
+
+    /// Answers with these responses, gRPC's or not.
+    pub(crate) async fn responding(
+        answer: impl Fn(usize) -> Response + Clone + Send + Sync + 'static,
+    ) -> Self {
+        Self::responding_late(move |number| std::future::ready(answer(number))).await
+    }
+
+    /// The same, where even the head of a response takes its time.
+    pub(crate) async fn responding_late<F: Future<Output = Response> + Send>(
+        answer: impl Fn(usize) -> F + Clone + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let calls = log.clone();
+        let app = axum::Router::new().fallback(move |request: Request| {
+            let (answer, calls) = (answer.clone(), calls.clone());
+            async move {
+                let (head, body) = request.into_parts();
+                body.collect().await.unwrap();
+                let number = {
+                    let mut calls = calls.lock().unwrap();
+                    calls.push(Called { path: head.uri.path().to_owned(), headers: head.headers });
+                    calls.len() - 1
+                };
+                answer(number).await
+            }
+        });
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        let interface =
+            json!({"url": address.to_string(), "protocolBinding": "GRPC", "protocolVersion": "1.0"});
+        let schemes = json!({
+            "token": {"httpAuthSecurityScheme": {"scheme": "Bearer"}},
+            "query": {"apiKeySecurityScheme": {"location": "query", "name": "key"}},
+        });
+        let card = json!({"name": "Calls", "capabilities": {"streaming": true}, "supportedInterfaces": [interface],
+            "securitySchemes": schemes});
+        let fake = Fake::server(move |asked| {
+            let mut card = card.clone();
+            // The query of the card's address says what it asks for.
+            if let Some((_, scheme)) = asked.path().split_once('?') {
+                card["securityRequirements"] = json!([{"schemes": {scheme: {}}}]);
+            }
+            respond(200, &card)
+        })
+        .await;
+        Self { url: format!("{}/card.json", fake.url), log }
+    }
+
+    /// The calls that were made.
+    pub(crate) fn log(&self) -> Vec<Called> {
+        self.log.lock().unwrap().clone()
+    }
+}

@@ -1,0 +1,48 @@
+//! Every interface that the client speaks, to the same server.
+
+use std::net::SocketAddr;
+
+use attache_client::{Binding, Client, ClientOptions, Interface};
+use attache_protocol::{AgentInterface, Version, binding};
+use serde_json::to_value;
+
+use super::{Fake, connect, json, quick, soon};
+
+/// What the client speaks.
+pub(crate) const WIRES: [Interface; 6] = [
+    Interface { binding: Binding::JsonRpc, version: Some(Version::V1_0) },
+    Interface { binding: Binding::HttpJson, version: Some(Version::V1_0) },
+    Interface { binding: Binding::Grpc, version: Some(Version::V1_0) },
+    Interface { binding: Binding::JsonRpc, version: Some(Version::V0_3) },
+    Interface { binding: Binding::HttpJson, version: Some(Version::V0_3) },
+    Interface { binding: Binding::Grpc, version: Some(Version::V0_3) },
+];
+
+/// Whether an interface can be asked for a list of tasks.
+pub(crate) fn lists(wire: Interface) -> bool {
+    wire.version == Some(Version::V1_0) || wire.binding == Binding::JsonRpc
+}
+
+/// Whether the events of an interface have numbers to go on from.
+pub(crate) fn numbers(wire: Interface) -> bool {
+    wire.version == Some(Version::V1_0) || wire.binding != Binding::Grpc
+}
+
+/// A client that uses one interface of a server, which it reaches under `url`. The card comes from elsewhere, and has the
+/// interface of 0.3 as well, which servers need not advertise to speak it.
+pub(crate) async fn over(wire: Interface, server: SocketAddr, url: &str) -> Client {
+    over_with(quick().prefer(wire), server, url).await
+}
+
+pub(crate) async fn over_with(options: ClientOptions, server: SocketAddr, url: &str) -> Client {
+    let mut card = (*connect(&format!("http://{server}")).await.card()).clone();
+    let rpc = card.supported_interfaces.iter().find(|it| it.protocol_binding == binding::JSONRPC);
+    let older = AgentInterface { protocol_version: "0.3".to_owned(), ..rpc.unwrap().clone() };
+    card.supported_interfaces.push(older);
+    for interface in &mut card.supported_interfaces {
+        interface.url = interface.url.replace(&server.to_string(), url.trim_start_matches("http://"));
+    }
+    let card = to_value(card).unwrap();
+    let fake = Fake::server(move |_| json(200, &card)).await;
+    soon(Client::connect_with(&fake.url, options)).await.unwrap()
+}

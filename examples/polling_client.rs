@@ -1,0 +1,45 @@
+//! Leaves work with an agent and comes back for it, and answers what the agent asks meanwhile.
+//!
+//! Start an agent, such as `cargo run --example multi_turn`, then
+//! `cargo run --example polling_client http://127.0.0.1:8080 "a table please" 4 eight`.
+
+use std::io::Write;
+use std::time::Duration;
+
+use attache::client::{ClientError, Pace};
+use attache::prelude::*;
+
+#[tokio::main]
+async fn main() -> Result<(), ClientError> {
+    let mut arguments = std::env::args().skip(1);
+    let address = arguments.next().unwrap_or_else(|| "http://127.0.0.1:8080".to_owned());
+    let first = arguments.next().unwrap_or_else(|| "Hello".to_owned());
+
+    // An agent that can tell when a task changes is asked to; any other is looked at ever less often.
+    let pace = Pace { first: Duration::from_millis(100), longest: Duration::from_secs(5) };
+    let options = ClientOptions { pace, deadline: Some(Duration::from_secs(60)), ..ClientOptions::default() };
+    let agent = Client::connect_with(&address, options).await?;
+
+    // The agent answers as soon as there is a task, and the task is all that must be remembered.
+    let mut reply = agent.send(Outgoing::new(first).return_immediately()).await?;
+    while let Reply::Task(task) = reply {
+        let task = agent.wait(task.id).await?;
+        eprintln!("{}: {}", task.id, task.status.state);
+        reply = match arguments.next() {
+            Some(answer) if task.status.state == TaskState::InputRequired => {
+                agent.answer(&task, answer).await?
+            }
+            Some(_) | None => {
+                finish(&Texts::from(&task));
+                return Ok(());
+            }
+        };
+    }
+    finish(&Texts::from(&reply));
+    Ok(())
+}
+
+fn finish(texts: &Texts) {
+    // Whoever closes the pipe has read enough.
+    let _ = writeln!(std::io::stdout(), "{}", texts.all());
+}
