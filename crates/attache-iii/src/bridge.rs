@@ -18,6 +18,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use crate::delegation::{API_ROUTES, Api};
 use crate::wire::{ChannelRef, RegisterFunction};
 use crate::worker::{ChannelWriter, Invocation, Registration, Worker};
 use crate::{CallError, ChannelItem};
@@ -45,11 +46,15 @@ struct Entrance {
 
 const ENTRANCES: [Entrance; 3] = [
     Entrance {
-        function: "a2a::agent_card",
-        description: "The A2A agent card",
-        routes: &[("GET", ".well-known/agent-card.json")],
+        function: "a2a::well_known",
+        description: "The A2A agent card, as it is served",
+        routes: &[("GET", ".well-known/agent-card.json"), ("GET", ".well-known/agent.json")],
     },
-    Entrance { function: "a2a::jsonrpc", description: "A2A over JSON-RPC", routes: &[("POST", "a2a")] },
+    Entrance {
+        function: "a2a::jsonrpc",
+        description: "A2A over JSON-RPC",
+        routes: &[("POST", "a2a"), ("POST", "a2a/rpc")],
+    },
     Entrance {
         function: "a2a::http_json",
         description: "A2A over HTTP+JSON",
@@ -64,9 +69,17 @@ const ENTRANCES: [Entrance; 3] = [
             ("GET", "v1/tasks/:id/pushNotificationConfigs/:config"),
             ("DELETE", "v1/tasks/:id/pushNotificationConfigs/:config"),
             ("GET", "v1/extendedAgentCard"),
+            ("GET", "v1/card"),
         ],
     },
 ];
+
+/// The way to the API of delegation.
+const API: [Entrance; 1] = [Entrance {
+    function: "a2a::api",
+    description: "Delegation to other agents over HTTP",
+    routes: &API_ROUTES,
+}];
 
 /// Registers a surface with an engine: the card, JSON-RPC with its streams, and HTTP+JSON.
 pub fn serve_through<S, B>(worker: &Worker, surface: S) -> Vec<Registration>
@@ -80,12 +93,31 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: std::fmt::Display + Send,
 {
+    enter(&ENTRANCES, worker, surface)
+}
+
+/// Registers the HTTP API of delegation with an engine.
+pub fn serve_api_through(worker: &Worker, api: Api) -> Vec<Registration> {
+    enter(&API, worker, api)
+}
+
+fn enter<S, B>(entrances: &'static [Entrance], worker: &Worker, surface: S) -> Vec<Registration>
+where
+    S: tower_service::Service<Request<Full<Bytes>>, Response = Response<B>, Error = Infallible>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    S::Future: Send,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: std::fmt::Display + Send,
+{
     let mut registered = Vec::new();
-    for Entrance { function, description, routes } in ENTRANCES {
+    for Entrance { function, description, routes } in entrances {
         let (surface, channels) = (surface.clone(), worker.clone());
         let offered = RegisterFunction {
-            id: function.to_owned(),
-            description: Some(description.to_owned()),
+            id: (*function).to_owned(),
+            description: Some((*description).to_owned()),
             metadata: Some(json!({"internal": true})),
             ..RegisterFunction::default()
         };
@@ -99,9 +131,9 @@ where
                 respond(answer, response, &channels).await
             }
         }));
-        for (method, path) in routes {
+        for (method, path) in *routes {
             let config = json!({"api_path": path, "http_method": method});
-            registered.push(worker.register_trigger("http", function, config));
+            registered.push(worker.register_trigger("http", *function, config));
         }
     }
     registered

@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::card::{self, Identity};
 use crate::chunks::Chunks;
 use crate::exposure::Exposure;
+use crate::history::history;
 use crate::remote::{Imports, MAX_HOPS, hops};
 use crate::resolve::{Asked, Unresolved, plain_payload, resolve};
 use crate::schema::Schemas;
@@ -105,7 +106,7 @@ impl Gateway {
 
 impl Agent for Gateway {
     async fn run(&self, turn: Turn) -> AgentResult {
-        match self.0.prepare(&turn) {
+        match self.0.prepare(&turn).await? {
             Ok(prepared) => self.0.carry_out(&turn, prepared).await,
             Err(refusal) => turn.fail(refusal).await,
         }
@@ -124,20 +125,27 @@ struct Prepared {
 
 impl Inner {
     /// What a message asks for, if it may be had.
-    fn prepare(&self, turn: &Turn) -> Result<Prepared, String> {
+    async fn prepare(&self, turn: &Turn) -> Result<Result<Prepared, String>, AgentError> {
         let hops = hops(turn.message());
         if hops > MAX_HOPS {
-            return Err(format!(
+            return Ok(Err(format!(
                 "The request has come through {hops} agents, and {MAX_HOPS} are allowed: they may be calling each other in a circle"
-            ));
+            )));
         }
-        let (id, payload, plain) = match resolve(turn.message()).map_err(|error| error.to_string())? {
-            Asked::Function { id, payload } => (id, payload, false),
-            Asked::Plain(text) => match &self.options.default_function {
-                Some(id) => (id.clone(), plain_payload(&text, turn.context_id()), true),
-                None => return Err(Unresolved::NoFunction.to_string()),
-            },
+        let (id, payload, plain) = match (resolve(turn.message()), &self.options.default_function) {
+            (Ok(Asked::Function { id, payload }), _) => (id, payload, false),
+            (Ok(Asked::Plain(text)), Some(id)) => {
+                let history = history(turn).await?;
+                (id.clone(), plain_payload(&text, turn.context_id(), &history), true)
+            }
+            (Ok(Asked::Plain(_)), None) => return Ok(Err(Unresolved::NoFunction.to_string())),
+            (Err(error), _) => return Ok(Err(error.to_string())),
         };
+        Ok(self.check(id, payload, plain, hops))
+    }
+
+    /// A call, if it may be made and its payload fits.
+    fn check(&self, id: String, payload: Json, plain: bool, hops: u64) -> Result<Prepared, String> {
         let catalog = self.updates.borrow().clone();
         let checked = self.options.exposure.check(&id, catalog.as_deref());
         let function = checked.map_err(|hidden| hidden.to_string())?;

@@ -4,7 +4,7 @@
 //! - [`engine`] is a small engine that workers can join, for one machine; [`worker`] joins an engine.
 //! - [`Functions`] is what an engine offers, whichever side of the wire it is on.
 //! - [`Gateway`] is the agent whose skills are those functions, and [`exposure`] decides which of them.
-//! - [`remote`] makes functions of the skills of other agents.
+//! - [`remote`] makes functions of the skills of other agents, and [`delegation`] gives tasks to agents that callers name.
 //! - [`StateStore`] keeps tasks in the state of an engine.
 //! - [`serve_through`] puts a surface behind the HTTP of an engine.
 
@@ -13,10 +13,12 @@ mod args;
 mod bridge;
 mod card;
 mod chunks;
+pub mod delegation;
 pub mod engine;
 pub mod exposure;
 mod functions;
 mod gateway;
+mod history;
 pub mod remote;
 mod resolve;
 mod schema;
@@ -25,8 +27,8 @@ pub mod wire;
 pub mod worker;
 
 #[cfg(feature = "cli")]
-pub use args::GatewayArgs;
-pub use bridge::serve_through;
+pub use args::{DelegationArgs, GatewayArgs};
+pub use bridge::{serve_api_through, serve_through};
 pub use card::{Identity, SCHEMAS_EXTENSION};
 pub use exposure::Exposure;
 pub use functions::{

@@ -2,6 +2,7 @@
 
 use attache_protocol::{ContextId, Json, Message, Part};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 /// What a message asks for.
 #[derive(Debug, PartialEq)]
@@ -64,8 +65,9 @@ struct Input<'a> {
     input: &'a str,
 }
 
-/// What an agent among the functions gets of a message in plain language. Agents differ in what they call it.
-pub(crate) fn plain_payload(text: &str, context: &ContextId) -> Json {
+/// What an agent among the functions gets of a message in plain language: agents differ in what they call it. With it comes what
+/// was said before in the same conversation.
+pub(crate) fn plain_payload(text: &str, context: &ContextId, history: &RawValue) -> Json {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct Plain<'a> {
@@ -73,8 +75,9 @@ pub(crate) fn plain_payload(text: &str, context: &ContextId) -> Json {
         message: &'a str,
         input: &'a str,
         session_id: &'a str,
+        history: &'a RawValue,
     }
-    object(&Plain { agent_id: "default", message: text, input: text, session_id: context.as_str() })
+    object(&Plain { agent_id: "default", message: text, input: text, session_id: context.as_str(), history })
 }
 
 fn empty() -> Json {

@@ -6,7 +6,7 @@ mod serve;
 use std::io::Write;
 use std::process::ExitCode;
 
-use attache_iii::GatewayArgs;
+use attache_iii::{DelegationArgs, GatewayArgs};
 use clap::Parser;
 use mimalloc::MiMalloc;
 use tracing_subscriber::EnvFilter;
@@ -72,6 +72,9 @@ struct Arguments {
     /// Register the skills of this remote agent as functions of the engine, named `a2a.<agent>::<skill>`; may be repeated
     #[arg(long, value_name = "URL", help_heading = "Engine")]
     connect: Vec<String>,
+
+    #[command(flatten)]
+    delegation: DelegationArgs,
 }
 
 /// What went wrong, and what to do next.

@@ -1,14 +1,13 @@
 //! Serving: through the engine's HTTP, or on a port of our own.
 
 use std::io::Write;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use attache_iii::delegation::{Access, Api};
 use attache_iii::remote::{RemoteOptions, import};
 use attache_iii::worker::{Worker, WorkerError, WorkerOptions};
-use attache_iii::{Gateway, serve_through};
-use attache_protocol::{AgentCard, AgentInterface, binding};
+use attache_iii::{Gateway, serve_api_through, serve_through};
 use attache_server::{Server, stop_signal};
-use futures::StreamExt;
 
 use crate::{Arguments, Failure};
 
@@ -24,16 +23,31 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         return Err(Failure::usage(format!("`--connect {url}` is not an `http` or `https` URL"))
             .hint("try `--connect https://agents.example.com`"));
     }
+    let token = arguments
+        .delegation
+        .token()
+        .map_err(|error| Failure::usage(error).hint("make one with `openssl rand -hex 32`"))?;
     let worker =
         Worker::connect(worker_options(&arguments).map_err(Failure::usage)?).map_err(Failure::usage)?;
     let store = arguments.place.open(&worker)?;
     let remote = RemoteOptions { own_url: Some(own_url(&arguments)), ..RemoteOptions::default() };
     let imports = import(worker.clone(), arguments.connect.clone(), remote);
     let gateway = Gateway::with_imports(Arc::new(worker.clone()), arguments.gateway.options(), imports);
-    let server = Server::new(gateway.clone()).shared_store(store).push(!arguments.no_push);
+    let delegation = arguments.delegation.start(store.clone()).map_err(Failure::new)?;
+    let server = Server::new(gateway.clone())
+        .card(gateway.card())
+        .card_updates(gateway.cards())
+        .shared_store(store)
+        .push(!arguments.no_push);
     match &arguments.listen {
         Some(address) => {
-            let mut server = server.card(gateway.card()).card_updates(gateway.cards()).bind(address);
+            // Who may use the API depends on the address that is listened on.
+            let api: Arc<OnceLock<Api>> = Arc::default();
+            let delegating = api.clone();
+            let mut server = server.bind(address).fallback(move |request| {
+                let api = delegating.clone();
+                async move { api.get()?.handle(request).await }
+            });
             if let Some(url) = &arguments.base_url {
                 server = server.base_url(url.trim_end_matches('/'));
             }
@@ -42,18 +56,31 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
                     .hint("choose another address with `--listen`, such as `--listen 127.0.0.1:0`")
             })?;
             let address = listening.address().map_err(Failure::new)?;
+            let mut _offers = Vec::new();
+            if let Some(delegation) = delegation {
+                let access = Access::new(token, address.ip(), arguments.base_url.as_deref());
+                let public = arguments.base_url.clone().unwrap_or_else(|| format!("http://{address}"));
+                delegation.at_home(gateway, public);
+                _offers = delegation.offer(&worker, listening.surface());
+                let _ = api.set(Api::new(delegation, access));
+            }
             announce(&arguments, &format!("http://{address}"));
             listening.run().await.map_err(|error| Failure::new(format!("the server stopped: {error}")))?;
         }
         None => {
             let base = arguments.base_url.as_deref().unwrap_or(ENGINE_HTTP).trim_end_matches('/').to_owned();
-            let cards = gateway.cards().map({
-                let base = base.clone();
-                move |card| through_engine(card, &base)
-            });
-            let server = server.card(through_engine(gateway.card(), &base)).card_updates(cards);
+            // The engine's HTTP has no gRPC.
+            let server = server.options(|options| options.paths.grpc = false);
             let surface = server.into_surface(&base).map_err(Failure::new)?;
-            let _registered = serve_through(&worker, surface.clone());
+            let mut _registered = serve_through(&worker, surface.clone());
+            let mut _offers = Vec::new();
+            if let Some(delegation) = delegation {
+                // Who can reach the engine's HTTP is not known here.
+                let access = token.map_or(Access::Nobody, Access::Token);
+                delegation.at_home(gateway, &base);
+                _offers = delegation.offer(&worker, surface.clone());
+                _registered.extend(serve_api_through(&worker, Api::new(delegation, access)));
+            }
             announce(&arguments, &base);
             stop_signal().await;
             surface.shutdown().await;
@@ -74,15 +101,6 @@ fn own_url(arguments: &Arguments) -> String {
         (None, Some(address)) => format!("http://{address}"),
         (None, None) => ENGINE_HTTP.to_owned(),
     }
-}
-
-/// A card with the ways in that lead through the engine's HTTP, which has no gRPC.
-fn through_engine(mut card: AgentCard, base: &str) -> AgentCard {
-    card.supported_interfaces = vec![
-        AgentInterface::new(format!("{base}/a2a"), binding::JSONRPC),
-        AgentInterface::new(format!("{base}/v1"), binding::HTTP_JSON),
-    ];
-    card
 }
 
 fn worker_options(arguments: &Arguments) -> Result<WorkerOptions, WorkerError> {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use attache_core::{MemoryStore, Store};
-use attache_iii::FunctionInfo;
 use attache_iii::engine::{Engine, EngineOptions, Token};
+use attache_iii::{CallError, FunctionCall, FunctionInfo, Functions};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -207,4 +207,37 @@ async fn an_engine_with_a_token_lets_in_who_has_it() {
     worker.shows(&["pricing::public_quote"]).await;
     let stranger = Worker::start(&house.address, &["--tier", "public", "--store", "memory:"]).await;
     assert_eq!(stranger.call("pricing::public_quote").await["status"]["state"], "failed");
+}
+
+/// Calls a function of the engine, as a worker would, as soon as it is there.
+async fn called(house: &House, function: &str, payload: Value) -> Value {
+    let payload = serde_json::value::to_raw_value(&payload).expect("JSON");
+    let calling = async {
+        loop {
+            let call = FunctionCall { function, payload: &payload, timeout: PATIENCE };
+            match house.engine.call(call).await {
+                Err(CallError::Remote { code, .. }) if code == "function_not_found" => {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                result => break result.expect("a result"),
+            }
+        }
+    };
+    let result = tokio::time::timeout(PATIENCE, calling).await.expect("the function comes");
+    serde_json::from_str(result.get()).expect("JSON")
+}
+
+#[tokio::test]
+async fn workers_of_the_engine_can_delegate_and_the_api_knows_of_it() {
+    let house = House::new().await;
+    let worker = Worker::start(&house.address, &["--tier", "partner", "--allow-loopback-agents"]).await;
+    worker.shows(&["pricing::partner_quote"]).await;
+    let rpc = format!("{}/a2a/rpc", worker.url);
+    let sent = json!({"agentUrl": rpc, "message": "pricing::partner_quote {}"});
+    let task = called(&house, "a2a::send_task", sent).await;
+    assert_eq!(task["status"]["message"]["parts"][0]["data"], json!({"price": 42}), "{task}");
+    let path = format!("{}/api/a2a/task?taskId={}", worker.url, task["id"].as_str().expect("an id"));
+    let got: Value = reqwest::get(path).await.expect("an answer").json().await.expect("JSON");
+    assert_eq!(got, task);
+    house.close().await;
 }

@@ -50,7 +50,8 @@ start worker "$PYTHON" worker.py
 port=$FIRST_PORT
 for tier in public partner ops; do
   # Behind a proxy that lets in only this audience, and with its address as the --base-url.
-  start "$tier" "$III_A2A" --tier "$tier" --listen "127.0.0.1:$port" --base-url "http://127.0.0.1:$port" --store memory:
+  start "$tier" "$III_A2A" --tier "$tier" --listen "127.0.0.1:$port" --base-url "http://127.0.0.1:$port" --store memory: \
+    --no-delegation
   port=$((port + 1))
 done
 

@@ -44,9 +44,11 @@ impl Publisher {
         self.lists.subscribe()
     }
 
-    /// Publishes a list if it is another one than before.
-    pub(super) fn publish(&self, catalog: Catalog) -> bool {
+    /// Publishes a list if it is another one than before. It is made while nobody else can publish: of two who do at once, the
+    /// one with the older list must not be the last.
+    pub(super) fn publish(&self, list: impl FnOnce() -> Catalog) -> bool {
         self.lists.send_if_modified(|current| {
+            let catalog = list();
             let same = current.as_ref().is_some_and(|current| {
                 current.len() == catalog.len()
                     && current.values().zip(catalog.values()).all(|(a, b)| Arc::ptr_eq(a, b))
@@ -67,7 +69,7 @@ impl Shared {
         loop {
             tokio::select! {
                 () = self.publisher.dirty.notified() => {
-                    if self.publisher.publish(self.registry.catalog()) && tell_at.is_none() {
+                    if self.publisher.publish(|| self.registry.catalog()) && tell_at.is_none() {
                         let now = Instant::now();
                         tell_at = Some(told.map_or(now, |told| now.max(told + TELL_PACE)));
                     }

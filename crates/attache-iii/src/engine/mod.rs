@@ -141,7 +141,7 @@ impl Engine {
             tasks: TaskTracker::new(),
         });
         shared.install_builtins();
-        shared.publisher.publish(shared.registry.catalog());
+        shared.publisher.publish(|| shared.registry.catalog());
         let background = vec![
             AbortOnDropHandle::new(tokio::spawn(shared.clone().keep_catalog())),
             AbortOnDropHandle::new(tokio::spawn(shared.clone().sweep_channels())),
@@ -153,8 +153,9 @@ impl Engine {
         &self.0.shared
     }
 
-    /// Takes the port that workers connect to.
+    /// Takes the port that workers connect to. What this process has registered by then is in the list of functions at once.
     pub async fn listen(&self) -> Result<EngineListening, EngineError> {
+        self.shared().publisher.publish(|| self.shared().registry.catalog());
         EngineListening::bind(self.clone()).await
     }
 

@@ -10,8 +10,9 @@ use attache_iii::{
     CallError, Catalog, Channel, ChannelItem, FunctionCall, FunctionInfo, Functions, Gateway, GatewayOptions,
     Updates,
 };
-use attache_protocol::dialect::Allowances;
-use attache_protocol::{CancelTaskRequest, Error, Message, Part, Request, SendMessageRequest, Task, TaskId};
+use attache_protocol::{
+    CancelTaskRequest, Dialect, Error, Message, Part, Request, SendMessageRequest, Task, TaskId,
+};
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -131,20 +132,22 @@ impl Client {
         let request = SendMessageRequest { message, ..SendMessageRequest::default() };
         let reply = self.service.call(caller, Request::SendMessage(Box::new(request)), None).await?;
         let Reply::Sent(snapshot, view) = reply else { panic!("expected a task") };
-        Ok(snapshot.viewed(view))
+        Ok(snapshot.viewed(view).into_owned())
     }
 
     pub(crate) async fn cancel(&self, id: TaskId) -> Result<Task, Error> {
         let request = CancelTaskRequest { id, ..CancelTaskRequest::default() };
         let reply = self.service.call(Caller::default(), Request::CancelTask(request), None).await?;
         let Reply::Task(snapshot, view) = reply else { panic!("expected a task") };
-        Ok(snapshot.viewed(view))
+        Ok(snapshot.viewed(view).into_owned())
     }
 
     /// The ids of the tasks there are.
     pub(crate) async fn tasks(&self) -> Vec<Task> {
         match self.service.call(Caller::default(), Request::ListTasks(Default::default()), None).await {
-            Ok(Reply::Tasks(page)) => page.tasks.iter().map(|task| task.viewed(page.view)).collect(),
+            Ok(Reply::Tasks(page)) => {
+                page.tasks.iter().map(|task| task.viewed(page.view).into_owned()).collect()
+            }
             _ => panic!("expected tasks"),
         }
     }
@@ -152,8 +155,7 @@ impl Client {
 
 /// Someone who speaks the dialect of iii.
 pub(crate) fn old_caller() -> Caller {
-    let allowances = Allowances { chosen_task_ids: true, ended_tasks: true, task_metadata: true };
-    Caller { allowances, ..Caller::default() }
+    Caller { dialect: Some(Dialect::Iii), ..Caller::default() }
 }
 
 /// A data part that calls a function.

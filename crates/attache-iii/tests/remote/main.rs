@@ -247,7 +247,7 @@ impl Front {
         match support::soon(self.0.call(Caller::default(), Request::SendMessage(Box::new(request)), None))
             .await
         {
-            Ok(Reply::Sent(snapshot, view)) => snapshot.viewed(view),
+            Ok(Reply::Sent(snapshot, view)) => snapshot.viewed(view).into_owned(),
             _ => panic!("expected a task"),
         }
     }

@@ -57,6 +57,12 @@ impl HttpBody {
     }
 }
 
+impl From<String> for HttpBody {
+    fn from(text: String) -> Self {
+        Self::full(text)
+    }
+}
+
 impl Body for HttpBody {
     type Data = Bytes;
     type Error = Infallible;
