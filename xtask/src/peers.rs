@@ -1,6 +1,6 @@
-//! What the tests need from elsewhere: the iii SDKs in their versions, each where only the tests look for it.
+//! What the tests need from elsewhere: the SDKs of iii and of A2A in their versions, each where only the tests look for it.
 //!
-//! Everything comes from the public registries of its language, in versions that are written down beside the workers that use them.
+//! Everything comes from the public registries of its language, in versions that are written down beside the programs that use them.
 //! What is there already is left alone: a stamp holds what was installed, and something else wanted means once more.
 
 use std::ffi::OsString;
@@ -60,8 +60,45 @@ fn answers(program: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// An installation, and the file beside the workers that says what to install.
+/// Tests that need something installed, by the name of their target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Suite {
+    /// Workers of the iii SDKs at the embedded engine.
+    Iii,
+    /// Clients and servers of the A2A SDKs.
+    Interop,
+}
+
+impl Suite {
+    pub(crate) const ALL: [Self; 2] = [Self::Iii, Self::Interop];
+
+    pub(crate) fn target(self) -> &'static str {
+        match self {
+            Self::Iii => "iii",
+            Self::Interop => "interop",
+        }
+    }
+
+    fn sdk(self) -> &'static str {
+        match self {
+            Self::Iii => "iii SDK",
+            Self::Interop => "A2A SDK",
+        }
+    }
+
+    /// Where the programs of its peers are.
+    fn programs(self) -> PathBuf {
+        let tests = run::root().join("crates/attache/tests");
+        match self {
+            Self::Iii => tests.join("iii/workers"),
+            Self::Interop => tests.join("interop/peers"),
+        }
+    }
+}
+
+/// An installation, and the file beside the programs that says what to install.
 struct Sdk {
+    suite: Suite,
     language: Language,
     /// All versions for Rust are built together, because they share most of what they need.
     versions: &'static str,
@@ -69,47 +106,33 @@ struct Sdk {
     recipe: &'static str,
 }
 
-const SDKS: [Sdk; 5] = [
-    Sdk {
-        language: Language::Python,
-        versions: "0.11.6",
-        folder: "python-0.11.6",
-        recipe: "python/requirements-0.11.6.txt",
-    },
-    Sdk {
-        language: Language::Python,
-        versions: "0.25.0",
-        folder: "python-0.25.0",
-        recipe: "python/requirements-0.25.0.txt",
-    },
-    Sdk {
-        language: Language::Node,
-        versions: "0.11.6",
-        folder: "node-0.11.6",
-        recipe: "node/0.11.6/package-lock.json",
-    },
-    Sdk {
-        language: Language::Node,
-        versions: "0.22.1",
-        folder: "node-0.22.1",
-        recipe: "node/0.22.1/package-lock.json",
-    },
-    Sdk {
-        language: Language::Rust,
-        versions: "0.11.3, 0.25.0 and 0.26.0-rc.4",
-        folder: "rust",
-        recipe: "rust/Cargo.lock",
-    },
+const SDKS: [Sdk; 9] = [
+    Sdk::new(Suite::Iii, Language::Python, "0.11.6", "python-0.11.6", "python/requirements-0.11.6.txt"),
+    Sdk::new(Suite::Iii, Language::Python, "0.25.0", "python-0.25.0", "python/requirements-0.25.0.txt"),
+    Sdk::new(Suite::Iii, Language::Node, "0.11.6", "node-0.11.6", "node/0.11.6/package-lock.json"),
+    Sdk::new(Suite::Iii, Language::Node, "0.22.1", "node-0.22.1", "node/0.22.1/package-lock.json"),
+    Sdk::new(Suite::Iii, Language::Rust, "0.11.3, 0.25.0 and 0.26.0-rc.4", "rust", "rust/Cargo.lock"),
+    Sdk::new(Suite::Interop, Language::Python, "1.3.0", "a2a-python-1.3.0", "python/requirements-1.3.0.txt"),
+    Sdk::new(
+        Suite::Interop,
+        Language::Python,
+        "0.3.26",
+        "a2a-python-0.3.26",
+        "python/requirements-0.3.26.txt",
+    ),
+    Sdk::new(Suite::Interop, Language::Node, "1.3.0", "a2a-node-1.3.0", "node/1.3.0/package-lock.json"),
+    Sdk::new(Suite::Interop, Language::Node, "0.3.14", "a2a-node-0.3.14", "node/0.3.14/package-lock.json"),
 ];
 
 impl Peers {
-    /// Installs what is not there.
-    pub(crate) fn install() -> Result<Self> {
+    /// Installs what some suites need and is not there.
+    pub(crate) fn install(suites: &[Suite]) -> Result<Self> {
         let folder = target().join("peers");
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
         let languages = [Language::Python, Language::Node, Language::Rust];
         let without: Vec<Language> = languages.into_iter().filter(|language| !language.is_here()).collect();
-        let wanted = SDKS.iter().filter(|sdk| !without.contains(&sdk.language));
+        let wanted =
+            SDKS.iter().filter(|sdk| suites.contains(&sdk.suite) && !without.contains(&sdk.language));
         // The ones that wait for the network do so beside each other and beside the ones that keep the compiler busy.
         thread::scope(|scope| {
             let mut installing = Vec::new();
@@ -138,10 +161,19 @@ impl Peers {
 }
 
 impl Sdk {
+    const fn new(
+        suite: Suite,
+        language: Language,
+        versions: &'static str,
+        folder: &'static str,
+        recipe: &'static str,
+    ) -> Self {
+        Self { suite, language, versions, folder, recipe }
+    }
+
     fn provide(&self, peers: &Path) -> Result<()> {
-        let (language, versions) = (self.language.name(), self.versions);
-        let workers = run::root().join("crates/attache/tests/iii/workers");
-        let recipe = workers.join(self.recipe);
+        let (sdk, language, versions) = (self.suite.sdk(), self.language.name(), self.versions);
+        let recipe = self.suite.programs().join(self.recipe);
         let home = peers.join(self.folder);
         let stamp = home.join("installed");
         let wanted = std::fs::read_to_string(&recipe)
@@ -153,18 +185,18 @@ impl Sdk {
         }
         let began = Instant::now();
         if !there {
-            eprintln!("    iii-sdk {versions} for {language} …");
+            eprintln!("    {sdk} {versions} for {language} …");
         }
         let installed = match self.language {
             Language::Python => install_python(&recipe, &home),
             Language::Node => install_node(&recipe, &home),
             Language::Rust => build_rust(&recipe, &home),
         };
-        let failed = || format!("cannot install iii-sdk {versions} for {language} into `{}`", home.display());
+        let failed = || format!("cannot install {sdk} {versions} for {language} into `{}`", home.display());
         installed.with_context(failed)?;
         if !there {
             std::fs::write(&stamp, wanted).with_context(failed)?;
-            eprintln!("    iii-sdk {versions} for {language}: {} s", began.elapsed().as_secs());
+            eprintln!("    {sdk} {versions} for {language}: {} s", began.elapsed().as_secs());
         }
         Ok(())
     }
@@ -206,7 +238,7 @@ fn quietly(mut command: Command) -> Result<()> {
 }
 
 /// Where cargo puts what it builds.
-fn target() -> PathBuf {
+pub(crate) fn target() -> PathBuf {
     let chosen = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     run::root().join(chosen.unwrap_or_else(|| "target".into()))
 }

@@ -6,8 +6,8 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::peers::Peers;
-use crate::run;
+use crate::peers::{Peers, Suite};
+use crate::{interop, run};
 
 /// Everything that must hold: format, lints, unit, property and end-to-end tests, doc tests, examples
 #[derive(Debug, Args)]
@@ -66,10 +66,11 @@ impl Test {
         let filter: Vec<&str> = self.filter.as_deref().into_iter().collect();
         let mut green = true;
         let mut peers = None;
-        if needs_peers(&filter)? {
-            step("iii SDKs, for tests with real workers", || {
-                peers = Some(Peers::install()?);
-                Ok(())
+        let suites = with_peers(&filter)?;
+        if !suites.is_empty() {
+            step("SDKs, for tests with programs that others made", || {
+                peers = Some(Peers::install(&suites)?);
+                interop::forget()
             })?;
         }
         step("tests, examples and documentation tests", || {
@@ -93,18 +94,28 @@ impl Test {
         if !green || failed > 0 {
             bail!("not everything passed");
         }
+        // Only a run of everything fills the table.
+        if absent.is_empty() && self.filter.is_none() {
+            step("docs/interop.md", interop::check)?;
+        }
         Ok(())
     }
 }
 
-/// Whether there is a test with real workers among the ones to run. Without a filter there is.
-fn needs_peers(filter: &[&str]) -> Result<bool> {
-    if filter.is_empty() {
-        return Ok(true);
+/// The suites that need peers and have a test among the ones to run. Without a filter all have.
+fn with_peers(filter: &[&str]) -> Result<Vec<Suite>> {
+    let mut suites = Vec::new();
+    for suite in Suite::ALL {
+        if filter.is_empty() || has_tests(suite, filter)? {
+            suites.push(suite);
+        }
     }
-    let list = ["test", "--quiet", "--package", "attache", "--test", "iii"];
-    let mut list = run::cargo(&[&list, filter, &["--", "--list"]].concat());
-    let listed = list.output()?;
+    Ok(suites)
+}
+
+fn has_tests(suite: Suite, filter: &[&str]) -> Result<bool> {
+    let list = ["test", "--quiet", "--package", "attache", "--test", suite.target()];
+    let listed = run::cargo(&[&list, filter, &["--", "--list"]].concat()).output()?;
     Ok(String::from_utf8_lossy(&listed.stdout).lines().any(|line| line.ends_with(": test")))
 }
 

@@ -3,6 +3,8 @@
 //! `cargo xtask test` installs the SDKs and says where they are; without that, these tests are skipped and say so.
 
 mod examples;
+#[path = "../shared/peers.rs"]
+mod peers;
 mod promises;
 mod support;
 mod together;
@@ -24,6 +26,7 @@ macro_rules! sdk {
                 a_slow_function_is_canceled
                 a_function_that_takes_longer_than_it_says_is_given_up
                 a_worker_calls_functions_of_another
+                a_worker_delegates_to_another_agent
                 a_worker_keeps_state
                 a_worker_lists_functions
                 a_void_call_arrives

@@ -108,6 +108,29 @@ pub(crate) async fn a_worker_calls_functions_of_another(sdk: Sdk) {
     assert!(failure(&task).contains("Function depot::nothing not found"), "{task}");
 }
 
+pub(crate) async fn a_worker_delegates_to_another_agent(sdk: Sdk) {
+    let (engine, _worker) = Engine::with(sdk).await;
+    let (other, _clerk) = Engine::with(sdk).await;
+    let found = engine.relayed("a2a::discover", json!({"url": other.url})).await;
+    assert_eq!(found["discovered"], true);
+    let message = format!("shop::quote {}", order());
+    for url in [other.url.clone(), format!("{}/a2a/rpc", other.url)] {
+        let sent = json!({"agentUrl": url, "message": message, "sessionId": "s-1"});
+        let task = engine.relayed("a2a::send_task", sent).await;
+        let done = until("the task has ended", async || {
+            let now = engine.relayed("a2a::get_task", json!({"taskId": task["id"]})).await;
+            (now["status"]["state"] == "completed").then_some(now)
+        });
+        let done = done.await;
+        assert_eq!(done["status"]["message"]["parts"][0]["data"], json!({"price": 42, "sku": "A-1"}));
+        assert_eq!(done["sessionId"], "s-1");
+    }
+    let task = engine
+        .call("shop::relay", json!({"function_id": "a2a::send_task", "payload": {"message": "hi"}}))
+        .await;
+    assert!(failure(&task).contains("agentUrl is required"), "{task}");
+}
+
 pub(crate) async fn a_worker_keeps_state(sdk: Sdk) {
     let (engine, _worker) = Engine::with(sdk).await;
     let entry = |value: Value| json!({"scope": "s", "key": "k", "value": value});

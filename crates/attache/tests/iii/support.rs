@@ -1,18 +1,12 @@
 //! The engine and workers as users start them, and a client to talk to them.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
-use tokio::process::{Child, Command};
-use tokio::sync::mpsc;
+use tokio::process::Command;
 
-/// How long anything may take. Only what is broken reaches it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+use crate::peers::{self, PATIENCE, Process, place};
 
 /// The skills of the worker of these tests.
 const SKILLS: [&str; 10] =
@@ -44,23 +38,12 @@ impl Language {
 }
 
 impl Sdk {
-    /// Why its tests cannot be run, if they cannot.
-    fn absent(self) -> Option<String> {
-        if std::env::var_os("ATTACHE_PEERS").is_none() {
-            return Some("the iii SDKs are installed by `cargo xtask test`: run that".to_owned());
-        }
-        let language = self.language.name();
-        let without = std::env::var("ATTACHE_PEERS_WITHOUT").unwrap_or_default();
-        without.split(',').any(|absent| absent == language).then(|| format!("{language} is not installed"))
-    }
-
     /// Where it is installed: all versions for Rust in one place, the others each on its own.
     fn home(self) -> PathBuf {
-        let peers = PathBuf::from(std::env::var_os("ATTACHE_PEERS").expect("it was looked at before"));
         match self.language {
-            Language::Rust => peers.join("rust"),
+            Language::Rust => peers::home("rust"),
             Language::Python | Language::Node => {
-                peers.join(format!("{}-{}", self.language.name(), self.version))
+                peers::home(&format!("{}-{}", self.language.name(), self.version))
             }
         }
     }
@@ -122,23 +105,11 @@ enum Which {
     Example,
 }
 
-/// Puts a copy of a file somewhere, whole at every moment: other tests may be reading it.
-fn place(file: &Path, place: &Path) {
-    let copy = tempfile::NamedTempFile::new_in(place.parent().expect("it is in a folder")).expect("a file");
-    std::fs::copy(file, copy.path()).expect("it can be copied");
-    copy.persist(place).expect("it can be put in its place");
-}
-
-/// Runs a test, or says why not: in a line of its own that no one captures, because otherwise it would count as passed.
+/// Runs a test, or says why not.
 pub(crate) fn keep(sdks: &[Sdk], promise: &str, test: impl Future<Output = ()>) {
-    if let Some(reason) = sdks.iter().find_map(|sdk| sdk.absent()) {
-        let module = sdks.first().map_or("", |sdk| sdk.module);
-        // On one thread the harness has begun a line by now.
-        writeln!(std::io::stdout(), "\nskipped {module}::{promise}: {reason}").expect("there is an output");
-        return;
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime").block_on(test);
+    let module = sdks.first().map_or("", |sdk| sdk.module);
+    let absent = sdks.iter().find_map(|sdk| peers::absent(sdk.language.name()));
+    peers::keep(&format!("{module}::{promise}"), absent, test);
 }
 
 /// Looks again and again until there is something to see.
@@ -153,71 +124,12 @@ pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T
     }
 }
 
-/// A process whose words are kept, and shown if the test fails. It is killed when dropped.
-struct Process {
-    child: Child,
-    name: String,
-    said: Arc<Mutex<String>>,
-    lines: mpsc::UnboundedReceiver<String>,
-}
-
-impl Process {
-    fn start(name: &str, mut command: Command) -> Self {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?} does not start: {error}"));
-        let said = Arc::new(Mutex::new(String::new()));
-        let (heard, lines) = mpsc::unbounded_channel();
-        listen(child.stdout.take().expect("it is piped"), said.clone(), heard.clone());
-        listen(child.stderr.take().expect("it is piped"), said.clone(), heard);
-        Self { child, name: name.to_owned(), said, lines }
-    }
-
-    /// Waits until it says a line for which there is something to see.
-    async fn heard<T>(&mut self, what: &str, mut see: impl FnMut(&str) -> Option<T>) -> T {
-        let heard = async {
-            loop {
-                let line =
-                    self.lines.recv().await.unwrap_or_else(|| panic!("{} ended before {what}", self.name));
-                if let Some(seen) = see(&line) {
-                    return seen;
-                }
-            }
-        };
-        tokio::time::timeout(PATIENCE, heard).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
-    }
-
-    async fn signal(&mut self, signal: &str) {
-        let pid = self.child.id().expect("it runs").to_string();
-        Command::new("kill").args([signal, &pid]).status().await.expect("kill works");
-        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
-        ended.expect("it ends").expect("it can be waited for");
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let said = self.said.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            eprintln!("--- {} said:\n{said}", self.name);
-        }
-    }
-}
-
-fn listen(
-    from: impl AsyncRead + Unpin + Send + 'static,
-    said: Arc<Mutex<String>>,
-    heard: mpsc::UnboundedSender<String>,
-) {
-    tokio::spawn(async move {
-        let mut lines = BufReader::new(from).lines();
-        while let Ok(Some(line)) = lines.next_line().await {
-            let mut said = said.lock().expect("nobody panics with it");
-            said.push_str(&line);
-            said.push('\n');
-            // Whoever has stopped listening has heard enough.
-            let _ = heard.send(line);
-        }
-    });
+/// Sends a signal that ends a process, and waits until it has.
+async fn signal(process: &mut Process, signal: &str) {
+    let pid = process.child.id().expect("it runs").to_string();
+    Command::new("kill").args([signal, &pid]).status().await.expect("kill works");
+    let ended = tokio::time::timeout(PATIENCE, process.child.wait()).await;
+    ended.expect("it ends").expect("it can be waited for");
 }
 
 /// A worker that is connected, or is about to be.
@@ -228,7 +140,7 @@ pub(crate) struct Worker {
 impl Worker {
     /// Kills it without a word of warning.
     pub(crate) async fn kill(mut self) {
-        self.process.signal("-KILL").await;
+        signal(&mut self.process, "-KILL").await;
     }
 
     /// Waits until the function that takes its time has begun.
@@ -263,6 +175,7 @@ impl Engine {
     pub(crate) async fn start_at(clients: &str, workers: &str) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_attache"));
         command.args(["serve", "--store", "memory:", "--listen", clients, "--engine-listen", workers]);
+        command.arg("--allow-loopback-agents");
         let mut process = Process::start("attache", command);
         let url =
             process.heard("where it listens", |line| line.strip_prefix("Listening on ").map(str::to_owned));
@@ -278,7 +191,7 @@ impl Engine {
 
     /// Stops it as a process manager does.
     pub(crate) async fn stop(mut self) {
-        self.process.signal("-TERM").await;
+        signal(&mut self.process, "-TERM").await;
     }
 
     /// Starts a worker and waits for its last registration.

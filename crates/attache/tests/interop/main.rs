@@ -1,0 +1,14 @@
+//! The official SDKs of A2A as clients of our server, and as servers of our client.
+//!
+//! `cargo xtask test` installs them and says where they are; without that, these tests are skipped and say so. What each peer
+//! could do is left in `target/interop`, from which `docs/interop.md` is made.
+
+mod agent;
+mod clients;
+mod generations;
+#[path = "../shared/peers.rs"]
+mod peers;
+mod sdk;
+mod servers;
+mod signatures;
+mod table;
