@@ -30,11 +30,27 @@
 //! }
 //! ```
 //!
-//! The pieces live in [`protocol`] (types and codecs), [`core`] (tasks, turns, stores) and [`server`] (bindings).
+//! Somebody else's agent is a [`Client`](prelude::Client) away:
+//!
+//! ```no_run
+//! use attache::prelude::*;
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), attache::client::ClientError> {
+//!     let agent = Client::connect("http://localhost:3111").await?;
+//!     let reply = agent.send("Hello").await?;
+//!     eprintln!("{}", Texts::from(&reply).all());
+//!     Ok(())
+//! }
+//! ```
+//!
+//! The pieces live in [`protocol`] (types and codecs), [`core`] (tasks, turns, stores), [`server`] (bindings) and [`client`].
 
+pub use attache_client as client;
 pub use attache_core as core;
 pub use attache_protocol as protocol;
 pub use attache_server as server;
+pub use attache_signing as signing;
 #[cfg(feature = "sqlite")]
 pub use attache_store as store;
 
@@ -44,8 +60,9 @@ pub type Error = attache_server::ServerError;
 /// What can fail with an [`Error`](type@Error).
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What most agents need.
+/// What most agents need, and those who talk to them.
 pub mod prelude {
+    pub use attache_client::{Client, ClientOptions, Outgoing, Reply, Texts};
     pub use attache_core::{
         Agent, AgentError, AgentResult, Caller, MemoryStore, Principal, Turn, agent_fn, restartable,
     };

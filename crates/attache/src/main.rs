@@ -13,7 +13,13 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// A2A agents from the command line.
 #[derive(Debug, Parser)]
-#[command(name = "attache", version, propagate_version = true, arg_required_else_help = true)]
+#[command(
+    name = "attache",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true,
+    after_help = command::EXIT_CODES
+)]
 struct Arguments {
     #[command(subcommand)]
     command: command::Command,

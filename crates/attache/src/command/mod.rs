@@ -1,7 +1,10 @@
 //! The subcommands, one file each.
 
+mod client;
+mod keys;
 mod place;
 mod push;
+mod reference;
 mod serve;
 mod store;
 
@@ -9,7 +12,10 @@ use std::fmt;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
+use clap::{Args, CommandFactory, Subcommand};
+use clap_complete::Shell;
+
+use self::client::show;
 
 /// What the command can do.
 #[derive(Debug, Subcommand)]
@@ -20,14 +26,77 @@ pub(crate) enum Command {
     /// `/.well-known/agent-card.json`. Its tasks are kept in a file and outlive it.
     Serve(Box<serve::Serve>),
 
+    /// Show how an agent describes itself
+    Card(client::card::Card),
+
+    /// Send a message to an agent and print what comes of it
+    Send(Box<client::send::Send>),
+
+    /// Talk with an agent
+    Chat(client::chat::Chat),
+
+    /// Look at the tasks of an agent, follow them, end them
+    #[command(subcommand)]
+    Task(client::task::Task),
+
+    /// Send the news of tasks to webhooks, receive it, look after what was not delivered
+    #[command(subcommand)]
+    Push(push::Push),
+
+    /// Keep names for agents, which can be used wherever an agent is asked for
+    #[command(subcommand)]
+    Agents(client::agents::Agents),
+
     /// Look after the file that tasks are kept in
     #[command(subcommand)]
     Store(store::Store),
 
-    /// Look after push notifications
+    /// Look after the keys that cards are signed with
     #[command(subcommand)]
-    Push(push::Push),
+    Keys(keys::Keys),
+
+    /// Print what makes a shell complete this command
+    #[command(after_help = "For example, in bash:\n  source <(attache completions bash)")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+
+    /// Print the reference of the command as Markdown
+    #[command(hide = true)]
+    Reference,
 }
+
+/// How the command ends when it does not end well. Scripts rely on these numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// The task failed, or something else did.
+    Failed = 1,
+    /// The command was not called as it should be.
+    Usage = 2,
+    /// No connection to the agent came about, or it broke.
+    Unreachable = 3,
+    /// The agent wants to know who asks, or does not let them.
+    Unauthorized = 4,
+    /// The task waits for an answer.
+    NeedsInput = 5,
+    /// There was no more time to wait. The task goes on.
+    TimedOut = 6,
+    /// Ctrl-C, as shells count it.
+    Interrupted = 130,
+}
+
+/// All exit codes, for people.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    the task failed, was rejected or canceled, or something else went wrong
+  2    the command was not called as it should be
+  3    could not connect to the agent, or the connection broke
+  4    not authorized: the agent asks for credentials, or refuses those that it got
+  5    the task needs an answer
+  6    there was no more time to wait; the task goes on
+  130  interrupted with Ctrl-C";
 
 /// How results are shown.
 #[derive(Debug, Args)]
@@ -52,12 +121,7 @@ impl Output {
         text: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
     ) -> Result<(), Failure> {
         let mut out = anstream::stdout().lock();
-        let printed = if self.json { writeln!(out, "{:#}", value()) } else { text(&mut out) };
-        match printed {
-            // Whoever reads has read enough.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-            printed => printed.map_err(|error| Failure::new(format!("cannot print the result: {error}"))),
-        }
+        printed(if self.json { writeln!(out, "{:#}", value()) } else { text(&mut out) })
     }
 }
 
@@ -71,43 +135,81 @@ fn say(what: fmt::Arguments<'_>) {
 pub(crate) fn run(command: Command) -> ExitCode {
     let result = match command {
         Command::Serve(serve) => serve.run(),
-        Command::Store(store) => store.run(),
+        Command::Card(card) => client::block_on(card.run()),
+        Command::Send(send) => client::block_on(send.run()),
+        Command::Chat(chat) => client::block_on(chat.run()),
+        Command::Task(task) => client::block_on(task.run()),
         Command::Push(push) => push.run(),
+        Command::Agents(agents) => agents.run(),
+        Command::Store(store) => store.run(),
+        Command::Keys(keys) => keys.run(),
+        Command::Completions { shell } => completions(shell),
+        Command::Reference => reference::print(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure { error, hint, code }) => {
-            let mut out = anstream::stderr().lock();
-            // Nothing can be done about an error stream that is closed.
-            let _ = writeln!(out, "error: {error}");
-            if let Some(hint) = hint {
-                let _ = writeln!(out, "hint: {hint}");
-            }
-            ExitCode::from(code)
+        Err(failure) => {
+            failure.say();
+            ExitCode::from(failure.exit as u8)
         }
     }
 }
 
+fn completions(shell: Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut crate::Arguments::command(), "attache", &mut script);
+    print(&String::from_utf8_lossy(&script))
+}
+
+/// Prints what programs or people read.
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = anstream::stdout().lock();
+    printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// What came of printing.
+fn printed(result: std::io::Result<()>) -> Result<(), Failure> {
+    match result {
+        // Whoever reads has read enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.map_err(|error| Failure::new(format!("cannot print the result: {error}"))),
+    }
+}
+
 /// What went wrong, and what to do next.
+#[derive(Debug)]
 pub(crate) struct Failure {
     error: String,
     hint: Option<String>,
-    code: u8,
+    exit: Exit,
 }
 
 impl Failure {
     /// Something did not work.
     fn new(error: impl ToString) -> Self {
-        Self { error: error.to_string(), hint: None, code: 1 }
+        Self { error: error.to_string(), hint: None, exit: Exit::Failed }
     }
 
     /// The command was not called as it should be.
     fn usage(error: impl ToString) -> Self {
-        Self { code: 2, ..Self::new(error) }
+        Self::new(error).exit(Exit::Usage)
+    }
+
+    fn exit(mut self, exit: Exit) -> Self {
+        self.exit = exit;
+        self
     }
 
     fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// Says it. Agents have a say in some errors, so nothing in there may move the cursor.
+    fn say(&self) {
+        say(format_args!("error: {}", show::clean(&self.error)));
+        if let Some(hint) = &self.hint {
+            say(format_args!("hint: {}", show::clean(hint)));
+        }
     }
 }

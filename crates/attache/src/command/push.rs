@@ -1,15 +1,28 @@
-//! `attache push`: the deliveries that were given up.
+//! `attache push`: webhooks, from both ends, and the deliveries that were given up.
 
 use attache::core::{Clock, DeadDelivery, DeliveryId, SystemClock};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use super::client::{block_on, hooks, listen};
 use super::place::Place;
 use super::{Failure, Output, store};
 
-/// What to look at.
+/// What to do about push notifications.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Push {
+    /// Have the news of a task sent to a webhook
+    Add(hooks::Add),
+
+    /// List the webhooks of a task
+    List(hooks::List),
+
+    /// Have the agent forget a webhook of a task
+    Rm(hooks::Rm),
+
+    /// Receive notifications here, and print them
+    Listen(listen::Listen),
+
     /// Look after deliveries to webhooks that were given up
     #[command(subcommand)]
     Dead(Dead),
@@ -65,15 +78,26 @@ fn parse_id(text: &str) -> Result<DeliveryId, &'static str> {
 
 impl Push {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let Self::Dead(dead) = self;
-        match dead {
-            Dead::List { common, limit } => list(&common, limit),
-            Dead::Retry { common: Common { place, output }, id } => {
+        match self {
+            Self::Add(add) => block_on(add.run()),
+            Self::List(list) => block_on(list.run()),
+            Self::Rm(rm) => block_on(rm.run()),
+            Self::Listen(listen) => block_on(listen.run()),
+            Self::Dead(dead) => dead.run(),
+        }
+    }
+}
+
+impl Dead {
+    fn run(self) -> Result<(), Failure> {
+        match self {
+            Self::List { common, limit } => list(&common, limit),
+            Self::Retry { common: Common { place, output }, id } => {
                 let mut store = store::open(&place.file()?)?;
                 let count = store.retry_dead(id.as_ref(), SystemClock.now()).map_err(Failure::new)?;
                 report(&output, "to be tried again", count, id.as_ref())
             }
-            Dead::Purge { common: Common { place, output }, id } => {
+            Self::Purge { common: Common { place, output }, id } => {
                 let mut store = store::open(&place.file()?)?;
                 let count = store.purge_dead(id.as_ref()).map_err(Failure::new)?;
                 report(&output, "forgotten", count, id.as_ref())

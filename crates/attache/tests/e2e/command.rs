@@ -1,27 +1,15 @@
 //! The `attache` command as a user meets it.
 
-use std::process::Output;
-
+use crate::home::Home;
 use crate::support::Program;
 use serde_json::json;
-use tokio::process::Command;
 
 /// The smallest agent, on a free port.
 const ECHO: [&str; 5] = ["serve", "--agent", "echo", "--listen", "127.0.0.1:0"];
 
 /// Runs the command in a home of its own.
 async fn attache(arguments: &[&str]) -> String {
-    let home = tempfile::tempdir().expect("a folder");
-    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_attache"))
-        .args(arguments)
-        .env_clear()
-        .env("HOME", home.path())
-        .env("COLUMNS", "100")
-        .output()
-        .await
-        .expect("the command runs");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is UTF-8");
-    format!("exit code: {:?}\n----- stdout\n{}----- stderr\n{}", status.code(), text(stdout), text(stderr))
+    Home::new().run(arguments).await.to_string()
 }
 
 #[tokio::test]
@@ -31,6 +19,11 @@ async fn help_teaches() {
     insta::assert_snapshot!("store_help", attache(&["store", "--help"]).await);
     insta::assert_snapshot!("store_compact_help", attache(&["store", "compact", "--help"]).await);
     insta::assert_snapshot!("push_dead_help", attache(&["push", "dead", "--help"]).await);
+    insta::assert_snapshot!("send_help", attache(&["send", "--help"]).await);
+    insta::assert_snapshot!("chat_help", attache(&["chat", "--help"]).await);
+    insta::assert_snapshot!("task_help", attache(&["task", "--help"]).await);
+    insta::assert_snapshot!("push_help", attache(&["push", "--help"]).await);
+    insta::assert_snapshot!("agents_help", attache(&["agents", "--help"]).await);
 }
 
 #[tokio::test]
@@ -69,6 +62,24 @@ async fn mistakes_get_an_error_and_a_hint() {
     );
     insta::assert_snapshot!("echo_with_demo", attache(&["serve", "--agent", "echo", "--demo"]).await);
     insta::assert_snapshot!("bad_delivery", attache(&["push", "dead", "retry", "x"]).await);
+}
+
+#[tokio::test]
+async fn the_reference_is_what_the_command_says_about_itself() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/command.md");
+    let page =
+        std::fs::read_to_string(path).expect("`cargo xtask docs` has written docs/reference/command.md");
+    let reference = Home::new().run(&["reference"]).await.stdout;
+    assert!(page == reference, "docs/reference/command.md is not up to date: run `cargo xtask docs`");
+}
+
+#[tokio::test]
+async fn every_shell_can_complete() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let ran = Home::new().run(&["completions", shell]).await;
+        assert_eq!(ran.code, Some(0), "{ran}");
+        assert!(ran.stdout.contains("completions") && ran.stdout.contains("no-wait"), "{shell}");
+    }
 }
 
 #[cfg(unix)]
@@ -122,6 +133,10 @@ async fn the_card_advertises_the_base_url() {
         [
             json!("https://agents.example.com/a2a"),
             json!("https://agents.example.com/v1"),
+            json!("agents.example.com:443"),
+            // The same for those who speak 0.3.
+            json!("https://agents.example.com/a2a"),
+            json!("https://agents.example.com"),
             json!("agents.example.com:443"),
         ]
     );

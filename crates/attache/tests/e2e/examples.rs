@@ -1,6 +1,6 @@
 //! Every example does what its first lines say.
 
-use crate::support::Program;
+use crate::support::{Program, run_example};
 
 #[tokio::test]
 async fn echo_server_gives_back_what_it_gets() {
@@ -73,4 +73,51 @@ async fn tck_server_obeys_the_prefix_of_the_message_id() {
     assert_eq!(address["task"]["artifacts"][0]["parts"][0]["url"], "https://example.com/output.txt");
     let data = send("tck-artifact-data-1").await;
     assert_eq!(data["task"]["artifacts"][0]["parts"][0]["data"]["count"], 42);
+}
+
+#[tokio::test]
+async fn simple_client_prints_what_it_is_told() {
+    let storyteller = Program::example("streaming_agent", &[]).await;
+    let told = run_example("simple_client", &[&storyteller.url]).await;
+    let story = "Once upon a time there was an envoy who carried every word exactly once and in order";
+    assert_eq!(told.lines().last(), Some(story));
+    let echo = Program::example("echo_server", &[]).await;
+    assert_eq!(run_example("simple_client", &[&echo.url]).await, "Hello\nTell me a story\n");
+}
+
+#[tokio::test]
+async fn polling_client_comes_back_and_answers() {
+    let tables = Program::example("multi_turn", &[]).await;
+    let booked = run_example("polling_client", &[&tables.url, "a table please", "4", "eight"]).await;
+    assert_eq!(booked, "A table for 4 at eight.\n");
+    let asked = run_example("polling_client", &[&tables.url, "a table please"]).await;
+    assert_eq!(asked, "For how many people?\n", "it has no answer to that");
+}
+
+#[tokio::test]
+async fn multi_agent_adds_up_what_the_worker_counts() {
+    let coordinator = Program::example("multi_agent", &[]).await;
+    let counted = coordinator.send("count the words\none two\nthree four five", None).await;
+    let task = &counted["task"];
+    assert_eq!(task["status"]["message"]["parts"][0]["text"], "5 words in 2 lines");
+    assert_eq!(task["artifacts"][1]["parts"][0]["text"], "3");
+    let nothing = coordinator.send("count the words", None).await;
+    assert_eq!(nothing["task"]["status"]["state"], "TASK_STATE_REJECTED");
+}
+
+#[tokio::test]
+async fn push_notifications_tells_how_it_goes() {
+    let told = run_example("push_notifications", &[]).await;
+    let lines: Vec<_> = told.lines().map(str::trim).collect();
+    let expected =
+        ["TASK_STATE_SUBMITTED", "TASK_STATE_WORKING The oven is warm.", "TASK_STATE_COMPLETED Ready."];
+    assert_eq!(lines, expected);
+}
+
+#[tokio::test]
+async fn research_collects_the_findings_of_three_agents() {
+    let found = run_example("research", &[]).await;
+    let expected =
+        (1..=3).map(|n| format!("Researcher {n} on `aspect {n} of quantum computing`: it is complicated.\n"));
+    assert_eq!(found, expected.collect::<String>());
 }

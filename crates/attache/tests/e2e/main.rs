@@ -1,8 +1,11 @@
 //! The command and the examples, run as a user runs them.
 
+mod client;
 mod command;
 mod crash;
+mod delegation;
 mod examples;
 mod functions;
+mod home;
 mod store;
 mod support;

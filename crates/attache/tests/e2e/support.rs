@@ -17,6 +17,14 @@ pub(crate) struct Program {
 /// How long a program may take to do anything. Only a broken one reaches it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Runs an example to its end, and gives what it printed.
+pub(crate) async fn run_example(name: &str, arguments: &[&str]) -> String {
+    let running = Command::new(example_path(name)).args(arguments).kill_on_drop(true).output();
+    let output = tokio::time::timeout(PATIENCE, running).await.expect("it ends").expect("the example starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
 impl Program {
     /// Starts an example on a free port.
     pub(crate) async fn example(name: &str, arguments: &[&str]) -> Self {

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use attache::core::Store;
+use attache_iii::delegation::Delegation;
 use attache_iii::engine::{Engine, EngineError, EngineListening, EngineOptions, Token};
 use attache_iii::remote::{RemoteOptions, import};
-use attache_iii::{Gateway, GatewayArgs};
+use attache_iii::{DelegationArgs, Gateway, GatewayArgs};
 use clap::Args;
 
 use super::super::Failure;
@@ -39,6 +40,9 @@ pub(super) struct FunctionArgs {
     /// Register the skills of this remote agent as functions of the engine, named `a2a.<agent>::<skill>`; may be repeated
     #[arg(long, value_name = "URL", help_heading = "Engine")]
     connect: Vec<String>,
+
+    #[command(flatten)]
+    delegation: DelegationArgs,
 }
 
 impl FunctionArgs {
@@ -53,11 +57,16 @@ impl FunctionArgs {
             return Err(Failure::usage(format!("`--connect {url}` is not an `http` or `https` URL"))
                 .hint("try `--connect https://agents.example.com`"));
         }
+        let api_token = self
+            .delegation
+            .token()
+            .map_err(|error| Failure::usage(error).hint("make one with `openssl rand -hex 32`"))?;
         let options = EngineOptions {
             listen: self.engine_listen.clone(),
             token: self.token()?,
             ..EngineOptions::default()
         };
+        let delegation = self.delegation.start(store.clone()).map_err(Failure::new)?;
         let engine = Engine::new(store, options);
         let mut settings = self.gateway.options();
         if self.demo {
@@ -78,7 +87,7 @@ impl FunctionArgs {
         let remote = RemoteOptions { own_url: Some(own_url), ..RemoteOptions::default() };
         let imports = import(engine.clone(), self.connect.clone(), remote);
         let gateway = Gateway::with_imports(Arc::new(engine.clone()), settings, imports);
-        Ok(Started { engine, listening, gateway })
+        Ok(Started { engine, listening, gateway, delegation, api_token })
     }
 }
 
@@ -87,4 +96,8 @@ pub(super) struct Started {
     pub(super) engine: Engine,
     pub(super) listening: EngineListening,
     pub(super) gateway: Gateway,
+    /// Nothing, if it is switched off.
+    pub(super) delegation: Option<Delegation>,
+    /// What callers of the API of delegation show.
+    pub(super) api_token: Option<Token>,
 }

@@ -5,19 +5,20 @@ mod functions;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use attache::core::{News, Retention, Store};
 use attache::prelude::*;
-use attache::server::{IpNet, Listening, Paths, PushOptions, SigningSecret};
+use attache::server::{IpNet, Listening, Paths, PushOptions, SigningKeys, SigningSecret};
+use attache_iii::delegation::{Access, Api};
 use clap::{Args, ValueEnum};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 use self::functions::{FunctionArgs, Started};
-use super::Failure;
 use super::place::Place;
+use super::{Failure, keys};
 
 /// Which agent to serve, and where.
 #[derive(Debug, Args)]
@@ -43,6 +44,14 @@ pub(crate) struct Serve {
     /// Refuse requests that do not say which protocol version they speak
     #[arg(long)]
     strict_version: bool,
+
+    /// Give everyone the card of protocol 1.0 alone, without the members that 0.3 clients read
+    #[arg(long)]
+    pure_card: bool,
+
+    /// Sign the card with the keys in this file, which `attache keys new` makes
+    #[arg(long, value_name = "PATH", env = "ATTACHE_SIGNING_KEYS")]
+    signing_keys: Option<PathBuf>,
 
     /// What to log, such as `info` or `attache_server=debug`
     #[arg(long, value_name = "FILTER", default_value = "info", env = "ATTACHE_LOG")]
@@ -105,7 +114,7 @@ impl Push {
 const SHORTEST_SECRET: usize = 16;
 
 /// The secret in a file that a flag names.
-fn secret_in(file: Option<&Path>, flag: &str) -> Result<Option<Vec<u8>>, Failure> {
+pub(super) fn secret_in(file: Option<&Path>, flag: &str) -> Result<Option<Vec<u8>>, Failure> {
     let Some(path) = file else { return Ok(None) };
     let secret = std::fs::read(path)
         .map_err(|error| Failure::usage(format!("`{flag} {}` cannot be read: {error}", path.display())))?;
@@ -160,6 +169,12 @@ enum Kind {
     Echo,
 }
 
+/// What the server signs with.
+struct Secrets {
+    push: Option<SigningSecret>,
+    keys: Option<SigningKeys>,
+}
+
 impl Serve {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let filter = EnvFilter::try_new(&self.log).map_err(|error| {
@@ -174,6 +189,7 @@ impl Serve {
         }
         // Before any port is taken: what is wrong with the flags is said first.
         let secret = self.push.secret()?;
+        let keys = keys::for_serving(self.signing_keys.as_ref())?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
@@ -184,40 +200,54 @@ impl Serve {
                     Err(Failure::usage("`--demo` adds sample functions, which `--agent echo` does not have")
                         .hint("leave `--agent` out"))
                 }
-                Kind::Echo => self.serve_echo(secret).await,
-                Kind::Functions => self.serve_functions(secret).await,
+                Kind::Echo => self.serve_echo(Secrets { push: secret, keys }).await,
+                Kind::Functions => self.serve_functions(Secrets { push: secret, keys }).await,
             }
         })
     }
 
-    async fn serve_echo(self, secret: Option<SigningSecret>) -> Result<(), Failure> {
+    async fn serve_echo(self, secrets: Secrets) -> Result<(), Failure> {
         let store = self.place.open()?;
-        let listening = self.listen(Server::echo(), store, secret).await?;
+        let listening = self.listen(Server::echo(), store, secrets).await?;
         let address = listening.address().map_err(Failure::new)?;
         announce(&format!("http://{address}"), &self.place.url()?.to_string(), None);
         listening.run().await.map_err(|error| Failure::new(format!("the server stopped: {error}")))
     }
 
-    async fn serve_functions(self, secret: Option<SigningSecret>) -> Result<(), Failure> {
+    async fn serve_functions(self, secrets: Secrets) -> Result<(), Failure> {
         let store = self.place.open()?;
         let own_url = self.base_url.clone().unwrap_or_else(|| format!("http://{}", self.listen));
-        let Started { engine, listening: workers, gateway } =
+        let Started { engine, listening: workers, gateway, delegation, api_token } =
             self.functions.start(store.clone(), own_url).await?;
-        let paths = Paths::default();
-        let own = ["/.well-known/agent-card.json", "/health"];
-        let below = [paths.http_json.as_str(), "/lf.a2a.v1.A2AService"];
-        let jsonrpc = paths.jsonrpc.iter().chain(&paths.oldest).map(String::as_str);
-        engine.reserve_paths(own.into_iter().chain(jsonrpc), below);
-        let triggers = engine.clone();
+        let (mut exact, below) = Paths::default().answered();
+        exact.extend(secrets.keys.iter().map(|_| "/.well-known/jwks.json".to_owned()));
+        engine.reserve_paths(exact.iter().map(String::as_str), below.iter().map(String::as_str));
+        engine.reserve_paths(Api::paths(), []);
+        // Who may use the API depends on the address that is listened on.
+        let api: Arc<OnceLock<Api>> = Arc::default();
+        let (triggers, delegating) = (engine.clone(), api.clone());
         let server = Server::new(gateway.clone())
             .card(gateway.card())
             .card_updates(gateway.cards())
             .fallback(move |request| {
-                let engine = triggers.clone();
-                async move { engine.handle_http(request).await }
+                let (engine, api) = (triggers.clone(), delegating.clone());
+                async move {
+                    match api.get().filter(|_| Api::answers(request.uri().path())) {
+                        Some(api) => api.handle(request).await,
+                        None => engine.handle_http(request).await,
+                    }
+                }
             });
-        let listening = self.listen(server, store, secret).await?;
+        let listening = self.listen(server, store, secrets).await?;
         let address = listening.address().map_err(Failure::new)?;
+        let mut _offers = Vec::new();
+        if let Some(delegation) = delegation {
+            let access = Access::new(api_token, address.ip(), self.base_url.as_deref());
+            let public = self.base_url.clone().unwrap_or_else(|| format!("http://{address}"));
+            delegation.at_home(gateway, public);
+            _offers = delegation.offer(&engine, listening.surface());
+            let _ = api.set(Api::new(delegation, access));
+        }
         let engine_url = format!("ws://{}", workers.address());
         let hosted = Hosted { engine: &engine_url, demo: self.functions.demo };
         announce(&format!("http://{address}"), &self.place.url()?.to_string(), Some(hosted));
@@ -235,15 +265,18 @@ impl Serve {
         &self,
         server: Server<A>,
         store: Arc<dyn Store>,
-        secret: Option<SigningSecret>,
+        secrets: Secrets,
     ) -> Result<Listening, Failure> {
         let policy = self.push.policy();
         let mut server = server
             .bind(&self.listen)
             .shared_store(store)
             .push(!self.push.no_push)
-            .push_options(|push: &mut PushOptions| (push.policy, push.secret) = (policy, secret))
-            .options(|options| options.strict_version = self.strict_version)
+            .push_options(|push: &mut PushOptions| (push.policy, push.secret) = (policy, secrets.push))
+            .options(|options| {
+                options.strict_version = self.strict_version;
+                options.pure_card = self.pure_card;
+            })
             .service_options(|options| {
                 options.retention =
                     Retention { max_age: self.keep.keep_for, max_tasks: self.keep.keep_tasks };
@@ -253,6 +286,9 @@ impl Serve {
             });
         if let Some(url) = &self.base_url {
             server = server.base_url(url);
+        }
+        if let Some(keys) = secrets.keys {
+            server = server.signing(keys);
         }
         server.listen().await.map_err(|error| {
             Failure::new(error).hint("choose another address with `--listen`, such as `--listen 127.0.0.1:0`")

@@ -1,0 +1,219 @@
+//! `attache agents`: names for agents.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::reach::{How, is_url, named};
+use super::registry::{Known, Preferred, Registry};
+use super::{block_on, show};
+use crate::command::{Exit, Failure, Output, print, say};
+
+/// What to do about the names of agents.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Agents {
+    /// Give an agent a name, and keep how it is reached
+    ///
+    /// What is kept is in `attache/agents.json` below the user's configuration directory, which only the user can read.
+    Add(Add),
+    /// List the agents that have names
+    List {
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Forget the name of an agent, and its credentials
+    Rm {
+        /// The name
+        name: String,
+    },
+    /// See whether agents answer
+    ///
+    /// The exit code is 3 if one does not.
+    Ping {
+        /// Only the agent of this name, or at this URL
+        #[arg(value_name = "AGENT")]
+        agent: Option<String>,
+
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+/// A name for an agent.
+#[derive(Debug, Args)]
+pub(crate) struct Add {
+    /// The name: letters, digits, `-`, `_` and `.`
+    #[arg(value_parser = name)]
+    name: String,
+
+    /// The URL of the agent, or of its card
+    #[arg(value_parser = url)]
+    url: String,
+
+    /// Replace the agent that has the name already
+    #[arg(long)]
+    replace: bool,
+
+    #[command(flatten)]
+    how: How,
+}
+
+fn name(text: &str) -> Result<String, &'static str> {
+    let may = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(may) {
+        Ok(text.to_owned())
+    } else {
+        Err("expected letters, digits, `-`, `_` and `.`, a letter or a digit first")
+    }
+}
+
+fn url(text: &str) -> Result<String, &'static str> {
+    if is_url(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("expected a URL that begins with `http://` or `https://`")
+    }
+}
+
+impl Agents {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        match self {
+            Self::Add(add) => add.run(),
+            Self::List { output } => list(&output),
+            Self::Rm { name } => {
+                Registry::change(|registry| {
+                    registry.agents.remove(&name).ok_or_else(|| {
+                        Failure::usage(format!("no agent is called `{name}`"))
+                            .hint("`attache agents list` shows those that have names")
+                    })
+                })?;
+                say(format_args!("forgot `{name}`"));
+                Ok(())
+            }
+            Self::Ping { agent, output } => block_on(ping(agent, output)),
+        }
+    }
+}
+
+impl Add {
+    fn run(self) -> Result<(), Failure> {
+        let Self { name, url, replace, how } = self;
+        let known = how.keep(url)?;
+        Registry::change(|registry| {
+            if !replace && let Some(there) = registry.agents.get(&name) {
+                let text = format!("`{name}` is the name of the agent at {} already", there.url);
+                return Err(Failure::usage(text).hint("give it another name, or use `--replace`"));
+            }
+            registry.agents.insert(name.clone(), known);
+            Ok(())
+        })?;
+        say(format_args!("added `{name}`: try `attache card {name}`"));
+        Ok(())
+    }
+}
+
+impl Known {
+    /// Which credentials are kept, but not what they are: what programs and what people call them.
+    fn credentials(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let kept = [
+            (self.token.is_some(), "token", "token"),
+            (self.token_file.is_some(), "tokenFile", "token file"),
+            (self.user.is_some(), "user", "user"),
+            (self.api_key.is_some(), "apiKey", "API key"),
+        ];
+        kept.into_iter().filter_map(|(is_kept, member, name)| is_kept.then_some((member, name)))
+    }
+}
+
+/// An agent for programs.
+#[derive(Serialize)]
+struct Row<'a> {
+    name: &'a str,
+    url: &'a str,
+    binding: Option<Preferred>,
+    credentials: Vec<&'static str>,
+}
+
+impl<'a> Row<'a> {
+    fn new(name: &'a str, known: &'a Known) -> Self {
+        Self {
+            name,
+            url: &known.url,
+            binding: known.binding,
+            credentials: known.credentials().map(|(member, _)| member).collect(),
+        }
+    }
+}
+
+fn list(output: &Output) -> Result<(), Failure> {
+    let Registry { agents } = Registry::read()?;
+    if output.json {
+        let rows: Vec<_> = agents.iter().map(|(name, known)| Row::new(name, known)).collect();
+        return print(&show::json_lines(&BTreeMap::from([("agents", rows)]))?);
+    }
+    if agents.is_empty() {
+        return print("no agent has a name; `attache agents add NAME URL` gives one\n");
+    }
+    let row = |(name, known): (&String, &Known)| {
+        let binding = known.binding.map(|binding| match binding {
+            Preferred::Jsonrpc => "JSON-RPC",
+            Preferred::HttpJson => "HTTP+JSON",
+            Preferred::Grpc => "gRPC",
+        });
+        let credentials = known.credentials().map(|(_, name)| name);
+        let about: Vec<_> = binding.into_iter().chain(credentials).collect();
+        vec![name.clone(), show::line(&known.url), about.join(", ")]
+    };
+    print(&show::table(&agents.iter().map(row).collect::<Vec<_>>()))
+}
+
+async fn ping(agent: Option<String>, output: Output) -> Result<(), Failure> {
+    let agents: Vec<(String, Known)> = match agent {
+        None => Registry::read()?.agents.into_iter().collect(),
+        Some(url) if is_url(&url) => vec![(url.clone(), Known::at(url))],
+        Some(name) => {
+            let known = named(&name)?;
+            vec![(name, known)]
+        }
+    };
+    if agents.is_empty() {
+        return Err(Failure::usage("no agent has a name")
+            .hint("`attache agents add NAME URL` gives one, or `attache agents ping URL`"));
+    }
+    let count = agents.len();
+    let (mut rows, mut values, mut silent) = (Vec::new(), Vec::<Value>::new(), 0);
+    for (name, known) in agents {
+        let began = Instant::now();
+        let answer = known.connect(name.clone()).await;
+        let millis = began.elapsed().as_millis();
+        match answer {
+            Ok(agent) => {
+                let card = agent.client.card();
+                let described = format!("{} {}", show::line(&card.name), show::line(&card.version));
+                rows.push(vec![name.clone(), format!("{millis} ms"), described]);
+                values.push(json!({
+                    "name": name, "ok": true, "millis": millis, "agent": card.name, "version": card.version
+                }));
+            }
+            Err(failure) => {
+                silent += 1;
+                rows.push(vec![name.clone(), "no answer".to_owned(), show::line(&failure.error)]);
+                values.push(json!({ "name": name, "ok": false, "error": failure.error }));
+            }
+        }
+    }
+    if output.json {
+        print(&show::json_lines(&json!({ "agents": values }))?)?;
+    } else {
+        print(&show::table(&rows))?;
+    }
+    match silent {
+        0 => Ok(()),
+        silent => {
+            Err(Failure::new(format!("{silent} of {count} agents did not answer")).exit(Exit::Unreachable))
+        }
+    }
+}

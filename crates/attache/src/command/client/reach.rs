@@ -1,0 +1,241 @@
+//! How an agent is reached: where it is, who asks, and what it means when it does not answer.
+
+use std::path::{Path, PathBuf};
+
+use attache::client::{Client, ClientError, ClientOptions, Keyring};
+use attache::protocol::{ErrorKind, TaskId};
+use clap::Args;
+
+use super::registry::{Kept, Known, Preferred, Registry};
+use super::show;
+use crate::command::{Exit, Failure};
+
+/// The heading of these options in help.
+pub(crate) const CONNECTION: &str = "Connection";
+
+/// The variable that holds a token for agents that have none of their own.
+const TOKEN_VARIABLE: &str = "ATTACHE_TOKEN";
+
+/// Which agent, and how to reach it.
+#[derive(Debug, Args)]
+pub(crate) struct Reach {
+    /// The agent: its URL, the URL of its card, or a name of `attache agents`
+    #[arg(value_name = "AGENT", index = 1)]
+    agent: String,
+
+    #[command(flatten)]
+    how: How,
+}
+
+/// How to reach an agent. Credentials are sent only if the card of the agent asks for them.
+#[derive(Debug, Args)]
+#[command(next_help_heading = CONNECTION)]
+pub(crate) struct How {
+    /// The token to authenticate with; without it the one kept with the agent's name, then that in `ATTACHE_TOKEN`
+    #[arg(long, value_name = "TOKEN", value_parser = clap::value_parser!(Kept))]
+    token: Option<Kept>,
+
+    /// The file that the token is in
+    #[arg(long, value_name = "PATH", conflicts_with = "token")]
+    token_file: Option<PathBuf>,
+
+    /// The name and the password to authenticate with
+    #[arg(long, value_name = "NAME:PASSWORD", value_parser = user)]
+    user: Option<Kept>,
+
+    /// The API key to authenticate with
+    #[arg(long, value_name = "KEY", value_parser = clap::value_parser!(Kept))]
+    api_key: Option<Kept>,
+
+    /// The binding to use, if the agent has several
+    #[arg(long, value_enum)]
+    binding: Option<Preferred>,
+}
+
+fn user(text: &str) -> Result<Kept, &'static str> {
+    match text.split_once(':') {
+        Some((name, _)) if !name.is_empty() => Ok(Kept::from(text.to_owned())),
+        Some(_) | None => Err("expected a name and a password with a colon between them"),
+    }
+}
+
+impl How {
+    /// The same for an agent that gets a name.
+    pub(crate) fn keep(self, url: String) -> Result<Known, Failure> {
+        let Self { token, token_file, user, api_key, binding } = self;
+        // The file is read whenever the agent is called, from wherever that is done.
+        let token_file = token_file
+            .map(|path| std::path::absolute(&path).map_err(|error| unreadable(&path, &error)))
+            .transpose()?;
+        if let Some(path) = &token_file {
+            read_token(path)?;
+        }
+        Ok(Known { url, binding, token, token_file, user, api_key })
+    }
+}
+
+impl Known {
+    /// This, as far as nothing else was said.
+    fn under(self, how: &How) -> Self {
+        let said = how.token.is_some() || how.token_file.is_some();
+        Self {
+            url: self.url,
+            binding: how.binding.or(self.binding),
+            token: if said { how.token.clone() } else { self.token },
+            token_file: if said { how.token_file.clone() } else { self.token_file },
+            user: how.user.clone().or(self.user),
+            api_key: how.api_key.clone().or(self.api_key),
+        }
+    }
+
+    /// Finds the agent.
+    pub(crate) async fn connect(self, called: String) -> Result<Agent, Failure> {
+        let Self { url, binding, token, token_file, user, api_key } = self;
+        let token = match (token, token_file) {
+            (Some(token), _) => Some(token),
+            (None, Some(path)) => Some(read_token(&path)?),
+            (None, None) => {
+                std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty()).map(Kept::from)
+            }
+        };
+        let mut options = ClientOptions::default();
+        let mut keys = Keyring::new();
+        let has_keys = token.is_some() || user.is_some() || api_key.is_some();
+        if let Some(Kept(token)) = token {
+            keys = keys.token(token.reveal());
+        }
+        if let Some((name, password)) = user.as_ref().and_then(|Kept(user)| user.reveal().split_once(':')) {
+            keys = keys.basic(name, password);
+        }
+        if let Some(Kept(key)) = api_key {
+            keys = keys.api_key(key.reveal());
+        }
+        if has_keys {
+            options = options.with_credentials(keys);
+        }
+        if let Some(binding) = binding {
+            options = options.prefer(attache::client::Binding::from(binding));
+        }
+        match Client::connect_with(&url, options).await {
+            Ok(client) => Ok(Agent { client, called }),
+            Err(error) => Err(failed(&error, &called)),
+        }
+    }
+}
+
+fn read_token(path: &Path) -> Result<Kept, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
+    match text.trim() {
+        "" => Err(Failure::usage(format!("there is no token in `{}`", path.display()))),
+        token => Ok(Kept::from(token.to_owned())),
+    }
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::usage(format!("`--token-file {}` cannot be read: {error}", path.display()))
+}
+
+/// Whether this is the address of something on the web.
+pub(crate) fn is_url(text: &str) -> bool {
+    text.starts_with("http://") || text.starts_with("https://")
+}
+
+impl Reach {
+    /// Finds the agent.
+    pub(crate) async fn connect(self) -> Result<Agent, Failure> {
+        let known = if is_url(&self.agent) { Known::at(self.agent.clone()) } else { named(&self.agent)? };
+        known.under(&self.how).connect(self.agent).await
+    }
+}
+
+/// The agent that has this name.
+pub(crate) fn named(name: &str) -> Result<Known, Failure> {
+    let mut registry = Registry::read()?;
+    registry.agents.remove(name).ok_or_else(|| {
+        let hint = if name.contains([':', '/', '.']) || name == "localhost" {
+            format!("if it is an address, begin it with `http://` or `https://`: `http://{name}`")
+        } else {
+            "`attache agents list` shows those that have names; `attache agents add NAME URL` names one"
+                .to_owned()
+        };
+        Failure::usage(format!("no agent is called `{name}`")).hint(hint)
+    })
+}
+
+/// An agent that was found.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    pub(crate) client: Client,
+    /// What the user calls it.
+    called: String,
+}
+
+impl Agent {
+    /// What the user calls it, as it is written in a shell.
+    pub(crate) fn word(&self) -> String {
+        show::word(&self.called)
+    }
+
+    /// Why there is no answer.
+    pub(crate) fn failed(&self, error: &ClientError) -> Failure {
+        failed(error, &self.called)
+    }
+
+    /// A command to go on with, about a task.
+    pub(crate) fn about(&self, command: &str, task: &TaskId) -> String {
+        format!("attache {command} {} {}", self.word(), show::word(task.as_str()))
+    }
+}
+
+/// Why there is no answer, and what to do about it.
+fn failed(error: &ClientError, called: &str) -> Failure {
+    let agent = show::word(called);
+    let credentials = format!(
+        "show who you are with `--token`, `--token-file`, `--user` or `--api-key`; `attache card {agent}` says what it asks for"
+    );
+    let kind = if let ClientError::Interrupted { cause, .. } = error { cause.kind() } else { error.kind() };
+    let failure = Failure::new(error);
+    match kind {
+        Some(ErrorKind::Unauthenticated) => {
+            return failure.exit(Exit::Unauthorized).hint(credentials);
+        }
+        Some(ErrorKind::PermissionDenied) => {
+            return failure.exit(Exit::Unauthorized).hint("ask whoever runs the agent for permission");
+        }
+        Some(ErrorKind::TaskNotFound) => {
+            return failure.hint(format!("`attache task list {agent}` shows the tasks that are yours"));
+        }
+        Some(_) | None => {}
+    }
+    match error {
+        ClientError::Connect { .. } => failure
+            .exit(Exit::Unreachable)
+            .hint("is it running, and is this its address? `attache serve --demo` starts one to try"),
+        ClientError::Timeout { .. } | ClientError::Broken(_) | ClientError::Interrupted { .. } => failure
+            .exit(Exit::Unreachable)
+            .hint(format!("try again; `attache task list {agent}` shows what has become of your tasks")),
+        // What stands on the page of an error helps nobody here.
+        ClientError::Http { status: status @ (404 | 410), url, .. } => {
+            Failure::new(format!("there is nothing at `{url}` (HTTP status {status})"))
+                .exit(Exit::Unreachable)
+                .hint("the agent may be below another path; the URL of its card, which ends in `.json`, can be given too")
+        }
+        ClientError::Http { status: 502..=504, .. } => failure
+            .exit(Exit::Unreachable)
+            .hint("the agent behind this address does not answer; try again later"),
+        ClientError::Credentials { .. } => failure.exit(Exit::Unauthorized).hint(credentials),
+        ClientError::Invalid(_) => failure.exit(Exit::Usage),
+        ClientError::NoInterface { wanted, .. } if !wanted.is_empty() => {
+            failure.hint("leave out `--binding` to use what there is")
+        }
+        ClientError::Setup(_)
+        | ClientError::Refused { .. }
+        | ClientError::OtherOrigin { .. }
+        | ClientError::NoInterface { .. }
+        | ClientError::Http { .. }
+        | ClientError::TooLarge { .. }
+        | ClientError::Protocol(_)
+        | ClientError::Remote(_)
+        | _ => failure,
+    }
+}

@@ -1,0 +1,177 @@
+//! The agents that have names: a file below the user's configuration directory, which only the user can read.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use attache::client::{Binding, Secret};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::command::Failure;
+
+/// An agent that has a name, and how to reach it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Known {
+    pub(crate) url: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) binding: Option<Preferred>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) token: Option<Kept>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) token_file: Option<PathBuf>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) user: Option<Kept>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) api_key: Option<Kept>,
+}
+
+impl Known {
+    /// An agent that nothing is known about but where it is.
+    pub(crate) fn at(url: String) -> Self {
+        Self { url, binding: None, token: None, token_file: None, user: None, api_key: None }
+    }
+}
+
+/// A binding that is used rather than the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Preferred {
+    /// JSON-RPC
+    Jsonrpc,
+    /// HTTP+JSON
+    HttpJson,
+    /// gRPC
+    Grpc,
+}
+
+impl From<Preferred> for Binding {
+    fn from(preferred: Preferred) -> Self {
+        match preferred {
+            Preferred::Jsonrpc => Self::JsonRpc,
+            Preferred::HttpJson => Self::HttpJson,
+            Preferred::Grpc => Self::Grpc,
+        }
+    }
+}
+
+/// A secret that is written to the file and shown nowhere.
+#[derive(Debug, Clone)]
+pub(crate) struct Kept(pub(crate) Secret);
+
+impl From<String> for Kept {
+    fn from(text: String) -> Self {
+        Self(text.into())
+    }
+}
+
+impl Serialize for Kept {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.reveal())
+    }
+}
+
+impl<'de> Deserialize<'de> for Kept {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Self::from)
+    }
+}
+
+/// All of them.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Registry {
+    pub(crate) agents: BTreeMap<String, Known>,
+}
+
+/// Where the file is.
+pub(crate) fn place() -> Result<PathBuf, Failure> {
+    let config = dirs::config_dir().ok_or_else(|| {
+        Failure::usage("this user has no configuration directory to keep the names of agents in")
+            .hint("set `HOME`, or `XDG_CONFIG_HOME`")
+    })?;
+    Ok(config.join("attache").join("agents.json"))
+}
+
+impl Registry {
+    /// Reads the file. One that does not exist has no agents in it.
+    pub(crate) fn read() -> Result<Self, Failure> {
+        let path = place()?;
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => {
+                return Err(Failure::new(format!("`{}` cannot be read: {error}", path.display())));
+            }
+        };
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            if fs::metadata(&path).is_ok_and(|file| file.permissions().mode() & 0o077 != 0) {
+                return Err(Failure::new(format!(
+                    "`{}` has credentials in it, and others can read it",
+                    path.display()
+                ))
+                .hint(format!("`chmod 600 {}` keeps them out", path.display())));
+            }
+        }
+        serde_json::from_str(&text).map_err(|error| {
+            // Where, but not what: there are secrets in it.
+            let (line, column) = (error.line(), error.column());
+            Failure::new(format!(
+                "`{}` is not a list of agents: line {line}, column {column}",
+                path.display()
+            ))
+            .hint("mend the file, or remove it and add the agents again with `attache agents add`")
+        })
+    }
+
+    /// Changes the file: at every moment it is the old one or the new one, and two commands at once do not undo each other.
+    pub(crate) fn change<T>(change: impl FnOnce(&mut Self) -> Result<T, Failure>) -> Result<T, Failure> {
+        let path = place()?;
+        let failed = |error: io::Error| {
+            Failure::new(format!("`{}` cannot be written: {error}", path.display()))
+                .hint("the directory must be writable for this user")
+        };
+        let _lock = lock(&path).map_err(failed)?;
+        let mut registry = Self::read()?;
+        let result = change(&mut registry)?;
+        replace(&path, &registry).map_err(failed)?;
+        Ok(result)
+    }
+}
+
+/// Keeps others from changing the file for as long as what comes back is held.
+fn lock(path: &Path) -> io::Result<File> {
+    if let Some(parent) = path.parent() {
+        let mut builder = fs::DirBuilder::new();
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.recursive(true).create(parent)?;
+    }
+    let file = private().create(true).append(true).open(path.with_extension("lock"))?;
+    file.lock()?;
+    Ok(file)
+}
+
+fn replace(path: &Path, registry: &Registry) -> io::Result<()> {
+    let next = path.with_extension("json.new");
+    match fs::remove_file(&next) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let mut file = private().write(true).create_new(true).open(&next)?;
+    file.write_all(&serde_json::to_vec_pretty(registry)?)?;
+    file.write_all(b"\n")?;
+    file.sync_all()?;
+    fs::rename(&next, path)
+}
+
+/// A file that only its user can read.
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}

@@ -1,0 +1,282 @@
+//! `attache send`: one message, and what comes of it.
+
+use std::io::{IsTerminal, Read};
+use std::path::{Path, PathBuf};
+
+use attache::client::{Outgoing, Reply};
+use attache::protocol::{Json, Message, Part, Role};
+use clap::Args;
+use serde::Serialize;
+use serde_json::json;
+
+use super::live::{Followed, Form, Live};
+use super::reach::{Agent, Reach};
+use super::show;
+use crate::command::{Failure, Output, print, say};
+
+/// What to send, to whom, and what to wait for.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  attache send http://localhost:3111 \"Hello\"
+  echo \"Hello\" | attache send recipes
+  attache send recipes \"What is this?\" --file leek.png
+  attache send shop --skill pricing::quote --data '{\"sku\": \"A-1\", \"quantity\": 3}'
+  attache send recipes --task 0199… \"Four people\"      answers a question")]
+pub(crate) struct Send {
+    /// What to say; `-` is what comes from standard input, which is also read if nothing else is to be sent
+    #[arg(value_name = "TEXT", index = 2)]
+    text: Option<String>,
+
+    /// Send data: JSON, or the name of a file of JSON after `@`; may be repeated
+    #[arg(long, value_name = "JSON", value_parser = data)]
+    data: Vec<Data>,
+
+    /// Send a file; may be repeated
+    #[arg(long, value_name = "PATH")]
+    file: Vec<PathBuf>,
+
+    /// Call this skill of an agent whose skills are functions, with the data, or else the text, as its payload
+    #[arg(long, value_name = "ID", visible_alias = "function", conflicts_with = "file")]
+    skill: Option<String>,
+
+    /// Go on with a conversation
+    #[arg(long, value_name = "ID")]
+    context: Option<String>,
+
+    /// Go on with a task that has not ended, such as one that asked something
+    #[arg(long, value_name = "ID")]
+    task: Option<String>,
+
+    /// Do not wait for the task to end; its id is printed
+    #[arg(long, conflicts_with = "stream")]
+    no_wait: bool,
+
+    /// Print what the task produces as it comes, which is the rule on a terminal
+    #[arg(long)]
+    stream: bool,
+
+    /// Print what the task has produced when it has ended, which is the rule elsewhere
+    #[arg(long, conflicts_with = "stream")]
+    no_stream: bool,
+
+    /// Repeat the message if the connection breaks; an agent that knows such keys carries out one message with this key only
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+
+    #[command(flatten)]
+    output: Output,
+
+    #[command(flatten)]
+    reach: Reach,
+}
+
+/// JSON that was given in one of two ways.
+#[derive(Debug, Clone)]
+enum Data {
+    Here(Json),
+    In(PathBuf),
+}
+
+fn data(text: &str) -> Result<Data, String> {
+    match text.strip_prefix('@') {
+        Some(path) => Ok(Data::In(path.into())),
+        None => Json::parse(text).map(Data::Here).map_err(|error| format!("not JSON: {error}")),
+    }
+}
+
+impl Data {
+    fn read(self) -> Result<Json, Failure> {
+        match self {
+            Self::Here(json) => Ok(json),
+            Self::In(path) => {
+                let text = read(&path, "--data @")?;
+                let text = String::from_utf8_lossy(&text);
+                Json::parse(&text)
+                    .map_err(|error| Failure::usage(format!("`{}` is not JSON: {error}", path.display())))
+            }
+        }
+    }
+}
+
+fn read(path: &Path, flag: &str) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path)
+        .map_err(|error| Failure::usage(format!("`{flag}{}` cannot be read: {error}", path.display())))
+}
+
+impl Send {
+    pub(crate) async fn run(mut self) -> Result<(), Failure> {
+        let parts = self.parts()?;
+        let message = Message { role: Role::User, parts, ..Message::default() };
+        let mut outgoing = Outgoing::new(message);
+        if let Some(context) = self.context {
+            outgoing = outgoing.context(context);
+        }
+        if let Some(task) = self.task {
+            outgoing = outgoing.task(task);
+        }
+        if let Some(key) = self.idempotency_key {
+            outgoing = outgoing.idempotency_key(key);
+        }
+        let agent = self.reach.connect().await?;
+        let json = self.output.json;
+        if self.no_wait {
+            return submit(&agent, outgoing.return_immediately(), json).await;
+        }
+        let on_terminal = !json && std::io::stdout().is_terminal();
+        if self.stream || (on_terminal && !self.no_stream) {
+            return stream(&agent, outgoing, if json { Form::Events } else { Form::Text }).await;
+        }
+        wait(&agent, outgoing, json).await
+    }
+
+    /// What is to be sent.
+    fn parts(&mut self) -> Result<Vec<Part>, Failure> {
+        let has_more = !self.data.is_empty() || !self.file.is_empty() || self.skill.is_some();
+        let text = match self.text.take().as_deref() {
+            Some("-") => Some(standard_input()?),
+            Some(text) => Some(text.to_owned()),
+            None if has_more => None,
+            None if std::io::stdin().is_terminal() => {
+                return Err(Failure::usage("there is nothing to send").hint(
+                    "say something, as in `attache send AGENT \"Hello\"`, or use `attache chat AGENT`",
+                ));
+            }
+            None => Some(standard_input()?),
+        };
+        let data =
+            std::mem::take(&mut self.data).into_iter().map(Data::read).collect::<Result<Vec<_>, _>>()?;
+        if let Some(skill) = &self.skill {
+            return call(skill, text, data).map(|part| vec![part]);
+        }
+        let mut parts: Vec<_> = text.into_iter().map(Part::text).collect();
+        for value in &data {
+            parts.push(Part::data(value).map_err(Failure::usage)?);
+        }
+        for path in &self.file {
+            parts.push(file(path)?);
+        }
+        Ok(parts)
+    }
+}
+
+/// What calls a function.
+#[derive(Serialize)]
+struct Call<'a> {
+    function_id: &'a str,
+    payload: Json,
+}
+
+/// A part that calls a function.
+fn call(skill: &str, text: Option<String>, data: Vec<Json>) -> Result<Part, Failure> {
+    let mut data = data.into_iter();
+    let payload = match (text, data.next(), data.next()) {
+        (None, None, _) => Json::new(&json!({})),
+        (Some(text), None, _) => Json::new(&json!({ "input": text })),
+        (None, Some(payload), None) => Ok(payload),
+        (Some(_), Some(_), _) | (None, Some(_), Some(_)) => {
+            return Err(Failure::usage("a skill that is called with `--skill` has one payload")
+                .hint("give it either a text or `--data`, once"));
+        }
+    };
+    payload.and_then(|payload| Part::data(&Call { function_id: skill, payload })).map_err(Failure::usage)
+}
+
+fn standard_input() -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    std::io::stdin()
+        .lock()
+        .read_to_end(&mut bytes)
+        .map_err(|error| Failure::new(format!("standard input cannot be read: {error}")))?;
+    let text = String::from_utf8(bytes).map_err(|_| {
+        Failure::usage("standard input is not text").hint("send other things with `--file PATH`")
+    })?;
+    match text.trim_end_matches(['\n', '\r']) {
+        "" => Err(Failure::usage("there is nothing to send: standard input is empty")),
+        text => Ok(text.to_owned()),
+    }
+}
+
+fn file(path: &Path) -> Result<Part, Failure> {
+    let mut part = Part::raw(read(path, "--file ")?);
+    if let Some(name) = path.file_name() {
+        part = part.filename(name.to_string_lossy());
+    }
+    let extension = path.extension().map(|extension| extension.to_ascii_lowercase());
+    match extension.as_ref().and_then(|extension| extension.to_str()).and_then(media_type) {
+        Some(media_type) => Ok(part.media_type(media_type)),
+        None => Ok(part.media_type("application/octet-stream")),
+    }
+}
+
+/// The media type of files that are often sent.
+fn media_type(extension: &str) -> Option<&'static str> {
+    Some(match extension {
+        "txt" | "log" => "text/plain",
+        "md" => "text/markdown",
+        "csv" => "text/csv",
+        "html" | "htm" => "text/html",
+        "json" => "application/json",
+        "xml" => "application/xml",
+        "yaml" | "yml" => "application/yaml",
+        "pdf" => "application/pdf",
+        "zip" => "application/zip",
+        "png" => "image/png",
+        "jpg" | "jpeg" => "image/jpeg",
+        "gif" => "image/gif",
+        "webp" => "image/webp",
+        "svg" => "image/svg+xml",
+        "mp3" => "audio/mpeg",
+        "wav" => "audio/wav",
+        "mp4" => "video/mp4",
+        _ => return None,
+    })
+}
+
+async fn submit(agent: &Agent, outgoing: Outgoing, json: bool) -> Result<(), Failure> {
+    let reply = agent.client.send(outgoing).await.map_err(|error| agent.failed(&error))?;
+    if json {
+        return print(&show::json_lines(&reply)?);
+    }
+    match reply {
+        Reply::Message(_) => Live::new(Form::Text).reply(reply),
+        Reply::Task(task) => {
+            print(&format!("{}\n", show::line(task.id.as_str())))?;
+            if std::io::stderr().is_terminal() {
+                say(format_args!("wait for it with `{}`", agent.about("task wait", &task.id)));
+            }
+            Ok(())
+        }
+    }
+}
+
+async fn stream(agent: &Agent, outgoing: Outgoing, form: Form) -> Result<(), Failure> {
+    let mut live = Live::new(form);
+    let opened = live.watch(agent.client.stream(outgoing)).await;
+    let Some(opened) = opened else { return Err(live.interrupted(agent)) };
+    let mut events = opened.map_err(|error| agent.failed(&error))?;
+    match live.follow(agent, &mut events).await? {
+        Followed::Ended => live.conclude(agent),
+        Followed::Interrupted => Err(live.interrupted(agent)),
+    }
+}
+
+async fn wait(agent: &Agent, outgoing: Outgoing, json: bool) -> Result<(), Failure> {
+    let mut live = Live::new(if json { Form::Nothing } else { Form::Text });
+    let waiting = async {
+        match agent.client.send(outgoing).await? {
+            // Some agents answer before they have to.
+            Reply::Task(task) if !task.status.state.is_settled() => {
+                agent.client.wait(task.id).await.map(Reply::Task)
+            }
+            reply @ (Reply::Task(_) | Reply::Message(_)) => Ok(reply),
+        }
+    };
+    let Some(reply) = live.watch(waiting).await else { return Err(live.interrupted(agent)) };
+    let reply = reply.map_err(|error| agent.failed(&error))?;
+    if json {
+        print(&show::json_lines(&reply)?)?;
+    }
+    live.reply(reply)?;
+    live.conclude(agent)
+}

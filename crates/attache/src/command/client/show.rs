@@ -1,0 +1,163 @@
+//! What agents say, made fit for a terminal.
+//!
+//! Nothing that comes from an agent is trusted: characters that would move the cursor, change colours, retitle the window or turn
+//! the direction of writing are shown as `�` and have no effect.
+
+use std::borrow::Cow;
+
+use attache::protocol::json::pretty;
+use attache::protocol::{Artifact, Content, Message, Part, TaskState};
+use serde::Serialize;
+
+use crate::command::Failure;
+
+/// Where a new line begins, unless one has just begun. No clean text contains it.
+pub(crate) const FRESH: char = '\0';
+
+/// Whether a character does something to a terminal instead of being shown.
+fn is_harmful(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A text of several lines, without what is harmful to a terminal.
+pub(crate) fn clean(text: &str) -> Cow<'_, str> {
+    if !text.contains(|c| is_harmful(c) && !matches!(c, '\n' | '\t')) {
+        return Cow::Borrowed(text);
+    }
+    let text = text.replace("\r\n", "\n");
+    let clean = text.chars().map(|c| match c {
+        '\n' | '\t' => c,
+        c if is_harmful(c) => char::REPLACEMENT_CHARACTER,
+        c => c,
+    });
+    Cow::Owned(clean.collect())
+}
+
+/// A text on one line, so that it cannot pretend to be another one of ours.
+pub(crate) fn line(text: &str) -> String {
+    clean(text.trim()).split(['\n', '\t']).map(str::trim).collect::<Vec<_>>().join(" ")
+}
+
+/// A word that can be copied into a shell and means itself there.
+pub(crate) fn word(text: &str) -> String {
+    let text = line(text);
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+/// JSON in which nothing is harmful to a terminal: such characters are in strings only, where they can be escaped.
+pub(crate) fn json<T: Serialize + ?Sized>(value: &T) -> Result<String, Failure> {
+    let text = serde_json::to_string(value)
+        .map_err(|error| Failure::new(format!("the result cannot be written as JSON: {error}")))?;
+    Ok(escaped(&text))
+}
+
+/// The same for people and for whole results: one member per line.
+pub(crate) fn json_lines<T: Serialize + ?Sized>(value: &T) -> Result<String, Failure> {
+    Ok(format!("{}\n", pretty(&json(value)?)))
+}
+
+fn escaped(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if is_harmful(c) && !c.is_ascii_whitespace() {
+            out.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// What an artifact, or a piece of one, looks like. What comes before stays the same when pieces are added.
+pub(crate) fn artifact(artifact: &Artifact) -> String {
+    artifact.parts.iter().map(part).collect()
+}
+
+/// What a message looks like: each part on lines of its own.
+pub(crate) fn message(message: &Message) -> String {
+    message.parts.iter().map(part).collect::<Vec<_>>().join("\0")
+}
+
+/// The parts of a message on lines of their own.
+pub(crate) fn lines(message: &Message) -> String {
+    self::message(message).split(FRESH).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
+}
+
+fn part(part: &Part) -> String {
+    let about = || {
+        let known = [part.filename.as_deref(), part.media_type.as_deref()];
+        known.into_iter().flatten().map(|text| format!(" {}", line(text))).collect::<Vec<_>>().join(",")
+    };
+    match &part.content {
+        Content::Text(text) => clean(text).into_owned(),
+        Content::Data(data) => format!("\0{}\0", clean(&pretty(data.as_str()))),
+        Content::Raw(bytes) => format!("\0[file{}: {} bytes]\0", about(), bytes.len()),
+        Content::Url(url) => format!("\0[file{}: {}]\0", about(), line(url)),
+    }
+}
+
+/// A state as people say it.
+pub(crate) const fn state(state: TaskState) -> &'static str {
+    match state {
+        TaskState::Unspecified => "unknown",
+        TaskState::Submitted => "submitted",
+        TaskState::Working => "working",
+        TaskState::Completed => "completed",
+        TaskState::Failed => "failed",
+        TaskState::Canceled => "canceled",
+        TaskState::InputRequired => "input-required",
+        TaskState::Rejected => "rejected",
+        TaskState::AuthRequired => "auth-required",
+    }
+}
+
+/// Bold on a terminal. What is printed elsewhere loses it on the way.
+pub(crate) fn bold(text: &str) -> String {
+    format!("\x1b[1m{text}\x1b[0m")
+}
+
+/// Dim on a terminal.
+pub(crate) fn dim(text: &str) -> String {
+    format!("\x1b[2m{text}\x1b[0m")
+}
+
+/// Rows under each other, columns aligned.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let mut out = String::new();
+    for row in rows {
+        let cells: Vec<_> =
+            row.iter().enumerate().map(|(column, cell)| format!("{cell:<0$}", width(column))).collect();
+        out.push_str(cells.join("  ").trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_agent_says_cannot_command_the_terminal() {
+        assert_eq!(clean("plain\ttext\r\nhere"), "plain\ttext\nhere");
+        assert_eq!(clean("\x1b[31mred\x1b]0;title\x07"), "�[31mred�]0;title�");
+        assert_eq!(clean("a\rb\u{9b}2Jc\u{7f}\0\u{202e}"), "a�b�2Jc���");
+        assert_eq!(line("one\n  hint: two\x1b"), "one hint: two�");
+        assert_eq!(json(&["\u{9b}2J\x1b\u{202e}é"]).unwrap(), r#"["\u009b2J\u001b\u202eé"]"#);
+    }
+
+    #[test]
+    fn a_word_means_itself_in_a_shell() {
+        assert_eq!(word("http://localhost:3111/a"), "http://localhost:3111/a");
+        assert_eq!(word("x; rm -rf 'y'"), r"'x; rm -rf '\''y'\'''");
+        assert_eq!(word(""), "''");
+    }
+}

@@ -1,0 +1,249 @@
+//! `attache task`: the tasks of an agent.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use attache::protocol::{
+    ErrorKind, GetTaskRequest, ListTasksRequest, StreamResponse, Task as Shape, TaskId, TaskState,
+};
+use clap::{Args, Subcommand};
+
+use super::live::{Followed, Form, Live};
+use super::reach::{Agent, Reach};
+use super::show::{self, line};
+use crate::command::serve::age;
+use crate::command::{Exit, Failure, Output, print};
+
+/// What to do about tasks.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Task {
+    /// Show a task as it is now
+    Get {
+        /// Show the last messages of its history too, this many at most
+        #[arg(long, value_name = "COUNT", default_value_t = 0)]
+        history: u16,
+
+        #[command(flatten)]
+        one: One,
+    },
+    /// List tasks, the one that changed last first
+    List(List),
+    /// Follow a task until it has ended or needs something, and print what it produces
+    ///
+    /// With `--json` every event is a line.
+    Watch {
+        #[command(flatten)]
+        one: One,
+    },
+    /// Wait until a task has ended or needs something, and print what it has produced
+    Wait {
+        /// How long to wait at most, such as `90s` or `15m`
+        #[arg(long, value_name = "TIME", value_parser = age)]
+        timeout: Option<Duration>,
+
+        #[command(flatten)]
+        one: One,
+    },
+    /// Ask the agent to end a task
+    Cancel {
+        #[command(flatten)]
+        one: One,
+    },
+}
+
+/// Which task.
+#[derive(Debug, Args)]
+pub(crate) struct One {
+    /// The task
+    #[arg(value_name = "TASK", index = 2)]
+    task: String,
+
+    #[command(flatten)]
+    output: Output,
+
+    #[command(flatten)]
+    reach: Reach,
+}
+
+/// Which tasks.
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Only those of this conversation
+    #[arg(long, value_name = "ID")]
+    context: Option<String>,
+
+    /// Only those in this state, such as `working`
+    #[arg(long, value_name = "STATE", value_parser = state)]
+    state: Option<TaskState>,
+
+    /// How many at most
+    #[arg(long, value_name = "COUNT", default_value_t = 50)]
+    limit: usize,
+
+    #[command(flatten)]
+    output: Output,
+
+    #[command(flatten)]
+    reach: Reach,
+}
+
+fn state(text: &str) -> Result<TaskState, String> {
+    let named = TaskState::ALL.iter().copied().filter(|state| *state != TaskState::Unspecified);
+    named
+        .clone()
+        .find(|state| show::state(*state) == text)
+        .ok_or_else(|| format!("expected one of: {}", named.map(show::state).collect::<Vec<_>>().join(", ")))
+}
+
+impl Task {
+    pub(crate) async fn run(self) -> Result<(), Failure> {
+        match self {
+            Self::Get { one: One { task, output, reach }, history } => {
+                let agent = reach.connect().await?;
+                let query = GetTaskRequest {
+                    id: task.into(),
+                    history_length: Some(history.into()),
+                    ..GetTaskRequest::default()
+                };
+                let task = agent.client.get_with(query).await.map_err(|error| agent.failed(&error))?;
+                show(&task, &output)
+            }
+            Self::List(list) => list.run().await,
+            Self::Watch { one: One { task, output, reach } } => {
+                watch(&reach.connect().await?, task.into(), &output).await
+            }
+            Self::Wait { one: One { task, output, reach }, timeout } => {
+                wait(&reach.connect().await?, task.into(), &output, timeout).await
+            }
+            Self::Cancel { one: One { task, output, reach } } => {
+                let agent = reach.connect().await?;
+                let mut task = agent.client.cancel(task).await.map_err(|error| agent.failed(&error))?;
+                if !output.json {
+                    task.history.clear();
+                }
+                show(&task, &output)
+            }
+        }
+    }
+}
+
+/// Shows a task as it is.
+fn show(task: &Shape, output: &Output) -> Result<(), Failure> {
+    if output.json {
+        return print(&show::json_lines(task)?);
+    }
+    let row = |name: &str, value: String| vec![name.to_owned(), value];
+    let mut rows =
+        vec![row("task", line(task.id.as_str())), row("state", show::state(task.status.state).to_owned())];
+    if let Some(context) = &task.context_id {
+        rows.push(row("context", line(context.as_str())));
+    }
+    if let Some(at) = task.status.timestamp {
+        rows.push(row("since", at.to_string()));
+    }
+    if let Some(message) = &task.status.message {
+        rows.push(row("says", line(&show::lines(message))));
+    }
+    let mut text = show::table(&rows);
+    for message in &task.history {
+        let who = match message.role {
+            attache::protocol::Role::User => "you",
+            attache::protocol::Role::Agent => "agent",
+            attache::protocol::Role::Unspecified => "somebody",
+        };
+        text.push_str(&format!("\n{}\n{}\n", show::bold(who), show::lines(message)));
+    }
+    for artifact in &task.artifacts {
+        let name = artifact.name.as_deref().unwrap_or(&artifact.artifact_id);
+        let shown = show::artifact(artifact).replace(show::FRESH, "\n");
+        text.push_str(&format!("\n{}\n{}\n", show::bold(&line(name)), shown.trim_matches('\n')));
+    }
+    print(&text)
+}
+
+impl List {
+    async fn run(self) -> Result<(), Failure> {
+        let agent = self.reach.connect().await?;
+        let query = ListTasksRequest {
+            context_id: self.context.map(Into::into),
+            status: self.state.unwrap_or_default(),
+            page_size: Some(i32::try_from(self.limit.clamp(1, 100)).unwrap_or(100)),
+            history_length: Some(0),
+            ..ListTasksRequest::default()
+        };
+        let mut listing = agent.client.tasks(query);
+        let mut tasks = Vec::new();
+        while tasks.len() < self.limit {
+            match listing.next().await {
+                Some(task) => tasks.push(task.map_err(|error| agent.failed(&error))?),
+                None => break,
+            }
+        }
+        if self.output.json {
+            return print(&show::json_lines(&BTreeMap::from([("tasks", tasks)]))?);
+        }
+        if tasks.is_empty() {
+            return print("no tasks\n");
+        }
+        let row = |task: &Shape| {
+            let since = task.status.timestamp.map(|at| at.to_string()).unwrap_or_default();
+            vec![line(task.id.as_str()), show::state(task.status.state).to_owned(), since]
+        };
+        print(&show::table(&tasks.iter().map(row).collect::<Vec<_>>()))
+    }
+}
+
+async fn watch(agent: &Agent, id: TaskId, output: &Output) -> Result<(), Failure> {
+    let mut live = Live::new(if output.json { Form::Events } else { Form::Text });
+    let task = agent.client.get(id.clone()).await.map_err(|error| agent.failed(&error))?;
+    // A task that has ended cannot be followed, and of one that waits for the user nothing is to be expected.
+    if task.status.state.is_settled() {
+        live.note(&StreamResponse::Task(task))?;
+        live.end_line()?;
+        return live.conclude(agent);
+    }
+    let followed = if agent.client.card().capabilities.streaming == Some(true) {
+        match agent.client.subscribe(id.clone()).await {
+            Ok(mut events) => live.follow_until_settled(agent, &mut events).await?,
+            // It has ended since it was looked at.
+            Err(error) if error.kind() == Some(ErrorKind::UnsupportedOperation) => {
+                let task = agent.client.get(id).await.map_err(|error| agent.failed(&error))?;
+                live.note(&StreamResponse::Task(task))?;
+                live.end_line()?;
+                live.settle(agent).await?
+            }
+            Err(error) => return Err(agent.failed(&error)),
+        }
+    } else {
+        live.note(&StreamResponse::Task(task))?;
+        live.settle(agent).await?
+    };
+    match followed {
+        Followed::Ended => live.conclude(agent),
+        Followed::Interrupted => Err(live.interrupted(agent)),
+    }
+}
+
+async fn wait(agent: &Agent, id: TaskId, output: &Output, timeout: Option<Duration>) -> Result<(), Failure> {
+    let mut live = Live::new(if output.json { Form::Nothing } else { Form::Text });
+    live.outcome.task = Some(id.clone());
+    let waiting = async {
+        match timeout {
+            None => Some(agent.client.wait(id.clone()).await),
+            Some(limit) => tokio::time::timeout(limit, agent.client.wait(id.clone())).await.ok(),
+        }
+    };
+    let Some(waited) = live.watch(waiting).await else { return Err(live.interrupted(agent)) };
+    let Some(task) = waited else {
+        return Err(Failure::new("the task has not ended yet")
+            .exit(Exit::TimedOut)
+            .hint(format!("it goes on: `{}`", agent.about("task wait", &id))));
+    };
+    let task = task.map_err(|error| agent.failed(&error))?;
+    if output.json {
+        print(&show::json_lines(&task)?)?;
+    }
+    live.note(&StreamResponse::Task(task))?;
+    live.end_line()?;
+    live.conclude(agent)
+}

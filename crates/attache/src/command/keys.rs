@@ -1,0 +1,158 @@
+//! `attache keys`: the keys that cards are signed with.
+
+use std::path::PathBuf;
+
+use attache::core::{Clock, SystemClock};
+use attache::signing::{Algorithm, KeyInfo, KeyState, KeysError, SigningKeys};
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::{Failure, Output};
+
+/// What to do with them.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Keys {
+    /// Make a key, beside those that there are
+    ///
+    /// The file is made if it is not there. Cards are signed with every key that is active or retiring.
+    New {
+        #[command(flatten)]
+        common: Common,
+
+        /// What it signs with: `ES256`, `EdDSA`, `RS256`, or `HS256`, which is a secret and never published
+        #[arg(long, value_name = "ALGORITHM", default_value = "ES256")]
+        alg: Algorithm,
+    },
+    /// List the keys, oldest first
+    List {
+        #[command(flatten)]
+        common: Common,
+
+        /// Print the public keys instead, as a JSON Web Key Set for those who pin them
+        #[arg(long, conflicts_with = "json")]
+        jwks: bool,
+    },
+    /// Make a new key take the place of an active one
+    ///
+    /// The old one still signs until it is retired, so that those who know only the old key and those who know only the new one
+    /// both find a signature they can check.
+    Rotate {
+        #[command(flatten)]
+        common: Common,
+
+        /// Only this one, as `list` shows it; otherwise each that is active
+        #[arg(value_name = "KEY", allow_hyphen_values = true)]
+        kid: Option<String>,
+    },
+    /// Forget a key: nothing is signed with it any more
+    Retire {
+        #[command(flatten)]
+        common: Common,
+
+        /// This one, as `list` shows it; otherwise all that are retiring
+        #[arg(value_name = "KEY", allow_hyphen_values = true)]
+        kid: Option<String>,
+    },
+}
+
+/// What all of these take.
+#[derive(Debug, Args)]
+pub(crate) struct Common {
+    /// The file that the keys are in; `attache/signing-keys.json` in the configuration directory if not given
+    #[arg(long, value_name = "PATH", env = "ATTACHE_SIGNING_KEYS")]
+    signing_keys: Option<PathBuf>,
+
+    #[command(flatten)]
+    output: Output,
+}
+
+impl Common {
+    fn file(&self) -> Result<PathBuf, Failure> {
+        let usual = || Some(dirs::config_dir()?.join("attache").join("signing-keys.json"));
+        self.signing_keys.clone().or_else(usual).ok_or_else(|| {
+            Failure::usage("this user has no configuration directory to keep keys in")
+                .hint("say where with `--signing-keys PATH`")
+        })
+    }
+
+    fn open(&self) -> Result<SigningKeys, Failure> {
+        SigningKeys::open(self.file()?).map_err(failure)
+    }
+}
+
+/// The keys that `attache serve` is to sign with.
+pub(super) fn for_serving(path: Option<&PathBuf>) -> Result<Option<SigningKeys>, Failure> {
+    path.map(|path| SigningKeys::open(path).map_err(failure)).transpose()
+}
+
+fn failure(error: KeysError) -> Failure {
+    let hint = match &error {
+        KeysError::Missing { path } => {
+            format!("make one with `attache keys new --signing-keys {}`", path.display())
+        }
+        KeysError::Unknown(_) | KeysError::NotActive { .. } => "`attache keys list` shows them".to_owned(),
+        KeysError::LastActive(_) => "have another take its place with `attache keys rotate` first".to_owned(),
+        KeysError::Io { .. }
+        | KeysError::Exposed { .. }
+        | KeysError::Malformed { .. }
+        | KeysError::Random => return Failure::new(error),
+    };
+    Failure::new(error).hint(hint)
+}
+
+impl Keys {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let now = SystemClock.now();
+        match self {
+            Self::New { common, alg } => {
+                let made = match SigningKeys::open(common.file()?) {
+                    Ok(keys) => keys.add(alg, now),
+                    Err(KeysError::Missing { path }) => SigningKeys::create(path, alg, now),
+                    Err(error) => Err(error),
+                };
+                let key = made.map_err(failure)?;
+                common.output.print(|| json!(key), |out| writeln!(out, "{}", key.kid))
+            }
+            Self::List { common, jwks: true } => {
+                let public = common.open()?.current().public_keys().to_json();
+                common.output.print(|| public.clone(), |out| writeln!(out, "{public:#}"))
+            }
+            Self::List { common, jwks: false } => {
+                let keys = common.open()?.list();
+                common.output.print(
+                    || json!({ "keys": keys }),
+                    |out| keys.iter().try_for_each(|key| writeln!(out, "{}", line(key))),
+                )
+            }
+            Self::Rotate { common, kid } => {
+                let rotated = common.open()?.rotate(kid.as_deref(), now).map_err(failure)?;
+                let pair = |(old, new): &(KeyInfo, KeyInfo)| json!({ "old": old, "new": new });
+                common.output.print(
+                    || json!({ "rotated": rotated.iter().map(pair).collect::<Vec<_>>() }),
+                    |out| {
+                        rotated.iter().try_for_each(|(old, new)| writeln!(out, "{} -> {}", old.kid, new.kid))
+                    },
+                )
+            }
+            Self::Retire { common, kid } => {
+                let retired = common.open()?.retire(kid.as_deref()).map_err(failure)?;
+                common.output.print(
+                    || json!({ "retired": retired }),
+                    |out| match retired.as_slice() {
+                        [] => writeln!(out, "there was no key to retire"),
+                        retired => retired.iter().try_for_each(|key| writeln!(out, "{}", line(key))),
+                    },
+                )
+            }
+        }
+    }
+}
+
+fn line(KeyInfo { kid, algorithm, state, created }: &KeyInfo) -> String {
+    let published = match (state, algorithm) {
+        (KeyState::Retired, _) => "",
+        (_, Algorithm::Hs256) => "  secret",
+        (_, Algorithm::Es256 | Algorithm::EdDsa | Algorithm::Rs256) => "  published",
+    };
+    format!("{kid}  {algorithm}  {state:8}  {created}{published}")
+}
