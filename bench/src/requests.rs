@@ -11,6 +11,9 @@ const SERIAL: &str = "0000000000000000";
 /// Where every server has its card.
 pub(crate) const CARD_PATH: &str = "/.well-known/agent-card.json";
 
+/// The version that requests state.
+const CURRENT: Option<&str> = Some("1.0");
+
 /// Numbers messages over the whole run, so that no server sees the same message twice.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -25,6 +28,14 @@ impl Request {
     /// A small text message, answered when its task is finished.
     pub(crate) fn send(text: &str) -> Self {
         Self::rpc("SendMessage", &message(json!([{ "text": text }])))
+    }
+
+    /// The same as clients of 0.3 send it, who do not say which version they speak.
+    pub(crate) fn send_in_0_3(text: &str) -> Self {
+        let parts = json!([{ "kind": "text", "text": text }]);
+        let id = format!("bench-{SERIAL}");
+        let message = json!({ "kind": "message", "messageId": id, "role": "user", "parts": parts });
+        Self::rpc_of(None, "message/send", &json!({ "message": message }))
     }
 
     /// A small text message, answered with a stream.
@@ -62,19 +73,23 @@ impl Request {
     }
 
     fn get(path: &str) -> Self {
-        Self { bytes: head("GET", path, 0).into_bytes(), serial_at: None }
+        Self { bytes: head("GET", path, CURRENT, 0).into_bytes(), serial_at: None }
     }
 
     /// Tells the bare server what to answer to `work`.
     pub(crate) fn teach(work: &str, answer: &[u8]) -> Self {
-        let mut bytes = head("PUT", &format!("/__answer/{work}"), answer.len()).into_bytes();
+        let mut bytes = head("PUT", &format!("/__answer/{work}"), CURRENT, answer.len()).into_bytes();
         bytes.extend_from_slice(answer);
         Self { bytes, serial_at: None }
     }
 
     fn rpc(method: &str, params: &Value) -> Self {
+        Self::rpc_of(CURRENT, method, params)
+    }
+
+    fn rpc_of(version: Option<&str>, method: &str, params: &Value) -> Self {
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
-        let mut bytes = head("POST", "/a2a", body.len()).into_bytes();
+        let mut bytes = head("POST", "/a2a", version, body.len()).into_bytes();
         bytes.extend_from_slice(body.as_bytes());
         let serial_at = memchr::memmem::find(&bytes, SERIAL.as_bytes());
         Self { bytes, serial_at }
@@ -94,11 +109,13 @@ impl Request {
     }
 }
 
-fn head(method: &str, path: &str, length: usize) -> String {
+fn head(method: &str, path: &str, version: Option<&str>, length: usize) -> String {
     let mut head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n");
     head.push_str("content-type: application/json\r\naccept: application/json, text/event-stream\r\n");
-    head.push_str("A2A-Version: 1.0\r\n");
     // Writing to a string cannot fail.
+    if let Some(version) = version {
+        let _ = write!(head, "A2A-Version: {version}\r\n");
+    }
     let _ = write!(head, "content-length: {length}\r\n\r\n");
     head
 }
@@ -136,11 +153,12 @@ mod tests {
 
     #[test]
     fn every_message_has_an_id_of_its_own() {
-        let requests = [Request::send("hello"), Request::call("demo::echo", "hello")];
+        let requests =
+            [Request::send("hello"), Request::send_in_0_3("hello"), Request::call("demo::echo", "hello")];
         let ids: HashSet<String> = (0..100)
             .map(|nth| {
                 let mut buffer = b"what was there before".to_vec();
-                requests[nth % 2].write(&mut buffer);
+                requests[nth % 3].write(&mut buffer);
                 let wire = String::from_utf8(buffer).unwrap();
                 let (_, body) = wire.split_once("\r\n\r\n").unwrap();
                 let body: Value = serde_json::from_str(body).unwrap();

@@ -22,6 +22,8 @@ mod streamed;
 pub(crate) enum Work {
     /// SendMessage, small and blocking, from 1 to 256 connections
     Send,
+    /// A small message in the words of 0.3, against the same in those of 1.0
+    Dialect,
     /// GetTask among 100,000 stored
     Get,
     /// Streams of 100 chunks
@@ -67,6 +69,7 @@ impl Work {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Send => "send",
+            Self::Dialect => "dialect",
             Self::Get => "get",
             Self::Stream => "stream",
             Self::FirstEvent => "first-event",
@@ -90,6 +93,7 @@ impl Work {
     pub(crate) async fn run(self, harness: &mut Harness) -> Result<Vec<Row>> {
         match self {
             Self::Send => sent::send(harness).await,
+            Self::Dialect => sent::dialect(harness).await,
             Self::Get => stored::get(harness).await,
             Self::Stream => streamed::stream(harness).await,
             Self::FirstEvent => streamed::first_event(harness).await,
@@ -119,6 +123,16 @@ fn send_small(connections: usize) -> Arc<Plan> {
         connections,
         reply: Reply::Whole,
         marker: "TASK_STATE_COMPLETED",
+    })
+}
+
+/// The same in the words of 0.3.
+fn send_in_0_3(connections: usize) -> Arc<Plan> {
+    Arc::new(Plan {
+        requests: vec![Request::send_in_0_3(SMALL)],
+        connections,
+        reply: Reply::Whole,
+        marker: "\"completed\"",
     })
 }
 

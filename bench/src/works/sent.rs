@@ -10,7 +10,7 @@ use crate::load::{Plan, Reply};
 use crate::report::{Reference, Row, Target, Unit};
 use crate::requests::{Request, structured_data};
 
-use super::send_small;
+use super::{send_in_0_3, send_small};
 
 const MEBIBYTE: usize = 1 << 20;
 
@@ -45,6 +45,44 @@ pub(super) async fn send(harness: &mut Harness) -> Result<Vec<Row>> {
         }
     }
     Ok(rows)
+}
+
+/// What it costs to translate: the same server and the same message, in the words of two generations.
+pub(super) async fn dialect(harness: &mut Harness) -> Result<Vec<Row>> {
+    let server = harness.subject().await?;
+    let (current, older) = (send_small(64), send_in_0_3(64));
+    let [current, older] = harness
+        .alternate(
+            "dialect",
+            [
+                Side { name: "subject, 1.0", server: &server, plan: &current },
+                Side { name: "subject, 0.3", server: &server, plan: &older },
+            ],
+        )
+        .await?;
+    let row = |name: &str, unit, older, current, target| Row {
+        name: name.to_owned(),
+        unit,
+        subject: older,
+        reference: Reference::Own { values: current, at: "1.0" },
+        target,
+    };
+    Ok(vec![
+        row(
+            "dialect",
+            Unit::RequestsPerSecond,
+            older.requests_per_s(),
+            current.requests_per_s(),
+            Target::RatioAtLeast(0.9),
+        ),
+        row(
+            "dialect/cpu",
+            Unit::Microseconds,
+            older.cpu_us_per_request(),
+            current.cpu_us_per_request(),
+            Target::Nothing,
+        ),
+    ])
 }
 
 /// A message with data that the agent does not look into, against a bare server that makes a tree of it and one that does not.
