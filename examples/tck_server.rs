@@ -77,6 +77,8 @@ async fn main() -> attache::Result<()> {
     let mut server = Server::new(agent_fn(obey))
         .card(card)
         .bind(listen)
+        // The kit refuses what 1.0 does not know.
+        .options(|options| options.pure_card = true)
         .push_options(|push| push.policy = Policy::default().allow_loopback(true));
     if !has("--minimal") {
         // The kit asks for the extended card without credentials.
