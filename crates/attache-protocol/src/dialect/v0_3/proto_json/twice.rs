@@ -22,41 +22,58 @@ pub(in crate::dialect) fn decode(request: &mut Request) {
 
 /// A task with one more encoding on its files.
 pub(in crate::dialect) fn encode_task(task: &Task) -> Cow<'_, Task> {
+    let messages = task.history.iter().chain(task.status.message.as_deref());
+    let said = messages.flat_map(|message| &message.parts);
+    let made = task.artifacts.iter().flat_map(|artifact| &artifact.parts);
+    if !said.chain(made).any(is_file) {
+        return Cow::Borrowed(task);
+    }
     let mut encoded = task.clone();
     let messages = encoded.history.iter_mut().chain(encoded.status.message.as_deref_mut());
     let said = messages.flat_map(|message| &mut message.parts);
     let made = encoded.artifacts.iter_mut().flat_map(|artifact| &mut artifact.parts);
-    match encode_parts(said.chain(made)) {
-        true => Cow::Owned(encoded),
-        false => Cow::Borrowed(task),
-    }
+    encode_parts(said.chain(made));
+    Cow::Owned(encoded)
+}
+
+fn is_file(part: &Part) -> bool {
+    matches!(part.content, Content::Raw(_))
 }
 
 /// An event with one more encoding on its files.
 pub(in crate::dialect) fn encode_event(event: &StreamResponse) -> Cow<'_, StreamResponse> {
-    if let StreamResponse::Task(task) = event {
-        return Cow::Owned(StreamResponse::Task(encode_task(task).into_owned()));
+    let parts: &[Part] = match event {
+        StreamResponse::Task(task) => {
+            return match encode_task(task) {
+                Cow::Borrowed(_) => Cow::Borrowed(event),
+                Cow::Owned(task) => Cow::Owned(StreamResponse::Task(task)),
+            };
+        }
+        StreamResponse::Message(message) => &message.parts,
+        StreamResponse::StatusUpdate(update) => {
+            update.status.message.as_deref().map_or(&[], |message| &message.parts)
+        }
+        StreamResponse::ArtifactUpdate(update) => &update.artifact.parts,
+    };
+    if !parts.iter().any(is_file) {
+        return Cow::Borrowed(event);
     }
     let mut encoded = event.clone();
-    let changed = match &mut encoded {
-        StreamResponse::Task(_) => false,
+    match &mut encoded {
+        StreamResponse::Task(_) => {}
         StreamResponse::Message(message) => encode_parts(message.parts.iter_mut()),
         StreamResponse::StatusUpdate(update) => {
-            encode_parts(update.status.message.iter_mut().flat_map(|message| &mut message.parts))
+            encode_parts(update.status.message.iter_mut().flat_map(|message| &mut message.parts));
         }
         StreamResponse::ArtifactUpdate(update) => encode_parts(update.artifact.parts.iter_mut()),
-    };
-    if changed { Cow::Owned(encoded) } else { Cow::Borrowed(event) }
+    }
+    Cow::Owned(encoded)
 }
 
-/// Whether there was a file among them.
-pub(in crate::dialect) fn encode_parts<'a>(parts: impl Iterator<Item = &'a mut Part>) -> bool {
-    let mut changed = false;
+pub(in crate::dialect) fn encode_parts<'a>(parts: impl Iterator<Item = &'a mut Part>) {
     for part in parts {
         if let Content::Raw(bytes) = &mut part.content {
             *bytes = STANDARD.encode(&*bytes).into_bytes();
-            changed = true;
         }
     }
-    changed
 }
