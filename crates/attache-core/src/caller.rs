@@ -1,5 +1,6 @@
 //! Who calls, and what belongs to them.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -37,6 +38,82 @@ impl fmt::Display for Principal {
     }
 }
 
+/// What a caller may do beyond being let in. Cheap to clone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rights(Option<Arc<Granted>>);
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Granted {
+    scopes: BTreeSet<String>,
+    tier: Option<String>,
+}
+
+impl Rights {
+    /// Whether this scope is among those granted.
+    pub fn has(&self, scope: &str) -> bool {
+        self.0.as_ref().is_some_and(|granted| granted.scopes.contains(scope))
+    }
+
+    /// The scopes that are granted, in the order of their names.
+    pub fn scopes(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().flat_map(|granted| granted.scopes.iter().map(String::as_str))
+    }
+
+    /// The audience that the caller belongs to.
+    pub fn tier(&self) -> Option<&str> {
+        self.0.as_ref()?.tier.as_deref()
+    }
+
+    fn change(&mut self) -> &mut Granted {
+        Arc::make_mut(self.0.get_or_insert_default())
+    }
+}
+
+/// What a credential proves: who someone is, and what they may do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// Who they are.
+    pub principal: Principal,
+    /// What they may do.
+    pub rights: Rights,
+}
+
+impl Identity {
+    /// Someone who is known by name and has no rights in particular.
+    pub fn named(name: impl Into<Arc<str>>) -> Self {
+        Principal::named(name).into()
+    }
+
+    /// Grants a scope.
+    pub fn scope(mut self, scope: impl Into<String>) -> Self {
+        self.rights.change().scopes.insert(scope.into());
+        self
+    }
+
+    /// Grants several scopes.
+    pub fn scopes(self, scopes: impl IntoIterator<Item: Into<String>>) -> Self {
+        scopes.into_iter().fold(self, Self::scope)
+    }
+
+    /// Says which audience they belong to.
+    pub fn tier(mut self, tier: impl Into<String>) -> Self {
+        self.rights.change().tier = Some(tier.into());
+        self
+    }
+}
+
+impl From<Principal> for Identity {
+    fn from(principal: Principal) -> Self {
+        Self { principal, rights: Rights::default() }
+    }
+}
+
+impl From<&str> for Identity {
+    fn from(name: &str) -> Self {
+        Self::named(name)
+    }
+}
+
 /// What a task, a context and a webhook belong to. For anyone else they do not exist.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner {
@@ -51,6 +128,8 @@ pub struct Owner {
 pub struct Caller {
     /// Whose tasks the request can reach.
     pub owner: Owner,
+    /// What the caller may do beyond reaching them.
+    pub rights: Rights,
     /// The protocol version that the request speaks.
     pub version: Version,
     /// The extensions that the request asks for and the agent knows.
@@ -67,6 +146,7 @@ impl Default for Caller {
     fn default() -> Self {
         Self {
             owner: Owner::default(),
+            rights: Rights::default(),
             version: Version::V1_0,
             extensions: Extensions::default(),
             generations: false,

@@ -31,7 +31,7 @@ mod values;
 
 pub use agent::{Agent, AgentError, AgentResult, Echo, agent_fn, restartable};
 pub use artifact::{ArtifactBuilder, ArtifactStream};
-pub use caller::{Caller, Owner, Principal};
+pub use caller::{Caller, Identity, Owner, Principal, Rights};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use event::{Entry, Seq, TaskEvent};
 pub use fold::{FoldError, fold};

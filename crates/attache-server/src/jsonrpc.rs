@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use attache_core::{Owner, Reply};
+use attache_core::{Identity, Reply};
 use attache_protocol::jsonrpc::{self, Call, Id, Refused, Whole};
 use attache_protocol::{Dialect, Error, ErrorKind, Extensions, Operation, Request as Operands, json};
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use crate::surface::{
 };
 
 /// Answers a request to the JSON-RPC endpoint.
-pub(crate) async fn call<B>(surface: &Surface, owner: Owner, request: Request<B>) -> Response<Body>
+pub(crate) async fn call<B>(surface: &Surface, identity: Identity, request: Request<B>) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes>,
 {
@@ -30,7 +30,7 @@ where
         Ok(body) => body,
         Err(error) => return refuse(&Id::NULL, &error),
     };
-    match answer(surface, owner, &head, &body).await {
+    match answer(surface, identity, &head, &body).await {
         Ok(response) => response,
         Err(Refusal { id, error, older: None }) => refuse(&id, &error),
         Err(Refusal { id, error, older: Some(dialect) }) => {
@@ -48,7 +48,7 @@ struct Refusal {
 
 async fn answer(
     surface: &Surface,
-    owner: Owner,
+    identity: Identity,
     head: &Parts,
     body: &[u8],
 ) -> Result<Response<Body>, Refusal> {
@@ -94,7 +94,7 @@ async fn answer(
             }
             What::Older(_, method, _) | What::Unknown(method) => return Err(unknown_method(&method)),
         };
-        let mut caller = service.admit(owner, version, &params.extensions, params.idempotency_key)?;
+        let mut caller = service.admit(identity, version, &params.extensions, params.idempotency_key)?;
         caller.dialect = older;
         let active = caller.extensions.clone();
         service.call(caller, request?, params.resume).await.map(|reply| (reply, active))

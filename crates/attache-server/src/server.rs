@@ -146,7 +146,7 @@ impl<A: Agent> Server<A> {
     /// Lets in only who is known, on every binding, and says in the card what is asked for. The card itself and the health check
     /// are for everyone unless the [options](ServerOptions) say otherwise; so is what [`fallback`](Self::fallback) answers.
     ///
-    /// A [`Principal`](attache_core::Principal) among the extensions of a request then counts for nothing.
+    /// An [`Identity`](attache_core::Identity) among the extensions of a request then counts for nothing.
     pub fn authenticate(mut self, authenticator: impl Authenticator) -> Self {
         self.authenticator = Some(Arc::new(authenticator));
         self
@@ -232,7 +232,7 @@ impl<A: Agent> Server<A> {
 
     /// The routes, for an axum application of the caller's. The base URL is needed for the card.
     ///
-    /// Who calls is taken from a [`Principal`](attache_core::Principal) among the request's extensions, where a layer of the
+    /// Who calls is taken from an [`Identity`](attache_core::Identity), or a [`Principal`](attache_core::Principal), among the request's extensions, where a layer of the
     /// application puts one. Limits on connections and headers, the wait for slow headers and what happens on stopping are
     /// then the application's to decide; all other options hold.
     ///

@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use attache_core::{BoxFuture, Owner, Principal, Service};
+use attache_core::{BoxFuture, Identity, Principal, Service};
 use attache_protocol::{Error, ErrorKind, Extensions};
 use bytes::Bytes;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
-use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use tokio_util::task::AbortOnDropHandle;
@@ -128,39 +127,36 @@ impl Surface {
             true => Room::Keys,
             false => Room::of(path, &self.0.options.paths),
         };
-        let (head, body) = request.into_parts();
-        let response = match self.principal(&room, &head).await {
-            Ok(principal) => {
-                let owner = Owner { tenant: None, principal };
-                self.answer(room, owner, Request::from_parts(head, body)).await
+        let response = match &self.0.authenticator {
+            Some(authenticator) if !room.is_open(&self.0.options) => {
+                let (head, body) = request.into_parts();
+                match auth::admit(&**authenticator, &head).await {
+                    Ok(identity) => self.answer(room, identity, Request::from_parts(head, body)).await,
+                    Err(refusal) => refusal,
+                }
             }
-            Err(refusal) => refusal,
+            Some(_) => self.answer(room, Identity::default(), request).await,
+            // As an outer layer has found out. Nobody in particular, if there is none.
+            None => {
+                let found = request.extensions();
+                let identity = found.get::<Identity>().cloned();
+                let identity = identity.or_else(|| found.get::<Principal>().cloned().map(Identity::from));
+                self.answer(room, identity.unwrap_or_default(), request).await
+            }
         };
         let (head, body) = response.into_parts();
         Response::from_parts(head, body.counted(in_flight))
     }
 
-    /// Who sends a request to a place, or the response that keeps them out.
-    async fn principal(&self, room: &Room, head: &Parts) -> Result<Principal, Response<Body>> {
-        match &self.0.authenticator {
-            Some(authenticator) if !room.is_open(&self.0.options) => {
-                auth::admit(&**authenticator, head).await
-            }
-            Some(_) => Ok(Principal::Anonymous),
-            // As an outer layer has found out. Nobody in particular, if there is none.
-            None => Ok(head.extensions.get::<Principal>().cloned().unwrap_or_default()),
-        }
-    }
-
-    async fn answer<B>(&self, room: Room, owner: Owner, request: Request<B>) -> Response<Body>
+    async fn answer<B>(&self, room: Room, identity: Identity, request: Request<B>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
     {
         match room {
-            Room::JsonRpc => jsonrpc::call(self, owner, request).await,
-            Room::Grpc(package) => grpc::call(self, package, owner, request).await,
-            Room::HttpJson(rest) => http_json::call(self, owner, &rest, request).await,
+            Room::JsonRpc => jsonrpc::call(self, identity, request).await,
+            Room::Grpc(package) => grpc::call(self, package, identity, request).await,
+            Room::HttpJson(rest) => http_json::call(self, identity, &rest, request).await,
             Room::Card | Room::Keys => match *request.method() {
                 Method::GET | Method::HEAD => self.0.card.respond(&self.0.service.card(), &request),
                 _ => method_not_allowed("GET, HEAD"),

@@ -64,7 +64,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub mod prelude {
     pub use attache_client::{Client, ClientOptions, Outgoing, Reply, Texts};
     pub use attache_core::{
-        Agent, AgentError, AgentResult, Caller, MemoryStore, Principal, Turn, agent_fn, restartable,
+        Agent, AgentError, AgentResult, Caller, Identity, MemoryStore, Principal, Turn, agent_fn, restartable,
     };
     pub use attache_protocol::{
         AgentCard as Card, AgentExtension as Extension, AgentSkill as Skill, Artifact, Message, Part, Role,

@@ -26,8 +26,8 @@ use crate::agent::DynAgent;
 use crate::run::{self, Turns};
 use crate::signal::Progress;
 use crate::{
-    Agent, Caller, Clock, EventStream, Options, Owner, Principal, Seq, Snapshot, Store, SystemClock, View,
-    new_id,
+    Agent, Caller, Clock, EventStream, Identity, Options, Owner, Principal, Seq, Snapshot, Store,
+    SystemClock, View, new_id,
 };
 
 /// Carries out the operations of the protocol. Cheap to clone; all clones are one service.
@@ -179,7 +179,7 @@ impl Service {
     /// Lets a request in: checks the extensions it must ask for, and settles which of those it asks for are active.
     pub fn admit(
         &self,
-        owner: Owner,
+        identity: Identity,
         version: Version,
         asked: &Extensions,
         idempotency_key: Option<String>,
@@ -201,7 +201,9 @@ impl Service {
             Extensions::parse(asked.iter().filter(|uri| known(uri)))
         };
         let generations = version >= Version::V1_1 || extensions.contains(GENERATION_EXTENSION);
-        Ok(Caller { owner, version, extensions, generations, idempotency_key, dialect: None })
+        let Identity { principal, rights } = identity;
+        let owner = Owner { tenant: None, principal };
+        Ok(Caller { owner, rights, version, extensions, generations, idempotency_key, dialect: None })
     }
 
     /// Carries out a request. `resume` is the last event that a reader of streams has seen.

@@ -1,6 +1,6 @@
 //! What a request must pass before anything happens: extensions, capabilities, media types and limits.
 
-use attache_core::{Owner, Principal, Reply, Service};
+use attache_core::{Identity, Reply, Service};
 use attache_protocol::{
     AgentCard, AgentExtension, AgentSkill, Error, ErrorKind, Extensions, GetExtendedAgentCardRequest, Part,
     Request, TaskState, Version,
@@ -71,9 +71,8 @@ async fn an_agent_that_does_not_stream_refuses_streams() {
 }
 
 fn admit(service: &Service, asked: &str) -> Result<Vec<String>, ErrorKind> {
-    let (owner, asked) =
-        (Owner { principal: Principal::named("ann"), tenant: None }, Extensions::parse([asked]));
-    let admitted = service.admit(owner, Version::V1_0, &asked, None);
+    let asked = Extensions::parse([asked]);
+    let admitted = service.admit(Identity::named("ann"), Version::V1_0, &asked, None);
     admitted.map(|caller| caller.extensions.iter().map(str::to_owned).collect()).map_err(|error| error.kind())
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use attache_core::Principal;
+use attache_core::Identity;
 use attache_protocol::{ApiKeySecurityScheme, HttpAuthSecurityScheme, SecurityScheme};
 use aws_lc_rs::{hmac, rand};
 use base64::Engine;
@@ -20,18 +20,19 @@ type Trace = [u8; 32];
 /// Callers that are known by a secret, each under a name of its own. Of the secrets themselves nothing is kept.
 ///
 /// ```
+/// use attache_core::Identity;
 /// use attache_server::auth::{KeyPlace, KnownCallers};
 ///
 /// let callers = KnownCallers::new()
-///     .bearer("alice", "t0ken")
+///     .bearer(Identity::named("alice").scope("quote").tier("partner"), "t0ken")
 ///     .basic("ops", "pa55word")
 ///     .api_key("ci", KeyPlace::Header("X-API-Key".to_owned()), "k3y");
 /// ```
 pub struct KnownCallers {
     key: hmac::Key,
-    bearers: HashMap<Trace, Principal>,
-    passwords: HashMap<Trace, Principal>,
-    api_keys: Vec<(KeyPlace, HashMap<Trace, Principal>)>,
+    bearers: HashMap<Trace, Identity>,
+    passwords: HashMap<Trace, Identity>,
+    api_keys: Vec<(KeyPlace, HashMap<Trace, Identity>)>,
 }
 
 /// Where an API key stands in a request.
@@ -106,25 +107,27 @@ impl KnownCallers {
         }
     }
 
-    /// Who sends `Authorization: Bearer TOKEN` is `name`.
-    pub fn bearer(mut self, name: &str, token: &str) -> Self {
-        self.bearers.insert(self.trace(token.as_bytes()), Principal::named(name));
+    /// Who sends `Authorization: Bearer TOKEN` is this one.
+    pub fn bearer(mut self, who: impl Into<Identity>, token: &str) -> Self {
+        self.bearers.insert(self.trace(token.as_bytes()), who.into());
         self
     }
 
-    /// Who logs in as `name` with this password is `name`.
-    pub fn basic(mut self, name: &str, password: &str) -> Self {
+    /// Who logs in with their name and this password is this one.
+    pub fn basic(mut self, who: impl Into<Identity>, password: &str) -> Self {
+        let who = who.into();
+        let name = who.principal.name().unwrap_or_default();
         let trace = self.trace(format!("{name}:{password}").as_bytes());
-        self.passwords.insert(trace, Principal::named(name));
+        self.passwords.insert(trace, who);
         self
     }
 
-    /// Who has this key in that place is `name`.
-    pub fn api_key(mut self, name: &str, place: KeyPlace, key: &str) -> Self {
-        let (trace, principal) = (self.trace(key.as_bytes()), Principal::named(name));
+    /// Who has this key in that place is this one.
+    pub fn api_key(mut self, who: impl Into<Identity>, place: KeyPlace, key: &str) -> Self {
+        let (trace, who) = (self.trace(key.as_bytes()), who.into());
         match self.api_keys.iter_mut().find(|(known, _)| *known == place) {
-            Some((_, keys)) => drop(keys.insert(trace, principal)),
-            None => self.api_keys.push((place, HashMap::from([(trace, principal)]))),
+            Some((_, keys)) => drop(keys.insert(trace, who)),
+            None => self.api_keys.push((place, HashMap::from([(trace, who)]))),
         }
         self
     }
@@ -137,7 +140,7 @@ impl KnownCallers {
     }
 
     /// Who a credential in the `Authorization` header belongs to.
-    fn authorized(&self, value: &[u8]) -> Option<&Principal> {
+    fn authorized(&self, value: &[u8]) -> Option<&Identity> {
         let space = value.iter().position(|byte| *byte == b' ')?;
         let (scheme, rest) = (&value[..space], value[space..].trim_ascii());
         if scheme.eq_ignore_ascii_case(b"bearer") {
@@ -156,16 +159,16 @@ impl Authenticator for KnownCallers {
         if !self.bearers.is_empty() || !self.passwords.is_empty() {
             for value in head.headers.get_all(AUTHORIZATION) {
                 came_with_something = true;
-                if let Some(principal) = self.authorized(value.as_bytes()) {
-                    return Verdict::Known(principal.clone());
+                if let Some(identity) = self.authorized(value.as_bytes()) {
+                    return Verdict::Known(identity.clone());
                 }
             }
         }
         for (place, known) in &self.api_keys {
             for key in place.keys(head) {
                 came_with_something = true;
-                if let Some(principal) = known.get(&self.trace(&key)) {
-                    return Verdict::Known(principal.clone());
+                if let Some(identity) = known.get(&self.trace(&key)) {
+                    return Verdict::Known(identity.clone());
                 }
             }
         }
@@ -241,7 +244,7 @@ mod tests {
             map.append(name, HeaderValue::from_str(value).unwrap());
         }
         match callers().authenticate(Head { headers: &map, query }) {
-            Verdict::Known(principal) => Ok(principal.to_string()),
+            Verdict::Known(identity) => Ok(identity.principal.to_string()),
             Verdict::Denied(denied) => Err(denied),
             Verdict::Later(_) => panic!("nothing takes a while"),
         }

@@ -2,7 +2,7 @@
 
 mod known;
 
-use attache_core::{BoxFuture, Principal};
+use attache_core::{BoxFuture, Identity};
 use attache_protocol::{Error, ErrorKind, SecurityScheme};
 use http::header::{CACHE_CONTROL, HeaderValue, WWW_AUTHENTICATE};
 use http::request::Parts;
@@ -44,11 +44,11 @@ pub struct Head<'a> {
 /// Whether somebody is let in.
 pub enum Verdict<'a> {
     /// This is who it is.
-    Known(Principal),
+    Known(Identity),
     /// Nobody that is known.
     Denied(Denied),
     /// It takes a while to find out.
-    Later(BoxFuture<'a, Result<Principal, Denied>>),
+    Later(BoxFuture<'a, Result<Identity, Denied>>),
 }
 
 /// Why somebody is not let in. Reasons go to the log and to nobody else.
@@ -89,13 +89,13 @@ impl Denied {
 pub(crate) async fn admit(
     authenticator: &dyn Authenticator,
     head: &Parts,
-) -> Result<Principal, Response<Body>> {
+) -> Result<Identity, Response<Body>> {
     let asked = Head { headers: &head.headers, query: head.uri.query() };
     let denied = match authenticator.authenticate(asked) {
-        Verdict::Known(principal) => return Ok(principal),
+        Verdict::Known(identity) => return Ok(identity),
         Verdict::Denied(denied) => denied,
         Verdict::Later(found) => match found.await {
-            Ok(principal) => return Ok(principal),
+            Ok(identity) => return Ok(identity),
             Err(denied) => denied,
         },
     };

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use attache_core::{BoxFuture, Owner, Reply};
+use attache_core::{BoxFuture, Identity, Reply};
 use attache_grpc::{Wire, to_proto};
 use attache_protocol::{Error, Request as Asked, StreamResponse};
 use bytes::Bytes;
@@ -23,7 +23,7 @@ use crate::surface::Surface;
 pub(super) struct Context {
     pub(super) surface: Surface,
     pub(super) package: Package,
-    pub(super) owner: Owner,
+    pub(super) identity: Identity,
     pub(super) params: Params,
 }
 
@@ -68,10 +68,10 @@ impl Context {
 
     /// Carries out a call; the reply comes with the extensions that are active.
     async fn call(self, asked: Result<Asked, Error>) -> Result<(Reply, Active), Error> {
-        let Self { surface, package, owner, params } = self;
+        let Self { surface, package, identity, params } = self;
         let version = version(package, &params, surface.options().strict_version)?;
         let service = surface.service();
-        let mut caller = service.admit(owner, version, &params.extensions, params.idempotency_key)?;
+        let mut caller = service.admit(identity, version, &params.extensions, params.idempotency_key)?;
         let asked = asked?;
         caller.dialect = package.dialect();
         let list = caller.extensions.iter().collect::<Vec<_>>().join(", ");

@@ -8,7 +8,7 @@ mod call;
 mod v0_3;
 mod v1_0;
 
-use attache_core::{Owner, Reply, Service};
+use attache_core::{Identity, Reply, Service};
 pub(crate) use attache_grpc::Package;
 use attache_grpc::v0_3 as older;
 use attache_protocol::{Dialect, Error, ErrorKind, Operation, Request as Asked, Version};
@@ -69,7 +69,7 @@ impl Call {
 pub(crate) async fn call<B>(
     surface: &Surface,
     package: Package,
-    owner: Owner,
+    identity: Identity,
     request: Request<B>,
 ) -> Response<Body>
 where
@@ -97,7 +97,7 @@ where
         Ok(body) => Request::from_parts(head, Full::new(body)),
         Err(error) => return refuse(package, &error),
     };
-    let context = Context { surface: surface.clone(), package, owner, params };
+    let context = Context { surface: surface.clone(), package, identity, params };
     match call {
         Call::V1_0(operation) => v1_0::call(context, operation, request).await,
         Call::V0_3(call) => v0_3::call(context, call, request).await,

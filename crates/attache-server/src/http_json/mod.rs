@@ -3,7 +3,7 @@
 mod query;
 mod route;
 
-use attache_core::{Owner, Reply};
+use attache_core::{Identity, Reply};
 use attache_protocol::dialect::{HttpDialect, HttpRequest};
 use attache_protocol::{Error, ErrorKind, Extensions, MEDIA_TYPE, json};
 use bytes::Bytes;
@@ -23,7 +23,7 @@ use crate::surface::{
 /// Answers a request below the binding's path; `path` is what follows it.
 pub(crate) async fn call<B>(
     surface: &Surface,
-    owner: Owner,
+    identity: Identity,
     path: &str,
     request: Request<B>,
 ) -> Response<Body>
@@ -36,7 +36,7 @@ where
         Matched::OtherMethod(allow) => return method_not_allowed(allow),
         Matched::Nothing => return refuse(&no_such_path(head.uri.path()), &head.headers),
     };
-    match answer(surface, owner, route, &head, body).await {
+    match answer(surface, identity, route, &head, body).await {
         Ok(response) => response,
         Err(Refusal { error, older: None }) => refuse(&error, &head.headers),
         Err(Refusal { error, older: Some(dialect) }) => {
@@ -54,7 +54,7 @@ struct Refusal {
 
 async fn answer<B>(
     surface: &Surface,
-    owner: Owner,
+    identity: Identity,
     route: Route,
     head: &Parts,
     body: B,
@@ -92,7 +92,7 @@ where
             None => params.version(Shape::Current, options.strict_version)?,
         };
         let service = surface.service();
-        let mut caller = service.admit(owner, version, &params.extensions, params.idempotency_key)?;
+        let mut caller = service.admit(identity, version, &params.extensions, params.idempotency_key)?;
         if !body.is_empty() && !is_json(headers) {
             let text = format!("expected the content type `{MEDIA_TYPE}` or `application/json`");
             return Err(Error::new(ErrorKind::ContentTypeNotSupported, text));

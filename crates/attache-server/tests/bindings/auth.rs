@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use attache_core::Principal;
+use attache_core::Identity;
 use attache_protocol::SecurityScheme;
 use attache_server::auth::{Authenticator, Denied, Head, KeyPlace, KnownCallers, Verdict};
 use reqwest::Method;
@@ -163,7 +163,7 @@ impl Authenticator for Doorman {
                 None => Err(Denied::Missing),
                 Some("mallory") => Err(Denied::Forbidden("mallory is not welcome".to_owned())),
                 Some("nobody") => Err(Denied::Unavailable("the register is closed".to_owned())),
-                Some(name) => Ok(Principal::named(Arc::<str>::from(name))),
+                Some(name) => Ok(Identity::named(Arc::<str>::from(name))),
             }
         }))
     }
