@@ -68,11 +68,15 @@ impl Timestamp {
     }
 }
 
-impl fmt::Display for Timestamp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// As many bytes as a timestamp takes at most.
+const LONGEST: usize = "0000-00-00T00:00:00.000000000Z".len();
+
+impl Timestamp {
+    /// Writes it into the beginning of `text`. Every answer carries one of these, so the digits are placed without the machinery
+    /// of formats.
+    fn write(self, text: &mut [u8; LONGEST]) -> &str {
         let time = jiff::tz::Offset::UTC.to_datetime(self.0);
-        let mut text = *b"0000-00-00T00:00:00.000000000Z";
-        // Every answer carries one of these, so the digits are placed without the machinery of formats.
+        *text = *b"0000-00-00T00:00:00.000000000Z";
         let mut place = |end: usize, digits: usize, mut value: u32| {
             for at in (end - digits..end).rev() {
                 text[at] = b'0' + (value % 10) as u8;
@@ -93,7 +97,13 @@ impl fmt::Display for Timestamp {
             _ => 29,
         };
         text[end] = b'Z';
-        f.write_str(std::str::from_utf8(&text[..=end]).unwrap_or_default())
+        std::str::from_utf8(&text[..=end]).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.write(&mut [0; LONGEST]))
     }
 }
 
@@ -147,7 +157,7 @@ fn is_fraction_and_zone(text: &[u8]) -> bool {
 
 impl Serialize for Timestamp {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        serializer.serialize_str(self.write(&mut [0; LONGEST]))
     }
 }
 

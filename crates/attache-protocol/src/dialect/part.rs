@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::{Error as _, IgnoredAny, MapAccess};
-use serde::ser::SerializeMap;
+use serde::ser::{SerializeMap, SerializeStruct};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
@@ -242,17 +242,22 @@ pub(super) enum Form {
     EitherResult,
 }
 
-/// A part as it is written.
-#[derive(Clone, Copy)]
-pub(super) struct ShownPart<'a> {
-    part: &'a Part,
-    form: Form,
+/// Parts as they are written.
+pub(super) struct ShownParts<'a> {
+    pub(super) parts: &'a [Part],
+    pub(super) form: Form,
 }
 
-impl<'a> ShownPart<'a> {
-    pub(super) fn all(parts: &'a [Part], form: Form) -> Vec<Self> {
-        parts.iter().map(|part| Self { part, form }).collect()
+impl Serialize for ShownParts<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.parts.iter().map(|part| ShownPart { part, form: self.form }))
     }
+}
+
+/// A part as it is written.
+struct ShownPart<'a> {
+    part: &'a Part,
+    form: Form,
 }
 
 impl Serialize for ShownPart<'_> {
@@ -274,21 +279,22 @@ impl Serialize for ShownPart<'_> {
         let (name, mime_type) = (part.filename.as_deref(), part.media_type.as_deref());
         let file = |bytes, uri| ShownFile { name, mime_type, bytes, uri };
         let mut wrapped = false;
-        let mut map = serializer.serialize_map(None)?;
+        // As a struct, whose members are known to need no escapes. How many there are is of no account in JSON, but none is.
+        let mut map = serializer.serialize_struct("Part", 1)?;
         match form {
-            Form::Kind => map.serialize_entry(Kind::NAME, what)?,
-            Form::Type => map.serialize_entry(Type::NAME, what)?,
+            Form::Kind => map.serialize_field(Kind::NAME, what)?,
+            Form::Type => map.serialize_field(Type::NAME, what)?,
             Form::Either | Form::EitherResult => {
-                map.serialize_entry(Kind::NAME, what)?;
-                map.serialize_entry(Type::NAME, what)?;
+                map.serialize_field(Kind::NAME, what)?;
+                map.serialize_field(Type::NAME, what)?;
             }
         }
         match &part.content {
-            Content::Text(text) => map.serialize_entry("text", text)?,
+            Content::Text(text) => map.serialize_field("text", text)?,
             Content::Raw(bytes) => {
-                map.serialize_entry("file", &file(Some(STANDARD.encode(bytes)), None))?;
+                map.serialize_field("file", &file(Some(STANDARD.encode(bytes)), None))?;
             }
-            Content::Url(url) => map.serialize_entry("file", &file(None, Some(url)))?,
+            Content::Url(url) => map.serialize_field("file", &file(None, Some(url)))?,
             Content::Data(data) => {
                 let fits = match data.as_str().as_bytes().first() {
                     Some(b'{') => true,
@@ -297,16 +303,16 @@ impl Serialize for ShownPart<'_> {
                 };
                 wrapped = !fits;
                 if wrapped {
-                    map.serialize_entry("data", &Value { value: data })?;
+                    map.serialize_field("data", &Value { value: data })?;
                 } else {
-                    map.serialize_entry("data", data)?;
+                    map.serialize_field("data", data)?;
                 }
             }
         }
         match (&part.metadata, wrapped) {
             (None, false) => {}
-            (Some(metadata), false) => map.serialize_entry("metadata", metadata)?,
-            (metadata, true) => map.serialize_entry("metadata", &Marked(metadata.as_ref()))?,
+            (Some(metadata), false) => map.serialize_field("metadata", metadata)?,
+            (metadata, true) => map.serialize_field("metadata", &Marked(metadata.as_ref()))?,
         }
         if matches!(form, Form::Either | Form::EitherResult) {
             flat(part, form, &mut map)?;
@@ -316,23 +322,23 @@ impl Serialize for ShownPart<'_> {
 }
 
 /// Adds what readers of iii look for. The bytes of a file are not said twice.
-fn flat<M: SerializeMap>(part: &Part, form: Form, map: &mut M) -> Result<(), M::Error> {
+fn flat<M: SerializeStruct>(part: &Part, form: Form, map: &mut M) -> Result<(), M::Error> {
     let mut media_type = part.media_type.as_deref();
     match &part.content {
         Content::Text(_) | Content::Raw(_) => {}
-        Content::Url(url) => map.serialize_entry("url", url)?,
+        Content::Url(url) => map.serialize_field("url", url)?,
         Content::Data(data) => {
             if form == Form::EitherResult {
-                map.serialize_entry("text", &json::pretty(data.as_str()))?;
+                map.serialize_field("text", &json::pretty(data.as_str()))?;
                 media_type = media_type.or(Some("application/json"));
             }
         }
     }
     if let Some(filename) = &part.filename {
-        map.serialize_entry("filename", filename)?;
+        map.serialize_field("filename", filename)?;
     }
     if let Some(media_type) = media_type {
-        map.serialize_entry("mediaType", media_type)?;
+        map.serialize_field("mediaType", media_type)?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Writing JSON into memory.
 //!
 //! The same output as serde_json's, for less: the names of members are written as they are instead of being searched for
-//! characters to escape, and strings are searched eight bytes at a time.
+//! characters to escape, and strings are searched several bytes at a time.
 
 use std::fmt;
 use std::io::Write;
@@ -48,6 +48,7 @@ impl<'a> Compound<'a> {
         Self { out, empty: true, close, raw: false }
     }
 
+    #[inline]
     fn next(&mut self) {
         if !std::mem::replace(&mut self.empty, false) {
             self.out.push(b',');
@@ -299,6 +300,8 @@ impl SerializeStruct for Compound<'_> {
     type Ok = ();
     type Error = WriteError;
 
+    // Where it is inlined, the length of the name is known and copying it is a few moves.
+    #[inline(always)]
     fn serialize_field<T: Serialize + ?Sized>(
         &mut self,
         name: &'static str,
@@ -430,34 +433,37 @@ fn escape(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// Whether none of eight bytes needs an escape.
-fn is_clean(word: u64) -> bool {
-    const ONES: u64 = u64::MAX / 255;
-    const HIGHS: u64 = ONES << 7;
-    // The highest bit of each byte that is zero. A byte above a zero byte may be marked too, so this says whether, not where.
-    let zeros = |word: u64| word.wrapping_sub(ONES) & !word & HIGHS;
-    let control = word.wrapping_sub(ONES * 0x20) & !word & HIGHS;
-    control | zeros(word ^ (ONES * u64::from(b'"'))) | zeros(word ^ (ONES * u64::from(b'\\'))) == 0
+fn needs_escape(byte: u8) -> bool {
+    byte < 0x20 || byte == b'"' || byte == b'\\'
+}
+
+/// Whether no byte needs an escape. All of them are looked at, which for so many known in advance takes a few instructions.
+#[inline]
+fn is_clean<const N: usize>(bytes: &[u8; N]) -> bool {
+    !bytes.iter().fold(false, |found, byte| found | needs_escape(*byte))
 }
 
 /// How many bytes from the start need no escape.
 fn clean_prefix(bytes: &[u8]) -> usize {
-    let mut clean = 0;
-    for chunk in bytes.as_chunks().0 {
-        if !is_clean(u64::from_ne_bytes(*chunk)) {
-            break;
-        }
-        clean += 8;
-    }
-    let needs_escape = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
-    // What is left over when all words were clean is the end of one more word.
-    if bytes.len() - clean < 8
-        && let Some(last) = bytes.last_chunk()
-        && is_clean(u64::from_ne_bytes(*last))
-    {
+    let clean = match bytes.len() {
+        0..4 => 0,
+        4..8 => whole_chunks::<4>(bytes),
+        8..16 => whole_chunks::<8>(bytes),
+        16.. => whole_chunks::<16>(bytes),
+    };
+    clean + bytes[clean..].iter().position(|byte| needs_escape(*byte)).unwrap_or(bytes.len() - clean)
+}
+
+/// How many of the bytes, of which there are at least `N`, need no escape, as far as whole chunks tell.
+#[inline]
+fn whole_chunks<const N: usize>(bytes: &[u8]) -> usize {
+    let chunks = bytes.as_chunks::<N>().0;
+    let clean = chunks.iter().take_while(|chunk| is_clean(chunk)).count();
+    // What is left over when all were clean is the end of one more chunk.
+    if clean == chunks.len() && bytes.last_chunk::<N>().is_some_and(is_clean) {
         return bytes.len();
     }
-    clean + bytes[clean..].iter().position(needs_escape).unwrap_or(bytes.len() - clean)
+    clean * N
 }
 
 #[cfg(test)]

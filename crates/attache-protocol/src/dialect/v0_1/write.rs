@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::dialect::part::{Form, ShownPart};
+use crate::dialect::part::{Form, ShownParts};
 use crate::dialect::push::Webhook;
 use crate::dialect::words::{LowerRole, is_final, oldest_state};
 use crate::dialect::{Answer, Numbers, cards, put};
@@ -180,7 +180,7 @@ impl<'a> ShownStatus<'a> {
 #[derive(Serialize)]
 struct ShownMessage<'a> {
     role: LowerRole,
-    parts: Vec<ShownPart<'a>>,
+    parts: ShownParts<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata: Option<&'a JsonObject>,
 }
@@ -189,7 +189,7 @@ impl<'a> ShownMessage<'a> {
     fn new(message: &'a Message) -> Self {
         Self {
             role: message.role.into(),
-            parts: ShownPart::all(&message.parts, Form::Type),
+            parts: ShownParts { parts: &message.parts, form: Form::Type },
             metadata: message.metadata.as_ref(),
         }
     }
@@ -202,7 +202,7 @@ struct ShownArtifact<'a> {
     name: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<&'a str>,
-    parts: Vec<ShownPart<'a>>,
+    parts: ShownParts<'a>,
     index: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     append: Option<bool>,
@@ -217,7 +217,7 @@ impl<'a> ShownArtifact<'a> {
         Self {
             name: artifact.name.as_deref(),
             description: artifact.description.as_deref(),
-            parts: ShownPart::all(&artifact.parts, Form::Type),
+            parts: ShownParts { parts: &artifact.parts, form: Form::Type },
             index,
             append: None,
             last_chunk: None,

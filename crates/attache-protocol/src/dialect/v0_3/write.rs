@@ -1,9 +1,9 @@
 //! Answers and events.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::dialect::cards;
-use crate::dialect::part::{Form, ShownPart};
+use crate::dialect::part::{Form, ShownParts};
 use crate::dialect::push::TaskWebhook;
 use crate::dialect::words::{LowerRole, LowerState, is_final};
 use crate::dialect::{Answer, Numbers, iii, put};
@@ -181,10 +181,10 @@ struct ShownTask<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     session_id: Option<&'a str>,
     status: ShownStatus<'a>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    artifacts: Vec<ShownArtifact<'a>>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    history: Vec<ShownMessage<'a>>,
+    #[serde(skip_serializing_if = "Shown::is_empty")]
+    artifacts: Shown<'a, Artifact>,
+    #[serde(skip_serializing_if = "Shown::is_empty")]
+    history: Shown<'a, Message>,
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata: Option<&'a JsonObject>,
     #[serde(rename = "final", skip_serializing_if = "Option::is_none")]
@@ -197,19 +197,43 @@ struct ShownTask<'a> {
 impl<'a> ShownTask<'a> {
     fn new(task: &'a Task, manner: Manner) -> Self {
         let context_id = task.context_id.as_ref().map_or("", ContextId::as_str);
-        let artifacts = task.artifacts.iter().enumerate();
         Self {
             kind: "task",
             id: &task.id,
             context_id,
             session_id: manner.merged(|| context_id),
             status: ShownStatus::new(&task.status, manner),
-            artifacts: artifacts.map(|(i, artifact)| ShownArtifact::new(artifact, i, manner)).collect(),
-            history: task.history.iter().map(|message| ShownMessage::new(message, manner)).collect(),
+            artifacts: Shown { items: &task.artifacts, manner },
+            history: Shown { items: &task.history, manner },
             metadata: task.metadata.as_ref(),
             is_final: None,
             task: None,
         }
+    }
+}
+
+/// What a task has several of. Each is shown when it is its turn to be written.
+struct Shown<'a, T> {
+    items: &'a [T],
+    manner: Manner,
+}
+
+impl<T> Shown<'_, T> {
+    fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+}
+
+impl Serialize for Shown<'_, Artifact> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let artifacts = self.items.iter().enumerate();
+        serializer.collect_seq(artifacts.map(|(i, artifact)| ShownArtifact::new(artifact, i, self.manner)))
+    }
+}
+
+impl Serialize for Shown<'_, Message> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.items.iter().map(|message| ShownMessage::new(message, self.manner)))
     }
 }
 
@@ -242,7 +266,7 @@ pub(super) struct ShownMessage<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     task_id: Option<&'a TaskId>,
     role: LowerRole,
-    parts: Vec<ShownPart<'a>>,
+    parts: ShownParts<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata: Option<&'a JsonObject>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -259,7 +283,7 @@ impl<'a> ShownMessage<'a> {
             context_id: message.context_id.as_ref(),
             task_id: message.task_id.as_ref(),
             role: message.role.into(),
-            parts: ShownPart::all(&message.parts, manner.message()),
+            parts: ShownParts { parts: &message.parts, form: manner.message() },
             metadata: message.metadata.as_ref(),
             extensions: &message.extensions,
             reference_task_ids: &message.reference_task_ids,
@@ -275,7 +299,7 @@ struct ShownArtifact<'a> {
     name: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<&'a str>,
-    parts: Vec<ShownPart<'a>>,
+    parts: ShownParts<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -294,7 +318,7 @@ impl<'a> ShownArtifact<'a> {
             artifact_id: &artifact.artifact_id,
             name: artifact.name.as_deref(),
             description: artifact.description.as_deref(),
-            parts: ShownPart::all(&artifact.parts, manner.result()),
+            parts: ShownParts { parts: &artifact.parts, form: manner.result() },
             index: manner.merged(|| index),
             append: None,
             last_chunk: None,
