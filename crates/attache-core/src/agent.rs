@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 
-use attache_protocol::Part;
+use attache_protocol::{Error, Message, Part};
 
-use crate::{BoxFuture, Turn};
+use crate::{BoxFuture, Caller, Turn};
 
 /// How a turn ends, as the agent sees it.
 pub type AgentResult = Result<(), AgentError>;
@@ -37,6 +37,12 @@ pub trait Agent: Send + Sync + 'static {
     /// Answers one message.
     fn run(&self, turn: Turn) -> impl Future<Output = AgentResult> + Send;
 
+    /// Whether a caller may send this message. It is asked before anything comes of it: a refusal leaves no task behind.
+    fn admits(&self, caller: &Caller, message: &Message) -> Result<(), Error> {
+        let _ = (caller, message);
+        Ok(())
+    }
+
     /// Whether a turn that died with its process may simply be run again. Otherwise its task fails.
     ///
     /// The turn that runs again gets the same message; what the first one said stays in the task, and
@@ -55,6 +61,10 @@ pub fn restartable(agent: impl Agent) -> impl Agent {
             self.0.run(turn)
         }
 
+        fn admits(&self, caller: &Caller, message: &Message) -> Result<(), Error> {
+            self.0.admits(caller, message)
+        }
+
         fn restartable(&self) -> bool {
             true
         }
@@ -66,12 +76,17 @@ pub fn restartable(agent: impl Agent) -> impl Agent {
 /// An [`Agent`] behind a pointer.
 pub(crate) trait DynAgent: Send + Sync + 'static {
     fn run(&self, turn: Turn) -> BoxFuture<'_, AgentResult>;
+    fn admits(&self, caller: &Caller, message: &Message) -> Result<(), Error>;
     fn restartable(&self) -> bool;
 }
 
 impl<A: Agent> DynAgent for A {
     fn restartable(&self) -> bool {
         Agent::restartable(self)
+    }
+
+    fn admits(&self, caller: &Caller, message: &Message) -> Result<(), Error> {
+        Agent::admits(self, caller, message)
     }
 
     fn run(&self, turn: Turn) -> BoxFuture<'_, AgentResult> {

@@ -39,10 +39,10 @@ impl fmt::Display for Principal {
 }
 
 /// What a caller may do beyond being let in. Cheap to clone.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Rights(Option<Arc<Granted>>);
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct Granted {
     scopes: BTreeSet<String>,
     tier: Option<String>,

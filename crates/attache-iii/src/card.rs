@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::FunctionInfo;
+use crate::exposure::scopes;
 
 /// The extension under which the card tells what its skills take and return: a member for each skill that says so, with the JSON
 /// Schemas `request` and `response`.
@@ -84,7 +85,10 @@ fn skill(function: &FunctionInfo) -> AgentSkill {
     skill.examples = strings(function, "a2a.examples").unwrap_or_default();
     skill.input_modes = strings(function, "a2a.inputModes").unwrap_or_default();
     skill.output_modes = strings(function, "a2a.outputModes").unwrap_or_default();
-    skill
+    match scopes(function) {
+        scopes if scopes.is_empty() => skill,
+        scopes => skill.scopes(scopes),
+    }
 }
 
 /// A list of strings among the metadata. One that is something else is no list.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use attache_core::Rights;
 use serde_json::Value;
 
 use crate::{Catalog, FunctionInfo};
@@ -19,6 +20,9 @@ const EXPOSE: &str = "a2a.expose";
 
 /// The metadata that says for which audience a function is.
 const TIER: &str = "a2a.tier";
+
+/// The metadata that says which scopes a caller must have.
+const SCOPES: &str = "a2a.scopes";
 
 /// Which functions are exposed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -70,7 +74,35 @@ pub fn is_internal(id: &str) -> bool {
     HARD_FLOOR.iter().any(|prefix| id.starts_with(prefix))
 }
 
+/// The scopes that a caller must have to call a function, all of them. What is not a list of strings, or a string, is a scope that
+/// nobody has: a mistake must not open what was meant to be closed.
+pub fn scopes(function: &FunctionInfo) -> Vec<String> {
+    match function.said(SCOPES) {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::String(scopes)) => scopes.split_whitespace().map(str::to_owned).collect(),
+        Some(Value::Array(scopes)) => {
+            let texts = scopes.iter().map(|scope| scope.as_str().map(str::to_owned));
+            texts.map(|text| text.unwrap_or_else(|| UNSATISFIABLE.to_owned())).collect()
+        }
+        Some(_) => vec![UNSATISFIABLE.to_owned()],
+    }
+}
+
+/// A scope that no credential has: they have no spaces in them.
+const UNSATISFIABLE: &str = "a2a.scopes is not a list of strings";
+
+/// Whether a caller has what a function asks for.
+pub fn permits(function: &FunctionInfo, rights: &Rights) -> bool {
+    scopes(function).iter().all(|scope| rights.has(scope))
+}
+
 impl Exposure {
+    /// What is exposed to a caller: those whose credentials put them into a tier get that one.
+    pub fn to(&self, rights: &Rights) -> Self {
+        let tier = rights.tier().map(str::to_owned).or_else(|| self.tier.clone());
+        Self { all: self.all, tier }
+    }
+
     /// Whether a function is exposed.
     pub fn exposes(&self, function: &FunctionInfo) -> bool {
         let exposed = self.all || function.said(EXPOSE) == Some(&Value::Bool(true));

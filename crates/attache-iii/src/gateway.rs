@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use attache_core::{Agent, AgentError, AgentResult, Turn};
-use attache_protocol::{AgentCard, Content, Json, Part};
+use attache_core::{Agent, AgentError, AgentResult, Caller, Rights, Turn};
+use attache_protocol::{AgentCard, Content, Error, ErrorKind, Json, Message, Part};
 use futures::stream::{self, Stream};
 use serde_json::Value;
 
 use crate::card::{self, Identity};
 use crate::chunks::Chunks;
-use crate::exposure::Exposure;
+use crate::exposure::{Exposure, permits};
 use crate::history::history;
 use crate::remote::{Imports, MAX_HOPS, hops};
 use crate::resolve::{Asked, Unresolved, plain_payload, resolve};
@@ -84,10 +84,16 @@ impl Gateway {
 
     /// The card with the functions there are now.
     pub fn card(&self) -> AgentCard {
+        self.card_for(&Rights::default())
+    }
+
+    /// The same for a caller: those whose credentials put them into a tier see the functions of that one.
+    pub fn card_for(&self, rights: &Rights) -> AgentCard {
         let Inner { updates, options, schemas, functions: _, imports: _ } = &*self.0;
         let catalog = updates.borrow().clone();
         schemas.keep(|id| catalog.as_ref().is_some_and(|catalog| catalog.contains_key(id)));
-        let exposed = options.exposure.exposed(catalog.as_deref());
+        let exposure = options.exposure.to(rights);
+        let exposed = exposure.exposed(catalog.as_deref());
         card::card(&options.identity, options.streaming, exposed.map(|function| &**function))
     }
 
@@ -105,6 +111,26 @@ impl Gateway {
 }
 
 impl Agent for Gateway {
+    /// A function that is not there for a caller fails the task, as one that does not exist does. One that is, but asks for more
+    /// than the caller has, is refused at the door: the card says what it takes.
+    fn admits(&self, caller: &Caller, message: &Message) -> Result<(), Error> {
+        let Inner { updates, options, .. } = &*self.0;
+        let id = match resolve(message) {
+            Ok(Asked::Function { id, .. }) => id,
+            Ok(Asked::Plain(_)) if let Some(id) = &options.default_function => id.clone(),
+            Ok(Asked::Plain(_)) | Err(_) => return Ok(()),
+        };
+        let catalog = updates.borrow().clone();
+        let found = options.exposure.to(&caller.rights).check(&id, catalog.as_deref());
+        match found {
+            Ok(function) if !permits(&function, &caller.rights) => Err(Error::new(
+                ErrorKind::PermissionDenied,
+                "this takes rights that you do not have: the card says which",
+            )),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
     async fn run(&self, turn: Turn) -> AgentResult {
         match self.0.prepare(&turn).await? {
             Ok(prepared) => self.0.carry_out(&turn, prepared).await,
@@ -141,14 +167,25 @@ impl Inner {
             (Ok(Asked::Plain(_)), None) => return Ok(Err(Unresolved::NoFunction.to_string())),
             (Err(error), _) => return Ok(Err(error.to_string())),
         };
-        Ok(self.check(id, payload, plain, hops))
+        Ok(self.check(turn.caller(), id, payload, plain, hops))
     }
 
     /// A call, if it may be made and its payload fits.
-    fn check(&self, id: String, payload: Json, plain: bool, hops: u64) -> Result<Prepared, String> {
+    fn check(
+        &self,
+        caller: &Caller,
+        id: String,
+        payload: Json,
+        plain: bool,
+        hops: u64,
+    ) -> Result<Prepared, String> {
         let catalog = self.updates.borrow().clone();
-        let checked = self.options.exposure.check(&id, catalog.as_deref());
+        let checked = self.options.exposure.to(&caller.rights).check(&id, catalog.as_deref());
         let function = checked.map_err(|hidden| hidden.to_string())?;
+        // What it asks for may have changed since the message was let in.
+        if !permits(&function, &caller.rights) {
+            return Err(format!("Function '{id}' takes rights that the caller does not have"));
+        }
         self.schemas
             .check(&function, &payload)
             .map_err(|faults| format!("The payload does not fit the function '{id}': {faults}"))?;

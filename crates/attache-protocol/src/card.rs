@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::json::lenient;
-use crate::{JsonObject, SecurityRequirement, SecurityScheme};
+use crate::{JsonObject, SecurityRequirement, SecurityScheme, StringList};
 
 /// The names of the bindings that the protocol defines.
 pub mod binding {
@@ -323,6 +323,15 @@ impl AgentSkill {
     /// Sets the media types it produces.
     pub fn output_modes<S: Into<String>>(mut self, modes: impl IntoIterator<Item = S>) -> Self {
         self.output_modes = modes.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Says which scopes callers need to use it, whatever scheme they come by. The server that publishes the card puts the names
+    /// of its schemes in the place of [`SecurityRequirement::ANY_SCHEME`].
+    pub fn scopes<S: Into<String>>(mut self, scopes: impl IntoIterator<Item = S>) -> Self {
+        let scopes = StringList { list: scopes.into_iter().map(Into::into).collect() };
+        let schemes = [(SecurityRequirement::ANY_SCHEME.to_owned(), scopes)].into();
+        self.security_requirements = vec![SecurityRequirement { schemes }];
         self
     }
 }

@@ -15,6 +15,11 @@ pub struct SecurityRequirement {
     pub schemes: BTreeMap<String, StringList>,
 }
 
+impl SecurityRequirement {
+    /// Stands for whatever schemes a server asks for, until the server names them.
+    pub const ANY_SCHEME: &str = "*";
+}
+
 /// A list of strings, as the value of a map.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -1,8 +1,10 @@
 //! The public card, as documents that can be cached: one for each generation of readers, and the keys that they are signed with.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use attache_core::{Identity, Principal, Rights};
 use attache_protocol::dialect::{dual_card, pure_card, v0_1_card};
 use attache_protocol::{AgentCard, Version};
 use attache_signing::CurrentKeys;
@@ -31,11 +33,19 @@ pub(crate) struct CardHost {
     /// The address of the JSON-RPC endpoint for the oldest dialect, if there is one.
     oldest_url: Option<String>,
     signing: Option<Signing>,
-    documents: Mutex<[Option<Arc<Document>>; 4]>,
+    /// What makes the card of a caller who is known, where it differs from everybody's.
+    by_rights: Option<CardFor>,
+    documents: Mutex<HashMap<(Rights, Reader), Arc<Document>>>,
 }
 
+/// What makes a card for callers with some rights.
+pub(crate) type CardFor = Arc<dyn Fn(&Rights) -> Arc<AgentCard> + Send + Sync>;
+
+/// How many documents are kept ready. There are a few for each audience.
+const MAX_DOCUMENTS: usize = 256;
+
 /// Whom a document is for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Reader {
     /// Readers of 1.0 and of 0.3.
     Both,
@@ -68,7 +78,12 @@ struct Document {
 
 impl CardHost {
     pub(crate) fn new(pure: bool, oldest_url: Option<String>, signing: Option<Signing>) -> Self {
-        Self { pure, oldest_url, signing, documents: Mutex::default() }
+        Self { pure, oldest_url, signing, by_rights: None, documents: Mutex::default() }
+    }
+
+    /// The same with other cards for callers who are known.
+    pub(crate) fn by_rights(self, by_rights: Option<CardFor>) -> Self {
+        Self { by_rights, ..self }
     }
 
     /// Whether this is the path of keys that there are.
@@ -77,10 +92,20 @@ impl CardHost {
         signing.is_some_and(|signing| !signing.keys().public_keys().is_empty())
     }
 
-    /// The answer at one of the paths.
-    pub(crate) fn respond<B>(&self, card: &Arc<AgentCard>, request: &Request<B>) -> Response<Body> {
+    /// The answer at one of the paths. `card` is for everybody; who is known may have one of their own.
+    pub(crate) fn respond<B>(
+        &self,
+        card: Arc<AgentCard>,
+        identity: &Identity,
+        request: &Request<B>,
+    ) -> Response<Body> {
         let reader = self.reader(request);
-        let document = self.document(card, reader);
+        let known = identity.principal != Principal::Anonymous;
+        let (card, rights) = match &self.by_rights {
+            Some(own) if known => (own(&identity.rights), identity.rights.clone()),
+            Some(_) | None => (card, Rights::default()),
+        };
+        let document = self.document(&card, reader, rights);
         let fresh = is_fresh(request.headers(), &document);
         let mut response =
             Response::new(if fresh { Body::empty() } else { Body::full(document.json.clone()) });
@@ -89,7 +114,9 @@ impl CardHost {
         }
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(reader.content_type()));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=60"));
+        // What is shown only to who is known must not be kept by caches that others read from.
+        let caching = if known { "private, max-age=60" } else { "public, max-age=60" };
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static(caching));
         headers.insert(ETAG, document.etag.clone());
         headers.insert(LAST_MODIFIED, document.modified.clone());
         headers.insert(VARY, HeaderValue::from_static("A2A-Version"));
@@ -135,19 +162,23 @@ impl CardHost {
         json
     }
 
-    fn document(&self, card: &Arc<AgentCard>, reader: Reader) -> Arc<Document> {
+    fn document(&self, card: &Arc<AgentCard>, reader: Reader, rights: Rights) -> Arc<Document> {
         let keys = self.signing.as_ref().map(Signing::keys);
-        let kept = &mut self.documents.lock()[reader as usize];
+        let mut documents = self.documents.lock();
+        if documents.len() >= MAX_DOCUMENTS {
+            documents.clear();
+        }
+        let place = (rights, reader);
+        let kept = documents.get(&place);
         let signed_by = |document: &Document| document.keys.as_ref().map(Arc::as_ptr);
-        if let Some(document) = kept.as_ref().filter(|kept| signed_by(kept) == keys.as_ref().map(Arc::as_ptr))
-        {
+        if let Some(document) = kept.filter(|kept| signed_by(kept) == keys.as_ref().map(Arc::as_ptr)) {
             if Arc::ptr_eq(&document.card, card) {
                 return document.clone();
             }
             // The same content, published anew, keeps its signatures: some are never made twice the same.
             if keys.is_some() && document.card == *card {
                 let document = Arc::new(Document { card: card.clone(), ..Document::clone(document) });
-                *kept = Some(document.clone());
+                documents.insert(place, document.clone());
                 return document;
             }
         }
@@ -157,13 +188,13 @@ impl CardHost {
         let etag =
             HeaderValue::from_str(&format!("\"{tag}\"")).unwrap_or(HeaderValue::from_static("\"card\""));
         // The same content, published anew, has not been modified.
-        let modified = match kept.as_ref().filter(|document| document.etag == etag) {
+        let modified = match kept.filter(|document| document.etag == etag) {
             Some(document) => document.modified.clone(),
             None => HeaderValue::from_str(&httpdate::fmt_http_date(SystemTime::now()))
                 .unwrap_or(HeaderValue::from_static("")),
         };
         let document = Arc::new(Document { card: card.clone(), keys, json: json.into(), etag, modified });
-        *kept = Some(document.clone());
+        documents.insert(place, document.clone());
         document
     }
 }

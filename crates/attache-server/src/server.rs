@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use attache_core::{Agent, Clock, Echo, MemoryStore, Options, Service, Store, SystemClock, WebhookCheck};
+use attache_core::{
+    Agent, Clock, Echo, MemoryStore, Options, Rights, Service, Store, SystemClock, WebhookCheck,
+};
 use attache_outbound::SetupError;
 use attache_protocol::{
     AgentCard, AgentInterface, AgentSkill, SecurityRequirement, SecurityScheme, StringList, Version, binding,
@@ -17,7 +19,7 @@ use tokio::net::TcpListener;
 
 use crate::auth::Authenticator;
 use crate::body::{Body, BodyError, BoxBody};
-use crate::card::CardHost;
+use crate::card::{CardFor, CardHost};
 use crate::push::Courier;
 use crate::signing::{self, Signing};
 use crate::surface::Fallback;
@@ -54,7 +56,7 @@ pub enum ServerError {
 pub struct Server<A> {
     agent: A,
     card: AgentCard,
-    extended: Option<AgentCard>,
+    extended: Option<Extended>,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     address: String,
@@ -139,7 +141,14 @@ impl<A: Agent> Server<A> {
 
     /// Sets the card that authenticated callers get.
     pub fn extended_card(mut self, card: AgentCard) -> Self {
-        self.extended = Some(card);
+        self.extended = Some(Extended::Same(card));
+        self
+    }
+
+    /// Shows each audience a card of its own: authenticated callers get the one that is made for their rights as the extended
+    /// card, and where the card is [not public](ServerOptions::public_card), as the card itself.
+    pub fn card_for(mut self, card: impl Fn(&Rights) -> AgentCard + Send + Sync + 'static) -> Self {
+        self.extended = Some(Extended::ByRights(Box::new(card)));
         self
     }
 
@@ -276,7 +285,8 @@ impl<A: Agent> Server<A> {
         let pure = self.options.pure_card || self.options.strict_version;
         let cards = CardHost::new(pure, oldest_url, signing.clone());
         let schemes = self.authenticator.as_ref().map(|authenticator| authenticator.schemes());
-        let complete = Completion { schemes, interfaces, push, extended: self.extended.is_some() };
+        let extended = self.extended.is_some();
+        let complete = Arc::new(Completion { schemes, interfaces, push, extended });
         let card = complete.fill(self.card);
         let mut options = self.service;
         let (policy, own) = (self.push.policy.clone(), options.webhook_check);
@@ -285,12 +295,16 @@ impl<A: Agent> Server<A> {
             policy.check_url(url).map(|_| ()).map_err(|refused| refused.to_string())
         });
         let service = Service::with_clock(self.agent, self.store, card, options, self.clock);
-        if let Some(extended) = self.extended {
-            service.set_extended_card(complete.fill(extended));
+        let own_card = self.extended.map(|extended| extended.completed(complete.clone()));
+        if let Some(own_card) = &own_card {
+            let (own_card, sign) = (own_card.make.clone(), signing.map(Signing::repeatedly));
+            service.set_extended_card_for(move |rights| {
+                let card = own_card(rights);
+                sign.as_ref().map_or_else(|| card.clone(), |sign| sign(card.clone()))
+            });
         }
-        if let Some(signing) = signing {
-            service.finish_extended_card(signing.repeatedly());
-        }
+        let cards =
+            cards.by_rights(own_card.filter(|own_card| own_card.differs).map(|own_card| own_card.make));
         let courier = if push { Some(Courier::new(service.clone(), self.push)?) } else { None };
         let changing = self.cards.map(|mut cards| {
             let service = service.clone();
@@ -321,6 +335,35 @@ fn older_interfaces(current: &[AgentInterface]) -> Vec<AgentInterface> {
     older.collect()
 }
 
+/// The card for authenticated callers.
+enum Extended {
+    /// The same for all of them.
+    Same(AgentCard),
+    /// One for each audience.
+    ByRights(Box<dyn Fn(&Rights) -> AgentCard + Send + Sync>),
+}
+
+/// What makes the card of an authenticated caller, completed.
+struct OwnCard {
+    make: CardFor,
+    /// Whether it depends on the caller.
+    differs: bool,
+}
+
+impl Extended {
+    fn completed(self, complete: Arc<Completion>) -> OwnCard {
+        match self {
+            Self::Same(card) => {
+                let card = Arc::new(complete.fill(card));
+                OwnCard { make: Arc::new(move |_| card.clone()), differs: false }
+            }
+            Self::ByRights(make) => {
+                OwnCard { make: Arc::new(move |rights| Arc::new(complete.fill(make(rights)))), differs: true }
+            }
+        }
+    }
+}
+
 /// What a card says where its author says nothing.
 struct Completion {
     interfaces: Vec<AgentInterface>,
@@ -345,10 +388,26 @@ impl Completion {
             };
             card.security_requirements = schemes.iter().map(|(name, _)| requirement(name)).collect();
         }
+        for skill in &mut card.skills {
+            Self::name_schemes(&mut skill.security_requirements, &card.security_requirements);
+        }
         if self.extended {
             card.capabilities.extended_agent_card.get_or_insert(true);
         }
         card
+    }
+
+    /// Says for which schemes scopes are needed, where they are needed whatever the scheme is.
+    fn name_schemes(requirements: &mut Vec<SecurityRequirement>, enforced: &[SecurityRequirement]) {
+        let any = SecurityRequirement::ANY_SCHEME;
+        let Some(scopes) = requirements.iter().find_map(|requirement| requirement.schemes.get(any)).cloned()
+        else {
+            return;
+        };
+        requirements.retain(|requirement| !requirement.schemes.contains_key(any));
+        requirements.extend(enforced.iter().map(|requirement| SecurityRequirement {
+            schemes: requirement.schemes.keys().map(|name| (name.clone(), scopes.clone())).collect(),
+        }));
     }
 }
 

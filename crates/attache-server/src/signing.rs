@@ -1,5 +1,6 @@
 //! The signatures of the cards that are served.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use attache_protocol::AgentCard;
@@ -8,6 +9,9 @@ use parking_lot::Mutex;
 
 /// Where the keys are that signatures are checked with.
 pub(crate) const PATH: &str = "/.well-known/jwks.json";
+
+/// How many signed cards are kept: there may be one for each audience.
+const MAX_SIGNED: usize = 16;
 
 /// Signs cards, and publishes the keys.
 #[derive(Clone)]
@@ -37,18 +41,18 @@ impl Signing {
 
     /// What signs a card each time it or the keys have changed.
     pub(crate) fn repeatedly(self) -> impl Fn(Arc<AgentCard>) -> Arc<AgentCard> + Send + Sync {
-        let last = Mutex::new(None::<(Arc<CurrentKeys>, Arc<AgentCard>, Arc<AgentCard>)>);
+        let latest = Mutex::new(VecDeque::<(Arc<CurrentKeys>, Arc<AgentCard>, Arc<AgentCard>)>::new());
         move |card| {
             let now = self.keys();
-            let mut last = last.lock();
-            if let Some((keys, plain, signed)) = last.as_ref()
-                && Arc::ptr_eq(keys, &now)
-                && Arc::ptr_eq(plain, &card)
-            {
+            let mut latest = latest.lock();
+            let same = |plain: &Arc<AgentCard>| Arc::ptr_eq(plain, &card) || *plain == card;
+            let known = latest.iter().find(|(keys, plain, _)| Arc::ptr_eq(keys, &now) && same(plain));
+            if let Some((_, _, signed)) = known {
                 return signed.clone();
             }
             let signed = Arc::new(self.sign(&now, &card));
-            *last = Some((now, card, signed.clone()));
+            latest.truncate(MAX_SIGNED - 1);
+            latest.push_front((now, card, signed.clone()));
             signed
         }
     }

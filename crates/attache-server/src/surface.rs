@@ -158,7 +158,7 @@ impl Surface {
             Room::Grpc(package) => grpc::call(self, package, identity, request).await,
             Room::HttpJson(rest) => http_json::call(self, identity, &rest, request).await,
             Room::Card | Room::Keys => match *request.method() {
-                Method::GET | Method::HEAD => self.0.card.respond(&self.0.service.card(), &request),
+                Method::GET | Method::HEAD => self.0.card.respond(self.0.service.card(), &identity, &request),
                 _ => method_not_allowed("GET, HEAD"),
             },
             Room::Health => json_response(StatusCode::OK, "application/json", br#"{"status":"ok"}"#.to_vec()),

@@ -7,8 +7,8 @@ mod read;
 mod send;
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::agent::DynAgent;
 use crate::run::{self, Turns};
 use crate::signal::Progress;
 use crate::{
-    Agent, Caller, Clock, EventStream, Identity, Options, Owner, Principal, Seq, Snapshot, Store,
+    Agent, Caller, Clock, EventStream, Identity, Options, Owner, Principal, Rights, Seq, Snapshot, Store,
     SystemClock, View, new_id,
 };
 
@@ -41,15 +41,14 @@ pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) turns: Turns,
     card: ArcSwap<AgentCard>,
-    extended: ArcSwapOption<AgentCard>,
-    finish: OnceLock<FinishCard>,
+    extended: ArcSwapOption<CardFor>,
     running: TaskTracker,
     closing: AtomicBool,
     keeping_leases: AtomicBool,
 }
 
-/// What is done to a card before it is shown.
-type FinishCard = Box<dyn Fn(Arc<AgentCard>) -> Arc<AgentCard> + Send + Sync>;
+/// What makes the card for callers with some rights.
+type CardFor = Box<dyn Fn(&Rights) -> Arc<AgentCard> + Send + Sync>;
 
 /// What an operation answers.
 pub enum Reply {
@@ -130,7 +129,6 @@ impl Service {
             turns: Turns::default(),
             card: ArcSwap::from_pointee(card),
             extended: ArcSwapOption::empty(),
-            finish: OnceLock::new(),
             running: TaskTracker::new(),
             closing: AtomicBool::new(false),
             keeping_leases: AtomicBool::new(false),
@@ -159,16 +157,13 @@ impl Service {
 
     /// Sets the card for authenticated callers.
     pub fn set_extended_card(&self, card: AgentCard) {
-        self.0.extended.store(Some(Arc::new(card)));
+        let card = Arc::new(card);
+        self.set_extended_card_for(move |_| card.clone());
     }
 
-    /// Has something done to the extended card whenever it is asked for, such as signing it. Only the first call counts.
-    pub fn finish_extended_card(
-        &self,
-        finish: impl Fn(Arc<AgentCard>) -> Arc<AgentCard> + Send + Sync + 'static,
-    ) {
-        // Whoever comes second has no say.
-        let _ = self.0.finish.set(Box::new(finish));
+    /// Sets what makes the card for authenticated callers, each time one of them asks for it.
+    pub fn set_extended_card_for(&self, card: impl Fn(&Rights) -> Arc<AgentCard> + Send + Sync + 'static) {
+        self.0.extended.store(Some(Arc::new(Box::new(card))));
     }
 
     /// How many turns are under way in this process. Messages that wait for theirs do not count.
@@ -260,10 +255,7 @@ impl Service {
         let card = self.0.extended.load_full().ok_or_else(|| {
             Error::new(ErrorKind::ExtendedAgentCardNotConfigured, "the extended card is not configured")
         })?;
-        Ok(Reply::Card(match self.0.finish.get() {
-            Some(finish) => finish(card),
-            None => card,
-        }))
+        Ok(Reply::Card(card(&caller.rights)))
     }
 
     /// Takes no more messages, lets running turns finish, and after `grace` ends those that have not: their tasks fail, or are left

@@ -185,6 +185,7 @@ impl Service {
         if message.task_id.is_none() {
             media_types(&card, &message)?;
         }
+        self.0.agent.admits(&caller, &message)?;
         Ok(Box::new(Incoming { caller, message, configuration, metadata, push, idempotency, answer }))
     }
 

@@ -4,6 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
+use attache_core::{Caller, Identity, Owner};
 use attache_iii::{CallError, ChannelItem, Exposure, FunctionInfo};
 use attache_protocol::{Content, ErrorKind, Message, Part, TaskState};
 use futures::StreamExt;
@@ -298,4 +299,87 @@ async fn a_function_that_streams_may_return_something_as_well_and_forget_to_clos
     assert_eq!(task.status.state, TaskState::Completed);
     assert_eq!(task.artifacts[0].parts[0].content, Content::Raw(vec![0x89, 0x50]));
     assert_eq!(task.artifacts[1].parts[0].as_data().unwrap().as_str(), r#"{"width":2}"#);
+}
+
+/// Someone whose credentials say this much.
+fn with_rights(identity: Identity) -> Caller {
+    let Identity { principal, rights } = identity;
+    Caller { owner: Owner { tenant: None, principal }, rights, ..Caller::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_audience_sees_and_calls_its_own_functions_in_one_process() {
+    let engine = FakeEngine::new();
+    for tier in ["public", "partner", "ops"] {
+        engine.function(&format!("{tier}::do"), json!({"a2a.expose": true, "a2a.tier": tier}), json!(tier));
+    }
+    let client = Client::with(&engine, |options| options.exposure.tier = Some("public".to_owned()));
+    let audiences = [
+        (Identity::default(), "public"),
+        (Identity::named("ann"), "public"),
+        (Identity::named("pat").tier("partner"), "partner"),
+        (Identity::named("otto").tier("ops"), "ops"),
+    ];
+    for (identity, own) in audiences {
+        let card = client.gateway.card_for(&identity.rights);
+        assert_eq!(
+            card.skills.iter().map(|skill| skill.id.as_str()).collect::<Vec<_>>(),
+            [format!("{own}::do")]
+        );
+        for tier in ["public", "partner", "ops"] {
+            let message = Message::user(format!("{own}-{tier}"), call(&format!("{tier}::do"), json!({})));
+            let task = client.send_as(with_rights(identity.clone()), message).await.unwrap();
+            let expected = if tier == own { TaskState::Completed } else { TaskState::Failed };
+            assert_eq!(task.status.state, expected, "{own} calls {tier}");
+        }
+    }
+    let stranger = client.gateway.card_for(&Identity::named("eve").tier("nobody's").rights);
+    assert!(stranger.skills.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_function_that_takes_scopes_is_for_those_who_have_all_of_them() {
+    let engine = FakeEngine::new();
+    engine.function("a::both", json!({"a2a.expose": true, "a2a.scopes": ["quote", "book"]}), json!(1));
+    engine.function("a::text", json!({"a2a.expose": true, "a2a.scopes": "quote"}), json!(1));
+    engine.function("a::open", json!({"a2a.expose": true, "a2a.scopes": []}), json!(1));
+    for (id, mistake) in [("a::bad", json!(7)), ("a::mixed", json!(["quote", 7])), ("a::object", json!({}))] {
+        engine.function(id, json!({"a2a.expose": true, "a2a.scopes": mistake}), json!(1));
+    }
+    let client = Client::with(&engine, |options| options.default_function = Some("a::text".to_owned()));
+    let allowed = async |identity: Identity, part: Part| {
+        let sent = client.send_as(with_rights(identity), Message::user("m", part)).await;
+        match sent {
+            Ok(task) => {
+                assert_eq!(task.status.state, TaskState::Completed, "{}", said(&task));
+                true
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+                false
+            }
+        }
+    };
+    let quote = Identity::named("ann").scope("quote");
+    let both = Identity::named("bob").scopes(["quote", "book", "more"]);
+    for (id, nobody, with_quote, with_both) in [
+        ("a::both", false, false, true),
+        ("a::text", false, true, true),
+        ("a::open", true, true, true),
+        ("a::bad", false, false, false),
+        ("a::mixed", false, false, false),
+        ("a::object", false, false, false),
+    ] {
+        assert_eq!(allowed(Identity::default(), call(id, json!({}))).await, nobody, "{id}");
+        assert_eq!(allowed(quote.clone(), call(id, json!({}))).await, with_quote, "{id}");
+        assert_eq!(allowed(both.clone(), call(id, json!({}))).await, with_both, "{id}");
+    }
+    assert!(
+        !allowed(Identity::default(), Part::text("how much is it?")).await,
+        "by way of the default function"
+    );
+    assert!(allowed(quote, Part::text("how much is it?")).await);
+    let refused = client.send_as(Caller::default(), Message::user("m", call("a::both", json!({})))).await;
+    assert!(refused.is_err());
+    assert_eq!(client.tasks().await.len(), 1, "only what was let in has left a task");
 }
