@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How a card is signed.
+/// How a card, or a token, is signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Algorithm {
     /// ECDSA on P-256. Every SDK knows it.
@@ -17,6 +17,9 @@ pub enum Algorithm {
     /// RSA with PKCS #1 v1.5 padding.
     #[serde(rename = "RS256")]
     Rs256,
+    /// RSA with PSS padding.
+    #[serde(rename = "PS256")]
+    Ps256,
     /// A secret that both sides have. It is never published.
     #[serde(rename = "HS256")]
     Hs256,
@@ -24,12 +27,14 @@ pub enum Algorithm {
 
 /// A name that is not that of an algorithm.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not an algorithm for signatures here: expected `ES256`, `EdDSA`, `RS256` or `HS256`")]
+#[error(
+    "`{0}` is not an algorithm for signatures here: expected `ES256`, `EdDSA`, `RS256`, `PS256` or `HS256`"
+)]
 pub struct UnknownAlgorithm(String);
 
 impl Algorithm {
     /// All of them, the one to prefer first.
-    pub const ALL: [Self; 4] = [Self::Es256, Self::EdDsa, Self::Rs256, Self::Hs256];
+    pub const ALL: [Self; 5] = [Self::Es256, Self::EdDsa, Self::Rs256, Self::Ps256, Self::Hs256];
 
     /// Its name in JOSE.
     pub fn name(self) -> &'static str {
@@ -37,6 +42,7 @@ impl Algorithm {
             Self::Es256 => "ES256",
             Self::EdDsa => "EdDSA",
             Self::Rs256 => "RS256",
+            Self::Ps256 => "PS256",
             Self::Hs256 => "HS256",
         }
     }

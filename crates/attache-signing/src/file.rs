@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 /// What tells that a file is another than before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stamp {
+pub struct Stamp {
     changed: Option<SystemTime>,
     length: u64,
     /// A file that is replaced gets another number.
@@ -17,7 +17,8 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    pub(crate) fn of(path: &Path) -> io::Result<Self> {
+    /// That of the file as it is now.
+    pub fn of(path: &Path) -> io::Result<Self> {
         fs::metadata(path).map(|metadata| Self::new(&metadata))
     }
 

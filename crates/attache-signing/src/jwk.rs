@@ -4,7 +4,9 @@ use std::fmt;
 
 use aws_lc_rs::hmac;
 use aws_lc_rs::rsa::PublicKeyComponents;
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, ED25519, ParsedPublicKey, RSA_PKCS1_2048_8192_SHA256};
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_FIXED, ED25519, ParsedPublicKey, RSA_PKCS1_2048_8192_SHA256, RSA_PSS_2048_8192_SHA256,
+};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value, json};
@@ -31,6 +33,9 @@ pub enum JwkError {
     /// It is something else than a key or a set of keys.
     #[error("expected a JSON Web Key, such as `{{\"kty\":\"EC\",…}}`, or a set of them, `{{\"keys\":[…]}}`")]
     NotKeys,
+    /// It is not PEM of public keys.
+    #[error("expected public keys as PEM, `-----BEGIN PUBLIC KEY-----`, of Ed25519, P-256 or RSA")]
+    Pem,
     /// There are too many keys.
     #[error("there are more than {MAX_KEYS} keys")]
     TooMany,
@@ -65,9 +70,10 @@ pub enum JwkError {
 }
 
 /// A key that signatures are checked with, bound to its algorithm.
-#[derive(Clone, PartialEq)]
+#[derive(Clone)]
 pub struct VerifyingKey {
-    kid: String,
+    /// What its owner calls it, if they do.
+    named: Option<String>,
     thumbprint: String,
     material: Material,
 }
@@ -76,13 +82,27 @@ pub struct VerifyingKey {
 pub(crate) enum Material {
     P256 { x: [u8; 32], y: [u8; 32] },
     Ed25519 { x: [u8; 32] },
-    Rsa { n: Vec<u8>, e: Vec<u8> },
+    Rsa { n: Vec<u8>, e: Vec<u8>, padding: Padding },
     Secret { k: zeroize::Zeroizing<Vec<u8>> },
+}
+
+/// What fills a message up to the length of an RSA key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Padding {
+    Pkcs1,
+    Pss,
+}
+
+/// The same key, called the same.
+impl PartialEq for VerifyingKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.kid() == other.kid() && self.material == other.material
+    }
 }
 
 impl fmt::Debug for VerifyingKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "VerifyingKey({} `{}`)", self.algorithm(), self.kid)
+        write!(f, "VerifyingKey({} `{}`)", self.algorithm(), self.kid())
     }
 }
 
@@ -90,7 +110,18 @@ impl VerifyingKey {
     /// A key that is called by its thumbprint.
     pub(crate) fn new(material: Material) -> Self {
         let thumbprint = material.thumbprint();
-        Self { kid: thumbprint.clone(), thumbprint, material }
+        Self { named: None, thumbprint, material }
+    }
+
+    /// A secret that both sides have, for `HS256`.
+    pub fn shared_secret(secret: &[u8]) -> Result<Self, JwkError> {
+        let k = zeroize::Zeroizing::new(secret.to_vec());
+        let short = || JwkError::Broken {
+            kid: "without `kid`".to_owned(),
+            member: "k",
+            expected: "a secret of at least 32 bytes",
+        };
+        if k.len() < SHORTEST_SECRET { Err(short()) } else { Ok(Self::new(Material::Secret { k })) }
     }
 
     fn read(jwk: &Map<String, Value>) -> Result<Self, JwkError> {
@@ -117,7 +148,9 @@ impl VerifyingKey {
                 if !MODULUS.contains(&n.len()) {
                     return Err(broken("n", "a number of 2048 to 8192 bits"));
                 }
-                Material::Rsa { n, e }
+                // Who does not say means the padding that everybody has.
+                let padding = if text("alg") == Some("PS256") { Padding::Pss } else { Padding::Pkcs1 };
+                Material::Rsa { n, e, padding }
             }
             (Some("oct"), _) => {
                 let k = zeroize::Zeroizing::new(bytes("k")?);
@@ -144,15 +177,15 @@ impl VerifyingKey {
             return Err(purpose("key_ops"));
         }
         if expected != Algorithm::Hs256 && key.material.parsed().is_none() {
-            let member = if expected == Algorithm::Rs256 { "e" } else { "x" };
+            let member = if text("kty") == Some("RSA") { "e" } else { "x" };
             return Err(broken(member, "that of a key"));
         }
-        Ok(Self { kid: named.unwrap_or_else(|| key.thumbprint.clone()), ..key })
+        Ok(Self { named, ..key })
     }
 
     /// What it is called: what its owner says, or its thumbprint (RFC 7638).
     pub fn kid(&self) -> &str {
-        &self.kid
+        self.named.as_deref().unwrap_or(&self.thumbprint)
     }
 
     /// The one algorithm it is for.
@@ -160,14 +193,20 @@ impl VerifyingKey {
         match self.material {
             Material::P256 { .. } => Algorithm::Es256,
             Material::Ed25519 { .. } => Algorithm::EdDsa,
-            Material::Rsa { .. } => Algorithm::Rs256,
+            Material::Rsa { padding: Padding::Pkcs1, .. } => Algorithm::Rs256,
+            Material::Rsa { padding: Padding::Pss, .. } => Algorithm::Ps256,
             Material::Secret { .. } => Algorithm::Hs256,
         }
     }
 
     /// Whether this is the key that a signature calls so.
     pub(crate) fn is_called(&self, kid: &str) -> bool {
-        self.kid == kid || self.thumbprint == kid
+        self.kid() == kid || self.thumbprint == kid
+    }
+
+    /// Whether its owner has given it a name.
+    pub(crate) fn is_named(&self) -> bool {
+        self.named.is_some()
     }
 
     pub(crate) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
@@ -180,7 +219,7 @@ impl VerifyingKey {
             return None;
         }
         let mut jwk = self.material.members();
-        jwk.insert("kid".to_owned(), self.kid.as_str().into());
+        jwk.insert("kid".to_owned(), self.kid().into());
         jwk.insert("alg".to_owned(), self.algorithm().name().into());
         jwk.insert("use".to_owned(), "sig".into());
         Some(Value::Object(jwk))
@@ -196,7 +235,7 @@ impl Material {
                 vec![("kty", "EC".into()), ("crv", "P-256".into()), ("x", encode(x)), ("y", encode(y))]
             }
             Self::Ed25519 { x } => vec![("kty", "OKP".into()), ("crv", "Ed25519".into()), ("x", encode(x))],
-            Self::Rsa { n, e } => vec![("kty", "RSA".into()), ("n", encode(n)), ("e", encode(e))],
+            Self::Rsa { n, e, .. } => vec![("kty", "RSA".into()), ("n", encode(n)), ("e", encode(e))],
             Self::Secret { k } => vec![("kty", "oct".into()), ("k", encode(k))],
         };
         members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
@@ -222,8 +261,12 @@ impl Material {
                 ParsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).ok()
             }
             Self::Ed25519 { x } => ParsedPublicKey::new(&ED25519, x).ok(),
-            Self::Rsa { n, e } => {
-                PublicKeyComponents { n, e }.to_parsed_public_key(&RSA_PKCS1_2048_8192_SHA256).ok()
+            Self::Rsa { n, e, padding } => {
+                let parameters = match padding {
+                    Padding::Pkcs1 => &RSA_PKCS1_2048_8192_SHA256,
+                    Padding::Pss => &RSA_PSS_2048_8192_SHA256,
+                };
+                PublicKeyComponents { n, e }.to_parsed_public_key(parameters).ok()
             }
             Self::Secret { .. } => None,
         }
@@ -239,6 +282,12 @@ impl KeySet {
     pub fn from_json(json: &[u8]) -> Result<Self, JwkError> {
         let keys = listed(json)?.iter().map(VerifyingKey::read).collect::<Result<_, _>>()?;
         Ok(Self(keys))
+    }
+
+    /// Reads public keys that somebody has chosen, as PEM. Every key must be of use, and is called by its thumbprint.
+    pub fn from_pem(pem: &[u8]) -> Result<Self, JwkError> {
+        let keys = serde_json::json!({ "keys": crate::pem::keys(pem)? });
+        Self::from_json(keys.to_string().as_bytes())
     }
 
     /// Reads a set of keys that was published. Keys that are of no use here are left out, and so are secrets: one that is

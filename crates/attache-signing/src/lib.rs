@@ -6,6 +6,7 @@
 //! - [`SigningKeys`] are the keys of a server: a file with several of them, of which some sign and others no longer do.
 //! - [`Verifier`] decides whether a card is trusted. It knows keys that were pinned and origins whose key sets may be read. What a
 //!   card says about its own key is a hint where to look, never a reason to trust it.
+//! - [`Token`] is a signed token in the compact form of JWS, whose claims are there for whoever has the key.
 //!
 //! An algorithm belongs to its key: what a signature says about itself is compared with that and chooses nothing.
 //!
@@ -27,14 +28,18 @@ pub mod canonical;
 mod file;
 mod jwk;
 mod keys;
+mod pem;
 mod secret;
 mod signature;
 mod strict;
+mod token;
 mod verifier;
 
 pub use algorithm::{Algorithm, UnknownAlgorithm};
+pub use file::Stamp;
 pub use jwk::{JwkError, KeySet, VerifyingKey};
 pub use keys::{CurrentKeys, KeyInfo, KeyState, KeysError, SigningKeys};
 pub use signature::SignError;
 pub use strict::NotStrict;
-pub use verifier::{OriginError, Rejected, Untrusted, Verifier, Why};
+pub use token::{BadToken, Token};
+pub use verifier::{OriginError, Rejected, Signer, Untrusted, Verifier, Why};

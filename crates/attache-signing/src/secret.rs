@@ -5,11 +5,12 @@ use aws_lc_rs::hmac;
 use aws_lc_rs::rand::{self, SystemRandom};
 use aws_lc_rs::rsa::{KeySize, PublicKeyComponents};
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RSA_PKCS1_SHA256, RsaKeyPair,
+    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RSA_PKCS1_SHA256, RSA_PSS_SHA256,
+    RsaEncoding, RsaKeyPair,
 };
 use zeroize::Zeroizing;
 
-use crate::jwk::Material;
+use crate::jwk::{Material, Padding};
 use crate::{Algorithm, VerifyingKey};
 
 /// A key that signs, and the one that its signatures are checked with.
@@ -21,7 +22,7 @@ pub(crate) struct SigningKey {
 enum Pair {
     P256(EcdsaKeyPair),
     Ed25519(Ed25519KeyPair),
-    Rsa(RsaKeyPair),
+    Rsa(RsaKeyPair, &'static dyn RsaEncoding),
     Secret(Box<hmac::Key>),
 }
 
@@ -33,7 +34,9 @@ pub(crate) fn generate(algorithm: Algorithm) -> Option<Zeroizing<Vec<u8>>> {
             pair.to_pkcs8v1().ok()?.as_ref().to_vec()
         }
         Algorithm::EdDsa => Ed25519KeyPair::generate().ok()?.to_pkcs8v1().ok()?.as_ref().to_vec(),
-        Algorithm::Rs256 => RsaKeyPair::generate(KeySize::Rsa3072).ok()?.as_der().ok()?.as_ref().to_vec(),
+        Algorithm::Rs256 | Algorithm::Ps256 => {
+            RsaKeyPair::generate(KeySize::Rsa3072).ok()?.as_der().ok()?.as_ref().to_vec()
+        }
         Algorithm::Hs256 => {
             let mut secret = vec![0; 32];
             rand::fill(&mut secret).ok()?;
@@ -58,10 +61,15 @@ impl SigningKey {
                 let material = Material::Ed25519 { x: pair.public_key().as_ref().try_into().ok()? };
                 (Pair::Ed25519(pair), material)
             }
-            Algorithm::Rs256 => {
+            Algorithm::Rs256 | Algorithm::Ps256 => {
+                let (encoding, padding): (&'static dyn RsaEncoding, _) = if algorithm == Algorithm::Ps256 {
+                    (&RSA_PSS_SHA256, Padding::Pss)
+                } else {
+                    (&RSA_PKCS1_SHA256, Padding::Pkcs1)
+                };
                 let pair = RsaKeyPair::from_pkcs8(bytes).ok()?;
                 let PublicKeyComponents { n, e } = PublicKeyComponents::<Vec<u8>>::from(pair.public_key());
-                (Pair::Rsa(pair), Material::Rsa { n, e })
+                (Pair::Rsa(pair, encoding), Material::Rsa { n, e, padding })
             }
             Algorithm::Hs256 if bytes.len() >= 32 => {
                 let material = Material::Secret { k: Zeroizing::new(bytes.to_vec()) };
@@ -82,9 +90,9 @@ impl SigningKey {
         match &self.pair {
             Pair::P256(pair) => Some(pair.sign(&random, message).ok()?.as_ref().to_vec()),
             Pair::Ed25519(pair) => Some(pair.try_sign(message).ok()?.as_ref().to_vec()),
-            Pair::Rsa(pair) => {
+            Pair::Rsa(pair, encoding) => {
                 let mut signature = vec![0; pair.public_modulus_len()];
-                pair.sign(&RSA_PKCS1_SHA256, &random, message, &mut signature).ok()?;
+                pair.sign(*encoding, &random, message, &mut signature).ok()?;
                 Some(signature)
             }
             Pair::Secret(key) => Some(hmac::sign(key, message).as_ref().to_vec()),

@@ -106,6 +106,27 @@ pub enum Why {
     Mismatch,
 }
 
+/// Who signed a card that is trusted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signer {
+    /// What the signature calls its key.
+    pub kid: String,
+    /// The algorithm.
+    pub algorithm: Algorithm,
+    /// Where the key was found; nothing if it was pinned.
+    pub published_at: Option<String>,
+}
+
+/// A card, and who signed it.
+type Trusted = (AgentCard, Signer);
+
+impl Signer {
+    fn new(stated: &Stated, published_at: Option<&Url>) -> Self {
+        let published_at = published_at.map(|url| shown(url.as_str()));
+        Self { kid: shown(&stated.kid), algorithm: stated.algorithm, published_at }
+    }
+}
+
 /// Why something is not an origin that keys can be trusted from.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` cannot be an origin of keys: expected something like `https://agents.example.com`")]
@@ -174,7 +195,7 @@ impl Verifier {
     /// Whether a card is trusted because of the keys that were pinned. If so, the card, and of it only what was signed.
     pub fn verify_pinned(&self, json: &[u8]) -> Result<AgentCard, Untrusted> {
         let checked = Checked::read(json, self.exact)?;
-        self.against_pinned(&checked).map_err(|rejected| {
+        self.against_pinned(&checked).map(|(card, _)| card).map_err(|rejected| {
             Untrusted::NoneGood(rejected.into_iter().map(|(_, rejected)| rejected).collect())
         })
     }
@@ -189,16 +210,36 @@ impl Verifier {
         Fut: Future<Output = Result<Vec<u8>, E>>,
         E: fmt::Display,
     {
-        let mut checked = Checked::read(json, self.exact)?;
+        self.verify_signer(json, now, fetch).await.map(|(card, _)| card)
+    }
+
+    /// The same, and who signed it.
+    pub async fn verify_signer<F, Fut, E>(
+        &self,
+        json: &[u8],
+        now: Instant,
+        fetch: F,
+    ) -> Result<(AgentCard, Signer), Untrusted>
+    where
+        F: Fn(Url) -> Fut,
+        Fut: Future<Output = Result<Vec<u8>, E>>,
+        E: fmt::Display,
+    {
+        let checked = Checked::read(json, self.exact)?;
         let rejected = match self.against_pinned(&checked) {
-            Ok(card) => return Ok(card),
+            Ok(trusted) => return Ok(trusted),
             Err(rejected) => rejected,
         };
         let mut reasons = Vec::new();
         for (signature, mut rejected) in rejected {
             if let Some(stated) = signature.filter(|_| rejected.why == Why::UnknownKey) {
                 match self.against_published(&checked, stated, now, &fetch).await {
-                    Ok(payload) => return Ok(checked.payloads.swap_remove(payload).card),
+                    Ok((payload, place)) => {
+                        return Ok((
+                            checked.payloads[payload].card.clone(),
+                            Signer::new(stated, Some(&place)),
+                        ));
+                    }
                     Err(why) => rejected.why = why,
                 }
             }
@@ -211,7 +252,7 @@ impl Verifier {
     fn against_pinned<'a>(
         &self,
         checked: &'a Checked,
-    ) -> Result<AgentCard, Vec<(Option<&'a Stated>, Rejected)>> {
+    ) -> Result<Trusted, Vec<(Option<&'a Stated>, Rejected)>> {
         let mut rejected = Vec::new();
         for signature in &checked.signatures {
             let stated = match signature {
@@ -222,7 +263,9 @@ impl Verifier {
                 }
             };
             match checked.good(stated, &self.pinned) {
-                Ok(payload) => return Ok(checked.payloads[payload].card.clone()),
+                Ok(payload) => {
+                    return Ok((checked.payloads[payload].card.clone(), Signer::new(stated, None)));
+                }
                 Err(why) => rejected.push((Some(stated), Rejected { kid: Some(shown(&stated.kid)), why })),
             }
         }
@@ -236,7 +279,7 @@ impl Verifier {
         stated: &Stated,
         now: Instant,
         fetch: &F,
-    ) -> Result<usize, Why>
+    ) -> Result<(usize, Url), Why>
     where
         F: Fn(Url) -> Fut,
         Fut: Future<Output = Result<Vec<u8>, E>>,
@@ -249,12 +292,12 @@ impl Verifier {
         };
         let mut why = Why::UnknownKey;
         for place in places {
-            let tried = match self.keys_at(place, &stated.kid, now, fetch).await {
+            let tried = match self.keys_at(place.clone(), &stated.kid, now, fetch).await {
                 Ok(keys) => checked.good(stated, &keys),
                 Err(why) => Err(why),
             };
             match tried {
-                Ok(payload) => return Ok(payload),
+                Ok(payload) => return Ok((payload, place)),
                 Err(Why::UnknownKey) => {}
                 Err(other) => why = other,
             }

@@ -19,7 +19,7 @@ pub(crate) enum Keys {
         #[command(flatten)]
         common: Common,
 
-        /// What it signs with: `ES256`, `EdDSA`, `RS256`, or `HS256`, which is a secret and never published
+        /// What it signs with: `ES256`, `EdDSA`, `RS256`, `PS256`, or `HS256`, which is a secret and never published
         #[arg(long, value_name = "ALGORITHM", default_value = "ES256")]
         alg: Algorithm,
     },
@@ -152,7 +152,7 @@ fn line(KeyInfo { kid, algorithm, state, created }: &KeyInfo) -> String {
     let published = match (state, algorithm) {
         (KeyState::Retired, _) => "",
         (_, Algorithm::Hs256) => "  secret",
-        (_, Algorithm::Es256 | Algorithm::EdDsa | Algorithm::Rs256) => "  published",
+        (_, Algorithm::Es256 | Algorithm::EdDsa | Algorithm::Rs256 | Algorithm::Ps256) => "  published",
     };
     format!("{kid}  {algorithm}  {state:8}  {created}{published}")
 }
