@@ -16,6 +16,7 @@ mod caller;
 mod clock;
 mod event;
 mod fold;
+mod gate;
 mod memory;
 mod options;
 mod outbox;
@@ -35,10 +36,11 @@ pub use caller::{Caller, Identity, Owner, Principal, Rights};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use event::{Entry, Seq, TaskEvent};
 pub use fold::{FoldError, fold};
+pub use gate::{Full, Gate, Pass, Place};
 pub use memory::MemoryStore;
 pub use options::{Options, WebhookCheck};
 pub use outbox::{DeadDelivery, Delivery, DeliveryId, DueReceivers, News, Outbox, Outcome, Webhook};
-pub use service::{Page, Recovered, Reply, Service};
+pub use service::{Page, Recovered, Reply, Service, internal};
 pub use snapshot::{Ended, EndedPieces, Snapshot, View};
 pub use store::{
     Abandoned, Append, AppendError, Appended, Created, Cursor, Idempotency, Known, Lease, ListPage,

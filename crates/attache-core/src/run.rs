@@ -18,7 +18,7 @@ use crate::agent::Kind;
 use crate::shared::{Position, Shared};
 use crate::signal::Progress;
 use crate::turn::MAX_UNWRITTEN;
-use crate::{AgentError, AgentResult, BoxFuture, Lease, Turn, new_id};
+use crate::{AgentError, AgentResult, BoxFuture, Lease, Place, Turn, new_id};
 
 /// The turns that run in this process, one per task, each with the messages that wait for it to end.
 #[derive(Default)]
@@ -125,8 +125,10 @@ impl Turns {
     }
 }
 
-/// Runs a turn and then those that waited for it.
-pub(crate) async fn run(turn: Arc<Shared>) {
+/// Runs a turn and then those that waited for it. They have one place among the caller's turns.
+pub(crate) async fn run(turn: Arc<Shared>, place: Option<Place>) {
+    // Held by the future itself, so that it is free whichever way the turns end.
+    let _place = place;
     let mut current = turn;
     loop {
         run_one(&current).await;
@@ -143,7 +145,7 @@ pub(crate) async fn run(turn: Arc<Shared>) {
 pub(crate) async fn give_up(turn: &Arc<Shared>) {
     close(turn, Progress::Nothing).await;
     if let Some(next) = turn.service.turns.next(turn) {
-        next.service.clone().spawn(run(next));
+        next.service.clone().spawn(run(next, None));
     }
 }
 

@@ -10,7 +10,7 @@ use futures::stream::{self, BoxStream, Stream, StreamExt};
 use crate::event::write_json;
 use crate::service::{Inner, internal};
 use crate::shared::Shared;
-use crate::{Entry, Seq, Snapshot, TailItem, TaskEvent, View};
+use crate::{Entry, Place, Seq, Snapshot, TailItem, TaskEvent, View};
 
 /// One event of a stream.
 #[derive(Debug, Clone)]
@@ -101,22 +101,35 @@ pub(crate) enum Until {
 /// Events in batches: whatever has happened since the reader last looked.
 ///
 /// A reader that is slow slows nobody: it reads from the log, at its own pace.
-pub struct EventStream(BoxStream<'static, Result<Vec<StreamItem>, Error>>);
+pub struct EventStream {
+    events: BoxStream<'static, Result<Vec<StreamItem>, Error>>,
+    /// Given up when nobody reads any more.
+    place: Option<Place>,
+}
 
 impl EventStream {
+    fn new(events: impl Stream<Item = Result<Vec<StreamItem>, Error>> + Send + 'static) -> Self {
+        Self { events: events.boxed(), place: None }
+    }
+
+    /// The same stream, with a place that is taken until it ends or is dropped.
+    pub fn holding(self, place: Place) -> Self {
+        Self { place: Some(place), ..self }
+    }
+
     /// A stream of one direct answer.
     pub(crate) fn message(message: Message) -> Self {
-        Self(stream::iter([Ok(vec![StreamItem::Message(Arc::new(message))])]).boxed())
+        Self::new(stream::iter([Ok(vec![StreamItem::Message(Arc::new(message))])]))
     }
 
     /// A stream that breaks off at once.
     pub(crate) fn broken(error: Error) -> Self {
-        Self(stream::iter([Err(error)]).boxed())
+        Self::new(stream::iter([Err(error)]))
     }
 
     /// A stream that is open before it is known what comes of it.
     pub(crate) fn later(events: impl Future<Output = Self> + Send + 'static) -> Self {
-        Self(stream::once(events).flatten().boxed())
+        Self::new(stream::once(events).flatten())
     }
 
     /// What happens to a task: the snapshot if there is one, then the log after it or after `after`.
@@ -147,7 +160,7 @@ impl EventStream {
                 }
             }
         });
-        Self(first.chain(rest).boxed())
+        Self::new(first.chain(rest))
     }
 }
 
@@ -181,6 +194,10 @@ impl Stream for EventStream {
     type Item = Result<Vec<StreamItem>, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.0.poll_next_unpin(cx)
+        let next = self.events.poll_next_unpin(cx);
+        if matches!(next, Poll::Ready(None)) {
+            self.place = None;
+        }
+        next
     }
 }

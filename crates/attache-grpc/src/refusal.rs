@@ -48,6 +48,10 @@ fn detail(of: &str, value: &[u8]) -> Option<Json> {
             let violations = violations.map(|it| json!({"field": it.field, "description": it.description}));
             json!({"@type": of, "fieldViolations": violations.collect::<Vec<_>>()})
         }),
+        Some("google.rpc.RetryInfo") => pb::RetryInfo::decode(value).ok().map(|retry| {
+            let wait = retry.retry_delay.unwrap_or_default();
+            json!({"@type": of, "retryDelay": format!("{}.{:03}s", wait.seconds, wait.nanos / 1_000_000)})
+        }),
         Some(_) | None => None,
     };
     Json::new(&known.unwrap_or_else(|| json!({"@type": of, "value": STANDARD.encode(value)}))).ok()
@@ -100,6 +104,14 @@ mod tests {
         let wrong = refused(Package::V1_0, &Error::invalid_params("pageSize", "0 is not between 1 and 100"));
         let detail = r#"{"@type":"type.googleapis.com/google.rpc.BadRequest","fieldViolations":[{"description":"0 is not between 1 and 100","field":"pageSize"}]}"#;
         assert!(wrong.details.iter().any(|it| it.as_str() == detail), "{:?}", wrong.details);
+    }
+
+    #[test]
+    fn when_to_come_back_reads_as_it_does_in_json() {
+        let wait = std::time::Duration::from_millis(1_050);
+        let refusal = refused(Package::V1_0, &Error::new(ErrorKind::ResourceExhausted, "no").retry_in(wait));
+        let detail = r#"{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"1.050s"}"#;
+        assert!(refusal.details.iter().any(|it| it.as_str() == detail), "{:?}", refusal.details);
     }
 
     #[test]

@@ -11,7 +11,8 @@ pub(crate) fn status(error: &Error) -> Status {
     detailed(error, Code::from_i32(error.kind().grpc_code() as i32), error.message())
 }
 
-/// A status with the details of an error: the reason always, and the fields that are wrong where there are any.
+/// A status with the details of an error: the reason always, and where there is such a thing the fields that are
+/// wrong and the time after which to try again.
 pub(crate) fn detailed(error: &Error, code: Code, message: impl Into<String>) -> Status {
     let metadata: HashMap<_, _> =
         error.metadata().iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
@@ -24,11 +25,16 @@ pub(crate) fn detailed(error: &Error, code: Code, message: impl Into<String>) ->
             .collect();
         details.set_bad_request(violations);
     }
+    if let Some(wait) = error.retry_after() {
+        details.set_retry_info(Some(wait));
+    }
     Status::with_error_details(code, message, details)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use attache_protocol::ErrorKind;
 
     use super::*;
@@ -53,6 +59,14 @@ mod tests {
         let details = status.check_error_details().unwrap();
         assert_eq!(status.code(), Code::NotFound);
         assert_eq!(details.error_info().unwrap().metadata, HashMap::from([("taskId".into(), "T9".into())]));
+    }
+
+    #[test]
+    fn when_to_come_back_is_a_detail_of_its_own() {
+        let wait = Duration::from_millis(1_050);
+        let error = Error::new(ErrorKind::ResourceExhausted, "too fast").retry_in(wait);
+        let details = status(&error).check_error_details().unwrap();
+        assert_eq!(details.retry_info().unwrap().retry_delay, Some(wait));
     }
 
     #[test]

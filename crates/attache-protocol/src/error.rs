@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::time::Duration;
 
 use serde::Serialize;
-use serde::ser::SerializeMap;
+use serde::ser::{SerializeMap, SerializeSeq};
 
 /// The `domain` of every error detail.
 pub const ERROR_DOMAIN: &str = "a2a-protocol.org";
@@ -133,12 +134,15 @@ struct Inner {
     message: Cow<'static, str>,
     metadata: Vec<(&'static str, String)>,
     violations: Vec<FieldViolation>,
+    retry_after: Option<Duration>,
 }
 
 impl Error {
     /// An error of a kind, with a message for people.
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
-        Self(Box::new(Inner { kind, message: message.into(), metadata: Vec::new(), violations: Vec::new() }))
+        let message = message.into();
+        let (metadata, violations) = (Vec::new(), Vec::new());
+        Self(Box::new(Inner { kind, message, metadata, violations, retry_after: None }))
     }
 
     /// No such task. The same words whether it never existed or belongs to someone else.
@@ -172,6 +176,12 @@ impl Error {
         self
     }
 
+    /// Says when the same request may do better.
+    pub fn retry_in(mut self, wait: Duration) -> Self {
+        self.0.retry_after = Some(wait);
+        self
+    }
+
     /// What went wrong.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
@@ -190,6 +200,11 @@ impl Error {
     /// The fields that are wrong.
     pub fn field_violations(&self) -> &[FieldViolation] {
         &self.0.violations
+    }
+
+    /// When the same request may do better, if that was [said](Self::retry_in).
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after
     }
 
     /// The error as the `error` member of a JSON-RPC response.
@@ -270,6 +285,14 @@ impl Serialize for Details<'_> {
             field_violations: &'a [FieldViolation],
         }
 
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct RetryInfo {
+            #[serde(rename = "@type")]
+            kind: &'static str,
+            retry_delay: String,
+        }
+
         fn as_map<S: serde::Serializer>(pairs: &[(&'static str, String)], s: S) -> Result<S::Ok, S::Error> {
             s.collect_map(pairs.iter().map(|(key, value)| (key, value)))
         }
@@ -280,14 +303,23 @@ impl Serialize for Details<'_> {
             domain: ERROR_DOMAIN,
             metadata: self.0.metadata(),
         };
-        if self.0.field_violations().is_empty() {
-            return (info,).serialize(serializer);
-        }
         let fields = BadRequest {
             kind: "type.googleapis.com/google.rpc.BadRequest",
             field_violations: self.0.field_violations(),
         };
-        (info, fields).serialize(serializer)
+        let retry = self.0.retry_after().map(|wait| RetryInfo {
+            kind: "type.googleapis.com/google.rpc.RetryInfo",
+            retry_delay: format!("{}.{:03}s", wait.as_secs(), wait.subsec_millis()),
+        });
+        let mut details = serializer.serialize_seq(None)?;
+        details.serialize_element(&info)?;
+        if !fields.field_violations.is_empty() {
+            details.serialize_element(&fields)?;
+        }
+        if let Some(retry) = &retry {
+            details.serialize_element(retry)?;
+        }
+        details.end()
     }
 }
 
@@ -316,5 +348,12 @@ mod tests {
             FieldViolation { field: "historyLength".into(), description: "-1 is negative".into() },
         ]);
         insta::assert_json_snapshot!("violations_http", error.to_http_json());
+    }
+
+    #[test]
+    fn when_to_come_back_is_among_the_details() {
+        let error =
+            Error::new(ErrorKind::ResourceExhausted, "too fast").retry_in(Duration::from_millis(1_050));
+        insta::assert_json_snapshot!("retry_jsonrpc", error.to_jsonrpc());
     }
 }

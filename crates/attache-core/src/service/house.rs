@@ -121,7 +121,7 @@ impl Service {
             return false;
         }
         let begins = !matches!(turn.log.lock().position, Position::Over(_));
-        self.0.spawn(run::run(turn));
+        self.0.spawn(run::run(turn, None));
         begins
     }
 

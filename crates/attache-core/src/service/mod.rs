@@ -86,11 +86,11 @@ pub struct Page {
     pub total_size: i32,
 }
 
-/// What happened inside goes to the log with an id; the caller gets the id and nothing else.
-pub(crate) fn internal(error: &dyn std::fmt::Display) -> Error {
+/// The error for what nobody expected. What happened goes to the log with an id; the caller gets the id and nothing else.
+pub fn internal(error: &dyn std::fmt::Display) -> Error {
     let id: String = new_id();
     tracing::error!(error_id = id, %error, "an operation failed");
-    Error::new(ErrorKind::Internal, "internal error").with("errorId", id)
+    Error::new(ErrorKind::Internal, format!("something went wrong here: error {id}")).with("errorId", id)
 }
 
 /// Carries work to its end even if whoever asked for it goes away halfway. Work that needs no waiting is simply done.
@@ -198,7 +198,16 @@ impl Service {
         let generations = version >= Version::V1_1 || extensions.contains(GENERATION_EXTENSION);
         let Identity { principal, rights } = identity;
         let owner = Owner { tenant: None, principal };
-        Ok(Caller { owner, rights, version, extensions, generations, idempotency_key, dialect: None })
+        Ok(Caller {
+            owner,
+            rights,
+            version,
+            extensions,
+            generations,
+            idempotency_key,
+            dialect: None,
+            turns: None,
+        })
     }
 
     /// Carries out a request. `resume` is the last event that a reader of streams has seen.

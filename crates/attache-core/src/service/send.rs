@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
+use std::time::Duration;
 
 use attache_protocol::{
     AgentCard, ContextId, Error, ErrorKind, IDEMPOTENCY_EXTENSION, JsonObject, Message,
@@ -20,12 +21,15 @@ use crate::signal::Progress;
 use crate::store::{Idempotency, Known};
 use crate::stream::Until;
 use crate::{
-    Append, AppendError, Caller, EventStream, Seq, Snapshot, StoreError, TailItem, TaskEvent, View, Webhook,
-    new_id,
+    Append, AppendError, Caller, EventStream, Place, Seq, Snapshot, StoreError, TailItem, TaskEvent, View,
+    Webhook, new_id,
 };
 
 /// The longest idempotency key that is taken.
 const MAX_KEY: usize = 255;
+
+/// When there may be a place among the turns again. Nobody knows when one ends.
+const SOON: Duration = Duration::from_secs(1);
 
 /// How the client wants its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,8 +79,9 @@ impl Service {
         let view = incoming.view();
         let wait = !incoming.configuration.return_immediately;
         let turn = if incoming.is_plain() {
+            let place = incoming.place().await?;
             let turn = self.begin(incoming);
-            start(&turn).await;
+            start(&turn, place).await;
             turn
         } else {
             match Box::pin(self.accept(incoming)).await? {
@@ -192,8 +197,9 @@ impl Service {
     /// Takes a message: from here on it will be answered, even if the client goes away.
     async fn accept(&self, mut incoming: Box<Incoming>) -> Result<Accepted, Error> {
         if incoming.is_plain() {
+            let place = incoming.place().await?;
             let turn = self.begin(incoming);
-            start(&turn).await;
+            start(&turn, place).await;
             return Ok(Accepted::Turn(turn, None));
         }
         if let Some(Idempotency { key, fingerprint }) = &incoming.idempotency {
@@ -206,15 +212,24 @@ impl Service {
         }
         let service = self.clone();
         match incoming.message.task_id.clone() {
-            None => to_the_end(async move { service.begin_once(incoming).await }).await,
+            None => {
+                let place = incoming.place().await?;
+                to_the_end(async move { service.begin_once(incoming, place).await }).await
+            }
             Some(task_id) => {
                 let before = self.continuable(&incoming.caller, &task_id, &mut incoming.message).await?;
                 media_types(&self.0.card.load(), &incoming.message)?;
                 match before {
                     Before::Ended => Ok(Accepted::Repeat(task_id, incoming.caller)),
-                    Before::Nothing => to_the_end(async move { service.begin_once(incoming).await }).await,
+                    Before::Nothing => {
+                        let place = incoming.place().await?;
+                        to_the_end(async move { service.begin_once(incoming, place).await }).await
+                    }
                     Before::Task(before) => {
-                        to_the_end(async move { service.go_on(incoming, *before).await }).await
+                        // Messages to a task that is being worked on share its place.
+                        let running = self.0.turns.has(&task_id);
+                        let place = if running { None } else { incoming.place().await? };
+                        to_the_end(async move { service.go_on(incoming, *before, place).await }).await
                     }
                 }
             }
@@ -247,7 +262,7 @@ impl Service {
     }
 
     /// Starts a turn that creates a task, unless an earlier send with the same key has.
-    async fn begin_once(&self, incoming: Box<Incoming>) -> Result<Accepted, Error> {
+    async fn begin_once(&self, incoming: Box<Incoming>, place: Option<Place>) -> Result<Accepted, Error> {
         let fingerprint =
             incoming.idempotency.as_ref().map_or([0; 32], |idempotency| idempotency.fingerprint);
         let turn = self.begin(incoming);
@@ -255,7 +270,7 @@ impl Service {
         match turn.write().await.map_err(|error| internal(&error))? {
             Written::Repeat(known) => repeat(known, fingerprint, turn.caller.clone()),
             Written::Done => {
-                start(&turn).await;
+                start(&turn, place).await;
                 Ok(Accepted::Turn(turn, None))
             }
             // Another message with the same task was a moment earlier, and this one is its repeat. Whether the task is someone
@@ -265,7 +280,12 @@ impl Service {
     }
 
     /// Adds a message to a task and gives it a turn.
-    async fn go_on(&self, incoming: Box<Incoming>, before: Snapshot) -> Result<Accepted, Error> {
+    async fn go_on(
+        &self,
+        incoming: Box<Incoming>,
+        before: Snapshot,
+        place: Option<Place>,
+    ) -> Result<Accepted, Error> {
         let Incoming { caller, message, configuration, metadata, push, idempotency, answer } = *incoming;
         let (task_id, context_id) = {
             let task = before.task();
@@ -292,9 +312,12 @@ impl Service {
         if self.0.turns.start_or_wait(&turn) {
             if let Err(error) = run::take_over(&turn).await {
                 run::give_up(&turn).await;
-                return Err(Error::new(ErrorKind::Unavailable, format!("the task is busy: {error}")));
+                return Err(match error.is_over() {
+                    true => Error::new(ErrorKind::Unavailable, format!("the task is busy: {error}")),
+                    false => internal(&error),
+                });
             }
-            start(&turn).await;
+            start(&turn, place).await;
         } else if self.find(&turn.caller, &turn.task_id).await?.state.is_terminal() {
             // The turn before has ended the task while this one got in line: there is nothing to wait for.
             turn.signal.settle(Progress::Task);
@@ -436,8 +459,8 @@ impl Inner {
 
 /// Runs a turn. Most answers need no waiting, so the first step is taken right here; what is not done then goes on by itself,
 /// whether or not anyone still waits for it.
-async fn start(turn: &Arc<Shared>) {
-    let mut running: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(run::run(turn.clone()));
+async fn start(turn: &Arc<Shared>, place: Option<Place>) {
+    let mut running: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(run::run(turn.clone(), place));
     if poll_fn(|cx| Poll::Ready(running.as_mut().poll(cx))).await.is_pending() {
         turn.service.turns.note(turn);
         turn.service.spawn(running);
@@ -448,6 +471,20 @@ impl Incoming {
     /// Whether nothing has to be looked up before the agent can be asked.
     fn is_plain(&self) -> bool {
         self.message.task_id.is_none() && self.idempotency.is_none()
+    }
+
+    /// A place among the turns that the caller may have at once.
+    async fn place(&self) -> Result<Option<Place>, Error> {
+        let Some(pass) = &self.caller.turns else { return Ok(None) };
+        let full = |_| {
+            let limit = pass.limit;
+            let text = format!("at most {limit} turns of yours run at once: wait for one to end");
+            Error::new(ErrorKind::ResourceExhausted, text).with("limit", limit).retry_in(SOON)
+        };
+        match pass.try_enter() {
+            Some(place) => Ok(Some(place)),
+            None => Box::pin(pass.enter()).await.map(Some).map_err(full),
+        }
     }
 
     /// How much of the task the client wants to see.

@@ -13,6 +13,7 @@ mod keys;
 mod leases;
 mod listing;
 mod listing_model;
+mod places;
 mod push;
 mod recovery;
 mod resuming;

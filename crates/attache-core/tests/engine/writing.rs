@@ -123,7 +123,11 @@ async fn a_store_that_cannot_write_at_all_is_an_internal_error_without_details()
     let agent = agent_fn(|turn: Turn| async move { turn.complete().await });
     let host = host_on(SlowStore::failing_at_write(1), agent, |_, _| {});
     let error = host.client().with_key("k").try_send(say("hi")).await.unwrap_err();
-    assert_eq!((error.kind(), error.message()), (ErrorKind::Internal, "internal error"));
+    let [("errorId", id)] = error.metadata() else { panic!("{error:?}") };
+    assert_eq!(
+        (error.kind(), error.message()),
+        (ErrorKind::Internal, &*format!("something went wrong here: error {id}"))
+    );
     assert!(error.metadata().iter().any(|(key, _)| *key == "errorId"));
     assert_eq!(host.service.running_turns(), 0);
 }

@@ -1,0 +1,150 @@
+//! A caller has only so many turns at once. Whoever has too many waits, and is refused without leaving anything behind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use attache_core::{Agent, Pass, Turn, agent_fn};
+use attache_protocol::{ErrorKind, TaskState};
+
+use crate::support::{Client, Gate, Host, history, host, say, settle_down};
+
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Someone who has at most `limit` turns at once.
+fn limited(host: &Host, name: &str, limit: usize) -> Client {
+    let mut client = host.user(name);
+    client.caller.turns = Some(Pass { gate: Arc::default(), limit, patience: PATIENCE });
+    client
+}
+
+/// Asks when told to, breaks when told to, and otherwise works until the gate opens.
+fn worker(gate: &Gate) -> impl Agent {
+    let gate = gate.clone();
+    agent_fn(move |turn: Turn| {
+        let gate = gate.clone();
+        async move {
+            match turn.text().as_str() {
+                "ask" => return turn.ask("what exactly?").await,
+                "panic" => panic!("as it was told"),
+                "fail" => return Err(std::io::Error::other("no").into()),
+                _ => {}
+            }
+            turn.working("").await?;
+            gate.pass().await;
+            turn.complete().await
+        }
+    })
+}
+
+fn is_free(client: &Client) -> bool {
+    client.caller.turns.as_ref().is_some_and(|pass| pass.gate.is_at_rest())
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_turn_too_many_is_refused_after_a_while_and_leaves_no_task() {
+    let gate = Gate::new();
+    let host = host(worker(&gate));
+    let alice = limited(&host, "alice", 1);
+    let first = alice.send(say("work").at_once()).await;
+    let began = tokio::time::Instant::now();
+    for refused in [
+        alice.try_send(say("work")).await,
+        alice.try_send(say("work").at_once()).await,
+        alice.clone().with_key("k").try_send(say("work")).await,
+    ] {
+        let error = refused.unwrap_err();
+        assert_eq!((error.kind(), error.retry_after().is_some()), (ErrorKind::ResourceExhausted, true));
+    }
+    let streamed = alice.try_stream(say("work")).await;
+    assert_eq!(streamed.err().unwrap().kind(), ErrorKind::ResourceExhausted);
+    assert_eq!(began.elapsed(), 4 * PATIENCE);
+    assert_eq!(alice.list_all().await.len(), 1);
+
+    gate.open();
+    host.idle().await;
+    assert_eq!(alice.get(&first.id).await.status.state, TaskState::Completed);
+    assert!(is_free(&alice));
+    gate.open();
+    let retried = alice.clone().with_key("k").send(say("work")).await;
+    assert_eq!(retried.status.state, TaskState::Completed, "a refused key was not used up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_has_the_place_that_becomes_free() {
+    let gate = Gate::new();
+    let host = host(worker(&gate));
+    let alice = limited(&host, "alice", 1);
+    alice.send(say("work").at_once()).await;
+    let waiting = alice.send_meanwhile(say("work"));
+    settle_down().await;
+    assert_eq!(host.service.running_turns(), 1);
+    gate.open();
+    gate.open();
+    assert_eq!(waiting.await.unwrap().status.state, TaskState::Completed);
+    assert!(is_free(&alice));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_caller_at_its_limit_does_not_hold_up_another() {
+    let gate = Gate::new();
+    let host = host(worker(&gate));
+    let (alice, bob) = (limited(&host, "alice", 1), limited(&host, "bob", 1));
+    alice.send(say("work").at_once()).await;
+    let waiting = alice.send_meanwhile(say("work"));
+    settle_down().await;
+    let began = tokio::time::Instant::now();
+    assert_eq!(bob.send(say("ask")).await.status.state, TaskState::InputRequired);
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    gate.open();
+    gate.open();
+    waiting.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_to_a_task_at_work_takes_no_second_place() {
+    let gate = Gate::new();
+    let host = host(worker(&gate));
+    let alice = limited(&host, "alice", 1);
+    let task = alice.send(say("work").at_once()).await;
+    let more = alice.send_meanwhile(say("more").to(&task));
+    settle_down().await;
+    assert_eq!(history(&alice.get(&task.id).await), ["work", "more"]);
+    gate.open();
+    more.await.unwrap();
+    host.idle().await;
+    assert!(is_free(&alice));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_for_which_there_is_no_place_is_not_taken() {
+    let gate = Gate::new();
+    let host = host(worker(&gate));
+    let alice = limited(&host, "alice", 1);
+    let asking = alice.send(say("ask")).await;
+    assert!(is_free(&alice), "a question needs no place while it waits for its answer");
+    alice.send(say("work").at_once()).await;
+    let refused = alice.try_send(say("this").to(&asking)).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::ResourceExhausted);
+    let now = alice.get(&asking.id).await;
+    assert_eq!((now.status.state, history(&now)), (TaskState::InputRequired, vec!["ask".to_owned()]));
+    gate.open();
+    gate.open();
+    host.idle().await;
+    assert_eq!(alice.send(say("this").to(&asking)).await.status.state, TaskState::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_gives_its_place_back_however_it_ends() {
+    let gate = Gate::new();
+    let host = host(worker(&gate));
+    let alice = limited(&host, "alice", 1);
+    for text in ["fail", "panic", "ask"] {
+        alice.send(say(text)).await;
+        host.idle().await;
+        assert!(is_free(&alice), "{text}");
+    }
+    let task = alice.send(say("work").at_once()).await;
+    alice.cancel(&task.id).await.unwrap();
+    host.idle().await;
+    assert!(is_free(&alice), "canceled");
+}
