@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use attache_core::Place;
 use attache_protocol::{Error, ErrorKind};
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
@@ -31,8 +32,18 @@ pub type BoxBody = UnsyncBoxBody<Bytes, BodyError>;
 /// The body of a response.
 pub struct Body {
     kind: Kind,
+    shape: Shape,
     /// Held until the body is written.
-    guards: (Option<InFlight>, Option<Busy>),
+    guards: (Option<InFlight>, Option<Place>, Option<Busy>),
+}
+
+/// How long a body takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// As long as it takes to send it.
+    Whole,
+    /// As long as there is something to tell.
+    Stream,
 }
 
 enum Kind {
@@ -44,7 +55,7 @@ enum Kind {
 
 impl Body {
     fn new(kind: Kind) -> Self {
-        Self { kind, guards: (None, None) }
+        Self { kind, shape: Shape::Whole, guards: (None, None, None) }
     }
 
     /// A body of bytes.
@@ -58,26 +69,28 @@ impl Body {
     }
 
     pub(crate) fn events(events: Events) -> Self {
-        Self::new(Kind::Events(Box::new(events)))
+        Self { shape: Shape::Stream, ..Self::new(Kind::Events(Box::new(events))) }
     }
 
-    pub(crate) fn grpc(body: tonic::body::Body) -> Self {
-        Self::new(Kind::Grpc(body))
+    pub(crate) fn grpc(shape: Shape, body: tonic::body::Body) -> Self {
+        Self { shape, ..Self::new(Kind::Grpc(body)) }
     }
 
     pub(crate) fn other(body: BoxBody) -> Self {
         Self::new(Kind::Other(body))
     }
 
-    /// Counts the request among those being worked on until the body is written.
-    pub(crate) fn counted(mut self, in_flight: InFlight) -> Self {
+    /// Counts the request among those being worked on until the body is written, and keeps its place among the caller's
+    /// unless it has become a stream.
+    pub(crate) fn counted(mut self, in_flight: InFlight, place: Option<Place>) -> Self {
         self.guards.0 = Some(in_flight);
+        self.guards.1 = place.filter(|_| self.shape == Shape::Whole);
         self
     }
 
     /// Counts the connection as busy until the body is written.
     pub(crate) fn until_written(mut self, busy: Busy) -> Self {
-        self.guards.1 = Some(busy);
+        self.guards.2 = Some(busy);
         self
     }
 }

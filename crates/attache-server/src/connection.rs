@@ -6,19 +6,23 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Request;
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::idle::{Busy, Connections};
-use crate::{ServerOptions, Surface};
+use crate::idle::{Busy, Connections, Member};
+use crate::{ClientCertificate, Peer, ServerOptions, Surface, Tls};
 
 /// A server that has its port and waits to be run.
 pub struct Listening {
     pub(crate) listener: TcpListener,
     pub(crate) surface: Surface,
+    pub(crate) tls: Option<Tls>,
 }
 
 impl Listening {
@@ -39,7 +43,7 @@ impl Listening {
 
     /// Serves until `stop` is done, then lets running turns and open streams finish.
     pub async fn run_until(self, stop: impl Future<Output = ()>) -> std::io::Result<()> {
-        let Self { listener, surface } = self;
+        let Self { listener, surface, tls } = self;
         let options: ServerOptions = surface.options().clone();
         let builder = builder(&options);
         let connections = Connections::new(options.header_timeout);
@@ -56,9 +60,9 @@ impl Listening {
                 }
                 accepted = accept(&listener, &places) => accepted,
             };
-            if let Some((socket, place)) = accepted {
-                tokio::spawn(serve(socket, builder.clone(), surface.clone(), connections.clone(), place));
-            }
+            let Some((socket, peer, place)) = accepted else { continue };
+            let server = (builder.clone(), surface.clone());
+            tokio::spawn(begin(tls.clone(), socket, peer, server, connections.join(), place));
         }
         drop(listener);
         surface.shutdown().await;
@@ -70,18 +74,48 @@ impl Listening {
     }
 }
 
-/// Serves one connection until it ends, is idle for too long, or the server stops.
-async fn serve(
+/// Begins a connection, with TLS if there is to be, and serves it then. Whoever takes as long about TLS as they may take to send
+/// headers is hung up on.
+async fn begin(
+    tls: Option<Tls>,
     socket: TcpStream,
-    builder: auto::Builder<TokioExecutor>,
-    surface: Surface,
-    connections: Connections,
+    peer: Peer,
+    server: (auto::Builder<TokioExecutor>, Surface),
+    member: Member,
     place: OwnedSemaphorePermit,
 ) {
-    let member = connections.join();
+    if !begins(&socket, server.1.first_byte_timeout(), &member).await {
+        return;
+    }
+    let Some(tls) = tls else { return serve(socket, peer, server, member, place).await };
+    let begun = tokio::select! {
+        begun = tls.accept(socket) => begun,
+        () = member.closing() => return,
+    };
+    match begun {
+        Ok(stream) => {
+            let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+            let certificate = shown.and_then(|shown| ClientCertificate::read(shown)).map(Arc::new);
+            serve(stream, Peer { certificate, ..peer }, server, member, place).await;
+        }
+        Err(error) => tracing::debug!(%error, "a connection did not come to TLS"),
+    }
+}
+
+/// Serves one connection until it ends, is idle for too long, or the server stops.
+async fn serve<S>(
+    socket: S,
+    peer: Peer,
+    (builder, surface): (auto::Builder<TokioExecutor>, Surface),
+    member: Member,
+    place: OwnedSemaphorePermit,
+) where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let activity = member.activity();
-    let service = service_fn(move |request| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let (surface, busy) = (surface.clone(), Busy::new(&activity));
+        request.extensions_mut().insert(peer.clone());
         async move {
             let response = surface.handle(request).await;
             Ok::<_, Infallible>(response.map(|body| body.until_written(busy)))
@@ -107,19 +141,33 @@ async fn serve(
     drop(place);
 }
 
+/// Waits for the first byte of a connection; false if it does not come in time.
+async fn begins(socket: &TcpStream, timeout: Duration, member: &Member) -> bool {
+    // Most come with their connection: no timer is set up for those.
+    let late = async { tokio::time::sleep(timeout).await };
+    let mut first = [0];
+    tokio::select! {
+        biased;
+        // A look at the byte itself: that a socket can be read from is said without one, too.
+        peeked = socket.peek(&mut first) => peeked.is_ok_and(|count| count > 0),
+        () = late => false,
+        () = member.closing() => false,
+    }
+}
+
 /// The next connection, as soon as there is a place for it. Nothing when accepting failed, which passes.
 async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
-) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+) -> Option<(TcpStream, Peer, OwnedSemaphorePermit)> {
     let place = places.clone().acquire_owned().await.ok()?;
     match listener.accept().await {
-        Ok((socket, _)) => {
+        Ok((socket, address)) => {
             // Events are small and must not wait for each other.
             if let Err(error) = socket.set_nodelay(true) {
                 tracing::debug!(%error, "a socket vanished before it was used");
             }
-            Some((socket, place))
+            Some((socket, Peer { address: Some(address), certificate: None }, place))
         }
         Err(error) => {
             tracing::warn!(%error, "a connection could not be accepted");

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use attache_core::{Identity, Reply};
+use attache_core::Reply;
 use attache_protocol::jsonrpc::{self, Call, Id, Refused, Whole};
 use attache_protocol::{Dialect, Error, ErrorKind, Extensions, Operation, Request as Operands, json};
 use bytes::Bytes;
@@ -10,6 +10,7 @@ use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 
 use crate::body::{self, Body};
+use crate::limits::Visit;
 use crate::params::{Params, Shape};
 use crate::sse::{Envelope, Events};
 use crate::surface::{
@@ -17,7 +18,7 @@ use crate::surface::{
 };
 
 /// Answers a request to the JSON-RPC endpoint.
-pub(crate) async fn call<B>(surface: &Surface, identity: Identity, request: Request<B>) -> Response<Body>
+pub(crate) async fn call<B>(surface: &Surface, visit: Visit, request: Request<B>) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes>,
 {
@@ -30,7 +31,7 @@ where
         Ok(body) => body,
         Err(error) => return refuse(&Id::NULL, &error),
     };
-    match answer(surface, identity, &head, &body).await {
+    match answer(surface, visit, &head, &body).await {
         Ok(response) => response,
         Err(Refusal { id, error, older: None }) => refuse(&id, &error),
         Err(Refusal { id, error, older: Some(dialect) }) => {
@@ -48,7 +49,7 @@ struct Refusal {
 
 async fn answer(
     surface: &Surface,
-    identity: Identity,
+    visit: Visit,
     head: &Parts,
     body: &[u8],
 ) -> Result<Response<Body>, Refusal> {
@@ -94,10 +95,12 @@ async fn answer(
             }
             What::Older(_, method, _) | What::Unknown(method) => return Err(unknown_method(&method)),
         };
+        let identity = visit.identity.clone();
         let mut caller = service.admit(identity, version, &params.extensions, params.idempotency_key)?;
         caller.dialect = older;
         let active = caller.extensions.clone();
-        service.call(caller, request?, params.resume).await.map(|reply| (reply, active))
+        let reply = surface.carry_out(&visit, caller, request?, params.resume).await?;
+        Ok((reply, active))
     };
     match (reply.await, id) {
         // Whoever sends no id wants no answer, not even a refusal.
@@ -187,7 +190,7 @@ fn unknown_method(method: &str) -> Error {
 }
 
 /// JSON-RPC errors travel in successful responses, except those that HTTP itself must know about.
-fn refuse(id: &Id, error: &Error) -> Response<Body> {
+pub(crate) fn refuse(id: &Id, error: &Error) -> Response<Body> {
     refuse_with(error, jsonrpc::error_response(id, error))
 }
 

@@ -3,6 +3,7 @@
 //! [`Server`] puts an [`Agent`](attache_core::Agent) on the network. The bindings frame bytes and carry parameters; what an
 //! operation means is decided in [`attache_core`].
 
+mod audit;
 pub mod auth;
 mod body;
 mod card;
@@ -11,20 +12,26 @@ mod grpc;
 mod http_json;
 mod idle;
 mod jsonrpc;
+mod limits;
 mod options;
 mod params;
+mod peer;
 mod push;
 mod reply;
 mod server;
 mod signing;
 mod sse;
 mod surface;
+mod tls;
 
 pub use attache_outbound::{IpNet, Policy};
-pub use attache_signing::{Algorithm, SigningKeys};
+pub use attache_signing::{Algorithm, JwkError, KeySet, SigningKeys};
 pub use body::{Body, BodyError, BoxBody};
 pub use connection::{Listening, stop_signal};
+pub use limits::Limits;
 pub use options::{Paths, ServerOptions};
+pub use peer::Peer;
 pub use push::{PushOptions, SigningSecret};
 pub use server::{Server, ServerError};
-pub use surface::Surface;
+pub use surface::{Surface, SurfaceForKnown};
+pub use tls::{ClientCertificate, Tls, TlsError};

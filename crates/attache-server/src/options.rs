@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{card, grpc};
+use crate::{Limits, card, grpc};
 
 /// Where the bindings answer.
 #[derive(Debug, Clone)]
@@ -75,6 +75,8 @@ pub struct ServerOptions {
     pub body_timeout: Duration,
     /// How long a stream stays silent at most.
     pub heartbeat: Duration,
+    /// What a caller may do at once and how fast.
+    pub limits: Limits,
     /// How long running turns and open connections may go on after the server is told to stop.
     pub drain: Duration,
 }
@@ -95,6 +97,7 @@ impl Default for ServerOptions {
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(30),
             heartbeat: Duration::from_secs(15),
+            limits: Limits::default(),
             drain: Duration::from_secs(10),
         }
     }

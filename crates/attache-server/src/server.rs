@@ -1,18 +1,16 @@
 //! An agent on the network, in a few lines.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use attache_core::{
     Agent, Clock, Echo, MemoryStore, Options, Rights, Service, Store, SystemClock, WebhookCheck,
 };
 use attache_outbound::SetupError;
-use attache_protocol::{
-    AgentCard, AgentInterface, AgentSkill, SecurityRequirement, SecurityScheme, StringList, Version, binding,
-};
+use attache_protocol::{AgentCard, AgentInterface, AgentSkill, SecurityRequirement, Version, binding};
 use attache_signing::SigningKeys;
 use bytes::Bytes;
-use futures::{FutureExt, Stream, StreamExt, stream::BoxStream};
+use futures::stream::{self, BoxStream};
+use futures::{FutureExt, Stream, StreamExt};
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use tokio::net::TcpListener;
@@ -20,10 +18,9 @@ use tokio::net::TcpListener;
 use crate::auth::Authenticator;
 use crate::body::{Body, BodyError, BoxBody};
 use crate::card::{CardFor, CardHost};
-use crate::push::Courier;
 use crate::signing::{self, Signing};
 use crate::surface::Fallback;
-use crate::{Listening, PushOptions, ServerOptions, Surface};
+use crate::{Listening, PushOptions, ServerOptions, Surface, Tls, TlsError};
 
 /// Why a server could not start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +36,9 @@ pub enum ServerError {
     /// Push notifications cannot be made.
     #[error("cannot make push notifications: {0}")]
     Push(#[from] SetupError),
+    /// There is no certificate to begin TLS with.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The server broke while running.
     #[error("the server stopped: {0}")]
     Serve(#[from] std::io::Error),
@@ -69,6 +69,7 @@ pub struct Server<A> {
     cards: Option<BoxStream<'static, AgentCard>>,
     fallback: Option<Fallback>,
     signing: Option<SigningKeys>,
+    tls: Option<Tls>,
 }
 
 impl Server<Echo> {
@@ -103,6 +104,7 @@ impl<A: Agent> Server<A> {
             cards: None,
             fallback: None,
             signing: None,
+            tls: None,
         }
     }
 
@@ -141,7 +143,7 @@ impl<A: Agent> Server<A> {
 
     /// Sets the card that authenticated callers get.
     pub fn extended_card(mut self, card: AgentCard) -> Self {
-        self.extended = Some(Extended::Same(card));
+        self.extended = Some(Extended::Same(Box::new(card)));
         self
     }
 
@@ -192,6 +194,12 @@ impl<A: Agent> Server<A> {
         self
     }
 
+    /// Speaks TLS on the port, with HTTP/1.1 and HTTP/2. Nothing else is spoken there then.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
     /// Sets the URL under which clients reach the server, if it is another than the address it listens on.
     pub fn base_url(mut self, url: impl Into<String>) -> Self {
         self.base_url = Some(url.into());
@@ -229,20 +237,25 @@ impl<A: Agent> Server<A> {
 
     /// Takes the port. The card advertises the port that was taken, which matters where the address said 0.
     pub async fn listen(self) -> Result<Listening, ServerError> {
+        if let Some(tls) = &self.tls {
+            tls.reload()?;
+        }
         let fail = |address: &str, source| ServerError::Listen { address: address.to_owned(), source };
         let listener = TcpListener::bind(&self.address).await.map_err(|error| fail(&self.address, error))?;
         let local = listener.local_addr().map_err(|error| fail(&self.address, error))?;
         let base = self.base_url.clone().unwrap_or_else(|| {
             let host = if local.ip().is_unspecified() { "localhost".to_owned() } else { host(local) };
-            format!("http://{host}:{}", local.port())
+            let scheme = if self.tls.is_some() { "https" } else { "http" };
+            format!("{scheme}://{host}:{}", local.port())
         });
-        Ok(Listening { listener, surface: self.into_surface(&base)? })
+        let tls = self.tls.clone();
+        Ok(Listening { listener, tls, surface: self.into_surface(&base)? })
     }
 
     /// The routes, for an axum application of the caller's. The base URL is needed for the card.
     ///
     /// Who calls is taken from an [`Identity`](attache_core::Identity), or a [`Principal`](attache_core::Principal), among the request's extensions, where a layer of the
-    /// application puts one. Limits on connections and headers, the wait for slow headers and what happens on stopping are
+    /// application puts one; where the request comes from, from a [`Peer`](crate::Peer) there. TLS, limits on connections and headers, the wait for slow headers and what happens on stopping are
     /// then the application's to decide; all other options hold.
     ///
     /// Push notifications and the care for tasks that were left behind run beside the router: call this within a runtime of
@@ -284,10 +297,10 @@ impl<A: Agent> Server<A> {
         let signing = self.signing.map(|keys| Signing::new(keys, base));
         let pure = self.options.pure_card || self.options.strict_version;
         let cards = CardHost::new(pure, oldest_url, signing.clone());
-        let schemes = self.authenticator.as_ref().map(|authenticator| authenticator.schemes());
+        let authenticator = self.authenticator.clone();
         let extended = self.extended.is_some();
-        let complete = Arc::new(Completion { schemes, interfaces, push, extended });
-        let card = complete.fill(self.card);
+        let complete = Arc::new(Completion { authenticator, interfaces, push, extended });
+        let card = complete.fill(self.card.clone());
         let mut options = self.service;
         let (policy, own) = (self.push.policy.clone(), options.webhook_check);
         options.webhook_check = WebhookCheck::new(move |url| {
@@ -305,17 +318,15 @@ impl<A: Agent> Server<A> {
         }
         let cards =
             cards.by_rights(own_card.filter(|own_card| own_card.differs).map(|own_card| own_card.make));
-        let courier = if push { Some(Courier::new(service.clone(), self.push)?) } else { None };
-        let changing = self.cards.map(|mut cards| {
-            let service = service.clone();
-            let changes = async move {
-                while let Some(card) = cards.next().await {
-                    service.set_card(complete.fill(card));
-                }
-            };
-            changes.boxed()
-        });
-        Ok(Surface::new(service, self.options, courier, cards, self.authenticator, self.fallback, changing))
+        let push = push.then_some(self.push);
+        let following = Following { card: self.card, complete };
+        // Listened for from here on: what changes before the server is up counts too.
+        let new = self.cards.unwrap_or_else(|| stream::empty().boxed()).map(Some);
+        let changes = self.authenticator.as_ref().map(|authenticator| authenticator.changes());
+        let changes = changes.unwrap_or_else(|| stream::empty().boxed()).map(|()| None);
+        let changing = following.run(service.clone(), stream::select(new, changes));
+        let changing = Some(changing.boxed());
+        Ok(Surface::new(service, self.options, push, cards, self.authenticator, self.fallback, changing)?)
     }
 }
 
@@ -338,7 +349,7 @@ fn older_interfaces(current: &[AgentInterface]) -> Vec<AgentInterface> {
 /// The card for authenticated callers.
 enum Extended {
     /// The same for all of them.
-    Same(AgentCard),
+    Same(Box<AgentCard>),
     /// One for each audience.
     ByRights(Box<dyn Fn(&Rights) -> AgentCard + Send + Sync>),
 }
@@ -354,12 +365,27 @@ impl Extended {
     fn completed(self, complete: Arc<Completion>) -> OwnCard {
         match self {
             Self::Same(card) => {
-                let card = Arc::new(complete.fill(card));
-                OwnCard { make: Arc::new(move |_| card.clone()), differs: false }
+                OwnCard { make: Arc::new(move |_| Arc::new(complete.fill((*card).clone()))), differs: false }
             }
             Self::ByRights(make) => {
                 OwnCard { make: Arc::new(move |rights| Arc::new(complete.fill(make(rights)))), differs: true }
             }
+        }
+    }
+}
+
+/// The card as its author wrote it, to be completed anew when it or what is asked of callers changes.
+struct Following {
+    card: AgentCard,
+    complete: Arc<Completion>,
+}
+
+impl Following {
+    /// Completes what comes: another card, or nothing if what is asked of callers has changed.
+    async fn run(mut self, service: Service, mut news: impl Stream<Item = Option<AgentCard>> + Unpin) {
+        while let Some(card) = news.next().await {
+            self.card = card.unwrap_or(self.card);
+            service.set_card(self.complete.fill(self.card.clone()));
         }
     }
 }
@@ -369,8 +395,8 @@ struct Completion {
     interfaces: Vec<AgentInterface>,
     push: bool,
     extended: bool,
-    /// What is asked of callers, if they are asked.
-    schemes: Option<Vec<(String, SecurityScheme)>>,
+    /// Who asks callers who they are, if they are asked. What is asked for may change.
+    authenticator: Option<Arc<dyn Authenticator>>,
 }
 
 impl Completion {
@@ -380,13 +406,10 @@ impl Completion {
         }
         card.capabilities.streaming.get_or_insert(true);
         card.capabilities.push_notifications = Some(self.push);
-        if let Some(schemes) = &self.schemes {
-            // Exactly what is enforced: any one of them suffices.
-            card.security_schemes = schemes.iter().cloned().collect();
-            let requirement = |name: &String| SecurityRequirement {
-                schemes: BTreeMap::from([(name.clone(), StringList::default())]),
-            };
-            card.security_requirements = schemes.iter().map(|(name, _)| requirement(name)).collect();
+        if let Some(authenticator) = &self.authenticator {
+            // Exactly what is enforced.
+            card.security_schemes = authenticator.schemes().into_iter().collect();
+            card.security_requirements = authenticator.requirements();
         }
         for skill in &mut card.skills {
             Self::name_schemes(&mut skill.security_requirements, &card.security_requirements);

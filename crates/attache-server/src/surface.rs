@@ -2,27 +2,37 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use attache_core::{BoxFuture, Identity, Principal, Service};
-use attache_protocol::{Error, ErrorKind, Extensions};
+use attache_core::{BoxFuture, Caller, Identity, Place, Principal, Reply, Seq, Service};
+use attache_outbound::SetupError;
+use attache_protocol::jsonrpc::Id;
+use attache_protocol::{Error, ErrorKind, Extensions, Operation, Request as Asked, binding};
 use bytes::Bytes;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
+use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::audit::{self, Denial};
 use crate::auth::{self, Authenticator};
 use crate::body::{Body, BodyError, BoxBody};
 use crate::card::{self, CardHost};
+use crate::limits::{Door, Thing, Visit};
 use crate::push::Courier;
 use crate::sse::Events;
-use crate::{Paths, ServerOptions, grpc, http_json, jsonrpc};
+use crate::{Limits, Paths, PushOptions, ServerOptions, grpc, http_json, jsonrpc};
+
+/// What the log calls the binding of what is answered by none.
+const NO_BINDING: &str = "HTTP";
 
 /// Everything a server answers, as a tower service: the card, the three bindings and the health check.
 ///
@@ -36,6 +46,7 @@ struct Inner {
     card: CardHost,
     authenticator: Option<Arc<dyn Authenticator>>,
     in_flight: Arc<AtomicUsize>,
+    door: Arc<Door>,
     courier: Option<Courier>,
     fallback: Option<Fallback>,
     /// What runs beside the requests, for as long as there is a surface.
@@ -59,28 +70,32 @@ impl Surface {
     pub(crate) fn new(
         service: Service,
         options: ServerOptions,
-        courier: Option<Courier>,
+        push: Option<PushOptions>,
         card: CardHost,
         authenticator: Option<Arc<dyn Authenticator>>,
         fallback: Option<Fallback>,
         beside: Option<BoxFuture<'static, ()>>,
-    ) -> Self {
+    ) -> Result<Self, SetupError> {
+        let door = Arc::new(Door::new(options.limits.clone()));
+        let courier = push.map(|push| Courier::new(service.clone(), push, door.clone())).transpose()?;
         let keeping_house = tokio::spawn(service.clone().keep_house());
         let delivering = courier.clone().map(|courier| tokio::spawn(courier.run()));
         let beside = beside.map(tokio::spawn);
-        let background = [keeping_house].into_iter().chain(delivering).chain(beside);
+        let tidying = tokio::spawn(door.clone().keep_tidy());
+        let background = [keeping_house, tidying].into_iter().chain(delivering).chain(beside);
         let _background = background.map(AbortOnDropHandle::new).collect();
         let in_flight = Arc::default();
-        Self(Arc::new(Inner {
+        Ok(Self(Arc::new(Inner {
             service,
             options,
             card,
             authenticator,
             in_flight,
+            door,
             courier,
             fallback,
             _background,
-        }))
+        })))
     }
 
     pub(crate) fn service(&self) -> &Service {
@@ -89,6 +104,10 @@ impl Surface {
 
     pub(crate) fn options(&self) -> &ServerOptions {
         &self.0.options
+    }
+
+    pub(crate) fn first_byte_timeout(&self) -> Duration {
+        self.0.door.limits().first_byte_timeout
     }
 
     /// Takes no more messages and lets running turns and deliveries finish, for those who frame requests themselves.
@@ -105,60 +124,209 @@ impl Surface {
         }
     }
 
+    /// The surface for requests of someone who is known already, such as this process itself: they are not asked who they are.
+    pub fn for_known(&self, identity: Identity) -> SurfaceForKnown {
+        SurfaceForKnown { surface: self.clone(), identity }
+    }
+
     /// Answers one request.
     pub async fn handle<B>(&self, request: Request<B>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
     {
+        let (head, body) = request.into_parts();
+        let room = match self.0.card.publishes(head.uri.path()) {
+            true => Room::Keys,
+            false => Room::of(head.uri.path(), &self.0.options.paths),
+        };
         let in_flight = &self.0.in_flight;
         let counted = in_flight.fetch_add(1, Ordering::Relaxed) < self.0.options.max_requests;
         let in_flight = InFlight(in_flight.clone());
-        let path = request.uri().path();
-        if !counted {
-            let error =
-                Error::new(ErrorKind::Unavailable, "too many requests at once, try again in a moment");
-            return match grpc::Package::of(path) {
-                Some(package) => grpc::refuse(package, &error),
-                None => http_json::refuse(&error, &HeaderMap::new()),
-            };
+        let address = self.0.door.address(&head.extensions, &head.headers);
+        let admitted = match counted {
+            true => self.admit(&room, address, &head).await,
+            false => {
+                let error =
+                    Error::new(ErrorKind::Unavailable, "too many requests at once, try again in a moment");
+                let error = error.retry_in(Duration::from_secs(1));
+                Err(self.turn_away(&room, &Principal::Anonymous, address, &head, &error))
+            }
+        };
+        match admitted {
+            Ok((visit, place)) => {
+                let response = self.answer(room, visit, Request::from_parts(head, body)).await;
+                response.map(|body| body.counted(in_flight, place))
+            }
+            Err(refusal) => refusal,
         }
-        let room = match self.0.card.publishes(path) {
-            true => Room::Keys,
-            false => Room::of(path, &self.0.options.paths),
-        };
-        let response = match &self.0.authenticator {
-            Some(authenticator) if !room.is_open(&self.0.options) => {
-                let (head, body) = request.into_parts();
-                match auth::admit(&**authenticator, &head).await {
-                    Ok(identity) => self.answer(room, identity, Request::from_parts(head, body)).await,
-                    Err(refusal) => refusal,
-                }
-            }
-            Some(_) => self.answer(room, Identity::default(), request).await,
-            // As an outer layer has found out. Nobody in particular, if there is none.
-            None => {
-                let found = request.extensions();
-                let identity = found.get::<Identity>().cloned();
-                let identity = identity.or_else(|| found.get::<Principal>().cloned().map(Identity::from));
-                self.answer(room, identity.unwrap_or_default(), request).await
-            }
-        };
-        let (head, body) = response.into_parts();
-        Response::from_parts(head, body.counted(in_flight))
     }
 
-    async fn answer<B>(&self, room: Room, identity: Identity, request: Request<B>) -> Response<Body>
+    /// Lets someone in, if they are not too many or too fast and are who they have to be. Comes with the place that the request
+    /// takes among theirs.
+    async fn admit(
+        &self,
+        room: &Room,
+        address: Option<IpAddr>,
+        head: &Parts,
+    ) -> Result<(Visit, Option<Place>), Response<Body>> {
+        let door = &self.0.door;
+        let turn_away =
+            |principal: &Principal, error: Error| self.turn_away(room, principal, address, head, &error);
+        let from = match room {
+            // Whether the server is well is not a matter of how often one asks.
+            Room::Health => None,
+            Room::JsonRpc | Room::Grpc(_) | Room::HttpJson(_) | Room::Card | Room::Keys | Room::Elsewhere => {
+                door.knock(address).map_err(|error| turn_away(&Principal::Anonymous, error))?
+            }
+        };
+        let known = head.extensions.get::<Known>();
+        let identity = match &self.0.authenticator {
+            _ if let Some(Known(identity)) = known => identity.clone(),
+            Some(authenticator) if !room.is_open(&self.0.options) => {
+                auth::admit(&**authenticator, head).await.map_err(|denied| {
+                    self.deny(room, &Principal::Anonymous, address, head, denied.reason(), &denied.error());
+                    auth::refuse(&**authenticator, &denied, head)
+                })?
+            }
+            Some(_) => Identity::default(),
+            // As an outer layer has found out. Nobody in particular, if there is none.
+            None => {
+                let found = head.extensions.get::<Identity>().cloned();
+                let principal = || head.extensions.get::<Principal>().cloned().map(Identity::from);
+                found.or_else(principal).unwrap_or_default()
+            }
+        };
+        let turn_away = |error: Error| turn_away(&identity.principal, error);
+        let account = door.charge(&identity.principal, from).map_err(turn_away)?;
+        let place = match room.binding() {
+            Some(_) => door.enter(account.as_ref(), Thing::Requests).await.map_err(turn_away)?,
+            None => None,
+        };
+        let binding = room.binding().unwrap_or(NO_BINDING);
+        Ok((Visit { identity, address, binding, account }, place))
+    }
+
+    /// Refuses a request before it was looked at.
+    fn turn_away(
+        &self,
+        room: &Room,
+        principal: &Principal,
+        address: Option<IpAddr>,
+        head: &Parts,
+        error: &Error,
+    ) -> Response<Body> {
+        self.deny(room, principal, address, head, error.message(), error);
+        match room {
+            Room::JsonRpc => jsonrpc::refuse(&Id::NULL, error),
+            Room::Grpc(package) => grpc::refuse(*package, error),
+            Room::HttpJson(_) | Room::Card | Room::Keys | Room::Health | Room::Elsewhere => {
+                http_json::refuse(error, &head.headers)
+            }
+        }
+    }
+
+    /// Logs that a request was refused before it was looked at.
+    fn deny(
+        &self,
+        room: &Room,
+        principal: &Principal,
+        address: Option<IpAddr>,
+        head: &Parts,
+        reason: &str,
+        error: &Error,
+    ) {
+        self.0.door.deny(&Denial {
+            principal,
+            tenant: None,
+            address,
+            binding: room.binding().unwrap_or(NO_BINDING),
+            operation: &format_args!("{} {}", head.method, head.uri.path()),
+            task: None,
+            reason,
+            status: error.kind().http_status(),
+        });
+    }
+
+    /// Carries out what someone who was let in asks for.
+    pub(crate) async fn carry_out(
+        &self,
+        visit: &Visit,
+        mut caller: Caller,
+        request: Asked,
+        resume: Option<Seq>,
+    ) -> Result<Reply, Error> {
+        let door = &self.0.door;
+        let operation = request.operation();
+        let tenant = request.tenant().map(Arc::<str>::from);
+        caller.turns = door.pass(visit.account.as_ref(), Thing::Turns);
+        let carried_out = match operation {
+            Operation::SendStreamingMessage | Operation::SubscribeToTask => {
+                let streaming = async {
+                    let place = door.enter(visit.account.as_ref(), Thing::Streams).await?;
+                    let reply = self.0.service.call(caller, request, resume).await?;
+                    Ok(match (reply, place) {
+                        (Reply::Events(events, view), Some(place)) => {
+                            Reply::Events(events.holding(place), view)
+                        }
+                        (reply, _) => reply,
+                    })
+                };
+                Box::pin(streaming).await
+            }
+            Operation::SendMessage
+            | Operation::GetTask
+            | Operation::ListTasks
+            | Operation::CancelTask
+            | Operation::CreateTaskPushNotificationConfig
+            | Operation::GetTaskPushNotificationConfig
+            | Operation::ListTaskPushNotificationConfigs
+            | Operation::DeleteTaskPushNotificationConfig
+            | Operation::GetExtendedAgentCard => self.0.service.call(caller, request, resume).await,
+        };
+        if let Err(error) = &carried_out {
+            let denial = Denial {
+                principal: &visit.identity.principal,
+                tenant: tenant.as_deref(),
+                address: visit.address,
+                binding: visit.binding,
+                operation: &operation.name(),
+                task: audit::task_of(error),
+                reason: error.message(),
+                status: error.kind().http_status(),
+            };
+            if audit::denies(error) {
+                door.deny(&denial);
+            } else if error.kind() == ErrorKind::TaskNotFound {
+                audit::not_found(&denial);
+            }
+        }
+        carried_out
+    }
+
+    /// The limits on callers as they are now.
+    pub fn limits(&self) -> Limits {
+        (**self.0.door.limits()).clone()
+    }
+
+    /// Changes the limits on callers. They hold for requests that come from now on.
+    pub fn set_limits(&self, limits: Limits) {
+        self.0.door.set_limits(limits);
+    }
+
+    async fn answer<B>(&self, room: Room, visit: Visit, request: Request<B>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
     {
         match room {
-            Room::JsonRpc => jsonrpc::call(self, identity, request).await,
-            Room::Grpc(package) => grpc::call(self, package, identity, request).await,
-            Room::HttpJson(rest) => http_json::call(self, identity, &rest, request).await,
+            Room::JsonRpc => jsonrpc::call(self, visit, request).await,
+            Room::Grpc(package) => grpc::call(self, package, visit, request).await,
+            Room::HttpJson(rest) => http_json::call(self, visit, &rest, request).await,
             Room::Card | Room::Keys => match *request.method() {
-                Method::GET | Method::HEAD => self.0.card.respond(self.0.service.card(), &identity, &request),
+                Method::GET | Method::HEAD => {
+                    self.0.card.respond(self.0.service.card(), &visit.identity, &request)
+                }
                 _ => method_not_allowed("GET, HEAD"),
             },
             Room::Health => json_response(StatusCode::OK, "application/json", br#"{"status":"ok"}"#.to_vec()),
@@ -200,6 +368,16 @@ impl Room {
                 Some(rest) if rest.starts_with('/') => Self::HttpJson(rest.to_owned()),
                 Some(_) | None => Self::Elsewhere,
             },
+        }
+    }
+
+    /// The binding that answers there, if it is one.
+    fn binding(&self) -> Option<&'static str> {
+        match self {
+            Self::JsonRpc => Some(binding::JSONRPC),
+            Self::Grpc(_) => Some(binding::GRPC),
+            Self::HttpJson(_) => Some(binding::HTTP_JSON),
+            Self::Card | Self::Keys | Self::Health | Self::Elsewhere => None,
         }
     }
 
@@ -270,8 +448,10 @@ pub(crate) fn challenge(mut response: Response<Body>, error: &Error) -> Response
     if error.kind() == ErrorKind::Unauthenticated {
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
-    if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::ResourceExhausted) {
-        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    let soon = (error.kind() == ErrorKind::Unavailable).then_some(Duration::from_secs(1));
+    if let Some(wait) = error.retry_after().or(soon) {
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
     }
     response
 }
@@ -301,5 +481,35 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let surface = self.clone();
         Box::pin(async move { Ok(surface.handle(request).await) })
+    }
+}
+
+/// Who sends a request, as only this crate can say.
+#[derive(Clone)]
+struct Known(Identity);
+
+/// A [`Surface`] for requests of someone who is known already, as a tower service. Cheap to clone.
+#[derive(Clone)]
+pub struct SurfaceForKnown {
+    surface: Surface,
+    identity: Identity,
+}
+
+impl<B> tower_service::Service<Request<B>> for SurfaceForKnown
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        request.extensions_mut().insert(Known(self.identity.clone()));
+        self.surface.call(request)
     }
 }

@@ -243,7 +243,7 @@ mod tests {
             let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
             map.append(name, HeaderValue::from_str(value).unwrap());
         }
-        match callers().authenticate(Head { headers: &map, query }) {
+        match callers().authenticate(Head { headers: &map, query, peer: None }) {
             Verdict::Known(identity) => Ok(identity.principal.to_string()),
             Verdict::Denied(denied) => Err(denied),
             Verdict::Later(_) => panic!("nothing takes a while"),

@@ -1,22 +1,37 @@
 //! Who may come in. Every request passes here before any binding sees it, so that none of them can forget to ask.
 
+mod certificates;
+mod combined;
+mod exchangeable;
+mod jwt;
 mod known;
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use attache_core::{BoxFuture, Identity};
-use attache_protocol::{Error, ErrorKind, SecurityScheme};
-use http::header::{CACHE_CONTROL, HeaderValue, WWW_AUTHENTICATE};
+use attache_protocol::{Error, ErrorKind, SecurityRequirement, SecurityScheme, StringList};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use http::header::{CACHE_CONTROL, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
 
+pub use self::certificates::{CertificateCallers, CertificateName};
+pub use self::combined::{AllOf, AnyOf};
+pub use self::exchangeable::{Everyone, Exchangeable};
+pub use self::jwt::{JwtCallers, JwtIssuer, JwtSetupError};
 pub use self::known::{KeyPlace, KnownCallers};
 
+use crate::Peer;
 use crate::body::Body;
 use crate::grpc::{self, Package};
 use crate::surface::json_response;
 
 /// Finds out who sends a request.
 ///
-/// [`KnownCallers`] is one for tokens, passwords and API keys.
+/// [`KnownCallers`] is one for tokens, passwords and API keys, [`JwtCallers`] for tokens of an identity provider and
+/// [`CertificateCallers`] for certificates of clients. [`AnyOf`] and [`AllOf`] put several together.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot tell who sends a request",
     note = "`KnownCallers` can, for tokens, passwords and API keys"
@@ -25,11 +40,58 @@ pub trait Authenticator: Send + Sync + 'static {
     /// Who sends a request with this head.
     fn authenticate<'a>(&'a self, head: Head<'a>) -> Verdict<'a>;
 
-    /// What it asks for, under the names that the card gives it. Any one of them suffices.
+    /// What it asks for, under the names that the card gives it.
     fn schemes(&self) -> Vec<(String, SecurityScheme)>;
+
+    /// Which of the schemes suffice. Any one of them, unless it says otherwise.
+    fn requirements(&self) -> Vec<SecurityRequirement> {
+        let alone =
+            |(name, _)| SecurityRequirement { schemes: BTreeMap::from([(name, StringList::default())]) };
+        self.schemes().into_iter().map(alone).collect()
+    }
 
     /// What would do, for who came with nothing or with the wrong thing: values of `WWW-Authenticate`.
     fn challenges(&self) -> Vec<String>;
+
+    /// The same for who was denied for this reason. Nothing is asked for of who is known and may not come in, unless it says otherwise.
+    fn challenges_for(&self, head: Head<'_>, denied: &Denied) -> Vec<String> {
+        let _ = head;
+        match denied {
+            Denied::Missing | Denied::Wrong(_) | Denied::Expired(_) => self.challenges(),
+            Denied::Forbidden(_) | Denied::Unavailable(_) => Vec::new(),
+        }
+    }
+
+    /// Brings something each time that the [`schemes`](Self::schemes) may have become others, so that the card follows.
+    fn changes(&self) -> BoxStream<'static, ()> {
+        stream::empty().boxed()
+    }
+}
+
+impl<A: Authenticator + ?Sized> Authenticator for Arc<A> {
+    fn authenticate<'a>(&'a self, head: Head<'a>) -> Verdict<'a> {
+        (**self).authenticate(head)
+    }
+
+    fn schemes(&self) -> Vec<(String, SecurityScheme)> {
+        (**self).schemes()
+    }
+
+    fn requirements(&self) -> Vec<SecurityRequirement> {
+        (**self).requirements()
+    }
+
+    fn challenges(&self) -> Vec<String> {
+        (**self).challenges()
+    }
+
+    fn challenges_for(&self, head: Head<'_>, denied: &Denied) -> Vec<String> {
+        (**self).challenges_for(head, denied)
+    }
+
+    fn changes(&self) -> BoxStream<'static, ()> {
+        (**self).changes()
+    }
 }
 
 /// What a request says before its body.
@@ -39,6 +101,14 @@ pub struct Head<'a> {
     pub headers: &'a HeaderMap,
     /// The query, as it was sent.
     pub query: Option<&'a str>,
+    /// The other end of the connection, where that is known.
+    pub peer: Option<&'a Peer>,
+}
+
+impl<'a> Head<'a> {
+    fn of(parts: &'a Parts) -> Self {
+        Self { headers: &parts.headers, query: parts.uri.query(), peer: parts.extensions.get() }
+    }
 }
 
 /// Whether somebody is let in.
@@ -58,6 +128,8 @@ pub enum Denied {
     Missing,
     /// There is one that is not good.
     Wrong(String),
+    /// There is one that was good once.
+    Expired(String),
     /// It is known who it is, and that they may not come in.
     Forbidden(String),
     /// It cannot be found out at the moment.
@@ -65,10 +137,11 @@ pub enum Denied {
 }
 
 impl Denied {
-    fn error(&self) -> Error {
+    pub(crate) fn error(&self) -> Error {
         let (kind, text) = match self {
             Self::Missing => (ErrorKind::Unauthenticated, "credentials are required: the card says which"),
             Self::Wrong(_) => (ErrorKind::Unauthenticated, "the credentials are not valid"),
+            Self::Expired(_) => (ErrorKind::Unauthenticated, "the credentials have expired"),
             Self::Forbidden(_) => (ErrorKind::PermissionDenied, "this is not for you"),
             Self::Unavailable(_) => {
                 (ErrorKind::Unavailable, "who you are cannot be found out at the moment, try again")
@@ -77,39 +150,34 @@ impl Denied {
         Error::new(kind, text)
     }
 
-    fn reason(&self) -> &str {
+    pub(crate) fn reason(&self) -> &str {
         match self {
             Self::Missing => "no credentials",
-            Self::Wrong(reason) | Self::Forbidden(reason) | Self::Unavailable(reason) => reason,
+            Self::Wrong(reason)
+            | Self::Expired(reason)
+            | Self::Forbidden(reason)
+            | Self::Unavailable(reason) => reason,
         }
     }
 }
 
-/// Asks who sends a request. Whoever is not let in gets the response.
-pub(crate) async fn admit(
-    authenticator: &dyn Authenticator,
-    head: &Parts,
-) -> Result<Identity, Response<Body>> {
-    let asked = Head { headers: &head.headers, query: head.uri.query() };
-    let denied = match authenticator.authenticate(asked) {
-        Verdict::Known(identity) => return Ok(identity),
-        Verdict::Denied(denied) => denied,
-        Verdict::Later(found) => match found.await {
-            Ok(identity) => return Ok(identity),
-            Err(denied) => denied,
-        },
-    };
-    let path: String = head.uri.path().chars().take(128).collect();
-    tracing::warn!(target: "attache::audit", method = %head.method, path, reason = denied.reason(), "denied");
-    Err(refuse(authenticator, &denied, head.uri.path()))
+/// Asks who sends a request.
+pub(crate) async fn admit(authenticator: &dyn Authenticator, head: &Parts) -> Result<Identity, Denied> {
+    match authenticator.authenticate(Head::of(head)) {
+        Verdict::Known(identity) => Ok(identity),
+        Verdict::Denied(denied) => Err(denied),
+        Verdict::Later(found) => found.await,
+    }
 }
 
-fn refuse(authenticator: &dyn Authenticator, denied: &Denied, path: &str) -> Response<Body> {
+/// What whoever is not let in gets.
+pub(crate) fn refuse(authenticator: &dyn Authenticator, denied: &Denied, head: &Parts) -> Response<Body> {
+    let path = head.uri.path();
     if let Some(package) = Package::of(path) {
         return grpc::refuse(package, &denied.error());
     }
     let (status, text) = match denied {
-        Denied::Missing | Denied::Wrong(_) => (StatusCode::UNAUTHORIZED, "Unauthorized"),
+        Denied::Missing | Denied::Wrong(_) | Denied::Expired(_) => (StatusCode::UNAUTHORIZED, "Unauthorized"),
         Denied::Forbidden(_) => (StatusCode::FORBIDDEN, "Forbidden"),
         Denied::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "Service Unavailable"),
     };
@@ -117,11 +185,12 @@ fn refuse(authenticator: &dyn Authenticator, denied: &Denied, path: &str) -> Res
     let mut response = json_response(status, "application/json", body);
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if status == StatusCode::UNAUTHORIZED {
-        for challenge in authenticator.challenges() {
-            if let Ok(value) = HeaderValue::from_str(&challenge) {
-                headers.append(WWW_AUTHENTICATE, value);
-            }
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    for challenge in authenticator.challenges_for(Head::of(head), denied) {
+        if let Ok(value) = HeaderValue::from_str(&challenge) {
+            headers.append(WWW_AUTHENTICATE, value);
         }
     }
     response

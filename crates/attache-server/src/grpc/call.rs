@@ -2,9 +2,9 @@
 
 use std::marker::PhantomData;
 
-use attache_core::{BoxFuture, Identity, Reply};
+use attache_core::{BoxFuture, Reply, internal};
 use attache_grpc::{Wire, to_proto};
-use attache_protocol::{Error, Request as Asked, StreamResponse};
+use attache_protocol::{Error, ErrorKind, Request as Asked, StreamResponse};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use http::{Request, Response};
@@ -15,7 +15,8 @@ use tonic_prost::ProstCodec;
 
 use super::answer::unexpected;
 use super::{Package, known, version};
-use crate::body::Body;
+use crate::body::{Body, Shape};
+use crate::limits::Visit;
 use crate::params::Params;
 use crate::surface::Surface;
 
@@ -23,7 +24,7 @@ use crate::surface::Surface;
 pub(super) struct Context {
     pub(super) surface: Surface,
     pub(super) package: Package,
-    pub(super) identity: Identity,
+    pub(super) visit: Visit,
     pub(super) params: Params,
 }
 
@@ -44,7 +45,7 @@ impl Context {
             Grpc::new(ProstCodec::<Res, Req>::default()).apply_max_message_size_config(Some(limit), None);
         grpc.unary(Unary { context: Some(self), ask, answer, response: PhantomData }, request)
             .await
-            .map(Body::grpc)
+            .map(|body| Body::grpc(Shape::Whole, body))
     }
 
     /// Answers a call with a stream of events.
@@ -63,14 +64,15 @@ impl Context {
             Grpc::new(ProstCodec::<Res, Req>::default()).apply_max_message_size_config(Some(limit), None);
         grpc.server_streaming(Streaming { context: Some(self), ask, response: PhantomData }, request)
             .await
-            .map(Body::grpc)
+            .map(|body| Body::grpc(Shape::Stream, body))
     }
 
     /// Carries out a call; the reply comes with the extensions that are active.
     async fn call(self, asked: Result<Asked, Error>) -> Result<(Reply, Active), Error> {
-        let Self { surface, package, identity, params } = self;
+        let Self { surface, package, visit, params } = self;
         let version = version(package, &params, surface.options().strict_version)?;
         let service = surface.service();
+        let identity = visit.identity.clone();
         let mut caller = service.admit(identity, version, &params.extensions, params.idempotency_key)?;
         let asked = asked?;
         caller.dialect = package.dialect();
@@ -78,7 +80,7 @@ impl Context {
         let list = list.parse().ok().filter(|_| !list.is_empty());
         let reply = match known(package, &asked, service) {
             Some(reply) => reply,
-            None => service.call(caller, asked, params.resume).await?,
+            None => surface.carry_out(&visit, caller, asked, params.resume).await?,
         };
         Ok((reply, Active { key: package.extensions(), list }))
     }
@@ -98,6 +100,12 @@ impl Active {
         }
         response
     }
+}
+
+/// An error as it may leave the house: what an unexpected one says goes to the log.
+fn sealed(error: Error) -> Error {
+    let is_known = error.metadata().iter().any(|(key, _)| *key == "errorId");
+    if error.kind() == ErrorKind::Internal && !is_known { internal(&error) } else { error }
 }
 
 struct Unary<Req, Res> {
@@ -125,7 +133,7 @@ where
                 let (reply, active) = context.call(ask(request.into_inner())).await?;
                 answer(reply).map(|message| active.respond(message))
             };
-            answered.await.map_err(|error| package.status(&error))
+            answered.await.map_err(|error| package.status(&sealed(error)))
         })
     }
 }
@@ -152,7 +160,7 @@ where
         Box::pin(async move {
             let context = context.ok_or_else(|| tonic::Status::internal("a call was made twice"))?;
             let package = context.package;
-            let refuse = move |error| package.status(&error);
+            let refuse = move |error| package.status(&sealed(error));
             let (reply, active) = context.call(ask(request.into_inner())).await.map_err(refuse)?;
             let Reply::Events(events, view) = reply else { return Err(refuse(unexpected())) };
             let messages = events.flat_map(move |batch| {

@@ -8,7 +8,7 @@ mod call;
 mod v0_3;
 mod v1_0;
 
-use attache_core::{Identity, Reply, Service};
+use attache_core::{Reply, Service};
 pub(crate) use attache_grpc::Package;
 use attache_grpc::v0_3 as older;
 use attache_protocol::{Dialect, Error, ErrorKind, Operation, Request as Asked, Version};
@@ -18,22 +18,23 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::Full;
 
 use self::call::Context;
-use crate::body::{self, Body};
-use crate::params::{Params, Shape};
+use crate::body::{self, Body, Shape};
+use crate::limits::Visit;
+use crate::params::{self, Params};
 use crate::surface::{Surface, json_response};
 
 /// A response that refuses a call.
 pub(crate) fn refuse(package: Package, error: &Error) -> Response<Body> {
-    package.status(error).into_http::<tonic::body::Body>().map(Body::grpc)
+    package.status(error).into_http::<tonic::body::Body>().map(|body| Body::grpc(Shape::Whole, body))
 }
 
 /// The version that a call speaks, if what it says about that fits the service.
 fn version(package: Package, params: &Params, strict: bool) -> Result<Version, Error> {
     match package {
-        Package::V1_0 => params.version(Shape::Current, strict),
+        Package::V1_0 => params.version(params::Shape::Current, strict),
         Package::V0_3 if params.allows_older(strict) => Ok(Dialect::V0_3.version()),
         Package::V0_3 => {
-            let version = params.version(Shape::Older, strict)?;
+            let version = params.version(params::Shape::Older, strict)?;
             let (here, there) = (&package.service()[1..], &Package::V1_0.service()[1..]);
             let text = format!("`{here}` does not speak version {version}: call `{there}`");
             Err(Error::new(ErrorKind::MethodNotFound, text))
@@ -69,7 +70,7 @@ impl Call {
 pub(crate) async fn call<B>(
     surface: &Surface,
     package: Package,
-    identity: Identity,
+    visit: Visit,
     request: Request<B>,
 ) -> Response<Body>
 where
@@ -97,7 +98,7 @@ where
         Ok(body) => Request::from_parts(head, Full::new(body)),
         Err(error) => return refuse(package, &error),
     };
-    let context = Context { surface: surface.clone(), package, identity, params };
+    let context = Context { surface: surface.clone(), package, visit, params };
     match call {
         Call::V1_0(operation) => v1_0::call(context, operation, request).await,
         Call::V0_3(call) => v0_3::call(context, call, request).await,

@@ -3,7 +3,7 @@
 mod query;
 mod route;
 
-use attache_core::{Identity, Reply};
+use attache_core::Reply;
 use attache_protocol::dialect::{HttpDialect, HttpRequest};
 use attache_protocol::{Error, ErrorKind, Extensions, MEDIA_TYPE, json};
 use bytes::Bytes;
@@ -13,6 +13,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 
 use self::route::{Matched, Route};
 use crate::body::{self, Body};
+use crate::limits::Visit;
 use crate::params::{Params, Shape};
 use crate::sse::{Envelope, Events};
 use crate::surface::{
@@ -23,7 +24,7 @@ use crate::surface::{
 /// Answers a request below the binding's path; `path` is what follows it.
 pub(crate) async fn call<B>(
     surface: &Surface,
-    identity: Identity,
+    visit: Visit,
     path: &str,
     request: Request<B>,
 ) -> Response<Body>
@@ -36,7 +37,7 @@ where
         Matched::OtherMethod(allow) => return method_not_allowed(allow),
         Matched::Nothing => return refuse(&no_such_path(head.uri.path()), &head.headers),
     };
-    match answer(surface, identity, route, &head, body).await {
+    match answer(surface, visit, route, &head, body).await {
         Ok(response) => response,
         Err(Refusal { error, older: None }) => refuse(&error, &head.headers),
         Err(Refusal { error, older: Some(dialect) }) => {
@@ -54,7 +55,7 @@ struct Refusal {
 
 async fn answer<B>(
     surface: &Surface,
-    identity: Identity,
+    visit: Visit,
     route: Route,
     head: &Parts,
     body: B,
@@ -92,6 +93,7 @@ where
             None => params.version(Shape::Current, options.strict_version)?,
         };
         let service = surface.service();
+        let identity = visit.identity.clone();
         let mut caller = service.admit(identity, version, &params.extensions, params.idempotency_key)?;
         if !body.is_empty() && !is_json(headers) {
             let text = format!("expected the content type `{MEDIA_TYPE}` or `application/json`");
@@ -110,7 +112,8 @@ where
         };
         caller.dialect = older.map(HttpDialect::dialect);
         let active = caller.extensions.clone();
-        service.call(caller, request, params.resume).await.map(|reply| (reply, active))
+        let reply = surface.carry_out(&visit, caller, request, params.resume).await?;
+        Ok((reply, active))
     };
     match reply.await {
         Ok((reply, active)) => Ok(respond(surface, reply, older, &active, headers)),

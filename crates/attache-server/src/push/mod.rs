@@ -13,11 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use attache_core::{Delivery, Outcome, Service, StoreError};
-use attache_outbound::{Outbound, SetupError, SystemResolver};
+use attache_outbound::{Outbound, OutboundError, SetupError, SystemResolver};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 pub use self::options::{PushOptions, SigningSecret};
+use crate::audit::Denial;
+use crate::limits::Door;
 
 /// How long to wait before looking again when nothing is known to be due: another process may have put something there.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -33,6 +35,8 @@ struct Inner {
     service: Service,
     outbound: Outbound,
     options: PushOptions,
+    /// Where it is said which webhooks may not be called.
+    door: Arc<Door>,
     under_way: Mutex<UnderWay>,
     /// Held while looking for what is due: two who look at once would both fill the same room.
     looking: tokio::sync::Mutex<()>,
@@ -48,10 +52,10 @@ struct UnderWay {
 }
 
 impl Courier {
-    pub(crate) fn new(service: Service, options: PushOptions) -> Result<Self, SetupError> {
+    pub(crate) fn new(service: Service, options: PushOptions, door: Arc<Door>) -> Result<Self, SetupError> {
         let outbound = Outbound::new(options.policy.clone(), Arc::new(SystemResolver))?;
         let (under_way, looking, done) = (Mutex::default(), tokio::sync::Mutex::default(), Notify::new());
-        Ok(Self(Arc::new(Inner { service, outbound, options, under_way, looking, done })))
+        Ok(Self(Arc::new(Inner { service, outbound, options, door, under_way, looking, done })))
     }
 
     /// Delivers what is due, and waits for more, until dropped.
@@ -153,6 +157,18 @@ impl Courier {
         };
         let request = notification::request(&delivery, body, options, service.now());
         let answer = outbound.post(request).await;
+        if let Err(OutboundError::Refused(refused)) = &answer {
+            self.0.door.deny(&Denial {
+                principal: &delivery.owner.principal,
+                tenant: delivery.owner.tenant.as_deref(),
+                address: None,
+                binding: "webhook",
+                operation: &"delivery",
+                task: Some(id.task.as_str()),
+                reason: &refused.to_string(),
+                status: 403,
+            });
+        }
         let outcome = verdict::verdict(&delivery, answer, options, service.now());
         match &outcome {
             Outcome::Delivered | Outcome::Postponed(_) => {

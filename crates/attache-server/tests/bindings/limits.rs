@@ -130,6 +130,16 @@ async fn a_client_that_does_not_finish_its_headers_is_hung_up_on() {
 }
 
 #[tokio::test]
+async fn a_connection_that_never_says_anything_is_closed() {
+    let server = limited(|options| {
+        options.header_timeout = NEVER;
+        options.limits.first_byte_timeout = SOON;
+    })
+    .await;
+    assert_eq!(Raw::connect(server.address).await.closed().await, "");
+}
+
+#[tokio::test]
 async fn a_connection_that_stays_idle_is_closed() {
     let server = limited(|options| options.header_timeout = SOON).await;
     let mut raw = Raw::connect(server.address).await;

@@ -2,7 +2,9 @@
 //!
 //! One program for all themes, since linking one for each takes longer than running all of them.
 
+mod audit;
 mod auth;
+mod callers;
 mod cancel;
 mod card;
 mod envelope;
@@ -11,18 +13,22 @@ mod generations_of_clients;
 mod grpc;
 mod idempotency;
 mod iii_dialect;
+mod inside;
+mod jwt;
 mod limits;
 mod listing;
 mod mapping;
 mod push;
 mod rest;
 mod resuming;
+mod rights;
 mod router;
 mod sending;
 mod shutdown;
 mod signing;
 mod streams;
 mod support;
+mod tls;
 mod v0_3_grpc;
 mod v0_3_http_json;
 mod versions;

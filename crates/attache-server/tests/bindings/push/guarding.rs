@@ -8,7 +8,7 @@ use attache_server::{Policy, Server};
 use serde_json::{Value, json};
 
 use super::{Receiver, clock, given_up, pass, plain, playing, pushing, send_with, task_with};
-use crate::support::{Binding, Player, Refusal, Running, card, serve};
+use crate::support::{Binding, Ear, Player, Refusal, Running, card, serve};
 
 const INLINE: &str = "configuration.taskPushNotificationConfig.";
 
@@ -177,10 +177,16 @@ async fn an_address_that_is_no_longer_allowed_is_not_called() {
     before.stop();
     before.stopped().await;
     pass(&clock, Duration::from_secs(60));
+    let ear = Ear::new();
     let stricter = Server::new(Player).card(card()).shared_store(store.clone()).clock(clock.clone());
     let _stricter = serve(stricter).await;
     for dead in given_up(&store, 2).await {
         assert!(dead.error.contains("is not a public address"), "{}", dead.error);
     }
     assert!(receiver.is_quiet());
+    let denied = ear.audit();
+    assert_eq!(denied.len(), 2, "{denied:#?}");
+    for line in denied {
+        assert!(line.contains("binding=\"webhook\"") && line.contains("is not a public address"), "{line}");
+    }
 }

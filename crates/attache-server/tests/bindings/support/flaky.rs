@@ -1,19 +1,43 @@
-//! A store whose streams break.
+//! A store that breaks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use attache_core::*;
 use attache_protocol::{TaskId, Timestamp};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
-/// Keeps everything, but whoever follows a task loses it after a number of events.
+/// What a store says when it breaks.
+pub(crate) const BROKEN: &str = "SELECT secret FROM tasks: /var/lib/attache/tasks.db is gone";
+
+/// Keeps everything, but whoever follows a task loses it after a number of events, and nothing works once it is broken.
 pub(crate) struct Flaky {
     store: MemoryStore,
     after: usize,
+    broken: Arc<AtomicBool>,
 }
 
 impl Flaky {
     pub(crate) fn after(events: usize) -> Self {
-        Self { store: MemoryStore::new(), after: events }
+        Self { store: MemoryStore::new(), after: events, broken: Arc::default() }
+    }
+
+    /// One that works until the switch is thrown.
+    pub(crate) fn with_switch() -> (Self, Arc<AtomicBool>) {
+        let store = Self::after(usize::MAX);
+        let switch = store.broken.clone();
+        (store, switch)
+    }
+
+    fn unless_broken<'a, T: Send + 'a, E: From<StoreError> + Send + 'a>(
+        &self,
+        done: BoxFuture<'a, Result<T, E>>,
+    ) -> BoxFuture<'a, Result<T, E>> {
+        match self.broken.load(Ordering::Relaxed) {
+            true => Box::pin(async { Err(StoreError(BROKEN.to_owned()).into()) }),
+            false => done,
+        }
     }
 }
 
@@ -31,7 +55,7 @@ impl Store for Flaky {
     }
 
     fn create(&self, task: NewTask) -> BoxFuture<'_, Result<Created, StoreError>> {
-        self.store.create(task)
+        self.unless_broken(self.store.create(task))
     }
 
     fn append<'a>(
@@ -39,7 +63,7 @@ impl Store for Flaky {
         task: &'a TaskId,
         append: Append,
     ) -> BoxFuture<'a, Result<Appended, AppendError>> {
-        self.store.append(task, append)
+        self.unless_broken(self.store.append(task, append))
     }
 
     fn find_key<'a>(
@@ -47,7 +71,7 @@ impl Store for Flaky {
         owner: &'a Owner,
         key: &'a str,
     ) -> BoxFuture<'a, Result<Option<Known>, StoreError>> {
-        self.store.find_key(owner, key)
+        self.unless_broken(self.store.find_key(owner, key))
     }
 
     fn load<'a>(
@@ -55,7 +79,7 @@ impl Store for Flaky {
         owner: &'a Owner,
         task: &'a TaskId,
     ) -> BoxFuture<'a, Result<Option<Snapshot>, StoreError>> {
-        self.store.load(owner, task)
+        self.unless_broken(self.store.load(owner, task))
     }
 
     fn list<'a>(
@@ -63,7 +87,7 @@ impl Store for Flaky {
         owner: &'a Owner,
         query: &'a ListQuery,
     ) -> BoxFuture<'a, Result<ListPage, StoreError>> {
-        self.store.list(owner, query)
+        self.unless_broken(self.store.list(owner, query))
     }
 
     fn claim<'a>(
@@ -72,7 +96,7 @@ impl Store for Flaky {
         now: Timestamp,
         until: Timestamp,
     ) -> BoxFuture<'a, Result<Option<Lease>, StoreError>> {
-        self.store.claim(task, now, until)
+        self.unless_broken(self.store.claim(task, now, until))
     }
 
     fn renew<'a>(
@@ -84,7 +108,7 @@ impl Store for Flaky {
     }
 
     fn release<'a>(&'a self, task: &'a TaskId, lease: Lease) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.store.release(task, lease)
+        self.unless_broken(self.store.release(task, lease))
     }
 
     fn outbox(&self) -> &dyn Outbox {

@@ -4,7 +4,7 @@ use a2a_pb::proto::a2a_service_client::A2aServiceClient;
 use a2a_pb::{proto, protojson};
 use serde_json::{Value, json};
 use tonic::metadata::{MetadataKey, MetadataMap};
-use tonic::transport::Channel;
+use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::soon;
@@ -22,6 +22,12 @@ pub(crate) struct GrpcStream(Streaming<proto::StreamResponse>);
 
 pub(crate) async fn connect(base: &str) -> Client {
     Client { inner: soon(A2aServiceClient::connect(base.to_owned())).await.unwrap() }
+}
+
+/// A client that speaks TLS.
+pub(crate) async fn connect_tls(base: &str, tls: ClientTlsConfig) -> Result<Client, tonic::transport::Error> {
+    let endpoint = Endpoint::from_shared(base.to_owned())?.tls_config(tls)?;
+    Ok(Client { inner: A2aServiceClient::new(soon(endpoint.connect()).await?) })
 }
 
 /// A request with metadata.

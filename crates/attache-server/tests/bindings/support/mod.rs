@@ -2,8 +2,12 @@
 
 mod agents;
 mod ask;
+pub(crate) mod desk;
+mod ear;
 mod flaky;
 mod grpc;
+pub(crate) mod issuer;
+pub(crate) mod pki;
 mod raw;
 mod sse;
 pub(crate) mod v0_3;
@@ -14,7 +18,7 @@ use std::time::Duration;
 
 use attache_core::Agent;
 use attache_protocol::AgentCard;
-use attache_server::Server;
+use attache_server::{Listening, Server};
 use bytes::Bytes;
 use reqwest::header::HeaderMap;
 use reqwest::{Method, RequestBuilder, StatusCode};
@@ -24,8 +28,9 @@ use tokio::task::JoinHandle;
 
 pub(crate) use self::agents::{Act, Player, Stage, stage};
 pub(crate) use self::ask::{Ask, Binding, Refusal};
-pub(crate) use self::flaky::Flaky;
-pub(crate) use self::grpc::Client;
+pub(crate) use self::ear::Ear;
+pub(crate) use self::flaky::{BROKEN, Flaky};
+pub(crate) use self::grpc::{Client, connect_tls};
 pub(crate) use self::raw::Raw;
 pub(crate) use self::sse::{Frame, Sse};
 pub(crate) use self::wire::{canonical, message, send, text, without_ids};
@@ -50,13 +55,25 @@ pub(crate) struct Running {
 /// Puts a server on a free port.
 pub(crate) async fn serve<A: Agent>(server: Server<A>) -> Running {
     let listening = server.bind("127.0.0.1:0").listen().await.unwrap();
+    let base = format!("http://{}", listening.address().unwrap());
+    run(listening, base, client())
+}
+
+/// Puts a server that speaks TLS on a free port of `localhost`, with a client that trusts it.
+pub(crate) async fn serve_tls<A: Agent>(server: Server<A>, http: reqwest::Client) -> Running {
+    let listening = server.bind("127.0.0.1:0").listen().await.unwrap();
+    let base = format!("https://localhost:{}", listening.address().unwrap().port());
+    run(listening, base, http)
+}
+
+fn run(listening: Listening, base: String, http: reqwest::Client) -> Running {
     let address = listening.address().unwrap();
     let (stop, stopped) = oneshot::channel();
     let served = tokio::spawn(listening.run_until(async {
         // Stopped or dropped: the end either way.
         let _ = stopped.await;
     }));
-    Running { base: format!("http://{address}"), address, http: client(), stop: Some(stop), served }
+    Running { base, address, http, stop: Some(stop), served }
 }
 
 /// Puts an application on a free port.

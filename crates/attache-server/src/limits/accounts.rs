@@ -1,0 +1,236 @@
+//! The accounts of callers: what each has taken of what it may have.
+//!
+//! There is one for who is there, not for who ever was: an account that is at rest says nothing that a new one would not, so it is
+//! dropped. If more callers are there than there is room for, as when someone has many addresses, the rest share an account.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::net::IpAddr;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use attache_core::{Gate, Pass};
+use foldhash::quality::RandomState;
+use parking_lot::Mutex;
+
+use super::Limits;
+use super::meter::Meter;
+
+const SHARDS: usize = 16;
+
+/// How many accounts a shard may have before it is looked through for those at rest, at the least.
+const FEW: usize = 64;
+
+/// How many accounts a shard may have at all.
+const MANY: usize = 8 * 1024;
+
+/// Whose an account is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Holder {
+    Principal(Arc<str>),
+    Address(IpAddr),
+}
+
+/// What a caller has taken of what it may have.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    /// The requests that came.
+    pub(super) requests: Meter,
+    /// The denials that were logged.
+    pub(super) told: Meter,
+    /// How many were not, since the last one that was.
+    pub(super) untold: AtomicU64,
+    gates: OnceLock<Gates>,
+}
+
+#[derive(Debug, Default)]
+struct Gates {
+    requests: Arc<Gate>,
+    streams: Arc<Gate>,
+    turns: Arc<Gate>,
+}
+
+impl Gates {
+    fn are_at_rest(&self) -> bool {
+        let at_rest = |gate: &Arc<Gate>| Arc::strong_count(gate) == 1 && gate.is_at_rest();
+        [&self.requests, &self.streams, &self.turns].into_iter().all(at_rest)
+    }
+}
+
+/// What a caller has only so much of at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Thing {
+    Requests,
+    Streams,
+    Turns,
+}
+
+impl Thing {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Requests => "requests",
+            Self::Streams => "streams",
+            Self::Turns => "turns",
+        }
+    }
+
+    fn limit(self, limits: &Limits) -> Option<NonZeroUsize> {
+        match self {
+            Self::Requests => limits.requests_per_caller,
+            Self::Streams => limits.streams_per_caller,
+            Self::Turns => limits.turns_per_caller,
+        }
+    }
+}
+
+impl Account {
+    /// The way to a place for one of these, if there are only so many.
+    pub(crate) fn pass(&self, thing: Thing, limits: &Limits) -> Option<Pass> {
+        let limit = thing.limit(limits)?.get();
+        let gates = self.gates.get_or_init(Gates::default);
+        let gate = match thing {
+            Thing::Requests => &gates.requests,
+            Thing::Streams => &gates.streams,
+            Thing::Turns => &gates.turns,
+        };
+        Some(Pass { gate: gate.clone(), limit, patience: limits.queue_timeout })
+    }
+
+    fn is_at_rest(&self, now: u64) -> bool {
+        self.requests.is_at_rest(now)
+            && self.told.is_at_rest(now)
+            && self.untold.load(Ordering::Relaxed) == 0
+            && self.gates.get().is_none_or(Gates::are_at_rest)
+    }
+}
+
+/// All accounts.
+pub(super) struct Accounts {
+    hasher: RandomState,
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+#[derive(Default)]
+struct Shard {
+    accounts: HashMap<Holder, Arc<Account>, RandomState>,
+    /// How many accounts there may be before it is looked which are at rest.
+    enough: usize,
+    /// The account of those for whom there is no room.
+    crowd: Arc<Account>,
+}
+
+impl Default for Accounts {
+    fn default() -> Self {
+        Self { hasher: RandomState::default(), shards: std::array::from_fn(|_| Mutex::default()) }
+    }
+}
+
+impl Accounts {
+    /// The account of a caller.
+    pub(super) fn of(&self, holder: Holder, now: u64) -> Arc<Account> {
+        let mut shard = self.shards[self.hasher.hash_one(&holder) as usize % SHARDS].lock();
+        if let Some(account) = shard.accounts.get(&holder) {
+            return account.clone();
+        }
+        if shard.accounts.len() >= shard.enough.max(FEW) {
+            shard.tidy(now);
+        }
+        if shard.accounts.len() >= MANY {
+            return shard.crowd.clone();
+        }
+        shard.accounts.entry(holder).or_default().clone()
+    }
+
+    /// Drops what is at rest, and gives those that have left something untold to `tell`.
+    pub(super) fn tidy(&self, now: u64, mut tell: impl FnMut(Option<&Holder>, u64)) {
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            let crowd = shard.crowd.clone();
+            let all = shard.accounts.iter().map(|(holder, account)| (Some(holder), account));
+            for (holder, account) in all.chain([(None, &crowd)]) {
+                if account.told.is_at_rest(now) && account.untold.load(Ordering::Relaxed) > 0 {
+                    tell(holder, account.untold.swap(0, Ordering::Relaxed));
+                }
+            }
+            shard.tidy(now);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().accounts.len()).sum()
+    }
+}
+
+impl Shard {
+    fn tidy(&mut self, now: u64) {
+        self.accounts.retain(|_, account| Arc::strong_count(account) > 1 || !account.is_at_rest(now));
+        // Not again before there are twice as many: then it costs each newcomer the same, however many there are.
+        self.enough = self.accounts.len() * 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::num::NonZeroU32;
+
+    use super::super::meter::Pace;
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn holder(number: u32) -> Holder {
+        Holder::Address(Ipv4Addr::from_bits(number).into())
+    }
+
+    #[test]
+    fn a_caller_keeps_its_account_as_long_as_it_says_something() {
+        let accounts = Accounts::default();
+        let pace = Pace::new(NonZeroU32::MIN, NonZeroU32::MIN);
+        accounts.of(holder(1), 0).requests.pass(pace, 0).unwrap();
+        accounts.tidy(SECOND / 2, |_, _| {});
+        assert!(accounts.of(holder(1), SECOND / 2).requests.pass(pace, SECOND / 2).is_err());
+        accounts.tidy(SECOND, |_, _| {});
+        assert_eq!(accounts.len(), 0);
+    }
+
+    #[test]
+    fn an_account_with_someone_inside_stays() {
+        let accounts = Accounts::default();
+        let limits = Limits::default();
+        let pass = accounts.of(holder(1), 0).pass(Thing::Streams, &limits).unwrap();
+        let place = pass.try_enter();
+        drop(pass);
+        accounts.tidy(SECOND, |_, _| {});
+        assert_eq!(accounts.len(), 1);
+        drop(place);
+        accounts.tidy(SECOND, |_, _| {});
+        assert_eq!(accounts.len(), 0);
+    }
+
+    #[test]
+    fn many_addresses_take_no_more_room_than_there_is() {
+        let accounts = Accounts::default();
+        let pace = Pace::new(NonZeroU32::MIN, NonZeroU32::MIN);
+        let refused = (0..400_000).filter(|i| accounts.of(holder(*i), 0).requests.pass(pace, 0).is_err());
+        // Who found no room shared an account with others, and its rate.
+        assert_eq!(refused.count(), 400_000 - SHARDS * MANY - SHARDS);
+        assert_eq!(accounts.len(), SHARDS * MANY);
+        accounts.of(holder(u32::MAX), 2 * SECOND);
+        accounts.tidy(2 * SECOND, |_, _| {});
+        assert_eq!(accounts.len(), 0);
+    }
+
+    #[test]
+    fn those_who_come_and_go_leave_no_accounts_behind() {
+        let accounts = Accounts::default();
+        let pace = Pace::new(NonZeroU32::new(1_000).unwrap(), NonZeroU32::MIN);
+        for i in 0..200_000 {
+            let now = u64::from(i) * SECOND / 1_000;
+            accounts.of(holder(i), now).requests.pass(pace, now).unwrap();
+        }
+        assert!(accounts.len() <= SHARDS * 2 * FEW, "{}", accounts.len());
+    }
+}

@@ -1,0 +1,112 @@
+//! Where a request comes from.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use attache_outbound::IpNet;
+use axum::extract::ConnectInfo;
+use http::{Extensions, HeaderMap};
+
+use crate::peer::Peer;
+
+const FORWARDED: &str = "x-forwarded-for";
+
+/// The address that a request comes from: that of the connection or, if it is a proxy's that is trusted, what the proxy says.
+pub(crate) fn of(extensions: &Extensions, headers: &HeaderMap, trusted: &[IpNet]) -> Option<IpAddr> {
+    let connection = match extensions.get::<Peer>() {
+        Some(peer) => peer.address,
+        // As axum has it, in an application that asked for it.
+        None => extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0),
+    };
+    let mut address = connection?.ip().to_canonical();
+    if trusted.is_empty() {
+        return Some(address);
+    }
+    let is_trusted = |address: &IpAddr| trusted.iter().any(|net| net.contains(address));
+    let fields = headers.get_all(FORWARDED).iter().rev();
+    let mut hops = fields.flat_map(|field| field.to_str().unwrap_or_default().rsplit(','));
+    // Each proxy adds who it heard from at the end. What stands before the first one that is not trusted is hearsay.
+    while is_trusted(&address)
+        && let Some(before) = hops.next().and_then(read)
+    {
+        address = before;
+    }
+    Some(address)
+}
+
+/// An address as proxies write it, with or without a port.
+fn read(text: &str) -> Option<IpAddr> {
+    let text = text.trim();
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    let address = bare.parse().or_else(|_| text.parse().map(|address: SocketAddr| address.ip()));
+    address.ok().map(|address: IpAddr| address.to_canonical())
+}
+
+/// The address that an account is for: of IPv6 the network, since who has one address there has all of them.
+pub(crate) fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from(peer: &str, forwarded: &[&'static str], trusted: &[&str]) -> String {
+        let mut extensions = Extensions::new();
+        extensions
+            .insert(Peer { address: Some(SocketAddr::new(peer.parse().unwrap(), 4711)), certificate: None });
+        let mut headers = HeaderMap::new();
+        for field in forwarded {
+            headers.append(FORWARDED, field.parse().unwrap());
+        }
+        let trusted: Vec<IpNet> = trusted.iter().map(|net| net.parse().unwrap()).collect();
+        of(&extensions, &headers, &trusted).unwrap().to_string()
+    }
+
+    #[test]
+    fn nobody_is_believed_who_is_not_trusted() {
+        assert_eq!(from("203.0.113.9", &["198.51.100.1"], &[]), "203.0.113.9");
+        assert_eq!(from("203.0.113.9", &["198.51.100.1"], &["10.0.0.0/8"]), "203.0.113.9");
+    }
+
+    #[test]
+    fn the_last_address_that_is_no_proxy_is_the_callers() {
+        let nets = ["10.0.0.0/8", "fd00::/8"];
+        assert_eq!(from("10.0.0.1", &["198.51.100.1"], &nets), "198.51.100.1");
+        assert_eq!(from("10.0.0.1", &["1.1.1.1, 198.51.100.1, 10.0.0.2"], &nets), "198.51.100.1");
+        assert_eq!(from("10.0.0.1", &["1.1.1.1", "198.51.100.1", "fd00::7"], &nets), "198.51.100.1");
+        assert_eq!(from("::ffff:10.0.0.1", &["198.51.100.1:8080"], &nets), "198.51.100.1");
+        assert_eq!(from("fd00::1", &["[2001:db8::1]:443"], &nets), "2001:db8::1");
+        assert_eq!(from("fd00::1", &["[2001:db8::1]"], &nets), "2001:db8::1");
+    }
+
+    #[test]
+    fn what_cannot_be_read_ends_the_trail() {
+        let nets = ["10.0.0.0/8"];
+        assert_eq!(from("10.0.0.1", &["198.51.100.1, unknown"], &nets), "10.0.0.1");
+        assert_eq!(from("10.0.0.1", &["198.51.100.1, nonsense, 10.0.0.2"], &nets), "10.0.0.2");
+        assert_eq!(from("10.0.0.1", &["", "10.0.0.3"], &nets), "10.0.0.3");
+        assert_eq!(from("10.0.0.1", &[], &nets), "10.0.0.1");
+    }
+
+    #[test]
+    fn an_application_of_axums_may_say_it_in_its_own_way() {
+        let mut extensions = Extensions::new();
+        assert_eq!(of(&extensions, &HeaderMap::new(), &[]), None);
+        let address: SocketAddr = "203.0.113.9:4711".parse().unwrap();
+        extensions.insert(ConnectInfo(address));
+        assert_eq!(of(&extensions, &HeaderMap::new(), &[]), Some(address.ip()));
+    }
+
+    #[test]
+    fn neighbours_in_ipv6_are_one_caller() {
+        let of = |text: &str| network(text.parse().unwrap()).to_string();
+        assert_eq!(of("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
+        assert_eq!(of("203.0.113.9"), "203.0.113.9");
+    }
+}

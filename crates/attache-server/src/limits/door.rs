@@ -1,0 +1,175 @@
+//! The door that every request comes through: who is it charged to, and is there room for it.
+
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, Guard};
+use attache_core::{Identity, Pass, Place, Principal};
+use attache_protocol::{Error, ErrorKind};
+use http::{Extensions, HeaderMap};
+use tokio::time::Instant;
+
+use super::accounts::{Account, Accounts, Holder, Thing};
+use super::meter::{Meter, Pace};
+use super::{Limits, address, rate};
+use crate::audit::{self, Denial};
+
+/// How many denials of one address are logged, and how many of all.
+const LINES: Pace = Pace::new(rate(2), rate(20));
+const ALL_LINES: Pace = Pace::new(rate(100), rate(1_000));
+
+/// How often it is looked which accounts are at rest.
+const TIDY: Duration = Duration::from_secs(5);
+
+/// When there may be a place again. Nobody knows when one becomes free.
+const SOON: Duration = Duration::from_secs(1);
+
+/// Knows who has taken how much of what they may have.
+pub(crate) struct Door {
+    limits: ArcSwap<Limits>,
+    accounts: Accounts,
+    /// The account of those whose address is not known. Only their denials are counted.
+    nowhere: Arc<Account>,
+    lines: Meter,
+    began: Instant,
+}
+
+/// Someone who was let in, with one request.
+pub(crate) struct Visit {
+    /// Who it is.
+    pub(crate) identity: Identity,
+    /// Where the request comes from.
+    pub(crate) address: Option<IpAddr>,
+    /// What it is spoken over.
+    pub(crate) binding: &'static str,
+    /// What it is charged to, if it is.
+    pub(crate) account: Option<Arc<Account>>,
+}
+
+impl Door {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self {
+            limits: ArcSwap::from_pointee(limits),
+            accounts: Accounts::default(),
+            nowhere: Arc::default(),
+            lines: Meter::default(),
+            began: Instant::now(),
+        }
+    }
+
+    pub(crate) fn limits(&self) -> Guard<Arc<Limits>> {
+        self.limits.load()
+    }
+
+    pub(crate) fn set_limits(&self, limits: Limits) {
+        self.limits.store(Arc::new(limits));
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Where a request comes from.
+    pub(crate) fn address(&self, extensions: &Extensions, headers: &HeaderMap) -> Option<IpAddr> {
+        address::of(extensions, headers, &self.limits.load().trusted_proxies)
+    }
+
+    /// Counts a request from an address. Its account, if the address has one.
+    pub(crate) fn knock(&self, address: Option<IpAddr>) -> Result<Option<Arc<Account>>, Error> {
+        let limits = self.limits.load();
+        let Some(address) = address.filter(|address| limits.limit_loopback || !address.is_loopback()) else {
+            return Ok(None);
+        };
+        let now = self.now();
+        let account = self.accounts.of(Holder::Address(address::network(address)), now);
+        if let Some(per_second) = limits.requests_per_second_per_address {
+            let pace = Pace::new(per_second, limits.burst_per_address);
+            let wait = account.requests.pass(pace, now);
+            wait.map_err(|wait| too_fast("from your address", per_second, wait))?;
+        }
+        Ok(Some(account))
+    }
+
+    /// Counts a request of someone who is known by now. `from` is the account of their address.
+    pub(crate) fn charge(
+        &self,
+        principal: &Principal,
+        from: Option<Arc<Account>>,
+    ) -> Result<Option<Arc<Account>>, Error> {
+        let Principal::Named(name) = principal else { return Ok(from) };
+        let (limits, now) = (self.limits.load(), self.now());
+        let account = self.accounts.of(Holder::Principal(name.clone()), now);
+        if let Some(per_second) = limits.requests_per_second {
+            let wait = account.requests.pass(Pace::new(per_second, limits.burst), now);
+            wait.map_err(|wait| too_fast("of yours", per_second, wait))?;
+        }
+        Ok(Some(account))
+    }
+
+    /// The way to a place for something that there is only so much of, for whom it is so.
+    pub(crate) fn pass(&self, account: Option<&Arc<Account>>, thing: Thing) -> Option<Pass> {
+        account?.pass(thing, &self.limits.load())
+    }
+
+    /// A place for something that there is only so much of, waited for if need be; none for whom there is no limit.
+    pub(crate) async fn enter(
+        &self,
+        account: Option<&Arc<Account>>,
+        thing: Thing,
+    ) -> Result<Option<Place>, Error> {
+        let Some(pass) = self.pass(account, thing) else { return Ok(None) };
+        if let Some(place) = pass.try_enter() {
+            return Ok(Some(place));
+        }
+        let (limit, name) = (pass.limit, thing.name());
+        Box::pin(pass.enter()).await.map(Some).map_err(|_| {
+            let text = format!("at most {limit} {name} of yours go on at once: wait for one to end");
+            Error::new(ErrorKind::ResourceExhausted, text).with("limit", limit).retry_in(SOON)
+        })
+    }
+
+    /// Logs that someone was denied something, unless the log has heard much of that already.
+    pub(crate) fn deny(&self, denial: &Denial<'_>) {
+        let now = self.now();
+        let account = match denial.address {
+            Some(address) => self.accounts.of(Holder::Address(address::network(address)), now),
+            None => self.nowhere.clone(),
+        };
+        if account.told.pass(LINES, now).is_err() || self.lines.pass(ALL_LINES, now).is_err() {
+            account.untold.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        audit::tell(denial, account.untold.swap(0, Ordering::Relaxed));
+    }
+
+    /// Forgets who is gone, and logs how much was not logged, for as long as there is a door.
+    pub(crate) async fn keep_tidy(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(TIDY).await;
+            self.tidy();
+        }
+    }
+
+    fn tidy(&self) {
+        let now = self.now();
+        self.accounts.tidy(now, |holder, count| {
+            let address = match holder {
+                Some(Holder::Address(address)) => Some(*address),
+                Some(Holder::Principal(_)) | None => None,
+            };
+            audit::tell_rest(address, count);
+        });
+        let rest = self.nowhere.untold.swap(0, Ordering::Relaxed);
+        if rest > 0 {
+            audit::tell_rest(None, rest);
+        }
+    }
+}
+
+fn too_fast(whose: &str, per_second: NonZeroU32, wait: Duration) -> Error {
+    let text = format!("more than {per_second} requests per second {whose}: try again in a moment");
+    Error::new(ErrorKind::ResourceExhausted, text).with("requestsPerSecond", per_second).retry_in(wait)
+}
