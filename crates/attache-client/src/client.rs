@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use attache_protocol::{AgentCard, Operation, Request, SendMessageResponse};
+use attache_signing::Signer;
 use reqwest::Url;
 
 use crate::beside::Beside;
@@ -87,11 +88,24 @@ impl Client {
         known.extended.as_ref().unwrap_or(&known.card).clone()
     }
 
+    /// Where the agent's card is: scheme, host and port.
+    pub fn card_origin(&self) -> String {
+        self.0.known.load().place.origin().ascii_serialization()
+    }
+
+    /// Who signed the card that everybody gets, if that [had to be](ClientOptions::card_trust) somebody who is trusted.
+    pub fn signer(&self) -> Option<Signer> {
+        self.0.known.load().signer.clone()
+    }
+
     /// Asks for the card again, which costs little if it is the same. What is sent from now on goes where the new card says; if
     /// that is nowhere, the old one stays. An extended card is good for as long as the other one stays the same.
+    ///
+    /// See [`refresh_stale_card`](Self::refresh_stale_card) for those who ask often.
     pub async fn refresh_card(&self) -> Result<Refreshed, ClientError> {
         let before = self.0.known.load_full();
         let Some(mut known) = discovery::read(&self.0.http, &self.0.places, Some(&before)).await? else {
+            self.0.known.rcu(|now| now.confirmed());
             return Ok(Refreshed::Unchanged);
         };
         let refreshed = if known.card == before.card {
@@ -102,6 +116,11 @@ impl Client {
         };
         self.0.known.store(Arc::new(known));
         Ok(refreshed)
+    }
+
+    /// The same, but for as long as the server says that the card is good for (`Cache-Control: max-age`) nobody is asked.
+    pub async fn refresh_stale_card(&self) -> Result<Refreshed, ClientError> {
+        if self.0.known.load().is_fresh() { Ok(Refreshed::Unchanged) } else { self.refresh_card().await }
     }
 
     /// Keeps the card that this caller got, for as long as the other one is what it was.
@@ -162,8 +181,9 @@ impl Client {
                 return Err(error);
             }
             attempt += 1;
+            let Some(wait) = backoff.wait_after(&error, attempt) else { return Err(error) };
             tracing::debug!(operation = operation.name(), attempt, %error, "repeating a request");
-            tokio::time::sleep(backoff.wait(attempt)).await;
+            tokio::time::sleep(wait).await;
         }
     }
 }

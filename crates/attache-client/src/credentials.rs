@@ -13,7 +13,7 @@ use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, COOKIE, HeaderName, HeaderValue};
 
 use crate::ClientError;
-use crate::http::place;
+use crate::http::{Http, place};
 
 /// Something secret. It is never shown.
 #[derive(Clone, PartialEq, Eq)]
@@ -66,6 +66,10 @@ pub struct Asked<'a> {
     pub scopes: &'a [String],
     /// Where the credential would be sent.
     pub url: &'a Url,
+    /// Where the card is that asks for it.
+    pub(crate) card_url: &'a Url,
+    /// What to ask others with, under the settings of the client.
+    pub(crate) http: &'a Http,
 }
 
 /// Where credentials come from.
@@ -75,6 +79,64 @@ pub struct Asked<'a> {
 pub trait Credentials: Send + Sync + 'static {
     /// The credential for a scheme; nothing if there is none. An error ends the request.
     fn credential<'a>(&'a self, asked: Asked<'a>) -> BoxFuture<'a, Result<Option<Credential>, ClientError>>;
+
+    /// Told when the agent did not take a credential: whether there is another one now. If so, the request is made once more.
+    fn refused<'a>(
+        &'a self,
+        asked: Asked<'a>,
+        credential: &'a Credential,
+    ) -> BoxFuture<'a, Result<bool, ClientError>> {
+        let _ = (asked, credential);
+        ready(Ok(false)).boxed()
+    }
+}
+
+/// The first that has a credential for a scheme gives it.
+impl<A: Credentials, B: Credentials> Credentials for (A, B) {
+    fn credential<'a>(&'a self, asked: Asked<'a>) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+        async move {
+            match self.0.credential(asked).await? {
+                Some(credential) => Ok(Some(credential)),
+                None => self.1.credential(asked).await,
+            }
+        }
+        .boxed()
+    }
+
+    fn refused<'a>(
+        &'a self,
+        asked: Asked<'a>,
+        credential: &'a Credential,
+    ) -> BoxFuture<'a, Result<bool, ClientError>> {
+        async move {
+            match self.0.credential(asked).await? {
+                Some(_) => self.0.refused(asked, credential).await,
+                None => self.1.refused(asked, credential).await,
+            }
+        }
+        .boxed()
+    }
+}
+
+/// Those that there may be.
+impl<C: Credentials> Credentials for Option<C> {
+    fn credential<'a>(&'a self, asked: Asked<'a>) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+        match self {
+            Some(credentials) => credentials.credential(asked),
+            None => ready(Ok(None)).boxed(),
+        }
+    }
+
+    fn refused<'a>(
+        &'a self,
+        asked: Asked<'a>,
+        credential: &'a Credential,
+    ) -> BoxFuture<'a, Result<bool, ClientError>> {
+        match self {
+            Some(credentials) => credentials.refused(asked, credential),
+            None => ready(Ok(false)).boxed(),
+        }
+    }
 }
 
 impl fmt::Debug for dyn Credentials {
@@ -163,51 +225,92 @@ fn is_basic(scheme: &str) -> bool {
     scheme.eq_ignore_ascii_case("basic")
 }
 
+/// The agent that wants a proof.
+#[derive(Clone, Copy)]
+pub(crate) struct Asking<'a> {
+    pub(crate) card: &'a AgentCard,
+    /// Where the card is.
+    pub(crate) card_url: &'a Url,
+    /// Where the proof is sent.
+    pub(crate) url: &'a Url,
+}
+
 /// What is added to a request to prove who asks.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Proof {
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) query: Vec<(String, Secret)>,
     cookies: Vec<String>,
+    /// What it was made of, each with the name of its scheme.
+    used: Vec<(String, Credential)>,
 }
 
 impl Proof {
     /// What the card wants for an operation, of what there is. Nothing, if there are no credentials at all: whether that
     /// suffices is the agent's to say.
     pub(crate) async fn gather(
-        credentials: Option<&dyn Credentials>,
-        card: &AgentCard,
+        http: &Http,
+        asking: Asking<'_>,
         operation: Operation,
-        url: &Url,
     ) -> Result<Self, ClientError> {
-        let Some(credentials) = credentials else { return Ok(Self::default()) };
-        let sufficient = sufficient(card, operation);
+        let Some(credentials) = http.options.credentials.as_deref() else { return Ok(Self::default()) };
+        let sufficient = sufficient(asking.card, operation);
         if sufficient.is_empty() {
             return Ok(Self::default());
         }
         for requirement in &sufficient {
-            if let Some(proof) = Self::satisfy(credentials, card, requirement, url).await? {
+            if let Some(proof) = Self::satisfy(http, credentials, asking, requirement).await? {
                 return Ok(proof);
             }
         }
         Err(ClientError::Credentials {
-            agent: card.name.clone(),
+            agent: asking.card.name.clone(),
             wanted: sufficient.iter().map(names).collect(),
         })
     }
 
+    /// Whether there is another proof, now that the agent has not taken this one.
+    pub(crate) async fn refused(
+        &self,
+        http: &Http,
+        asking: Asking<'_>,
+        operation: Operation,
+    ) -> Result<bool, ClientError> {
+        let Asking { card, card_url, url } = asking;
+        let Some(credentials) = http.options.credentials.as_deref() else { return Ok(false) };
+        let sufficient = sufficient(card, operation);
+        let is_used = |requirement: &&SecurityRequirement| {
+            self.used.iter().all(|(name, _)| requirement.schemes.contains_key(name))
+        };
+        let Some(requirement) = sufficient.iter().find(is_used) else { return Ok(false) };
+        let mut changed = false;
+        for (name, credential) in &self.used {
+            let (scheme, scopes) = (card.security_schemes.get(name), requirement.schemes.get(name));
+            let (Some(scheme), Some(scopes)) = (scheme, scopes) else { continue };
+            let asked = Asked { name, scheme, scopes: &scopes.list, url, card_url, http };
+            changed |= credentials.refused(asked, credential).await?;
+        }
+        Ok(changed)
+    }
+
     async fn satisfy(
+        http: &Http,
         credentials: &dyn Credentials,
-        card: &AgentCard,
+        asking: Asking<'_>,
         requirement: &SecurityRequirement,
-        url: &Url,
     ) -> Result<Option<Self>, ClientError> {
+        let Asking { card, card_url, url } = asking;
         let mut proof = Self::default();
         for (name, scopes) in &requirement.schemes {
             let Some(scheme) = card.security_schemes.get(name) else { return Ok(None) };
-            let asked = Asked { name, scheme, scopes: &scopes.list, url };
+            // It was shown when the connection came about.
+            if matches!(scheme, SecurityScheme::MutualTls(_)) && http.options.identity.is_some() {
+                continue;
+            }
+            let asked = Asked { name, scheme, scopes: &scopes.list, url, card_url, http };
             let Some(credential) = credentials.credential(asked).await? else { return Ok(None) };
             proof.add(asked, &credential)?;
+            proof.used.push((name.clone(), credential));
         }
         if !proof.cookies.is_empty() {
             let value = secret_header(&proof.cookies.join("; "), "cookie")?;
@@ -318,6 +421,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::ClientOptions;
 
     fn card(requirements: &Value) -> AgentCard {
         let card = json!({
@@ -348,7 +452,9 @@ mod tests {
         operation: Operation,
     ) -> Result<Vec<String>, ClientError> {
         let url = "https://a.example/rpc".parse().unwrap();
-        let proof = Proof::gather(Some(keys), &card(&requirements), operation, &url).await?;
+        let http = Http::new(ClientOptions::default().with_credentials(keys.clone())).unwrap();
+        let asking = Asking { card: &card(&requirements), card_url: &url, url: &url };
+        let proof = Proof::gather(&http, asking, operation).await?;
         let headers = proof.headers.iter().map(|(name, value)| {
             assert!(value.is_sensitive());
             format!("{name}: {}", value.to_str().unwrap())

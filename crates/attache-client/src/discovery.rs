@@ -1,17 +1,19 @@
 //! From an address to an agent: where its card is, and what it says.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use attache_protocol::AgentCard;
 use attache_protocol::dialect::read_card;
-use attache_signing::Verifier;
+use attache_signing::{Signer, Verifier};
 use reqwest::header::{
-    ACCEPT, ETAG, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, LOCATION,
+    ACCEPT, CACHE_CONTROL, ETAG, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
+    LOCATION,
 };
 use reqwest::{Method, Response, StatusCode, Url};
 
 use crate::ClientError;
+use crate::credentials::Asking;
 use crate::http::{Http, place, status_error, within};
 use crate::interface::{Endpoint, choose, may_lead};
 use crate::transport::unreadable;
@@ -32,10 +34,32 @@ pub(crate) struct Known {
     pub(crate) card: Arc<AgentCard>,
     /// The card that this caller got instead.
     pub(crate) extended: Option<Arc<AgentCard>>,
+    /// Who signed the card, if that had to be somebody who is trusted.
+    pub(crate) signer: Option<Signer>,
     pub(crate) endpoint: Endpoint,
     /// Where the card was found.
     pub(crate) place: Url,
     edition: Option<Edition>,
+    /// When the card was asked for, and how long it is good for from then on, as its server says.
+    asked: Instant,
+    good_for: Duration,
+}
+
+impl Known {
+    /// Whether the card is good for a while longer, as its server says.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.asked.elapsed() < self.good_for
+    }
+
+    /// The same, of which the server has just said that it still is.
+    pub(crate) fn confirmed(&self) -> Self {
+        Self { asked: Instant::now(), ..self.clone() }
+    }
+
+    /// The agent as one that wants a proof of who asks.
+    pub(crate) fn asking(&self) -> Asking<'_> {
+        Asking { card: &self.card, card_url: &self.place, url: &self.endpoint.url }
+    }
 }
 
 /// What to ask with whether a card is still the same.
@@ -50,6 +74,20 @@ impl Edition {
         let stated = |name, header| Some(Self { header, value: response.headers().get(name)?.clone() });
         stated(ETAG, IF_NONE_MATCH).or_else(|| stated(LAST_MODIFIED, IF_MODIFIED_SINCE))
     }
+}
+
+/// How long an answer is good for, as it says itself (`Cache-Control`).
+fn good_for(response: &Response) -> Duration {
+    let values = response.headers().get_all(CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
+    let directives: Vec<_> = values.flat_map(|value| value.split(',')).map(str::trim).collect();
+    let is = |name: &str| directives.iter().any(|it| it.eq_ignore_ascii_case(name));
+    if is("no-cache") || is("no-store") {
+        return Duration::ZERO;
+    }
+    let stated = directives.iter().filter_map(|it| it.split_once('='));
+    let mut ages = stated.filter(|(name, _)| name.trim().eq_ignore_ascii_case("max-age"));
+    let seconds = ages.next().and_then(|(_, age)| age.trim().trim_matches('"').parse().ok());
+    seconds.map(Duration::from_secs).unwrap_or_default()
 }
 
 /// Where the card of an address may be, the likeliest first. A path that ends in `.json` is that of a card.
@@ -112,24 +150,41 @@ async fn fetch(http: &Http, at: &Url, edition: Option<&Edition>) -> Result<Optio
             let body = http.body(&url, response).await.unwrap_or_default();
             return Err(status_error(&url, status, &body));
         }
-        let edition = Edition::of(&response);
+        let (edition, good_for) = (Edition::of(&response), good_for(&response));
         let body = http.body(&url, response).await?;
-        let card = match &http.options.card_trust {
-            Some(trust) => trusted(http, trust, &url, &body).await?,
+        let (card, signer) = match &http.options.card_trust {
+            Some(trust) => {
+                let (card, signer) = trusted(http, trust, &url, &body).await?;
+                (card, Some(signer))
+            }
             None => {
                 let what = format!("the card at `{}`", place(&url));
-                read_card(&body).map_err(|error| unreadable(&what, &error))?
+                (read_card(&body).map_err(|error| unreadable(&what, &error))?, None)
             }
         };
         let endpoint = choose(http, &url, &card)?;
         let place = at.clone();
-        return Ok(Some(Known { card: Arc::new(card), extended: None, endpoint, place, edition }));
+        return Ok(Some(Known {
+            card: Arc::new(card),
+            extended: None,
+            signer,
+            endpoint,
+            place,
+            edition,
+            asked: Instant::now(),
+            good_for,
+        }));
     }
     Err(ClientError::Protocol(format!("the card redirects more than {MAX_REDIRECTS} times")))
 }
 
 /// The card, if it has a good signature of somebody who is trusted.
-async fn trusted(http: &Http, trust: &Verifier, url: &Url, body: &[u8]) -> Result<AgentCard, ClientError> {
+pub(crate) async fn trusted(
+    http: &Http,
+    trust: &Verifier,
+    url: &Url,
+    body: &[u8],
+) -> Result<(AgentCard, Signer), ClientError> {
     let keys = |url: Url| async move {
         let url = http.check(url.as_str())?;
         let response = http.send(&url, http.request(Method::GET, &url).header(ACCEPT, KEY_TYPES)).await?;
@@ -138,9 +193,8 @@ async fn trusted(http: &Http, trust: &Verifier, url: &Url, body: &[u8]) -> Resul
         // A redirect could lead to keys of anybody's.
         if status == StatusCode::OK { Ok(body) } else { Err(status_error(&url, status, &body)) }
     };
-    let verified = trust.verify(body, Instant::now(), keys).await;
-    verified
-        .map_err(|why| ClientError::Protocol(format!("the card at `{}` is not trusted: {why}", place(url))))
+    let verified = trust.verify_signer(body, Instant::now(), keys).await;
+    verified.map_err(|why| ClientError::Untrusted { url: place(url), why })
 }
 
 /// Where a redirect leads, if it may be followed.

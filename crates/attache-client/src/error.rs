@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use attache_outbound::Refused;
 use attache_protocol::ErrorKind;
+use attache_signing::Untrusted;
 
-use crate::RemoteError;
+use crate::{LoginError, RemoteError, TokenStoreError};
 
 /// Why there is no answer.
 ///
@@ -55,6 +56,25 @@ pub enum ClientError {
         /// What would suffice: the names of its schemes.
         wanted: Vec<String>,
     },
+    /// Nobody could log in, or stay logged in, at the authorization server of an agent.
+    #[error("cannot log in at `{server}`: {why}")]
+    Login {
+        /// The authorization server.
+        server: String,
+        /// Why.
+        why: LoginError,
+    },
+    /// Tokens cannot be read or kept.
+    #[error(transparent)]
+    Tokens(#[from] TokenStoreError),
+    /// The card is not signed by anybody who is [trusted](crate::ClientOptions::card_trust).
+    #[error("the card at `{url}` is not trusted: {why}")]
+    Untrusted {
+        /// Where the card is.
+        url: String,
+        /// Why.
+        why: Untrusted,
+    },
     /// The name could not be resolved, or no connection came about.
     #[error("cannot connect to `{url}`: {why}")]
     Connect {
@@ -81,6 +101,8 @@ pub enum ClientError {
         status: u16,
         /// The beginning of the body.
         body: String,
+        /// How long it asks to be left alone.
+        retry_after: Option<Duration>,
     },
     /// The answer is larger than allowed.
     #[error("the agent's answer has more than the {limit} bytes that are allowed")]
@@ -119,6 +141,9 @@ impl ClientError {
             | Self::OtherOrigin { .. }
             | Self::NoInterface { .. }
             | Self::Credentials { .. }
+            | Self::Login { .. }
+            | Self::Tokens(_)
+            | Self::Untrusted { .. }
             | Self::Connect { .. }
             | Self::Broken(_)
             | Self::Timeout { .. }
@@ -131,6 +156,39 @@ impl ClientError {
     /// The agent's refusal, if it is one.
     pub fn remote(&self) -> Option<&RemoteError> {
         if let Self::Remote(remote) = self { Some(remote) } else { None }
+    }
+
+    /// How long the other side asks to be left alone, if it does.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Http { retry_after, .. } => *retry_after,
+            Self::Remote(remote) => remote.retry_after,
+            Self::Setup(_)
+            | Self::Invalid(_)
+            | Self::Refused { .. }
+            | Self::OtherOrigin { .. }
+            | Self::NoInterface { .. }
+            | Self::Credentials { .. }
+            | Self::Login { .. }
+            | Self::Tokens(_)
+            | Self::Untrusted { .. }
+            | Self::Connect { .. }
+            | Self::Broken(_)
+            | Self::Timeout { .. }
+            | Self::TooLarge { .. }
+            | Self::Protocol(_)
+            | Self::Interrupted { .. } => None,
+        }
+    }
+
+    /// The same, from a side that asks to be left alone for a while.
+    pub(crate) fn with_retry_after(mut self, wait: Option<Duration>) -> Self {
+        if let Self::Http { retry_after, .. } = &mut self {
+            *retry_after = wait;
+        } else if let Self::Remote(remote) = &mut self {
+            remote.retry_after = wait;
+        }
+        self
     }
 
     /// Whether the same request may get an answer a little later, as far as can be known.
@@ -147,6 +205,9 @@ impl ClientError {
             | Self::OtherOrigin { .. }
             | Self::NoInterface { .. }
             | Self::Credentials { .. }
+            | Self::Login { .. }
+            | Self::Tokens(_)
+            | Self::Untrusted { .. }
             | Self::Timeout { .. }
             | Self::TooLarge { .. }
             | Self::Protocol(_)

@@ -1,6 +1,7 @@
 //! HTTP: one request at a time, to addresses that were checked, within its time, with an answer of bounded size.
 
 use std::error::Error;
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use attache_outbound::{Guard, Refused, SystemResolver, build_client, careful_cli
 use reqwest::header::TE;
 use reqwest::{Client, ClientBuilder, Method, RequestBuilder, Response, Url};
 
+use crate::tls::RootCertificates;
 use crate::{ClientError, ClientOptions};
 
 /// How long a connection is kept for the next request. Shorter than servers keep theirs, some of which close after 5 seconds: a
@@ -30,6 +32,12 @@ pub(crate) struct Http {
     /// The same for calls of gRPC's, once there is one. Servers expect HTTP/2 from the first byte, so that one client cannot do for all.
     calling: OnceLock<Client>,
     pub(crate) options: ClientOptions,
+}
+
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Http").finish_non_exhaustive()
+    }
 }
 
 impl Http {
@@ -115,7 +123,8 @@ pub(crate) async fn within<T>(
 pub(crate) fn status_error(url: &Url, status: reqwest::StatusCode, body: &[u8]) -> ClientError {
     let text = String::from_utf8_lossy(&body[..body.len().min(4 * EXCERPT)]);
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    ClientError::Http { url: place(url), status: status.as_u16(), body: line.chars().take(EXCERPT).collect() }
+    let body = line.chars().take(EXCERPT).collect();
+    ClientError::Http { url: place(url), status: status.as_u16(), body, retry_after: None }
 }
 
 /// An address as it may be shown: without credentials and query, where people like to put secrets.
@@ -128,6 +137,15 @@ fn builder(options: &ClientOptions) -> ClientBuilder {
         .user_agent(concat!("attache-client/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(options.connect_timeout)
         .pool_idle_timeout(POOL_TIMEOUT);
+    let builder = match &options.identity {
+        Some(identity) => builder.identity(identity.to_reqwest()),
+        None => builder,
+    };
+    let builder = if options.roots.is_empty() {
+        builder
+    } else {
+        builder.tls_certs_merge(options.roots.iter().flat_map(RootCertificates::to_reqwest))
+    };
     match &options.policy {
         Some(policy) => {
             let guard = Guard::new(Arc::new(policy.clone()), Arc::new(SystemResolver));

@@ -12,7 +12,8 @@
 //!   Attaché's does, no event is lost and none comes twice.
 //! - Nothing an agent answers makes the client wait forever, or take more memory than [allowed](ClientOptions).
 //! - Dropping a future or a stream stops the waiting, not the task.
-//! - [Credentials] go only to the interface that the card leads to, and only those that the card asks for.
+//! - [Credentials] go only to the interface that the card leads to, and only those that the card asks for. Somebody who has
+//!   [logged in](OAuth) stays so for as long as the authorization server lets them.
 //!
 //! It speaks JSON-RPC, HTTP+JSON and gRPC, each of protocol 1.0 and of 0.3.
 
@@ -25,24 +26,33 @@ mod error;
 mod http;
 mod interface;
 mod listing;
+mod oauth;
 mod operations;
 mod options;
 mod outgoing;
 mod remote;
 mod stream;
 mod texts;
+mod tls;
 mod transport;
 mod waiting;
 
 pub use attache_outbound::{Policy, Refused};
-pub use attache_signing::{KeySet, Verifier};
+pub use attache_signing::{Algorithm, KeySet, Rejected, Signer, Untrusted, Verifier, Why};
 pub use client::{Client, Refreshed, Reply};
 pub use credentials::{Asked, Credential, Credentials, Keyring, Secret};
 pub use error::ClientError;
 pub use interface::{Binding, Interface};
 pub use listing::Listing;
+pub use oauth::{
+    FileTokens, Flow, LockedTokens, LoginError, LoginOffer, MemoryTokens, OAuth, TokenKey, TokenStore,
+    TokenStoreError, Tokens, Visit,
+};
 pub use options::{Backoff, ClientOptions, Pace};
 pub use outgoing::Outgoing;
 pub use remote::RemoteError;
 pub use stream::Events;
 pub use texts::Texts;
+pub use tls::{Identity, RootCertificates};
+#[doc(hidden)]
+pub use transport::parsing;

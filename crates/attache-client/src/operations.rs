@@ -11,9 +11,11 @@ use attache_protocol::{
 
 use crate::beside::Beside;
 use crate::deadline::Deadline;
+use crate::discovery;
+use crate::http::within;
 use crate::listing::Page;
 use crate::stream::{Follower, Opening};
-use crate::transport::Done;
+use crate::transport::{Described, Done};
 use crate::{Client, ClientError, Events, Listing, Outgoing, Reply};
 
 impl Client {
@@ -159,8 +161,15 @@ impl Client {
     pub async fn extended_card(&self) -> Result<Arc<AgentCard>, ClientError> {
         let (transport, beside) = (self.transport(), self.beside([], None)?);
         let request = Request::GetExtendedAgentCard(GetExtendedAgentCardRequest::default());
-        let card: AgentCard = self.call(&transport, request, &beside, self.options().call_timeout).await?;
-        let card = Arc::new(card);
+        let limit = self.options().call_timeout;
+        let Described { card, json } = self.call(&transport, request, &beside, limit).await?;
+        let card = Arc::new(match &self.options().card_trust {
+            Some(trust) => {
+                let (http, url) = (&transport.http, &transport.known.endpoint.url);
+                within(limit, discovery::trusted(http, trust, url, &json)).await?.0
+            }
+            None => card,
+        });
         self.keep_extended(&transport, &card);
         Ok(card)
     }

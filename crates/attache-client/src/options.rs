@@ -6,7 +6,7 @@ use std::time::Duration;
 use attache_outbound::Policy;
 use attache_signing::Verifier;
 
-use crate::{Credentials, Interface};
+use crate::{ClientError, Credentials, Identity, Interface, RootCertificates};
 
 /// How often something is tried again, and how long to wait before each time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,17 @@ impl Backoff {
     pub(crate) fn wait(&self, attempt: u32) -> Duration {
         Pace { first: self.first, longest: self.longest }.wait(attempt)
     }
+
+    /// How long to wait before the attempt of this number after an error: at least as long as the other side asks for. Nothing if
+    /// that is longer than anybody should wait.
+    pub(crate) fn wait_after(&self, error: &ClientError, attempt: u32) -> Option<Duration> {
+        let asked = error.retry_after().unwrap_or_default();
+        (asked <= LONGEST_ASKED).then(|| self.wait(attempt).max(asked))
+    }
 }
+
+/// How long a client lets itself be told to wait. Who is told to wait for longer gets the error instead.
+const LONGEST_ASKED: Duration = Duration::from_secs(60);
 
 /// What nobody waits longer than, whatever is set: the clock has an end.
 const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -91,6 +101,10 @@ pub struct ClientOptions {
     pub interfaces: Vec<Interface>,
     /// Where credentials come from. They are sent to the interface that the card leads to, if the card asks for them.
     pub credentials: Option<Arc<dyn Credentials>>,
+    /// The certificate that is shown to servers that ask for one, together with its key.
+    pub identity: Option<Identity>,
+    /// Certificates that those of servers may lead to, besides those that the system knows.
+    pub roots: Vec<RootCertificates>,
     /// The URIs of the extensions to ask for with every request.
     pub extensions: Vec<String>,
     /// Whether a card may lead to another server than the one it is on (another scheme, host or port), by a redirect or by its
@@ -106,8 +120,8 @@ pub struct ClientOptions {
     pub policy: Option<Policy>,
     /// Whose signature a card must have. A card without a good one is refused; if nothing is set, every card is taken.
     ///
-    /// Of a card that is taken, only what was signed is used. This is about the card that everybody gets, not about the
-    /// [extended one](crate::Client::extended_card).
+    /// Of a card that is taken, only what was signed is used. The [extended card](crate::Client::extended_card) must be signed as
+    /// well.
     pub card_trust: Option<Verifier>,
 }
 
@@ -126,6 +140,8 @@ impl Default for ClientOptions {
             pace: Pace::default(),
             interfaces: Vec::new(),
             credentials: None,
+            identity: None,
+            roots: Vec::new(),
             extensions: Vec::new(),
             allow_other_origins: true,
             policy: None,
@@ -151,6 +167,20 @@ impl ClientOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_side_that_asks_to_be_left_alone_is_unless_it_asks_for_too_much() {
+        let error = |retry_after| ClientError::Http {
+            url: String::new(),
+            status: 503,
+            body: String::new(),
+            retry_after: Some(Duration::from_secs(retry_after)),
+        };
+        let backoff = Backoff::default();
+        assert_eq!(backoff.wait_after(&error(7), 1), Some(Duration::from_secs(7)));
+        assert!(backoff.wait_after(&error(0), 1).is_some_and(|wait| wait >= Duration::from_millis(100)));
+        assert_eq!(backoff.wait_after(&error(61), 1), None);
+    }
 
     #[test]
     fn waits_double_up_to_the_longest() {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use attache_protocol::{ERROR_DOMAIN, ErrorKind, FieldViolation, Json};
 use serde::Deserialize;
@@ -25,6 +26,8 @@ pub struct RemoteError {
     pub field_violations: Vec<FieldViolation>,
     /// All details as they came, also those that are not known here.
     pub details: Vec<Json>,
+    /// How long the agent asks to be left alone.
+    pub retry_after: Option<Duration>,
 }
 
 impl fmt::Display for RemoteError {
@@ -133,6 +136,7 @@ impl RemoteError {
             metadata: BTreeMap::new(),
             field_violations: Vec::new(),
             details: Vec::new(),
+            retry_after: None,
         }
     }
 
@@ -193,6 +197,8 @@ fn by_status(name: Option<&str>, code: i64) -> Option<ErrorKind> {
         (Some("UNAUTHENTICATED"), _) | (None, 401) => Some(ErrorKind::Unauthenticated),
         (Some("PERMISSION_DENIED"), _) | (None, 403) => Some(ErrorKind::PermissionDenied),
         (Some("RESOURCE_EXHAUSTED"), _) | (None, 429) => Some(ErrorKind::ResourceExhausted),
+        // As 1.0.0 had it. Later it shares its status with others.
+        (Some("FAILED_PRECONDITION"), 409) => Some(ErrorKind::TaskNotCancelable),
         (Some("UNAVAILABLE"), _) | (None, 503) => Some(ErrorKind::Unavailable),
         (Some("UNIMPLEMENTED"), _) => Some(ErrorKind::MethodNotFound),
         (Some("INTERNAL"), _) => Some(ErrorKind::Internal),
@@ -260,6 +266,11 @@ mod tests {
             (r#"{"error":{"code":404,"status":"NOT_FOUND","message":"m"}}"#, Some(ErrorKind::TaskNotFound)),
             (r#"{"error":{"message":"m"}}"#, Some(ErrorKind::Unavailable)),
             (r#"{"error":{"status":"FAILED_PRECONDITION","message":"m","details":[7]}}"#, None),
+            (
+                r#"{"error":{"code":409,"status":"FAILED_PRECONDITION","message":"m"}}"#,
+                Some(ErrorKind::TaskNotCancelable),
+            ),
+            (r#"{"error":{"code":409,"status":"ABORTED","message":"m"}}"#, None),
         ] {
             assert_eq!(RemoteError::from_http_json(503, body.as_bytes()).unwrap().kind, kind, "{body}");
         }

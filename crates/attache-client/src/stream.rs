@@ -342,13 +342,14 @@ impl Follower {
         let backoff = self.transport.http.options.backoff;
         loop {
             let possible = self.task.is_some() || self.may_repeat();
-            if !possible || self.attempts >= backoff.attempts {
+            let wait = backoff.wait_after(&cause, self.attempts + 1);
+            let Some(wait) = wait.filter(|_| possible && self.attempts < backoff.attempts) else {
                 return Err(ClientError::Interrupted { attempts: self.attempts, cause: Box::new(cause) });
-            }
+            };
             self.attempts += 1;
             let task = self.task.as_ref().map(TaskId::as_str);
             tracing::debug!(task, attempt = self.attempts, %cause, "taking a stream up again");
-            tokio::time::sleep(backoff.wait(self.attempts)).await;
+            tokio::time::sleep(wait).await;
             let error = match self.connect().await {
                 Ok(connection) => {
                     self.resumption = Resumption::Fresh;

@@ -64,11 +64,16 @@ pub struct Answer {
 impl Answer {
     /// How long the receiver asks to be left alone (`Retry-After`, in seconds or as a date).
     pub fn retry_after(&self, now: SystemTime) -> Option<Duration> {
-        let value = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-        let seconds = value.parse().ok().map(Duration::from_secs);
-        let until = || httpdate::parse_http_date(value).ok();
-        seconds.or_else(|| until().map(|date| date.duration_since(now).unwrap_or_default()))
+        retry_after(&self.headers, now)
     }
+}
+
+/// How long these headers ask to be left alone (`Retry-After`, in seconds or as a date).
+pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let seconds = value.parse().ok().map(Duration::from_secs);
+    let until = || httpdate::parse_http_date(value).ok();
+    seconds.or_else(|| until().map(|date| date.duration_since(now).unwrap_or_default()))
 }
 
 /// Why there is no answer. No text contains a header, a body, or more of the URL than its host.

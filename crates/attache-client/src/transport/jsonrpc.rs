@@ -17,6 +17,9 @@ use crate::{ClientError, RemoteError};
 pub(super) struct Id(u64);
 
 impl Id {
+    /// The one that the first request has.
+    pub(super) const FIRST: Self = Self(1);
+
     /// An id that no other request of this process has.
     fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);

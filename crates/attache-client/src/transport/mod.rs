@@ -7,15 +7,17 @@ mod connection;
 mod grpc;
 mod http_json;
 mod jsonrpc;
+pub mod parsing;
 mod reader;
 mod sse;
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use attache_grpc::Package;
-use attache_protocol::{GENERATION_EXTENSION, Operation, Request};
+use attache_outbound::retry_after;
+use attache_protocol::{ErrorKind, GENERATION_EXTENSION, Operation, Request};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response, Url};
 
@@ -23,7 +25,7 @@ use self::connection::{Called, Sse};
 pub(crate) use self::connection::{Connection, Event};
 use self::grpc::Messages;
 use self::reader::Reader;
-pub(crate) use self::reader::{Answered, Done, unreadable};
+pub(crate) use self::reader::{Answered, Described, Done, unreadable};
 use crate::ClientError;
 use crate::beside::{Beside, Naming};
 use crate::credentials::Proof;
@@ -74,14 +76,29 @@ impl Transport {
         limit: Duration,
     ) -> Result<R, ClientError> {
         within(limit, async {
-            let call = self.write(request, Attempt::First)?;
-            let accept = call.accept.map(HeaderValue::from_static);
-            let (url, reader) = (call.url.clone(), call.reader);
-            let builder = self.complete(request.operation(), call, beside, accept).await?;
-            let response = self.http.send(&url, builder).await?;
-            self.read(&url, reader, response).await
+            let proof = self.prove(request).await?;
+            match self.call_once(request, beside, &proof).await {
+                Err(error) if self.is_renewed(&error, request, &proof).await? => {
+                    self.call_once(request, beside, &self.prove(request).await?).await
+                }
+                answered => answered,
+            }
         })
         .await
+    }
+
+    async fn call_once<R: Answered>(
+        &self,
+        request: &Request,
+        beside: &Beside,
+        proof: &Proof,
+    ) -> Result<R, ClientError> {
+        let call = self.write(request, Attempt::First)?;
+        let accept = call.accept.map(HeaderValue::from_static);
+        let (url, reader) = (call.url.clone(), call.reader);
+        let builder = self.complete(call, beside, accept, proof)?;
+        let response = self.http.send(&url, builder).await?;
+        self.read(&url, reader, response).await
     }
 
     /// Makes a request whose answer is a stream.
@@ -93,9 +110,10 @@ impl Transport {
     ) -> Result<Connection, ClientError> {
         let beside = &*self.numbering(beside);
         within(limit, async {
-            match self.open_once(request, beside, Attempt::First).await {
-                Err(error) if self.has_second(request.operation()) && is_no_such_way(&error) => {
-                    self.open_once(request, beside, Attempt::Second).await
+            let proof = self.prove(request).await?;
+            match self.open_either(request, beside, &proof).await {
+                Err(error) if self.is_renewed(&error, request, &proof).await? => {
+                    self.open_either(request, beside, &self.prove(request).await?).await
                 }
                 answered => answered,
             }
@@ -103,11 +121,44 @@ impl Transport {
         .await
     }
 
+    async fn open_either(
+        &self,
+        request: &Request,
+        beside: &Beside,
+        proof: &Proof,
+    ) -> Result<Connection, ClientError> {
+        match self.open_once(request, beside, Attempt::First, proof).await {
+            Err(error) if self.has_second(request.operation()) && is_no_such_way(&error) => {
+                self.open_once(request, beside, Attempt::Second, proof).await
+            }
+            answered => answered,
+        }
+    }
+
+    /// What proves who asks.
+    async fn prove(&self, request: &Request) -> Result<Proof, ClientError> {
+        Proof::gather(&self.http, self.known.asking(), request.operation()).await
+    }
+
+    /// Whether the agent did not take a proof, and there is another one now. A request that it did not take was not carried out.
+    async fn is_renewed(
+        &self,
+        error: &ClientError,
+        request: &Request,
+        proof: &Proof,
+    ) -> Result<bool, ClientError> {
+        if error.kind() != Some(ErrorKind::Unauthenticated) {
+            return Ok(false);
+        }
+        proof.refused(&self.http, self.known.asking(), request.operation()).await
+    }
+
     async fn open_once(
         &self,
         request: &Request,
         beside: &Beside,
         attempt: Attempt,
+        proof: &Proof,
     ) -> Result<Connection, ClientError> {
         let call = self.write(request, attempt)?;
         let accept = call.accept.map(|accept| {
@@ -115,7 +166,7 @@ impl Transport {
                 .unwrap_or(HeaderValue::from_static("text/event-stream"))
         });
         let (url, reader) = (call.url.clone(), call.reader);
-        let builder = self.complete(request.operation(), call, beside, accept).await?;
+        let builder = self.complete(call, beside, accept, proof)?;
         if matches!(reader, Reader::Grpc(_)) {
             let opening = Box::pin(self.clone().messages(url, reader, builder));
             let called = match request.operation() {
@@ -155,8 +206,9 @@ impl Transport {
         if status.is_success() {
             return Messages::new(url, response, self.http.options.max_event);
         }
+        let wait = retry_after(response.headers(), SystemTime::now());
         let body = self.http.body(&url, response).await.unwrap_or_default();
-        Err(reader.refusal(&url, status, &body))
+        Err(reader.refusal(&url, status, &body).with_retry_after(wait))
     }
 
     fn write(&self, request: &Request, attempt: Attempt) -> Result<Call, ClientError> {
@@ -199,16 +251,14 @@ impl Transport {
     }
 
     /// Adds what goes beside a request.
-    async fn complete(
+    fn complete(
         &self,
-        operation: Operation,
         call: Call,
         beside: &Beside,
         accept: Option<HeaderValue>,
+        proof: &Proof,
     ) -> Result<RequestBuilder, ClientError> {
-        let (wire, options) = (self.known.endpoint.wire, &self.http.options);
-        let credentials = options.credentials.as_deref();
-        let proof = Proof::gather(credentials, &self.known.card, operation, &call.url).await?;
+        let wire = self.known.endpoint.wire;
         let mut url = call.url;
         if !proof.query.is_empty() {
             if matches!(call.reader, Reader::Grpc(_)) {
@@ -233,7 +283,7 @@ impl Transport {
         if let Some(accept) = accept {
             builder = builder.header(ACCEPT, accept);
         }
-        for (name, value) in beside.headers(naming).chain(proof.headers) {
+        for (name, value) in beside.headers(naming).chain(proof.headers.iter().cloned()) {
             builder = builder.header(name, value);
         }
         if let Some(Body { bytes, media_type }) = call.body {
@@ -256,8 +306,9 @@ impl Transport {
             }
             return reader.answer(&self.http.body(url, response).await?);
         }
+        let wait = retry_after(response.headers(), SystemTime::now());
         let body = self.http.body(url, response).await.unwrap_or_default();
-        Err(reader.refusal(url, status, &body))
+        Err(reader.refusal(url, status, &body).with_retry_after(wait))
     }
 }
 
@@ -266,17 +317,21 @@ fn is_no_such_way(error: &ClientError) -> bool {
     match error {
         ClientError::Http { status, .. } => matches!(status, 404 | 405 | 501),
         ClientError::Remote(remote) => remote.code == 405,
+        // Something else is there, which answers in its own way.
+        ClientError::Protocol(_) => true,
         ClientError::Setup(_)
         | ClientError::Invalid(_)
         | ClientError::Refused { .. }
         | ClientError::OtherOrigin { .. }
         | ClientError::NoInterface { .. }
         | ClientError::Credentials { .. }
+        | ClientError::Login { .. }
+        | ClientError::Tokens(_)
+        | ClientError::Untrusted { .. }
         | ClientError::Connect { .. }
         | ClientError::Broken(_)
         | ClientError::Timeout { .. }
         | ClientError::TooLarge { .. }
-        | ClientError::Protocol(_)
         | ClientError::Interrupted { .. } => false,
     }
 }

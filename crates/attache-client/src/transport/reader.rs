@@ -173,21 +173,30 @@ answered! {
     ListTaskPushNotificationConfigsResponse = older::webhooks, plain::webhooks;
 }
 
-impl Answered for AgentCard {
+/// A card, and what its signatures are over.
+pub(crate) struct Described {
+    pub(crate) card: AgentCard,
+    pub(crate) json: Vec<u8>,
+}
+
+impl Answered for Described {
     fn current(json: &[u8]) -> Result<Self, ClientError> {
         Self::older(json).map_err(|error| unreadable("the card", &error))
     }
 
     fn older(json: &[u8]) -> Result<Self, Error> {
-        read_card(json)
+        Ok(Self { card: read_card(json)?, json: json.to_vec() })
     }
 
     fn plain(json: &[u8]) -> Result<Self, Error> {
-        read_card(json)
+        Self::older(json)
     }
 
     fn message(package: Package, message: &[u8]) -> Result<Self, Error> {
-        Answer::read(package, message)
+        let card: AgentCard = Answer::read(package, message)?;
+        // A card that cannot be written cannot have been signed either.
+        let json = serde_json::to_vec(&card).unwrap_or_default();
+        Ok(Self { card, json })
     }
 }
 

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use attache_client::{Asked as Wanted, Client, ClientError, Credential, Credentials, Keyring};
+use attache_client::{Asked as Wanted, Binding, Client, ClientError, Credential, Credentials, Keyring};
 use attache_core::Principal;
 use attache_protocol::{AgentCard, ErrorKind};
 use attache_server::Server;
+use attache_server::auth::KnownCallers;
 use axum::extract::Request;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -15,7 +16,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::support::{
-    Fake, Player, Say, WIRES, card_with, json as respond, over_with, quick, rpc_result, soon, sse,
+    Fake, Player, Say, WIRES, card_with, json as respond, over_with, quick, rest, rpc_result, serve, soon,
+    sse,
 };
 
 /// A server whose card asks for one of these.
@@ -195,5 +197,48 @@ async fn a_guarded_agent_lets_in_who_has_its_token_over_every_interface() {
         assert_eq!(agent.card().name, "Player for friends", "{wire}");
         agent.refresh_card().await.unwrap();
         assert_eq!(agent.card().name, "Player for friends", "{wire}: the other one is the same");
+    }
+}
+
+/// Gives out the next token whenever one is refused, as long as there are some.
+struct Spare {
+    left: AtomicUsize,
+}
+
+impl Credentials for Spare {
+    fn credential<'a>(&'a self, _: Wanted<'a>) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+        let token = format!("t-{}", self.left.load(Ordering::SeqCst));
+        Box::pin(async move { Ok(Some(Credential::Token(token.into()))) })
+    }
+
+    fn refused<'a>(
+        &'a self,
+        _: Wanted<'a>,
+        refused: &'a Credential,
+    ) -> BoxFuture<'a, Result<bool, ClientError>> {
+        let left = self.left.load(Ordering::SeqCst);
+        assert_eq!(*refused, Credential::Token(format!("t-{left}").into()));
+        self.left.store(left.saturating_sub(1), Ordering::SeqCst);
+        Box::pin(async move { Ok(left > 0) })
+    }
+}
+
+#[tokio::test]
+async fn a_request_is_made_once_more_with_another_credential_if_the_first_is_refused() {
+    let server = Server::echo().authenticate(KnownCallers::new().bearer("ann", "t-1"));
+    let url = format!("http://{}", serve(server).await);
+    for binding in [Binding::JsonRpc, Binding::HttpJson, Binding::Grpc] {
+        let connect = async |left| {
+            let options = quick().with_credentials((Keyring::new(), Spare { left: AtomicUsize::new(left) }));
+            soon(Client::connect_with(&url, options.prefer(binding))).await.unwrap()
+        };
+        soon(connect(1).await.send("hi")).await.unwrap();
+        soon(connect(2).await.send("hi")).await.unwrap();
+        let mut events = soon(connect(2).await.stream("hi")).await.unwrap();
+        rest(&mut events).await.unwrap();
+        for left in [0, 3] {
+            let error = soon(connect(left).await.send("hi")).await.unwrap_err();
+            assert_eq!(error.kind(), Some(ErrorKind::Unauthenticated), "{left}: {error}");
+        }
     }
 }

@@ -180,3 +180,22 @@ async fn a_card_is_looked_for_at_its_older_place_too_and_then_there_first() {
     let error = Client::connect(&fake.url).await.unwrap_err();
     assert!(matches!(&error, ClientError::Http { status: 404, url, .. } if url.ends_with(new)), "{error}");
 }
+
+#[tokio::test]
+async fn a_card_is_not_asked_for_while_it_is_said_to_be_good() {
+    for (said, visits) in
+        [("public, max-age=60", 1), ("max-age=0", 3), ("no-cache, max-age=60", 3), ("public", 3)]
+    {
+        let fake = Fake::server(move |asked| {
+            let Say::Bytes(bytes) = card(asked) else { panic!("a card is bytes") };
+            let text = String::from_utf8(bytes).unwrap();
+            Say::Bytes(text.replacen("\r\n", &format!("\r\nCache-Control: {said}\r\n"), 1).into())
+        });
+        let fake = fake.await;
+        let agent = connect(&fake.url).await;
+        for _ in 0..2 {
+            assert_eq!(soon(agent.refresh_stale_card()).await.unwrap(), Refreshed::Unchanged);
+        }
+        assert_eq!(fake.visits().len(), visits, "{said}");
+    }
+}

@@ -46,6 +46,7 @@ async fn a_subscription_is_made_the_other_way_where_the_first_is_not_known() {
         respond_text(405, "Method Not Allowed"),
         respond_text(404, r#"{"detail":"Not Found"}"#),
         respond_text(405, r#"{"error":{"code":405,"message":"expected GET"}}"#),
+        respond_text(200, r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error"}}"#),
     ] {
         let (fake, agent) = fake(move |asked| {
             if asked.target().starts_with("POST") {

@@ -192,3 +192,16 @@ async fn what_cannot_be_sent_is_not_sent() {
     let error = agent.send(Vec::<Part>::new()).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::InvalidParams), "what a message needs is the agent's to say");
 }
+
+#[tokio::test]
+async fn an_agent_that_asks_for_more_patience_than_anybody_has_is_not_asked_again() {
+    for (seconds, calls) in [(0, 6), (3600, 1)] {
+        let busy = format!(
+            "HTTP/1.1 503 X\r\nRetry-After: {seconds}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        );
+        let fake = Fake::agent(move |_| Say::Bytes(busy.clone().into())).await;
+        let error = soon(connect(&fake.url).await.get("t")).await.unwrap_err();
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(seconds)), "{error}");
+        assert_eq!(fake.calls().len(), calls);
+    }
+}

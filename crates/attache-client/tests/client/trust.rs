@@ -1,12 +1,12 @@
 //! Cards that must be signed.
 
-use attache_client::{Client, ClientOptions, Verifier};
-use attache_protocol::{AgentCard, Timestamp};
+use attache_client::{Binding, Client, ClientError, ClientOptions, Untrusted, Verifier};
+use attache_protocol::{AgentCard, AgentInterface, Timestamp};
 use attache_server::{Algorithm, Server, SigningKeys};
 
 use serde_json::json;
 
-use crate::support::{Fake, Say, json as respond, quick, serve, soon};
+use crate::support::{Fake, Say, json as respond, quick, rpc_result, serve, soon};
 
 fn keys() -> SigningKeys {
     SigningKeys::in_memory(Algorithm::Es256, Timestamp::UNIX_EPOCH).unwrap()
@@ -60,4 +60,35 @@ async fn keys_are_not_looked_for_where_a_trusted_origin_redirects_to() {
     let error = refused(&agent.url, Verifier::new().allow_origin(&agent.url).unwrap()).await;
     assert!(error.contains("could not be read") && error.contains("302"), "{error}");
     assert!(other.visits().is_empty());
+}
+
+#[tokio::test]
+async fn the_extended_card_must_be_signed_as_well() {
+    let keys = keys();
+    let extended = AgentCard::new("Echo for friends", "Echo");
+    let server = Server::echo().extended_card(extended).signing(keys.clone());
+    let server = server.service_options(|options| options.extended_card_for_anyone = true);
+    let server = format!("http://{}", serve(server).await);
+    let trust = Verifier::new().pin(keys.current().public_keys());
+    for binding in [Binding::JsonRpc, Binding::HttpJson, Binding::Grpc] {
+        let agent =
+            soon(Client::connect_with(&server, trusting(trust.clone()).prefer(binding))).await.unwrap();
+        let signer = agent.signer().unwrap();
+        assert_eq!((signer.algorithm, signer.published_at), (Algorithm::Es256, None));
+        assert_eq!(soon(agent.extended_card()).await.unwrap().name, "Echo for friends");
+    }
+
+    let unsigned = Fake::server(move |asked| {
+        let mut card = AgentCard::new("Echo", "Echo");
+        let url = format!("http://{}/rpc", asked.header("host").unwrap());
+        card.supported_interfaces.push(AgentInterface::new(url, "JSONRPC"));
+        if asked.path() == "/rpc" {
+            return rpc_result(asked, &json!(card));
+        }
+        respond(200, &json!(keys.current().sign(&card, None).unwrap()))
+    });
+    let unsigned = unsigned.await;
+    let agent = soon(Client::connect_with(&unsigned.url, trusting(trust))).await.unwrap();
+    let error = soon(agent.extended_card()).await.unwrap_err();
+    assert!(matches!(error, ClientError::Untrusted { why: Untrusted::Unsigned, .. }), "{error}");
 }

@@ -123,6 +123,7 @@ impl From<ClientError> for DelegationError {
             ClientError::Invalid(text) => Self::Invalid(text),
             ClientError::Timeout { limit } => Self::TimedOut(limit),
             ClientError::Protocol(text) => Self::Unreadable(text),
+            error @ ClientError::Untrusted { .. } => Self::Unreadable(error.to_string()),
             ClientError::Remote(remote) => {
                 // Over HTTP the code is a status, and callers know those of JSON-RPC.
                 let code = match remote.kind {

@@ -1,0 +1,336 @@
+//! Logging in with a browser: the authorization code flow with PKCE, and a redirect to a port of this machine (RFC 8252).
+//!
+//! The answer counts only if it knows the state that the login began with, so whatever else calls the port cannot end the login.
+//! It must also name the server that was asked, where that server names itself (RFC 9207).
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use reqwest::Url;
+use sha2::{Digest, Sha256};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use url::{Origin, form_urlencoded};
+
+use super::Visit;
+use super::error::LoginError;
+use super::exchange::Exchange;
+use super::offer::Server;
+use super::tokens::Tokens;
+use crate::ClientError;
+
+/// How long a person may take.
+const PATIENCE: Duration = Duration::from_secs(5 * 60);
+
+/// How long a browser may take to say what it wants.
+const REQUEST: Duration = Duration::from_secs(10);
+
+/// The largest head of a request.
+const MAX_HEAD: usize = 16 * 1024;
+
+/// Where the answer is expected.
+const PATH: &str = "/callback";
+
+/// What only the one who began a login knows (RFC 7636).
+struct Verifier(String);
+
+impl Verifier {
+    /// What everybody may know of it.
+    fn challenge(&self) -> String {
+        URL_SAFE_NO_PAD.encode(Sha256::digest(&self.0))
+    }
+}
+
+/// A text that nobody can guess.
+fn random() -> Result<String, ClientError> {
+    let mut bytes = [0; 32];
+    aws_lc_rs::rand::fill(&mut bytes)
+        .map_err(|_| ClientError::Setup("the system has no randomness".to_owned()))?;
+    Ok(URL_SAFE_NO_PAD.encode(bytes))
+}
+
+/// Has a person log in.
+pub(super) async fn login(
+    exchange: Exchange<'_>,
+    agreed: &[Origin],
+    show: &(dyn Fn(Visit<'_>) + Send + Sync),
+) -> Result<Tokens, ClientError> {
+    let server = exchange.server;
+    let Some(authorize) = &server.authorize else {
+        let why = "it does not say where a browser can log in".to_owned();
+        return Err(LoginError::Unsupported(why).at(&server.name));
+    };
+    let no_port =
+        |error: std::io::Error| ClientError::Setup(format!("no port to wait for the browser on: {error}"));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(no_port)?;
+    let redirect = format!("http://{}{PATH}", listener.local_addr().map_err(no_port)?);
+    let (verifier, state) = (Verifier(random()?), random()?);
+
+    let mut url = authorize.clone();
+    url.query_pairs_mut()
+        .append_pair("response_type", "code")
+        .append_pair("client_id", &exchange.party.id)
+        .append_pair("redirect_uri", &redirect)
+        .append_pair("state", &state)
+        .append_pair("code_challenge", &verifier.challenge())
+        .append_pair("code_challenge_method", "S256")
+        .extend_pairs(exchange.scope())
+        .extend_pairs(exchange.target());
+    if exchange.scopes.split(' ').any(|scope| scope == super::OFFLINE) {
+        // OpenID Connect wants a person to agree to that each time (Core, section 11).
+        url.query_pairs_mut().append_pair("prompt", "consent");
+    }
+    show(Visit::Browser { url: url.as_str() });
+
+    let expected = Expected { state: &state, server, agreed };
+    let answered = tokio::time::timeout(PATIENCE, answer(listener, expected)).await;
+    let code = answered
+        .unwrap_or(Err(LoginError::TooLate { limit: PATIENCE }))
+        .map_err(|error| error.at(&server.name))?;
+    exchange.code(&code, &redirect, &verifier.0).await
+}
+
+/// What an answer is measured by.
+#[derive(Clone, Copy)]
+struct Expected<'a> {
+    state: &'a str,
+    server: &'a Server,
+    agreed: &'a [Origin],
+}
+
+impl Expected<'_> {
+    /// The code in an answer; nothing if it is an answer to somebody else's question.
+    fn code(self, query: &str) -> Option<Result<String, LoginError>> {
+        let pairs: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
+        let of = |name: &str| {
+            let mut values = pairs.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_ref());
+            let first = values.next();
+            // What is there twice could be read either way.
+            if values.next().is_some() { None } else { first }
+        };
+        let is_ours = of("state")
+            .is_some_and(|state| verify_slices_are_equal(state.as_bytes(), self.state.as_bytes()).is_ok());
+        if !is_ours {
+            return None;
+        }
+        if let Err(error) = self.check_server(of("iss")) {
+            return Some(Err(error));
+        }
+        if let Some(error) = of("error") {
+            return Some(Err(LoginError::refused(error, of("error_description"))));
+        }
+        let missing =
+            || LoginError::Answer("neither a code nor a reason came back to the browser".to_owned());
+        Some(of("code").filter(|code| !code.is_empty()).map(str::to_owned).ok_or_else(missing))
+    }
+
+    /// An answer counts only if it comes from the server that was asked, as far as it says.
+    fn check_server(self, issuer: Option<&str>) -> Result<(), LoginError> {
+        let same = match (issuer, &self.server.issuer) {
+            (Some(issuer), Some(expected)) => issuer == expected,
+            (Some(issuer), None) => Url::parse(issuer).is_ok_and(|it| self.agreed.contains(&it.origin())),
+            (None, _) => !self.server.names_itself,
+        };
+        if same {
+            return Ok(());
+        }
+        let shown = issuer.unwrap_or("nobody").chars().filter(|c| !c.is_control()).take(200).collect();
+        Err(LoginError::OtherServer(shown))
+    }
+}
+
+/// Waits for a browser that brings the answer.
+async fn answer(listener: TcpListener, expected: Expected<'_>) -> Result<String, LoginError> {
+    // Browsers open connections that they then do not use, and ask for icons.
+    let (heard, mut requests) = mpsc::channel::<(String, TcpStream)>(8);
+    let accepting = async {
+        loop {
+            let Ok((socket, _)) = listener.accept().await else {
+                tokio::task::yield_now().await;
+                continue;
+            };
+            let heard = heard.clone();
+            tokio::spawn(async move {
+                if let Ok(Some(request)) = tokio::time::timeout(REQUEST, request(socket)).await {
+                    // Nobody listens any more once there is an answer.
+                    let _ = heard.send(request).await;
+                }
+            });
+        }
+    };
+    let answering = async {
+        while let Some((target, socket)) = requests.recv().await {
+            let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+            if path != PATH {
+                respond(socket, "404 Not Found", "There is nothing here", "").await;
+                continue;
+            }
+            match expected.code(query) {
+                None => {
+                    let text = "This is not the answer to a login that was begun here.";
+                    respond(socket, "400 Bad Request", "Not your login", text).await;
+                }
+                Some(Ok(code)) => {
+                    let text = "You can close this window and go back to where you came from.";
+                    respond(socket, "200 OK", "Thank you", text).await;
+                    return Ok(code);
+                }
+                Some(Err(error)) => {
+                    respond(socket, "200 OK", "You are not logged in", &error.to_string()).await;
+                    return Err(error);
+                }
+            }
+        }
+        Err(LoginError::Answer("the browser cannot be waited for".to_owned()))
+    };
+    tokio::select! {
+        answer = answering => answer,
+        () = accepting => Err(LoginError::Answer("the browser cannot be waited for".to_owned())),
+    }
+}
+
+/// The target of a `GET`, once the browser has sent the whole head of its request.
+async fn request(mut socket: TcpStream) -> Option<(String, TcpStream)> {
+    let mut head = Vec::new();
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        let mut bytes = [0; 1024];
+        let length = socket.read(&mut bytes).await.ok().filter(|length| *length > 0)?;
+        head.extend_from_slice(&bytes[..length]);
+        if head.len() > MAX_HEAD {
+            return None;
+        }
+    }
+    let line = std::str::from_utf8(&head).ok()?.lines().next()?;
+    let target = line.strip_prefix("GET ")?.split(' ').next()?.to_owned();
+    Some((target, socket))
+}
+
+/// Says something to the person in front of the browser.
+async fn respond(mut socket: TcpStream, status: &str, title: &str, text: &str) {
+    let (title, text) = (escaped(title), escaped(text));
+    let page = format!(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{title}</title>\
+         <style>body{{font:1.1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:20vh auto;padding:0 1rem;\
+         color-scheme:light dark}}</style><h1>{title}</h1><p>{text}</p></html>\n"
+    );
+    let response = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\n\
+         Cache-Control: no-store\r\nReferrer-Policy: no-referrer\r\n\
+         Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\nConnection: close\r\n\r\n{page}",
+        page.len()
+    );
+    // A browser that has gone away has nobody in front of it.
+    let written = async {
+        socket.write_all(response.as_bytes()).await?;
+        socket.shutdown().await
+    };
+    let _ = tokio::time::timeout(REQUEST, written).await;
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 7636, appendix B.
+    #[test]
+    fn a_challenge_is_that_of_the_rfc() {
+        let verifier = Verifier("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk".to_owned());
+        assert_eq!(verifier.challenge(), "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM");
+        let (one, other) = (random().unwrap(), random().unwrap());
+        assert!(one.len() == 43 && one != other);
+    }
+
+    fn server(issuer: Option<&str>, names_itself: bool) -> Server {
+        let url: Url = "https://auth.example/token".parse().unwrap();
+        Server {
+            name: "https://auth.example".to_owned(),
+            token: url.clone(),
+            refresh: url.clone(),
+            authorize: Some(url),
+            device: None,
+            issuer: issuer.map(str::to_owned),
+            names_itself,
+            offline: false,
+            secret_in_body: false,
+        }
+    }
+
+    fn code(server: &Server, query: &str) -> Option<Result<String, LoginError>> {
+        let agreed = [server.token.origin()];
+        Expected { state: "s-1", server, agreed: &agreed }.code(query)
+    }
+
+    #[test]
+    fn an_answer_with_another_state_does_not_end_the_login() {
+        let server = server(None, false);
+        assert_eq!(code(&server, "code=c&state=s-1"), Some(Ok("c".to_owned())));
+        for query in ["", "code=c", "code=c&state=s-2", "code=c&state=", "code=c&state=s-1&state=s-2"] {
+            assert_eq!(code(&server, query), None, "{query}");
+        }
+        assert_eq!(code(&server, "error=access_denied&state=s-2"), None);
+    }
+
+    #[test]
+    fn an_answer_of_another_server_is_not_used() {
+        let other = |issuer: &str| Some(Err(LoginError::OtherServer(issuer.to_owned())));
+        let named = server(Some("https://auth.example"), true);
+        assert_eq!(code(&named, "code=c&state=s-1&iss=https://auth.example"), Some(Ok("c".to_owned())));
+        assert_eq!(code(&named, "code=c&state=s-1"), other("nobody"));
+        assert_eq!(code(&named, "code=c&state=s-1&iss=https://evil.example"), other("https://evil.example"));
+        assert_eq!(
+            code(&named, "code=c&state=s-1&iss=https://auth.example/"),
+            other("https://auth.example/")
+        );
+        let unnamed = server(None, false);
+        assert_eq!(code(&unnamed, "code=c&state=s-1&iss=https://auth.example/x"), Some(Ok("c".to_owned())));
+        assert_eq!(
+            code(&unnamed, "code=c&state=s-1&iss=https://evil.example"),
+            other("https://evil.example")
+        );
+    }
+
+    #[test]
+    fn a_refusal_and_an_empty_answer_end_the_login() {
+        let server = server(None, false);
+        let refused = code(&server, "error=access_denied&error_description=no+way&state=s-1");
+        assert_eq!(refused, Some(Err(LoginError::refused("access_denied", Some("no way")))));
+        for query in ["state=s-1", "state=s-1&code=", "state=s-1&code=a&code=b"] {
+            assert!(matches!(code(&server, query), Some(Err(LoginError::Answer(_)))), "{query}");
+        }
+    }
+
+    async fn get(port: u16, target: &str) -> String {
+        let mut socket = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        socket.write_all(format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
+        let mut said = String::new();
+        socket.read_to_string(&mut said).await.unwrap();
+        said
+    }
+
+    #[tokio::test]
+    async fn whatever_else_calls_the_port_is_sent_away_and_the_login_goes_on() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = server(None, false);
+        let expected = Expected { state: "s-1", server: &server, agreed: &[] };
+        // A connection that is opened ahead and not used.
+        let _idle = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let visits = async {
+            assert!(get(port, "/favicon.ico").await.starts_with("HTTP/1.1 404"));
+            assert!(get(port, "/callback/x?code=c&state=s-1").await.starts_with("HTTP/1.1 404"));
+            assert!(get(port, "/callback?code=c&state=other").await.starts_with("HTTP/1.1 400"));
+            get(port, "/callback?state=s-1&error=x&error_description=%3Cscript%3E").await
+        };
+        let (answer, page) = tokio::join!(answer(listener, expected), visits);
+        assert_eq!(answer, Err(LoginError::refused("x", Some("<script>"))));
+        assert!(page.contains("&lt;script&gt;") && !page.contains("<script>"), "{page}");
+    }
+}

@@ -1,0 +1,165 @@
+//! Logging in on another device: a person enters a code there, and meanwhile the server is asked whether they have (RFC 8628).
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::Visit;
+use super::error::LoginError;
+use super::exchange::Exchange;
+use super::tokens::Tokens;
+use crate::ClientError;
+
+/// How long to wait between two questions, if the server does not say.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// How much longer to wait each time the server says that it is asked too often.
+const SLOWER: Duration = Duration::from_secs(5);
+
+/// The longest wait between two questions, and the longest time that a code is waited for, whatever the server says.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_secs(60 * 60);
+
+/// What a server answers to a device (RFC 8628, section 3.2).
+#[derive(Deserialize)]
+struct Begun {
+    device_code: String,
+    user_code: String,
+    verification_uri: String,
+    verification_uri_complete: Option<String>,
+    expires_in: u64,
+    interval: Option<u64>,
+}
+
+/// Has a person log in.
+pub(super) async fn login(
+    exchange: Exchange<'_>,
+    show: &(dyn Fn(Visit<'_>) + Send + Sync),
+) -> Result<Tokens, ClientError> {
+    let server = exchange.server;
+    let Some(device) = &server.device else {
+        let why = "it does not say where codes for other devices come from".to_owned();
+        return Err(LoginError::Unsupported(why).at(&server.name));
+    };
+    let begun: Begun = exchange.ask(device, &[exchange.scope(), exchange.target()].concat()).await?;
+    show(Visit::Code {
+        url: &begun.verification_uri,
+        code: &begun.user_code,
+        url_with_code: begun.verification_uri_complete.as_deref(),
+    });
+    let polling = Polling {
+        interval: begun.interval.map_or(INTERVAL, Duration::from_secs).min(LONGEST_INTERVAL),
+        limit: Duration::from_secs(begun.expires_in).min(LONGEST),
+    };
+    let answered = polling.until(async || exchange.device_code(&begun.device_code).await).await;
+    answered.unwrap_or_else(|late| Err(late.at(&server.name)))
+}
+
+/// How often a server is asked, and for how long.
+struct Polling {
+    interval: Duration,
+    limit: Duration,
+}
+
+impl Polling {
+    /// Asks until there is an answer.
+    async fn until<T>(
+        mut self,
+        ask: impl AsyncFn() -> Result<T, ClientError>,
+    ) -> Result<Result<T, ClientError>, LoginError> {
+        let began = Instant::now();
+        loop {
+            tokio::time::sleep(self.interval).await;
+            let late = LoginError::TooLate { limit: self.limit };
+            if began.elapsed() >= self.limit {
+                return Err(late);
+            }
+            match ask().await {
+                Err(ClientError::Login { why: LoginError::Refused { code, description }, server }) => {
+                    match code.as_str() {
+                        "authorization_pending" => {}
+                        "slow_down" => self.slow_down(self.interval + SLOWER),
+                        "expired_token" => return Err(late),
+                        _ => {
+                            let why = LoginError::Refused { code, description };
+                            return Ok(Err(ClientError::Login { why, server }));
+                        }
+                    }
+                }
+                // A server that does not answer is asked less and less often.
+                Err(error) if error.is_transient() || matches!(error, ClientError::Timeout { .. }) => {
+                    self.slow_down(self.interval * 2);
+                }
+                answered => return Ok(answered),
+            }
+        }
+    }
+
+    fn slow_down(&mut self, interval: Duration) {
+        self.interval = interval.clamp(Duration::from_secs(1), LONGEST_INTERVAL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    fn refused(code: &str) -> Result<(), ClientError> {
+        Err(LoginError::refused(code, None).at("https://auth.example"))
+    }
+
+    /// What comes of these answers, and when each was asked for, in seconds.
+    async fn polled(
+        limit: u64,
+        answers: Vec<Result<(), ClientError>>,
+    ) -> (Result<Result<(), ClientError>, LoginError>, Vec<u64>) {
+        let (answers, asked) = (RefCell::new(answers.into_iter()), RefCell::new(Vec::new()));
+        let began = Instant::now();
+        let polling = Polling { interval: Duration::from_secs(5), limit: Duration::from_secs(limit) };
+        let came = polling
+            .until(async || {
+                asked.borrow_mut().push(began.elapsed().as_secs());
+                answers.borrow_mut().next().unwrap_or_else(|| refused("authorization_pending"))
+            })
+            .await;
+        (came, asked.into_inner())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_asked_too_often_is_asked_less_often_from_then_on() {
+        let pending = || refused("authorization_pending");
+        let answers =
+            vec![pending(), refused("slow_down"), pending(), refused("slow_down"), pending(), Ok(())];
+        let (came, asked) = polled(600, answers).await;
+        assert!(matches!(came, Ok(Ok(()))));
+        assert_eq!(asked, [5, 10, 20, 30, 45, 60]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_breaks_does_not_end_the_login() {
+        let broken = || Err(ClientError::Broken("reset".to_owned()));
+        let (came, asked) = polled(600, vec![broken(), broken(), Ok(())]).await;
+        assert!(matches!(came, Ok(Ok(()))));
+        assert_eq!(asked, [5, 15, 35]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_longer_than_the_code_is_good_for() {
+        let (came, asked) = polled(17, vec![]).await;
+        assert_eq!(came.unwrap_err(), LoginError::TooLate { limit: Duration::from_secs(17) });
+        assert_eq!(asked, [5, 10, 15]);
+        let (came, _) = polled(600, vec![refused("expired_token")]).await;
+        assert!(matches!(came, Err(LoginError::TooLate { .. })));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_person_who_says_no_ends_the_login() {
+        let (came, asked) =
+            polled(600, vec![refused("authorization_pending"), refused("access_denied")]).await;
+        let Ok(Err(ClientError::Login { why, .. })) = came else { panic!("{came:?}") };
+        assert_eq!((why, asked), (LoginError::refused("access_denied", None), vec![5, 10]));
+    }
+}

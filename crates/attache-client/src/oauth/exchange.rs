@@ -1,0 +1,228 @@
+//! The token endpoint: something that proves who asks becomes tokens.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use reqwest::{Method, RequestBuilder, StatusCode, Url};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use url::form_urlencoded::{Serializer, byte_serialize};
+
+use super::error::LoginError;
+use super::offer::Server;
+use super::tokens::{Tokens, now};
+use crate::http::{Http, within};
+use crate::{ClientError, Secret};
+
+/// Who asks an authorization server for tokens.
+#[derive(Debug, Clone)]
+pub(super) struct Party {
+    pub(super) id: String,
+    pub(super) secret: Option<Secret>,
+    /// Whether the secret goes into the body rather than into a header.
+    pub(super) in_body: bool,
+}
+
+/// What is asked of a server, by whom.
+#[derive(Clone, Copy)]
+pub(super) struct Exchange<'a> {
+    pub(super) http: &'a Http,
+    pub(super) server: &'a Server,
+    pub(super) party: &'a Party,
+    /// The scopes that are asked for, with a space between each two.
+    pub(super) scopes: &'a str,
+    pub(super) resource: Option<&'a str>,
+}
+
+/// What a token endpoint answers (RFC 6749, section 5.1).
+#[derive(Deserialize)]
+struct Granted {
+    access_token: String,
+    token_type: String,
+    expires_in: Option<u64>,
+    refresh_token: Option<String>,
+}
+
+/// What a server answers when it refuses (RFC 6749, section 5.2).
+#[derive(Deserialize)]
+struct Refusal {
+    error: String,
+    error_description: Option<String>,
+}
+
+impl Exchange<'_> {
+    /// Tokens for a program that shows its secret.
+    pub(super) async fn client_credentials(self) -> Result<Tokens, ClientError> {
+        let pairs = [("grant_type", "client_credentials")];
+        self.tokens(&self.server.token, &[&pairs[..], &self.scope(), &self.target()].concat()).await
+    }
+
+    /// Tokens for a code that came through a browser.
+    pub(super) async fn code(
+        self,
+        code: &str,
+        redirect: &str,
+        verifier: &str,
+    ) -> Result<Tokens, ClientError> {
+        let pairs = [
+            ("grant_type", "authorization_code"),
+            ("code", code),
+            ("redirect_uri", redirect),
+            ("code_verifier", verifier),
+        ];
+        self.tokens(&self.server.token, &[&pairs[..], &self.target()].concat()).await
+    }
+
+    /// Tokens for a code that a person was shown.
+    pub(super) async fn device_code(self, code: &str) -> Result<Tokens, ClientError> {
+        let pairs = [("grant_type", "urn:ietf:params:oauth:grant-type:device_code"), ("device_code", code)];
+        self.tokens(&self.server.token, &[&pairs[..], &self.target()].concat()).await
+    }
+
+    /// Tokens for those that there were. A server that gives no other refresh token means the old one to stay.
+    pub(super) async fn refresh(self, refresh: &Secret) -> Result<Tokens, ClientError> {
+        let pairs = [("grant_type", "refresh_token"), ("refresh_token", refresh.reveal())];
+        let tokens = self.tokens(&self.server.refresh, &[&pairs[..], &self.target()].concat()).await?;
+        let refresh = tokens.refresh.or_else(|| Some(refresh.clone()));
+        Ok(Tokens { refresh, ..tokens })
+    }
+
+    pub(super) fn scope(&self) -> Vec<(&'static str, &str)> {
+        Some(("scope", self.scopes)).into_iter().filter(|(_, scopes)| !scopes.is_empty()).collect()
+    }
+
+    pub(super) fn target(&self) -> Vec<(&'static str, &str)> {
+        self.resource.map(|resource| ("resource", resource)).into_iter().collect()
+    }
+
+    async fn tokens(self, url: &Url, pairs: &[(&str, &str)]) -> Result<Tokens, ClientError> {
+        let granted: Granted = self.ask(url, pairs).await?;
+        let wrong = |why: &str| LoginError::Answer(why.to_owned()).at(&self.server.name);
+        if granted.access_token.is_empty() {
+            return Err(wrong("its `access_token` is empty"));
+        }
+        // Others bind a token to a key that would have to be shown with it.
+        if !granted.token_type.eq_ignore_ascii_case("bearer") {
+            return Err(wrong("its `token_type` is none that is known here, expected `Bearer`"));
+        }
+        let lifetime = granted.expires_in.map(Duration::from_secs);
+        Ok(Tokens {
+            access: granted.access_token.into(),
+            refresh: granted.refresh_token.filter(|token| !token.is_empty()).map(Secret::from),
+            renew: lifetime.map(|lifetime| Tokens::renewal(now(), lifetime)),
+        })
+    }
+
+    /// Asks the server for something, showing who asks.
+    pub(super) async fn ask<T: DeserializeOwned>(
+        self,
+        url: &Url,
+        pairs: &[(&str, &str)],
+    ) -> Result<T, ClientError> {
+        let request = self.request(url, pairs);
+        let (status, body) = within(self.http.options.call_timeout, async {
+            let response = self.http.send(url, request).await?;
+            let status = response.status();
+            Ok((status, self.http.body(url, response).await?))
+        })
+        .await?;
+        read(status, &body).map_err(|error| error.at(&self.server.name))
+    }
+
+    fn request(&self, url: &Url, pairs: &[(&str, &str)]) -> RequestBuilder {
+        let Party { id, secret, in_body } = self.party;
+        let in_body = *in_body || self.server.secret_in_body;
+        let mut form = Serializer::new(String::new());
+        form.extend_pairs(pairs);
+        let mut request = self.http.request(Method::POST, url).header(ACCEPT, "application/json");
+        match secret {
+            Some(secret) if !in_body => request = request.header(AUTHORIZATION, basic(id, secret)),
+            Some(secret) => {
+                form.append_pair("client_id", id).append_pair("client_secret", secret.reveal());
+            }
+            None => {
+                form.append_pair("client_id", id);
+            }
+        }
+        request.header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(form.finish())
+    }
+}
+
+/// Reads what a server answered. What it says is not repeated, for there may be tokens in it.
+fn read<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, LoginError> {
+    if status == StatusCode::OK {
+        return serde_json::from_slice(body).map_err(|error| {
+            let (line, column) = (error.line(), error.column());
+            LoginError::Answer(format!("it lacks something, or has it wrong (line {line}, column {column})"))
+        });
+    }
+    match serde_json::from_slice(body) {
+        Ok(Refusal { error, error_description }) => {
+            Err(LoginError::refused(&error, error_description.as_deref()))
+        }
+        Err(_) => Err(LoginError::Answer(format!("HTTP status {} without a reason", status.as_u16()))),
+    }
+}
+
+/// Name and secret, each encoded before they are put together (RFC 6749, section 2.3.1).
+fn basic(id: &str, secret: &Secret) -> HeaderValue {
+    let encode = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
+    let pair = STANDARD.encode(format!("{}:{}", encode(id), encode(secret.reveal())));
+    let mut value =
+        HeaderValue::try_from(format!("Basic {pair}")).unwrap_or(HeaderValue::from_static("Basic"));
+    value.set_sensitive(true);
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn granted(status: u16, body: &str) -> Result<Granted, LoginError> {
+        read(StatusCode::from_u16(status).unwrap(), body.as_bytes())
+    }
+
+    #[test]
+    fn an_answer_is_read_strictly_and_nothing_of_it_is_repeated() {
+        let good = granted(200, r#"{"access_token": "t", "token_type": "bearer", "expires_in": 60, "x": 1}"#);
+        assert!(good.is_ok_and(|it| it.access_token == "t" && it.expires_in == Some(60)));
+        for body in [
+            "",
+            "access_token=s3cret&token_type=bearer",
+            r#"{"token_type": "bearer"}"#,
+            r#"{"access_token": "s3cret"}"#,
+            r#"{"access_token": "s3cret", "token_type": "bearer", "expires_in": "s3cret"}"#,
+            r#"{"access_token": ["s3cret"], "token_type": "bearer"}"#,
+        ] {
+            let Err(error) = granted(200, body) else { panic!("{body}") };
+            assert!(
+                matches!(error, LoginError::Answer(_)) && !error.to_string().contains("s3cret"),
+                "{error}"
+            );
+        }
+        let redirect = granted(302, r#"{"access_token": "t", "token_type": "bearer"}"#);
+        assert!(matches!(redirect, Err(LoginError::Answer(_))));
+    }
+
+    #[test]
+    fn a_refusal_says_its_code_and_what_the_server_says_about_it() {
+        for (body, said) in [
+            (r#"{"error": "invalid_client"}"#, "it refused with `invalid_client`"),
+            (
+                r#"{"error": "invalid_scope", "error_description": "no\u001b[31m such"}"#,
+                "it refused with `invalid_scope`: no [31m such",
+            ),
+        ] {
+            assert_eq!(granted(400, body).err().unwrap().to_string(), said);
+        }
+    }
+
+    #[test]
+    fn a_secret_in_a_header_is_encoded_twice_and_never_shown() {
+        let value = basic("a b", &"p:w+ü".into());
+        assert_eq!(value.to_str().unwrap(), format!("Basic {}", STANDARD.encode("a+b:p%3Aw%2B%C3%BC")));
+        assert!(value.is_sensitive());
+    }
+}

@@ -1,0 +1,299 @@
+//! Tokens in a file that only its user can read, shared by all processes of the user.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use attache_protocol::Timestamp;
+use futures::future::{BoxFuture, FutureExt};
+use serde::{Deserialize, Serialize};
+
+use super::tokens::{LockedTokens, TokenKey, TokenStore, TokenStoreError, Tokens};
+
+/// The format of the file.
+const VERSION: u32 = 1;
+
+/// Tokens in a file.
+///
+/// Only the user can read it, at every moment it is the old one or the new one, and processes that share it renew a token once.
+#[derive(Debug, Clone)]
+pub struct FileTokens {
+    path: PathBuf,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Content {
+    version: u32,
+    #[serde(default)]
+    tokens: Vec<Record>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Record {
+    #[serde(flatten)]
+    key: TokenKey,
+    access_token: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    refresh_token: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    renew: Option<Timestamp>,
+}
+
+impl Record {
+    fn new(key: &TokenKey, tokens: &Tokens) -> Self {
+        Self {
+            key: key.clone(),
+            access_token: tokens.access.reveal().to_owned(),
+            refresh_token: tokens.refresh.as_ref().map(|token| token.reveal().to_owned()),
+            renew: tokens.renew,
+        }
+    }
+
+    fn into_parts(self) -> (TokenKey, Tokens) {
+        let refresh = self.refresh_token.map(Into::into);
+        (self.key, Tokens { access: self.access_token.into(), refresh, renew: self.renew })
+    }
+}
+
+impl FileTokens {
+    /// Those in this file. It and its directory are made when there is something to keep.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// All that are kept.
+    pub fn list(&self) -> Result<Vec<(TokenKey, Tokens)>, TokenStoreError> {
+        Ok(self.content()?.into_iter().map(Record::into_parts).collect())
+    }
+
+    /// Forgets those that are not to be kept, and says how many there were of them.
+    pub fn retain(&self, mut keep: impl FnMut(&TokenKey) -> bool) -> Result<usize, TokenStoreError> {
+        if !self.path.exists() {
+            return Ok(0);
+        }
+        let _lock = hold(&self.path).map_err(|cause| self.failed("locked", cause))?;
+        let mut records = self.content()?;
+        let before = records.len();
+        records.retain(|record| keep(&record.key));
+        let forgotten = before - records.len();
+        if forgotten > 0 {
+            self.replace(records)?;
+        }
+        Ok(forgotten)
+    }
+
+    fn failed(&self, doing: &'static str, cause: io::Error) -> TokenStoreError {
+        TokenStoreError::File { path: self.path.clone(), doing, cause }
+    }
+
+    fn content(&self) -> Result<Vec<Record>, TokenStoreError> {
+        let text = match fs::read_to_string(&self.path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(self.failed("read", error)),
+        };
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            if fs::metadata(&self.path).is_ok_and(|file| file.permissions().mode() & 0o077 != 0) {
+                return Err(TokenStoreError::Exposed(self.path.clone()));
+            }
+        }
+        // Where, but not what: there are secrets in it.
+        let content: Content = serde_json::from_str(&text).map_err(|error| TokenStoreError::Broken {
+            path: self.path.clone(),
+            line: error.line(),
+            column: error.column(),
+        })?;
+        if content.version > VERSION {
+            let (path, found) = (self.path.clone(), content.version);
+            return Err(TokenStoreError::Newer { path, found, known: VERSION });
+        }
+        Ok(content.tokens)
+    }
+
+    fn replace(&self, tokens: Vec<Record>) -> Result<(), TokenStoreError> {
+        let written = serde_json::to_vec_pretty(&Content { version: VERSION, tokens })
+            .map_err(io::Error::from)
+            .and_then(|text| replace(&self.path, &text));
+        written.map_err(|cause| self.failed("written", cause))
+    }
+}
+
+impl TokenStore for FileTokens {
+    fn read(&self, key: &TokenKey) -> Result<Option<Tokens>, TokenStoreError> {
+        let mut records = self.content()?.into_iter();
+        Ok(records.find(|record| record.key == *key).map(|record| record.into_parts().1))
+    }
+
+    fn lock<'a>(
+        &'a self,
+        key: &'a TokenKey,
+    ) -> BoxFuture<'a, Result<Box<dyn LockedTokens + 'a>, TokenStoreError>> {
+        async move {
+            let path = self.path.clone();
+            // Another process may hold it for as long as an authorization server takes to answer.
+            let held = tokio::task::spawn_blocking(move || hold(&path)).await.map_err(io::Error::from);
+            let lock = held.and_then(|held| held).map_err(|cause| self.failed("locked", cause))?;
+            Ok(Box::new(Held { tokens: self, key, _lock: lock }) as Box<dyn LockedTokens>)
+        }
+        .boxed()
+    }
+}
+
+struct Held<'a> {
+    tokens: &'a FileTokens,
+    key: &'a TokenKey,
+    _lock: File,
+}
+
+impl LockedTokens for Held<'_> {
+    fn read(&mut self) -> Result<Option<Tokens>, TokenStoreError> {
+        self.tokens.read(self.key)
+    }
+
+    fn write(&mut self, tokens: Option<&Tokens>) -> Result<(), TokenStoreError> {
+        let mut records = self.tokens.content()?;
+        records.retain(|record| record.key != *self.key);
+        records.extend(tokens.map(|tokens| Record::new(self.key, tokens)));
+        self.tokens.replace(records)
+    }
+}
+
+/// Keeps others from changing the file for as long as what comes back is held.
+fn hold(path: &Path) -> io::Result<File> {
+    if let Some(parent) = path.parent() {
+        let mut builder = fs::DirBuilder::new();
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.recursive(true).create(parent)?;
+    }
+    let file = private().create(true).append(true).open(path.with_extension("lock"))?;
+    file.lock()?;
+    Ok(file)
+}
+
+fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    let next = path.with_extension("json.new");
+    match fs::remove_file(&next) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let mut file = private().write(true).create_new(true).open(&next)?;
+    file.write_all(text)?;
+    file.write_all(b"\n")?;
+    file.sync_all()?;
+    fs::rename(&next, path)
+}
+
+/// A file that only its user can read.
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(agent: &str) -> TokenKey {
+        TokenKey {
+            server: "https://auth.example/token".to_owned(),
+            client: "c".to_owned(),
+            scopes: vec!["read".to_owned()],
+            resource: None,
+            agent: agent.to_owned(),
+            account: None,
+        }
+    }
+
+    fn tokens(access: &str) -> Tokens {
+        let renew = Some(Timestamp::from_millis(1_700_000_000_000));
+        Tokens { access: access.into(), refresh: Some("r-1".into()), renew }
+    }
+
+    async fn write(store: &FileTokens, key: &TokenKey, tokens: Option<&Tokens>) {
+        store.lock(key).await.unwrap().write(tokens).unwrap();
+    }
+
+    #[tokio::test]
+    async fn tokens_are_kept_for_the_user_only_and_each_for_its_agent() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = FileTokens::new(folder.path().join("deep/tokens.json"));
+        let (a, b) = (key("https://a.example"), key("https://b.example"));
+        assert_eq!(store.read(&a).unwrap(), None);
+        write(&store, &a, Some(&tokens("t-a"))).await;
+        write(&store, &b, Some(&tokens("t-b"))).await;
+        write(&store, &a, Some(&tokens("t-a2"))).await;
+        let again = FileTokens::new(folder.path().join("deep/tokens.json"));
+        assert_eq!(again.read(&a).unwrap(), Some(tokens("t-a2")));
+        assert_eq!(again.read(&b).unwrap(), Some(tokens("t-b")));
+        assert_eq!(again.read(&TokenKey { scopes: Vec::new(), ..a.clone() }).unwrap(), None);
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            let mode =
+                |path: &str| fs::metadata(folder.path().join(path)).unwrap().permissions().mode() & 0o777;
+            assert_eq!((mode("deep"), mode("deep/tokens.json")), (0o700, 0o600));
+        }
+        assert_eq!(again.retain(|key| key.agent != b.agent).unwrap(), 1);
+        assert_eq!(again.list().unwrap(), [(a.clone(), tokens("t-a2"))]);
+        write(&store, &a, None).await;
+        assert_eq!(again.list().unwrap(), []);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_broken_or_of_a_later_version_is_named_and_left_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokens.json");
+        let store = FileTokens::new(&path);
+        for (text, said) in [
+            (
+                "{\"version\": 1,\n \"tokens\": [{\"accessToken\": \"s3cret\"}]}",
+                "is not a file of tokens (line 2",
+            ),
+            ("s3cret", "is not a file of tokens (line 1"),
+            ("{\"version\": 9, \"tokens\": []}", "newer version of Attaché (format 9, this one knows 1)"),
+        ] {
+            replace(&path, text.as_bytes()).unwrap();
+            let error = store.read(&key("https://a.example")).unwrap_err().to_string();
+            assert!(error.contains(said) && !error.contains("s3cret"), "{error}");
+            let key = key("https://a.example");
+            assert!(store.lock(&key).await.unwrap().write(Some(&tokens("t"))).is_err());
+            assert_eq!(fs::read_to_string(&path).unwrap().trim_end(), text);
+        }
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_file_that_others_can_read_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokens.json");
+        replace(&path, b"{\"version\": 1}").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let error = FileTokens::new(&path).list().unwrap_err();
+        assert!(matches!(error, TokenStoreError::Exposed(_)), "{error}");
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_the_lock_sees_what_its_holder_wrote() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokens.json");
+        let (store, other) = (FileTokens::new(&path), FileTokens::new(&path));
+        let key = key("https://a.example");
+        let mut held = store.lock(&key).await.unwrap();
+        let waiting = tokio::spawn({
+            let key = key.clone();
+            async move { other.lock(&key).await.unwrap().read().unwrap() }
+        });
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        held.write(Some(&tokens("t-new"))).unwrap();
+        drop(held);
+        assert_eq!(waiting.await.unwrap(), Some(tokens("t-new")));
+    }
+}

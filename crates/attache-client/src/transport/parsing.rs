@@ -1,0 +1,52 @@
+//! What reads the bytes of agents, for those who try it with bytes of all kinds. Not part of what the crate promises.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use attache_grpc::Package;
+use attache_protocol::{
+    ListTaskPushNotificationConfigsResponse, ListTasksResponse, SendMessageResponse, Task,
+    TaskPushNotificationConfig,
+};
+
+use super::jsonrpc::Id;
+use super::reader::{Answered, Reader};
+use super::sse::Decoder;
+
+/// An event of a stream, with the id that holds for it.
+pub type Event = (Option<Arc<str>>, Vec<u8>);
+
+/// The events in a stream that comes in these pieces; nothing if one is too large.
+pub fn events<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limit: usize) -> Option<Vec<Event>> {
+    let (mut decoder, mut frames) = (Decoder::new(limit), VecDeque::new());
+    for piece in pieces {
+        decoder.feed(piece, &mut frames).ok()?;
+    }
+    Some(frames.into_iter().map(|frame| (frame.id, frame.data)).collect())
+}
+
+/// Reads a body, and an event of a stream, in the words of every binding and generation. How many made sense.
+///
+/// Answers over JSON-RPC are to the request with the id 1.
+pub fn answers(bytes: &[u8]) -> usize {
+    fn read<R: Answered>(reader: Reader, bytes: &[u8]) -> usize {
+        reader.answer::<R>(bytes).is_ok().into()
+    }
+    let readers = [
+        Reader::JsonRpc(Id::FIRST),
+        Reader::JsonRpc0_3(Id::FIRST),
+        Reader::Plain,
+        Reader::Plain0_3,
+        Reader::Grpc(Package::V1_0),
+        Reader::Grpc(Package::V0_3),
+    ];
+    let understood = readers.into_iter().map(|reader| {
+        read::<SendMessageResponse>(reader, bytes)
+            + read::<Task>(reader, bytes)
+            + read::<ListTasksResponse>(reader, bytes)
+            + read::<TaskPushNotificationConfig>(reader, bytes)
+            + read::<ListTaskPushNotificationConfigsResponse>(reader, bytes)
+            + usize::from(reader.event(bytes).is_ok())
+    });
+    understood.sum()
+}

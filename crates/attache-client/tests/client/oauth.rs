@@ -1,0 +1,214 @@
+//! What is said to authorization servers, and to which. That logging in works is tried with a real one elsewhere.
+
+use std::sync::{Arc, Mutex};
+
+use attache_client::{
+    Client, ClientError, Flow, Keyring, LoginError, LoginOffer, MemoryTokens, OAuth, TokenKey, TokenStore,
+    Tokens,
+};
+use attache_protocol::{
+    AgentCard, ClientCredentialsOAuthFlow, OAuth2SecurityScheme, OAuthFlows, SecurityRequirement,
+    SecurityScheme, StringList, Timestamp,
+};
+use attache_server::Server;
+use axum::Router;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::routing::any;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use crate::support::{quick, serve, soon};
+
+/// An authorization server that answers as it is told, and remembers what it was asked: the path, the client, the form.
+struct Authority {
+    url: String,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Authority {
+    async fn start(answer: impl Fn(&str, &str, usize) -> (u16, Value) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (seen, answer, own) = (asked.clone(), Arc::new(answer), url.clone());
+        let handler = move |request: Request| {
+            let (seen, answer, own) = (seen.clone(), answer.clone(), own.clone());
+            async move {
+                let path = request.uri().path().to_owned();
+                let client = request.headers().get("authorization").is_some();
+                let body = axum::body::to_bytes(request.into_body(), 10_000).await.unwrap();
+                let client = if client { " (with a header)" } else { "" };
+                let mut seen = seen.lock().unwrap();
+                seen.push(format!("{path}{client} {}", String::from_utf8_lossy(&body)).trim().to_owned());
+                let (status, body) = answer(&own, &path, seen.len());
+                (StatusCode::from_u16(status).unwrap(), body.to_string())
+            }
+        };
+        let app = Router::new().fallback(any(handler));
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        Self { url, asked }
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+/// A card that asks for a token with the scopes `b` and `a`.
+fn card(token_url: String, oauth2_metadata_url: Option<String>) -> AgentCard {
+    let mut card = AgentCard::new("Safe", "Lets in who has a token");
+    let flow = ClientCredentialsOAuthFlow { token_url, ..ClientCredentialsOAuthFlow::default() };
+    let flows = OAuthFlows::ClientCredentials(flow);
+    let scheme =
+        SecurityScheme::OAuth2(OAuth2SecurityScheme { description: None, flows, oauth2_metadata_url });
+    card.security_schemes.insert("staff".to_owned(), scheme);
+    let scopes = StringList { list: vec!["b".to_owned(), "a".to_owned()] };
+    card.security_requirements.push(SecurityRequirement { schemes: [("staff".to_owned(), scopes)].into() });
+    card
+}
+
+async fn connect(card: AgentCard, oauth: OAuth) -> Client {
+    let url = format!("http://{}", serve(Server::echo().card(card)).await);
+    soon(Client::connect_with(&url, quick().with_credentials((Keyring::new(), oauth)))).await.unwrap()
+}
+
+fn granted(token: &str, expires_in: u64) -> (u16, Value) {
+    (200, json!({"access_token": token, "token_type": "Bearer", "expires_in": expires_in}))
+}
+
+#[tokio::test]
+async fn what_the_card_asks_for_is_asked_for_and_nothing_is_asked_twice() {
+    let authority = Authority::start(|_, _, _| granted("t", 3600)).await;
+    let token_url = format!("{}/token", authority.url);
+    let oauth = OAuth::new("me").secret("s3cret").server(&authority.url).unwrap();
+    assert!(!format!("{oauth:?}").contains("s3cret"));
+    for oauth in [
+        oauth.clone().scopes(["c", "a"]).resource("https://api.example"),
+        oauth.secret_in_body().account("other"),
+    ] {
+        let agent = connect(card(token_url.clone(), None), oauth).await;
+        let (a, b) = tokio::join!(agent.send("hi"), agent.send("hi"));
+        assert!(a.is_ok() && b.is_ok());
+    }
+    assert_eq!(
+        authority.asked(),
+        [
+            "/token (with a header) grant_type=client_credentials&scope=a+b+c&resource=https%3A%2F%2Fapi.example",
+            "/token grant_type=client_credentials&scope=a+b&client_id=me&client_secret=s3cret",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_token_that_is_about_to_end_is_renewed_before_it_is_shown_by_one_for_all() {
+    let authority = Authority::start(|_, _, count| {
+        let (status, mut granted) = granted(&format!("t-{count}"), 3600);
+        granted["refresh_token"] = json!(format!("r-{count}"));
+        (status, granted)
+    });
+    let authority = authority.await;
+    let (store, token_url) = (MemoryTokens::new(), format!("{}/token", authority.url));
+    let oauth = OAuth::new("laptop").server(&authority.url).unwrap().store(store.clone());
+    let agent = connect(card(token_url.clone(), None), oauth).await;
+    let key = TokenKey {
+        server: token_url,
+        client: "laptop".to_owned(),
+        scopes: vec!["a".to_owned(), "b".to_owned()],
+        resource: None,
+        agent: agent.card_origin(),
+        account: None,
+    };
+    let stale = Some(Timestamp::UNIX_EPOCH);
+    let before = Tokens { access: "t-0".into(), refresh: Some("r-0".into()), renew: stale };
+    store.lock(&key).await.unwrap().write(Some(&before)).unwrap();
+    let sent = futures::future::join_all((0..5).map(|_| agent.send("hi"))).await;
+    assert!(sent.iter().all(Result::is_ok), "{sent:?}");
+    assert_eq!(authority.asked(), ["/token grant_type=refresh_token&refresh_token=r-0&client_id=laptop"]);
+    let after = store.read(&key).unwrap().unwrap();
+    assert_eq!((after.access.reveal(), after.refresh.unwrap().reveal()), ("t-1", "r-1"));
+}
+
+#[tokio::test]
+async fn a_server_that_describes_another_is_asked_nothing_more() {
+    let authority = Authority::start(|_, _, _| {
+        (
+            200,
+            json!({"issuer": "https://auth.example.com", "token_endpoint": "https://auth.example.com/token"}),
+        )
+    });
+    let authority = authority.await;
+    let described = format!("{}/.well-known/oauth-authorization-server", authority.url);
+    let oauth = OAuth::new("me").secret("s3cret").server(&authority.url).unwrap();
+    let agent = connect(card(String::new(), Some(described)), oauth).await;
+    let error = soon(agent.send("hi")).await.unwrap_err();
+    assert!(
+        error.to_string().ends_with("describes `https://auth.example.com`, which is another server"),
+        "{error}"
+    );
+    assert_eq!(authority.asked(), ["/.well-known/oauth-authorization-server"]);
+}
+
+#[tokio::test]
+async fn a_server_that_describes_itself_says_where_tokens_come_from_and_how_it_wants_secrets() {
+    let authority = Authority::start(|own, path, _| match path {
+        "/.well-known/oauth-authorization-server" => {
+            let methods = ["client_secret_post"];
+            let token = format!("{own}/elsewhere");
+            (
+                200,
+                json!({"issuer": own, "token_endpoint": token, "token_endpoint_auth_methods_supported": methods}),
+            )
+        }
+        "/elsewhere" => granted("t", 3600),
+        _ => (404, json!({})),
+    });
+    let authority = authority.await;
+    let described = format!("{}/.well-known/oauth-authorization-server", authority.url);
+    let oauth = OAuth::new("me").secret("s3cret").server(&authority.url).unwrap();
+    let agent = connect(card("https://ignored.example/token".to_owned(), Some(described)), oauth).await;
+    soon(agent.send("hi")).await.unwrap();
+    assert_eq!(
+        authority.asked(),
+        [
+            "/.well-known/oauth-authorization-server",
+            "/elsewhere grant_type=client_credentials&scope=a+b&client_id=me&client_secret=s3cret",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn secrets_are_sent_neither_without_tls_nor_to_who_was_not_agreed_to() {
+    let error = OAuth::new("me").server("http://auth.example.com").unwrap_err();
+    assert!(matches!(error, ClientError::Login { why: LoginError::Insecure(_), .. }), "{error}");
+    assert!(matches!(OAuth::new("me").server("auth.example.com"), Err(ClientError::Invalid(_))));
+
+    let authority = Authority::start(|_, _, _| granted("t", 3600)).await;
+    let oauth = OAuth::new("me").secret("s3cret").server("https://auth.example.com").unwrap();
+    let agent = connect(card(format!("{}/token", authority.url), None), oauth.clone()).await;
+    let error = soon(agent.send("hi")).await.unwrap_err();
+    assert!(matches!(error, ClientError::Credentials { .. }), "{error}");
+    let offer = &LoginOffer::of(&agent.card())[0];
+    assert_eq!((offer.servers(), offer.flow()), (vec![authority.url.clone()], Some(Flow::ClientCredentials)));
+    let error = soon(oauth.login(&agent, offer, Flow::ClientCredentials, &|_| ())).await.unwrap_err();
+    assert!(matches!(error, ClientError::Login { why: LoginError::NotAgreed, .. }), "{error}");
+    assert_eq!(authority.asked(), [""; 0]);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_one_of_oauth_is_not_used() {
+    for (status, body, said) in [
+        (200, json!({"access_token": "t", "token_type": "DPoP"}), "expected `Bearer`"),
+        (200, json!({"access_token": "", "token_type": "Bearer"}), "its `access_token` is empty"),
+        (200, json!(["t"]), "it lacks something, or has it wrong"),
+        (302, json!({}), "HTTP status 302 without a reason"),
+        (400, json!({"error": "invalid_scope", "error_description": "no `b`"}), "`invalid_scope`: no `b`"),
+    ] {
+        let authority = Authority::start(move |_, _, _| (status, body.clone())).await;
+        let oauth = OAuth::new("me").secret("s3cret").server(&authority.url).unwrap();
+        let agent = connect(card(format!("{}/token", authority.url), None), oauth).await;
+        let error = soon(agent.send("hi")).await.unwrap_err();
+        assert!(matches!(error, ClientError::Login { .. }) && error.to_string().contains(said), "{error}");
+        assert!(!error.to_string().contains("s3cret"));
+    }
+}
