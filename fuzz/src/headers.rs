@@ -1,0 +1,54 @@
+//! What stands beside a request: version, extensions, the last event, keys and credentials.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
+
+use crate::house::{CREDENTIALS, Door, ask, contains};
+use crate::{jsonrpc, line};
+
+const BODIES: [&str; 3] = [
+    r#"{"jsonrpc":"2.0","id":"1","method":"SubscribeToTask","params":{"id":"asking"}}"#,
+    r#"{"jsonrpc":"2.0","id":"1","method":"SendMessage","params":{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"hello"}]}}}"#,
+    r#"{"jsonrpc":"2.0","id":"1","method":"tasks/get","params":{"id":"ended"}}"#,
+];
+
+/// Each line is a header. Whatever they are, requests of three kinds are answered, and nobody gets in without a credential.
+pub fn headers(data: &[u8]) {
+    let mut headers = HeaderMap::new();
+    let mut rest = data;
+    while !rest.is_empty() {
+        let (field, after) = line(rest);
+        rest = after;
+        let Some(colon) = field.iter().position(|byte| *byte == b':') else { continue };
+        // What HTTP has no such header for does not come as far as the bindings.
+        let name = HeaderName::from_bytes(&field[..colon]);
+        let value = HeaderValue::from_bytes(field[colon + 1..].trim_ascii());
+        let (Ok(name), Ok(value)) = (name, value) else { continue };
+        if headers.try_append(name, value).is_err() {
+            return;
+        }
+    }
+    let request = |body: &'static str| {
+        let mut request = Request::new(Bytes::from_static(body.as_bytes()));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = http::Uri::from_static("/a2a");
+        *request.headers_mut() = headers.clone();
+        request
+    };
+    for body in BODIES {
+        let answer = ask(Door::Alice, request(body));
+        // The id is not looked for where the body is not said to be JSON.
+        if headers.contains_key(http::header::CONTENT_TYPE) {
+            assert!(!answer.status.is_server_error(), "{}: {}", answer.status, answer.text());
+        } else {
+            jsonrpc::check(body.as_bytes(), &answer);
+        }
+    }
+    let answer = ask(Door::Guarded, request(BODIES[2]));
+    let has_one = CREDENTIALS.iter().any(|credential| contains(data, credential.as_bytes()));
+    assert!(
+        has_one || answer.status == StatusCode::UNAUTHORIZED,
+        "let in without a credential: {}",
+        answer.text()
+    );
+}

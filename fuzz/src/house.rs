@@ -1,0 +1,199 @@
+//! A server that is asked without a network, and an agent with tasks of two callers.
+//!
+//! Alice asks. Bob has a task as well, of which Alice must never see anything. Time is virtual: whoever waits, waits for nothing.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use attache_core::{Agent, AgentResult, Identity, ManualClock, Turn};
+use attache_protocol::{AgentCard, Timestamp};
+use attache_server::auth::{KeyPlace, KnownCallers};
+use attache_server::{Policy, Server, Surface};
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use tokio::runtime::Runtime;
+
+/// What Bob's task is about.
+pub(crate) const SECRET: &str = "the-combination-of-the-safe";
+
+/// What is good enough for the guarded door: a token, a name with a password as they are sent, and a key.
+pub(crate) const CREDENTIALS: [&str; 3] = ["t0ken-of-alice", "YWxpY2U6cGE1NXdvcmQ=", "k3y-of-alice"];
+
+/// After so many questions everything begins anew, so that what the questions leave behind stays small.
+const QUESTIONS: u32 = 64;
+
+/// How much of a stream is read, and how long it may be silent: those that wait for their task to go on never end.
+const FRAMES: usize = 16;
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// Which way a request comes in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Door {
+    /// Everyone who comes in here is Alice.
+    Alice,
+    /// Everyone who comes in here is Bob.
+    Bob,
+    /// Credentials are asked for.
+    Guarded,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+    pub(crate) trailers: HeaderMap,
+}
+
+impl Answer {
+    /// Whether it is of this media type.
+    pub(crate) fn is(&self, media_type: &str) -> bool {
+        let value = self.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        value.is_some_and(|value| value.starts_with(media_type))
+    }
+
+    /// The body, for messages.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// Whether anything that belongs to Bob is in it. Whoever guessed the secret has not been told.
+    pub(crate) fn betrays(&self, asked: &[u8]) -> bool {
+        contains(&self.body, SECRET.as_bytes()) && !contains(asked, SECRET.as_bytes())
+    }
+}
+
+pub(crate) fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}
+
+/// Asks, and reads what comes back.
+pub(crate) fn ask(door: Door, request: Request<Bytes>) -> Answer {
+    thread_local! {
+        static HOUSE: RefCell<Option<House>> = const { RefCell::new(None) };
+    }
+    HOUSE.with_borrow_mut(|house| {
+        if house.as_ref().is_some_and(|house| house.asked == QUESTIONS) {
+            *house = None;
+        }
+        let house = house.get_or_insert_with(House::build);
+        house.asked += 1;
+        house.ask(door, request)
+    })
+}
+
+struct House {
+    open: Surface,
+    guarded: Surface,
+    asked: u32,
+    /// Dropped last: what runs beside the surfaces runs on it.
+    runtime: Runtime,
+}
+
+impl House {
+    fn build() -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .expect("a runtime needs nothing that could be missing");
+        let (open, guarded) = runtime.block_on(async {
+            let [bearer, _, key] = CREDENTIALS;
+            let known = KnownCallers::new()
+                .bearer("alice", bearer)
+                .basic("alice", "pa55word")
+                .api_key("alice", KeyPlace::Header("X-API-Key".to_owned()), key)
+                .api_key("alice", KeyPlace::Cookie("key".to_owned()), key);
+            (surface(server()), surface(server().authenticate(known)))
+        });
+        let house = Self { open, guarded, asked: 0, runtime };
+        // Before 1.0, clients chose the ids of tasks: so these can be guessed.
+        for (door, id, text) in [
+            (Door::Alice, "ended", "hello"),
+            (Door::Alice, "asking", "ask"),
+            (Door::Bob, "hidden", SECRET),
+            (Door::Bob, "hidden too", SECRET),
+        ] {
+            let body = format!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"tasks/send","params":{{"id":"{id}","sessionId":"c-{id}",
+                "message":{{"role":"user","parts":[{{"type":"text","text":"{text}"}}]}}}}}}"#
+            );
+            let mut request = Request::new(Bytes::from(body));
+            *request.method_mut() = http::Method::POST;
+            *request.uri_mut() = http::Uri::from_static("/a2a/rpc");
+            let answer = house.ask(door, request);
+            assert!(contains(&answer.body, id.as_bytes()), "{}", answer.text());
+        }
+        house
+    }
+
+    fn ask(&self, door: Door, request: Request<Bytes>) -> Answer {
+        let mut request = request.map(Full::new);
+        let surface = match door {
+            Door::Alice | Door::Bob => {
+                let name = if door == Door::Bob { "bob" } else { "alice" };
+                request.extensions_mut().insert(Identity::named(name));
+                &self.open
+            }
+            Door::Guarded => &self.guarded,
+        };
+        self.runtime.block_on(async { read(surface.handle(request).await).await })
+    }
+}
+
+async fn read(response: Response<attache_server::Body>) -> Answer {
+    let (head, mut body) = response.into_parts();
+    let mut answer =
+        Answer { status: head.status, headers: head.headers, body: Vec::new(), trailers: HeaderMap::new() };
+    for _ in 0..FRAMES {
+        let Ok(Some(frame)) = tokio::time::timeout(SILENCE, body.frame()).await else { break };
+        let frame = frame.expect("nothing breaks off what is answered in memory");
+        match frame.into_data() {
+            Ok(data) => answer.body.extend_from_slice(&data),
+            Err(frame) => answer.trailers = frame.into_trailers().unwrap_or_default(),
+        }
+    }
+    answer
+}
+
+fn server() -> Server<Player> {
+    Server::new(Player)
+        .card(AgentCard::new("Player", "Does what it is told").input_modes(["*/*"]).output_modes(["*/*"]))
+        .extended_card(AgentCard::new("Player", "Does what it is told, and more"))
+        .clock(ManualClock::new(Timestamp::from_millis(1_800_000_000_000)))
+        .service_options(|options| {
+            // A webhook that was taken would be called.
+            options.webhook_check = attache_core::WebhookCheck::new(|url| {
+                Policy::default().check_url(url).map_err(|refused| refused.to_string())?;
+                Err("nothing is called from here".to_owned())
+            });
+            options.long_poll = Duration::from_secs(1);
+        })
+}
+
+fn surface(server: Server<Player>) -> Surface {
+    server.into_surface("http://localhost:4600").expect("the system has what requests need")
+}
+
+/// Does what the first word of a message says, and gives back what it gets if it does not know the word.
+struct Player;
+
+impl Agent for Player {
+    async fn run(&self, turn: Turn) -> AgentResult {
+        let text = turn.text();
+        match text.split(' ').next().unwrap_or_default() {
+            "ask" => turn.ask("what exactly?").await,
+            "fail" => turn.fail("it did not work").await,
+            "message" => turn.reply(text).await,
+            "chunks" => {
+                let mut answer = turn.artifact("answer").stream();
+                answer.chunk("one ").await?;
+                answer.last("two").await?;
+                turn.complete_with("that is all").await
+            }
+            _ => turn.artifact("answer").parts(turn.message().parts.clone()).await,
+        }
+    }
+}

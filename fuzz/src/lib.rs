@@ -1,0 +1,64 @@
+//! What must hold for any bytes.
+//!
+//! Each target is a function that takes bytes as an attacker would send them and panics if something does not hold that we
+//! promise: not only that nothing crashes, but that there is always an answer, that it is well-formed, that it never blames us,
+//! and that it tells nobody what belongs to somebody else.
+//!
+//! `fuzz/libfuzzer` runs them for as long as one likes; the tests here run them for a few seconds on what was found so.
+
+mod card;
+mod dialects;
+mod grpc;
+mod headers;
+mod house;
+mod http_json;
+mod iii_frames;
+mod jsonrpc;
+mod jws;
+mod outbound_url;
+mod page_tokens;
+mod protojson;
+mod sse;
+
+pub use card::card;
+pub use dialects::dialects;
+pub use grpc::grpc;
+pub use headers::headers;
+pub use http_json::http_json;
+pub use iii_frames::iii_frames;
+pub use jsonrpc::jsonrpc;
+pub use jws::jws;
+pub use outbound_url::outbound_url;
+pub use page_tokens::page_tokens;
+pub use protojson::protojson;
+pub use sse::sse;
+
+/// What takes any bytes, and panics if something does not hold.
+pub type Target = fn(&[u8]);
+
+/// Every target by its name, which is that of its corpus and of its program as well.
+pub const TARGETS: [(&str, Target); 12] = [
+    ("card", card),
+    ("dialects", dialects),
+    ("grpc", grpc),
+    ("headers", headers),
+    ("http_json", http_json),
+    ("iii_frames", iii_frames),
+    ("jsonrpc", jsonrpc),
+    ("jws", jws),
+    ("outbound_url", outbound_url),
+    ("page_tokens", page_tokens),
+    ("protojson", protojson),
+    ("sse", sse),
+];
+
+/// Takes the first byte of an input, to choose by.
+fn choice(data: &[u8]) -> (usize, &[u8]) {
+    data.split_first().map_or((0, data), |(first, rest)| (usize::from(*first), rest))
+}
+
+/// Takes the first line of an input, without its end.
+fn line(data: &[u8]) -> (&[u8], &[u8]) {
+    let end = data.iter().position(|byte| *byte == b'\n');
+    end.map_or((data, &[]), |end| (&data[..end], &data[end + 1..]))
+}
