@@ -30,10 +30,19 @@ impl Connection {
     }
 
     /// Writes `request` and reads until its response ends, giving the body to `body` as it arrives.
-    pub(crate) async fn exchange(&mut self, request: &[u8], mut body: impl FnMut(&[u8])) -> Result<()> {
+    pub(crate) async fn exchange(&mut self, request: &[u8], body: impl FnMut(&[u8])) -> Result<()> {
+        let Answer { status, .. } = self.answer(request, body).await?;
+        if status != 200 {
+            bail!("the server answered with status {status}");
+        }
+        Ok(())
+    }
+
+    /// The same for a server that may refuse.
+    pub(crate) async fn answer(&mut self, request: &[u8], mut body: impl FnMut(&[u8])) -> Result<Answer> {
         self.stream.write_all(request).await.context("writing a request")?;
         while !self.read(&mut body).await? {}
-        Ok(())
+        Ok(Answer { status: self.decoder.status(), says_when: self.decoder.says_when() })
     }
 
     /// Writes `request` and reads until `enough` says so of the body so far. The response stays under way.
@@ -62,11 +71,15 @@ impl Connection {
         let step = self.decoder.decode(&self.buffer[..self.filled], body)?;
         self.buffer.copy_within(step.consumed..self.filled, 0);
         self.filled -= step.consumed;
-        if step.done && self.decoder.status() != 200 {
-            bail!("the server answered with status {}", self.decoder.status());
-        }
         Ok(step.done)
     }
+}
+
+/// How a server answered.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// Whether it said when to try again.
+    pub(crate) says_when: bool,
 }
 
 /// A response that has begun and not ended. Dropping it closes the connection.

@@ -122,9 +122,19 @@ impl Harness {
         1..=self.settings.repeat
     }
 
+    /// How long a window is.
+    pub(crate) fn length(&self) -> Duration {
+        self.settings.length
+    }
+
     /// Starts a subject of its own.
     pub(crate) async fn subject(&self) -> Result<Server> {
         Server::subject(&self.settings.subject, None, self.cores).await
+    }
+
+    /// Starts a subject of its own that lets in only who has this bearer token. It is always this program.
+    pub(crate) async fn guarded_subject(&self, token: &str) -> Result<Server> {
+        Server::subject_with(&["--token", token], self.cores).await
     }
 
     /// Starts a subject of its own that keeps its tasks where it is told.
@@ -202,8 +212,7 @@ impl Harness {
                     .with_context(|| format!("measuring {work} on {}", side.name))?;
                 self.say(work, repetition, side.name, &summary(&window));
                 self.keep(work, side.name, repetition, serde_json::to_value(&window)?);
-                self.windows.measured += 1;
-                self.windows.disturbed += usize::from(window.others_busy > DISTURBING);
+                self.count(window.others_busy);
                 series.0.push(window);
             }
         }
@@ -213,6 +222,12 @@ impl Harness {
     /// Tells who watches what one side did in one repetition.
     pub(crate) fn say(&self, work: &str, repetition: u32, side: &str, what: &str) {
         eprintln!("{work:<22} {repetition} {side:<22} {what}");
+    }
+
+    /// Counts a window, in which other processes took a share of a core.
+    pub(crate) fn count(&mut self, others_busy: f64) {
+        self.windows.measured += 1;
+        self.windows.disturbed += usize::from(others_busy > DISTURBING);
     }
 
     /// Keeps raw numbers for the report.

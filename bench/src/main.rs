@@ -16,6 +16,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::bare::DataAs;
 use crate::harness::{Harness, Settings};
+use crate::overload::Overload;
 use crate::server::SubjectCommand;
 use crate::worker::Crowd;
 use crate::works::Work;
@@ -32,6 +33,7 @@ mod gateway;
 mod harness;
 mod load;
 mod machine;
+mod overload;
 mod report;
 mod requests;
 mod response;
@@ -60,6 +62,8 @@ struct Cli {
 enum Command {
     /// Run the works and print the ratios (what happens without a subcommand)
     Run(RunArgs),
+    /// Ask ten times what a server can take of it, and keep thousands of slow connections open
+    Overload(Overload),
     /// Serve one side of the comparison in the foreground
     Serve {
         /// Which server
@@ -85,6 +89,8 @@ enum Side {
         /// Where tasks are kept: `sqlite:PATH`, or `memory:` for as long as the process runs
         #[arg(long, value_name = "STORE", default_value = "memory:")]
         store: StoreUrl,
+        #[command(flatten)]
+        settings: subject::Settings,
     },
     /// Our server with the functions of iii workers as its skills, and an engine for them to join
     Gateway {
@@ -144,11 +150,12 @@ fn main() -> ExitCode {
     let done = match cli.command {
         None => run(cli.run),
         Some(Command::Run(args)) => run(args),
+        Some(Command::Overload(overload)) => single_threaded(overload.run()),
         Some(Command::Serve { side: Side::Bare { at, data } }) => {
             single_threaded(bare::serve(at.listen, data))
         }
-        Some(Command::Serve { side: Side::Subject { at, store } }) => {
-            single_threaded(subject::serve(at.listen, store))
+        Some(Command::Serve { side: Side::Subject { at, store, settings } }) => {
+            single_threaded(subject::serve(at.listen, store, settings))
         }
         Some(Command::Serve { side: Side::Gateway { at, engine_listen } }) => {
             single_threaded(gateway::serve(at.listen, engine_listen))

@@ -11,8 +11,8 @@ const SERIAL: &str = "0000000000000000";
 /// Where every server has its card.
 pub(crate) const CARD_PATH: &str = "/.well-known/agent-card.json";
 
-/// The version that requests state.
-const CURRENT: Option<&str> = Some("1.0");
+/// The line in which requests state their version.
+const CURRENT: &str = "A2A-Version: 1.0\r\n";
 
 /// Numbers messages over the whole run, so that no server sees the same message twice.
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -30,12 +30,18 @@ impl Request {
         Self::rpc("SendMessage", &message(json!([{ "text": text }])))
     }
 
+    /// The same from someone with a bearer token.
+    pub(crate) fn send_with(token: &str, text: &str) -> Self {
+        let headers = format!("A2A-Version: 1.0\r\nAuthorization: Bearer {token}\r\n");
+        Self::rpc_of(&headers, "SendMessage", &message(json!([{ "text": text }])))
+    }
+
     /// The same as clients of 0.3 send it, who do not say which version they speak.
     pub(crate) fn send_in_0_3(text: &str) -> Self {
         let parts = json!([{ "kind": "text", "text": text }]);
         let id = format!("bench-{SERIAL}");
         let message = json!({ "kind": "message", "messageId": id, "role": "user", "parts": parts });
-        Self::rpc_of(None, "message/send", &json!({ "message": message }))
+        Self::rpc_of("", "message/send", &json!({ "message": message }))
     }
 
     /// A small text message, answered with a stream.
@@ -87,9 +93,10 @@ impl Request {
         Self::rpc_of(CURRENT, method, params)
     }
 
-    fn rpc_of(version: Option<&str>, method: &str, params: &Value) -> Self {
+    /// With more lines in its head.
+    fn rpc_of(lines: &str, method: &str, params: &Value) -> Self {
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
-        let mut bytes = head("POST", "/a2a", version, body.len()).into_bytes();
+        let mut bytes = head("POST", "/a2a", lines, body.len()).into_bytes();
         bytes.extend_from_slice(body.as_bytes());
         let serial_at = memchr::memmem::find(&bytes, SERIAL.as_bytes());
         Self { bytes, serial_at }
@@ -109,13 +116,11 @@ impl Request {
     }
 }
 
-fn head(method: &str, path: &str, version: Option<&str>, length: usize) -> String {
+fn head(method: &str, path: &str, lines: &str, length: usize) -> String {
     let mut head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n");
     head.push_str("content-type: application/json\r\naccept: application/json, text/event-stream\r\n");
+    head.push_str(lines);
     // Writing to a string cannot fail.
-    if let Some(version) = version {
-        let _ = write!(head, "A2A-Version: {version}\r\n");
-    }
     let _ = write!(head, "content-length: {length}\r\n\r\n");
     head
 }

@@ -26,6 +26,7 @@ enum State {
 pub(crate) struct Decoder {
     state: State,
     status: u16,
+    says_when: bool,
 }
 
 /// What one call to [`Decoder::decode`] achieved.
@@ -51,12 +52,17 @@ impl std::error::Error for Malformed {}
 
 impl Decoder {
     pub(crate) fn new() -> Self {
-        Self { state: State::Head, status: 0 }
+        Self { state: State::Head, status: 0, says_when: false }
     }
 
     /// The status of the response last begun.
     pub(crate) fn status(&self) -> u16 {
         self.status
+    }
+
+    /// Whether the response last begun says when to try again.
+    pub(crate) fn says_when(&self) -> bool {
+        self.says_when
     }
 
     /// Decodes up to the end of one response, giving the pieces of its body to `body`.
@@ -146,6 +152,7 @@ impl Decoder {
             .and_then(|status| u16::try_from(status).ok())
             .ok_or(Malformed("it does not begin with an HTTP/1.1 status"))?;
 
+        self.says_when = false;
         let mut framing = None;
         for line in lines {
             let Some(colon) = memchr(b':', line) else {
@@ -159,6 +166,8 @@ impl Decoder {
                 && value.eq_ignore_ascii_case(b"chunked")
             {
                 framing = Some(State::ChunkSize);
+            } else if name.eq_ignore_ascii_case(b"retry-after") {
+                self.says_when = number(value).is_some();
             }
         }
         self.state = framing.ok_or(Malformed("it has neither a content-length nor chunks"))?;

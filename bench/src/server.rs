@@ -85,6 +85,13 @@ impl Server {
         Self::start(command, cores).await.with_context(|| format!("starting the subject, `{how}`"))
     }
 
+    /// Starts our own subject with these arguments besides, and waits until it accepts connections.
+    pub(crate) async fn subject_with(arguments: &[&str], cores: Cores) -> Result<Self> {
+        let mut command = Command::new(this_program()?);
+        command.args(["serve", "subject"]).args(arguments);
+        Self::start(command, cores).await.context("starting the subject")
+    }
+
     /// Starts the bare server and waits until it accepts connections.
     pub(crate) async fn bare(data: DataAs, cores: Cores) -> Result<Self> {
         let mut command = Command::new(this_program()?);

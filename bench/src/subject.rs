@@ -5,15 +5,20 @@
 //! | text | the agent |
 //! |---|---|
 //! | `chunks:N` | emits N artifact chunks, yielding to the runtime between them, and completes |
+//! | `later:N:TEXT` | replies with the text after N milliseconds, and leaves no task |
 //! | `hang` | emits `TASK_STATE_WORKING` and waits until it is cancelled |
 //! | anything else | gives it back as an artifact and completes |
 
 use std::net::SocketAddr;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::time::Duration;
 
 use anyhow::Result;
-use attache::core::Echo;
+use attache::core::{AgentError, Echo};
 use attache::prelude::*;
+use attache::server::auth::KnownCallers;
 use attache::store::StoreUrl;
+use clap::Args;
 
 struct Subject;
 
@@ -24,6 +29,13 @@ impl Agent for Subject {
             turn.working("").await?;
             turn.cancelled().await;
             return Ok(());
+        }
+        if let Some((wait, text)) = text.strip_prefix("later:").and_then(|rest| rest.split_once(':')) {
+            let wait = wait.parse().map_err(|_| AgentError::public("expected `later:MILLISECONDS:TEXT`"))?;
+            if wait > 0 {
+                tokio::time::sleep(Duration::from_millis(wait)).await;
+            }
+            return turn.reply(text).await;
         }
         let Some(count) = text.strip_prefix("chunks:").and_then(|count| count.parse::<usize>().ok()) else {
             return Echo.run(turn).await;
@@ -38,14 +50,42 @@ impl Agent for Subject {
     }
 }
 
-/// Serves the subject on `listen` until the process is killed: JSON-RPC 1.0 at `POST /a2a`.
-pub(crate) async fn serve(listen: SocketAddr, store: StoreUrl) -> Result<()> {
+/// What can be set about the subject.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Settings {
+    /// Lets in only who has this bearer token
+    #[arg(long, value_name = "TOKEN")]
+    token: Option<String>,
+    /// How many requests are worked on at once; more are refused
+    #[arg(long, value_name = "N")]
+    max_requests: Option<usize>,
+}
+
+impl Settings {
+    /// A subject that works on so many requests at once.
+    #[cfg(test)]
+    pub(crate) fn with_room_for(requests: usize) -> Self {
+        Self { max_requests: Some(requests), ..Self::default() }
+    }
+}
+
+/// The subject on `listen`: JSON-RPC 1.0 at `POST /a2a`.
+pub(crate) fn server(listen: SocketAddr, settings: Settings) -> Server<impl Agent> {
     let card = Card::new("Subject", "What the benchmark measures").input_modes(["*/*"]);
-    Server::new(Subject)
-        .card(card)
-        .shared_store(crate::store::open(&store)?)
-        .bind(listen.to_string())
-        .run()
-        .await?;
+    let mut server = Server::new(Subject).card(card).bind(listen.to_string());
+    if let Some(token) = settings.token {
+        server = server.authenticate(KnownCallers::new().bearer("bench", &token));
+    }
+    server.options(|options| {
+        options.max_requests = settings.max_requests.unwrap_or(options.max_requests);
+        // A load is one caller. Its requests are counted like everyone's, and there may be as many as there are.
+        options.limits.requests_per_second = Some(NonZeroU32::MAX);
+        options.limits.requests_per_caller = Some(NonZeroUsize::MAX);
+    })
+}
+
+/// Serves the subject until the process is killed.
+pub(crate) async fn serve(listen: SocketAddr, store: StoreUrl, settings: Settings) -> Result<()> {
+    server(listen, settings).shared_store(crate::store::open(&store)?).run().await?;
     Ok(())
 }

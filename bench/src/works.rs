@@ -10,8 +10,10 @@ use crate::load::{Plan, Reply};
 use crate::report::Row;
 use crate::requests::Request;
 
+mod asked;
 mod called;
 mod durable;
+mod guarded;
 mod kept;
 mod sent;
 mod stored;
@@ -24,6 +26,10 @@ pub(crate) enum Work {
     Send,
     /// A small message in the words of 0.3, against the same in those of 1.0
     Dialect,
+    /// A small message sent with our client, against the same written with the HTTP client alone
+    Client,
+    /// A small message from someone with a bearer token, against the same where nobody is asked who they are
+    Auth,
     /// GetTask among 100,000 stored
     Get,
     /// Streams of 100 chunks
@@ -70,6 +76,8 @@ impl Work {
         match self {
             Self::Send => "send",
             Self::Dialect => "dialect",
+            Self::Client => "client",
+            Self::Auth => "auth",
             Self::Get => "get",
             Self::Stream => "stream",
             Self::FirstEvent => "first-event",
@@ -94,6 +102,8 @@ impl Work {
         match self {
             Self::Send => sent::send(harness).await,
             Self::Dialect => sent::dialect(harness).await,
+            Self::Client => asked::client(harness).await,
+            Self::Auth => guarded::token(harness).await,
             Self::Get => stored::get(harness).await,
             Self::Stream => streamed::stream(harness).await,
             Self::FirstEvent => streamed::first_event(harness).await,
@@ -120,6 +130,16 @@ pub(crate) const SMALL: &str = "hello, agent";
 fn send_small(connections: usize) -> Arc<Plan> {
     Arc::new(Plan {
         requests: vec![Request::send(SMALL)],
+        connections,
+        reply: Reply::Whole,
+        marker: "TASK_STATE_COMPLETED",
+    })
+}
+
+/// The same from someone with a bearer token.
+fn send_with(token: &str, connections: usize) -> Arc<Plan> {
+    Arc::new(Plan {
+        requests: vec![Request::send_with(token, SMALL)],
         connections,
         reply: Reply::Whole,
         marker: "TASK_STATE_COMPLETED",

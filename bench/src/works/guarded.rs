@@ -1,0 +1,60 @@
+//! Works that send a message as someone who is known, against the same where nobody is asked who they are.
+
+use anyhow::Result;
+
+use crate::harness::{Harness, Side};
+use crate::report::{Reference, Row, Target, Unit};
+use crate::server::Server;
+
+use super::{send_small, send_with};
+
+/// A static token.
+pub(super) async fn token(harness: &mut Harness) -> Result<Vec<Row>> {
+    let token = "a-static-token-of-some-length";
+    let guarded = harness.guarded_subject(token).await?;
+    compare(harness, "auth", &guarded, token, 0.95).await
+}
+
+/// What it costs that `guarded` asks for `token`: the share that is left must be at least `share`.
+async fn compare(
+    harness: &mut Harness,
+    name: &str,
+    guarded: &Server,
+    token: &str,
+    share: f64,
+) -> Result<Vec<Row>> {
+    let open = harness.subject().await?;
+    let (anonymous, known) = (send_small(64), send_with(token, 64));
+    let [open, guarded] = harness
+        .alternate(
+            name,
+            [
+                Side { name: "subject, open", server: &open, plan: &anonymous },
+                Side { name: "subject, guarded", server: guarded, plan: &known },
+            ],
+        )
+        .await?;
+    let row = |name: String, unit, guarded, open, target| Row {
+        name,
+        unit,
+        subject: guarded,
+        reference: Reference::Own { values: open, at: "open" },
+        target,
+    };
+    Ok(vec![
+        row(
+            name.to_owned(),
+            Unit::RequestsPerSecond,
+            guarded.requests_per_s(),
+            open.requests_per_s(),
+            Target::RatioAtLeast(share),
+        ),
+        row(
+            format!("{name}/cpu"),
+            Unit::Microseconds,
+            guarded.cpu_us_per_request(),
+            open.cpu_us_per_request(),
+            Target::Nothing,
+        ),
+    ])
+}
