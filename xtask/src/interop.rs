@@ -71,8 +71,8 @@ pub(crate) fn check() -> Result<()> {
 
 #[derive(Deserialize)]
 struct Row {
+    /// With its version.
     sdk: String,
-    version: String,
     binding: String,
     protocol: String,
     cells: Vec<Cell>,
@@ -116,7 +116,7 @@ fn read(file: &Path) -> Result<Row> {
 }
 
 const INTRODUCTION: &str = "\
-# Interoperation with the official SDKs
+# Interoperation with the official SDKs, and with the servers published for Rust
 
 `cargo xtask interop` runs this and writes these tables; `cargo xtask test` fails if they are not what it sees. Every cell is a
 test between real programs over the network, in `crates/attache/tests/interop`.
@@ -149,7 +149,7 @@ fn table<'a>(text: &mut String, notes: &mut Vec<&'a str>, title: &str, rows: &'a
     }
     write!(text, "\n|---|---|---|{}", "---|".repeat(first.cells.len()))?;
     for row in rows {
-        write!(text, "\n| {} {} | {} | {} |", row.sdk, row.version, row.protocol, row.binding)?;
+        write!(text, "\n| {} | {} | {} |", row.sdk, row.protocol, row.binding)?;
         for cell in &row.cells {
             write!(text, " {}", cell.cell)?;
             if let Some(note) = &cell.note {
@@ -177,15 +177,15 @@ mod tests {
             cell: (*cell).to_owned(),
             note: note.map(str::to_owned),
         };
-        let (version, binding, protocol) = ("1".to_owned(), "JSONRPC".to_owned(), "1.0".to_owned());
-        Row { sdk: sdk.to_owned(), version, binding, protocol, cells: cells.iter().map(cell).collect() }
+        let (binding, protocol) = ("JSONRPC".to_owned(), "1.0".to_owned());
+        Row { sdk: sdk.to_owned(), binding, protocol, cells: cells.iter().map(cell).collect() }
     }
 
     #[test]
     fn the_same_note_has_the_same_number_in_both_tables() {
         let results = Results {
-            clients: vec![row("A", &[("send", "pass", None), ("list", "–", Some("none"))])],
-            servers: vec![row("B", &[("send", "fault", Some("broken")), ("list", "–", Some("none"))])],
+            clients: vec![row("A 1", &[("send", "pass", None), ("list", "–", Some("none"))])],
+            servers: vec![row("B 1", &[("send", "fault", Some("broken")), ("list", "–", Some("none"))])],
         };
         let text = render(&results).unwrap();
         assert_eq!(

@@ -1,11 +1,15 @@
-//! Developer commands: `cargo xtask test`, `cargo xtask docs`, `cargo xtask interop`, `cargo xtask bench` and `cargo xtask crash`.
+//! Developer commands: `cargo xtask test`, `cargo xtask docs`, `cargo xtask interop`, `cargo xtask screens`, `cargo xtask bench`,
+//! `cargo xtask crash` and `cargo xtask overload`.
 
 mod bench;
 mod crash;
 mod docs;
 mod interop;
+mod overload;
 mod peers;
 mod run;
+#[cfg(unix)]
+mod screens;
 mod test;
 
 use anyhow::Result;
@@ -21,10 +25,15 @@ enum Command {
     Docs(docs::Docs),
     /// The official SDKs of A2A at our server and at our client, and what each can do as `docs/interop.md`
     Interop(interop::Interop),
+    /// Pictures of the command on a terminal, as `docs/screens/*.svg`
+    #[cfg(unix)]
+    Screens(screens::Screens),
     /// Our server against a bare one, as ratios
     Bench(bench::Bench),
     /// Load on servers that are killed again and again, and a look at what is left
     Crash(crash::Crash),
+    /// A server that is asked for ten times what it can take, and one with thousands of slow clients
+    Overload(overload::Overload),
 }
 
 fn main() -> Result<()> {
@@ -32,7 +41,10 @@ fn main() -> Result<()> {
         Command::Test(test) => test.run(),
         Command::Docs(docs) => docs.run(),
         Command::Interop(interop) => interop.run(),
+        #[cfg(unix)]
+        Command::Screens(screens) => screens.run(),
         Command::Bench(bench) => bench.run(),
         Command::Crash(crash) => crash.run(),
+        Command::Overload(overload) => overload.run(),
     }
 }

@@ -1,4 +1,5 @@
-//! What the tests need from elsewhere: the SDKs of iii and of A2A in their versions, each where only the tests look for it.
+//! What the tests need from elsewhere: the SDKs of iii and of A2A in their versions and an authorization server, each where only
+//! the tests look for it.
 //!
 //! Everything comes from the public registries of its language, in versions that are written down beside the programs that use them.
 //! What is there already is left alone: a stamp holds what was installed, and something else wanted means once more.
@@ -67,15 +68,18 @@ pub(crate) enum Suite {
     Iii,
     /// Clients and servers of the A2A SDKs.
     Interop,
+    /// Logging in at an authorization server.
+    OAuth,
 }
 
 impl Suite {
-    pub(crate) const ALL: [Self; 2] = [Self::Iii, Self::Interop];
+    pub(crate) const ALL: [Self; 3] = [Self::Iii, Self::Interop, Self::OAuth];
 
     pub(crate) fn target(self) -> &'static str {
         match self {
             Self::Iii => "iii",
             Self::Interop => "interop",
+            Self::OAuth => "oauth",
         }
     }
 
@@ -83,6 +87,7 @@ impl Suite {
         match self {
             Self::Iii => "iii SDK",
             Self::Interop => "A2A SDK",
+            Self::OAuth => "oidc-provider",
         }
     }
 
@@ -92,6 +97,7 @@ impl Suite {
         match self {
             Self::Iii => tests.join("iii/workers"),
             Self::Interop => tests.join("interop/peers"),
+            Self::OAuth => tests.join("oauth/peers"),
         }
     }
 }
@@ -106,7 +112,7 @@ struct Sdk {
     recipe: &'static str,
 }
 
-const SDKS: [Sdk; 9] = [
+const SDKS: [Sdk; 11] = [
     Sdk::new(Suite::Iii, Language::Python, "0.11.6", "python-0.11.6", "python/requirements-0.11.6.txt"),
     Sdk::new(Suite::Iii, Language::Python, "0.25.0", "python-0.25.0", "python/requirements-0.25.0.txt"),
     Sdk::new(Suite::Iii, Language::Node, "0.11.6", "node-0.11.6", "node/0.11.6/package-lock.json"),
@@ -122,6 +128,14 @@ const SDKS: [Sdk; 9] = [
     ),
     Sdk::new(Suite::Interop, Language::Node, "1.3.0", "a2a-node-1.3.0", "node/1.3.0/package-lock.json"),
     Sdk::new(Suite::Interop, Language::Node, "0.3.14", "a2a-node-0.3.14", "node/0.3.14/package-lock.json"),
+    Sdk::new(
+        Suite::Interop,
+        Language::Rust,
+        "a2a-server-lf 0.5.3, a2a-rs-server 1.0.26 and a2a-protocol-server 0.15.0",
+        "a2a-rust",
+        "rust/Cargo.lock",
+    ),
+    Sdk::new(Suite::OAuth, Language::Node, "8.8.1", "oidc-provider-8.8.1", "node/package-lock.json"),
 ];
 
 impl Peers {
@@ -178,7 +192,7 @@ impl Sdk {
         let stamp = home.join("installed");
         let wanted = std::fs::read_to_string(&recipe)
             .with_context(|| format!("cannot read `{}`", recipe.display()))?;
-        // A worker in Rust is built anew when it has changed, and cargo is the one to tell.
+        // What is in Rust is built anew when it has changed, and cargo is the one to tell.
         let there = std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted);
         if there && self.language != Language::Rust {
             return Ok(());
@@ -224,6 +238,12 @@ fn install_node(recipe: &Path, home: &Path) -> Result<()> {
 fn build_rust(recipe: &Path, home: &Path) -> Result<()> {
     let mut build = run::cargo(&["build", "--locked", "--quiet"]);
     build.arg("--manifest-path").arg(recipe.with_file_name("Cargo.toml")).arg("--target-dir").arg(home);
+    // The system's OpenSSL, where there is one, does not have to be compiled.
+    let mut ask = Command::new("pkg-config");
+    ask.args(["--exists", "openssl"]);
+    if quietly(ask).is_ok() {
+        build.env("OPENSSL_NO_VENDOR", "1");
+    }
     quietly(build)
 }
 

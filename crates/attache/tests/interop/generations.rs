@@ -104,7 +104,7 @@ fn a_task_of_0_3_is_followed_in_1_0_and_read_in_0_1() {
         let program = |sdk: Sdk, version: &str, what: &str| {
             let mut command = sdk.program("client");
             command.args([&url, "JSONRPC", version, what]);
-            Process::start(&format!("{} SDK {}", sdk.name(), sdk.version()), command)
+            Process::start(&sdk.title(), command)
         };
         let said = |line: &str| serde_json::from_str::<Value>(line).ok();
         let mut creator = program(Sdk::Python0, "0.3", "begin");

@@ -25,6 +25,14 @@ rows! { "servers", talk;
     node_0_3_over_jsonrpc: Node0, JsonRpc, V0_3;
     node_0_3_over_http_json: Node0, HttpJson, V0_3;
     node_0_3_over_grpc: Node0, Grpc, V0_3;
+    a2a_server_lf_over_jsonrpc: RustLf, JsonRpc, V1_0;
+    a2a_server_lf_over_http_json: RustLf, HttpJson, V1_0;
+    a2a_server_lf_over_grpc: RustLf, Grpc, V1_0;
+    a2a_rs_server_over_jsonrpc: RustRs, JsonRpc, V1_0;
+    a2a_rs_server_over_http_json: RustRs, HttpJson, V1_0;
+    a2a_protocol_server_over_jsonrpc: RustProtocol, JsonRpc, V1_0;
+    a2a_protocol_server_over_http_json: RustProtocol, HttpJson, V1_0;
+    a2a_protocol_server_over_grpc: RustProtocol, Grpc, V1_0;
 }
 
 /// What is to be said about the peers.
@@ -59,7 +67,20 @@ fn note(row: &Row, feature: &str) -> Option<Note> {
             symptom: "Task not cancelable",
             evidence: "The server refuses to cancel an ended task with `FAILED_PRECONDITION` and a text, and gives no reason that a program could read.",
         }),
-        (Sdk::Python1 | Sdk::Python0 | Sdk::Node1 | Sdk::Node0, _, _) => None,
+        (Sdk::RustLf, _, "list") => Some(Note::Fault {
+            symptom: "latest first",
+            evidence: "Tasks are sorted by their ids, so that those of 0.5.3, which grow, come oldest first.",
+        }),
+        (Sdk::RustRs, Binding::JsonRpc, "push configs") => Some(Note::Fault {
+            symptom: "invalid params",
+            evidence: "The server of 1.0.26 refuses a webhook that is written as 1.0 has it, with ``missing field `configId` ``.",
+        }),
+        (Sdk::RustRs, Binding::HttpJson, "push configs") => Some(Note::Fault {
+            symptom: r#"url: """#,
+            evidence: "The server of 1.0.26 answers with `{\"configId\":\"hook\",\"taskId\":\"…\"}` where the webhook was to be, and lists it as `{\"config\":{\"id\":\"hook\",\"url\":\"…\"},\"configId\":\"hook\"}`.",
+        }),
+        (Sdk::Python1 | Sdk::Python0 | Sdk::Node1 | Sdk::Node0, _, _)
+        | (Sdk::RustLf | Sdk::RustRs | Sdk::RustProtocol, _, _) => None,
     }
 }
 
@@ -172,7 +193,13 @@ struct Shown {
 impl Shown {
     fn see(&mut self, event: StreamResponse) -> Result<()> {
         let (task, state) = match event {
-            StreamResponse::Task(task) => (task.id, Some(task.status.state)),
+            StreamResponse::Task(task) => {
+                // Some show a task only when it has ended.
+                if self.pieces.is_empty() {
+                    self.pieces.extend(task.artifacts.iter().map(Artifact::text));
+                }
+                (task.id, Some(task.status.state))
+            }
             StreamResponse::StatusUpdate(update) => (update.task_id, Some(update.status.state)),
             StreamResponse::ArtifactUpdate(update) => {
                 self.pieces.push(update.artifact.text());
@@ -192,17 +219,28 @@ impl Shown {
     }
 }
 
-async fn streamed(agent: &Client, message: impl Into<Outgoing>) -> Result<Shown> {
+/// Follows what comes of a message, up to a question: some servers keep the stream open then, and others do not.
+async fn streamed(agent: &Client, message: impl Into<Outgoing>, what: Sent) -> Result<Shown> {
     let mut events = agent.stream(message).await?;
     let mut shown = Shown::default();
     while let Some(event) = events.next().await {
         shown.see(event?)?;
+        if what == Sent::First && shown.state == TaskState::InputRequired {
+            break;
+        }
     }
     Ok(shown)
 }
 
+/// Whether a message begins a task, or goes on with one, whose question is then shown once more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    First,
+    Answer,
+}
+
 async fn stream(agent: &Client) -> Result<()> {
-    let shown = streamed(agent, "stream").await?;
+    let shown = streamed(agent, "stream", Sent::First).await?;
     shown.expect(&["one ", "two ", "three"], TaskState::Completed)?;
     expect(&agent.get(shown.task).await?, TaskState::Completed, "one two three")
 }
@@ -220,9 +258,9 @@ async fn asked(agent: &Client) -> Result<Task> {
 
 async fn multi_turn(agent: &Client) -> Result<()> {
     asked(agent).await?;
-    let shown = streamed(agent, "ask").await?;
+    let shown = streamed(agent, "ask", Sent::First).await?;
     shown.expect(&[], TaskState::InputRequired)?;
-    let shown = streamed(agent, Outgoing::new("red").task(shown.task)).await?;
+    let shown = streamed(agent, Outgoing::new("red").task(shown.task), Sent::Answer).await?;
     shown.expect(&["red it is"], TaskState::Completed)
 }
 

@@ -83,8 +83,7 @@ impl Row {
     /// The peer in words.
     pub(crate) fn title(&self) -> String {
         let Self { sdk, binding, protocol } = self;
-        let (name, version) = (sdk.name(), sdk.version());
-        format!("{name} SDK {version}, {} {}", binding.name(), protocol.name())
+        format!("{}, {} {}", sdk.title(), binding.name(), protocol.name())
     }
 
     /// Writes down what was found out, and fails if that is not what has to be.
@@ -123,8 +122,7 @@ impl Row {
         let folder = folder.with_file_name("interop");
         std::fs::create_dir_all(&folder).expect("it can be made");
         let row = json!({
-            "sdk": self.sdk.name(),
-            "version": self.sdk.version(),
+            "sdk": self.sdk.title(),
             "binding": self.binding.name(),
             "protocol": self.protocol.name(),
             "cells": cells,
