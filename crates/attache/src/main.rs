@@ -1,11 +1,14 @@
 //! The `attache` command.
 
 mod command;
+mod config;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use mimalloc::MiMalloc;
+
+use self::config::Stop;
 
 /// A server makes and drops many small things; this allocator is made for that.
 #[global_allocator]
@@ -26,5 +29,10 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    command::run(Arguments::parse().command)
+    let words: Vec<_> = std::env::args_os().collect();
+    match config::settle(&words) {
+        Ok(arguments) => command::run(arguments.command),
+        Err(Stop::Usage(error)) => error.exit(),
+        Err(Stop::Failed(failure)) => failure.end(),
+    }
 }

@@ -1,6 +1,7 @@
 //! The subcommands, one file each.
 
 mod client;
+mod config;
 mod keys;
 mod place;
 mod push;
@@ -12,10 +13,11 @@ use std::fmt;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory, Subcommand};
+use clap::{Args, Subcommand};
 use clap_complete::Shell;
 
 use self::client::show;
+pub(crate) use self::serve::{LimitArgs, TlsArgs};
 
 /// What the command can do.
 #[derive(Debug, Subcommand)]
@@ -24,10 +26,17 @@ pub(crate) enum Command {
     ///
     /// The agent answers over JSON-RPC (`/a2a`), HTTP+JSON (`/v1`) and gRPC on one port, and describes itself at
     /// `/.well-known/agent-card.json`. Its tasks are kept in a file and outlive it.
+    #[command(after_help = serve::EXAMPLES)]
     Serve(Box<serve::Serve>),
 
     /// Show how an agent describes itself
     Card(client::card::Card),
+
+    /// Log in to an agent, so that other commands need no credentials
+    Login(Box<client::login::Login>),
+
+    /// Forget how somebody logged in to an agent
+    Logout(client::logout::Logout),
 
     /// Send a message to an agent and print what comes of it
     Send(Box<client::send::Send>),
@@ -55,6 +64,10 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Keys(keys::Keys),
 
+    /// Check the settings of `attache serve`, and show where each comes from
+    #[command(subcommand)]
+    Config(config::Config),
+
     /// Print what makes a shell complete this command
     #[command(after_help = "For example, in bash:\n  source <(attache completions bash)")]
     Completions {
@@ -65,6 +78,28 @@ pub(crate) enum Command {
     /// Print the reference of the command as Markdown
     #[command(hide = true)]
     Reference,
+}
+
+impl Command {
+    /// The settings of the server, for what goes by them.
+    pub(crate) fn serve(&mut self) -> Option<&mut serve::Serve> {
+        match self {
+            Self::Serve(serve) => Some(serve),
+            Self::Config(config) => config.serve(),
+            Self::Card(_)
+            | Self::Login(_)
+            | Self::Logout(_)
+            | Self::Send(_)
+            | Self::Chat(_)
+            | Self::Task(_)
+            | Self::Push(_)
+            | Self::Agents(_)
+            | Self::Store(_)
+            | Self::Keys(_)
+            | Self::Completions { .. }
+            | Self::Reference => None,
+        }
+    }
 }
 
 /// How the command ends when it does not end well. Scripts rely on these numbers.
@@ -136,6 +171,8 @@ pub(crate) fn run(command: Command) -> ExitCode {
     let result = match command {
         Command::Serve(serve) => serve.run(),
         Command::Card(card) => client::block_on(card.run()),
+        Command::Login(login) => client::block_on(login.run()),
+        Command::Logout(logout) => logout.run(),
         Command::Send(send) => client::block_on(send.run()),
         Command::Chat(chat) => client::block_on(chat.run()),
         Command::Task(task) => client::block_on(task.run()),
@@ -143,21 +180,19 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Agents(agents) => agents.run(),
         Command::Store(store) => store.run(),
         Command::Keys(keys) => keys.run(),
+        Command::Config(config) => config.run(),
         Command::Completions { shell } => completions(shell),
         Command::Reference => reference::print(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            failure.say();
-            ExitCode::from(failure.exit as u8)
-        }
+        Err(failure) => failure.end(),
     }
 }
 
 fn completions(shell: Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut crate::Arguments::command(), "attache", &mut script);
+    clap_complete::generate(shell, &mut crate::config::arguments(), "attache", &mut script);
     print(&String::from_utf8_lossy(&script))
 }
 
@@ -186,12 +221,12 @@ pub(crate) struct Failure {
 
 impl Failure {
     /// Something did not work.
-    fn new(error: impl ToString) -> Self {
+    pub(crate) fn new(error: impl ToString) -> Self {
         Self { error: error.to_string(), hint: None, exit: Exit::Failed }
     }
 
     /// The command was not called as it should be.
-    fn usage(error: impl ToString) -> Self {
+    pub(crate) fn usage(error: impl ToString) -> Self {
         Self::new(error).exit(Exit::Usage)
     }
 
@@ -200,16 +235,33 @@ impl Failure {
         self
     }
 
-    fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
+    /// Says it, and ends the command with it.
+    pub(crate) fn end(&self) -> ExitCode {
+        self.say();
+        ExitCode::from(self.exit as u8)
+    }
+
     /// Says it. Agents have a say in some errors, so nothing in there may move the cursor.
     fn say(&self) {
-        say(format_args!("error: {}", show::clean(&self.error)));
+        say(format_args!("\x1b[1;31merror:\x1b[0m {}", show::clean(&self.error)));
         if let Some(hint) = &self.hint {
-            say(format_args!("hint: {}", show::clean(hint)));
+            say(format_args!("\x1b[1;36mhint:\x1b[0m {}", show::clean(hint)));
+        }
+    }
+}
+
+/// As one line, for the log.
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.error)?;
+        match &self.hint {
+            Some(hint) => write!(f, " ({hint})"),
+            None => Ok(()),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use clap::builder::StyledStr;
-use clap::{Arg, ArgAction, Command, CommandFactory};
+use clap::{Arg, ArgAction, Command};
 
 use super::Failure;
 use super::client::CONNECTION;
@@ -20,13 +20,16 @@ Every command prints data to standard output and everything else to standard err
 
 /// Prints the reference.
 pub(super) fn print() -> Result<(), Failure> {
-    let mut command = crate::Arguments::command();
+    let mut command = crate::config::arguments();
     command.build();
     super::print(&page(&mut command).map_err(Failure::new)?)
 }
 
 /// A command that takes all options for the connection.
 const CARD: &str = "card";
+
+/// The commands that take all options of the server.
+const CONFIG: &str = "attache config";
 
 fn page(command: &mut Command) -> Result<String, std::fmt::Error> {
     let mut out = INTRODUCTION.to_owned();
@@ -70,7 +73,15 @@ fn section(out: &mut String, above: &str, command: &mut Command) -> std::fmt::Re
     // What is told by its place comes first, in that order.
     shown.sort_by_key(|arg| arg.get_index().unwrap_or(usize::MAX));
     let (connection, shown): (Vec<_>, Vec<_>) = shown.into_iter().partition(|arg| is_connection(arg));
+    let of_server = |arg: &&Arg| above == CONFIG && arg.get_id() != "json" && arg.get_id() != "config";
+    let (of_server, shown): (Vec<_>, Vec<_>) = shown.into_iter().partition(of_server);
     table(out, &shown)?;
+    if !of_server.is_empty() {
+        writeln!(
+            out,
+            "\nAnd the options of [`attache serve`](#attache-serve), which beat the file here as they do there."
+        )?;
+    }
     if !connection.is_empty() {
         writeln!(out, "\nAnd the options for the [connection](#connection).")?;
     }
@@ -115,7 +126,13 @@ fn spelled(arg: &Arg) -> String {
     if flags.is_empty() {
         return format!("`{}`", values.join(" "));
     }
-    let value = if values.is_empty() { String::new() } else { format!(" {}", values.join(" ")) };
+    // A switch, which may be told which way to go.
+    let optional = arg.get_num_args().is_some_and(|count| count.min_values() == 0);
+    let value = match values.as_slice() {
+        [] => String::new(),
+        values if optional => format!("[={}]", values.join(" ")),
+        values => format!(" {}", values.join(" ")),
+    };
     flags.iter().map(|flag| format!("`{flag}{value}`")).collect::<Vec<_>>().join(", ")
 }
 
@@ -123,7 +140,7 @@ fn about(arg: &Arg) -> String {
     let mut text = arg.get_long_help().or(arg.get_help()).map(sentence).unwrap_or_default();
     let takes_values = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
     let choices = arg.get_possible_values();
-    if takes_values && !choices.is_empty() {
+    if takes_values && !arg.is_hide_possible_values_set() && !choices.is_empty() {
         let choices: Vec<_> = choices.iter().map(|choice| format!("`{}`", choice.get_name())).collect();
         text.push_str(&format!(" One of {}.", choices.join(", ")));
     }
@@ -133,7 +150,7 @@ fn about(arg: &Arg) -> String {
         .filter(|value| !value.is_empty())
         .map(|value| format!("`{}`", value.to_string_lossy()))
         .collect();
-    if takes_values && !defaults.is_empty() {
+    if takes_values && !arg.is_hide_default_value_set() && !defaults.is_empty() {
         text.push_str(&format!(" Default: {}.", defaults.join(", ")));
     }
     if let Some(variable) = arg.get_env() {

@@ -11,8 +11,8 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::place::Place;
-use super::serve::age;
 use super::{Failure, Output};
+use crate::config::age;
 
 /// What to do with the file.
 #[derive(Debug, Subcommand)]

@@ -2,10 +2,12 @@
 
 mod client;
 mod command;
+mod config;
 mod crash;
 mod delegation;
 mod examples;
 mod functions;
+mod guarded;
 mod home;
 mod store;
 mod support;

@@ -5,13 +5,32 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStderr, Command};
 
 /// A running program that listens on a port of this machine; stopped when dropped.
 pub(crate) struct Program {
     pub(crate) url: String,
     child: Child,
+}
+
+/// What a program says while it runs.
+pub(crate) struct Log(Lines<BufReader<ChildStderr>>);
+
+impl Log {
+    /// The next line with this in it.
+    pub(crate) async fn line_with(&mut self, text: &str) -> String {
+        let found = async {
+            loop {
+                let line =
+                    self.0.next_line().await.expect("it can be read").expect("it says so before it ends");
+                if line.contains(text) {
+                    return line;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, found).await.expect("it says so")
+    }
 }
 
 /// How long a program may take to do anything. Only a broken one reaches it.
@@ -48,6 +67,12 @@ impl Program {
 
     /// Starts the `attache` command in an environment.
     pub(crate) async fn command_with(arguments: &[&str], environment: &[(&str, &str)]) -> (Self, String) {
+        let (program, said, _) = Self::watched(arguments, environment).await;
+        (program, said)
+    }
+
+    /// The same, with what it says from then on.
+    pub(crate) async fn watched(arguments: &[&str], environment: &[(&str, &str)]) -> (Self, String, Log) {
         let mut child = Command::new(env!("CARGO_BIN_EXE_attache"))
             .args(arguments)
             .envs(environment.iter().copied())
@@ -69,7 +94,7 @@ impl Program {
             }
         }
         let program = Self { url: url.expect("it says where it listens"), child };
-        (program, said)
+        (program, said, Log(lines))
     }
 
     async fn wait_until_it_answers(&self) {
@@ -84,6 +109,12 @@ impl Program {
     /// Its number among the processes of the machine.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id().expect("it runs")
+    }
+
+    /// Asks the program to read its settings again.
+    pub(crate) async fn hang_up(&self) {
+        let pid = self.pid().to_string();
+        Command::new("kill").args(["-HUP", &pid]).status().await.expect("kill works");
     }
 
     /// Asks the program to stop, as a process manager does, and waits until it has.

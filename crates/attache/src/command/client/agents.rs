@@ -1,15 +1,19 @@
 //! `attache agents`: names for agents.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Instant;
 
+use attache::client::{TokenKey, Tokens};
+use attache::core::{Clock, SystemClock};
+use attache::protocol::Timestamp;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::reach::{How, is_url, named};
-use super::registry::{Known, Preferred, Registry};
-use super::{block_on, show};
+use super::reach::{self, How, is_url};
+use super::registry::{Called, Known, Preferred, Registry, tokens};
+use super::{block_on, card, logout, show};
 use crate::command::{Exit, Failure, Output, print, say};
 
 /// What to do about the names of agents.
@@ -18,7 +22,7 @@ pub(crate) enum Agents {
     /// Give an agent a name, and keep how it is reached
     ///
     /// What is kept is in `attache/agents.json` below the user's configuration directory, which only the user can read.
-    Add(Add),
+    Add(Box<Add>),
     /// List the agents that have names
     List {
         #[command(flatten)]
@@ -57,6 +61,10 @@ pub(crate) struct Add {
     #[arg(long)]
     replace: bool,
 
+    /// Talk to it only if its card is signed with a key in this file: a JSON Web Key, a set of them, or PEM
+    #[arg(long, value_name = "PATH")]
+    key: Option<PathBuf>,
+
     #[command(flatten)]
     how: How,
 }
@@ -90,6 +98,7 @@ impl Agents {
                             .hint("`attache agents list` shows those that have names")
                     })
                 })?;
+                logout::forget_tokens(&Called::Name(name.clone()))?;
                 say(format_args!("forgot `{name}`"));
                 Ok(())
             }
@@ -100,8 +109,9 @@ impl Agents {
 
 impl Add {
     fn run(self) -> Result<(), Failure> {
-        let Self { name, url, replace, how } = self;
-        let known = how.keep(url)?;
+        let Self { name, url, replace, key, how } = self;
+        let mut known = how.keep(url)?;
+        known.signed_with = key.as_deref().map(card::pinned).transpose()?;
         Registry::change(|registry| {
             if !replace && let Some(there) = registry.agents.get(&name) {
                 let text = format!("`{name}` is the name of the agent at {} already", there.url);
@@ -110,6 +120,8 @@ impl Add {
             registry.agents.insert(name.clone(), known);
             Ok(())
         })?;
+        // Those of the agent that had the name are not for this one.
+        logout::forget_tokens(&Called::Name(name.clone()))?;
         say(format_args!("added `{name}`: try `attache card {name}`"));
         Ok(())
     }
@@ -123,6 +135,7 @@ impl Known {
             (self.token_file.is_some(), "tokenFile", "token file"),
             (self.user.is_some(), "user", "user"),
             (self.api_key.is_some(), "apiKey", "API key"),
+            (self.certificate.is_some(), "certificate", "certificate"),
         ];
         kept.into_iter().filter_map(|(is_kept, member, name)| is_kept.then_some((member, name)))
     }
@@ -135,23 +148,51 @@ struct Row<'a> {
     url: &'a str,
     binding: Option<Preferred>,
     credentials: Vec<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    login: Option<LoginState>,
+}
+
+/// Whether somebody is still logged in.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum LoginState {
+    Current,
+    Expired,
+}
+
+impl LoginState {
+    /// That of an agent, if somebody logged in.
+    fn of(name: &str, known: &Known, tokens: &[(TokenKey, Tokens)], now: Timestamp) -> Option<Self> {
+        let login = known.login.as_ref()?;
+        let is_current = tokens.iter().any(|(key, tokens)| {
+            let can_renew = tokens.refresh.is_some() || login.client_secret.is_some();
+            key.account.as_deref() == Some(name) && (can_renew || !tokens.is_stale(now))
+        });
+        Some(if is_current { Self::Current } else { Self::Expired })
+    }
 }
 
 impl<'a> Row<'a> {
-    fn new(name: &'a str, known: &'a Known) -> Self {
+    fn new(name: &'a str, known: &'a Known, login: Option<LoginState>) -> Self {
         Self {
             name,
             url: &known.url,
             binding: known.binding,
             credentials: known.credentials().map(|(member, _)| member).collect(),
+            login,
         }
     }
 }
 
 fn list(output: &Output) -> Result<(), Failure> {
-    let Registry { agents } = Registry::read()?;
+    let agents = Registry::read()?.agents;
+    let has_login = agents.values().any(|known| known.login.is_some());
+    let tokens = if has_login { tokens()?.list().map_err(Failure::new)? } else { Vec::new() };
+    let now = SystemClock.now();
+    let login = |name: &str, known: &Known| LoginState::of(name, known, &tokens, now);
     if output.json {
-        let rows: Vec<_> = agents.iter().map(|(name, known)| Row::new(name, known)).collect();
+        let rows: Vec<_> =
+            agents.iter().map(|(name, known)| Row::new(name, known, login(name, known))).collect();
         return print(&show::json_lines(&BTreeMap::from([("agents", rows)]))?);
     }
     if agents.is_empty() {
@@ -164,7 +205,11 @@ fn list(output: &Output) -> Result<(), Failure> {
             Preferred::Grpc => "gRPC",
         });
         let credentials = known.credentials().map(|(_, name)| name);
-        let about: Vec<_> = binding.into_iter().chain(credentials).collect();
+        let login = login(name, known).map(|state| match state {
+            LoginState::Current => "logged in",
+            LoginState::Expired => "login expired",
+        });
+        let about: Vec<_> = binding.into_iter().chain(credentials).chain(login).collect();
         vec![name.clone(), show::line(&known.url), about.join(", ")]
     };
     print(&show::table(&agents.iter().map(row).collect::<Vec<_>>()))
@@ -173,10 +218,9 @@ fn list(output: &Output) -> Result<(), Failure> {
 async fn ping(agent: Option<String>, output: Output) -> Result<(), Failure> {
     let agents: Vec<(String, Known)> = match agent {
         None => Registry::read()?.agents.into_iter().collect(),
-        Some(url) if is_url(&url) => vec![(url.clone(), Known::at(url))],
-        Some(name) => {
-            let known = named(&name)?;
-            vec![(name, known)]
+        Some(agent) => {
+            let known = reach::known(&agent)?;
+            vec![(agent, known)]
         }
     };
     if agents.is_empty() {

@@ -1,13 +1,15 @@
 //! `attache card`: how an agent describes itself.
 
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
 
+use attache::client::{KeySet, Signer, Verifier};
 use attache::protocol::{AgentCard, SecurityScheme};
 use clap::Args;
 
 use super::reach::Reach;
 use super::show::{self, bold, dim, line};
-use crate::command::{Failure, Output, print};
+use crate::command::{Failure, Output, print, say};
 
 /// Whose card, and how to show it.
 #[derive(Debug, Args)]
@@ -15,6 +17,20 @@ pub(crate) struct Card {
     /// The card that the agent has for those who show who they are
     #[arg(long)]
     extended: bool,
+
+    /// Show it only if it is signed by somebody who is trusted
+    ///
+    /// Those are the keys of `--key` and `--jwks-origin` or, without either, the keys that are kept with the agent's name.
+    #[arg(long)]
+    verify: bool,
+
+    /// Trust the keys in this file: a JSON Web Key, a set of them, or a public key as PEM
+    #[arg(long, value_name = "PATH", requires = "verify")]
+    key: Option<PathBuf>,
+
+    /// Trust the keys that this server publishes
+    #[arg(long, value_name = "URL", requires = "verify")]
+    jwks_origin: Option<String>,
 
     #[command(flatten)]
     output: Output,
@@ -25,20 +41,79 @@ pub(crate) struct Card {
 
 impl Card {
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        let agent = self.reach.connect().await?;
+        let trust = self.trust()?;
+        let agent = self.reach.connect_trusting(trust).await?;
         let card = if self.extended {
             agent.client.extended_card().await.map_err(|error| agent.failed(&error))?
         } else {
             agent.client.card()
         };
+        let signer = agent.client.signer();
         if self.output.json {
+            if let Some(signer) = &signer {
+                say(format_args!("signed by {}", signed_by(signer)));
+            }
             return print(&show::json_lines(&*card)?);
         }
-        print(&summary(&card, &agent.word()).map_err(Failure::new)?)
+        print(&summary(&card, &agent.word(), signer.as_ref()).map_err(Failure::new)?)
+    }
+
+    /// Who is trusted to sign the card, where that is not known from its name.
+    fn trust(&self) -> Result<Option<Verifier>, Failure> {
+        if self.key.is_none() && self.jwks_origin.is_none() {
+            if self.verify && !self.reach.has_pinned_keys()? {
+                return Err(Failure::usage("`--verify` needs to know whom to trust").hint(
+                    "name a file of keys with `--key`, or a server that publishes them with `--jwks-origin`",
+                ));
+            }
+            return Ok(None);
+        }
+        let mut trust = Verifier::new();
+        if let Some(path) = &self.key {
+            trust = trust.pin(read_keys(path)?);
+        }
+        if let Some(origin) = &self.jwks_origin {
+            trust = trust.allow_origin(origin).map_err(Failure::usage)?;
+        }
+        Ok(Some(trust))
     }
 }
 
-fn summary(card: &AgentCard, called: &str) -> Result<String, std::fmt::Error> {
+/// Keys that somebody has chosen to trust.
+fn read_keys(path: &Path) -> Result<KeySet, Failure> {
+    let bytes = std::fs::read(path)
+        .map_err(|error| Failure::usage(format!("`--key {}` cannot be read: {error}", path.display())))?;
+    let is_pem = bytes.trim_ascii_start().starts_with(b"-----BEGIN");
+    let keys = if is_pem { KeySet::from_pem(&bytes) } else { KeySet::from_json(&bytes) };
+    let keys =
+        keys.map_err(|error| Failure::usage(format!("`--key {}` is of no use: {error}", path.display())))?;
+    if keys.is_empty() {
+        return Err(Failure::usage(format!("there is no key in `{}`", path.display())));
+    }
+    Ok(keys)
+}
+
+/// The same as they are kept with the name of an agent.
+pub(crate) fn pinned(path: &Path) -> Result<serde_json::Value, Failure> {
+    let keys = read_keys(path)?;
+    let kept = keys.to_json();
+    if kept["keys"].as_array().is_none_or(|kept| kept.len() != keys.iter().count()) {
+        let text = format!("`--key {}` has a secret in it, which is not kept with a name", path.display());
+        return Err(Failure::usage(text).hint("have the agent sign with a key that has a public part"));
+    }
+    Ok(kept)
+}
+
+/// Who signed a card, for people.
+fn signed_by(signer: &Signer) -> String {
+    let from = match &signer.published_at {
+        Some(url) => format!("published at {}", line(url)),
+        None => "pinned".to_owned(),
+    };
+    format!("{} ({}, {from})", line(&signer.kid), signer.algorithm)
+}
+
+fn summary(card: &AgentCard, called: &str, signer: Option<&Signer>) -> Result<String, std::fmt::Error> {
     let mut out = String::new();
     writeln!(out, "{} {}", bold(&line(&card.name)), dim(&line(&card.version)))?;
     if !card.description.is_empty() {
@@ -51,6 +126,9 @@ fn summary(card: &AgentCard, called: &str) -> Result<String, std::fmt::Error> {
     }
     if let Some(url) = &card.documentation_url {
         fact("documentation", line(url));
+    }
+    if let Some(signer) = signer {
+        fact("signed by", signed_by(signer));
     }
     for interface in &card.supported_interfaces {
         let tenant = interface.tenant.as_ref().map(|tenant| format!(" (tenant {tenant})"));
@@ -111,10 +189,9 @@ fn asks_for(card: &AgentCard) -> String {
         let kind = match card.security_schemes.get(name) {
             Some(SecurityScheme::ApiKey(_)) => "`--api-key`",
             Some(SecurityScheme::HttpAuth(http)) if http.scheme.eq_ignore_ascii_case("basic") => "`--user`",
-            Some(
-                SecurityScheme::HttpAuth(_) | SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_),
-            ) => "`--token`",
-            Some(SecurityScheme::MutualTls(_)) => "a client certificate",
+            Some(SecurityScheme::HttpAuth(_)) => "`--token`",
+            Some(SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_)) => "`attache login`",
+            Some(SecurityScheme::MutualTls(_)) => "`--cert`",
             None => "something that the card does not describe",
         };
         format!("{kind} ({})", line(name))

@@ -211,7 +211,7 @@ impl Conversation {
     /// Says something to people.
     fn tell(&self, text: &str) {
         if self.is_for_people {
-            say(format_args!("{text}"));
+            say(format_args!("{}", show::dim(text)));
         }
     }
 

@@ -33,14 +33,14 @@ pub(crate) struct Outcome {
     pub(crate) state: Option<TaskState>,
     /// What the agent says about the state.
     said: Option<Message>,
-    /// Whether the last news is that somebody must be authorized.
-    has_asked_for_credentials: bool,
+    /// Whether the last news is that somebody must do something.
+    has_asked: bool,
 }
 
 impl Outcome {
     fn note(&mut self, status: &TaskStatus) {
         self.state = Some(status.state);
-        self.has_asked_for_credentials = false;
+        self.has_asked = false;
         self.said = status.message.as_deref().cloned();
     }
 }
@@ -103,8 +103,10 @@ impl Live {
 
     /// Prints events until there are no more, nobody reads them, or Ctrl-C is pressed.
     pub(crate) async fn follow(&mut self, agent: &Agent, events: &mut Events) -> Result<Followed, Failure> {
-        // Where somebody must be authorized the stream may stay open for good, and the user would wait for it to say why.
-        self.follow_while(agent, events, |outcome| !outcome.has_asked_for_credentials).await
+        // What was asked before is what is being answered.
+        self.outcome.has_asked = false;
+        // Some agents leave the stream open then, and the user would wait for it, and it for the user.
+        self.follow_while(agent, events, |outcome| !outcome.has_asked).await
     }
 
     /// The same, but not beyond the moment where the task needs something: a subscription goes on after that.
@@ -207,7 +209,7 @@ impl Live {
             StreamResponse::StatusUpdate(update) => {
                 self.about(&update.task_id, &update.context_id);
                 self.outcome.note(&update.status);
-                self.outcome.has_asked_for_credentials = update.status.state == TaskState::AuthRequired;
+                self.outcome.has_asked = asks(update.status.state);
                 if let (false, Some(message)) = (update.status.state.is_settled(), &update.status.message) {
                     self.remark(&show::lines(message))?;
                 }
@@ -228,8 +230,11 @@ impl Live {
     }
 
     fn task(&mut self, task: &Task) -> Result<(), Failure> {
+        // What a task that is known already asks is what the message answers: it is shown before that is taken note of.
+        let is_known = self.outcome.task.as_ref() == Some(&task.id);
         self.about(&task.id, &task.context_id.clone().unwrap_or_default());
         self.outcome.note(&task.status);
+        self.outcome.has_asked = !is_known && asks(task.status.state);
         for artifact in &task.artifacts {
             let text = show::artifact(artifact);
             let shown = self.shown.iter().find(|shown| shown.id == artifact.artifact_id);
@@ -375,6 +380,20 @@ impl Live {
             }
             None => failure,
         }
+    }
+}
+
+/// Whether a task in this state waits for somebody to do something.
+const fn asks(state: TaskState) -> bool {
+    match state {
+        TaskState::InputRequired | TaskState::AuthRequired => true,
+        TaskState::Unspecified
+        | TaskState::Submitted
+        | TaskState::Working
+        | TaskState::Completed
+        | TaskState::Failed
+        | TaskState::Canceled
+        | TaskState::Rejected => false,
     }
 }
 

@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use attache::client::{Client, ClientError, ClientOptions, Keyring};
+use attache::client::{
+    Client, ClientError, ClientOptions, Identity, KeySet, Keyring, RootCertificates, Verifier,
+};
 use attache::protocol::{ErrorKind, TaskId};
 use clap::Args;
 
-use super::registry::{Kept, Known, Preferred, Registry};
+use super::registry::{Called, Kept, Known, Preferred, Registry, place, tokens};
 use super::show;
 use crate::command::{Exit, Failure};
 
@@ -50,6 +52,35 @@ pub(crate) struct How {
     /// The binding to use, if the agent has several
     #[arg(long, value_enum)]
     binding: Option<Preferred>,
+
+    #[command(flatten)]
+    tls: Tls,
+}
+
+/// Certificates.
+#[derive(Debug, Args)]
+pub(crate) struct Tls {
+    /// The certificate to show, in a PEM file together with its private key
+    #[arg(long, value_name = "PATH")]
+    cert: Option<PathBuf>,
+
+    /// Also trust servers whose certificates lead to one of those in this PEM file
+    #[arg(long, value_name = "PATH")]
+    ca: Option<PathBuf>,
+}
+
+impl Tls {
+    /// The same with places that mean the same from wherever the command is run.
+    pub(crate) fn absolute(self) -> Result<Self, Failure> {
+        let absolute = |path: Option<PathBuf>| {
+            path.map(|path| {
+                std::path::absolute(&path)
+                    .map_err(|error| Failure::usage(format!("`{}` cannot be found: {error}", path.display())))
+            })
+            .transpose()
+        };
+        Ok(Self { cert: absolute(self.cert)?, ca: absolute(self.ca)? })
+    }
 }
 
 fn user(text: &str) -> Result<Kept, &'static str> {
@@ -62,7 +93,7 @@ fn user(text: &str) -> Result<Kept, &'static str> {
 impl How {
     /// The same for an agent that gets a name.
     pub(crate) fn keep(self, url: String) -> Result<Known, Failure> {
-        let Self { token, token_file, user, api_key, binding } = self;
+        let Self { token, token_file, user, api_key, binding, tls } = self;
         // The file is read whenever the agent is called, from wherever that is done.
         let token_file = token_file
             .map(|path| std::path::absolute(&path).map_err(|error| unreadable(&path, &error)))
@@ -70,7 +101,9 @@ impl How {
         if let Some(path) = &token_file {
             read_token(path)?;
         }
-        Ok(Known { url, binding, token, token_file, user, api_key })
+        let known = Known::at(url).with(tls.absolute()?);
+        known.check_certificates()?;
+        Ok(Known { binding, token, token_file, user, api_key, ..known })
     }
 }
 
@@ -85,22 +118,79 @@ impl Known {
             token_file: if said { how.token_file.clone() } else { self.token_file },
             user: how.user.clone().or(self.user),
             api_key: how.api_key.clone().or(self.api_key),
+            login: self.login,
+            certificate: how.tls.cert.clone().or(self.certificate),
+            ca: how.tls.ca.clone().or(self.ca),
+            signed_with: self.signed_with,
         }
+    }
+
+    /// The same with other certificates, as far as there are some.
+    pub(crate) fn with(self, tls: Tls) -> Self {
+        Self { certificate: tls.cert.or(self.certificate), ca: tls.ca.or(self.ca), ..self }
+    }
+
+    /// Reads the files with certificates, to say now what is wrong with them.
+    fn check_certificates(&self) -> Result<(Option<Identity>, Option<RootCertificates>), Failure> {
+        let read = |flag: &str, path: &Path| {
+            std::fs::read(path).map_err(|error| {
+                Failure::usage(format!("`{flag} {}` cannot be read: {error}", path.display()))
+            })
+        };
+        let wrong = |flag: &str, path: &Path, error: ClientError| {
+            Failure::usage(format!("`{flag} {}` is of no use: {error}", path.display()))
+        };
+        let identity = self.certificate.as_deref().map(|path| {
+            Identity::from_pem(&read("--cert", path)?).map_err(|error| wrong("--cert", path, error))
+        });
+        let roots = self.ca.as_deref().map(|path| {
+            RootCertificates::from_pem(&read("--ca", path)?).map_err(|error| wrong("--ca", path, error))
+        });
+        Ok((identity.transpose()?, roots.transpose()?))
     }
 
     /// Finds the agent.
     pub(crate) async fn connect(self, called: String) -> Result<Agent, Failure> {
-        let Self { url, binding, token, token_file, user, api_key } = self;
+        self.connect_trusting(called, None).await
+    }
+
+    /// Finds the agent, if its card is trusted.
+    pub(crate) async fn connect_trusting(
+        self,
+        called: String,
+        trust: Option<Verifier>,
+    ) -> Result<Agent, Failure> {
+        let (identity, roots) = self.check_certificates()?;
+        let pinned = self.signed_with.as_ref().map(|keys| {
+            let keys = KeySet::from_json(keys.to_string().as_bytes());
+            keys.map(|keys| Verifier::new().pin(keys)).map_err(|error| {
+                Failure::new(format!("the keys that are kept with `{called}` cannot be used: {error}"))
+            })
+        });
+        let card_trust = trust.or(pinned.transpose()?);
+        let Self { url, binding, token, token_file, user, api_key, login, .. } = self;
+        let account = Called::of(&called);
+        let oauth = match &login {
+            Some(login) => {
+                let account = account.as_ref().and_then(Called::account);
+                let oauth = login.oauth(account).map_err(|error| failed(&error, &called))?;
+                Some(oauth.store(tokens()?))
+            }
+            None => None,
+        };
         let token = match (token, token_file) {
             (Some(token), _) => Some(token),
             (None, Some(path)) => Some(read_token(&path)?),
+            // Who is logged in has a token of their own.
+            (None, None) if oauth.is_some() => None,
             (None, None) => {
                 std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty()).map(Kept::from)
             }
         };
-        let mut options = ClientOptions::default();
+        let roots = roots.into_iter().collect();
+        let mut options = ClientOptions { identity, roots, card_trust, ..ClientOptions::default() };
         let mut keys = Keyring::new();
-        let has_keys = token.is_some() || user.is_some() || api_key.is_some();
+        let has_keys = token.is_some() || user.is_some() || api_key.is_some() || oauth.is_some();
         if let Some(Kept(token)) = token {
             keys = keys.token(token.reveal());
         }
@@ -111,7 +201,7 @@ impl Known {
             keys = keys.api_key(key.reveal());
         }
         if has_keys {
-            options = options.with_credentials(keys);
+            options = options.with_credentials((keys, oauth));
         }
         if let Some(binding) = binding {
             options = options.prefer(attache::client::Binding::from(binding));
@@ -143,9 +233,30 @@ pub(crate) fn is_url(text: &str) -> bool {
 impl Reach {
     /// Finds the agent.
     pub(crate) async fn connect(self) -> Result<Agent, Failure> {
-        let known = if is_url(&self.agent) { Known::at(self.agent.clone()) } else { named(&self.agent)? };
-        known.under(&self.how).connect(self.agent).await
+        self.connect_trusting(None).await
     }
+
+    /// Finds the agent, if its card is trusted.
+    pub(crate) async fn connect_trusting(self, trust: Option<Verifier>) -> Result<Agent, Failure> {
+        known(&self.agent)?.under(&self.how).connect_trusting(self.agent, trust).await
+    }
+
+    /// Whether it is known which keys the card must be signed with.
+    pub(crate) fn has_pinned_keys(&self) -> Result<bool, Failure> {
+        Ok(known(&self.agent)?.signed_with.is_some())
+    }
+}
+
+/// What is known about an agent that a user says this for.
+pub(crate) fn known(agent: &str) -> Result<Known, Failure> {
+    if !is_url(agent) {
+        return named(agent);
+    }
+    let at = Known::at(agent.to_owned());
+    // Without a place for files nothing is known about anybody.
+    let (Some(called), Ok(_)) = (Called::of(agent), place()) else { return Ok(at) };
+    let kept = Registry::read()?.known(&called).cloned();
+    Ok(kept.map_or(at, |kept| Known { url: agent.to_owned(), ..kept }))
 }
 
 /// The agent that has this name.
@@ -171,6 +282,11 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
+    /// What the user calls it.
+    pub(crate) fn called(&self) -> &str {
+        &self.called
+    }
+
     /// What the user calls it, as it is written in a shell.
     pub(crate) fn word(&self) -> String {
         show::word(&self.called)
@@ -188,10 +304,11 @@ impl Agent {
 }
 
 /// Why there is no answer, and what to do about it.
-fn failed(error: &ClientError, called: &str) -> Failure {
+pub(crate) fn failed(error: &ClientError, called: &str) -> Failure {
     let agent = show::word(called);
     let credentials = format!(
-        "show who you are with `--token`, `--token-file`, `--user` or `--api-key`; `attache card {agent}` says what it asks for"
+        "log in with `attache login {agent}`, or use `--token`, `--token-file`, `--user` or `--api-key`; \
+         `attache card {agent}` says what it asks for"
     );
     let kind = if let ClientError::Interrupted { cause, .. } = error { cause.kind() } else { error.kind() };
     let failure = Failure::new(error);
@@ -224,6 +341,9 @@ fn failed(error: &ClientError, called: &str) -> Failure {
             .exit(Exit::Unreachable)
             .hint("the agent behind this address does not answer; try again later"),
         ClientError::Credentials { .. } => failure.exit(Exit::Unauthorized).hint(credentials),
+        ClientError::Login { .. } => {
+            failure.exit(Exit::Unauthorized).hint(format!("`attache login {agent}` logs in again"))
+        }
         ClientError::Invalid(_) => failure.exit(Exit::Usage),
         ClientError::NoInterface { wanted, .. } if !wanted.is_empty() => {
             failure.hint("leave out `--binding` to use what there is")
@@ -231,6 +351,8 @@ fn failed(error: &ClientError, called: &str) -> Failure {
         ClientError::Setup(_)
         | ClientError::Refused { .. }
         | ClientError::OtherOrigin { .. }
+        | ClientError::Tokens(_)
+        | ClientError::Untrusted { .. }
         | ClientError::NoInterface { .. }
         | ClientError::Http { .. }
         | ClientError::TooLarge { .. }

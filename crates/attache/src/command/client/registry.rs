@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use attache::client::{Binding, Secret};
+use attache::client::{Binding, ClientError, FileTokens, OAuth, Secret};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::command::Failure;
@@ -25,13 +25,125 @@ pub(crate) struct Known {
     pub(crate) user: Option<Kept>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) api_key: Option<Kept>,
+    /// How somebody logged in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) login: Option<Login>,
+    /// The certificate to show, with its key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) certificate: Option<PathBuf>,
+    /// Certificates that that of the agent may lead to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ca: Option<PathBuf>,
+    /// The keys that the card must be signed with, as a set of JSON Web Keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) signed_with: Option<serde_json::Value>,
 }
 
 impl Known {
     /// An agent that nothing is known about but where it is.
     pub(crate) fn at(url: String) -> Self {
-        Self { url, binding: None, token: None, token_file: None, user: None, api_key: None }
+        Self {
+            url,
+            binding: None,
+            token: None,
+            token_file: None,
+            user: None,
+            api_key: None,
+            login: None,
+            certificate: None,
+            ca: None,
+            signed_with: None,
+        }
     }
+
+    /// Whether nothing is known that would have to be kept.
+    fn is_bare(&self) -> bool {
+        let Self { url: _, binding, token, token_file, user, api_key, login, certificate, ca, signed_with } =
+            self;
+        binding.is_none()
+            && token.is_none()
+            && token_file.is_none()
+            && user.is_none()
+            && api_key.is_none()
+            && login.is_none()
+            && certificate.is_none()
+            && ca.is_none()
+            && signed_with.is_none()
+    }
+}
+
+/// Who logged in, and where. The tokens are kept elsewhere.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Login {
+    pub(crate) client_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) client_secret: Option<Kept>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) secret_in_body: bool,
+    /// Whether it is a program that gets tokens by itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) program: bool,
+    /// The authorization servers that the user agreed to.
+    pub(crate) servers: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) scopes: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) resource: Option<String>,
+}
+
+impl Login {
+    /// The same for the client. Accounts of agents that have names are kept apart.
+    pub(crate) fn oauth(&self, account: Option<&str>) -> Result<OAuth, ClientError> {
+        let mut oauth = OAuth::new(&self.client_id).scopes(&self.scopes);
+        for server in &self.servers {
+            oauth = oauth.server(server)?;
+        }
+        if let Some(Kept(secret)) = &self.client_secret {
+            oauth = oauth.secret(secret.clone());
+        }
+        if self.secret_in_body {
+            oauth = oauth.secret_in_body();
+        }
+        if self.program {
+            oauth = oauth.program();
+        }
+        if let Some(resource) = &self.resource {
+            oauth = oauth.resource(resource);
+        }
+        Ok(account.into_iter().fold(oauth, OAuth::account))
+    }
+}
+
+/// What is known about an agent is kept under its name or, if it has none, under where it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Called {
+    Name(String),
+    /// The scheme, the host and the port.
+    Origin(String),
+}
+
+impl Called {
+    /// How an agent is called that a user says this for; nothing if it is neither a name nor an address.
+    pub(crate) fn of(text: &str) -> Option<Self> {
+        if !text.starts_with("http://") && !text.starts_with("https://") {
+            return Some(Self::Name(text.to_owned()));
+        }
+        url::Url::parse(text).ok().map(|url| Self::Origin(url.origin().ascii_serialization()))
+    }
+
+    /// What tells its tokens from those of other names for the same agent.
+    pub(crate) fn account(&self) -> Option<&str> {
+        match self {
+            Self::Name(name) => Some(name),
+            Self::Origin(_) => None,
+        }
+    }
+}
+
+/// Where tokens are kept: beside the names.
+pub(crate) fn tokens() -> Result<FileTokens, Failure> {
+    place().map(|path| FileTokens::new(path.with_file_name("tokens.json")))
 }
 
 /// A binding that is used rather than the others.
@@ -83,6 +195,9 @@ impl<'de> Deserialize<'de> for Kept {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Registry {
     pub(crate) agents: BTreeMap<String, Known>,
+    /// What is known about agents without names, by where they are.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    logins: BTreeMap<String, Known>,
 }
 
 /// Where the file is.
@@ -95,6 +210,32 @@ pub(crate) fn place() -> Result<PathBuf, Failure> {
 }
 
 impl Registry {
+    /// What is known about an agent.
+    pub(crate) fn known(&self, called: &Called) -> Option<&Known> {
+        match called {
+            Called::Name(name) => self.agents.get(name),
+            Called::Origin(origin) => self.logins.get(origin),
+        }
+    }
+
+    /// Changes what is known about an agent that there may be something known about.
+    pub(crate) fn update(&mut self, called: &Called, change: impl FnOnce(&mut Known)) {
+        match called {
+            Called::Name(name) => {
+                if let Some(known) = self.agents.get_mut(name) {
+                    change(known);
+                }
+            }
+            Called::Origin(origin) => {
+                let known = self.logins.entry(origin.clone()).or_insert_with(|| Known::at(origin.clone()));
+                change(known);
+                if known.is_bare() {
+                    self.logins.remove(origin);
+                }
+            }
+        }
+    }
+
     /// Reads the file. One that does not exist has no agents in it.
     pub(crate) fn read() -> Result<Self, Failure> {
         let path = place()?;

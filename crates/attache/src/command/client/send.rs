@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
 use attache::client::{Outgoing, Reply};
-use attache::protocol::{Json, Message, Part, Role};
+use attache::protocol::{Json, Message, Part, Role, TaskId};
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
@@ -112,8 +112,9 @@ impl Send {
         if let Some(context) = self.context {
             outgoing = outgoing.context(context);
         }
-        if let Some(task) = self.task {
-            outgoing = outgoing.task(task);
+        let task = self.task.map(TaskId::from);
+        if let Some(task) = &task {
+            outgoing = outgoing.task(task.clone());
         }
         if let Some(key) = self.idempotency_key {
             outgoing = outgoing.idempotency_key(key);
@@ -125,7 +126,9 @@ impl Send {
         }
         let on_terminal = !json && std::io::stdout().is_terminal();
         if self.stream || (on_terminal && !self.no_stream) {
-            return stream(&agent, outgoing, if json { Form::Events } else { Form::Text }).await;
+            let mut live = Live::new(if json { Form::Events } else { Form::Text });
+            live.outcome.task = task;
+            return stream(&agent, outgoing, live).await;
         }
         wait(&agent, outgoing, json).await
     }
@@ -250,8 +253,7 @@ async fn submit(agent: &Agent, outgoing: Outgoing, json: bool) -> Result<(), Fai
     }
 }
 
-async fn stream(agent: &Agent, outgoing: Outgoing, form: Form) -> Result<(), Failure> {
-    let mut live = Live::new(form);
+async fn stream(agent: &Agent, outgoing: Outgoing, mut live: Live) -> Result<(), Failure> {
     let opened = live.watch(agent.client.stream(outgoing)).await;
     let Some(opened) = opened else { return Err(live.interrupted(agent)) };
     let mut events = opened.map_err(|error| agent.failed(&error))?;

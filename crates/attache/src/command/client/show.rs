@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use anstream::adapter::strip_str;
 use attache::protocol::json::pretty;
 use attache::protocol::{Artifact, Content, Message, Part, TaskState};
 use serde::Serialize;
@@ -116,6 +117,19 @@ pub(crate) const fn state(state: TaskState) -> &'static str {
     }
 }
 
+/// The same in its colour: green is done, red went wrong, yellow waits for somebody.
+pub(crate) fn painted(state: TaskState) -> String {
+    let colour = match state {
+        TaskState::Completed => 32,
+        TaskState::Failed | TaskState::Rejected => 31,
+        TaskState::InputRequired | TaskState::AuthRequired => 33,
+        TaskState::Submitted | TaskState::Working => 36,
+        // Dim.
+        TaskState::Canceled | TaskState::Unspecified => 2,
+    };
+    format!("\x1b[{colour}m{}\x1b[0m", self::state(state))
+}
+
 /// Bold on a terminal. What is printed elsewhere loses it on the way.
 pub(crate) fn bold(text: &str) -> String {
     format!("\x1b[1m{text}\x1b[0m")
@@ -128,13 +142,22 @@ pub(crate) fn dim(text: &str) -> String {
 
 /// Rows under each other, columns aligned.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
-    let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
+    // Colours take no room.
+    let width = |cell: &String| strip_str(cell).to_string().chars().count();
+    let mut widest: Vec<usize> = Vec::new();
+    for row in rows {
+        widest.resize(widest.len().max(row.len()), 0);
+        for (widest, cell) in widest.iter_mut().zip(row) {
+            *widest = (*widest).max(width(cell));
+        }
+    }
     let mut out = String::new();
     for row in rows {
-        let cells: Vec<_> =
-            row.iter().enumerate().map(|(column, cell)| format!("{cell:<0$}", width(column))).collect();
+        let padded = |(column, cell): (usize, &String)| {
+            let room = widest[column] - width(cell);
+            format!("{cell}{:room$}", "")
+        };
+        let cells: Vec<_> = row.iter().enumerate().map(padded).collect();
         out.push_str(cells.join("  ").trim_end());
         out.push('\n');
     }
@@ -152,6 +175,15 @@ mod tests {
         assert_eq!(clean("a\rb\u{9b}2Jc\u{7f}\0\u{202e}"), "a�b�2Jc���");
         assert_eq!(line("one\n  hint: two\x1b"), "one hint: two�");
         assert_eq!(json(&["\u{9b}2J\x1b\u{202e}é"]).unwrap(), r#"["\u009b2J\u001b\u202eé"]"#);
+    }
+
+    #[test]
+    fn colours_take_no_room_in_a_table() {
+        let rows =
+            [TaskState::Working, TaskState::InputRequired].map(|state| vec![painted(state), "x".to_owned()]);
+        let table = table(&rows);
+        assert_eq!(strip_str(&table).to_string(), "working         x\ninput-required  x\n");
+        assert!(table.starts_with("\x1b[36mworking\x1b[0m "), "{table:?}");
     }
 
     #[test]

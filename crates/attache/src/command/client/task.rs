@@ -11,8 +11,8 @@ use clap::{Args, Subcommand};
 use super::live::{Followed, Form, Live};
 use super::reach::{Agent, Reach};
 use super::show::{self, line};
-use crate::command::serve::age;
 use crate::command::{Exit, Failure, Output, print};
+use crate::config::age;
 
 /// What to do about tasks.
 #[derive(Debug, Subcommand)]
@@ -133,8 +133,7 @@ fn show(task: &Shape, output: &Output) -> Result<(), Failure> {
         return print(&show::json_lines(task)?);
     }
     let row = |name: &str, value: String| vec![name.to_owned(), value];
-    let mut rows =
-        vec![row("task", line(task.id.as_str())), row("state", show::state(task.status.state).to_owned())];
+    let mut rows = vec![row("task", line(task.id.as_str())), row("state", show::painted(task.status.state))];
     if let Some(context) = &task.context_id {
         rows.push(row("context", line(context.as_str())));
     }
@@ -187,7 +186,7 @@ impl List {
         }
         let row = |task: &Shape| {
             let since = task.status.timestamp.map(|at| at.to_string()).unwrap_or_default();
-            vec![line(task.id.as_str()), show::state(task.status.state).to_owned(), since]
+            vec![line(task.id.as_str()), show::painted(task.status.state), since]
         };
         print(&show::table(&tasks.iter().map(row).collect::<Vec<_>>()))
     }

@@ -12,6 +12,7 @@ use clap::Args;
 
 use super::super::Failure;
 use super::{demo, is_http, secret_in};
+use crate::config::{Secret, Settled};
 
 /// Which functions are skills, and where workers join.
 #[derive(Debug, Args)]
@@ -45,25 +46,50 @@ pub(super) struct FunctionArgs {
     delegation: DelegationArgs,
 }
 
+/// What workers and callers of the API of delegation show.
+#[derive(Debug, Default)]
+pub(super) struct Tokens {
+    engine: Option<Token>,
+    api: Option<Token>,
+}
+
 impl FunctionArgs {
-    fn token(&self) -> Result<Option<Token>, Failure> {
-        let secret = secret_in(self.engine_token_file.as_deref(), "--engine-token-file")?;
-        Ok(secret.map(|secret| Token::new(&String::from_utf8_lossy(&secret))))
+    /// Whether the functions of one tier alone are skills.
+    pub(super) fn has_tier(&self) -> bool {
+        self.gateway.options().exposure.tier.is_some()
     }
 
-    /// Starts an engine and the gateway to its functions. `own_url` is where the agent will be.
-    pub(super) async fn start(&self, store: Arc<dyn Store>, own_url: String) -> Result<Started, Failure> {
+    /// The tokens, and whether everything else is in order.
+    pub(super) fn check(&self, settled: &Settled) -> Result<Tokens, Failure> {
         if let Some(url) = self.connect.iter().find(|url| !is_http(url)) {
             return Err(Failure::usage(format!("`--connect {url}` is not an `http` or `https` URL"))
                 .hint("try `--connect https://agents.example.com`"));
         }
-        let api_token = self
-            .delegation
-            .token()
-            .map_err(|error| Failure::usage(error).hint("make one with `openssl rand -hex 32`"))?;
+        let engine_file = secret_in(self.engine_token_file.as_deref(), "--engine-token-file")?;
+        let engine_file = engine_file.map(|secret| Token::new(&String::from_utf8_lossy(&secret)));
+        let engine = settled.secret("engine.token", |settings| {
+            (settings.engine.token.as_ref(), settings.engine.token_file.as_ref())
+        })?;
+        let api_flag = self.delegation.token();
+        let api_flag =
+            api_flag.map_err(|error| Failure::usage(error).hint("make one with `openssl rand -hex 32`"))?;
+        let api = settled.secret("delegation.api-token", |settings| {
+            (settings.delegation.api_token.as_ref(), settings.delegation.api_token_file.as_ref())
+        })?;
+        let token = |secret: Secret| Token::new(secret.reveal());
+        Ok(Tokens { engine: engine_file.or(engine.map(token)), api: api_flag.or(api.map(token)) })
+    }
+
+    /// Starts an engine and the gateway to its functions. `own_url` is where the agent will be.
+    pub(super) async fn start(
+        &self,
+        store: Arc<dyn Store>,
+        own_url: String,
+        tokens: Tokens,
+    ) -> Result<Started, Failure> {
         let options = EngineOptions {
             listen: self.engine_listen.clone(),
-            token: self.token()?,
+            token: tokens.engine,
             ..EngineOptions::default()
         };
         let delegation = self.delegation.start(store.clone()).map_err(Failure::new)?;
@@ -87,7 +113,7 @@ impl FunctionArgs {
         let remote = RemoteOptions { own_url: Some(own_url), ..RemoteOptions::default() };
         let imports = import(engine.clone(), self.connect.clone(), remote);
         let gateway = Gateway::with_imports(Arc::new(engine.clone()), settings, imports);
-        Ok(Started { engine, listening, gateway, delegation, api_token })
+        Ok(Started { engine, listening, gateway, delegation, api_token: tokens.api })
     }
 }
 

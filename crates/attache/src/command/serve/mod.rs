@@ -1,31 +1,50 @@
 //! `attache serve`: an agent on the network.
 
+mod announcement;
 mod demo;
 mod functions;
+mod network;
+mod reload;
 
-use std::io::Write;
+use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use attache::core::{News, Retention, Store};
 use attache::prelude::*;
-use attache::server::{IpNet, Listening, Paths, PushOptions, SigningKeys, SigningSecret};
+use attache::server::auth::{Everyone, Exchangeable};
+use attache::server::{Listening, PushOptions, ServerOptions, SigningKeys, SigningSecret, Tls};
 use attache_iii::delegation::{Access, Api};
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
-use self::functions::{FunctionArgs, Started};
+use self::announcement::{Announcement, Hosted};
+use self::functions::{FunctionArgs, Started, Tokens};
+use self::network::PathArgs;
+pub(crate) use self::network::{LimitArgs, TlsArgs};
+use self::reload::{Exchanged, Refilter, Reloading, Running};
 use super::place::Place;
 use super::{Failure, keys};
+use crate::config::{self, Callers, Kind, Network, Settled, Shown, Source, age};
+
+/// What to try.
+pub(super) const EXAMPLES: &str = "Examples:\n  attache serve --demo                                  sample functions, to look around\n  attache serve --tier partner                          functions of iii workers for partners\n  attache serve --agent echo --listen 127.0.0.1:8080    the smallest agent";
 
 /// Which agent to serve, and where.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  attache serve --demo                                  sample functions, to look around\n  attache serve --tier partner                          functions of iii workers for partners\n  attache serve --agent echo --listen 127.0.0.1:8080    the smallest agent"
-)]
 pub(crate) struct Serve {
+    /// The file of settings; `attache.yml` in the working directory if there is one and nothing else is said
+    ///
+    /// What it says is beaten by the environment, and that by flags.
+    #[arg(long, value_name = "PATH", env = "ATTACHE_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Where the settings come from, and those that have no flag.
+    #[arg(skip)]
+    pub(crate) settled: Settled,
+
     /// Which agent to serve
     #[arg(long, value_enum, default_value_t = Kind::Functions)]
     agent: Kind,
@@ -41,6 +60,10 @@ pub(crate) struct Serve {
     #[command(flatten)]
     place: Place,
 
+    /// Listen where other machines can connect although callers need no credentials
+    #[arg(long)]
+    insecure: bool,
+
     /// Refuse requests that do not say which protocol version they speak
     #[arg(long)]
     strict_version: bool,
@@ -49,6 +72,14 @@ pub(crate) struct Serve {
     #[arg(long)]
     pure_card: bool,
 
+    /// Whether the card is shown to those who do not say who they are
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    public_card: bool,
+
+    /// Whether health checks are answered for those who do not say who they are
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    public_health: bool,
+
     /// Sign the card with the keys in this file, which `attache keys new` makes
     #[arg(long, value_name = "PATH", env = "ATTACHE_SIGNING_KEYS")]
     signing_keys: Option<PathBuf>,
@@ -56,6 +87,15 @@ pub(crate) struct Serve {
     /// What to log, such as `info` or `attache_server=debug`
     #[arg(long, value_name = "FILTER", default_value = "info", env = "ATTACHE_LOG")]
     log: String,
+
+    #[command(flatten)]
+    tls: TlsArgs,
+
+    #[command(flatten)]
+    limits: LimitArgs,
+
+    #[command(flatten)]
+    paths: PathArgs,
 
     #[command(flatten)]
     push: Push,
@@ -76,23 +116,23 @@ struct Push {
     no_push: bool,
 
     /// Tell webhooks of every event, not only of every new status
-    #[arg(long, conflicts_with = "no_push")]
+    #[arg(long)]
     push_every_event: bool,
 
     /// Sign what webhooks are told with the secret in this file
-    #[arg(long, value_name = "PATH", env = "ATTACHE_PUSH_SECRET_FILE", conflicts_with = "no_push")]
+    #[arg(long, value_name = "PATH", env = "ATTACHE_PUSH_SECRET_FILE")]
     push_secret_file: Option<PathBuf>,
 
     /// Let webhooks be on this machine, for development
-    #[arg(long, conflicts_with = "no_push")]
+    #[arg(long)]
     allow_loopback_webhooks: bool,
 
     /// Let webhooks be in this network although it is not public, such as `10.1.0.0/16`; may be repeated
-    #[arg(long, value_name = "NETWORK", conflicts_with = "no_push", value_parser = network)]
-    allow_webhook_network: Vec<IpNet>,
+    #[arg(long, value_name = "NETWORK")]
+    allow_webhook_network: Vec<Network>,
 
     /// Refuse webhooks that are not `https`
-    #[arg(long, conflicts_with = "no_push")]
+    #[arg(long)]
     https_webhooks_only: bool,
 }
 
@@ -100,13 +140,36 @@ impl Push {
     fn policy(&self) -> Policy {
         Policy::default()
             .allow_loopback(self.allow_loopback_webhooks)
-            .allow(self.allow_webhook_network.iter().copied())
+            .allow(self.allow_webhook_network.iter().map(|network| network.0))
             .https_only(self.https_webhooks_only)
     }
 
-    fn secret(&self) -> Result<Option<SigningSecret>, Failure> {
-        let secret = secret_in(self.push_secret_file.as_deref(), "--push-secret-file")?;
-        Ok(secret.map(SigningSecret::new))
+    /// Finds out whether something was asked for that there is then no use for. What the file says may wait for its time.
+    fn check(&self, settled: &Settled) -> Result<(), Failure> {
+        let useless =
+            settled.resolved.iter().filter(|_| self.no_push).find_map(|setting| match &setting.source {
+                Source::Flag(flag)
+                    if setting.key.starts_with("push.") && setting.value != Shown::Switch(false) =>
+                {
+                    Some(flag)
+                }
+                Source::Flag(_) | Source::Default | Source::File { .. } | Source::Environment(_) => None,
+            });
+        match useless {
+            Some(flag) => {
+                Err(Failure::usage(format!("`{flag}` is about push notifications, and there are none"))
+                    .hint("leave it out, or `--no-push`"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn secret(&self, settled: &Settled) -> Result<Option<SigningSecret>, Failure> {
+        let in_file = secret_in(self.push_secret_file.as_deref(), "--push-secret-file")?;
+        let written = settled.secret("push.secret", |settings| {
+            (settings.push.secret.as_ref(), settings.push.secret_file.as_ref())
+        })?;
+        Ok(in_file.or(written.map(|secret| secret.reveal().into())).map(SigningSecret::new))
     }
 }
 
@@ -139,94 +202,171 @@ struct Keep {
     keep_tasks: Option<usize>,
 }
 
-fn network(text: &str) -> Result<IpNet, &'static str> {
-    let alone = || text.parse::<std::net::IpAddr>().map(IpNet::from);
-    text.parse().or_else(|_| alone()).map_err(|_| "expected a network such as `10.1.0.0/16`, or an address")
-}
-
-/// Reads a length of time such as `90s`, `15m`, `12h` or `30d`.
-pub(super) fn age(text: &str) -> Result<Duration, String> {
-    let bad = || "expected a number and a unit, such as `90s`, `15m`, `12h` or `30d`".to_owned();
-    let split = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(bad)?;
-    let (number, unit) = text.split_at(split);
-    let seconds = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 60 * 60,
-        "d" => 24 * 60 * 60,
-        _ => return Err(bad()),
-    };
-    let number: u64 = number.parse().map_err(|_| bad())?;
-    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(bad)
-}
-
-/// The agents that come with the command.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Kind {
-    /// The functions that iii workers register, as skills
-    Functions,
-    /// Gives back what it gets
-    Echo,
-}
-
-/// What the server signs with.
-struct Secrets {
+/// What the settings come to, once it is certain that they are in order.
+pub(super) struct Prepared {
+    filter: EnvFilter,
+    /// What notifications are signed with.
     push: Option<SigningSecret>,
+    /// What the card is signed with.
     keys: Option<SigningKeys>,
+    /// Who may call; nobody is asked if there is nothing here.
+    pub(super) callers: Option<Callers>,
+    tokens: Tokens,
+}
+
+/// What the server is made of.
+struct Parts {
+    options: ServerOptions,
+    /// What finds out who calls, if there is a file that may say so.
+    callers: Option<Exchangeable>,
+    tls: Option<Tls>,
+    /// What can be changed of the server, once it has its port.
+    running: Running,
 }
 
 impl Serve {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let filter = EnvFilter::try_new(&self.log).map_err(|error| {
-            Failure::usage(format!("`--log {}` is not a filter: {error}", self.log)).hint("try `--log info`")
-        })?;
+        let prepared = self.prepare()?;
+        let parts = self.parts(&prepared)?;
         // A log that nobody reads any more must not stop the server.
-        let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(anstream::stderr);
-        log.log_internal_errors(false).init();
-        if let Some(url) = self.base_url.as_ref().filter(|url| !is_http(url)) {
-            return Err(Failure::usage(format!("`--base-url {url}` is not an `http` or `https` URL"))
-                .hint("try `--base-url https://agents.example.com`"));
-        }
-        // Before any port is taken: what is wrong with the flags is said first.
-        let secret = self.push.secret()?;
-        let keys = keys::for_serving(self.signing_keys.as_ref())?;
+        let log = tracing_subscriber::fmt().with_writer(anstream::stderr).log_internal_errors(false);
+        let log = log.with_env_filter(prepared.filter.clone()).with_filter_reloading();
+        let handle = log.reload_handle();
+        let refilter: Refilter = Box::new(move |filter| handle.reload(filter).map_err(Failure::new));
+        log.init();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
             .map_err(|error| Failure::new(format!("cannot start the runtime: {error}")))?;
         runtime.block_on(async {
+            if let Some(callers) = &parts.callers {
+                let exchanged =
+                    Exchanged { authenticator: callers.clone(), refilter, running: parts.running.clone() };
+                Reloading::new(&self, &prepared, exchanged).start()?;
+            }
             match self.agent {
-                Kind::Echo if self.functions.demo => {
-                    Err(Failure::usage("`--demo` adds sample functions, which `--agent echo` does not have")
-                        .hint("leave `--agent` out"))
-                }
-                Kind::Echo => self.serve_echo(Secrets { push: secret, keys }).await,
-                Kind::Functions => self.serve_functions(Secrets { push: secret, keys }).await,
+                Kind::Echo => self.serve_echo(prepared, parts).await,
+                Kind::Functions => self.serve_functions(prepared, parts).await,
             }
         })
     }
 
-    async fn serve_echo(self, secrets: Secrets) -> Result<(), Failure> {
+    /// Looks at everything that can be wrong with the settings, before any port is taken.
+    pub(super) fn prepare(&self) -> Result<Prepared, Failure> {
+        let filter = EnvFilter::try_new(&self.log).map_err(|error| {
+            Failure::usage(format!("`--log {}` is not a filter: {error}", self.log)).hint("try `--log info`")
+        })?;
+        if let Some(url) = self.base_url.as_ref().filter(|url| !is_http(url)) {
+            return Err(Failure::usage(format!("`--base-url {url}` is not an `http` or `https` URL"))
+                .hint("try `--base-url https://agents.example.com`"));
+        }
+        let callers = self.settled.callers()?;
+        self.guard(&self.listen, callers.as_ref())?;
+        self.tls.check(callers.as_ref())?;
+        self.paths.check()?;
+        self.push.check(&self.settled)?;
+        let tokens = match self.agent {
+            Kind::Echo if self.functions.demo => {
+                return Err(Failure::usage(
+                    "`--demo` adds sample functions, which `--agent echo` does not have",
+                )
+                .hint("leave `--agent` out"));
+            }
+            Kind::Echo => Tokens::default(),
+            Kind::Functions => self.functions.check(&self.settled)?,
+        };
+        let tiers = callers.as_ref().is_some_and(Callers::have_tiers);
+        if tiers && matches!(self.agent, Kind::Functions) && !self.functions.has_tier() {
+            return Err(Failure::usage(
+                "some callers have a tier, and it is not said which one the others are in",
+            )
+            .hint("say so with `functions.tier` or `--tier`, such as `--tier public`"));
+        }
+        Ok(Prepared {
+            filter,
+            push: self.push.secret(&self.settled)?,
+            keys: keys::for_serving(self.signing_keys.as_ref())?,
+            callers,
+            tokens,
+        })
+    }
+
+    /// Where tasks are kept.
+    pub(super) fn store(&self) -> Result<String, Failure> {
+        self.place.url().map(|url| url.to_string())
+    }
+
+    /// Refuses to let everyone in from everywhere, unless that is what is wanted.
+    fn guard(&self, listen: &str, callers: Option<&Callers>) -> Result<(), Failure> {
+        if callers.is_some() || self.insecure || is_here(listen) {
+            return Ok(());
+        }
+        Err(Failure::usage(format!(
+            "on `{listen}` other machines can connect, and callers would not be asked who they are"
+        ))
+        .hint(
+            "list who may call below `auth` in the configuration file, listen on `127.0.0.1`, or let everyone in with `--insecure`",
+        ))
+    }
+
+    /// What the server is made of. What it cannot do is refused here.
+    fn parts(&self, prepared: &Prepared) -> Result<Parts, Failure> {
+        let mut options = ServerOptions {
+            paths: self.paths.paths(),
+            strict_version: self.strict_version,
+            pure_card: self.pure_card,
+            public_card: self.public_card,
+            public_health: self.public_health,
+            ..ServerOptions::default()
+        };
+        config::limits(&self.limits, &mut options);
+        let callers = match (&self.settled.file, &prepared.callers) {
+            // Nobody is asked, and there is no file that could change that.
+            (None, _) => None,
+            (Some(_), None) => Some(Exchangeable::new(Everyone)),
+            (Some(_), Some(callers)) => Some(Exchangeable::new(config::authenticator(callers)?)),
+        };
+        let tls = config::tls(&self.tls);
+        if let Some(tls) = &tls {
+            tls.reload().map_err(|error| Failure::usage(format!("`tls`: {error}")))?;
+        }
+        Ok(Parts { options, callers, tls, running: Running::default() })
+    }
+
+    fn announcement(&self, prepared: &Prepared) -> Result<Announcement, Failure> {
+        Ok(Announcement {
+            kept: self.store()?,
+            paths: self.paths.paths(),
+            config: self.settled.file.as_ref().map(|file| file.path.display().to_string()),
+            callers: prepared.callers.clone(),
+            encrypted: self.tls.is_asked_for(),
+        })
+    }
+
+    async fn serve_echo(self, prepared: Prepared, parts: Parts) -> Result<(), Failure> {
         let store = self.place.open()?;
-        let listening = self.listen(Server::echo(), store, secrets).await?;
-        let address = listening.address().map_err(Failure::new)?;
-        announce(&format!("http://{address}"), &self.place.url()?.to_string(), None);
+        let announcement = self.announcement(&prepared)?;
+        let listening = self.listen(Server::echo(), store, prepared, parts).await?;
+        announcement.say(listening.address().map_err(Failure::new)?, None);
         listening.run().await.map_err(|error| Failure::new(format!("the server stopped: {error}")))
     }
 
-    async fn serve_functions(self, secrets: Secrets) -> Result<(), Failure> {
+    async fn serve_functions(self, mut prepared: Prepared, parts: Parts) -> Result<(), Failure> {
         let store = self.place.open()?;
-        let own_url = self.base_url.clone().unwrap_or_else(|| format!("http://{}", self.listen));
+        let announcement = self.announcement(&prepared)?;
+        let scheme = if parts.tls.is_some() { "https" } else { "http" };
+        let own_url = self.base_url.clone().unwrap_or_else(|| format!("{scheme}://{}", self.listen));
+        let tokens = std::mem::take(&mut prepared.tokens);
         let Started { engine, listening: workers, gateway, delegation, api_token } =
-            self.functions.start(store.clone(), own_url).await?;
-        let (mut exact, below) = Paths::default().answered();
-        exact.extend(secrets.keys.iter().map(|_| "/.well-known/jwks.json".to_owned()));
+            self.functions.start(store.clone(), own_url, tokens).await?;
+        let (mut exact, below) = self.paths.paths().answered();
+        exact.extend(prepared.keys.iter().map(|_| "/.well-known/jwks.json".to_owned()));
         engine.reserve_paths(exact.iter().map(String::as_str), below.iter().map(String::as_str));
         engine.reserve_paths(Api::paths(), []);
         // Who may use the API depends on the address that is listened on.
         let api: Arc<OnceLock<Api>> = Arc::default();
         let (triggers, delegating) = (engine.clone(), api.clone());
-        let server = Server::new(gateway.clone())
+        let mut server = Server::new(gateway.clone())
             .card(gateway.card())
             .card_updates(gateway.cards())
             .fallback(move |request| {
@@ -238,19 +378,23 @@ impl Serve {
                     }
                 }
             });
-        let listening = self.listen(server, store, secrets).await?;
+        if prepared.callers.is_some() {
+            let gateway = gateway.clone();
+            server = server.card_for(move |rights| gateway.card_for(rights));
+        }
+        let listening = self.listen(server, store, prepared, parts).await?;
         let address = listening.address().map_err(Failure::new)?;
         let mut _offers = Vec::new();
         if let Some(delegation) = delegation {
             let access = Access::new(api_token, address.ip(), self.base_url.as_deref());
-            let public = self.base_url.clone().unwrap_or_else(|| format!("http://{address}"));
+            let public = self.base_url.clone().unwrap_or_else(|| format!("{scheme}://{address}"));
             delegation.at_home(gateway, public);
-            _offers = delegation.offer(&engine, listening.surface());
+            _offers = delegation.offer(&engine, listening.surface().for_known(Identity::default()));
             let _ = api.set(Api::new(delegation, access));
         }
         let engine_url = format!("ws://{}", workers.address());
         let hosted = Hosted { engine: &engine_url, demo: self.functions.demo };
-        announce(&format!("http://{address}"), &self.place.url()?.to_string(), Some(hosted));
+        announcement.say(address, Some(hosted));
         let stop = CancellationToken::new();
         let workers = tokio::spawn(workers.run_until(stop.clone().cancelled_owned()));
         // Turns that are under way need their workers until they are done.
@@ -265,21 +409,20 @@ impl Serve {
         &self,
         server: Server<A>,
         store: Arc<dyn Store>,
-        secrets: Secrets,
+        prepared: Prepared,
+        parts: Parts,
     ) -> Result<Listening, Failure> {
         let policy = self.push.policy();
         let mut server = server
             .bind(&self.listen)
             .shared_store(store)
             .push(!self.push.no_push)
-            .push_options(|push: &mut PushOptions| (push.policy, push.secret) = (policy, secrets.push))
-            .options(|options| {
-                options.strict_version = self.strict_version;
-                options.pure_card = self.pure_card;
-            })
+            .push_options(|push: &mut PushOptions| (push.policy, push.secret) = (policy, prepared.push))
+            .options(|options| *options = parts.options)
             .service_options(|options| {
                 options.retention =
                     Retention { max_age: self.keep.keep_for, max_tasks: self.keep.keep_tasks };
+                config::service_limits(&self.limits, options);
                 if self.push.push_every_event {
                     options.push_news = News::Everything;
                 }
@@ -287,12 +430,20 @@ impl Serve {
         if let Some(url) = &self.base_url {
             server = server.base_url(url);
         }
-        if let Some(keys) = secrets.keys {
+        if let Some(keys) = prepared.keys {
             server = server.signing(keys);
         }
-        server.listen().await.map_err(|error| {
+        if let Some(callers) = parts.callers {
+            server = server.authenticate(callers);
+        }
+        if let Some(tls) = parts.tls.clone() {
+            server = server.tls(tls);
+        }
+        let listening = server.listen().await.map_err(|error| {
             Failure::new(error).hint("choose another address with `--listen`, such as `--listen 127.0.0.1:0`")
-        })
+        })?;
+        let _ = parts.running.set((listening.surface(), parts.tls));
+        Ok(listening)
     }
 }
 
@@ -300,77 +451,9 @@ fn is_http(url: &str) -> bool {
     url.starts_with("http://") || url.starts_with("https://")
 }
 
-/// The engine beside the agent.
-struct Hosted<'a> {
-    engine: &'a str,
-    demo: bool,
-}
-
-/// Says where the agent is and what to try next.
-fn announce(url: &str, kept: &str, hosted: Option<Hosted<'_>>) {
-    let mut out = anstream::stderr().lock();
-    // Nothing can be done about an error stream that is closed.
-    let _ = announcement(&mut out, url, kept, hosted);
-}
-
-fn announcement(
-    out: &mut dyn Write,
-    url: &str,
-    kept: &str,
-    hosted: Option<Hosted<'_>>,
-) -> std::io::Result<()> {
-    let authority = url.trim_start_matches("http://");
-    writeln!(out, "Listening on {url}\n")?;
-    writeln!(out, "  card       {url}/.well-known/agent-card.json")?;
-    writeln!(out, "  JSON-RPC   {url}/a2a")?;
-    writeln!(out, "  HTTP+JSON  {url}/v1")?;
-    writeln!(out, "  gRPC       {authority}")?;
-    if let Some(Hosted { engine, .. }) = &hosted {
-        writeln!(out, "  workers    {engine}")?;
-    }
-    writeln!(out, "  tasks      {kept}\n")?;
-    let send = |text: &str| {
-        let text = text.replace('"', "\\\"");
-        format!(
-            "  curl -s {url}/a2a -H 'Content-Type: application/json' -H 'A2A-Version: 1.0' \\\n    -d '{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"SendMessage\",\"params\":{{\"message\":{{\"messageId\":\"m1\",\"role\":\"ROLE_USER\",\"parts\":[{{\"text\":\"{text}\"}}]}}}}}}'"
-        )
-    };
-    match hosted {
-        None => writeln!(out, "Try:\n{}\n", send("Hello")),
-        Some(Hosted { demo: true, .. }) => {
-            writeln!(out, "Try, in another terminal:\n")?;
-            writeln!(out, "  # which skills there are")?;
-            writeln!(
-                out,
-                "  curl -s {url}/.well-known/agent-card.json | jq '.skills[] | {{id, description, examples}}'\n"
-            )?;
-            writeln!(out, "  # call one")?;
-            writeln!(out, "{}\n", send(r#"pricing::quote {"sku": "A-1", "quantity": 3}"#))?;
-            writeln!(out, "  # follow one that takes its time")?;
-            let stream = send(r#"demo::count {"to": 5}"#);
-            writeln!(
-                out,
-                "{}\n",
-                stream.replace("curl -s", "curl -sN").replace("SendMessage", "SendStreamingMessage")
-            )?;
-            writeln!(
-                out,
-                "  # a skill of your own: connect a worker of the iii SDK to the address above, register a function with the"
-            )?;
-            writeln!(
-                out,
-                "  # metadata {{\"a2a.expose\": true}}, and look at the card again (examples/iii has workers in Rust, Node and Python)\n"
-            )
-        }
-        Some(Hosted { engine, demo: false }) => {
-            writeln!(
-                out,
-                "No functions yet: connect an iii worker to {engine} and register one with the metadata {{\"a2a.expose\": true}}."
-            )?;
-            writeln!(
-                out,
-                "There are workers in Rust, Node and Python in examples/iii; `--demo` brings sample functions along.\n"
-            )
-        }
-    }
+/// Whether only this machine can connect to an address. One that cannot be listened on is found out elsewhere.
+fn is_here(listen: &str) -> bool {
+    listen
+        .to_socket_addrs()
+        .map_or(true, |mut addresses| addresses.all(|address| address.ip().to_canonical().is_loopback()))
 }

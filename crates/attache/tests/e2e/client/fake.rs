@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::routing::{get, post};
+use futures::StreamExt;
 use serde_json::{Value, json};
 
 /// An agent that answers every request over JSON-RPC with the same result, for as long as the test runs. Its card has these members
@@ -42,11 +44,69 @@ pub(super) async fn guarded() -> String {
     .await
 }
 
+/// An agent that wants to see the API key `k-1`, or that it is Ann with the password `s3cret`.
+pub(super) async fn locked(scheme: &str) -> String {
+    let schemes = json!({
+        "key": {"apiKeySecurityScheme": {"location": "header", "name": "X-Key"}},
+        "basic": {"httpAuthSecurityScheme": {"scheme": "Basic"}},
+    });
+    let card = json!({"securitySchemes": schemes, "securityRequirements": [{"schemes": {scheme: {}}}]});
+    start(card, |headers| {
+        let is = |name: &str, value: &str| headers.get(name).is_some_and(|it| it == value);
+        if !is("x-key", "k-1") && !is("authorization", "Basic YW5uOnMzY3JldA==") {
+            return Err(StatusCode::UNAUTHORIZED);
+        }
+        Ok(json!({"message": {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": "come in"}]}}))
+    })
+    .await
+}
+
+/// An agent that asks something and leaves the stream open, as if the answer came there. The stream of that begins with the question.
+pub(super) async fn patient() -> String {
+    let rpc = |body: String| async move {
+        let request: Value = serde_json::from_str(&body).expect("a request is JSON");
+        let event = |result: Value| {
+            let response = json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
+            format!("data: {response}\n\n")
+        };
+        let message = json!({"messageId": "q", "role": "ROLE_AGENT", "parts": [{"text": "How many?"}]});
+        let status = json!({"state": "TASK_STATE_INPUT_REQUIRED", "message": message});
+        let mut events = vec![event(json!({"task": {"id": "t", "contextId": "c", "status": status}}))];
+        let answer = &request["params"]["message"];
+        if answer["taskId"] == "t" {
+            let artifact = json!({"artifactId": "a", "parts": answer["parts"]});
+            events.push(event(
+                json!({"artifactUpdate": {"taskId": "t", "contextId": "c", "artifact": artifact}}),
+            ));
+            let status = json!({"state": "TASK_STATE_COMPLETED"});
+            events.push(event(json!({"statusUpdate": {"taskId": "t", "contextId": "c", "status": status}})));
+        }
+        let events = futures::stream::iter(events).chain(futures::stream::pending());
+        let body = Body::from_stream(events.map(Ok::<_, std::convert::Infallible>));
+        ([(header::CONTENT_TYPE, "text/event-stream")], body)
+    };
+    serve(json!({"capabilities": {"streaming": true}}), Router::new().route("/rpc", post(rpc))).await
+}
+
 /// Starts an agent with a card and a way to answer: a result, or a status that says no.
 async fn start(
     more: Value,
     answer: impl Fn(&HeaderMap) -> Result<Value, StatusCode> + Send + Sync + 'static,
 ) -> String {
+    let answer = Arc::new(answer);
+    let rpc = move |headers: HeaderMap, body: String| async move {
+        let request: Value = serde_json::from_str(&body).expect("a request is JSON");
+        answer(&headers).map(|result| json(&json!({"jsonrpc": "2.0", "id": request["id"], "result": result})))
+    };
+    serve(more, Router::new().route("/rpc", post(rpc))).await
+}
+
+fn json(value: &Value) -> ([(HeaderName, &'static str); 1], String) {
+    ([(header::CONTENT_TYPE, "application/json")], value.to_string())
+}
+
+/// Starts an agent that answers at `/rpc`. Its card has these members besides those that it must have.
+async fn serve(more: Value, rpc: Router) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
     let url = format!("http://{}", listener.local_addr().expect("it has an address"));
     let interface =
@@ -59,15 +119,7 @@ async fn start(
     for (name, value) in more.as_object().into_iter().flatten() {
         card[name] = value.clone();
     }
-    let json = |value: &Value| ([(header::CONTENT_TYPE, "application/json")], value.to_string());
-    let answer = Arc::new(answer);
-    let rpc = move |headers: HeaderMap, body: String| async move {
-        let request: Value = serde_json::from_str(&body).expect("a request is JSON");
-        answer(&headers).map(|result| json(&json!({"jsonrpc": "2.0", "id": request["id"], "result": result})))
-    };
-    let app = Router::new()
-        .route("/.well-known/agent-card.json", get(move || async move { json(&card) }))
-        .route("/rpc", post(rpc));
+    let app = rpc.route("/.well-known/agent-card.json", get(move || async move { json(&card) }));
     tokio::spawn(async { axum::serve(listener, app).await });
     url
 }

@@ -3,6 +3,7 @@
 mod agents;
 mod fake;
 mod hostile;
+mod login;
 mod push;
 mod sending;
 mod tasks;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
-use super::fake::{fake, guarded, slow};
+use super::fake::{fake, guarded, patient, slow};
 use super::{LONG, demo, echo, tables};
 use crate::home::{Home, ran};
 use crate::support::Program;
@@ -123,6 +123,17 @@ async fn who_has_nothing_to_say_is_told_what_to_do() {
     insta::assert_snapshot!("bad_user", home.run(&["send", url, "hi", "--user", "ann"]).await.masked(url));
     let two = ["send", url, "hi", "--skill", "a::b", "--data", "1"];
     insta::assert_snapshot!("send_two_payloads", home.run(&two).await.masked(url));
+}
+
+#[tokio::test]
+async fn a_question_is_not_waited_for_where_the_stream_stays_open() {
+    let (url, home) = (patient().await, Home::new());
+    insta::assert_snapshot!(
+        "asked_in_open_stream",
+        home.run(&["send", &url, "hi", "--stream"]).await.masked(&url)
+    );
+    let answered = home.run(&["send", &url, "four", "--task", "t", "--stream"]).await;
+    assert_eq!((answered.code, answered.stdout.as_str()), (Some(0), "four\n"), "{answered}");
 }
 
 #[tokio::test]

@@ -1,0 +1,333 @@
+//! `attache login`: who somebody is, kept for the other commands.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, IsTerminal, Read};
+use std::path::{Path, PathBuf};
+
+use attache::client::{ClientError, Flow, LoginOffer, Visit};
+use clap::Args;
+use serde_json::json;
+
+use super::reach::{self, Agent, Tls, failed};
+use super::registry::{Called, Kept, Known, Registry, tokens};
+use super::{registry, show};
+use crate::command::{Exit, Failure, Output, print, say};
+
+/// The variable that holds the secret of the client.
+const SECRET_VARIABLE: &str = "ATTACHE_CLIENT_SECRET";
+
+/// Where to log in, and how.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+What comes of it is kept below the user's configuration directory, in files that only the user can read. `attache logout`
+forgets it. For example:
+  attache login https://agent.example.com --client-id my-laptop
+  attache login partner --client-id ci --client-secret-file secret.txt --client-credentials
+  echo \"$TOKEN\" | attache login partner --token-stdin")]
+pub(crate) struct Login {
+    /// The agent: its URL, the URL of its card, or a name of `attache agents`
+    #[arg(value_name = "AGENT")]
+    agent: String,
+
+    /// What the authorization server knows this program by
+    #[arg(long, value_name = "ID", env = "ATTACHE_CLIENT_ID")]
+    client_id: Option<String>,
+
+    /// The file that the secret of this program is in; without it, what is in `ATTACHE_CLIENT_SECRET`
+    #[arg(long, value_name = "PATH")]
+    client_secret_file: Option<PathBuf>,
+
+    /// Send the secret in the body of requests instead of a header
+    #[arg(long)]
+    secret_in_body: bool,
+
+    /// The authorization server that may be asked; without it you are asked whether the one on the card is right
+    #[arg(long, value_name = "URL")]
+    server: Vec<String>,
+
+    /// A scope to ask for, besides those that the card asks for
+    #[arg(long, value_name = "SCOPE")]
+    scope: Vec<String>,
+
+    /// The resource to ask for, where the authorization server gives out tokens for several
+    #[arg(long, value_name = "URI")]
+    resource: Option<String>,
+
+    /// Log in on another device, with a code
+    #[arg(long, group = "way")]
+    device: bool,
+
+    /// Log in as a program, with its secret
+    #[arg(long, group = "way")]
+    client_credentials: bool,
+
+    /// Only say which page to open
+    #[arg(long, conflicts_with_all = ["device", "client_credentials"])]
+    no_browser: bool,
+
+    /// Keep the token that is on standard input
+    #[arg(long, group = "way")]
+    token_stdin: bool,
+
+    /// Keep the API key that is on standard input
+    #[arg(long, group = "way")]
+    api_key_stdin: bool,
+
+    /// Keep this name, and the password that is asked for
+    #[arg(long, value_name = "NAME", group = "way")]
+    basic: Option<String>,
+
+    #[command(flatten)]
+    output: Output,
+
+    #[command(flatten)]
+    tls: Tls,
+}
+
+impl Login {
+    pub(crate) async fn run(self) -> Result<(), Failure> {
+        let called = Called::of(&self.agent)
+            .ok_or_else(|| Failure::usage(format!("`{}` is not a URL", self.agent)))?;
+        let known = reach::known(&self.agent)?;
+        if self.token_stdin {
+            let token = Kept::from(from_stdin("token")?);
+            return self.keep(&called, "a token", |known| {
+                // Only one of them could be shown.
+                (known.login, known.token_file) = (None, None);
+                known.token = Some(token);
+            });
+        }
+        if self.api_key_stdin {
+            let key = Kept::from(from_stdin("API key")?);
+            return self.keep(&called, "an API key", |known| known.api_key = Some(key));
+        }
+        if let Some(name) = &self.basic {
+            if name.is_empty() || name.contains(':') {
+                return Err(Failure::usage("`--basic` needs a name without a colon in it"));
+            }
+            let user = Kept::from(format!("{name}:{}", password(name)?));
+            return self.keep(&called, "a name and a password", |known| known.user = Some(user));
+        }
+        self.oauth(called, known).await
+    }
+
+    /// Keeps what somebody shows who they are with.
+    fn keep(&self, called: &Called, what: &str, change: impl FnOnce(&mut Known)) -> Result<(), Failure> {
+        Registry::change(|registry| {
+            registry.update(called, change);
+            Ok(())
+        })?;
+        let agent = show::word(&self.agent);
+        say(format_args!("kept {what} for `{}`: try `attache card {agent}`", show::line(&self.agent)));
+        if self.output.json { print(&show::json_lines(&json!({ "agent": self.agent }))?) } else { Ok(()) }
+    }
+
+    async fn oauth(self, called: Called, known: Known) -> Result<(), Failure> {
+        // The card is for everybody, so nobody needs to show who they are to read it.
+        let known = Known { login: None, ..known }.with(self.tls.absolute()?);
+        let (cert, ca) = (known.certificate.clone(), known.ca.clone());
+        // What was kept for another client is not for this one.
+        let is_same =
+            |login: &registry::Login| self.client_id.as_ref().is_none_or(|id| *id == login.client_id);
+        let before = stored(&called)?.filter(is_same);
+        let agent = known.connect(self.agent.clone()).await?;
+        let offers = LoginOffer::of(&agent.client.card());
+        let wanted = match (self.device, self.client_credentials) {
+            (true, _) => Some(Flow::Device),
+            (_, true) => Some(Flow::ClientCredentials),
+            (false, false) => None,
+        };
+        let (offer, flow) = choose(&agent, &offers, wanted)?;
+        let login = registry::Login {
+            client_id: self
+                .client_id
+                .or_else(|| before.as_ref().map(|login| login.client_id.clone()))
+                .ok_or_else(|| {
+                    Failure::usage(
+                        "`--client-id` is missing: the authorization server must know this program",
+                    )
+                    .hint(format!("whoever runs {} gives out ids", offer.servers().join(", ")))
+                })?,
+            client_secret: match secret(self.client_secret_file.as_deref())? {
+                Some(secret) => Some(secret),
+                None => before.as_ref().and_then(|login| login.client_secret.clone()),
+            },
+            secret_in_body: self.secret_in_body || before.as_ref().is_some_and(|login| login.secret_in_body),
+            program: flow == Flow::ClientCredentials,
+            servers: self.server,
+            scopes: if self.scope.is_empty() {
+                before.as_ref().map(|login| login.scopes.clone()).unwrap_or_default()
+            } else {
+                self.scope
+            },
+            resource: self.resource.or_else(|| before.as_ref().and_then(|login| login.resource.clone())),
+        };
+        let login = agreed(&agent, offer, login, before.map(|login| login.servers).unwrap_or_default())?;
+        let no_browser = self.no_browser;
+        let failed = |error| failed_login(&error, &agent);
+        let oauth = login.oauth(called.account()).map_err(failed)?.store(tokens()?);
+        let visit = move |visit: Visit<'_>| show_visit(visit, no_browser);
+        let key = oauth.login(&agent.client, offer, flow, &visit).await.map_err(failed)?;
+        Registry::change(|registry| {
+            registry.update(&called, |known| {
+                // Only one of them could be shown.
+                (known.token, known.token_file) = (None, None);
+                known.login = Some(login);
+                known.certificate = cert;
+                known.ca = ca;
+            });
+            Ok(())
+        })?;
+        let servers = offer.servers();
+        say(format_args!(
+            "logged in at {}: try `attache send {} hello`",
+            show::line(&servers.join(", ")),
+            agent.word()
+        ));
+        if self.output.json {
+            let value = json!({
+                "agent": agent.called(), "scheme": offer.scheme(), "servers": servers,
+                "flow": name_of(flow), "scopes": key.scopes,
+            });
+            return print(&show::json_lines(&value)?);
+        }
+        Ok(())
+    }
+}
+
+/// How somebody logged in before.
+fn stored(called: &Called) -> Result<Option<registry::Login>, Failure> {
+    Ok(Registry::read()?.known(called).and_then(|known| known.login.clone()))
+}
+
+/// Why nobody is logged in. What `attache login` would do about it has just been tried.
+fn failed_login(error: &ClientError, agent: &Agent) -> Failure {
+    if matches!(error, ClientError::Login { .. }) {
+        return Failure::new(error).exit(Exit::Unauthorized);
+    }
+    failed(error, agent.called())
+}
+
+/// The first offer that can be taken up in the way that somebody wants.
+fn choose<'a>(
+    agent: &Agent,
+    offers: &'a [LoginOffer],
+    wanted: Option<Flow>,
+) -> Result<(&'a LoginOffer, Flow), Failure> {
+    let exact = |offer: &&LoginOffer| wanted.is_none() || offer.flow() == wanted;
+    // A server that describes itself may know more ways than the card does.
+    let offer = offers.iter().find(exact).or_else(|| offers.iter().find(|offer| offer.flow().is_none()));
+    match offer.or(offers.first()) {
+        Some(offer) => Ok((offer, wanted.or(offer.flow()).unwrap_or(Flow::Browser))),
+        None => Err(Failure::usage(format!("`{}` offers no way to log in", agent.called())).hint(format!(
+            "`attache card {}` says what it asks for; `--token-stdin`, `--api-key-stdin` and `--basic` keep it",
+            agent.word()
+        ))),
+    }
+}
+
+/// The login with the authorization servers that the user agrees to. The agent's own server needs no agreement: it gets the token
+/// in any case.
+fn agreed(
+    agent: &Agent,
+    offer: &LoginOffer,
+    mut login: registry::Login,
+    before: Vec<String>,
+) -> Result<registry::Login, Failure> {
+    let own = agent.client.card_origin();
+    let is_new = |server: &String| {
+        let mut known = login.servers.iter().chain(&before).filter_map(|known| url::Url::parse(known).ok());
+        *server != own && !known.any(|known| known.origin().ascii_serialization() == *server)
+    };
+    let servers = offer.servers();
+    let new: Vec<&String> = servers.iter().filter(|server| is_new(server)).collect();
+    if !new.is_empty() {
+        let named = new.iter().map(|server| show::line(server)).collect::<Vec<_>>().join(" and ");
+        let hint = new.iter().map(|server| format!("--server {}", show::word(server))).collect::<Vec<_>>();
+        if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+            return Err(Failure::usage(format!(
+                "the card wants you to log in at {named}, which is another server"
+            ))
+            .hint(format!("if that is right, say so with `{}`", hint.join(" "))));
+        }
+        say(format_args!("The card wants you to log in at {named}. Is that right? [y/N]"));
+        let mut answer = String::new();
+        std::io::stdin().lock().read_line(&mut answer).map_err(Failure::new)?;
+        if !matches!(answer.trim(), "y" | "Y" | "yes") {
+            return Err(Failure::new("not logged in").exit(Exit::Unauthorized));
+        }
+    }
+    login.servers = servers;
+    Ok(login)
+}
+
+/// Says what a person is to do, and opens the browser if there is one.
+fn show_visit(visit: Visit<'_>, no_browser: bool) {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = match visit {
+        Visit::Browser { url } => {
+            let opened = !no_browser && has_display() && open::that_detached(url).is_ok();
+            let begin =
+                if opened { "Log in with the browser. If it did not open:" } else { "To log in, open:" };
+            write!(text, "{begin}\n  {}", show::line(url))
+        }
+        Visit::Code { url, code, url_with_code } => {
+            let or = url_with_code.map(|url| format!("\nor open {}", show::line(url))).unwrap_or_default();
+            write!(text, "To log in, open {} and enter the code\n  {}{or}", show::line(url), show::line(code))
+        }
+        _ => Ok(()),
+    };
+    say(format_args!("{text}"));
+}
+
+/// Whether there is something to show a page on.
+fn has_display() -> bool {
+    let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    cfg!(not(target_os = "linux")) || set("DISPLAY") || set("WAYLAND_DISPLAY")
+}
+
+fn name_of(flow: Flow) -> &'static str {
+    match flow {
+        Flow::Browser => "browser",
+        Flow::Device => "device",
+        Flow::ClientCredentials => "clientCredentials",
+        _ => "other",
+    }
+}
+
+fn secret(file: Option<&Path>) -> Result<Option<Kept>, Failure> {
+    let text = match file {
+        None => std::env::var(SECRET_VARIABLE).ok(),
+        Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
+            Failure::usage(format!("`--client-secret-file {}` cannot be read: {error}", path.display()))
+        })?),
+    };
+    match (text.as_deref().map(str::trim), file) {
+        (Some(""), Some(path)) => Err(Failure::usage(format!("there is no secret in `{}`", path.display()))),
+        (Some("") | None, _) => Ok(None),
+        (Some(secret), _) => Ok(Some(Kept::from(secret.to_owned()))),
+    }
+}
+
+fn from_stdin(what: &str) -> Result<String, Failure> {
+    let mut text = String::new();
+    let read = std::io::stdin().lock().take(64 * 1024).read_to_string(&mut text);
+    read.map_err(|error| Failure::usage(format!("the {what} cannot be read: {error}")))?;
+    match text.trim() {
+        "" => Err(Failure::usage(format!("there is no {what} on standard input"))),
+        text => Ok(text.to_owned()),
+    }
+}
+
+fn password(name: &str) -> Result<String, Failure> {
+    if !std::io::stdin().is_terminal() {
+        return from_stdin("password");
+    }
+    let prompt = format!("Password of {}: ", show::line(name));
+    match rpassword::prompt_password(prompt) {
+        Ok(password) if password.is_empty() => Err(Failure::usage("the password is empty")),
+        Ok(password) => Ok(password),
+        Err(error) => Err(Failure::usage(format!("the password cannot be read: {error}"))),
+    }
+}

@@ -1,0 +1,172 @@
+//! `attache config`: whether the settings are in order, and where each comes from.
+
+use std::io::Write;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::client::registry;
+use super::serve::Serve;
+use super::{Failure, Output};
+use crate::config::{MASK, Resolved, Shown, Source};
+
+/// What to find out.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Config {
+    /// Find out whether `attache serve` would start with these settings, and what it would serve
+    ///
+    /// The exit code is 2 if something is wrong. No port is taken and nothing is written.
+    Check(Box<Check>),
+
+    /// Show every setting, its value and where it comes from; secrets are masked
+    Show(Box<Show>),
+
+    /// Print the JSON Schema of the configuration file, for editors
+    Schema,
+}
+
+/// Whether settings are in order.
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    // First, for it belongs to none of the headings of the server's flags.
+    #[command(flatten)]
+    output: Output,
+
+    #[command(flatten)]
+    serve: Serve,
+}
+
+/// What settings are.
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    // First, for it belongs to none of the headings of the server's flags.
+    #[command(flatten)]
+    output: Output,
+
+    #[command(flatten)]
+    serve: Serve,
+}
+
+impl Config {
+    /// The settings of the server, for what goes by them.
+    pub(super) fn serve(&mut self) -> Option<&mut Serve> {
+        match self {
+            Self::Check(check) => Some(&mut check.serve),
+            Self::Show(show) => Some(&mut show.serve),
+            Self::Schema => None,
+        }
+    }
+
+    pub(super) fn run(self) -> Result<(), Failure> {
+        match self {
+            Self::Check(check) => check.run(),
+            Self::Show(show) => show.run(),
+            Self::Schema => super::print(&format!("{:#}\n", crate::config::schema())),
+        }
+    }
+}
+
+impl Check {
+    fn run(self) -> Result<(), Failure> {
+        let callers = self.serve.prepare()?.callers;
+        let settled = &self.serve.settled;
+        let file = settled.file.as_ref().map(|file| file.path.display().to_string());
+        let value = |key: &str| {
+            settled.resolved.iter().find(|setting| setting.key == key).map(|setting| &setting.value)
+        };
+        let limits: Vec<_> = settled
+            .resolved
+            .iter()
+            .filter(|setting| setting.value != Shown::Nothing)
+            .filter_map(|setting| Some((setting.key.strip_prefix("limits.")?, &setting.value)))
+            .collect();
+        let store = self.serve.store()?;
+        let listed = callers.as_ref().map(|callers| callers.listed()).unwrap_or_default();
+        let text = |out: &mut dyn Write| {
+            let mut line = |name: &str, text: &str| writeln!(out, "  {name:<11}{text}");
+            let shown = |key: &str| value(key).map(ToString::to_string).unwrap_or_default();
+            line("settings", file.as_deref().unwrap_or("no file"))?;
+            line("agent", &shown("agent"))?;
+            line("listen", &shown("listen"))?;
+            if value("base-url").is_some_and(|value| *value != Shown::Nothing) {
+                line("base URL", &shown("base-url"))?;
+            }
+            line("store", &store)?;
+            if listed.is_empty() {
+                line("callers", "everyone: nobody is asked who they are")?;
+            }
+            for (list, names) in &listed {
+                line(list, &names.join(", "))?;
+            }
+            let limits: Vec<_> = limits.iter().map(|(key, value)| format!("{key} {value}")).collect();
+            line("limits", &limits.join(", "))
+        };
+        let json = || {
+            let limits: serde_json::Map<_, _> =
+                limits.iter().map(|(key, value)| ((*key).to_owned(), value.to_json())).collect();
+            let callers: serde_json::Map<_, _> =
+                listed.iter().map(|(list, names)| ((*list).to_owned(), json!(names))).collect();
+            let of = |key: &str| value(key).map_or(Value::Null, Shown::to_json);
+            json!({
+                "file": file, "agent": of("agent"), "listen": of("listen"), "baseUrl": of("base-url"),
+                "store": store, "callers": callers, "limits": limits,
+            })
+        };
+        self.output.print(json, text)
+    }
+}
+
+impl Show {
+    fn run(self) -> Result<(), Failure> {
+        let mut settings = self.serve.settled.resolved.clone();
+        if let Some(setting) = settings.iter_mut().find(|setting| setting.key == "store") {
+            setting.value = Shown::Text(self.serve.store()?);
+        }
+        // The environment beats what the file says.
+        let api_token = secret_in("delegation.api-token", "ATTACHE_API_TOKEN");
+        if api_token.value != Shown::Nothing {
+            settings.retain(|setting| setting.key != api_token.key);
+            settings.push(api_token);
+        }
+        settings.extend(of_client());
+        let file = self.serve.settled.file.as_ref().map(|file| file.path.display().to_string());
+        let member = |Resolved { key, value, source }: &Resolved| json!({"key": key, "value": value.to_json(), "source": source.to_json()});
+        self.output.print(
+            || json!({"file": file, "settings": settings.iter().map(member).collect::<Vec<_>>()}),
+            |out| {
+                let widest =
+                    |width: fn(&Resolved) -> usize| settings.iter().map(width).max().unwrap_or_default();
+                let keys = widest(|setting| setting.key.chars().count());
+                // Long values do not push everything else off the screen.
+                let values = widest(|setting| setting.value.to_string().chars().count()).min(WIDEST_VALUE);
+                settings.iter().try_for_each(|Resolved { key, value, source }| {
+                    writeln!(out, "{key:keys$}  {:values$}  {source}", value.to_string())
+                })
+            },
+        )
+    }
+}
+
+/// How wide the column of values becomes at most.
+const WIDEST_VALUE: usize = 44;
+
+/// What the commands go by that talk to agents.
+fn of_client() -> Vec<Resolved> {
+    let directory = ["XDG_CONFIG_HOME", "HOME"].into_iter().find(|name| std::env::var_os(name).is_some());
+    let agents = Resolved {
+        key: "client.agents-file".to_owned(),
+        value: registry::place().map_or(Shown::Nothing, |path| Shown::Text(path.display().to_string())),
+        source: directory.map_or(Source::Default, |name| Source::Environment(name.to_owned())),
+    };
+    vec![agents, secret_in("client.token", "ATTACHE_TOKEN")]
+}
+
+/// A secret that a variable of the environment has.
+fn secret_in(key: &str, variable: &str) -> Resolved {
+    let is_set = std::env::var_os(variable).is_some_and(|value| !value.is_empty());
+    Resolved {
+        key: key.to_owned(),
+        value: if is_set { Shown::Text(MASK.to_owned()) } else { Shown::Nothing },
+        source: if is_set { Source::Environment(variable.to_owned()) } else { Source::Default },
+    }
+}

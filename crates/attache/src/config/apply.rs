@@ -1,0 +1,155 @@
+//! Turning settings into what the server is made of.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
+
+use attache::core::{Identity, Options};
+use attache::server::auth::{
+    AllOf, AnyOf, Authenticator, CertificateCallers, CertificateName, JwtCallers, JwtIssuer, KnownCallers,
+};
+use attache::server::{Algorithm, Limits, ServerOptions, Tls};
+
+use super::auth::{By, Certificate, Jwt, JwtAlgorithm, Known, Words};
+use super::{Callers, ClientCertificates, Require, Size};
+use crate::command::{Failure, LimitArgs, TlsArgs};
+
+/// What finds out who calls.
+pub(crate) fn authenticator(callers: &Callers) -> Result<Arc<dyn Authenticator>, Failure> {
+    let Callers { require, known, jwt, mtls } = callers;
+    let mut kinds: Vec<Arc<dyn Authenticator>> = Vec::new();
+    match require {
+        Require::Any if !known.is_empty() => kinds.push(Arc::new(by_secret(known))),
+        Require::Any => {}
+        Require::All => {
+            let alone = known.chunk_by(|one, next| one.by.list() == next.by.list());
+            kinds.extend(alone.map(|known| Arc::new(by_secret(known)) as Arc<dyn Authenticator>));
+        }
+    }
+    if !jwt.is_empty() {
+        let callers = JwtCallers::new(jwt.iter().map(issuer))
+            .map_err(|error| Failure::usage(format!("`auth.jwt`: {error}")))?;
+        kinds.push(Arc::new(callers));
+    }
+    if !mtls.is_empty() {
+        kinds.push(Arc::new(by_certificate(mtls)));
+    }
+    let mut kinds = kinds.into_iter();
+    // Who lists nobody is told so when the file is read.
+    let first = kinds.next().unwrap_or_else(|| Arc::new(KnownCallers::new()));
+    Ok(match require {
+        Require::Any => Arc::new(kinds.fold(AnyOf::new(first), AnyOf::or)),
+        Require::All => Arc::new(kinds.fold(AllOf::new(first), AllOf::and)),
+    })
+}
+
+fn by_secret(known: &[Known]) -> KnownCallers {
+    known.iter().fold(KnownCallers::new(), |callers, Known { identity, by, secret }| match by {
+        By::Bearer => callers.bearer(identity.clone(), secret.reveal()),
+        By::Basic => callers.basic(identity.clone(), secret.reveal()),
+        By::ApiKey(place) => callers.api_key(identity.clone(), place.clone(), secret.reveal()),
+    })
+}
+
+fn issuer(jwt: &Jwt) -> JwtIssuer {
+    let Jwt { issuer, name, audience, jwks, algorithms, principal_claim, scopes_claim, tier_claim, tiers } =
+        jwt;
+    let Words(audiences) = audience;
+    let mut issuer = JwtIssuer::new(issuer.0.to_string());
+    issuer = audiences.iter().fold(issuer, |issuer, audience| issuer.audience(audience));
+    issuer = name.iter().fold(issuer, |issuer, name| issuer.name(name));
+    issuer = jwks.iter().fold(issuer, |issuer, url| issuer.jwks_url(url.0.to_string()));
+    issuer = principal_claim.iter().fold(issuer, |issuer, claim| issuer.principal_claim(claim));
+    issuer = scopes_claim.iter().fold(issuer, |issuer, claim| issuer.scope_claim(claim));
+    issuer = tier_claim.iter().fold(issuer, |issuer, claim| issuer.tier_claim(claim));
+    issuer = tiers.iter().fold(issuer, |issuer, (value, tier)| issuer.tier(value, tier));
+    match algorithms.is_empty() {
+        true => issuer,
+        false => issuer.algorithms(algorithms.iter().map(|algorithm| match algorithm {
+            JwtAlgorithm::ES256 => Algorithm::Es256,
+            JwtAlgorithm::EdDSA => Algorithm::EdDsa,
+            JwtAlgorithm::PS256 => Algorithm::Ps256,
+            JwtAlgorithm::RS256 => Algorithm::Rs256,
+        })),
+    }
+}
+
+fn by_certificate(callers: &[Certificate]) -> CertificateCallers {
+    callers.iter().fold(CertificateCallers::new(), |known, caller| {
+        let Certificate { name, subject, san, scopes, tier } = caller;
+        let shown = subject.as_deref().map(subject_name).or_else(|| san.as_deref().map(alternative_name));
+        let identity = Identity::named(name.as_str()).scopes(scopes);
+        let identity = tier.iter().fold(identity, |identity, tier| identity.tier(tier));
+        shown.into_iter().fold(known, |known, shown| known.caller(shown, identity.clone()))
+    })
+}
+
+/// A whole subject has attributes in it; a name alone is the common name.
+fn subject_name(subject: &str) -> CertificateName {
+    let subject = subject.to_owned();
+    if subject.contains('=') {
+        CertificateName::Subject(subject)
+    } else {
+        CertificateName::CommonName(subject)
+    }
+}
+
+fn alternative_name(name: &str) -> CertificateName {
+    let text = name.to_owned();
+    match name {
+        name if name.contains("://") || name.starts_with("urn:") => CertificateName::Uri(text),
+        name if name.contains('@') => CertificateName::Email(text),
+        _ => CertificateName::Dns(text),
+    }
+}
+
+/// Sets the limits on connections and callers.
+pub(crate) fn limits(limits: &LimitArgs, options: &mut ServerOptions) {
+    let bytes = |size: Size| usize::try_from(size.0).unwrap_or(usize::MAX);
+    options.max_body = bytes(limits.limit_body);
+    options.max_headers = bytes(limits.limit_headers);
+    options.max_depth = count(limits.limit_depth);
+    options.max_requests = count(limits.limit_requests);
+    options.max_connections = count(limits.limit_connections);
+    options.header_timeout = limits.limit_header_timeout.0;
+    options.body_timeout = limits.limit_body_timeout.0;
+    options.limits = caller_limits(limits);
+}
+
+/// The limits on callers.
+pub(crate) fn caller_limits(limits: &LimitArgs) -> Limits {
+    let twice = |rate: NonZeroU32| rate.saturating_add(rate.get());
+    Limits {
+        requests_per_second: Some(limits.limit_requests_per_second),
+        burst: limits.limit_burst.unwrap_or(twice(limits.limit_requests_per_second)),
+        requests_per_second_per_address: Some(limits.limit_requests_per_second_per_address),
+        burst_per_address: twice(limits.limit_requests_per_second_per_address),
+        requests_per_caller: NonZeroUsize::new(count(limits.limit_requests_per_caller)),
+        streams_per_caller: NonZeroUsize::new(count(limits.limit_streams_per_caller)),
+        turns_per_caller: NonZeroUsize::new(count(limits.limit_turns_per_caller)),
+        queue_timeout: limits.limit_queue_timeout.0,
+        first_byte_timeout: limits.limit_first_byte_timeout.0,
+        trusted_proxies: limits.limit_trusted_proxy.iter().map(|network| network.0).collect(),
+        ..Limits::default()
+    }
+}
+
+/// Sets the limits on messages and tasks.
+pub(crate) fn service_limits(limits: &LimitArgs, options: &mut Options) {
+    options.max_parts = count(limits.limit_parts);
+    options.max_push_configs = count(limits.limit_push_configs_per_task);
+}
+
+fn count(count: NonZeroU32) -> usize {
+    usize::try_from(count.get()).unwrap_or(usize::MAX)
+}
+
+/// Encrypted connections, if they are asked for.
+pub(crate) fn tls(tls: &TlsArgs) -> Option<Tls> {
+    let files = tls.tls_certificate.as_ref().zip(tls.tls_key.as_ref());
+    let server = files.map(|(certificate, key)| Tls::files(certificate, key))?;
+    Some(match (&tls.tls_client_ca, tls.tls_client_certificates) {
+        (Some(ca), ClientCertificates::Optional) => server.client_certificates(ca, false),
+        (Some(ca), ClientCertificates::Required) => server.client_certificates(ca, true),
+        (Some(_), ClientCertificates::Off) | (None, _) => server,
+    })
+}

@@ -1,0 +1,446 @@
+//! Who may call: the section `auth` of the file, and what is wrong with it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+
+use attache::core::Identity;
+use attache::server::auth::KeyPlace;
+use schemars::JsonSchema;
+use serde::de::{Deserializer, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
+
+use super::ConfigFile;
+use super::secret::Secret;
+use super::units::{HttpUrl, Said};
+use super::wrong::Wrong;
+use crate::command::Failure;
+
+/// Who may call.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(crate) struct Auth {
+    /// Whether one of the kinds below suffices or each of them must be satisfied
+    pub(crate) require: Option<Require>,
+    /// Callers with a token of their own
+    bearer: Vec<Bearer>,
+    /// Callers with a key that stands in a header, in the query or in a cookie
+    api_key: Vec<ApiKey>,
+    /// Callers with a password
+    basic: Vec<Basic>,
+    /// Who else vouches for callers, with signed tokens
+    pub(crate) jwt: Vec<Jwt>,
+    /// Callers with a certificate
+    pub(crate) mtls: Vec<Certificate>,
+}
+
+/// What suffices.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Require {
+    /// Any one of the kinds
+    #[default]
+    Any,
+    /// Each of the kinds
+    All,
+}
+
+/// A caller with a token.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Bearer {
+    /// What the caller is called
+    name: String,
+    token: Option<Secret>,
+    /// The file that the token is in
+    token_file: Option<PathBuf>,
+    /// What the caller may do
+    #[serde(default)]
+    scopes: Vec<String>,
+    /// The audience that the caller belongs to
+    tier: Option<String>,
+}
+
+/// A caller with a key.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct ApiKey {
+    /// What the caller is called
+    name: String,
+    key: Option<Secret>,
+    /// The file that the key is in
+    key_file: Option<PathBuf>,
+    /// Where the key stands in a request; in a header if nothing is said
+    #[serde(rename = "in")]
+    place: Option<KeyIn>,
+    /// The name of the header; `X-API-Key` if nothing is said
+    header: Option<String>,
+    /// The name in the query
+    query: Option<String>,
+    /// The name of the cookie
+    cookie: Option<String>,
+    /// What the caller may do
+    #[serde(default)]
+    scopes: Vec<String>,
+    /// The audience that the caller belongs to
+    tier: Option<String>,
+}
+
+/// Where a key stands in a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+enum KeyIn {
+    Header,
+    Query,
+    Cookie,
+}
+
+/// A caller with a password.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Basic {
+    /// What the caller is called and logs in as
+    name: String,
+    password: Option<Secret>,
+    /// The file that the password is in
+    password_file: Option<PathBuf>,
+    /// What the caller may do
+    #[serde(default)]
+    scopes: Vec<String>,
+    /// The audience that the caller belongs to
+    tier: Option<String>,
+}
+
+/// Someone who vouches for callers with signed tokens.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Jwt {
+    /// What the claim `iss` of a token must be
+    pub(crate) issuer: Said<HttpUrl>,
+    /// What stands before the names of its callers, as in `staff#alice`; the issuer if nothing is said
+    pub(crate) name: Option<String>,
+    /// What the claim `aud` of a token must be or contain one of
+    pub(crate) audience: Words,
+    /// Where the keys are; found through the issuer's OpenID configuration if nothing is said
+    pub(crate) jwks: Option<Said<HttpUrl>>,
+    /// What a token may be signed with; any of these if nothing is said
+    #[serde(default)]
+    pub(crate) algorithms: Vec<JwtAlgorithm>,
+    /// The claim that says who the caller is; `sub` if nothing is said
+    pub(crate) principal_claim: Option<String>,
+    /// The claim that lists what the caller may do; `scope` if nothing is said
+    pub(crate) scopes_claim: Option<String>,
+    /// The claim that names the audience the caller belongs to
+    pub(crate) tier_claim: Option<String>,
+    /// The tiers that values of that claim stand for; the value is the tier if nothing is said
+    #[serde(default)]
+    pub(crate) tiers: BTreeMap<String, String>,
+}
+
+/// What a token may be signed with. Secrets that issuer and server share are not among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub(crate) enum JwtAlgorithm {
+    ES256,
+    EdDSA,
+    PS256,
+    RS256,
+}
+
+/// A caller with a certificate.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Certificate {
+    /// What the caller is called
+    pub(crate) name: String,
+    /// The subject of the certificate
+    pub(crate) subject: Option<String>,
+    /// One of the names that the certificate is for
+    pub(crate) san: Option<String>,
+    /// What the caller may do
+    #[serde(default)]
+    pub(crate) scopes: Vec<String>,
+    /// The audience that the caller belongs to
+    pub(crate) tier: Option<String>,
+}
+
+/// One word or a list of them.
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[serde(transparent)]
+pub(crate) struct Words(#[schemars(with = "OneOrMore")] pub(crate) Vec<String>);
+
+/// The schema of [`Words`].
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum OneOrMore {
+    One(String),
+    More(Vec<String>),
+}
+
+impl<'de> Deserialize<'de> for Words {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Words;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a word or a list of words")
+            }
+
+            fn visit_str<E>(self, word: &str) -> Result<Words, E> {
+                Ok(Words(vec![word.to_owned()]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Words, A::Error> {
+                let mut words = Vec::new();
+                while let Some(word) = list.next_element()? {
+                    words.push(word);
+                }
+                Ok(Words(words))
+            }
+        }
+
+        deserializer.deserialize_any(Reader)
+    }
+}
+
+/// Everyone who may call, with their secrets.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Callers {
+    pub(crate) require: Require,
+    pub(crate) known: Vec<Known>,
+    pub(crate) jwt: Vec<Jwt>,
+    pub(crate) mtls: Vec<Certificate>,
+}
+
+/// A caller who is known by a secret.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Known {
+    pub(crate) identity: Identity,
+    pub(crate) by: By,
+    pub(crate) secret: Secret,
+}
+
+/// How a secret is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum By {
+    Bearer,
+    ApiKey(KeyPlace),
+    Basic,
+}
+
+impl By {
+    /// The key of the list.
+    pub(crate) fn list(&self) -> &'static str {
+        match self {
+            Self::Bearer => "bearer",
+            Self::ApiKey(_) => "api-key",
+            Self::Basic => "basic",
+        }
+    }
+}
+
+impl Callers {
+    /// The kinds of credentials with those who have them, as people read it.
+    pub(crate) fn listed(&self) -> Vec<(&'static str, Vec<String>)> {
+        let mut lists: Vec<(&'static str, Vec<String>)> = Vec::new();
+        for Known { identity, by, .. } in &self.known {
+            let name = identity.principal.to_string();
+            match lists.iter_mut().find(|(list, _)| *list == by.list()) {
+                Some((_, names)) => names.push(name),
+                None => lists.push((by.list(), vec![name])),
+            }
+        }
+        if !self.jwt.is_empty() {
+            lists.push(("jwt", self.jwt.iter().map(|jwt| jwt.issuer.0.to_string()).collect()));
+        }
+        if !self.mtls.is_empty() {
+            lists.push(("mtls", self.mtls.iter().map(|caller| caller.name.clone()).collect()));
+        }
+        lists
+    }
+
+    /// Whether the audience of some caller depends on who they are.
+    pub(crate) fn have_tiers(&self) -> bool {
+        self.known.iter().any(|known| known.identity.rights.tier().is_some())
+            || self.jwt.iter().any(|jwt| jwt.tier_claim.is_some())
+            || self.mtls.iter().any(|caller| caller.tier.is_some())
+    }
+
+    /// The same in one line.
+    pub(crate) fn summary(&self) -> String {
+        let kind = |(list, names): (&str, Vec<String>)| format!("{} ({list})", names.join(", "));
+        self.listed().into_iter().map(kind).collect::<Vec<_>>().join("; ")
+    }
+
+    /// What `curl` is given to be let in.
+    pub(crate) fn on_the_command_line(&self) -> String {
+        let Some(Known { identity, by, .. }) = self.known.first() else {
+            return " -H 'Authorization: Bearer TOKEN'".to_owned();
+        };
+        match by {
+            By::Bearer => " -H 'Authorization: Bearer TOKEN'".to_owned(),
+            By::Basic => format!(" -u '{}:PASSWORD'", identity.principal),
+            By::ApiKey(KeyPlace::Header(name)) => format!(" -H '{name}: KEY'"),
+            By::ApiKey(KeyPlace::Cookie(name)) => format!(" -b '{name}=KEY'"),
+            By::ApiKey(KeyPlace::Query(name)) => format!(" --url-query '{name}=KEY'"),
+        }
+    }
+}
+
+impl Auth {
+    /// Everyone who may call. What is wrong is said with its place in the file.
+    pub(super) fn callers(&self, file: &ConfigFile) -> Result<Callers, Failure> {
+        let mut checked = Checked { file, known: Vec::new(), secrets: HashMap::new() };
+        for (index, Bearer { name, token, token_file, scopes, tier }) in self.bearer.iter().enumerate() {
+            let entry = Entry { list: "bearer", index, name, scopes, tier: tier.as_deref() };
+            checked.add(&entry, By::Bearer, ("token", token.as_ref()), token_file.as_ref())?;
+        }
+        for (index, caller) in self.api_key.iter().enumerate() {
+            let ApiKey { name, key, key_file, scopes, tier, .. } = caller;
+            let entry = Entry { list: "api-key", index, name, scopes, tier: tier.as_deref() };
+            let place = caller.place().map_err(|wrong| checked.wrong(&entry.path(""), wrong))?;
+            checked.add(&entry, By::ApiKey(place), ("key", key.as_ref()), key_file.as_ref())?;
+        }
+        for (index, Basic { name, password, password_file, scopes, tier }) in self.basic.iter().enumerate() {
+            let entry = Entry { list: "basic", index, name, scopes, tier: tier.as_deref() };
+            if name.contains(':') {
+                let wrong = Wrong::new("a name that logs in with a password can have no colon in it");
+                return Err(checked.wrong(&entry.path(".name"), wrong));
+            }
+            checked.add(&entry, By::Basic, ("password", password.as_ref()), password_file.as_ref())?;
+        }
+        for (index, Jwt { audience: Words(words), .. }) in self.jwt.iter().enumerate() {
+            if words.is_empty() || words.iter().any(String::is_empty) {
+                let wrong = Wrong::new("a token must be for someone: this is empty");
+                return Err(checked.wrong(&format!("auth.jwt[{index}].audience"), wrong));
+            }
+        }
+        for (index, caller) in self.mtls.iter().enumerate() {
+            let Certificate { name, subject, san, scopes, tier } = caller;
+            let entry = Entry { list: "mtls", index, name, scopes, tier: tier.as_deref() };
+            checked.name(&entry, self.mtls[..index].iter().map(|other| other.name.as_str()))?;
+            if subject.is_some() == san.is_some() {
+                let wrong = Wrong::new("a certificate is known by its `subject` or by a `san`: one of them");
+                return Err(checked.wrong(&entry.path(""), wrong));
+            }
+        }
+        let callers = Callers {
+            require: self.require.unwrap_or_default(),
+            known: checked.known,
+            jwt: self.jwt.clone(),
+            mtls: self.mtls.clone(),
+        };
+        if callers.listed().is_empty() {
+            let wrong = Wrong::new("nobody is listed here");
+            let hint = "list callers below `bearer`, `api-key`, `basic`, `jwt` or `mtls`, or remove `auth` to let everyone in";
+            return Err(file.wrong("auth", wrong.hint(hint)));
+        }
+        Ok(callers)
+    }
+}
+
+impl ApiKey {
+    fn place(&self) -> Result<KeyPlace, Wrong> {
+        let said = [
+            (KeyIn::Header, &self.header, KeyPlace::Header as fn(String) -> KeyPlace),
+            (KeyIn::Query, &self.query, KeyPlace::Query),
+            (KeyIn::Cookie, &self.cookie, KeyPlace::Cookie),
+        ];
+        let mut named =
+            said.iter().filter_map(|(kind, name, make)| name.as_ref().map(|name| (kind, name, make)));
+        let place = match (self.place, named.next(), named.next()) {
+            (None | Some(KeyIn::Header), None, None) => return Ok(KeyPlace::Header("X-API-Key".to_owned())),
+            (said, Some((kind, name, make)), None) if said.is_none_or(|said| said == *kind) => {
+                let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+                if name.is_empty() || !name.bytes().all(token) {
+                    return Err(Wrong::new(format!("`{name}` cannot be the name of what a key stands in")));
+                }
+                make(name.clone())
+            }
+            _ => {
+                return Err(Wrong::new("it is not clear where the key stands").hint(
+                    "such as `in: header` with `header: X-API-Key`, or `in: query` with `query: key`",
+                ));
+            }
+        };
+        Ok(place)
+    }
+}
+
+/// An entry in one of the lists.
+struct Entry<'a> {
+    list: &'static str,
+    index: usize,
+    name: &'a str,
+    scopes: &'a [String],
+    tier: Option<&'a str>,
+}
+
+impl Entry<'_> {
+    fn path(&self, rest: &str) -> String {
+        format!("auth.{}[{}]{rest}", self.list, self.index)
+    }
+}
+
+/// The callers that are in order, and what has been taken.
+struct Checked<'a> {
+    file: &'a ConfigFile,
+    known: Vec<Known>,
+    /// Each secret with the path of its owner.
+    secrets: HashMap<String, String>,
+}
+
+impl Checked<'_> {
+    fn wrong(&self, path: &str, wrong: Wrong) -> Failure {
+        self.file.wrong(path, wrong)
+    }
+
+    fn name<'a>(&self, entry: &Entry<'_>, mut others: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
+        if entry.name.trim().is_empty() {
+            return Err(self.wrong(&entry.path(".name"), Wrong::new("a caller must have a name")));
+        }
+        if others.any(|other| other == entry.name) {
+            let wrong = Wrong::new(format!("`{}` is in this list already", entry.name));
+            return Err(self.wrong(&entry.path(".name"), wrong.hint("give each caller a name of its own")));
+        }
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        entry: &Entry<'_>,
+        by: By,
+        (key, written): (&str, Option<&Secret>),
+        in_file: Option<&PathBuf>,
+    ) -> Result<(), Failure> {
+        let same_list = self.known.iter().filter(|known| known.by.list() == entry.list);
+        self.name(entry, same_list.filter_map(|known| known.identity.principal.name()))?;
+        let (path, read) = match (written, in_file) {
+            (Some(secret), None) => (entry.path(&format!(".{key}")), Ok(secret.clone())),
+            (None, Some(path)) => (entry.path(&format!(".{key}-file")), Secret::in_file(path)),
+            (None, None) => {
+                let wrong = Wrong::new(format!("`{}` has no `{key}`", entry.name));
+                let hint = format!("such as `{key}: \"${{{}}}\"`, or `{key}-file: PATH`", key.to_uppercase());
+                return Err(self.wrong(&entry.path(""), wrong.hint(hint)));
+            }
+            (Some(_), Some(_)) => {
+                let wrong = Wrong::new(format!("`{}` has both a `{key}` and a `{key}-file`", entry.name));
+                return Err(self.wrong(&entry.path(""), wrong));
+            }
+        };
+        let secret = read.and_then(Secret::strong).map_err(|wrong| self.wrong(&path, wrong))?;
+        if let Some(other) = self.secrets.insert(secret.reveal().to_owned(), path.clone()) {
+            let wrong = Wrong::new(format!("this is the same secret as `{other}`"))
+                .hint("a secret tells callers apart: make another with `openssl rand -hex 32`");
+            return Err(self.wrong(&path, wrong));
+        }
+        let identity = Identity::named(entry.name).scopes(entry.scopes.iter().cloned());
+        let identity = match entry.tier {
+            Some(tier) => identity.tier(tier),
+            None => identity,
+        };
+        self.known.push(Known { identity, by, secret });
+        Ok(())
+    }
+}

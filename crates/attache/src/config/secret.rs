@@ -1,0 +1,103 @@
+//! Secrets in the configuration: written in the file, taken from the environment, or in a file of their own.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::wrong::Wrong;
+
+/// The shortest secret that is worth having.
+pub(crate) const SHORTEST: usize = 16;
+
+/// What stands for a secret where it is shown.
+pub(crate) const MASK: &str = "********";
+
+/// Something secret. Wherever it is written, a mask is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Secret(attache::client::Secret);
+
+impl Secret {
+    /// The secret itself.
+    pub(crate) fn reveal(&self) -> &str {
+        self.0.reveal()
+    }
+
+    /// The secret, unless it can be guessed.
+    pub(super) fn strong(self) -> Result<Self, Wrong> {
+        if self.reveal().len() >= SHORTEST {
+            return Ok(self);
+        }
+        Err(Wrong::new(format!("this secret is shorter than {SHORTEST} bytes"))
+            .hint("make one with `openssl rand -hex 32`"))
+    }
+
+    /// The secret in a file, without the end of its line.
+    pub(super) fn in_file(path: &Path) -> Result<Self, Wrong> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Wrong::new(format!("`{}` cannot be read: {error}", path.display())))?;
+        match text.trim_end_matches(['\r', '\n']) {
+            "" => Err(Wrong::new(format!("there is no secret in `{}`", path.display()))),
+            text => Ok(Self(text.into())),
+        }
+    }
+}
+
+impl From<&str> for Secret {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|text| Self(text.into()))
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(MASK)
+    }
+}
+
+impl JsonSchema for Secret {
+    fn schema_name() -> Cow<'static, str> {
+        "Secret".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "description": "At least 16 bytes; better not written here but taken from the environment.",
+            "examples": ["${TOKEN}"],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_shown_nowhere() {
+        let secret = Secret::from("0123456789abcdef");
+        assert_eq!(format!("{secret:?}"), "Secret((secret))");
+        assert_eq!(serde_json::to_string(&secret).unwrap(), "\"********\"");
+    }
+
+    #[test]
+    fn a_secret_in_a_file_is_what_stands_before_the_end_of_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let read = |text: &str| {
+            let path = folder.path().join("secret");
+            std::fs::write(&path, text).unwrap();
+            Secret::in_file(&path).map(|secret| secret.reveal().to_owned()).map_err(drop)
+        };
+        assert_eq!(read("abc\n").as_deref(), Ok("abc"));
+        assert_eq!(read(" a b \r\n").as_deref(), Ok(" a b "));
+        assert_eq!(read("\n"), Err(()));
+        assert!(Secret::in_file(&folder.path().join("none")).is_err());
+    }
+}

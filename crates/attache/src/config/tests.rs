@@ -1,0 +1,211 @@
+//! What a file may say, and what is said about one that is wrong.
+
+use std::path::Path;
+
+use super::*;
+
+/// The example of the documentation, with everything in it.
+const EXAMPLE: &str = include_str!("../../../../attache.example.yml");
+
+/// The page about the configuration, with an example in it.
+const PAGE: &str = include_str!("../../../../docs/configuration.md");
+
+/// The shape that was agreed on.
+const AGREED: &str = "\
+listen: 0.0.0.0:3111
+base-url: https://agents.example.com
+store: sqlite:/var/lib/attache/tasks.db
+agent: echo                      # or: functions (the default), and what later issues add
+auth:
+  bearer:
+    - { name: alice, token: \"${ALICE_TOKEN}\", scopes: [quote], tier: partner }
+    - { name: bob, token-file: /run/secrets/bob }
+  api-key:
+    - { name: ci, key: \"${CI_KEY}\", in: header, header: X-API-Key }
+  basic:
+    - { name: ops, password: \"${OPS_PASSWORD}\" }
+  jwt:
+    - { issuer: \"https://login.example.com/\", audience: attache, jwks: \"https://login.example.com/jwks.json\" }
+signing: { keys: /var/lib/attache/keys }
+limits: { requests-per-second: 200, body: 8MiB, turns-per-caller: 64 }
+";
+
+/// All examples.
+fn examples() -> [&'static str; 3] {
+    let after = PAGE.split("```yaml\n").nth(1).unwrap();
+    [AGREED, EXAMPLE, after.split("```").next().unwrap()]
+}
+
+/// An environment in which every variable of the examples has a secret of its own.
+fn environment(name: &str) -> Option<String> {
+    match name {
+        "NONE" => None,
+        "SHORT" => Some("secret".to_owned()),
+        name => Some(format!("the secret of {name}")),
+    }
+}
+
+fn read(text: &str) -> Result<ConfigFile, Failure> {
+    ConfigFile::read(Path::new("attache.yml"), text, &environment)
+}
+
+/// Everything that is wrong with a file, as the user reads it.
+fn verdict(text: &str) -> String {
+    let checked = read(text).and_then(|file| {
+        let settled = Settled { file: Some(file), resolved: Vec::new() };
+        settled.secret("push.secret", |settings| {
+            (settings.push.secret.as_ref(), settings.push.secret_file.as_ref())
+        })?;
+        settled.callers()
+    });
+    match checked {
+        Ok(_) => "nothing is wrong".to_owned(),
+        Err(failure) => failure.to_string(),
+    }
+}
+
+#[test]
+fn the_examples_are_read() {
+    for text in examples() {
+        if let Err(failure) = read(text) {
+            panic!("{failure}");
+        }
+    }
+}
+
+#[test]
+fn the_example_has_every_setting_in_it() {
+    let file = read(EXAMPLE).unwrap_or_else(|failure| panic!("{failure}"));
+    for row in table::ROWS {
+        // Where a secret stands in the file, it is not also in a file of its own.
+        let key = match row.key {
+            "push.secret-file" => "push.secret",
+            "engine.token-file" => "engine.token",
+            "delegation.api-token-file" => "delegation.api-token",
+            key => key,
+        };
+        assert!(file.root.at(key).is_some(), "{key}");
+    }
+}
+
+#[test]
+fn the_examples_fit_the_schema() {
+    let schema = jsonschema::validator_for(&schema()).unwrap();
+    for text in examples() {
+        let value = read(text).unwrap_or_else(|failure| panic!("{failure}")).root.to_json();
+        let errors: Vec<_> =
+            schema.iter_errors(&value).map(|error| format!("{}: {error}", error.instance_path())).collect();
+        assert!(errors.is_empty(), "{errors:#?}");
+    }
+    assert!(!schema.is_valid(&serde_json::json!({"listne": "x"})));
+}
+
+#[test]
+fn keys_may_have_underscores() {
+    let dashes = read("base-url: https://a\npush: { every-event: true }").map(|file| file.settings);
+    let underscores = read("base_url: https://a\npush: { every_event: true }").map(|file| file.settings);
+    let settings = dashes.unwrap_or_else(|failure| panic!("{failure}"));
+    assert_eq!(settings, underscores.unwrap_or_else(|failure| panic!("{failure}")));
+    assert_eq!(settings.base_url.map(|url| url.0.0).as_deref(), Some("https://a"));
+}
+
+#[test]
+fn callers_have_what_the_file_grants_them() {
+    let text = AGREED.replace("    - { name: bob, token-file: /run/secrets/bob }\n", "");
+    let file = read(&text).unwrap_or_else(|failure| panic!("{failure}"));
+    let callers = file.settings.auth.as_ref().unwrap().callers(&file);
+    let callers = callers.unwrap_or_else(|failure| panic!("{failure}"));
+    assert_eq!(
+        callers.summary(),
+        "alice (bearer); ci (api-key); ops (basic); https://login.example.com/ (jwt)"
+    );
+    let alice = &callers.known[0];
+    assert_eq!(alice.secret.reveal(), "the secret of ALICE_TOKEN");
+    assert_eq!(alice.identity.rights.tier(), Some("partner"));
+    assert!(alice.identity.rights.has("quote"));
+}
+
+#[test]
+fn no_secret_is_in_what_is_shown() {
+    let file = read(EXAMPLE).unwrap_or_else(|failure| panic!("{failure}"));
+    let shown = format!("{file:?} {:?} {}", file.settings, serde_json::to_string(&file.settings).unwrap());
+    assert!(!shown.contains("the secret of"), "{shown}");
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_place_and_what_would_be_right() {
+    let caller = |rest: &str| format!("auth:\n  bearer:\n    - {{ name: alice, {rest} }}\n");
+    let two = |one: &str, other: &str| format!("auth:\n  bearer:\n    - {one}\n    - {other}\n");
+    let mut verdicts = String::new();
+    for text in [
+        // The file itself.
+        "listen: [",
+        "listen: a\n---\nlisten: b",
+        "- listen",
+        "listen: &a x\nlog: *a",
+        "listen: !!str x",
+        "{a: {b: {c: {d: {e: {f: {g: {h: {i: {j: {k: {l: {m: {n: {o: {p: {q: {r: 1}}}}}}}}}}}}}}}}}}",
+        // Keys.
+        "listne: 127.0.0.1:0",
+        "base-ulr: https://a",
+        "zzz: 1",
+        "push:\n  evry-event: true",
+        "limits: { requests-per-seconds: 1 }",
+        "listen: a\nlisten: b",
+        "base-url: https://a\nbase_url: https://b",
+        // Values.
+        "strict-version: maybe",
+        "strict-version: [true]",
+        "agent: ecko",
+        "agent: [echo]",
+        "base-url: agents.example.com",
+        "store: postgres://x",
+        "log: a=b=c",
+        "limits: { body: 8 mib }",
+        "limits: { depth: 0 }",
+        "limits: { depth: many }",
+        "limits: { depth: -1 }",
+        "limits: { depth: 99999999999 }",
+        "limits: 5",
+        "keep: { for: 30 }",
+        "functions: { call-timeout: 1500ms }",
+        "push: { allow-networks: 10.0.0.0/8 }",
+        "push: { allow-networks: [10.0.0] }",
+        "paths: { jsonrpc: [a2a] }",
+        "listen: ${NONE}",
+        "listen: ${",
+        "listen: ${a b}",
+        // Secrets.
+        "push: { secret: short }",
+        "push: { secret: 0123456789abcdef, secret-file: x }",
+        "auth: {}",
+        "auth:\nlisten: 127.0.0.1:0",
+        "auth:\n  bearer:",
+        "auth:\n  bearer: []",
+        &caller("scopes: [a]"),
+        &caller("token: \"${SHORT}\""),
+        &caller("token: \"${NONE}\""),
+        &caller("token: 0123456789abcdef, token-file: x"),
+        &caller("token-file: /nowhere/at/all"),
+        &caller("token: 0123456789abcdef, scope: a"),
+        &caller("token: [0123456789abcdef]"),
+        "auth:\n  bearer:\n    - { token: 0123456789abcdef }",
+        "auth:\n  bearer:\n    - { name: \"\", token: 0123456789abcdef }",
+        "auth:\n  bearer: { name: alice }",
+        &two("{ name: a, token: 0123456789abcdef }", "{ name: a, token: 0123456789abcdeg }"),
+        &two("{ name: a, token: 0123456789abcdef }", "{ name: b, token: 0123456789abcdef }"),
+        "auth:\n  basic:\n    - { name: \"a:b\", password: 0123456789abcdef }",
+        "auth:\n  api-key:\n    - { name: a, key: 0123456789abcdef, in: query }",
+        "auth:\n  api-key:\n    - { name: a, key: 0123456789abcdef, in: query, header: b }",
+        "auth:\n  api-key:\n    - { name: a, key: 0123456789abcdef, header: \"b c\" }",
+        "auth:\n  api-key:\n    - { name: a, key: 0123456789abcdef, in: heder }",
+        "auth:\n  jwt:\n    - { issuer: \"https://a\" }",
+        "auth:\n  jwt:\n    - { issuer: \"https://a\", audience: [] }",
+        "auth:\n  jwt:\n    - { issuer: \"https://a\", audience: b, algorithms: [HS256] }",
+        "auth:\n  mtls:\n    - { name: a }",
+        "auth:\n  mtls:\n    - { name: a, subject: CN=a, san: a }",
+    ] {
+        verdicts.push_str(&format!("{}\n    -> {}\n\n", text.trim_end(), verdict(text)));
+    }
+    insta::assert_snapshot!("wrong_files", verdicts);
+}

@@ -1,0 +1,350 @@
+//! The configuration file, and who may call because of it.
+
+use std::time::Duration;
+
+use reqwest::{Client, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+
+use crate::home::Home;
+use crate::support::Program;
+
+const ALICE: &str = "the token of alice, who may come in";
+const BOB: &str = "the token of bob, who may come in";
+const KEY: &str = "the-key-of-ci-which-is-a-program";
+const PASSWORD: &str = "the password of ops";
+
+/// A file with callers of three kinds.
+const CALLERS: &str = r#"
+listen: 127.0.0.1:0
+agent: echo
+store: "memory:"
+auth:
+  bearer:
+    - { name: alice, token: "${ALICE_TOKEN}", scopes: [quote], tier: partner }
+  api_key:
+    - { name: ci, key: "${CI_KEY}", in: header, header: X-API-Key }
+  basic:
+    - { name: ops, password-file: PASSWORD_FILE }
+"#;
+
+/// The secrets, as the environment has them.
+const SECRETS: [(&str, &str); 2] = [("ALICE_TOKEN", ALICE), ("CI_KEY", KEY)];
+
+fn message() -> Value {
+    json!({"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "Hello"}]}})
+}
+
+/// A send over JSON-RPC.
+fn over_jsonrpc(url: &str) -> RequestBuilder {
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": message()});
+    Client::new().post(format!("{url}/a2a")).header("A2A-Version", "1.0").json(&body)
+}
+
+/// A send over HTTP+JSON.
+fn over_http(url: &str) -> RequestBuilder {
+    Client::new().post(format!("{url}/v1/message:send")).header("A2A-Version", "1.0").json(&message())
+}
+
+async fn status(request: RequestBuilder) -> StatusCode {
+    request.send().await.expect("the server answers").status()
+}
+
+async fn schemes(url: &str) -> Vec<String> {
+    let card = reqwest::get(format!("{url}/.well-known/agent-card.json")).await.expect("there is a card");
+    let card: Value = card.json().await.expect("a card is JSON");
+    let required = card["securityRequirements"].as_array().cloned().unwrap_or_default();
+    let names = card["securitySchemes"].as_object().cloned().unwrap_or_default();
+    assert_eq!(required.len(), names.len(), "each suffices");
+    names.into_iter().map(|(name, _)| name).collect()
+}
+
+/// Waits until a request is answered with this status.
+async fn until(expected: StatusCode, request: impl Fn() -> RequestBuilder) {
+    let met = async {
+        while status(request()).await != expected {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), met).await.expect("it is answered so in the end");
+}
+
+#[tokio::test]
+async fn callers_of_the_file_come_in_and_nobody_else_does() {
+    let home = Home::new();
+    let password = home.file("password", &format!("{PASSWORD}\n"));
+    let file = home.file("callers.yml", &CALLERS.replace("PASSWORD_FILE", &password));
+    let (program, said) = Program::command_with(&["serve", "--config", &file], &SECRETS).await;
+    assert!(said.contains("alice (bearer); ci (api-key); ops (basic)"), "{said}");
+    assert!(said.contains(&file), "{said}");
+    assert!(![ALICE, KEY, PASSWORD].iter().any(|secret| said.contains(secret)), "{said}");
+    for send in [over_jsonrpc, over_http] {
+        let send = || send(&program.url);
+        assert_eq!(status(send()).await, StatusCode::UNAUTHORIZED);
+        assert_eq!(status(send().bearer_auth(KEY)).await, StatusCode::UNAUTHORIZED);
+        assert_eq!(status(send().basic_auth("alice", Some(PASSWORD))).await, StatusCode::UNAUTHORIZED);
+        assert_eq!(status(send().bearer_auth(ALICE)).await, StatusCode::OK);
+        assert_eq!(status(send().header("X-API-Key", KEY)).await, StatusCode::OK);
+        assert_eq!(status(send().basic_auth("ops", Some(PASSWORD))).await, StatusCode::OK);
+    }
+    assert_eq!(schemes(&program.url).await, ["api-key", "basic", "bearer"]);
+}
+
+#[tokio::test]
+async fn flags_beat_the_environment_which_beats_the_file_which_beats_defaults() {
+    let home = Home::new();
+    let file = home.file("some.yml", "listen: 127.0.0.1:1\nlog: debug\nbase-url: https://a.example\npush: { every-event: true, offered: false }\n");
+    let shown = async |arguments: &[&str], environment: &[(&str, &str)]| {
+        let mut command = home.command(&[&["config", "show", "--json"], arguments].concat());
+        let output = command.envs(environment.iter().copied()).output().await.expect("it runs");
+        let shown: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let settings = shown["settings"].as_array().cloned().unwrap_or_default();
+        move |key: &str| {
+            let setting = settings.iter().find(|setting| setting["key"] == key).cloned().unwrap_or_default();
+            (setting["value"].clone(), setting["source"].clone())
+        }
+    };
+    let in_file = |line: u32| json!({"kind": "file", "file": file, "line": line});
+    let variable = |name: &str| json!({"kind": "environment", "variable": name});
+
+    let default = shown(&[], &[]).await;
+    assert_eq!(default("listen"), (json!("127.0.0.1:3111"), json!({"kind": "default"})));
+    assert_eq!(default("push.offered"), (json!(true), json!({"kind": "default"})));
+
+    let by_file = shown(&["--config", &file], &[]).await;
+    assert_eq!(by_file("listen"), (json!("127.0.0.1:1"), in_file(1)));
+    assert_eq!(by_file("push.every-event"), (json!(true), in_file(4)));
+    assert_eq!(by_file("push.offered"), (json!(false), in_file(4)));
+    assert_eq!(by_file("strict-version"), (json!(false), json!({"kind": "default"})));
+
+    let environment = [
+        ("ATTACHE_CONFIG", file.as_str()),
+        ("ATTACHE_LISTEN", "127.0.0.1:2"),
+        ("ATTACHE_PUSH_EVERY_EVENT", "false"),
+        ("ATTACHE_ALLOW_WEBHOOK_NETWORK", "10.0.0.0/8 192.168.0.0/16"),
+    ];
+    let by_environment = shown(&[], &environment).await;
+    assert_eq!(by_environment("listen"), (json!("127.0.0.1:2"), variable("ATTACHE_LISTEN")));
+    assert_eq!(by_environment("push.every-event"), (json!(false), variable("ATTACHE_PUSH_EVERY_EVENT")));
+    assert_eq!(by_environment("push.allow-networks").0, json!(["10.0.0.0/8", "192.168.0.0/16"]));
+    assert_eq!(by_environment("log"), (json!("debug"), in_file(2)));
+
+    let flags = ["--listen", "127.0.0.1:3", "--push-every-event=true", "--no-push=false"];
+    let by_flag = shown(&flags, &environment[..2]).await;
+    assert_eq!(by_flag("listen"), (json!("127.0.0.1:3"), json!({"kind": "flag", "flag": "--listen"})));
+    assert_eq!(by_flag("push.offered"), (json!(true), json!({"kind": "flag", "flag": "--no-push"})));
+}
+
+#[tokio::test]
+async fn a_flag_that_would_do_nothing_is_refused() {
+    let ran = Home::new().run(&["config", "check", "--no-push", "--push-every-event"]).await;
+    insta::assert_snapshot!("useless_flag", ran.to_string());
+}
+
+#[tokio::test]
+async fn the_usual_file_is_found_in_the_working_directory() {
+    let home = Home::new();
+    home.file(
+        "attache.yml",
+        "listen: 127.0.0.1:4401\nauth:\n  bearer:\n    - { name: alice, token: \"${ALICE_TOKEN}\" }\n",
+    );
+    let mut command = home.command(&["config", "show"]);
+    let output =
+        command.current_dir(home.path("")).env("ALICE_TOKEN", ALICE).output().await.expect("it runs");
+    let shown = String::from_utf8(output.stdout).expect("text");
+    let shown = shown.replace(&home.path("").display().to_string(), "HOME/");
+    assert!(!shown.contains(ALICE), "{shown}");
+    // How wide the columns are depends on where the home is.
+    let cells = |line: &str| {
+        line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect::<Vec<_>>().join(" | ")
+    };
+    insta::assert_snapshot!("show", shown.lines().map(cells).collect::<Vec<_>>().join("\n"));
+}
+
+/// The example that the configuration was agreed on, with its files in a folder.
+const AGREED: &str = r#"
+listen: 0.0.0.0:3111
+base-url: https://agents.example.com
+store: sqlite:/var/lib/attache/tasks.db
+agent: echo                      # or: functions (the default), and what later issues add
+auth:
+  bearer:
+    - { name: alice, token: "${ALICE_TOKEN}", scopes: [quote], tier: partner }
+    - { name: bob, token-file: /run/secrets/bob }
+  api-key:
+    - { name: ci, key: "${CI_KEY}", in: header, header: X-API-Key }
+  basic:
+    - { name: ops, password: "${OPS_PASSWORD}" }
+  jwt:
+    - { issuer: "https://login.example.com/", audience: attache, jwks: "https://login.example.com/jwks.json" }
+signing: { keys: /var/lib/attache/keys }
+limits: { requests-per-second: 200, body: 8MiB, turns-per-caller: 64 }
+"#;
+
+#[tokio::test]
+async fn the_agreed_example_is_in_order() {
+    let home = Home::new();
+    let keys = home.path("keys").display().to_string();
+    let made = home.run(&["keys", "new", "--signing-keys", &keys]).await;
+    assert_eq!(made.code, Some(0), "{made}");
+    let bob = home.file("bob", BOB);
+    let text = AGREED.replace("/run/secrets/bob", &bob).replace("/var/lib/attache/keys", &keys);
+    let file = home.file("agreed.yml", &text);
+    let check = async |environment: &[(&str, &str)]| {
+        let mut command = home.command(&["config", "check", "--config", &file]);
+        let output = command.envs(environment.iter().copied()).output().await.expect("it runs");
+        crate::home::ran(output).to_string().replace(&home.path("").display().to_string(), "HOME/")
+    };
+    let environment = [SECRETS[0], SECRETS[1], ("OPS_PASSWORD", PASSWORD)];
+    insta::assert_snapshot!("check", check(&environment).await);
+    insta::assert_snapshot!("check_without_a_secret", check(&environment[1..]).await);
+}
+
+#[tokio::test]
+async fn callers_with_certificates_need_connections_that_ask_for_them() {
+    let home = Home::new();
+    let file = home.file("some.yml", "auth:\n  mtls:\n    - { name: billing, san: billing.internal }\n");
+    let ran = home.run(&["config", "check", "--config", &file]).await;
+    assert_eq!(ran.code, Some(2), "{ran}");
+    assert!(ran.stderr.contains("hint: set `tls.client-certificates` to `optional` or `required`"), "{ran}");
+}
+
+#[tokio::test]
+async fn the_schema_is_printed() {
+    let ran = Home::new().run(&["config", "schema"]).await;
+    let schema: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    assert_eq!(schema["properties"]["listen"]["description"], "The address to listen on");
+    assert_eq!(schema["additionalProperties"], false);
+}
+
+#[tokio::test]
+async fn everyone_is_not_let_in_from_everywhere_by_mistake() {
+    let home = Home::new();
+    let serve = ["serve", "--agent", "echo", "--store", "memory:", "--listen", "0.0.0.0:0"];
+    insta::assert_snapshot!("open_to_everyone", home.run(&serve).await.to_string());
+    let (program, _) = Program::command(&[&serve[..], &["--insecure"]].concat()).await;
+    let url = program.url.replace("0.0.0.0", "127.0.0.1");
+    assert_eq!(status(over_jsonrpc(&url)).await, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_key_that_is_unknown_stops_the_server() {
+    let home = Home::new();
+    let file = home.file("some.yml", "agent: echo\nlisten: 127.0.0.1:0\nstore: \"memory:\"\nnonsense: 1\n");
+    let ran = home.run(&["serve", "--config", &file]).await;
+    assert_eq!(ran.code, Some(2), "{ran}");
+    insta::assert_snapshot!("unknown_key", ran.to_string().replace(&file, "some.yml"));
+}
+
+#[cfg(unix)]
+mod reloading {
+    use super::*;
+
+    fn callers(names: &[(&str, &str)]) -> String {
+        let line = |(name, token): &(&str, &str)| format!("    - {{ name: {name}, token: \"{token}\" }}\n");
+        let lines: String = names.iter().map(line).collect();
+        format!(
+            "listen: 127.0.0.1:0\nstore: \"memory:\"\nengine: {{ listen: 127.0.0.1:0 }}\nfunctions: {{ demo: true }}\nauth:\n  bearer:\n{lines}"
+        )
+    }
+
+    #[tokio::test]
+    async fn a_token_that_is_revoked_lets_nobody_in_and_cuts_no_stream() {
+        let home = Home::new();
+        let file = home.file("some.yml", &callers(&[("alice", ALICE), ("bob", BOB)]));
+        let (program, _) = Program::command_with(&["serve", "--config", &file], &[]).await;
+        let mut params = message();
+        params["message"]["parts"][0]["text"] = json!("demo::count {\"to\": 10}");
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": params});
+        let request =
+            Client::new().post(format!("{}/a2a", program.url)).header("A2A-Version", "1.0").json(&body);
+        let mut stream = request.bearer_auth(ALICE).send().await.expect("the stream begins");
+        let mut heard = stream.chunk().await.expect("an event").expect("an event").to_vec();
+
+        home.file("some.yml", &callers(&[("bob", BOB)]));
+        program.hang_up().await;
+        until(StatusCode::UNAUTHORIZED, || over_jsonrpc(&program.url).bearer_auth(ALICE)).await;
+        assert_eq!(status(over_jsonrpc(&program.url).bearer_auth(BOB)).await, StatusCode::OK);
+
+        assert!(!String::from_utf8_lossy(&heard).contains("TASK_STATE_COMPLETED"), "it still runs");
+        while let Some(chunk) = stream.chunk().await.expect("the stream goes on") {
+            heard.extend_from_slice(&chunk);
+        }
+        assert!(String::from_utf8_lossy(&heard).contains("TASK_STATE_COMPLETED"), "it ran to its end");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_wrong_changes_nothing() {
+        let home = Home::new();
+        let good = callers(&[("alice", ALICE)]);
+        let file = home.file("some.yml", &good);
+        let (program, _, mut log) = Program::watched(&["serve", "--config", &file], &[]).await;
+        home.file("some.yml", &good.replace("bearer", "baerer"));
+        program.hang_up().await;
+        let line = log.line_with("the settings stay as they were").await;
+        assert!(line.contains("some.yml:6:3") && line.contains("did you mean `bearer`?"), "{line}");
+        assert_eq!(status(over_jsonrpc(&program.url).bearer_auth(ALICE)).await, StatusCode::OK);
+
+        std::fs::remove_file(&file).expect("it can be removed");
+        program.hang_up().await;
+        let line = log.line_with("the settings stay as they were").await;
+        assert!(line.contains("cannot be read"), "{line}");
+        assert_eq!(status(over_jsonrpc(&program.url)).await, StatusCode::UNAUTHORIZED);
+
+        home.file("some.yml", &callers(&[("alice", BOB)]));
+        program.hang_up().await;
+        until(StatusCode::UNAUTHORIZED, || over_jsonrpc(&program.url).bearer_auth(ALICE)).await;
+    }
+
+    #[tokio::test]
+    async fn what_is_logged_changes_at_once() {
+        let home = Home::new();
+        let text = callers(&[("alice", ALICE)]);
+        let file = home.file("some.yml", &format!("log: error\n{text}"));
+        let (program, _, mut log) = Program::watched(&["serve", "--config", &file], &[]).await;
+        home.file("some.yml", &format!("log: info\n{text}"));
+        program.hang_up().await;
+        let line = log.line_with("read the settings again").await;
+        assert!(line.contains("changed=\"log\"") && line.contains("credentials=\"the same\""), "{line}");
+    }
+
+    #[tokio::test]
+    async fn the_card_follows_and_what_needs_a_restart_is_named() {
+        let home = Home::new();
+        let first = callers(&[("alice", ALICE)]);
+        let file = home.file("some.yml", &first);
+        let (program, _, mut log) = Program::watched(&["serve", "--config", &file], &[]).await;
+        assert_eq!(schemes(&program.url).await, ["bearer"]);
+        let second = first.replace("bearer:", "basic:").replace("token:", "password:");
+        home.file("some.yml", &second.replace("127.0.0.1:0\nstore", "127.0.0.1:4402\nstore"));
+        program.hang_up().await;
+        let line = log.line_with("these settings need a restart").await;
+        assert!(line.contains("changed=\"listen\""), "{line}");
+        until(StatusCode::OK, || over_jsonrpc(&program.url).basic_auth("alice", Some(ALICE))).await;
+        let followed = async {
+            while schemes(&program.url).await != ["basic"] {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), followed).await.expect("the card follows");
+
+        // Without callers everyone would come in; on this machine that is allowed.
+        let nobody = first.split("auth:").next().expect("it begins otherwise");
+        home.file("some.yml", nobody);
+        program.hang_up().await;
+        until(StatusCode::OK, || over_jsonrpc(&program.url)).await;
+    }
+
+    #[tokio::test]
+    async fn a_server_that_others_reach_stays_closed_although_the_file_would_open_another() {
+        let home = Home::new();
+        let closed = callers(&[("alice", ALICE)]).replacen("127.0.0.1:0", "0.0.0.0:0", 1);
+        let file = home.file("some.yml", &closed);
+        let (program, _, mut log) = Program::watched(&["serve", "--config", &file], &[]).await;
+        home.file("some.yml", "listen: 127.0.0.1:0\nstore: \"memory:\"\n");
+        program.hang_up().await;
+        let line = log.line_with("the settings stay as they were").await;
+        assert!(line.contains("on `0.0.0.0:0` other machines can connect"), "{line}");
+        let url = program.url.replace("0.0.0.0", "127.0.0.1");
+        assert_eq!(status(over_jsonrpc(&url)).await, StatusCode::UNAUTHORIZED);
+    }
+}
