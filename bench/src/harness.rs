@@ -132,9 +132,9 @@ impl Harness {
         Server::subject(&self.settings.subject, None, self.cores).await
     }
 
-    /// Starts a subject of its own that lets in only who has this bearer token. It is always this program.
-    pub(crate) async fn guarded_subject(&self, token: &str) -> Result<Server> {
-        Server::subject_with(&["--token", token], self.cores).await
+    /// Starts a subject of its own that asks who calls, as the arguments say. It is always this program.
+    pub(crate) async fn guarded_subject(&self, arguments: &[&str]) -> Result<Server> {
+        Server::subject_with(arguments, self.cores).await
     }
 
     /// Starts a subject of its own that keeps its tasks where it is told.

@@ -249,7 +249,7 @@ mod tests {
         std::thread::spawn(move || {
             crate::single_threaded(async {
                 let settings = subject::Settings::with_room_for(4);
-                let listening = subject::server(([127, 0, 0, 1], 0).into(), settings).listen().await?;
+                let listening = subject::server(([127, 0, 0, 1], 0).into(), settings)?.listen().await?;
                 ready.send(listening.address()?)?;
                 listening.run_until(std::future::pending()).await?;
                 Ok(())

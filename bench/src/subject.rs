@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::Result;
 use attache::core::{AgentError, Echo};
 use attache::prelude::*;
-use attache::server::auth::KnownCallers;
+use attache::server::auth::{JwtCallers, JwtIssuer, KnownCallers};
 use attache::store::StoreUrl;
 use clap::Args;
 
@@ -56,6 +56,9 @@ pub(crate) struct Settings {
     /// Lets in only who has this bearer token
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
+    /// Lets in only who has a token that was signed with this secret
+    #[arg(long, value_name = "SECRET", conflicts_with = "token")]
+    jwt_secret: Option<String>,
     /// How many requests are worked on at once; more are refused
     #[arg(long, value_name = "N")]
     max_requests: Option<usize>,
@@ -70,22 +73,26 @@ impl Settings {
 }
 
 /// The subject on `listen`: JSON-RPC 1.0 at `POST /a2a`.
-pub(crate) fn server(listen: SocketAddr, settings: Settings) -> Server<impl Agent> {
+pub(crate) fn server(listen: SocketAddr, settings: Settings) -> Result<Server<impl Agent>> {
     let card = Card::new("Subject", "What the benchmark measures").input_modes(["*/*"]);
     let mut server = Server::new(Subject).card(card).bind(listen.to_string());
     if let Some(token) = settings.token {
         server = server.authenticate(KnownCallers::new().bearer("bench", &token));
     }
-    server.options(|options| {
+    if let Some(secret) = settings.jwt_secret {
+        let issuer = JwtIssuer::new("https://issuer.example").audience("bench");
+        server = server.authenticate(JwtCallers::new([issuer.shared_secret(secret.as_bytes())?])?);
+    }
+    Ok(server.options(|options| {
         options.max_requests = settings.max_requests.unwrap_or(options.max_requests);
         // A load is one caller. Its requests are counted like everyone's, and there may be as many as there are.
         options.limits.requests_per_second = Some(NonZeroU32::MAX);
         options.limits.requests_per_caller = Some(NonZeroUsize::MAX);
-    })
+    }))
 }
 
 /// Serves the subject until the process is killed.
 pub(crate) async fn serve(listen: SocketAddr, store: StoreUrl, settings: Settings) -> Result<()> {
-    server(listen, settings).shared_store(crate::store::open(&store)?).run().await?;
+    server(listen, settings)?.shared_store(crate::store::open(&store)?).run().await?;
     Ok(())
 }

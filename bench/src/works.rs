@@ -30,6 +30,8 @@ pub(crate) enum Work {
     Client,
     /// A small message from someone with a bearer token, against the same where nobody is asked who they are
     Auth,
+    /// The same with a signed token that was seen before
+    AuthJwt,
     /// GetTask among 100,000 stored
     Get,
     /// Streams of 100 chunks
@@ -78,6 +80,7 @@ impl Work {
             Self::Dialect => "dialect",
             Self::Client => "client",
             Self::Auth => "auth",
+            Self::AuthJwt => "auth-jwt",
             Self::Get => "get",
             Self::Stream => "stream",
             Self::FirstEvent => "first-event",
@@ -104,6 +107,7 @@ impl Work {
             Self::Dialect => sent::dialect(harness).await,
             Self::Client => asked::client(harness).await,
             Self::Auth => guarded::token(harness).await,
+            Self::AuthJwt => guarded::jwt(harness).await,
             Self::Get => stored::get(harness).await,
             Self::Stream => streamed::stream(harness).await,
             Self::FirstEvent => streamed::first_event(harness).await,
