@@ -3,6 +3,7 @@
 //! This is the one place that decides it, for the card and for every call: a function is hidden unless its author says otherwise,
 //! some namespaces are never exposed whatever anyone says, and as long as the list of functions cannot be had nothing is.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -98,9 +99,11 @@ pub fn permits(function: &FunctionInfo, rights: &Rights) -> bool {
 
 impl Exposure {
     /// What is exposed to a caller: those whose credentials put them into a tier get that one.
-    pub fn to(&self, rights: &Rights) -> Self {
-        let tier = rights.tier().map(str::to_owned).or_else(|| self.tier.clone());
-        Self { all: self.all, tier }
+    pub fn to(&self, rights: &Rights) -> Cow<'_, Self> {
+        match rights.tier() {
+            Some(tier) => Cow::Owned(Self { all: self.all, tier: Some(tier.to_owned()) }),
+            None => Cow::Borrowed(self),
+        }
     }
 
     /// Whether a function is exposed.
