@@ -286,18 +286,18 @@ struct HeadOnly<'a>(&'a Task);
 
 impl serde::Serialize for HeadOnly<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        use serde::ser::SerializeMap;
+        use serde::ser::SerializeStruct;
         let Task { id, context_id, status, metadata, generation: _, artifacts: _, history: _ } = self.0;
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("id", id)?;
+        let mut head = serializer.serialize_struct("Task", 4)?;
+        head.serialize_field("id", id)?;
         if let Some(context_id) = context_id {
-            map.serialize_entry("contextId", context_id)?;
+            head.serialize_field("contextId", context_id)?;
         }
-        map.serialize_entry("status", status)?;
+        head.serialize_field("status", status)?;
         if let Some(metadata) = metadata {
-            map.serialize_entry("metadata", metadata)?;
+            head.serialize_field("metadata", metadata)?;
         }
-        map.end()
+        head.end()
     }
 }
 

@@ -27,7 +27,7 @@ macro_rules! string_id {
 
         impl Default for $name {
             fn default() -> Self {
-                Self(Arc::from(""))
+                Self(Arc::default())
             }
         }
 

@@ -210,9 +210,11 @@ impl Whole {
     }
 }
 
-/// What goes before the result in a response to `id`.
-pub fn result_prefix(id: &Id) -> String {
-    format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, id.as_json())
+/// Writes what goes before the result in a response to `id`.
+pub fn write_result_prefix(id: &Id, out: &mut Vec<u8>) {
+    for piece in [r#"{"jsonrpc":"2.0","id":"#, id.as_json(), r#","result":"#] {
+        out.extend_from_slice(piece.as_bytes());
+    }
 }
 
 /// What goes after the result.

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose::STANDARD};
 use serde::de::{Error as _, IgnoredAny, MapAccess};
-use serde::ser::SerializeMap;
+use serde::ser::SerializeStruct;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Json, JsonObject};
@@ -107,23 +107,23 @@ impl From<String> for Part {
 
 impl Serialize for Part {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
+        let mut part = serializer.serialize_struct("Part", 4)?;
         match &self.content {
-            Content::Text(text) => map.serialize_entry("text", text)?,
-            Content::Raw(bytes) => map.serialize_entry("raw", &STANDARD.encode(bytes))?,
-            Content::Url(url) => map.serialize_entry("url", url)?,
-            Content::Data(data) => map.serialize_entry("data", data)?,
+            Content::Text(text) => part.serialize_field("text", text)?,
+            Content::Raw(bytes) => part.serialize_field("raw", &STANDARD.encode(bytes))?,
+            Content::Url(url) => part.serialize_field("url", url)?,
+            Content::Data(data) => part.serialize_field("data", data)?,
         }
         if let Some(metadata) = &self.metadata {
-            map.serialize_entry("metadata", metadata)?;
+            part.serialize_field("metadata", metadata)?;
         }
         if let Some(filename) = &self.filename {
-            map.serialize_entry("filename", filename)?;
+            part.serialize_field("filename", filename)?;
         }
         if let Some(media_type) = &self.media_type {
-            map.serialize_entry("mediaType", media_type)?;
+            part.serialize_field("mediaType", media_type)?;
         }
-        map.end()
+        part.end()
     }
 }
 

@@ -5,7 +5,7 @@ mod arbitrary;
 
 use std::thread;
 
-use attache_protocol::jsonrpc::{Call, error_response, result_prefix};
+use attache_protocol::jsonrpc::{Call, error_response, write_result_prefix};
 use attache_protocol::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -37,7 +37,11 @@ fn the_envelope_takes(body: &[u8]) -> Result<(), TestCaseError> {
             prop_assert_eq!((call.params.first(), call.params.last()), (Some(&b'{'), Some(&b'}')));
             let id = call.id.unwrap_or(jsonrpc::Id::NULL);
             prop_assert_eq!(&Call::peek_id(body), &id);
-            format!("{}null{}", result_prefix(&id), jsonrpc::RESULT_SUFFIX).into_bytes()
+            let mut answer = Vec::new();
+            write_result_prefix(&id, &mut answer);
+            answer.extend_from_slice(b"null");
+            answer.extend_from_slice(jsonrpc::RESULT_SUFFIX.as_bytes());
+            answer
         }
         Err(refused) => {
             let kind = refused.error.kind();

@@ -12,7 +12,8 @@ use bytes::Bytes;
 use http::header::{
     CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, VARY,
 };
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::request::Parts;
+use http::{HeaderMap, Response, StatusCode};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
@@ -93,11 +94,11 @@ impl CardHost {
     }
 
     /// The answer at one of the paths. `card` is for everybody; who is known may have one of their own.
-    pub(crate) fn respond<B>(
+    pub(crate) fn respond(
         &self,
         card: Arc<AgentCard>,
         identity: &Identity,
-        request: &Request<B>,
+        request: &Parts,
     ) -> Response<Body> {
         let reader = self.reader(request);
         let known = identity.principal != Principal::Anonymous;
@@ -106,7 +107,7 @@ impl CardHost {
             Some(_) | None => (card, Rights::default()),
         };
         let document = self.document(&card, reader, rights);
-        let fresh = is_fresh(request.headers(), &document);
+        let fresh = is_fresh(&request.headers, &document);
         let mut response =
             Response::new(if fresh { Body::empty() } else { Body::full(document.json.clone()) });
         if fresh {
@@ -123,13 +124,13 @@ impl CardHost {
         response
     }
 
-    fn reader<B>(&self, request: &Request<B>) -> Reader {
-        match request.uri().path() {
+    fn reader(&self, request: &Parts) -> Reader {
+        match request.uri.path() {
             OLDEST_PATH => return Reader::Oldest,
             signing::PATH => return Reader::Verifier,
             _ => {}
         }
-        let stated = params::stated_version(request.headers(), request.uri().query());
+        let stated = params::stated_version(&request.headers, request.uri.query());
         if self.pure || stated.is_some_and(|version| version >= Version::V1_0) {
             Reader::Current
         } else {

@@ -7,7 +7,7 @@ use attache_protocol::jsonrpc::{self, Call, Id, Refused, Whole};
 use attache_protocol::{Dialect, Error, ErrorKind, Extensions, Operation, Request as Operands, json};
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Response, StatusCode};
 
 use crate::body::{self, Body};
 use crate::limits::Visit;
@@ -18,20 +18,19 @@ use crate::surface::{
 };
 
 /// Answers a request to the JSON-RPC endpoint.
-pub(crate) async fn call<B>(surface: &Surface, visit: Visit, request: Request<B>) -> Response<Body>
+pub(crate) async fn call<B>(surface: &Surface, visit: Visit, head: &Parts, body: B) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes>,
 {
-    if request.method() != Method::POST {
+    if head.method != Method::POST {
         return method_not_allowed("POST");
     }
-    let (head, body) = request.into_parts();
     let options = surface.options();
     let body = match body::read(body, options.max_body, options.body_timeout).await {
         Ok(body) => body,
         Err(error) => return refuse(&Id::NULL, &error),
     };
-    match answer(surface, visit, &head, &body).await {
+    match answer(surface, visit, head, &body).await {
         Ok(response) => response,
         Err(Refusal { id, error, older: None }) => refuse(&id, &error),
         Err(Refusal { id, error, older: Some(dialect) }) => {
@@ -78,21 +77,26 @@ async fn answer(
         // Who says that it speaks 0.3 gets that and nothing beside it.
         What::Older(Dialect::Either, ..) if params.states_older() => Some(Dialect::V0_3),
         What::Older(dialect, ..) if allows_older => Some(*dialect),
+        // That there is no such method is told in the words of who asks.
+        What::Unknown(method) if allows_older && (params.states_older() || method.contains('/')) => {
+            Some(Dialect::V0_3)
+        }
         What::Older(..) | What::Arguments(..) | What::Unknown(_) => None,
     };
     let reply = async {
         let version = match older {
             Some(dialect) => dialect.version(),
-            None => params.version(what.shape(), options.strict_version)?,
+            None => params.version(Shape::Current, options.strict_version)?,
         };
         let service = surface.service();
         let request = match what {
             // What is asked is known before it is let in, but a refusal to let it in comes first.
-            What::Request(_, request) => Ok(*request),
+            What::Request(_, request) => Ok(request),
             What::Arguments(operation, arguments) => operation.parse(arguments),
             What::Older(_, method, arguments) if let Some(dialect) = older => {
                 dialect.read(&method, arguments)
             }
+            What::Unknown(method) if let Some(dialect) = older => dialect.read(&method, b"{}"),
             What::Older(_, method, _) | What::Unknown(method) => return Err(unknown_method(&method)),
         };
         let identity = visit.identity.clone();
@@ -117,7 +121,7 @@ struct Asked<'a> {
 }
 
 enum What<'a> {
-    Request(Option<Dialect>, Box<Operands>),
+    Request(Option<Dialect>, Operands),
     Arguments(Operation, &'a [u8]),
     Older(Dialect, Cow<'a, str>, &'a [u8]),
     Unknown(Cow<'a, str>),
@@ -127,7 +131,7 @@ impl<'a> Asked<'a> {
     /// `older` if it may be in an older dialect, `oldest` where the address tells that the oldest one is meant.
     fn read(body: &'a [u8], older: bool, oldest: bool) -> Result<Self, Refused> {
         if let Some(Whole { id, request, dialect }) = Whole::read(body, older) {
-            return Ok(Self { id: Some(id), what: What::Request(dialect, Box::new(request)) });
+            return Ok(Self { id: Some(id), what: What::Request(dialect, request) });
         }
         let Call { id, method, params } = Call::parse(body)?;
         let what = match Operation::from_name(&method) {
@@ -144,16 +148,6 @@ impl<'a> Asked<'a> {
     }
 }
 
-impl What<'_> {
-    fn shape(&self) -> Shape {
-        match self {
-            Self::Unknown(method) if method.contains('/') => Shape::Older,
-            Self::Older(..) => Shape::Older,
-            Self::Request(..) | Self::Arguments(..) | Self::Unknown(_) => Shape::Current,
-        }
-    }
-}
-
 fn respond(
     surface: &Surface,
     id: &Id,
@@ -166,7 +160,7 @@ fn respond(
         event_stream(Events::new(stream, view, envelope, surface.options().heartbeat))
     } else {
         let mut out = Vec::with_capacity(1024);
-        out.extend_from_slice(jsonrpc::result_prefix(id).as_bytes());
+        jsonrpc::write_result_prefix(id, &mut out);
         match older {
             None => crate::reply::write(&reply, &mut out),
             Some(dialect) => dialect.write(&crate::reply::answer(&reply), &mut out),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::tls::ClientCertificate;
 
-/// The other end of a connection. It is among the extensions of every request.
+/// The other end of a connection. It is among the extensions of the requests that authenticators and an application's own paths
+/// get to see.
 #[derive(Debug, Clone, Default)]
 pub struct Peer {
     /// Where it is.

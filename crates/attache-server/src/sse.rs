@@ -29,7 +29,7 @@ pub(crate) struct Events {
     waiting: VecDeque<StreamItem>,
     view: View,
     envelope: Envelope,
-    prefix: Box<str>,
+    prefix: Box<[u8]>,
     heartbeat: Duration,
     silence: Pin<Box<Sleep>>,
     over: bool,
@@ -37,10 +37,11 @@ pub(crate) struct Events {
 
 impl Events {
     pub(crate) fn new(stream: EventStream, view: View, envelope: Envelope, heartbeat: Duration) -> Self {
-        let prefix = match &envelope {
-            Envelope::JsonRpc(id, _) => jsonrpc::result_prefix(id).into(),
-            Envelope::Plain(_) => "".into(),
-        };
+        let mut prefix = Vec::new();
+        if let Envelope::JsonRpc(id, _) = &envelope {
+            jsonrpc::write_result_prefix(id, &mut prefix);
+        }
+        let prefix = prefix.into();
         let silence = Box::pin(tokio::time::sleep(heartbeat));
         Self { stream, waiting: VecDeque::new(), view, envelope, prefix, heartbeat, silence, over: false }
     }
@@ -90,7 +91,7 @@ impl Events {
             out.push(b'\n');
         }
         out.extend_from_slice(b"data: ");
-        out.extend_from_slice(self.prefix.as_bytes());
+        out.extend_from_slice(&self.prefix);
         match &mut self.envelope {
             Envelope::JsonRpc(_, None) => {
                 item.write(self.view, out);

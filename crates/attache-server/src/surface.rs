@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,10 +26,10 @@ use crate::audit::{self, Denial};
 use crate::auth::{self, Authenticator};
 use crate::body::{Body, BodyError, BoxBody};
 use crate::card::{self, CardHost};
-use crate::limits::{Door, Thing, Visit};
+use crate::limits::{self, Door, Thing, Visit};
 use crate::push::Courier;
 use crate::sse::Events;
-use crate::{Limits, Paths, PushOptions, ServerOptions, grpc, http_json, jsonrpc};
+use crate::{Limits, Paths, Peer, PushOptions, ServerOptions, grpc, http_json, jsonrpc};
 
 /// What the log calls the binding of what is answered by none.
 const NO_BINDING: &str = "HTTP";
@@ -136,6 +136,34 @@ impl Surface {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
     {
         let (head, body) = request.into_parts();
+        let connection = limits::connection(&head.extensions);
+        self.receive(connection, head, body).await
+    }
+
+    /// Answers one request of a peer.
+    pub(crate) fn handle_from<B>(
+        &self,
+        peer: Peer,
+        request: Request<B>,
+    ) -> impl Future<Output = Response<Body>> + Send
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
+    {
+        let (mut head, body) = request.into_parts();
+        let connection = peer.address;
+        // Who else looks for it there is one of these.
+        if self.0.authenticator.is_some() || self.0.fallback.is_some() {
+            head.extensions.insert(peer);
+        }
+        self.receive(connection, head, body)
+    }
+
+    async fn receive<B>(&self, connection: Option<SocketAddr>, head: Parts, body: B) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
+    {
         let room = match self.0.card.publishes(head.uri.path()) {
             true => Room::Keys,
             false => Room::of(head.uri.path(), &self.0.options.paths),
@@ -143,7 +171,7 @@ impl Surface {
         let in_flight = &self.0.in_flight;
         let counted = in_flight.fetch_add(1, Ordering::Relaxed) < self.0.options.max_requests;
         let in_flight = InFlight(in_flight.clone());
-        let address = self.0.door.address(&head.extensions, &head.headers);
+        let address = self.0.door.address(connection, &head.headers);
         let admitted = match counted {
             true => self.admit(&room, address, &head).await,
             false => {
@@ -153,13 +181,37 @@ impl Surface {
                 Err(self.turn_away(&room, &Principal::Anonymous, address, &head, &error))
             }
         };
-        match admitted {
-            Ok((visit, place)) => {
-                let response = self.answer(room, visit, Request::from_parts(head, body)).await;
-                response.map(|body| body.counted(in_flight, place))
+        let (visit, place) = match admitted {
+            Ok(admitted) => admitted,
+            Err(refusal) => return refusal,
+        };
+        // What is asked for less often does not make the future of what is asked for most any larger.
+        let response = match room {
+            Room::JsonRpc => jsonrpc::call(self, visit, &head, body).await,
+            Room::HttpJson(rest) => Box::pin(http_json::call(self, visit, &rest, &head, body)).await,
+            Room::Grpc(package) => {
+                Box::pin(grpc::call(self, package, visit, Request::from_parts(head, body))).await
             }
-            Err(refusal) => refusal,
-        }
+            Room::Card | Room::Keys => match head.method {
+                Method::GET | Method::HEAD => {
+                    self.0.card.respond(self.0.service.card(), &visit.identity, &head)
+                }
+                _ => method_not_allowed("GET, HEAD"),
+            },
+            Room::Health => json_response(StatusCode::OK, "application/json", br#"{"status":"ok"}"#.to_vec()),
+            Room::Elsewhere => {
+                let body = BoxBody::new(body.map_err(BodyError::new));
+                Box::pin(self.fall_back(Request::from_parts(head, body))).await
+            }
+        };
+        response.map(|body| body.counted(in_flight, place))
+    }
+
+    /// Answers a request to a path that is not the surface's own.
+    async fn fall_back(&self, request: Request<BoxBody>) -> Response<Body> {
+        let refusal = http_json::refuse(&no_such_path(request.uri().path()), request.headers());
+        let Some(fallback) = &self.0.fallback else { return refusal };
+        fallback(request).await.unwrap_or(refusal)
     }
 
     /// Lets someone in, if they are not too many or too fast and are who they have to be. Comes with the place that the request
@@ -312,31 +364,6 @@ impl Surface {
     /// Changes the limits on callers. They hold for requests that come from now on.
     pub fn set_limits(&self, limits: Limits) {
         self.0.door.set_limits(limits);
-    }
-
-    async fn answer<B>(&self, room: Room, visit: Visit, request: Request<B>) -> Response<Body>
-    where
-        B: http_body::Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
-    {
-        match room {
-            Room::JsonRpc => jsonrpc::call(self, visit, request).await,
-            Room::Grpc(package) => grpc::call(self, package, visit, request).await,
-            Room::HttpJson(rest) => http_json::call(self, visit, &rest, request).await,
-            Room::Card | Room::Keys => match *request.method() {
-                Method::GET | Method::HEAD => {
-                    self.0.card.respond(self.0.service.card(), &visit.identity, &request)
-                }
-                _ => method_not_allowed("GET, HEAD"),
-            },
-            Room::Health => json_response(StatusCode::OK, "application/json", br#"{"status":"ok"}"#.to_vec()),
-            Room::Elsewhere => {
-                let refusal = http_json::refuse(&no_such_path(request.uri().path()), request.headers());
-                let Some(fallback) = &self.0.fallback else { return refusal };
-                let request = request.map(|body| BoxBody::new(body.map_err(BodyError::new)));
-                fallback(request).await.unwrap_or(refusal)
-            }
-        }
     }
 }
 

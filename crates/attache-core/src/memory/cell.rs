@@ -108,11 +108,11 @@ impl Cell {
             outbox.tell(&task.id, &log, now);
         }
         let context = task.context_id.clone().unwrap_or_default();
-        let live = Live { task, log, lease: Some(lease), grown: Arc::default(), followed };
         let (phase, settled) = if ended {
-            let (phase, task) = live.end(seq);
+            let (phase, task) = Phase::ended(seq, task, followed.then_some(log));
             (phase, Some(task))
         } else {
+            let live = Live { task, log, lease: Some(lease), grown: Arc::default(), followed };
             let phase = Phase::Live(Box::new(live));
             let settled = phase.settled();
             (phase, settled)
@@ -169,7 +169,8 @@ impl Cell {
         if ended {
             let live = std::mem::replace(&mut inner.phase, Phase::placeholder());
             if let Phase::Live(live) = live {
-                let (phase, task) = live.end(seq);
+                let Live { task, log, followed, .. } = *live;
+                let (phase, task) = Phase::ended(seq, task, followed.then_some(log));
                 (inner.phase, settled) = (phase, Some(task));
             }
         } else if restated {
@@ -288,17 +289,14 @@ pub(super) enum After {
     End,
 }
 
-impl Live {
-    /// What the task becomes when it ends, and the task for who ends it.
-    fn end(self, seq: Seq) -> (Phase, Snapshot) {
-        let Self { task, log, followed, .. } = self;
+impl Phase {
+    /// What a task becomes when it ends, and the task for who ends it.
+    fn ended(seq: Seq, task: Task, log: Option<Vec<Arc<Entry>>>) -> (Self, Snapshot) {
         let (state, nanos) = (task.status.state, nanos(&task));
         let (snapshot, task) = Snapshot::ending(seq, task);
-        (Phase::Ended { seq, state, nanos, task, log: followed.then(|| log.into()) }, snapshot)
+        (Self::Ended { seq, state, nanos, task, log: log.map(Into::into) }, snapshot)
     }
-}
 
-impl Phase {
     fn snapshot(&self) -> Snapshot {
         match self {
             Self::Live(live) => Snapshot::live(Seq::START.plus(live.log.len()), live.task.clone()),

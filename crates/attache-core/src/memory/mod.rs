@@ -177,9 +177,7 @@ impl MemoryStore {
         }
         // Held until the task is in its place: of two with the same id only one gets there.
         let mut shard = self.shard(&id).write();
-        if shard.contains_key(&id) {
-            return Ok(Created::Taken);
-        }
+        let MapEntry::Vacant(place) = shard.entry(id.clone()) else { return Ok(Created::Taken) };
         if let Some((vacant, fingerprint)) = unused {
             vacant.insert(Known { task: id.clone(), fingerprint });
         }
@@ -193,9 +191,9 @@ impl MemoryStore {
             .map_err(|error| StoreError(format!("a log that cannot be: {error}")))?;
         let cell = Arc::new(cell);
         if !appended.ended {
-            self.live.lock().insert(id.clone());
+            self.live.lock().insert(id);
         }
-        shard.insert(id, cell.clone());
+        place.insert(cell.clone());
         drop((shard, keys));
         self.settle(&cell, &appended);
         Ok(Created::New { seq: appended.seq, lease, settled: appended.settled })

@@ -160,7 +160,18 @@ impl<'de> Deserialize<'de> for JsonObject {
 ///
 /// Nothing nests deeper than it has opening brackets, and those are counted many bytes at a time.
 pub fn is_deeper_than(text: &[u8], limit: usize) -> bool {
-    memchr::memchr2_iter(b'{', b'[', text).nth(limit).is_some() && depth(text) > limit
+    has_more_brackets_than(text, limit) && depth(text) > limit
+}
+
+/// Whether more than `limit` arrays and objects seem to begin in `text`. Strings are not told apart, which makes it quick.
+fn has_more_brackets_than(text: &[u8], limit: usize) -> bool {
+    let mut counted = 0;
+    // As many as a byte can count: the processor then does many of them in one go.
+    text.chunks(128).any(|chunk| {
+        let brackets: u8 = chunk.iter().map(|byte| u8::from(matches!(byte, b'{' | b'['))).sum();
+        counted += usize::from(brackets);
+        counted > limit
+    })
 }
 
 /// How deep the arrays and objects in `text` nest, without judging whether it is JSON.

@@ -9,7 +9,7 @@ use attache_protocol::{Error, ErrorKind, Extensions, MEDIA_TYPE, json};
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 
 use self::route::{Matched, Route};
 use crate::body::{self, Body};
@@ -26,18 +26,18 @@ pub(crate) async fn call<B>(
     surface: &Surface,
     visit: Visit,
     path: &str,
-    request: Request<B>,
+    head: &Parts,
+    body: B,
 ) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes>,
 {
-    let (head, body) = request.into_parts();
     let route = match route::find(&head.method, path) {
         Matched::Route(route) => route,
         Matched::OtherMethod(allow) => return method_not_allowed(allow),
         Matched::Nothing => return refuse(&no_such_path(head.uri.path()), &head.headers),
     };
-    match answer(surface, visit, route, &head, body).await {
+    match answer(surface, visit, route, head, body).await {
         Ok(response) => response,
         Err(Refusal { error, older: None }) => refuse(&error, &head.headers),
         Err(Refusal { error, older: Some(dialect) }) => {

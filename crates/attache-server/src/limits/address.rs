@@ -10,16 +10,20 @@ use crate::peer::Peer;
 
 const FORWARDED: &str = "x-forwarded-for";
 
-/// The address that a request comes from: that of the connection or, if it is a proxy's that is trusted, what the proxy says.
-pub(crate) fn of(extensions: &Extensions, headers: &HeaderMap, trusted: &[IpNet]) -> Option<IpAddr> {
-    let connection = match extensions.get::<Peer>() {
+/// The other end of the connection that a request came over, as its extensions tell.
+pub(crate) fn connection(extensions: &Extensions) -> Option<SocketAddr> {
+    match extensions.get::<Peer>() {
         Some(peer) => peer.address,
         // As axum has it, in an application that asked for it.
         None => extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0),
-    };
-    let mut address = connection?.ip().to_canonical();
+    }
+}
+
+/// The address that a request comes from: that of the connection or, if it is a proxy's that is trusted, what the proxy says.
+pub(crate) fn of(connection: SocketAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
+    let mut address = connection.ip().to_canonical();
     if trusted.is_empty() {
-        return Some(address);
+        return address;
     }
     let is_trusted = |address: &IpAddr| trusted.iter().any(|net| net.contains(address));
     let fields = headers.get_all(FORWARDED).iter().rev();
@@ -30,7 +34,7 @@ pub(crate) fn of(extensions: &Extensions, headers: &HeaderMap, trusted: &[IpNet]
     {
         address = before;
     }
-    Some(address)
+    address
 }
 
 /// An address as proxies write it, with or without a port.
@@ -57,15 +61,13 @@ mod tests {
     use super::*;
 
     fn from(peer: &str, forwarded: &[&'static str], trusted: &[&str]) -> String {
-        let mut extensions = Extensions::new();
-        extensions
-            .insert(Peer { address: Some(SocketAddr::new(peer.parse().unwrap(), 4711)), certificate: None });
+        let connection = SocketAddr::new(peer.parse().unwrap(), 4711);
         let mut headers = HeaderMap::new();
         for field in forwarded {
             headers.append(FORWARDED, field.parse().unwrap());
         }
         let trusted: Vec<IpNet> = trusted.iter().map(|net| net.parse().unwrap()).collect();
-        of(&extensions, &headers, &trusted).unwrap().to_string()
+        of(connection, &headers, &trusted).to_string()
     }
 
     #[test]
@@ -97,10 +99,10 @@ mod tests {
     #[test]
     fn an_application_of_axums_may_say_it_in_its_own_way() {
         let mut extensions = Extensions::new();
-        assert_eq!(of(&extensions, &HeaderMap::new(), &[]), None);
+        assert_eq!(connection(&extensions), None);
         let address: SocketAddr = "203.0.113.9:4711".parse().unwrap();
         extensions.insert(ConnectInfo(address));
-        assert_eq!(of(&extensions, &HeaderMap::new(), &[]), Some(address.ip()));
+        assert_eq!(connection(&extensions), Some(address));
     }
 
     #[test]

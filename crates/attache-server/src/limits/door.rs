@@ -1,6 +1,6 @@
 //! The door that every request comes through: who is it charged to, and is there room for it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 use attache_core::{Identity, Pass, Place, Principal};
 use attache_protocol::{Error, ErrorKind};
-use http::{Extensions, HeaderMap};
+use http::HeaderMap;
 use tokio::time::Instant;
 
 use super::accounts::{Account, Accounts, Holder, Thing};
@@ -73,8 +73,8 @@ impl Door {
     }
 
     /// Where a request comes from.
-    pub(crate) fn address(&self, extensions: &Extensions, headers: &HeaderMap) -> Option<IpAddr> {
-        address::of(extensions, headers, &self.limits.load().trusted_proxies)
+    pub(crate) fn address(&self, connection: Option<SocketAddr>, headers: &HeaderMap) -> Option<IpAddr> {
+        Some(address::of(connection?, headers, &self.limits.load().trusted_proxies))
     }
 
     /// Counts a request from an address. Its account, if the address has one.
