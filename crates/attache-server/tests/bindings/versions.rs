@@ -54,7 +54,24 @@ async fn a_request_without_a_version_is_judged_by_its_shape_otherwise() {
     }
     for method in ["message/sends", "tasks/what", "a/b"] {
         let refusal = server.ask(method, send("hi")).version(None).refused(Binding::JsonRpc).await;
-        assert_eq!((refusal.code, refusal.reason.as_str()), (-32009, "VERSION_NOT_SUPPORTED"), "{method}");
+        assert_eq!(refusal.code, -32601, "{method}");
+    }
+}
+
+#[tokio::test]
+async fn a_method_that_does_not_exist_is_told_so_in_every_version() {
+    let server = playing().await;
+    for (method, version, known) in [
+        ("tasks/what", None, "tasks/resubscribe"),
+        ("tasks/what", Some("0.3"), "tasks/resubscribe"),
+        ("What", Some("0.3"), "tasks/resubscribe"),
+        ("What", None, "SubscribeToTask"),
+        ("What", Some("1.0"), "SubscribeToTask"),
+        ("tasks/what", Some("1.0"), "SubscribeToTask"),
+    ] {
+        let refusal = server.ask(method, json!({})).version(version).refused(Binding::JsonRpc).await;
+        assert_eq!(refusal.code, -32601, "{method} {version:?}");
+        assert!(refusal.message.contains(known), "{method} {version:?}: {}", refusal.message);
     }
 }
 

@@ -38,10 +38,29 @@ pub(in crate::dialect) fn read(method: &str, params: &[u8]) -> Result<Request, E
         "agent/getAuthenticatedExtendedCard" | "agent/authenticatedExtendedCard" => {
             Request::GetExtendedAgentCard(Default::default())
         }
-        _ => return Err(Error::new(ErrorKind::MethodNotFound, "there is no such method")),
+        _ => {
+            let (method, known) = (method.chars().take(64).collect::<String>(), METHODS.join(", "));
+            let text = format!("there is no method `{method}`, expected one of: {known}");
+            return Err(Error::new(ErrorKind::MethodNotFound, text));
+        }
     };
     checked(request, field)
 }
+
+/// What the methods are called. One of them had another name before.
+const METHODS: [&str; 11] = [
+    "message/send",
+    "message/stream",
+    "tasks/get",
+    "tasks/list",
+    "tasks/cancel",
+    "tasks/resubscribe",
+    "tasks/pushNotificationConfig/set",
+    "tasks/pushNotificationConfig/get",
+    "tasks/pushNotificationConfig/list",
+    "tasks/pushNotificationConfig/delete",
+    "agent/getAuthenticatedExtendedCard",
+];
 
 /// What a field of 1.0 was called.
 pub(in crate::dialect) fn field(operation: Operation, field: &str) -> Option<String> {
