@@ -84,8 +84,13 @@ impl Body {
     /// unless it has become a stream.
     pub(crate) fn counted(mut self, in_flight: InFlight, place: Option<Place>) -> Self {
         self.guards.0 = Some(in_flight);
-        self.guards.1 = place.filter(|_| self.shape == Shape::Whole);
+        self.guards.1 = place.filter(|_| self.is_whole());
         self
+    }
+
+    /// Whether it takes no longer than it takes to send it.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.shape == Shape::Whole
     }
 
     /// Counts the connection as busy until the body is written.

@@ -20,6 +20,7 @@ mod push;
 mod reply;
 mod server;
 mod signing;
+mod socket;
 mod sse;
 mod surface;
 mod tls;

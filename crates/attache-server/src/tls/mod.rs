@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
@@ -17,6 +16,7 @@ use tokio_rustls::server::TlsStream;
 pub use self::certificate::ClientCertificate;
 pub use self::error::TlsError;
 use self::load::{Files, Stamps};
+use crate::socket::Socket;
 
 /// How often it is looked at whether a file has changed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -74,7 +74,7 @@ impl Tls {
     }
 
     /// Begins TLS on a connection.
-    pub(crate) async fn accept(&self, socket: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+    pub(crate) async fn accept(&self, socket: Socket) -> std::io::Result<TlsStream<Socket>> {
         TlsAcceptor::from(self.config().await?).accept(socket).await
     }
 
