@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use crate::file::{self, Content, Stamp};
+use crate::private::{self, Content, Stamp};
 use crate::secret::{SigningKey, generate};
 use crate::{Algorithm, KeySet, SignError, signature};
 
@@ -306,9 +306,14 @@ impl SigningKeys {
     /// Changes the keys as they are in the file now, there first.
     fn change<T>(&self, act: impl FnOnce(&mut Form) -> Result<T, KeysError>) -> Result<T, KeysError> {
         let mut kept = self.0.kept.lock();
-        if let Some(path) = &self.0.path {
-            kept.refresh(path)?;
-        }
+        let _lock = match &self.0.path {
+            Some(path) => {
+                let lock = private::lock(path).map_err(|error| failed(path, "written", error))?;
+                kept.refresh(path)?;
+                Some(lock)
+            }
+            None => None,
+        };
         let mut form = kept.form.clone();
         let result = act(&mut form)?;
         let Some(path) = &self.0.path else {
@@ -383,7 +388,7 @@ fn failed(path: &Path, doing: &'static str, error: io::Error) -> KeysError {
 }
 
 fn read(path: &Path) -> Result<(Form, Stamp), KeysError> {
-    match file::read(path).map_err(|error| failed(path, "read", error))? {
+    match private::read(path).map_err(|error| failed(path, "read", error))? {
         Content::Exposed => Err(KeysError::Exposed { path: path.to_owned() }),
         Content::Private(text, stamp) => {
             // The parser's message could repeat a piece of the text, so it only says where.
@@ -398,5 +403,5 @@ fn read(path: &Path) -> Result<(Form, Stamp), KeysError> {
 
 fn save(path: &Path, form: &Form) -> Result<(), KeysError> {
     let text = serde_json::to_vec_pretty(form).map(Zeroizing::new).map_err(io::Error::from);
-    text.and_then(|text| file::write(path, &text)).map_err(|error| failed(path, "written", error))
+    text.and_then(|text| private::write(path, &text)).map_err(|error| failed(path, "written", error))
 }

@@ -7,6 +7,7 @@
 //! - [`Verifier`] decides whether a card is trusted. It knows keys that were pinned and origins whose key sets may be read. What a
 //!   card says about its own key is a hint where to look, never a reason to trust it.
 //! - [`Token`] is a signed token in the compact form of JWS, whose claims are there for whoever has the key.
+//! - [`private`] has what files with secrets in them are read and written with.
 //!
 //! An algorithm belongs to its key: what a signature says about itself is compared with that and chooses nothing.
 //!
@@ -25,10 +26,10 @@
 
 mod algorithm;
 pub mod canonical;
-mod file;
 mod jwk;
 mod keys;
 mod pem;
+pub mod private;
 mod secret;
 mod signature;
 mod strict;
@@ -36,9 +37,9 @@ mod token;
 mod verifier;
 
 pub use algorithm::{Algorithm, UnknownAlgorithm};
-pub use file::Stamp;
 pub use jwk::{JwkError, KeySet, VerifyingKey};
 pub use keys::{CurrentKeys, KeyInfo, KeyState, KeysError, SigningKeys};
+pub use private::Stamp;
 pub use signature::SignError;
 pub use strict::NotStrict;
 pub use token::{BadToken, Token};

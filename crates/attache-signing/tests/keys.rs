@@ -103,6 +103,19 @@ fn a_change_begins_with_what_another_process_has_done() {
 }
 
 #[test]
+fn no_key_is_lost_when_several_are_made_at_once() {
+    let (dir, keys) = made(Algorithm::EdDsa);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let theirs = SigningKeys::open(file(&dir)).unwrap();
+            scope.spawn(move || (0..5).for_each(|_| drop(theirs.add(Algorithm::EdDsa, NOW).unwrap())));
+        }
+    });
+    keys.add(Algorithm::EdDsa, NOW).unwrap();
+    assert_eq!(states(&keys).len(), 22);
+}
+
+#[test]
 fn keys_stay_in_use_while_their_file_cannot_be_read() {
     let (dir, keys) = made(Algorithm::EdDsa);
     let public = keys.current().public_keys();

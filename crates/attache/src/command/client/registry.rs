@@ -1,11 +1,11 @@
 //! The agents that have names: a file below the user's configuration directory, which only the user can read.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 
 use attache::client::{Binding, ClientError, FileTokens, OAuth, Secret};
+use attache::signing::private;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::command::Failure;
@@ -239,24 +239,20 @@ impl Registry {
     /// Reads the file. One that does not exist has no agents in it.
     pub(crate) fn read() -> Result<Self, Failure> {
         let path = place()?;
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => {
-                return Err(Failure::new(format!("`{}` cannot be read: {error}", path.display())));
-            }
-        };
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            if fs::metadata(&path).is_ok_and(|file| file.permissions().mode() & 0o077 != 0) {
+        let text = match private::read(&path) {
+            Ok(private::Content::Private(text, _)) => text,
+            Ok(private::Content::Exposed) => {
                 return Err(Failure::new(format!(
                     "`{}` has credentials in it, and others can read it",
                     path.display()
                 ))
                 .hint(format!("`chmod 600 {}` keeps them out", path.display())));
             }
-        }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => {
+                return Err(Failure::new(format!("`{}` cannot be read: {error}", path.display())));
+            }
+        };
         serde_json::from_str(&text).map_err(|error| {
             // Where, but not what: there are secrets in it.
             let (line, column) = (error.line(), error.column());
@@ -275,44 +271,11 @@ impl Registry {
             Failure::new(format!("`{}` cannot be written: {error}", path.display()))
                 .hint("the directory must be writable for this user")
         };
-        let _lock = lock(&path).map_err(failed)?;
+        let _lock = private::lock(&path).map_err(failed)?;
         let mut registry = Self::read()?;
         let result = change(&mut registry)?;
-        replace(&path, &registry).map_err(failed)?;
+        let text = serde_json::to_vec_pretty(&registry).map_err(io::Error::from);
+        text.and_then(|text| private::write(&path, &text)).map_err(failed)?;
         Ok(result)
     }
-}
-
-/// Keeps others from changing the file for as long as what comes back is held.
-fn lock(path: &Path) -> io::Result<File> {
-    if let Some(parent) = path.parent() {
-        let mut builder = fs::DirBuilder::new();
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.recursive(true).create(parent)?;
-    }
-    let file = private().create(true).append(true).open(path.with_extension("lock"))?;
-    file.lock()?;
-    Ok(file)
-}
-
-fn replace(path: &Path, registry: &Registry) -> io::Result<()> {
-    let next = path.with_extension("json.new");
-    match fs::remove_file(&next) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    let mut file = private().write(true).create_new(true).open(&next)?;
-    file.write_all(&serde_json::to_vec_pretty(registry)?)?;
-    file.write_all(b"\n")?;
-    file.sync_all()?;
-    fs::rename(&next, path)
-}
-
-/// A file that only its user can read.
-fn private() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options
 }
