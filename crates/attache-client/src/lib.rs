@@ -45,8 +45,8 @@ pub use error::ClientError;
 pub use interface::{Binding, Interface};
 pub use listing::Listing;
 pub use oauth::{
-    FileTokens, Flow, LockedTokens, LoginError, LoginOffer, MemoryTokens, OAuth, TokenKey, TokenStore,
-    TokenStoreError, Tokens, Visit,
+    FileTokens, Flow, LockedTokens, LoginError, LoginOffer, MemoryTokens, OAuth, Revocation, TokenKey,
+    TokenStore, TokenStoreError, Tokens, Visit,
 };
 pub use options::{Backoff, ClientOptions, Pace};
 pub use outgoing::Outgoing;

@@ -256,6 +256,7 @@ mod tests {
             refresh: url.clone(),
             authorize: Some(url),
             device: None,
+            revoke: None,
             issuer: issuer.map(str::to_owned),
             names_itself,
             offline: false,

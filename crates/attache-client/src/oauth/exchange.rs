@@ -121,14 +121,23 @@ impl Exchange<'_> {
         url: &Url,
         pairs: &[(&str, &str)],
     ) -> Result<T, ClientError> {
+        let (status, body) = self.post(url, pairs).await?;
+        read(status, &body).map_err(|error| error.at(&self.server.name))
+    }
+
+    /// Sends the server something, showing who sends it.
+    pub(super) async fn post(
+        self,
+        url: &Url,
+        pairs: &[(&str, &str)],
+    ) -> Result<(StatusCode, Vec<u8>), ClientError> {
         let request = self.request(url, pairs);
-        let (status, body) = within(self.http.options.call_timeout, async {
+        within(self.http.options.call_timeout, async {
             let response = self.http.send(url, request).await?;
             let status = response.status();
             Ok((status, self.http.body(url, response).await?))
         })
-        .await?;
-        read(status, &body).map_err(|error| error.at(&self.server.name))
+        .await
     }
 
     fn request(&self, url: &Url, pairs: &[(&str, &str)]) -> RequestBuilder {
@@ -158,11 +167,14 @@ fn read<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, Login
             LoginError::Answer(format!("it lacks something, or has it wrong (line {line}, column {column})"))
         });
     }
+    Err(refusal(status, body))
+}
+
+/// Why a server refuses, as far as it says so.
+pub(super) fn refusal(status: StatusCode, body: &[u8]) -> LoginError {
     match serde_json::from_slice(body) {
-        Ok(Refusal { error, error_description }) => {
-            Err(LoginError::refused(&error, error_description.as_deref()))
-        }
-        Err(_) => Err(LoginError::Answer(format!("HTTP status {} without a reason", status.as_u16()))),
+        Ok(Refusal { error, error_description }) => LoginError::refused(&error, error_description.as_deref()),
+        Err(_) => LoginError::Answer(format!("HTTP status {} without a reason", status.as_u16())),
     }
 }
 

@@ -1,10 +1,10 @@
 //! Tokens in a file that only its user can read, shared by all processes of the user.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 
 use attache_protocol::Timestamp;
+use attache_signing::private;
 use futures::future::{BoxFuture, FutureExt};
 use serde::{Deserialize, Serialize};
 
@@ -67,20 +67,21 @@ impl FileTokens {
         Ok(self.content()?.into_iter().map(Record::into_parts).collect())
     }
 
-    /// Forgets those that are not to be kept, and says how many there were of them.
-    pub fn retain(&self, mut keep: impl FnMut(&TokenKey) -> bool) -> Result<usize, TokenStoreError> {
+    /// Forgets those that are for something of this kind, and gives them back.
+    pub fn take(
+        &self,
+        mut is_taken: impl FnMut(&TokenKey) -> bool,
+    ) -> Result<Vec<(TokenKey, Tokens)>, TokenStoreError> {
         if !self.path.exists() {
-            return Ok(0);
+            return Ok(Vec::new());
         }
-        let _lock = hold(&self.path).map_err(|cause| self.failed("locked", cause))?;
-        let mut records = self.content()?;
-        let before = records.len();
-        records.retain(|record| keep(&record.key));
-        let forgotten = before - records.len();
-        if forgotten > 0 {
-            self.replace(records)?;
+        let _lock = private::lock(&self.path).map_err(|cause| self.failed("locked", cause))?;
+        let (taken, kept): (Vec<_>, Vec<_>) =
+            self.content()?.into_iter().partition(|record| is_taken(&record.key));
+        if !taken.is_empty() {
+            self.replace(kept)?;
         }
-        Ok(forgotten)
+        Ok(taken.into_iter().map(Record::into_parts).collect())
     }
 
     fn failed(&self, doing: &'static str, cause: io::Error) -> TokenStoreError {
@@ -88,18 +89,12 @@ impl FileTokens {
     }
 
     fn content(&self) -> Result<Vec<Record>, TokenStoreError> {
-        let text = match fs::read_to_string(&self.path) {
-            Ok(text) => text,
+        let text = match private::read(&self.path) {
+            Ok(private::Content::Private(text, _)) => text,
+            Ok(private::Content::Exposed) => return Err(TokenStoreError::Exposed(self.path.clone())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(self.failed("read", error)),
         };
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt;
-            if fs::metadata(&self.path).is_ok_and(|file| file.permissions().mode() & 0o077 != 0) {
-                return Err(TokenStoreError::Exposed(self.path.clone()));
-            }
-        }
         // Where, but not what: there are secrets in it.
         let content: Content = serde_json::from_str(&text).map_err(|error| TokenStoreError::Broken {
             path: self.path.clone(),
@@ -116,7 +111,7 @@ impl FileTokens {
     fn replace(&self, tokens: Vec<Record>) -> Result<(), TokenStoreError> {
         let written = serde_json::to_vec_pretty(&Content { version: VERSION, tokens })
             .map_err(io::Error::from)
-            .and_then(|text| replace(&self.path, &text));
+            .and_then(|text| private::write(&self.path, &text));
         written.map_err(|cause| self.failed("written", cause))
     }
 }
@@ -134,7 +129,8 @@ impl TokenStore for FileTokens {
         async move {
             let path = self.path.clone();
             // Another process may hold it for as long as an authorization server takes to answer.
-            let held = tokio::task::spawn_blocking(move || hold(&path)).await.map_err(io::Error::from);
+            let held =
+                tokio::task::spawn_blocking(move || private::lock(&path)).await.map_err(io::Error::from);
             let lock = held.and_then(|held| held).map_err(|cause| self.failed("locked", cause))?;
             Ok(Box::new(Held { tokens: self, key, _lock: lock }) as Box<dyn LockedTokens>)
         }
@@ -145,7 +141,7 @@ impl TokenStore for FileTokens {
 struct Held<'a> {
     tokens: &'a FileTokens,
     key: &'a TokenKey,
-    _lock: File,
+    _lock: private::Lock,
 }
 
 impl LockedTokens for Held<'_> {
@@ -161,42 +157,10 @@ impl LockedTokens for Held<'_> {
     }
 }
 
-/// Keeps others from changing the file for as long as what comes back is held.
-fn hold(path: &Path) -> io::Result<File> {
-    if let Some(parent) = path.parent() {
-        let mut builder = fs::DirBuilder::new();
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.recursive(true).create(parent)?;
-    }
-    let file = private().create(true).append(true).open(path.with_extension("lock"))?;
-    file.lock()?;
-    Ok(file)
-}
-
-fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
-    let next = path.with_extension("json.new");
-    match fs::remove_file(&next) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    let mut file = private().write(true).create_new(true).open(&next)?;
-    file.write_all(text)?;
-    file.write_all(b"\n")?;
-    file.sync_all()?;
-    fs::rename(&next, path)
-}
-
-/// A file that only its user can read.
-fn private() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn key(agent: &str) -> TokenKey {
@@ -239,7 +203,8 @@ mod tests {
                 |path: &str| fs::metadata(folder.path().join(path)).unwrap().permissions().mode() & 0o777;
             assert_eq!((mode("deep"), mode("deep/tokens.json")), (0o700, 0o600));
         }
-        assert_eq!(again.retain(|key| key.agent != b.agent).unwrap(), 1);
+        assert_eq!(again.take(|key| key.agent == b.agent).unwrap(), [(b.clone(), tokens("t-b"))]);
+        assert_eq!(again.take(|key| key.agent == b.agent).unwrap(), []);
         assert_eq!(again.list().unwrap(), [(a.clone(), tokens("t-a2"))]);
         write(&store, &a, None).await;
         assert_eq!(again.list().unwrap(), []);
@@ -258,7 +223,7 @@ mod tests {
             ("s3cret", "is not a file of tokens (line 1"),
             ("{\"version\": 9, \"tokens\": []}", "newer version of Attaché (format 9, this one knows 1)"),
         ] {
-            replace(&path, text.as_bytes()).unwrap();
+            private::write(&path, text.as_bytes()).unwrap();
             let error = store.read(&key("https://a.example")).unwrap_err().to_string();
             assert!(error.contains(said) && !error.contains("s3cret"), "{error}");
             let key = key("https://a.example");
@@ -273,7 +238,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokens.json");
-        replace(&path, b"{\"version\": 1}").unwrap();
+        private::write(&path, b"{\"version\": 1}").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         let error = FileTokens::new(&path).list().unwrap_err();
         assert!(matches!(error, TokenStoreError::Exposed(_)), "{error}");

@@ -15,6 +15,7 @@ mod error;
 mod exchange;
 mod file;
 mod offer;
+mod revoke;
 mod tokens;
 
 use std::fmt;
@@ -29,6 +30,7 @@ use self::exchange::{Exchange, Party};
 pub use self::file::FileTokens;
 use self::offer::secure;
 pub use self::offer::{Flow, LoginOffer};
+pub use self::revoke::Revocation;
 use self::tokens::now;
 pub use self::tokens::{LockedTokens, MemoryTokens, TokenKey, TokenStore, TokenStoreError, Tokens};
 use crate::credentials::{Asked, Credential, Credentials, Secret};

@@ -171,6 +171,7 @@ pub(super) struct Server {
     pub(super) refresh: Url,
     pub(super) authorize: Option<Url>,
     pub(super) device: Option<Url>,
+    pub(super) revoke: Option<Url>,
     /// What it calls itself, if it has said so.
     pub(super) issuer: Option<String>,
     /// Whether it says that its answers in a browser name it.
@@ -188,12 +189,45 @@ struct Description {
     token_endpoint: String,
     authorization_endpoint: Option<String>,
     device_authorization_endpoint: Option<String>,
+    revocation_endpoint: Option<String>,
     #[serde(default)]
     authorization_response_iss_parameter_supported: bool,
     #[serde(default)]
     scopes_supported: Vec<String>,
     token_endpoint_auth_methods_supported: Option<Vec<String>>,
 }
+
+/// The server that stands for itself in the [key](LoginOffer::place) of tokens with this, if it describes itself: there, or else
+/// at the usual places of a server that gives out tokens there.
+pub(super) async fn server_of(
+    http: &Http,
+    place: &str,
+    agreed: &[Origin],
+) -> Result<Option<Server>, ClientError> {
+    let url = checked(http, place, place)?;
+    let name = url.origin().ascii_serialization();
+    if !agreed.contains(&url.origin()) {
+        return Err(LoginError::NotAgreed.at(&name));
+    }
+    if url.path().contains("/.well-known/") {
+        let described = describe(http, &name, place).await?;
+        return Server::from_description(http, name, described).map(Some);
+    }
+    for usual in WELL_KNOWN {
+        let described = match describe(http, &name, &format!("{name}/.well-known/{usual}")).await {
+            Ok(described) => described,
+            Err(ClientError::Login { why: LoginError::Answer(_), .. }) => continue,
+            Err(error) => return Err(error),
+        };
+        if Url::parse(&described.token_endpoint).is_ok_and(|token| token == url) {
+            return Server::from_description(http, name, described).map(Some);
+        }
+    }
+    Ok(None)
+}
+
+/// What the places are called where servers describe themselves.
+const WELL_KNOWN: [&str; 2] = ["oauth-authorization-server", "openid-configuration"];
 
 async fn describe(http: &Http, server: &str, address: &str) -> Result<Description, ClientError> {
     let url = checked(http, server, address)?;
@@ -226,7 +260,7 @@ fn is_described_at(issuer: &str, url: &Url) -> bool {
         return false;
     }
     let path = issuer.path().trim_end_matches('/').to_owned();
-    ["oauth-authorization-server", "openid-configuration"].iter().any(|name| {
+    WELL_KNOWN.iter().any(|name| {
         [format!("/.well-known/{name}{path}"), format!("{path}/.well-known/{name}")].iter().any(|path| {
             issuer.set_path(path);
             issuer == *url
@@ -245,6 +279,7 @@ impl Server {
             token,
             authorize: optional(described.authorization_endpoint)?,
             device: optional(described.device_authorization_endpoint)?,
+            revoke: optional(described.revocation_endpoint)?,
             issuer: Some(described.issuer),
             names_itself: described.authorization_response_iss_parameter_supported,
             offline: described.scopes_supported.iter().any(|scope| scope == super::OFFLINE),
@@ -263,6 +298,8 @@ impl Server {
             token,
             authorize: optional(&endpoints.authorize)?,
             device: optional(&endpoints.device)?,
+            // A card has no place to say it in.
+            revoke: None,
             issuer: None,
             names_itself: false,
             offline: false,

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use attache_client::{
-    Client, ClientError, Flow, Keyring, LoginError, LoginOffer, MemoryTokens, OAuth, TokenKey, TokenStore,
-    Tokens,
+    Client, ClientError, Flow, Keyring, LoginError, LoginOffer, MemoryTokens, OAuth, Revocation, TokenKey,
+    TokenStore, Tokens,
 };
 use attache_protocol::{
     AgentCard, ClientCredentialsOAuthFlow, OAuth2SecurityScheme, OAuthFlows, SecurityRequirement,
@@ -211,4 +211,117 @@ async fn an_answer_that_is_not_one_of_oauth_is_not_used() {
         assert!(matches!(error, ClientError::Login { .. }) && error.to_string().contains(said), "{error}");
         assert!(!error.to_string().contains("s3cret"));
     }
+}
+
+/// What a server that gives out tokens at `/token` says about itself.
+fn description(own: &str, revoke: Option<&str>) -> Value {
+    let revoke = revoke.map(|path| format!("{own}{path}"));
+    json!({"issuer": own, "token_endpoint": format!("{own}/token"), "revocation_endpoint": revoke})
+}
+
+fn key(server: String) -> TokenKey {
+    let (client, agent) = ("me".to_owned(), "https://agent.example".to_owned());
+    TokenKey { server, client, scopes: Vec::new(), resource: None, agent, account: None }
+}
+
+fn kept() -> Tokens {
+    Tokens { access: "t-1".into(), refresh: Some("r-1".into()), renew: None }
+}
+
+#[tokio::test]
+async fn tokens_are_given_back_where_the_server_says_and_the_refresh_token_first() {
+    let authority = Authority::start(|own, path, _| match path {
+        "/.well-known/openid-configuration" => (200, description(own, Some("/revoke"))),
+        // Nothing has to be in the answer.
+        "/revoke" => (200, json!("")),
+        _ => (404, json!({})),
+    });
+    let authority = authority.await;
+    let oauth = OAuth::new("me").secret("s3cret").server(&authority.url).unwrap();
+    for (server, oauth, tokens) in [
+        ("/.well-known/openid-configuration", oauth.clone(), kept()),
+        ("/token", oauth.secret_in_body(), Tokens { refresh: None, ..kept() }),
+    ] {
+        let key = key(format!("{}{server}", authority.url));
+        assert_eq!(oauth.revoke(&key, &tokens, quick()).await.unwrap(), Revocation::Revoked);
+    }
+    assert_eq!(
+        authority.asked(),
+        [
+            "/.well-known/openid-configuration",
+            "/revoke (with a header) token=r-1&token_type_hint=refresh_token",
+            "/revoke (with a header) token=t-1&token_type_hint=access_token",
+            "/.well-known/oauth-authorization-server",
+            "/.well-known/openid-configuration",
+            "/revoke token=t-1&token_type_hint=access_token&client_id=me&client_secret=s3cret",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_takes_nothing_back_is_told_from_one_that_takes_back_some() {
+    for (revoke, answers, expected) in [
+        (None, [(200, ""), (200, "")], Ok(Revocation::NotOffered)),
+        (Some("/revoke"), [(200, ""), (400, "unsupported_token_type")], Ok(Revocation::AccessRemains)),
+        (
+            Some("/revoke"),
+            [(400, "unsupported_token_type"), (400, "unsupported_token_type")],
+            Ok(Revocation::NotOffered),
+        ),
+        (Some("/revoke"), [(401, "invalid_client"), (200, "")], Err("it refused with `invalid_client`")),
+        (Some("/revoke"), [(503, ""), (200, "")], Err("HTTP status 503 without a reason")),
+    ] {
+        let authority = Authority::start(move |own, path, count| match (path, count) {
+            ("/revoke", count) => {
+                let (status, error) = answers[count - 2];
+                (status, if error.is_empty() { json!("") } else { json!({"error": error}) })
+            }
+            _ => (200, description(own, revoke)),
+        });
+        let authority = authority.await;
+        let oauth = OAuth::new("me").server(&authority.url).unwrap();
+        let key = key(format!("{}/.well-known/oauth-authorization-server", authority.url));
+        let came = oauth.revoke(&key, &kept(), quick()).await;
+        match (came, expected) {
+            (Ok(came), Ok(expected)) => assert_eq!(came, expected),
+            (Err(error), Err(said)) => {
+                let text = error.to_string();
+                assert!(text.contains(said) && !text.contains("r-1") && !text.contains("t-1"), "{text}");
+            }
+            (came, expected) => panic!("{came:?} instead of {expected:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn tokens_are_given_back_to_nobody_else_than_who_gave_them() {
+    // One that only says that it gives out tokens for another server, and one that nobody agreed to.
+    let other = Authority::start(|own, _, _| {
+        let mut description = description(own, Some("/revoke"));
+        description["token_endpoint"] = json!("https://auth.example/token");
+        (200, description)
+    });
+    let other = other.await;
+    let oauth = OAuth::new("me").server(&other.url).unwrap();
+    let came = oauth.revoke(&key(format!("{}/token", other.url)), &kept(), quick()).await;
+    assert_eq!(came.unwrap(), Revocation::NotOffered);
+    assert!(!other.asked().iter().any(|asked| asked.contains("token=")), "{:?}", other.asked());
+    let before = other.asked().len();
+    let stranger = OAuth::new("me").server("https://auth.example").unwrap();
+    let error = stranger.revoke(&key(format!("{}/token", other.url)), &kept(), quick()).await.unwrap_err();
+    assert!(matches!(error, ClientError::Login { why: LoginError::NotAgreed, .. }), "{error}");
+    assert_eq!(other.asked().len(), before);
+}
+
+#[tokio::test]
+async fn who_logs_out_has_nothing_kept_although_the_server_is_gone() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let (store, key) = (MemoryTokens::new(), key(format!("{url}/token")));
+    store.lock(&key).await.unwrap().write(Some(&kept())).unwrap();
+    let oauth = OAuth::new("me").server(&url).unwrap().store(store.clone());
+    let error = oauth.logout(&key, quick()).await.unwrap_err();
+    assert!(matches!(error, ClientError::Connect { .. }), "{error}");
+    assert_eq!(store.read(&key).unwrap(), None);
 }

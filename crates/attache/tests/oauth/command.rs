@@ -8,7 +8,7 @@ use crate::agent::{Asks, start};
 use crate::browser::{Consent, visit};
 use crate::home::{Home, Ran};
 use crate::peers::keep;
-use crate::provider::{Provider, absent};
+use crate::provider::{Provider, absent, introspect};
 
 /// Runs a login for which somebody opens the page that it names.
 async fn login(home: &Home, arguments: &[&str], consent: Consent) -> Ran {
@@ -121,6 +121,52 @@ fn a_person_logs_in_with_a_browser_or_refuses() {
             use std::os::unix::fs::PermissionsExt;
             let file = std::fs::metadata(home.path(".config/attache/tokens.json")).expect("it is there");
             assert_eq!(file.permissions().mode() & 0o777, 0o600);
+        }
+    });
+}
+
+#[test]
+fn who_logs_out_leaves_no_tokens_that_are_good() {
+    keep("who_logs_out_leaves_no_tokens_that_are_good", absent(), async {
+        let provider = Provider::start().await;
+        let agent = start(&provider, Asks::OpenIdConnect).await;
+        let (home, url) = (Home::new(), agent.url.as_str());
+        let arguments = ["login", url, "--client-id", "laptop", "--server", &provider.issuer, "--device"];
+        login(&home, &arguments, Consent::Give).await;
+        let (access, refresh) = (kept(&home, "accessToken"), kept(&home, "refreshToken"));
+        assert_eq!(introspect(&provider.issuer, &access).await["active"], true);
+        insta::assert_snapshot!("logout_person", masked(&home.run(&["logout", url]).await, &provider, url));
+        assert_eq!(introspect(&provider.issuer, &access).await["active"], false);
+        let (status, said) = provider.refresh(&refresh).await;
+        assert!(status == 400 && said.contains("invalid_grant"), "{said}");
+        assert_eq!(home.run(&["send", url, "hi"]).await.code, Some(4));
+
+        login(&home, &arguments, Consent::Give).await;
+        let out = home.run(&["logout", url, "--json"]).await;
+        insta::assert_snapshot!("logout_person_json", masked(&out, &provider, url));
+    });
+}
+
+#[test]
+fn who_logs_out_while_the_server_is_gone_is_told_that_the_tokens_are_good() {
+    keep("who_logs_out_while_the_server_is_gone_is_told_that_the_tokens_are_good", absent(), async {
+        for (json, name) in [(&[][..], "logout_unreachable"), (&["--json"], "logout_unreachable_json")] {
+            let provider = Provider::start().await;
+            let agent = start(&provider, Asks::OpenIdConnect).await;
+            let (home, url) = (Home::new(), agent.url.as_str());
+            let arguments = ["login", url, "--client-id", "laptop", "--server", &provider.issuer, "--device"];
+            login(&home, &arguments, Consent::Give).await;
+            let issuer = provider.stop().await;
+            let ran = home.run(&[&["logout", url], json].concat()).await;
+            let shown = ran.to_string().replace(&issuer, "SERVER").replace(url, "AGENT");
+            // How that is called differs from system to system.
+            let refused =
+                shown.split("tcp connect error: ").nth(1).and_then(|rest| rest.split(['"', '\n']).next());
+            insta::assert_snapshot!(name, shown.replace(refused.expect("it says why"), "REFUSED"));
+            let tokens =
+                std::fs::read_to_string(home.path(".config/attache/tokens.json")).expect("it is there");
+            let tokens: serde_json::Value = serde_json::from_str(&tokens).expect("it is JSON");
+            assert_eq!(tokens["tokens"], serde_json::json!([]));
         }
     });
 }

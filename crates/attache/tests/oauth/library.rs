@@ -1,14 +1,14 @@
 //! The client of the library.
 
 use attache::client::{
-    Client, ClientError, ClientOptions, Flow, LoginError, LoginOffer, MemoryTokens, OAuth, Reply, TokenKey,
-    TokenStore, Visit,
+    Client, ClientError, ClientOptions, Flow, LoginError, LoginOffer, MemoryTokens, OAuth, Reply, Revocation,
+    TokenKey, TokenStore, Visit,
 };
 
 use crate::agent::{Asks, Running, start};
 use crate::browser::{Consent, visit};
 use crate::peers::keep;
-use crate::provider::{Provider, absent};
+use crate::provider::{Provider, absent, introspect};
 
 async fn connect(agent: &Running, oauth: OAuth) -> Client {
     let options = ClientOptions::default().with_credentials(oauth);
@@ -167,6 +167,47 @@ fn a_token_is_shown_to_no_other_agent_than_the_one_that_it_is_for() {
         let error = greeted(&connect(&other, oauth).await).await.unwrap_err();
         assert!(matches!(error, ClientError::Credentials { .. }), "{error}");
         assert_eq!(other.tokens(), [""; 0]);
+    });
+}
+
+#[test]
+fn a_token_that_was_given_back_is_good_no_longer() {
+    keep("a_token_that_was_given_back_is_good_no_longer", absent(), async {
+        let provider = Provider::start().await;
+        let agent = start(&provider, Asks::OpenIdConnect).await;
+        let store = MemoryTokens::new();
+        let oauth = OAuth::new("laptop").server(&provider.issuer).unwrap().store(store.clone());
+        let client = connect(&agent, oauth.clone()).await;
+        let key = login(&oauth, &client, Flow::Browser, Consent::Give).await.unwrap();
+        let tokens = store.read(&key).unwrap().expect("somebody is logged in");
+        let out = oauth.logout(&key, ClientOptions::default()).await.unwrap();
+        assert_eq!(out, Some(Revocation::Revoked));
+        assert_eq!(store.read(&key).unwrap(), None);
+        assert_eq!(oauth.logout(&key, ClientOptions::default()).await.unwrap(), None);
+        assert_eq!(introspect(&provider.issuer, tokens.access.reveal()).await["active"], false);
+        let (status, said) = provider.refresh(tokens.refresh.expect("there is one").reveal()).await;
+        assert!(status == 400 && said.contains("invalid_grant"), "{said}");
+        let error = greeted(&client).await.unwrap_err();
+        assert!(matches!(error, ClientError::Credentials { .. }), "{error}");
+    });
+}
+
+#[test]
+fn a_program_gives_its_token_back_although_the_card_does_not_say_where() {
+    keep("a_program_gives_its_token_back_although_the_card_does_not_say_where", absent(), async {
+        let provider = Provider::start().await;
+        let agent = start(&provider, Asks::ClientCredentials).await;
+        let store = MemoryTokens::new();
+        let oauth = OAuth::new("program").secret("secret of the program").scopes(["ask"]);
+        let oauth = oauth.server(&provider.issuer).unwrap().store(store.clone());
+        let client = connect(&agent, oauth.clone()).await;
+        let offers = LoginOffer::of(&client.card());
+        let key = oauth.login(&client, &offers[0], Flow::ClientCredentials, &|_| ()).await.unwrap();
+        let tokens = store.read(&key).unwrap().expect("it is logged in");
+        assert_eq!(introspect(&provider.issuer, tokens.access.reveal()).await["active"], true);
+        let out = oauth.revoke(&key, &tokens, ClientOptions::default()).await.unwrap();
+        assert_eq!(out, Revocation::Revoked);
+        assert_eq!(introspect(&provider.issuer, tokens.access.reveal()).await["active"], false);
     });
 }
 

@@ -10,6 +10,5 @@ mod command;
 mod home;
 mod library;
 #[path = "../shared/peers.rs"]
-#[expect(dead_code, reason = "the tests of SDKs use more of it")]
 mod peers;
 mod provider;

@@ -8,7 +8,7 @@ use crate::peers::{self, Process, place};
 /// A running authorization server; stopped when dropped.
 pub(crate) struct Provider {
     pub(crate) issuer: String,
-    _process: Process,
+    process: Process,
 }
 
 /// Why it cannot be run, if it cannot.
@@ -28,12 +28,24 @@ impl Provider {
         let mut process = Process::start("the authorization server", command);
         let issuer =
             process.heard("where it is", |line| line.strip_prefix("issuer ").map(str::to_owned)).await;
-        Self { issuer, _process: process }
+        Self { issuer, process }
     }
 
     /// Where it describes itself.
     pub(crate) fn description(&self) -> String {
         format!("{}/.well-known/openid-configuration", self.issuer)
+    }
+
+    /// Ends it, and says where it was.
+    pub(crate) async fn stop(mut self) -> String {
+        self.process.child.kill().await.expect("it is ours");
+        self.issuer
+    }
+
+    /// What it says to somebody who wants others for a refresh token.
+    pub(crate) async fn refresh(&self, token: &str) -> (u16, String) {
+        let form = format!("client_id=laptop&grant_type=refresh_token&refresh_token={token}");
+        post(&format!("{}/token", self.issuer), None, form).await
     }
 
     /// Makes a token one that is good no longer.

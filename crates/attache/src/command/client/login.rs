@@ -14,7 +14,7 @@ use super::{registry, show};
 use crate::command::{Exit, Failure, Output, print, say};
 
 /// The variable that holds the secret of the client.
-const SECRET_VARIABLE: &str = "ATTACHE_CLIENT_SECRET";
+pub(crate) const CLIENT_SECRET_VARIABLE: &str = "ATTACHE_CLIENT_SECRET";
 
 /// Where to log in, and how.
 #[derive(Debug, Args)]
@@ -298,7 +298,7 @@ fn name_of(flow: Flow) -> &'static str {
 
 fn secret(file: Option<&Path>) -> Result<Option<Kept>, Failure> {
     let text = match file {
-        None => std::env::var(SECRET_VARIABLE).ok(),
+        None => std::env::var(CLIENT_SECRET_VARIABLE).ok(),
         Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
             Failure::usage(format!("`--client-secret-file {}` cannot be read: {error}", path.display()))
         })?),

@@ -14,7 +14,8 @@ pub(crate) mod send;
 pub(crate) mod show;
 pub(crate) mod task;
 
-pub(crate) use self::reach::CONNECTION;
+pub(crate) use self::login::CLIENT_SECRET_VARIABLE;
+pub(crate) use self::reach::{CONNECTION, TOKEN_VARIABLE};
 use super::Failure;
 
 /// Runs a subcommand that waits for the network.

@@ -16,7 +16,7 @@ use crate::command::{Exit, Failure};
 pub(crate) const CONNECTION: &str = "Connection";
 
 /// The variable that holds a token for agents that have none of their own.
-const TOKEN_VARIABLE: &str = "ATTACHE_TOKEN";
+pub(crate) const TOKEN_VARIABLE: &str = "ATTACHE_TOKEN";
 
 /// Which agent, and how to reach it.
 #[derive(Debug, Args)]
@@ -149,6 +149,12 @@ impl Known {
         Ok((identity.transpose()?, roots.transpose()?))
     }
 
+    /// What a client shows and trusts that has nothing to do with any one agent.
+    pub(crate) fn options(&self) -> Result<ClientOptions, Failure> {
+        let (identity, roots) = self.check_certificates()?;
+        Ok(ClientOptions { identity, roots: roots.into_iter().collect(), ..ClientOptions::default() })
+    }
+
     /// Finds the agent.
     pub(crate) async fn connect(self, called: String) -> Result<Agent, Failure> {
         self.connect_trusting(called, None).await
@@ -160,7 +166,7 @@ impl Known {
         called: String,
         trust: Option<Verifier>,
     ) -> Result<Agent, Failure> {
-        let (identity, roots) = self.check_certificates()?;
+        let options = self.options()?;
         let pinned = self.signed_with.as_ref().map(|keys| {
             let keys = KeySet::from_json(keys.to_string().as_bytes());
             keys.map(|keys| Verifier::new().pin(keys)).map_err(|error| {
@@ -187,8 +193,7 @@ impl Known {
                 std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty()).map(Kept::from)
             }
         };
-        let roots = roots.into_iter().collect();
-        let mut options = ClientOptions { identity, roots, card_trust, ..ClientOptions::default() };
+        let mut options = ClientOptions { card_trust, ..options };
         let mut keys = Keyring::new();
         let has_keys = token.is_some() || user.is_some() || api_key.is_some() || oauth.is_some();
         if let Some(Kept(token)) = token {
