@@ -124,13 +124,13 @@ impl DelegationArgs {
     /// The token that callers of the HTTP API show, from the file or else from the environment. What is wrong is said with the
     /// flag that is to blame.
     pub fn token(&self) -> Result<Option<Token>, String> {
-        let (token, from) = match (&self.api_token_file, std::env::var(API_TOKEN)) {
+        let (token, from) = match (&self.api_token_file, std::env::var(API_TOKEN_VARIABLE)) {
             (Some(path), _) => {
                 let flag = format!("--api-token-file {}", path.display());
                 let token = std::fs::read_to_string(path);
                 (token.map_err(|error| format!("`{flag}` cannot be read: {error}"))?, flag)
             }
-            (None, Ok(token)) => (token, API_TOKEN.to_owned()),
+            (None, Ok(token)) => (token, API_TOKEN_VARIABLE.to_owned()),
             (None, Err(_)) => return Ok(None),
         };
         match token.trim() {
@@ -143,7 +143,7 @@ impl DelegationArgs {
 }
 
 /// The variable of the environment that has the token of the HTTP API.
-const API_TOKEN: &str = "ATTACHE_API_TOKEN";
+pub const API_TOKEN_VARIABLE: &str = "ATTACHE_API_TOKEN";
 
 /// The shortest token that is worth having.
 const SHORTEST_TOKEN: usize = 16;

@@ -27,7 +27,7 @@ pub mod wire;
 pub mod worker;
 
 #[cfg(feature = "cli")]
-pub use args::{DelegationArgs, GatewayArgs};
+pub use args::{API_TOKEN_VARIABLE, DelegationArgs, GatewayArgs};
 pub use bridge::{serve_api_through, serve_through};
 pub use card::{Identity, SCHEMAS_EXTENSION};
 pub use exposure::Exposure;

@@ -2,13 +2,16 @@
 
 use std::io::Write;
 
+use attache_iii::API_TOKEN_VARIABLE;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::TOKEN_VARIABLE;
 use super::client::registry;
+use super::place::SettingsFile;
 use super::serve::Serve;
 use super::{Failure, Output};
-use crate::config::{MASK, Resolved, Shown, Source};
+use crate::config::{MASK, Resolved, Shown, Source, Unread};
 
 /// What to find out.
 #[derive(Debug, Subcommand)]
@@ -48,6 +51,15 @@ pub(crate) struct Show {
 }
 
 impl Config {
+    /// The file of settings that it goes by, if it does.
+    pub(super) fn settings_file(&self) -> Option<&SettingsFile> {
+        match self {
+            Self::Check(check) => Some(&check.serve.file),
+            Self::Show(show) => Some(&show.serve.file),
+            Self::Schema => None,
+        }
+    }
+
     /// The settings of the server, for what goes by them.
     pub(super) fn serve(&mut self) -> Option<&mut Serve> {
         match self {
@@ -77,10 +89,10 @@ impl Check {
         let limits: Vec<_> = settled
             .resolved
             .iter()
-            .filter(|setting| setting.value != Shown::Nothing)
             .filter_map(|setting| Some((setting.key.strip_prefix("limits.")?, &setting.value)))
             .collect();
         let store = self.serve.store()?;
+        let unread = settled.unread();
         let listed = callers.as_ref().map(|callers| callers.listed()).unwrap_or_default();
         let text = |out: &mut dyn Write| {
             let mut line = |name: &str, text: &str| writeln!(out, "  {name:<11}{text}");
@@ -98,21 +110,43 @@ impl Check {
             for (list, names) in &listed {
                 line(list, &names.join(", "))?;
             }
-            let limits: Vec<_> = limits.iter().map(|(key, value)| format!("{key} {value}")).collect();
-            line("limits", &limits.join(", "))
+            let limits: Vec<_> =
+                limits.iter().map(|(key, value)| format!("{key} {}", as_limit(key, value))).collect();
+            line("limits", &limits.join(", "))?;
+            unread.iter().try_for_each(|variable| line("problem", &variable.to_string()))
         };
         let json = || {
+            let set = limits.iter().filter(|(_, value)| **value != Shown::Nothing);
             let limits: serde_json::Map<_, _> =
-                limits.iter().map(|(key, value)| ((*key).to_owned(), value.to_json())).collect();
+                set.map(|(key, value)| ((*key).to_owned(), value.to_json())).collect();
             let callers: serde_json::Map<_, _> =
                 listed.iter().map(|(list, names)| ((*list).to_owned(), json!(names))).collect();
             let of = |key: &str| value(key).map_or(Value::Null, Shown::to_json);
+            let problem = |Unread { name, meant }: &Unread| json!({"variable": name, "meant": meant});
+            let problems: Vec<_> = unread.iter().map(problem).collect();
             json!({
                 "file": file, "agent": of("agent"), "listen": of("listen"), "baseUrl": of("base-url"),
-                "store": store, "callers": callers, "limits": limits,
+                "store": store, "callers": callers, "limits": limits, "problems": problems,
             })
         };
-        self.output.print(json, text)
+        self.output.print(json, text)?;
+        let said = match unread.len() {
+            0 => return Ok(()),
+            1 => "the environment has a variable that nothing reads".to_owned(),
+            count => format!("the environment has {count} variables that nothing reads"),
+        };
+        Err(Failure::usage(said)
+            .hint("rename or unset what is misspelt; `attache serve` warns of it and starts"))
+    }
+}
+
+/// The value of a limit, as people say it.
+fn as_limit(key: &str, value: &Shown) -> String {
+    match (key, value) {
+        ("burst" | "burst-per-address", Shown::Nothing) => "twice the rate".to_owned(),
+        (_, Shown::Switch(true)) => "limited".to_owned(),
+        (_, Shown::Switch(false)) => "not limited".to_owned(),
+        (_, Shown::Nothing | Shown::Text(_) | Shown::List(_)) => value.to_string(),
     }
 }
 
@@ -123,7 +157,7 @@ impl Show {
             setting.value = Shown::Text(self.serve.store()?);
         }
         // The environment beats what the file says.
-        let api_token = secret_in("delegation.api-token", "ATTACHE_API_TOKEN");
+        let api_token = secret_in("delegation.api-token", API_TOKEN_VARIABLE);
         if api_token.value != Shown::Nothing {
             settings.retain(|setting| setting.key != api_token.key);
             settings.push(api_token);
@@ -158,7 +192,7 @@ fn of_client() -> Vec<Resolved> {
         value: registry::place().map_or(Shown::Nothing, |path| Shown::Text(path.display().to_string())),
         source: directory.map_or(Source::Default, |name| Source::Environment(name.to_owned())),
     };
-    vec![agents, secret_in("client.token", "ATTACHE_TOKEN")]
+    vec![agents, secret_in("client.token", TOKEN_VARIABLE)]
 }
 
 /// A secret that a variable of the environment has.

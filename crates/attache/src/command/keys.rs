@@ -7,6 +7,7 @@ use attache::signing::{Algorithm, KeyInfo, KeyState, KeysError, SigningKeys};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use super::place::SettingsFile;
 use super::{Failure, Output};
 
 /// What to do with them.
@@ -58,6 +59,9 @@ pub(crate) enum Keys {
 /// What all of these take.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
+    #[command(flatten)]
+    file: SettingsFile,
+
     /// The file that the keys are in; `attache/signing-keys.json` in the configuration directory if not given
     #[arg(long, value_name = "PATH", env = "ATTACHE_SIGNING_KEYS")]
     signing_keys: Option<PathBuf>,
@@ -101,6 +105,16 @@ fn failure(error: KeysError) -> Failure {
 }
 
 impl Keys {
+    /// The file of settings that it goes by.
+    pub(super) fn settings_file(&self) -> &SettingsFile {
+        match self {
+            Self::New { common, .. }
+            | Self::List { common, .. }
+            | Self::Rotate { common, .. }
+            | Self::Retire { common, .. } => &common.file,
+        }
+    }
+
     pub(crate) fn run(self) -> Result<(), Failure> {
         let now = SystemClock.now();
         match self {

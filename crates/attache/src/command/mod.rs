@@ -17,6 +17,8 @@ use clap::{Args, Subcommand};
 use clap_complete::Shell;
 
 use self::client::show;
+pub(crate) use self::client::{CLIENT_SECRET_VARIABLE, TOKEN_VARIABLE};
+use self::place::SettingsFile;
 pub(crate) use self::serve::{LimitArgs, TlsArgs};
 
 /// What the command can do.
@@ -35,7 +37,7 @@ pub(crate) enum Command {
     /// Log in to an agent, so that other commands need no credentials
     Login(Box<client::login::Login>),
 
-    /// Forget how somebody logged in to an agent
+    /// Forget how somebody logged in to an agent, and have its tokens revoked
     Logout(client::logout::Logout),
 
     /// Send a message to an agent and print what comes of it
@@ -81,7 +83,27 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// The settings of the server, for what goes by them.
+    /// The file of settings that it goes by, if it does.
+    pub(crate) fn settings_file(&self) -> Option<&SettingsFile> {
+        match self {
+            Self::Serve(serve) => Some(&serve.file),
+            Self::Config(config) => config.settings_file(),
+            Self::Store(store) => Some(store.settings_file()),
+            Self::Keys(keys) => Some(keys.settings_file()),
+            Self::Push(push) => push.settings_file(),
+            Self::Card(_)
+            | Self::Login(_)
+            | Self::Logout(_)
+            | Self::Send(_)
+            | Self::Chat(_)
+            | Self::Task(_)
+            | Self::Agents(_)
+            | Self::Completions { .. }
+            | Self::Reference => None,
+        }
+    }
+
+    /// The settings of the server, for what goes by all of them.
     pub(crate) fn serve(&mut self) -> Option<&mut serve::Serve> {
         match self {
             Self::Serve(serve) => Some(serve),
@@ -172,7 +194,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Serve(serve) => serve.run(),
         Command::Card(card) => client::block_on(card.run()),
         Command::Login(login) => client::block_on(login.run()),
-        Command::Logout(logout) => logout.run(),
+        Command::Logout(logout) => client::block_on(logout.run()),
         Command::Send(send) => client::block_on(send.run()),
         Command::Chat(chat) => client::block_on(chat.run()),
         Command::Task(task) => client::block_on(task.run()),

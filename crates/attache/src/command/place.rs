@@ -1,4 +1,4 @@
-//! Where data is kept: `--store` and `--keyring`, the same for every subcommand that needs them.
+//! Where settings and data are kept: `--config`, `--store` and `--keyring`, the same for every subcommand that needs them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,6 +8,16 @@ use attache::store::{KEYRING_VARIABLE, Keyring, SqliteOptions, SqliteStore, Stor
 use clap::Args;
 
 use super::Failure;
+
+/// Which file of settings holds, the same for every subcommand that goes by one.
+#[derive(Debug, Args)]
+pub(crate) struct SettingsFile {
+    /// The file of settings; `attache.yml` in the working directory if there is one and nothing else is said
+    ///
+    /// What it says is beaten by the environment, and that by flags.
+    #[arg(long, value_name = "PATH", env = "ATTACHE_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+}
 
 /// Where tasks and the keys to their secrets are kept.
 #[derive(Debug, Args)]

@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::client::{block_on, hooks, listen};
-use super::place::Place;
+use super::place::{Place, SettingsFile};
 use super::{Failure, Output, store};
 
 /// What to do about push notifications.
@@ -66,6 +66,9 @@ pub(crate) enum Dead {
 #[derive(Debug, Args)]
 pub(crate) struct Common {
     #[command(flatten)]
+    file: SettingsFile,
+
+    #[command(flatten)]
     place: Place,
 
     #[command(flatten)]
@@ -77,6 +80,16 @@ fn parse_id(text: &str) -> Result<DeliveryId, &'static str> {
 }
 
 impl Push {
+    /// The file of settings that it goes by, if it does.
+    pub(super) fn settings_file(&self) -> Option<&SettingsFile> {
+        match self {
+            Self::Dead(
+                Dead::List { common, .. } | Dead::Retry { common, .. } | Dead::Purge { common, .. },
+            ) => Some(&common.file),
+            Self::Add(_) | Self::List(_) | Self::Rm(_) | Self::Listen(_) => None,
+        }
+    }
+
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self {
             Self::Add(add) => block_on(add.run()),
@@ -92,12 +105,12 @@ impl Dead {
     fn run(self) -> Result<(), Failure> {
         match self {
             Self::List { common, limit } => list(&common, limit),
-            Self::Retry { common: Common { place, output }, id } => {
+            Self::Retry { common: Common { place, output, .. }, id } => {
                 let mut store = store::open(&place.file()?)?;
                 let count = store.retry_dead(id.as_ref(), SystemClock.now()).map_err(Failure::new)?;
                 report(&output, "to be tried again", count, id.as_ref())
             }
-            Self::Purge { common: Common { place, output }, id } => {
+            Self::Purge { common: Common { place, output, .. }, id } => {
                 let mut store = store::open(&place.file()?)?;
                 let count = store.purge_dead(id.as_ref()).map_err(Failure::new)?;
                 report(&output, "forgotten", count, id.as_ref())
@@ -106,7 +119,7 @@ impl Dead {
     }
 }
 
-fn list(Common { place, output }: &Common, limit: usize) -> Result<(), Failure> {
+fn list(Common { place, output, .. }: &Common, limit: usize) -> Result<(), Failure> {
     let dead = store::open(&place.file()?)?.list_dead(None, limit).map_err(Failure::new)?;
     let row = |DeadDelivery { id, url, attempts, at, error }: &DeadDelivery| {
         json!({

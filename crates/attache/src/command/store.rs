@@ -10,7 +10,7 @@ use attache::store::{CompactOptions, ExportReport, Maintenance};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::place::Place;
+use super::place::{Place, SettingsFile};
 use super::{Failure, Output};
 use crate::config::age;
 
@@ -40,6 +40,9 @@ pub(crate) enum Store {
     /// Secrets of webhooks are left out. A server may use the store meanwhile.
     Export {
         #[command(flatten)]
+        file: SettingsFile,
+
+        #[command(flatten)]
         place: Place,
 
         /// The file to write to, if not to standard output
@@ -63,6 +66,9 @@ pub(crate) enum Store {
 #[derive(Debug, Args)]
 pub(crate) struct Common {
     #[command(flatten)]
+    file: SettingsFile,
+
+    #[command(flatten)]
     place: Place,
 
     #[command(flatten)]
@@ -70,11 +76,21 @@ pub(crate) struct Common {
 }
 
 impl Store {
+    /// The file of settings that it goes by.
+    pub(super) fn settings_file(&self) -> &SettingsFile {
+        match self {
+            Self::Check { common } | Self::Compact { common, .. } | Self::RotateKeys { common, .. } => {
+                &common.file
+            }
+            Self::Export { file, .. } => file,
+        }
+    }
+
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self {
             Self::Check { common } => check(&common),
             Self::Compact { common, drop_events_of } => compact(&common, drop_events_of),
-            Self::Export { place, output } => export(&place, output.as_deref()),
+            Self::Export { place, output, .. } => export(&place, output.as_deref()),
             Self::RotateKeys { common, retire_old } => rotate_keys(&common, retire_old),
         }
     }
@@ -86,7 +102,7 @@ pub(super) fn open(path: &Path) -> Result<Maintenance, Failure> {
         .map_err(|error| Failure::new(error).hint("name the store with `--store sqlite:PATH`"))
 }
 
-fn check(Common { place, output }: &Common) -> Result<(), Failure> {
+fn check(Common { place, output, .. }: &Common) -> Result<(), Failure> {
     let path = place.file()?;
     output.progress(format_args!("checking {}", path.display()));
     let report = open(&path)?.check().map_err(Failure::new)?;
@@ -108,7 +124,7 @@ fn check(Common { place, output }: &Common) -> Result<(), Failure> {
     ))
 }
 
-fn compact(Common { place, output }: &Common, drop_events_of: Option<Duration>) -> Result<(), Failure> {
+fn compact(Common { place, output, .. }: &Common, drop_events_of: Option<Duration>) -> Result<(), Failure> {
     let path = place.file()?;
     let drop_events_before = drop_events_of.map(ago);
     output.progress(format_args!("compacting {}", path.display()));
@@ -145,7 +161,7 @@ fn export(place: &Place, output: Option<&Path>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn rotate_keys(Common { place, output }: &Common, retire_old: bool) -> Result<(), Failure> {
+fn rotate_keys(Common { place, output, .. }: &Common, retire_old: bool) -> Result<(), Failure> {
     let path = place.file()?;
     let mut store = open(&path)?;
     // Held to the end: a server that started meanwhile would go on with keys that are about to go.

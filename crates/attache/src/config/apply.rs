@@ -122,14 +122,16 @@ pub(crate) fn caller_limits(limits: &LimitArgs) -> Limits {
         requests_per_second: Some(limits.limit_requests_per_second),
         burst: limits.limit_burst.unwrap_or(twice(limits.limit_requests_per_second)),
         requests_per_second_per_address: Some(limits.limit_requests_per_second_per_address),
-        burst_per_address: twice(limits.limit_requests_per_second_per_address),
+        burst_per_address: limits
+            .limit_burst_per_address
+            .unwrap_or(twice(limits.limit_requests_per_second_per_address)),
         requests_per_caller: NonZeroUsize::new(count(limits.limit_requests_per_caller)),
         streams_per_caller: NonZeroUsize::new(count(limits.limit_streams_per_caller)),
         turns_per_caller: NonZeroUsize::new(count(limits.limit_turns_per_caller)),
         queue_timeout: limits.limit_queue_timeout.0,
         first_byte_timeout: limits.limit_first_byte_timeout.0,
         trusted_proxies: limits.limit_trusted_proxy.iter().map(|network| network.0).collect(),
-        ..Limits::default()
+        limit_loopback: limits.limit_loopback,
     }
 }
 

@@ -12,6 +12,7 @@ mod settings;
 mod table;
 mod tree;
 mod units;
+mod variables;
 mod wrong;
 
 use std::io;
@@ -26,8 +27,9 @@ use self::read::Reading;
 pub(crate) use self::resolve::{Resolved, Shown, Source, Stop, arguments, settle};
 pub(crate) use self::secret::{MASK, Secret};
 pub(crate) use self::settings::{ClientCertificates, Kind, Settings};
-use self::tree::{Environment, Node};
+use self::tree::{Environment, Node, Sections};
 pub(crate) use self::units::{HttpPath, Network, Size, Time, age};
+pub(crate) use self::variables::Unread;
 use self::wrong::Wrong;
 use crate::command::Failure;
 
@@ -53,6 +55,14 @@ impl Settled {
             None if file.root.at("auth").is_some() => Auth::default().callers(file).map(Some),
             None => Ok(None),
         }
+    }
+
+    /// The variables of the environment that nothing reads, although they are called as if something did.
+    pub(crate) fn unread(&self) -> Vec<Unread> {
+        let environment = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
+        });
+        variables::unread(environment, self.file.as_ref().map(|file| &file.root))
     }
 
     /// A secret that is written in the file, where no flag and no variable names a file that it is in.
@@ -88,11 +98,12 @@ impl std::fmt::Debug for ConfigFile {
 }
 
 impl ConfigFile {
-    /// Reads the file that was named, or else the usual one if it is there.
-    pub(crate) fn find(named: Option<&Path>) -> Result<Option<Self>, Failure> {
+    /// Reads the file that was named, or else the usual one if it is there. Of the sections that do not matter, it is only looked
+    /// whether there are such.
+    fn find(named: Option<&Path>, matters: Sections<'_>) -> Result<Option<Self>, Failure> {
         let path = named.unwrap_or(Path::new(USUAL));
         match std::fs::read_to_string(path) {
-            Ok(text) => Self::read(path, &text, &|name| std::env::var(name).ok()).map(Some),
+            Ok(text) => Self::read(path, &text, &|name| std::env::var(name).ok(), matters).map(Some),
             Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => {
                 let failure = Failure::usage(format!("`{}` cannot be read: {error}", path.display()));
@@ -101,8 +112,13 @@ impl ConfigFile {
         }
     }
 
-    fn read(path: &Path, text: &str, environment: Environment<'_>) -> Result<Self, Failure> {
-        let read = Node::read(text, environment)
+    fn read(
+        path: &Path,
+        text: &str,
+        environment: Environment<'_>,
+        matters: Sections<'_>,
+    ) -> Result<Self, Failure> {
+        let read = Node::read(text, environment, matters)
             .and_then(|root| Settings::deserialize(Reading(&root)).map(|settings| (root, settings)));
         let (root, settings) = read.map_err(|wrong| wrong.in_file(path))?;
         Ok(Self { path: path.to_owned(), settings, root })

@@ -64,11 +64,11 @@ impl Shown {
 impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Nothing => f.write_str("-"),
+            Self::Nothing => f.write_str("not set"),
             Self::Switch(switch) => write!(f, "{switch}"),
             Self::Text(text) if text.is_empty() => f.write_str("\"\""),
             Self::Text(text) => f.write_str(text),
-            Self::List(texts) if texts.is_empty() => f.write_str("-"),
+            Self::List(texts) if texts.is_empty() => f.write_str("none"),
             Self::List(texts) => f.write_str(&texts.join(", ")),
         }
     }
@@ -140,13 +140,16 @@ pub(crate) fn arguments() -> Command {
 
 /// The same with what the file says as defaults.
 fn dressed(said: &Said) -> Command {
-    let dress = |command: Command| command.mut_args(|argument| dress(argument, said));
+    dress_below(Arguments::command(), said)
+}
+
+fn dress_below(command: Command, said: &Said) -> Command {
+    let goes_by_a_file = command.get_arguments().any(|argument| argument.get_id() == "config");
     // In this way they stay in their order.
-    Arguments::command().mut_subcommands(|command| match command.get_name() {
-        "serve" => dress(command),
-        "config" => command.mut_subcommands(dress),
-        _ => command,
-    })
+    match goes_by_a_file {
+        true => command.mut_args(|argument| dress(argument, said)),
+        false => command.mut_subcommands(|command| dress_below(command, said)),
+    }
 }
 
 fn dress(argument: Arg, said: &Said) -> Arg {
@@ -226,12 +229,23 @@ impl From<Stop> for Failure {
 
 /// Reads the command line, and for what goes by settings also the file.
 pub(crate) fn settle(words: &[OsString]) -> Result<Arguments, Stop> {
-    let matches = arguments().try_get_matches_from(words)?;
+    let mut command = arguments();
+    let matches = command.try_get_matches_from_mut(words)?;
     let mut parsed = Arguments::from_arg_matches(&matches)?;
-    let Some(serve) = parsed.command.serve() else { return Ok(parsed) };
-    let file = ConfigFile::find(serve.config.as_deref())?;
+    let Some(named) = parsed.command.settings_file().map(|file| file.config.clone()) else {
+        return Ok(parsed);
+    };
+    let file = match parsed.command.serve() {
+        Some(_) => ConfigFile::find(named.as_deref(), &|_| true)?,
+        None => {
+            let given = given(&command, &matches);
+            ConfigFile::find(named.as_deref(), &|section| concerns(section, given))?
+        }
+    };
     let Some(file) = file else {
-        serve.settled.resolved = resolved(&matches, None);
+        if let Some(serve) = parsed.command.serve() {
+            serve.settled.resolved = resolved(&matches, None);
+        }
         return Ok(parsed);
     };
     let said = file.said()?;
@@ -242,6 +256,24 @@ pub(crate) fn settle(words: &[OsString]) -> Result<Arguments, Stop> {
         serve.settled = Settled { file: Some(file), resolved };
     }
     Ok(parsed)
+}
+
+/// Whether a flag of a subcommand is about something in this section of the file.
+fn concerns(section: &str, command: &Command) -> bool {
+    let mut rows =
+        command.get_arguments().filter_map(|argument| table::by_argument(argument.get_id().as_str()));
+    rows.any(|row| row.key.split('.').next() == Some(section))
+}
+
+/// The subcommand that was given.
+fn given<'a>(command: &'a Command, matches: &ArgMatches) -> &'a Command {
+    let below = matches.subcommand().and_then(|(name, below)| Some((command.find_subcommand(name)?, below)));
+    below.map_or(command, |(command, below)| given(command, below))
+}
+
+/// What was given to the subcommand itself.
+fn innermost(matches: &ArgMatches) -> &ArgMatches {
+    matches.subcommand().map_or(matches, |(_, below)| innermost(below))
 }
 
 /// An error about a value that the file has: without the file there was none.
@@ -297,10 +329,7 @@ fn gather(value: &Value, path: String, said: &mut Said) {
 }
 
 fn resolved(matches: &ArgMatches, file: Option<(&ConfigFile, &Said)>) -> Vec<Resolved> {
-    let mut innermost = matches;
-    while let Some((_, below)) = innermost.subcommand() {
-        innermost = below;
-    }
+    let innermost = innermost(matches);
     let from_file =
         |key: &str| file.filter(|(_, said)| said.contains_key(key)).map(|(file, _)| file.source(key));
     let settings = ROWS.iter().map(|row| {
@@ -364,6 +393,20 @@ mod tests {
             let expected = if id == "keyring" { "ATTACHE_KEYRING_FILE" } else { expected.as_str() };
             assert_eq!(variable, expected);
         }
+    }
+
+    #[test]
+    fn of_the_file_a_command_reads_what_its_flags_are_about() {
+        let sections = |words: &[&str]| {
+            let mut command = arguments();
+            let matches = command.try_get_matches_from_mut(["attache"].iter().chain(words)).unwrap();
+            let given = given(&command, &matches);
+            let all = ["store", "keyring", "signing", "auth", "limits", "listen"];
+            all.into_iter().filter(|section| concerns(section, given)).collect::<Vec<_>>()
+        };
+        assert_eq!(sections(&["store", "check"]), ["store", "keyring"]);
+        assert_eq!(sections(&["push", "dead", "list"]), ["store", "keyring"]);
+        assert_eq!(sections(&["keys", "rotate"]), ["signing"]);
     }
 
     #[test]

@@ -118,6 +118,8 @@ pub(crate) struct Limits {
     burst: Option<Said<Count>>,
     /// How many requests in a second may come from one address
     requests_per_second_per_address: Option<Said<Count>>,
+    /// How many requests may come at once from one address after a pause
+    burst_per_address: Option<Said<Count>>,
     /// How many requests of one caller are worked on at once
     requests_per_caller: Option<Said<Count>>,
     /// How many streams one caller may have open
@@ -148,6 +150,8 @@ pub(crate) struct Limits {
     first_byte_timeout: Option<Said<Time>>,
     /// The proxies whose word on where a request comes from is taken
     trusted_proxies: Option<Vec<Said<Network>>>,
+    /// Whether those on this machine who do not say who they are are limited too
+    loopback: Option<bool>,
 }
 
 /// Where the bindings answer.

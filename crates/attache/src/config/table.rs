@@ -59,6 +59,7 @@ pub(super) const ROWS: &[Row] = &[
         "limit_requests_per_second_per_address",
         "ATTACHE_LIMIT_REQUESTS_PER_SECOND_PER_ADDRESS",
     ),
+    same("limits.burst-per-address", "limit_burst_per_address", "ATTACHE_LIMIT_BURST_PER_ADDRESS"),
     same("limits.requests-per-caller", "limit_requests_per_caller", "ATTACHE_LIMIT_REQUESTS_PER_CALLER"),
     same("limits.streams-per-caller", "limit_streams_per_caller", "ATTACHE_LIMIT_STREAMS_PER_CALLER"),
     same("limits.turns-per-caller", "limit_turns_per_caller", "ATTACHE_LIMIT_TURNS_PER_CALLER"),
@@ -78,6 +79,7 @@ pub(super) const ROWS: &[Row] = &[
     same("limits.body-timeout", "limit_body_timeout", "ATTACHE_LIMIT_BODY_TIMEOUT"),
     same("limits.first-byte-timeout", "limit_first_byte_timeout", "ATTACHE_LIMIT_FIRST_BYTE_TIMEOUT"),
     list("limits.trusted-proxies", "limit_trusted_proxy", "ATTACHE_LIMIT_TRUSTED_PROXY"),
+    same("limits.loopback", "limit_loopback", "ATTACHE_LIMIT_LOOPBACK"),
     list("paths.jsonrpc", "path_jsonrpc", "ATTACHE_PATH_JSONRPC"),
     list("paths.oldest", "path_oldest", "ATTACHE_PATH_OLDEST"),
     same("paths.http-json", "path_http_json", "ATTACHE_PATH_HTTP_JSON"),
@@ -123,16 +125,18 @@ pub(super) fn by_argument(argument: &str) -> Option<&'static Row> {
 
 /// Whether a change of the setting is felt without a restart.
 pub(super) fn is_exchanged(key: &str) -> bool {
-    const CALLER_LIMITS: [&str; 9] = [
+    const CALLER_LIMITS: [&str; 11] = [
         "requests-per-second",
         "burst",
         "requests-per-second-per-address",
+        "burst-per-address",
         "requests-per-caller",
         "streams-per-caller",
         "turns-per-caller",
         "queue-timeout",
         "first-byte-timeout",
         "trusted-proxies",
+        "loopback",
     ];
     let limit = key.strip_prefix("limits.").map(|limit| limit.split('[').next().unwrap_or(limit));
     key == "log"

@@ -46,7 +46,7 @@ fn environment(name: &str) -> Option<String> {
 }
 
 fn read(text: &str) -> Result<ConfigFile, Failure> {
-    ConfigFile::read(Path::new("attache.yml"), text, &environment)
+    ConfigFile::read(Path::new("attache.yml"), text, &environment, &|_| true)
 }
 
 /// Everything that is wrong with a file, as the user reads it.

@@ -63,10 +63,17 @@ pub(super) struct Entry {
 /// What the environment has under a name.
 pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
+/// Whether a section of the file, which is a key that stands at its left edge, matters.
+pub(crate) type Sections<'a> = &'a dyn Fn(&str) -> bool;
+
 impl Node {
-    /// Reads a file.
-    pub(super) fn read(text: &str, environment: Environment<'_>) -> Result<Self, Wrong> {
-        let mut reader = Reader { events: Parser::new_from_str(text), environment };
+    /// Reads a file. A section that does not matter is as if nothing were below it, so that nobody needs its variables.
+    pub(super) fn read(
+        text: &str,
+        environment: Environment<'_>,
+        matters: Sections<'_>,
+    ) -> Result<Self, Wrong> {
+        let mut reader = Reader { events: Parser::new_from_str(text), environment, matters };
         let mut root = None;
         loop {
             match reader.next()? {
@@ -120,6 +127,16 @@ impl Node {
         }
     }
 
+    /// The variables of the environment that are part of it or of anything below it.
+    pub(super) fn all_variables(&self) -> Vec<&str> {
+        match &self.value {
+            Value::Nothing => Vec::new(),
+            Value::Text { variables, .. } => variables.iter().map(String::as_str).collect(),
+            Value::List(nodes) => nodes.iter().flat_map(Self::all_variables).collect(),
+            Value::Map(entries) => entries.iter().flat_map(|entry| entry.node.all_variables()).collect(),
+        }
+    }
+
     /// The variables of the environment that are part of it.
     pub(crate) fn variables(&self) -> &[String] {
         match &self.value {
@@ -132,6 +149,7 @@ impl Node {
 struct Reader<'a> {
     events: Parser<'a, saphyr_parser::StrInput<'a>>,
     environment: Environment<'a>,
+    matters: Sections<'a>,
 }
 
 impl<'a> Reader<'a> {
@@ -212,7 +230,15 @@ impl<'a> Reader<'a> {
             }
             let (event, span) = self.next()?;
             let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-            let mut node = self.node(event, span, below, depth + 1)?;
+            let mut node = match path.is_empty() && !(self.matters)(&key) {
+                false => self.node(event, span, below, depth + 1)?,
+                true => {
+                    let environment = std::mem::replace(&mut self.environment, &|_| Some(String::new()));
+                    let node = self.node(event, span, below, depth + 1)?;
+                    self.environment = environment;
+                    Node { value: Value::Nothing, ..node }
+                }
+            };
             // The line that is named for a value is that of its key.
             if !matches!(node.value, Value::Text { .. }) {
                 node.place = place;
@@ -288,7 +314,8 @@ mod tests {
 
     #[test]
     fn everything_knows_its_place() {
-        let root = Node::read("a: 1\nb_c:\n  - d: x\n    e: '${TOKEN}'\n  - f\n", &environment).unwrap();
+        let root =
+            Node::read("a: 1\nb_c:\n  - d: x\n    e: '${TOKEN}'\n  - f\n", &environment, &|_| true).unwrap();
         let place = |path: &str| root.at(path).map(|node| node.place.to_string());
         assert_eq!(place("a").as_deref(), Some("1:4"));
         assert_eq!(place("b-c").as_deref(), Some("2:1"));

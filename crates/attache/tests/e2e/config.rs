@@ -235,6 +235,110 @@ async fn a_key_that_is_unknown_stops_the_server() {
     insta::assert_snapshot!("unknown_key", ran.to_string().replace(&file, "some.yml"));
 }
 
+#[tokio::test]
+async fn a_variable_that_nothing_reads_is_a_problem_with_the_name_that_was_meant() {
+    let home = Home::new();
+    let text = "auth:\n  bearer:\n    - { name: alice, token: \"${ATTACHE_ALICE}\" }\n";
+    let file = home.file("some.yml", text);
+    let check = async |arguments: &[&str]| {
+        let mut command = home.command(&[&["config", "check", "--config", &file], arguments].concat());
+        command.envs([("ATTACHE_LISTN", "127.0.0.1:0"), ("ATTACHE_XYZZY", ""), ("ATTACHE_ALICE", ALICE)]);
+        // Where somebody else keeps a service of this name.
+        command.envs([("ATTACHE_SERVICE_HOST", "10.0.0.11"), ("ATTACHE_PORT", "tcp://10.0.0.11:3111")]);
+        crate::home::ran(command.output().await.expect("it runs"))
+    };
+    let ran = check(&[]).await;
+    let shown = ran.to_string().replace(&home.path("").display().to_string(), "HOME/");
+    insta::assert_snapshot!("check_with_misspelt_variables", shown);
+    let ran = check(&["--json"]).await;
+    assert_eq!(ran.code, Some(2), "{ran}");
+    let checked: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    assert_eq!(
+        checked["problems"],
+        json!([{"variable": "ATTACHE_LISTN", "meant": "ATTACHE_LISTEN"}, {"variable": "ATTACHE_XYZZY", "meant": null}])
+    );
+    assert_eq!(checked["limits"]["trusted-proxies"], json!([]));
+    assert_eq!(checked["limits"]["loopback"], json!(false));
+    assert_eq!(checked["limits"].get("burst"), None);
+}
+
+#[tokio::test]
+async fn a_server_warns_of_variables_that_nothing_reads() {
+    let arguments = ["serve", "--agent", "echo", "--listen", "127.0.0.1:0"];
+    let environment = [("ATTACHE_STORE", "memory:"), ("ATTACHE_TEIR", "partner"), ("NO_COLOR", "1")];
+    let (_program, said) = Program::command_with(&arguments, &environment).await;
+    let warned = said.lines().find(|line| line.contains("nothing reads this variable")).expect("a warning");
+    assert!(warned.contains("variable=\"ATTACHE_TEIR\" meant=\"ATTACHE_TIER\""), "{warned}");
+}
+
+#[tokio::test]
+async fn commands_that_look_after_data_find_it_where_the_server_does() {
+    let home = Home::new();
+    let (store, keys) = (home.path("tasks.db").display().to_string(), home.path("keys.json"));
+    let text = format!(
+        "agent: echo\nlisten: 127.0.0.1:0\nstore: \"sqlite:{store}\"\nkeyring: {}\nsigning: {{ keys: {} }}\nlimits: {{ trusted-proxies: [\"${{PROXY}}\"] }}\nauth:\n  bearer:\n    - {{ name: alice, token: \"${{ALICE_TOKEN}}\" }}\n",
+        home.path("keyring.json").display(),
+        keys.display(),
+    );
+    let file = home.file("attache.yml", &text);
+    let run = async |arguments: &[&str], environment: &[(&str, &str)]| {
+        let mut command = home.command(arguments);
+        let output = command.current_dir(home.path("")).envs(environment.iter().copied()).output().await;
+        crate::home::ran(output.expect("it runs"))
+    };
+    // Nobody who looks after data needs the secrets of callers.
+    assert_eq!(run(&["keys", "new"], &[]).await.code, Some(0));
+    assert!(keys.exists());
+    let environment = [("ALICE_TOKEN", ALICE), ("PROXY", "10.0.0.1")];
+    let (program, _) = Program::command_with(&["serve", "--config", &file], &environment).await;
+    assert_eq!(status(over_jsonrpc(&program.url).bearer_auth(ALICE)).await, StatusCode::OK);
+    assert!(program.stop().await.success());
+
+    for named in [&["store", "check", "--json"][..], &["store", "check", "--json", "--config", &file]] {
+        let ran = run(named, &[]).await;
+        let checked: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+        assert_eq!((&checked["path"], &checked["tasks"]), (&json!(store), &json!(1)), "{ran}");
+    }
+    for other in [
+        &["store", "compact"][..],
+        &["store", "rotate-keys"],
+        &["push", "dead", "list"],
+        &["keys", "list"],
+        &["keys", "rotate"],
+        &["keys", "retire"],
+    ] {
+        let ran = run(other, &[]).await;
+        assert_eq!(ran.code, Some(0), "{other:?}: {ran}");
+    }
+    let ran = run(&["store", "export"], &[]).await;
+    assert!(ran.stderr.contains("exported 1 tasks"), "{ran}");
+
+    // As with the server, the environment beats the file, and flags beat both.
+    let elsewhere = [("ATTACHE_STORE", "sqlite:elsewhere.db")];
+    let ran = run(&["store", "check"], &elsewhere).await;
+    assert!(ran.stderr.contains("there is no store at `elsewhere.db`"), "{ran}");
+    let ran = run(&["store", "check", "--store", &format!("sqlite:{store}")], &elsewhere).await;
+    assert_eq!(ran.code, Some(0), "{ran}");
+}
+
+#[tokio::test]
+async fn a_file_that_is_wrong_about_data_is_not_passed_over() {
+    let home = Home::new();
+    for (text, said) in [
+        ("stroe: \"sqlite:tasks.db\"\n", "some.yml:1:1: there is no setting `stroe` here"),
+        ("store: \"sqlite:${NOWHERE}/tasks.db\"\n", "`store`: the environment has no variable `NOWHERE`"),
+        ("store: tasks.db\n", "some.yml:1:8: `store`: "),
+        ("store: [\n", "this is not YAML"),
+    ] {
+        let file = home.file("some.yml", text);
+        let ran = home.run(&["store", "check", "--config", &file]).await;
+        assert_eq!(ran.code, Some(2), "{ran}");
+        assert!(ran.stderr.contains(said), "{ran}");
+    }
+    let ran = home.run(&["keys", "list", "--config", "nowhere.yml"]).await;
+    assert!(ran.stderr.contains("`nowhere.yml` cannot be read"), "{ran}");
+}
+
 #[cfg(unix)]
 mod reloading {
     use super::*;

@@ -12,7 +12,7 @@ use reqwest::{RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 
 use crate::home::Home;
-use crate::support::Program;
+use crate::support::{Program, until};
 
 /// A list of tasks over JSON-RPC.
 fn list(client: &reqwest::Client, url: &str) -> RequestBuilder {
@@ -170,6 +170,35 @@ async fn limits_of_the_file_hold_and_can_be_changed_while_the_server_runs() {
     log.line_with("read the settings again").await;
     for _ in 0..50 {
         assert_eq!(ask().await.status(), StatusCode::OK);
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn strangers_on_this_machine_are_limited_where_the_file_says_so() {
+    let home = Home::new();
+    let text = |limits: &str| {
+        format!("agent: echo\nlisten: 127.0.0.1:0\nstore: \"memory:\"\nlimits: {{ {limits} }}\n")
+    };
+    let file = home.file("some.yml", &text("requests-per-second-per-address: 1, burst-per-address: 1"));
+    let (program, _, mut log) = Program::watched(&["serve", "--config", &file], &[]).await;
+    let client = reqwest::Client::new();
+    let ask = async || list(&client, &program.url).send().await.expect("an answer").status();
+    let mut change = async |limits: &str| {
+        home.file("some.yml", &text(limits));
+        program.hang_up().await;
+        log.line_with("read the settings again").await
+    };
+    for _ in 0..20 {
+        assert_eq!(ask().await, StatusCode::OK);
+    }
+    let line = change("requests-per-second-per-address: 1, burst-per-address: 1, loopback: true").await;
+    assert!(line.contains("changed=\"limits.loopback\""), "{line}");
+    until("one is too many", async || ask().await == StatusCode::TOO_MANY_REQUESTS).await;
+    let line = change("requests-per-second-per-address: 1, burst-per-address: 1000, loopback: true").await;
+    assert!(line.contains("changed=\"limits.burst-per-address\""), "{line}");
+    for _ in 0..20 {
+        assert_eq!(ask().await, StatusCode::OK);
     }
 }
 

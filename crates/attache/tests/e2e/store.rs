@@ -8,9 +8,8 @@ use std::process::Output;
 use rusqlite::Connection;
 use serde_json::json;
 use tempfile::TempDir;
-use tokio::process::Command;
 
-use crate::support::Program;
+use crate::support::{Program, attache};
 
 /// A directory with room for a store and its keys.
 struct Place {
@@ -52,7 +51,7 @@ impl Place {
 
     /// Starts a server that must not start, and shows what it says about it.
     async fn refused(&self, store: &Path) -> String {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_attache"));
+        let mut command = attache();
         command.args(self.arguments(store)).kill_on_drop(true);
         let ended = tokio::time::timeout(std::time::Duration::from_secs(30), command.output()).await;
         let Output { status, stdout, stderr } = ended.expect("it does not start").expect("the command runs");
@@ -215,7 +214,7 @@ async fn a_check_finds_what_broke_where_nobody_looks_at_first() {
     let store = place.used_store().await;
     let url = format!("sqlite:{}", store.display());
     let check = async || {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_attache"));
+        let mut command = attache();
         command.args(["store", "check", "--store", &url]).output().await.expect("the command runs")
     };
     assert!(check().await.status.success());

@@ -36,6 +36,25 @@ impl Log {
 /// How long a program may take to do anything. Only a broken one reaches it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The `attache` command, without what the environment tells the tests.
+pub(crate) fn attache() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_attache"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ATTACHE_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Looks again and again until it is so.
+pub(crate) async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let met = async {
+        while !is_so().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, met).await.unwrap_or_else(|_| panic!("waited in vain until {what}"));
+}
+
 /// Runs an example to its end, and gives what it printed.
 pub(crate) async fn run_example(name: &str, arguments: &[&str]) -> String {
     let running = Command::new(example_path(name)).args(arguments).kill_on_drop(true).output();
@@ -73,7 +92,7 @@ impl Program {
 
     /// The same, with what it says from then on.
     pub(crate) async fn watched(arguments: &[&str], environment: &[(&str, &str)]) -> (Self, String, Log) {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_attache"))
+        let mut child = attache()
             .args(arguments)
             .envs(environment.iter().copied())
             .stderr(Stdio::piped())

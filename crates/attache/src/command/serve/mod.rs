@@ -25,9 +25,9 @@ use self::functions::{FunctionArgs, Started, Tokens};
 use self::network::PathArgs;
 pub(crate) use self::network::{LimitArgs, TlsArgs};
 use self::reload::{Exchanged, Refilter, Reloading, Running};
-use super::place::Place;
+use super::place::{Place, SettingsFile};
 use super::{Failure, keys};
-use crate::config::{self, Callers, Kind, Network, Settled, Shown, Source, age};
+use crate::config::{self, Callers, Kind, Network, Settled, Shown, Source, Unread, age};
 
 /// What to try.
 pub(super) const EXAMPLES: &str = "Examples:\n  attache serve --demo                                  sample functions, to look around\n  attache serve --tier partner                          functions of iii workers for partners\n  attache serve --agent echo --listen 127.0.0.1:8080    the smallest agent";
@@ -35,11 +35,8 @@ pub(super) const EXAMPLES: &str = "Examples:\n  attache serve --demo            
 /// Which agent to serve, and where.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// The file of settings; `attache.yml` in the working directory if there is one and nothing else is said
-    ///
-    /// What it says is beaten by the environment, and that by flags.
-    #[arg(long, value_name = "PATH", env = "ATTACHE_CONFIG")]
-    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) file: SettingsFile,
 
     /// Where the settings come from, and those that have no flag.
     #[arg(skip)]
@@ -234,6 +231,9 @@ impl Serve {
         let handle = log.reload_handle();
         let refilter: Refilter = Box::new(move |filter| handle.reload(filter).map_err(Failure::new));
         log.init();
+        for Unread { name, meant } in self.settled.unread() {
+            tracing::warn!(variable = name, meant, "nothing reads this variable of the environment");
+        }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()

@@ -103,6 +103,10 @@ pub(crate) struct LimitArgs {
     #[arg(long, value_name = "COUNT", default_value = "1000")]
     pub(crate) limit_requests_per_second_per_address: NonZeroU32,
 
+    /// How many requests may come at once from one address after a pause; twice as many as in a second, if this is not given
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) limit_burst_per_address: Option<NonZeroU32>,
+
     /// How many requests of one caller are worked on at once
     #[arg(long, value_name = "COUNT", default_value = "256")]
     pub(crate) limit_requests_per_caller: NonZeroU32,
@@ -162,6 +166,12 @@ pub(crate) struct LimitArgs {
     /// A proxy whose word on where a request comes from (`X-Forwarded-For`) is taken, or a network of them; may be repeated
     #[arg(long, value_name = "NETWORK")]
     pub(crate) limit_trusted_proxy: Vec<Network>,
+
+    /// Limit those on this machine too who do not say who they are
+    ///
+    /// A proxy on this machine that is not named with `--limit-trusted-proxy` is then limited for everyone behind it.
+    #[arg(long)]
+    pub(crate) limit_loopback: bool,
 }
 
 /// Where the bindings answer.
