@@ -1,5 +1,6 @@
 //! The command and the examples, run as a user runs them.
 
+mod audiences;
 mod client;
 mod command;
 mod config;
@@ -9,5 +10,6 @@ mod examples;
 mod functions;
 mod guarded;
 mod home;
+mod keys;
 mod store;
 mod support;
