@@ -145,6 +145,16 @@ impl Error {
         Self(Box::new(Inner { kind, message, metadata, violations, retry_after: None }))
     }
 
+    /// There is no method of that name; `known` are those that there are.
+    pub fn method_not_found<'a>(method: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
+        let method: String = method.chars().take(64).collect();
+        let known = known.into_iter().collect::<Vec<_>>().join(", ");
+        Self::new(
+            ErrorKind::MethodNotFound,
+            format!("there is no method `{method}`, expected one of: {known}"),
+        )
+    }
+
     /// No such task. The same words whether it never existed or belongs to someone else.
     pub fn task_not_found(id: impl fmt::Display) -> Self {
         Self::new(ErrorKind::TaskNotFound, "the task does not exist, or is not yours").with("taskId", id)

@@ -97,7 +97,10 @@ async fn answer(
                 dialect.read(&method, arguments)
             }
             What::Unknown(method) if let Some(dialect) = older => dialect.read(&method, b"{}"),
-            What::Older(_, method, _) | What::Unknown(method) => return Err(unknown_method(&method)),
+            What::Older(_, method, _) | What::Unknown(method) => {
+                let known = Operation::ALL.iter().map(|operation| operation.name());
+                return Err(Error::method_not_found(&method, known));
+            }
         };
         let identity = visit.identity.clone();
         let mut caller = service.admit(identity, version, &params.extensions, params.idempotency_key)?;
@@ -175,12 +178,6 @@ fn no_answer() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     response
-}
-
-fn unknown_method(method: &str) -> Error {
-    let known = Operation::ALL.iter().map(|operation| operation.name()).collect::<Vec<_>>().join(", ");
-    let method: String = method.chars().take(64).collect();
-    Error::new(ErrorKind::MethodNotFound, format!("there is no method `{method}`, expected one of: {known}"))
 }
 
 /// JSON-RPC errors travel in successful responses, except those that HTTP itself must know about.

@@ -10,8 +10,8 @@ use crate::dialect::words::{LowerRole, LowerState};
 use crate::json::lenient;
 use crate::operation::parse;
 use crate::{
-    Artifact, ContextId, Error, ErrorKind, JsonObject, Message, Operation, Part, Request, SendMessageRequest,
-    Task, TaskId, TaskStatus, Timestamp,
+    Artifact, ContextId, Error, JsonObject, Message, Operation, Part, Request, SendMessageRequest, Task,
+    TaskId, TaskStatus, Timestamp,
 };
 
 /// Reads a request.
@@ -38,11 +38,7 @@ pub(in crate::dialect) fn read(method: &str, params: &[u8]) -> Result<Request, E
         "agent/getAuthenticatedExtendedCard" | "agent/authenticatedExtendedCard" => {
             Request::GetExtendedAgentCard(Default::default())
         }
-        _ => {
-            let (method, known) = (method.chars().take(64).collect::<String>(), METHODS.join(", "));
-            let text = format!("there is no method `{method}`, expected one of: {known}");
-            return Err(Error::new(ErrorKind::MethodNotFound, text));
-        }
+        _ => return Err(Error::method_not_found(method, METHODS)),
     };
     checked(request, field)
 }
@@ -276,4 +272,19 @@ pub(in crate::dialect) fn read_task(json: &[u8]) -> Result<Task, Error> {
         return Err(Error::invalid_params("id", "expected a task's id"));
     }
     Ok(kept.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+
+    #[test]
+    fn every_method_that_is_named_to_who_asks_for_another_is_one() {
+        for method in METHODS {
+            let refused = read(method, b"{}").err().map(|error| error.kind());
+            assert_ne!(refused, Some(ErrorKind::MethodNotFound), "{method}");
+        }
+        assert_eq!(read("tasks/what", b"{}").unwrap_err().kind(), ErrorKind::MethodNotFound);
+    }
 }
