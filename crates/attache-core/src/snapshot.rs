@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use attache_protocol::{Content, Part, Task, TaskState};
+use smallvec::SmallVec;
 
 use crate::Seq;
 use crate::event::write_json;
@@ -95,6 +96,17 @@ impl Snapshot {
         }
         task.generation = generation;
         Cow::Owned(task)
+    }
+
+    /// About how many bytes [`write`](Self::write) writes, where that is known without writing; else nothing.
+    pub fn size_hint(&self, view: View) -> usize {
+        match &self.body {
+            Body::Ended(ended, _) if let Form::Json(marked) = &ended.0 => {
+                let hidden = if view.artifacts { 0 } else { marked.history - marked.artifacts };
+                marked.json.len() - hidden as usize
+            }
+            Body::Live(_) | Body::Ended(..) => 0,
+        }
     }
 
     /// Writes the task as JSON with what `view` shows.
@@ -211,8 +223,8 @@ pub(crate) struct Marked {
     artifacts: u32,
     /// Where `,"history":[…]` begins; it ends before the last brace.
     history: u32,
-    /// Where each message of the history begins.
-    messages: Box<[u32]>,
+    /// Where each message of the history begins. Most histories are short.
+    messages: SmallVec<[u32; 4]>,
 }
 
 impl Marked {
@@ -236,14 +248,14 @@ impl Marked {
             write_json(json, &task.artifacts);
         }
         let history = json.len() as u32;
-        let mut messages = Vec::with_capacity(task.history.len());
+        let mut messages = SmallVec::with_capacity(task.history.len());
         for (i, message) in task.history.iter().enumerate() {
             json.extend_from_slice(if i == 0 { b",\"history\":[" } else { b"," });
             messages.push(json.len() as u32);
             write_json(json, message);
         }
         json.extend_from_slice(if messages.is_empty() { b"}" } else { b"]}" });
-        Self { json: json.as_slice().into(), artifacts, history, messages: messages.into() }
+        Self { json: json.as_slice().into(), artifacts, history, messages }
     }
 
     fn to_pieces(&self) -> EndedPieces {
@@ -271,13 +283,14 @@ impl Marked {
         }
         let body = if view.artifacts { self.history } else { self.artifacts };
         out.extend_from_slice(&self.json[..body as usize]);
-        if keep == 0 {
-            out.push(b'}');
-            return;
+        match self.messages.len() - keep {
+            _ if keep == 0 => out.push(b'}'),
+            0 => out.extend_from_slice(&self.json[self.history as usize..]),
+            hidden => {
+                out.extend_from_slice(b",\"history\":[");
+                out.extend_from_slice(&self.json[self.messages[hidden] as usize..]);
+            }
         }
-        out.extend_from_slice(b",\"history\":[");
-        let first = self.messages[self.messages.len() - keep];
-        out.extend_from_slice(&self.json[first as usize..]);
     }
 }
 

@@ -48,6 +48,8 @@ pub(crate) fn answer(reply: &Reply) -> Answer<'_> {
 }
 
 fn write_page(page: &Page, out: &mut Vec<u8>) {
+    // Growing on the way would copy the page several times over.
+    out.reserve(page.tasks.iter().map(|task| task.size_hint(page.view) + 1).sum::<usize>() + 256);
     out.extend_from_slice(b"{\"tasks\":[");
     for (i, task) in page.tasks.iter().enumerate() {
         if i > 0 {

@@ -6,6 +6,7 @@ use attache_protocol::{ContextId, Task, TaskId, TaskState, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::id::Id;
 use super::outbox::MemoryOutbox;
 use crate::{AppendError, Ended, Entry, FoldError, Lease, Seq, Snapshot, TailItem, TaskEvent, fold};
 
@@ -13,18 +14,25 @@ use crate::{AppendError, Ended, Entry, FoldError, Lease, Seq, Snapshot, TailItem
 pub(super) struct Cell {
     pub(super) owner: u32,
     pub(super) slot: u32,
-    pub(super) context: ContextId,
+    pub(super) context: Id,
     inner: Mutex<Inner>,
 }
 
 #[derive(Debug)]
 struct Inner {
     phase: Phase,
-    /// State and status time under which the task is filed, and whether it waits to be filed anew.
-    filed: Option<(u8, i64)>,
+    /// Where the task is filed, and whether it waits to be filed anew.
+    filed: Option<Filed>,
     waits: bool,
     /// Whether the task may have webhooks.
     hooked: bool,
+}
+
+/// The state and the time of it under which a task is filed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Filed {
+    pub(super) state: TaskState,
+    pub(super) nanos: i64,
 }
 
 #[derive(Debug)]
@@ -107,7 +115,7 @@ impl Cell {
         if let Some((outbox, now)) = tell {
             outbox.tell(&task.id, &log, now);
         }
-        let context = task.context_id.clone().unwrap_or_default();
+        let context = Id::read(task.context_id.as_ref().map_or("", ContextId::as_str));
         let (phase, settled) = if ended {
             let (phase, task) = Phase::ended(seq, task, followed.then_some(log));
             (phase, Some(task))
@@ -187,6 +195,14 @@ impl Cell {
         self.inner.lock().phase.snapshot()
     }
 
+    /// The task, if it has ended.
+    pub(super) fn ended(&self) -> Option<Snapshot> {
+        match &self.inner.lock().phase {
+            Phase::Ended { seq, state, task, .. } => Some(Snapshot::ended(*seq, *state, task.clone())),
+            Phase::Live(_) => None,
+        }
+    }
+
     /// Takes note that someone reads the log.
     pub(super) fn follow(&self) {
         if let Phase::Live(live) = &mut self.inner.lock().phase {
@@ -218,18 +234,18 @@ impl Cell {
     }
 
     /// Where the task was filed, and where it belongs now.
-    pub(super) fn refile(&self) -> (Option<(u8, i64)>, (u8, i64)) {
+    pub(super) fn refile(&self) -> (Option<Filed>, Filed) {
         let mut inner = self.inner.lock();
         let new = match &inner.phase {
-            Phase::Live(live) => (live.task.status.state as u8, nanos(&live.task)),
-            Phase::Ended { state, nanos, .. } => (*state as u8, *nanos),
+            Phase::Live(live) => Filed { state: live.task.status.state, nanos: nanos(&live.task) },
+            Phase::Ended { state, nanos, .. } => Filed { state: *state, nanos: *nanos },
         };
         inner.waits = false;
         (inner.filed.replace(new), new)
     }
 
     /// Where the task is filed.
-    pub(super) fn filed(&self) -> Option<(u8, i64)> {
+    pub(super) fn filed(&self) -> Option<Filed> {
         self.inner.lock().filed
     }
 

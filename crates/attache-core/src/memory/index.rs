@@ -2,84 +2,76 @@
 //!
 //! A task is filed under its state, among its owner's tasks and among those of its context; a listing of all states merges
 //! the nine. Tasks are filed in batches: between two listings a task passes through several states, and only the last one
-//! counts. Most contexts have a single task, which needs no order.
+//! counts.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry as MapEntry;
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use attache_protocol::{ContextId, TaskState};
+use attache_protocol::TaskState;
 use foldhash::fast::RandomState;
 
-use super::cell::{Cell, nanos_of};
+use super::cell::{Cell, Filed, nanos_of};
+use super::id::{Id, Uuid};
 use super::ranked::{Place, RankedSet};
-use crate::{Cursor, ListQuery};
+use crate::{Cursor, ListQuery, Snapshot};
 
-/// Where a task is filed.
+/// Where a task is filed among those of its group: an owner, or an owner's context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    /// The owner, or the owner's context.
-    group: u64,
+struct Key<G> {
+    group: G,
     state: u8,
     nanos: i64,
     slot: u32,
 }
 
-#[derive(Debug)]
+impl<G> Key<G> {
+    fn new(group: G, Filed { state, nanos }: Filed, slot: u32) -> Self {
+        Self { group, state: state as u8, nanos, slot }
+    }
+
+    /// What comes before all those in a state that are not older than that.
+    fn first(group: G, state: u8, nanos: i64) -> Self {
+        Self { group, state, nanos, slot: 0 }
+    }
+
+    /// What comes after all those in a state.
+    fn end(group: G, state: u8) -> Self {
+        Self::first(group, state + 1, i64::MIN)
+    }
+}
+
+/// An owner's context. New ones come last, if their ids are in the order of time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Context {
+    id: Uuid,
+    owner: u32,
+}
+
+#[derive(Debug, Default)]
 pub(super) struct Index {
-    by_owner: RankedSet<Key>,
-    by_context: HashMap<u64, ContextTasks, BuildHasherDefault<AlreadyHashed>>,
+    by_owner: RankedSet<Key<u32>>,
+    by_context: RankedSet<Key<Context>>,
     cells: Vec<Option<Arc<Cell>>>,
     hasher: RandomState,
 }
 
-/// The tasks of a context.
-#[derive(Debug)]
-enum ContextTasks {
-    One(u32),
-    Many(Box<RankedSet<Key>>),
-}
-
-/// Takes the keys of `by_context` as they are: they are hashes.
-#[derive(Debug, Default)]
-struct AlreadyHashed(u64);
-
-impl Hasher for AlreadyHashed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        self.0 = bytes.iter().fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-}
-
 impl Index {
-    pub(super) fn new() -> Self {
-        Self {
-            by_owner: RankedSet::new(),
-            by_context: HashMap::default(),
-            cells: Vec::new(),
-            hasher: RandomState::default(),
-        }
-    }
-
-    fn context_group(&self, owner: u32, context: &ContextId) -> u64 {
-        self.hasher.hash_one((owner, context))
+    /// The group of a context. One that is called otherwise than by a UUID is known by a hash.
+    fn context(&self, owner: u32, id: &Id) -> Context {
+        let id = match id {
+            Id::Uuid(uuid) => *uuid,
+            Id::Other(text) => [self.hasher.hash_one(text), 0],
+        };
+        Context { id, owner }
     }
 
     /// Files a task where it belongs now.
     pub(super) fn file(&mut self, cell: &Arc<Cell>) {
         let (old, new) = cell.refile();
-        let (owner, slot) = (u64::from(cell.owner), cell.slot);
-        let key = |group, (state, nanos)| Key { group, state, nanos, slot };
+        let (owner, context, slot) = (cell.owner, self.context(cell.owner, &cell.context), cell.slot);
         if let Some(old) = old {
-            self.by_owner.remove(&key(owner, old));
+            self.by_owner.remove(&Key::new(owner, old, slot));
+            self.by_context.remove(&Key::new(context, old, slot));
         } else {
             let at = slot as usize;
             if self.cells.len() <= at {
@@ -87,65 +79,52 @@ impl Index {
             }
             self.cells[at] = Some(cell.clone());
         }
-        self.by_owner.insert(key(owner, new));
+        self.by_owner.insert(Key::new(owner, new, slot), ());
+        self.by_context.insert(Key::new(context, new, slot), ());
+    }
 
-        let context = self.context_group(cell.owner, &cell.context);
-        match self.by_context.entry(context) {
-            MapEntry::Vacant(vacant) => {
-                vacant.insert(ContextTasks::One(slot));
-            }
-            MapEntry::Occupied(mut occupied) => match occupied.get_mut() {
-                ContextTasks::One(only) if *only == slot => {}
-                ContextTasks::One(first) => {
-                    let mut tasks = RankedSet::new();
-                    if let Some(Some(first)) = self.cells.get(*first as usize)
-                        && let Some((state, nanos)) = first.filed()
-                    {
-                        tasks.insert(Key { group: context, state, nanos, slot: first.slot });
-                    }
-                    tasks.insert(key(context, new));
-                    occupied.insert(ContextTasks::Many(Box::new(tasks)));
-                }
-                ContextTasks::Many(tasks) => {
-                    if let Some(old) = old {
-                        tasks.remove(&key(context, old));
-                    }
-                    tasks.insert(key(context, new));
-                }
-            },
+    /// Takes a task out.
+    pub(super) fn remove(&mut self, cell: &Cell) {
+        let Some(filed) = cell.filed() else { return };
+        let context = self.context(cell.owner, &cell.context);
+        self.by_owner.remove(&Key::new(cell.owner, filed, cell.slot));
+        self.by_context.remove(&Key::new(context, filed, cell.slot));
+        if let Some(place) = self.cells.get_mut(cell.slot as usize) {
+            *place = None;
         }
     }
 
-    /// A page of cells with their places in the order, whether there are more, and how many match altogether.
-    pub(super) fn page(&self, owner: u32, query: &ListQuery) -> (Vec<(Arc<Cell>, Cursor)>, bool, usize) {
-        let mut alone = RankedSet::new();
-        let (set, group) = match &query.context {
-            None => (&self.by_owner, u64::from(owner)),
-            Some(context) => {
-                let group = self.context_group(owner, context);
-                match self.by_context.get(&group) {
-                    Some(ContextTasks::Many(tasks)) => (&**tasks, group),
-                    Some(ContextTasks::One(slot)) => {
-                        if let Some(Some(cell)) = self.cells.get(*slot as usize)
-                            && let Some((state, nanos)) = cell.filed()
-                        {
-                            alone.insert(Key { group, state, nanos, slot: *slot });
-                        }
-                        (&alone, group)
-                    }
-                    None => (&alone, group),
-                }
-            }
+    /// A page of tasks.
+    pub(super) fn page(&self, owner: u32, query: &ListQuery) -> Found {
+        let Some(context) = &query.context else {
+            return self.page_of(&self.by_owner, owner, query, |cell| cell.owner == owner);
         };
-        let since = query.since.map_or(i64::MIN, nanos_of);
-        let states = TaskState::ALL.iter().filter(|state| query.state.is_none_or(|wanted| wanted == **state));
+        let id = Id::read(context.as_str());
+        let group = self.context(owner, &id);
+        // Should two contexts ever share a hash, each still sees only its own tasks.
+        self.page_of(&self.by_context, group, query, |cell| cell.owner == owner && cell.context == id)
+    }
 
-        let mut total = 0;
-        let mut heads: Vec<Head> = Vec::new();
-        for state in states {
-            let state = *state as u8;
-            let floor = set.lower_bound(&Key { group, state, nanos: since, slot: 0 });
-            let ceiling = set.lower_bound(&Key { group, state: state + 1, nanos: i64::MIN, slot: 0 });
+    fn page_of<G: Ord + Copy>(
+        &self,
+        set: &RankedSet<Key<G>>,
+        group: G,
+        query: &ListQuery,
+        is_wanted: impl Fn(&Cell) -> bool,
+    ) -> Found {
+        let wanted = query.state.map(|state| state as u8);
+        let (mut heads, mut total) = (Vec::<Head<G>>::new(), 0);
+        // Goes from each state that there are tasks in to the next.
+        let mut from = set.lower_bound(&Key::first(group, wanted.unwrap_or_default(), i64::MIN));
+        while let Some((Key { state, .. }, _)) = set
+            .after(from)
+            .filter(|(key, _)| key.group == group && wanted.is_none_or(|wanted| wanted == key.state))
+        {
+            let ceiling = set.lower_bound(&Key::end(group, state));
+            let floor = match query.since {
+                None => from,
+                Some(since) => set.lower_bound(&Key::first(group, state, nanos_of(since))),
+            };
             total += set.count(floor, ceiling);
             let top = match query.after {
                 None => ceiling,
@@ -155,60 +134,35 @@ impl Index {
                 }
             };
             heads.extend(Head::below(set, top, floor));
+            from = ceiling;
         }
 
-        let mut page = Vec::with_capacity(query.limit);
+        let mut found = Found { tasks: Vec::with_capacity(query.limit), next: None, total };
+        let mut last = None;
         while let Some(at) = (0..heads.len()).max_by_key(|i| (heads[*i].key.nanos, heads[*i].key.slot)) {
-            if page.len() == query.limit {
-                return (page, true, total);
+            if found.tasks.len() == query.limit {
+                return Found { next: last, ..found };
             }
             let Head { key, place, floor } = heads.swap_remove(at);
             heads.extend(Head::below(set, place, floor));
-            // Contexts are told apart by hashes. Should two ever share one, each still sees only its own tasks.
             if let Some(Some(cell)) = self.cells.get(key.slot as usize)
-                && cell.owner == owner
-                && query.context.as_ref().is_none_or(|context| *context == cell.context)
+                && is_wanted(cell)
             {
-                page.push((cell.clone(), Cursor { nanos: key.nanos, tie: u64::from(key.slot) }));
+                found.tasks.push(cell.ended().ok_or_else(|| cell.clone()));
+                last = Some(Cursor { nanos: key.nanos, tie: u64::from(key.slot) });
             }
         }
-        (page, false, total)
-    }
-}
-
-impl Index {
-    /// Takes a task out.
-    pub(super) fn remove(&mut self, cell: &Cell) {
-        let Some((state, nanos)) = cell.filed() else { return };
-        let key = |group| Key { group, state, nanos, slot: cell.slot };
-        self.by_owner.remove(&key(u64::from(cell.owner)));
-        let context = self.context_group(cell.owner, &cell.context);
-        if let MapEntry::Occupied(mut occupied) = self.by_context.entry(context) {
-            let empty = match occupied.get_mut() {
-                ContextTasks::One(slot) => *slot == cell.slot,
-                ContextTasks::Many(tasks) => {
-                    tasks.remove(&key(context));
-                    tasks.is_empty()
-                }
-            };
-            if empty {
-                occupied.remove();
-            }
-        }
-        if let Some(place) = self.cells.get_mut(cell.slot as usize) {
-            *place = None;
-        }
+        found
     }
 
     /// Tasks of an owner's that have ended, oldest first: those of before `since`, and those beyond `keep`.
     pub(super) fn expired(&self, owner: u32, since: Option<i64>, keep: Option<usize>) -> Vec<Arc<Cell>> {
-        let group = u64::from(owner);
         let mut heads = Vec::new();
         let mut count = 0;
         for state in TaskState::ALL.iter().filter(|state| state.is_terminal()) {
             let state = *state as u8;
-            let from = self.by_owner.lower_bound(&Key { group, state, nanos: i64::MIN, slot: 0 });
-            let to = self.by_owner.lower_bound(&Key { group, state: state + 1, nanos: i64::MIN, slot: 0 });
+            let from = self.by_owner.lower_bound(&Key::first(owner, state, i64::MIN));
+            let to = self.by_owner.lower_bound(&Key::end(owner, state));
             count += self.by_owner.count(from, to);
             heads.push((from, to));
         }
@@ -231,15 +185,25 @@ impl Index {
     }
 }
 
+/// A page of tasks.
+pub(super) struct Found {
+    /// Those that have ended, and the cells of those that have not: a copy of such a task takes longer than the index can wait.
+    pub(super) tasks: Vec<Result<Snapshot, Arc<Cell>>>,
+    /// Where the next page begins, if there is one.
+    pub(super) next: Option<Cursor>,
+    /// How many match altogether.
+    pub(super) total: usize,
+}
+
 /// The next task of one state.
-struct Head {
-    key: Key,
+struct Head<G> {
+    key: Key<G>,
     place: Place,
     floor: Place,
 }
 
-impl Head {
-    fn below(set: &RankedSet<Key>, place: Place, floor: Place) -> Option<Self> {
+impl<G: Ord + Copy> Head<G> {
+    fn below(set: &RankedSet<Key<G>>, place: Place, floor: Place) -> Option<Self> {
         if place <= floor {
             return None;
         }

@@ -1,6 +1,7 @@
 //! The store that keeps everything in this process: for tests, for embedding, and where nothing has to outlive the process.
 
 mod cell;
+mod id;
 mod index;
 mod outbox;
 mod ranked;
@@ -17,8 +18,10 @@ use futures::stream::{self, BoxStream, StreamExt};
 use parking_lot::{Mutex, RwLock};
 
 use self::cell::{After, Cell, Change};
-use self::index::Index;
+use self::id::Uuid;
+use self::index::{Found, Index};
 use self::outbox::MemoryOutbox;
+use self::ranked::{Place, RankedMap};
 use self::values::MemoryValues;
 use crate::{
     Abandoned, Append, AppendError, Appended, BoxFuture, Created, DeadDelivery, Delivery, DeliveryId,
@@ -26,6 +29,7 @@ use crate::{
     Retention, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent, Values, Webhook,
 };
 
+/// How many parts the tasks are in, so that many can be created and read at once.
 const SHARDS: usize = 64;
 
 /// How many tasks wait at most before they are filed for listings.
@@ -42,7 +46,7 @@ const RECENT_LOGS: usize = 1024;
 /// instead.
 #[derive(Debug)]
 pub struct MemoryStore {
-    shards: Vec<RwLock<HashMap<TaskId, Arc<Cell>, RandomState>>>,
+    shards: Vec<RwLock<Shard>>,
     owners: RwLock<Owners>,
     keys: Mutex<Keys>,
     unfiled: Mutex<Vec<Arc<Cell>>>,
@@ -54,6 +58,54 @@ pub struct MemoryStore {
     values: MemoryValues,
     slots: AtomicU32,
     leases: AtomicU64,
+}
+
+/// A part of the tasks, by their ids.
+#[derive(Debug, Default)]
+struct Shard {
+    uuids: RankedMap<Uuid, Arc<Cell>>,
+    others: HashMap<TaskId, Arc<Cell>, RandomState>,
+}
+
+/// Where in a shard a new task goes.
+enum Vacancy {
+    Uuid(Uuid, Place),
+    Other(TaskId),
+}
+
+impl Shard {
+    fn get(&self, task: &TaskId) -> Option<&Arc<Cell>> {
+        match id::uuid(task.as_str()) {
+            Some(uuid) => self.uuids.get(&uuid),
+            None => self.others.get(task),
+        }
+    }
+
+    /// The place of a task that is not there yet.
+    fn vacancy(&self, task: &TaskId) -> Option<Vacancy> {
+        match id::uuid(task.as_str()) {
+            Some(uuid) => Some(Vacancy::Uuid(uuid, self.uuids.vacancy(&uuid)?)),
+            None => (!self.others.contains_key(task)).then(|| Vacancy::Other(task.clone())),
+        }
+    }
+
+    fn insert(&mut self, vacancy: Vacancy, cell: Arc<Cell>) {
+        match vacancy {
+            Vacancy::Uuid(uuid, place) => self.uuids.insert_at(place, uuid, cell),
+            Vacancy::Other(task) => {
+                self.others.insert(task, cell);
+            }
+        }
+    }
+
+    fn remove(&mut self, task: &TaskId) {
+        match id::uuid(task.as_str()) {
+            Some(uuid) => self.uuids.remove(&uuid),
+            None => {
+                self.others.remove(task);
+            }
+        }
+    }
 }
 
 /// The owners and the numbers by which they are known.
@@ -80,7 +132,7 @@ impl MemoryStore {
             owners: RwLock::default(),
             keys: Mutex::default(),
             unfiled: Mutex::default(),
-            index: Mutex::new(Index::new()),
+            index: Mutex::default(),
             recent: Mutex::default(),
             live: Mutex::default(),
             outbox: MemoryOutbox::default(),
@@ -91,7 +143,7 @@ impl MemoryStore {
     }
 
     /// Ids end in random characters, which are spread well enough for choosing a shard.
-    fn shard(&self, task: &TaskId) -> &RwLock<HashMap<TaskId, Arc<Cell>, RandomState>> {
+    fn shard(&self, task: &TaskId) -> &RwLock<Shard> {
         let mix = task
             .as_str()
             .bytes()
@@ -177,7 +229,7 @@ impl MemoryStore {
         }
         // Held until the task is in its place: of two with the same id only one gets there.
         let mut shard = self.shard(&id).write();
-        let MapEntry::Vacant(place) = shard.entry(id.clone()) else { return Ok(Created::Taken) };
+        let Some(vacancy) = shard.vacancy(&id) else { return Ok(Created::Taken) };
         if let Some((vacant, fingerprint)) = unused {
             vacant.insert(Known { task: id.clone(), fingerprint });
         }
@@ -193,7 +245,7 @@ impl MemoryStore {
         if !appended.ended {
             self.live.lock().insert(id);
         }
-        place.insert(cell.clone());
+        shard.insert(vacancy, cell.clone());
         drop((shard, keys));
         self.settle(&cell, &appended);
         Ok(Created::New { seq: appended.seq, lease, settled: appended.settled })
@@ -230,10 +282,10 @@ impl MemoryStore {
         let mut index = self.index.lock();
         let unfiled = std::mem::take(&mut *self.unfiled.lock());
         self.file(&mut index, unfiled);
-        let (page, more, total) = index.page(owner, query);
+        let Found { tasks, next, total } = index.page(owner, query);
         drop(index);
-        let next = page.last().filter(|_| more).map(|(_, cursor)| *cursor);
-        ListPage { tasks: page.iter().map(|(cell, _)| cell.snapshot()).collect(), next, total }
+        let tasks = tasks.into_iter().map(|task| task.unwrap_or_else(|cell| cell.snapshot())).collect();
+        ListPage { tasks, next, total }
     }
 }
 
