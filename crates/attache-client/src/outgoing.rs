@@ -78,7 +78,7 @@ impl Outgoing {
 
     /// Has the news of the task sent to a webhook.
     pub fn webhook(mut self, webhook: TaskPushNotificationConfig) -> Self {
-        self.configuration().task_push_notification_config = Some(webhook);
+        self.configuration().task_push_notification_config = Some(Box::new(webhook));
         self
     }
 

@@ -155,7 +155,7 @@ pub(crate) fn send() -> impl Strategy<Value = SendMessageRequest> {
         |(accepted_output_modes, task_push_notification_config, history_length, return_immediately)| {
             SendMessageConfiguration {
                 accepted_output_modes,
-                task_push_notification_config,
+                task_push_notification_config: task_push_notification_config.map(Box::new),
                 history_length,
                 return_immediately,
                 if_generation_match: None,

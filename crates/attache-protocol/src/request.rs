@@ -16,13 +16,13 @@ pub struct SendMessageConfiguration {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub accepted_output_modes: Vec<String>,
-    /// A webhook for the task's news.
+    /// A webhook for the task's news. Few messages come with one, and none of the others is to be any larger for it.
     #[serde(
         alias = "task_push_notification_config",
         deserialize_with = "lenient::optional_object",
         skip_serializing_if = "Option::is_none"
     )]
-    pub task_push_notification_config: Option<TaskPushNotificationConfig>,
+    pub task_push_notification_config: Option<Box<TaskPushNotificationConfig>>,
     /// How many messages of history to return at most.
     #[serde(
         alias = "history_length",

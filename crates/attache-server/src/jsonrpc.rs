@@ -83,7 +83,8 @@ async fn answer(
         }
         What::Older(..) | What::Arguments(..) | What::Unknown(_) => None,
     };
-    let reply = async {
+    // All but the waiting, so that what is waited for is small.
+    let begin = || {
         let version = match older {
             Some(dialect) => dialect.version(),
             None => params.version(Shape::Current, options.strict_version)?,
@@ -106,10 +107,13 @@ async fn answer(
         let mut caller = service.admit(identity, version, &params.extensions, params.idempotency_key)?;
         caller.dialect = older;
         let active = caller.extensions.clone();
-        let reply = surface.carry_out(&visit, caller, request?, params.resume).await?;
-        Ok((reply, active))
+        Ok((surface.carry_out(&visit, caller, request?, params.resume), active))
     };
-    match (reply.await, id) {
+    let reply = match begin() {
+        Ok((carrying_out, active)) => carrying_out.await.map(|reply| (reply, active)),
+        Err(error) => Err(error),
+    };
+    match (reply, id) {
         // Whoever sends no id wants no answer, not even a refusal.
         (_, None) => Ok(no_answer()),
         (Ok((reply, active)), Some(id)) => Ok(respond(surface, &id, reply, older, &active)),

@@ -14,6 +14,7 @@ use attache_outbound::SetupError;
 use attache_protocol::jsonrpc::Id;
 use attache_protocol::{Error, ErrorKind, Extensions, Operation, Request as Asked, binding};
 use bytes::Bytes;
+use futures::future::{Either, TryFutureExt};
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
@@ -159,7 +160,12 @@ impl Surface {
         self.receive(connection, head, body)
     }
 
-    async fn receive<B>(&self, connection: Option<SocketAddr>, head: Parts, body: B) -> Response<Body>
+    fn receive<B>(
+        &self,
+        connection: Option<SocketAddr>,
+        head: Parts,
+        body: B,
+    ) -> impl Future<Output = Response<Body>> + Send
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
@@ -172,39 +178,45 @@ impl Surface {
         let counted = in_flight.fetch_add(1, Ordering::Relaxed) < self.0.options.max_requests;
         let in_flight = InFlight(in_flight.clone());
         let address = self.0.door.address(connection, &head.headers);
-        let admitted = match counted {
-            true => self.admit(&room, address, &head).await,
-            false => {
-                let error =
-                    Error::new(ErrorKind::Unavailable, "too many requests at once, try again in a moment");
-                let error = error.retry_in(Duration::from_secs(1));
-                Err(self.turn_away(&room, &Principal::Anonymous, address, &head, &error))
-            }
-        };
-        let (visit, place) = match admitted {
-            Ok(admitted) => admitted,
-            Err(refusal) => return refusal,
-        };
-        // What is asked for less often does not make the future of what is asked for most any larger.
-        let response = match room {
-            Room::JsonRpc => jsonrpc::call(self, visit, &head, body).await,
-            Room::HttpJson(rest) => Box::pin(http_json::call(self, visit, &rest, &head, body)).await,
-            Room::Grpc(package) => {
-                Box::pin(grpc::call(self, package, visit, Request::from_parts(head, body))).await
-            }
-            Room::Card | Room::Keys => match head.method {
-                Method::GET | Method::HEAD => {
-                    self.0.card.respond(self.0.service.card(), &visit.identity, &head)
+        async move {
+            let admitted = match counted {
+                true => self.admit(&room, address, &head).await,
+                false => {
+                    let error = Error::new(
+                        ErrorKind::Unavailable,
+                        "too many requests at once, try again in a moment",
+                    );
+                    let error = error.retry_in(Duration::from_secs(1));
+                    Err(self.turn_away(&room, &Principal::Anonymous, address, &head, &error))
                 }
-                _ => method_not_allowed("GET, HEAD"),
-            },
-            Room::Health => json_response(StatusCode::OK, "application/json", br#"{"status":"ok"}"#.to_vec()),
-            Room::Elsewhere => {
-                let body = BoxBody::new(body.map_err(BodyError::new));
-                Box::pin(self.fall_back(Request::from_parts(head, body))).await
-            }
-        };
-        response.map(|body| body.counted(in_flight, place))
+            };
+            let (visit, place) = match admitted {
+                Ok(admitted) => admitted,
+                Err(refusal) => return refusal,
+            };
+            // What is asked for less often does not make the future of what is asked for most any larger.
+            let response = match room {
+                Room::JsonRpc => jsonrpc::call(self, visit, &head, body).await,
+                Room::HttpJson(rest) => Box::pin(http_json::call(self, visit, &rest, &head, body)).await,
+                Room::Grpc(package) => {
+                    Box::pin(grpc::call(self, package, visit, Request::from_parts(head, body))).await
+                }
+                Room::Card | Room::Keys => match head.method {
+                    Method::GET | Method::HEAD => {
+                        self.0.card.respond(self.0.service.card(), &visit.identity, &head)
+                    }
+                    _ => method_not_allowed("GET, HEAD"),
+                },
+                Room::Health => {
+                    json_response(StatusCode::OK, "application/json", br#"{"status":"ok"}"#.to_vec())
+                }
+                Room::Elsewhere => {
+                    let body = BoxBody::new(body.map_err(BodyError::new));
+                    Box::pin(self.fall_back(Request::from_parts(head, body))).await
+                }
+            };
+            response.map(|body| body.counted(in_flight, place))
+        }
     }
 
     /// Answers a request to a path that is not the surface's own.
@@ -301,20 +313,20 @@ impl Surface {
     }
 
     /// Carries out what someone who was let in asks for.
-    pub(crate) async fn carry_out(
+    pub(crate) fn carry_out(
         &self,
         visit: &Visit,
         mut caller: Caller,
         request: Asked,
         resume: Option<Seq>,
-    ) -> Result<Reply, Error> {
+    ) -> impl Future<Output = Result<Reply, Error>> + Send {
         let door = &self.0.door;
         let operation = request.operation();
         let tenant = request.tenant().map(Arc::<str>::from);
         caller.turns = door.pass(visit.account.as_ref(), Thing::Turns);
-        let carried_out = match operation {
+        let carrying_out = match operation {
             Operation::SendStreamingMessage | Operation::SubscribeToTask => {
-                let streaming = async {
+                let streaming = async move {
                     let place = door.enter(visit.account.as_ref(), Thing::Streams).await?;
                     let reply = self.0.service.call(caller, request, resume).await?;
                     Ok(match (reply, place) {
@@ -324,7 +336,7 @@ impl Surface {
                         (reply, _) => reply,
                     })
                 };
-                Box::pin(streaming).await
+                Either::Left(Box::pin(streaming))
             }
             Operation::SendMessage
             | Operation::GetTask
@@ -334,9 +346,9 @@ impl Surface {
             | Operation::GetTaskPushNotificationConfig
             | Operation::ListTaskPushNotificationConfigs
             | Operation::DeleteTaskPushNotificationConfig
-            | Operation::GetExtendedAgentCard => self.0.service.call(caller, request, resume).await,
+            | Operation::GetExtendedAgentCard => Either::Right(self.0.service.call(caller, request, resume)),
         };
-        if let Err(error) = &carried_out {
+        carrying_out.inspect_err(move |error| {
             let denial = Denial {
                 principal: &visit.identity.principal,
                 tenant: tenant.as_deref(),
@@ -352,8 +364,7 @@ impl Surface {
             } else if error.kind() == ErrorKind::TaskNotFound {
                 audit::not_found(&denial);
             }
-        }
-        carried_out
+        })
     }
 
     /// The limits on callers as they are now.

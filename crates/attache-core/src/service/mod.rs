@@ -18,6 +18,7 @@ use attache_protocol::{
     ListTaskPushNotificationConfigsResponse, Message, PUSH_EVERY_EVENT_EXTENSION, Request, Role, TaskId,
     TaskPushNotificationConfig, TaskState, Timestamp, Version,
 };
+use futures::future::{self, Either, FutureExt};
 use tokio_util::task::TaskTracker;
 
 pub use self::house::Recovered;
@@ -211,24 +212,26 @@ impl Service {
     }
 
     /// Carries out a request. `resume` is the last event that a reader of streams has seen.
-    pub async fn call(
+    pub fn call(
         &self,
         mut caller: Caller,
         request: Request,
         resume: Option<Seq>,
-    ) -> Result<Reply, Error> {
+    ) -> impl Future<Output = Result<Reply, Error>> + Send {
         if let Some(tenant) = request.tenant() {
             caller.owner.tenant = Some(tenant.into());
         }
-        request.validate()?;
+        if let Err(error) = request.validate() {
+            return Either::Right(future::ready(Err(error)).boxed());
+        }
         // The way of most requests is kept short: the others do not make its future larger.
         #[expect(clippy::wildcard_enum_match_arm, reason = "all the others are listed where they are called")]
         match request {
-            Request::SendMessage(request) => self.send(caller, request).await,
+            Request::SendMessage(request) => Either::Left(Either::Left(self.send(caller, request))),
             Request::GetTask(request) if request.current_generation.is_none() => {
-                self.get(caller, request).await
+                Either::Left(Either::Right(self.get(caller, request)))
             }
-            request => Box::pin(self.call_other(caller, request, resume)).await,
+            request => Either::Right(self.call_other(caller, request, resume).boxed()),
         }
     }
 

@@ -70,42 +70,55 @@ enum Before {
 type Tail = BoxStream<'static, Result<TailItem, StoreError>>;
 
 impl Service {
-    pub(super) async fn send(
+    /// What can be refused at once is before there is anything to wait for, so that the future of a send is small.
+    pub(super) fn send(
         &self,
         caller: Caller,
         request: Box<SendMessageRequest>,
-    ) -> Result<Reply, Error> {
-        let incoming = self.screen(caller, request, Answer::Whole)?;
-        let view = incoming.view();
-        let wait = !incoming.configuration.return_immediately;
-        let turn = if incoming.is_plain() {
-            let place = incoming.place().await?;
-            let turn = self.begin(incoming);
-            start(&turn, place).await;
-            turn
-        } else {
-            match Box::pin(self.accept(incoming)).await? {
-                Accepted::Turn(turn, _) => turn,
-                Accepted::Repeat(task, caller) => {
-                    let settled = Box::pin(self.settled(&caller, &task));
-                    let snapshot = if wait { settled.await? } else { self.find(&caller, &task).await? };
-                    return Ok(Reply::Sent(snapshot, view));
+    ) -> impl Future<Output = Result<Reply, Error>> + Send {
+        let screened = self.screen(caller, request, Answer::Whole);
+        async move {
+            let incoming = screened?;
+            let view = incoming.view();
+            let wait = !incoming.configuration.return_immediately;
+            let turn = if incoming.is_plain() {
+                let place = incoming.place().await?;
+                let turn = self.begin(incoming);
+                start(&turn, place).await;
+                turn
+            } else {
+                match Box::pin(self.accept_or_find(incoming, wait)).await? {
+                    Ok(turn) => turn,
+                    Err(snapshot) => return Ok(Reply::Sent(snapshot, view)),
                 }
+            };
+            let progress = if wait { turn.signal.settled().await } else { turn.signal.begun().await };
+            match progress {
+                Progress::Task => {
+                    // What the turn left, even if another one has gone on since.
+                    let left = if wait { turn.signal.left() } else { None };
+                    let task = match left {
+                        Some(left) => left,
+                        None => self.find(&turn.caller, &turn.task_id).await?,
+                    };
+                    Ok(Reply::Sent(task, view))
+                }
+                Progress::Message(message) => Ok(Reply::Message(message)),
+                Progress::Nothing => Err(self.unanswered()),
             }
-        };
-        let progress = if wait { turn.signal.settled().await } else { turn.signal.begun().await };
-        match progress {
-            Progress::Task => {
-                // What the turn left, even if another one has gone on since.
-                let left = if wait { turn.signal.left() } else { None };
-                let task = match left {
-                    Some(left) => left,
-                    None => self.find(&turn.caller, &turn.task_id).await?,
-                };
-                Ok(Reply::Sent(task, view))
-            }
-            Progress::Message(message) => Ok(Reply::Message(message)),
-            Progress::Nothing => Err(self.unanswered()),
+        }
+    }
+
+    /// Takes a message and gives the turn that it gets, or else the task that an earlier send with the same key has created.
+    async fn accept_or_find(
+        &self,
+        incoming: Box<Incoming>,
+        wait: bool,
+    ) -> Result<Result<Arc<Shared>, Snapshot>, Error> {
+        match self.accept(incoming).await? {
+            Accepted::Turn(turn, _) => Ok(Ok(turn)),
+            Accepted::Repeat(task, caller) if wait => self.settled(&caller, &task).await.map(Err),
+            Accepted::Repeat(task, caller) => self.find(&caller, &task).await.map(Err),
         }
     }
 
@@ -178,7 +191,7 @@ impl Service {
         configuration.return_immediately &= answer == Answer::Whole;
         let push = match configuration.task_push_notification_config.take() {
             Some(config) => {
-                Some(self.screen_push(&caller, config, "configuration.taskPushNotificationConfig.")?)
+                Some(self.screen_push(&caller, *config, "configuration.taskPushNotificationConfig.")?)
             }
             None => None,
         };

@@ -154,7 +154,7 @@ async fn a_message_for_another_generation_is_refused_and_leaves_nothing() {
     for wrong in [0, task.generation.unwrap() - 1, task.generation.unwrap() + 1, u64::MAX] {
         let message = say("this").to(&task).configured(|configuration| {
             configuration.if_generation_match = Some(wrong);
-            configuration.task_push_notification_config = Some(webhook.clone());
+            configuration.task_push_notification_config = Some(Box::new(webhook.clone()));
         });
         let error = client.try_send(message).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TaskGenerationMismatch);

@@ -24,9 +24,9 @@ fn all_requests(task: &Task) -> Vec<Request> {
         ..TaskPushNotificationConfig::default()
     };
     let context = task.context_id.as_ref().unwrap().as_str();
-    let with_webhook = message
-        .clone()
-        .configured(|configuration| configuration.task_push_notification_config = Some(webhook.clone()));
+    let with_webhook = message.clone().configured(|configuration| {
+        configuration.task_push_notification_config = Some(Box::new(webhook.clone()))
+    });
     vec![
         Request::SendMessage(Box::new(message.clone().0)),
         Request::SendMessage(Box::new(message.clone().at_once().0)),

@@ -77,7 +77,8 @@ async fn an_agent_without_push_refuses_all_of_it() {
             delete(&client, &task, "a").await.unwrap_err(),
         ];
         assert!(refusals.iter().all(|error| error.kind() == ErrorKind::PushNotificationNotSupported));
-        let inline = say("hi").configured(|c| c.task_push_notification_config = Some(webhook(&task, None)));
+        let inline =
+            say("hi").configured(|c| c.task_push_notification_config = Some(Box::new(webhook(&task, None))));
         let error = client.try_send(inline).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::PushNotificationNotSupported);
         assert_eq!(client.list_all().await.len(), 1, "a task was made for a message that was refused");
@@ -118,10 +119,12 @@ async fn a_webhook_can_come_with_the_message() {
     let client = host.client();
     let mut inline = webhook(&client.send(say("hi")).await, Some("inline"));
     inline.task_id = None;
-    let send = |say: crate::support::Say, config: TaskPushNotificationConfig| {
-        client
-            .send(say.configured(|configuration| configuration.task_push_notification_config = Some(config)))
-    };
+    let send =
+        |say: crate::support::Say, config: TaskPushNotificationConfig| {
+            client.send(say.configured(|configuration| {
+                configuration.task_push_notification_config = Some(Box::new(config))
+            }))
+        };
     let task = send(say("hi"), inline.clone()).await;
     assert_eq!(get(&client, &task, "inline").await.unwrap().task_id.as_ref(), Some(&task.id));
     inline.id = Some("later".to_owned());
@@ -216,7 +219,7 @@ async fn a_task_has_only_so_many_webhooks() {
         ErrorKind::ResourceExhausted
     );
     let inline = say("this").to(&task).configured(|configuration| {
-        configuration.task_push_notification_config = Some(webhook(&task, Some("c")));
+        configuration.task_push_notification_config = Some(Box::new(webhook(&task, Some("c"))));
     });
     assert_eq!(client.try_send(inline).await.unwrap_err().kind(), ErrorKind::ResourceExhausted);
     assert_eq!(client.get(&task.id).await, task, "a message was taken that was refused");

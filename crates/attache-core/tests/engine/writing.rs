@@ -112,7 +112,7 @@ async fn a_webhook_that_came_with_the_message_outlives_a_write_that_failed() {
     let agent = agent_fn(|turn: Turn| async move { turn.complete().await });
     let host = host_on(SlowStore::failing_at_write(1), agent, |_, _| {});
     let webhook = TaskPushNotificationConfig { url: "https://example.com".to_owned(), ..Default::default() };
-    let message = say("hi").configured(|c| c.task_push_notification_config = Some(webhook));
+    let message = say("hi").configured(|c| c.task_push_notification_config = Some(Box::new(webhook)));
     let task = host.client().send(message).await;
     assert_eq!(task.status.state, TaskState::Failed);
     assert_eq!(host.store.outbox().webhooks(&task.id).await.unwrap().len(), 1);

@@ -35,7 +35,9 @@ impl From<Configuration> for SendMessageConfiguration {
     fn from(configuration: Configuration) -> Self {
         Self {
             accepted_output_modes: configuration.accepted_output_modes,
-            task_push_notification_config: configuration.push_notification_config.map(Into::into),
+            task_push_notification_config: configuration
+                .push_notification_config
+                .map(|webhook| Box::new(webhook.into())),
             history_length: configuration.history_length.filter(|length| *length != 0),
             return_immediately: configuration.blocking == Some(false),
             if_generation_match: None,

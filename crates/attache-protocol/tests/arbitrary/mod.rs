@@ -321,7 +321,7 @@ pub(crate) fn push_config() -> BoxedStrategy<TaskPushNotificationConfig> {
 pub(crate) fn send_message_configuration() -> BoxedStrategy<SendMessageConfiguration> {
     fields!(SendMessageConfiguration {
         accepted_output_modes: list(text()),
-        task_push_notification_config: optional(push_config()),
+        task_push_notification_config: optional(push_config().prop_map(Box::new)),
         history_length: optional(any::<i32>()),
         return_immediately: any::<bool>(),
         if_generation_match: generation(),

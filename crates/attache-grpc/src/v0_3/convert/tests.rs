@@ -81,7 +81,7 @@ fn send() -> impl Strategy<Value = SendMessageRequest> {
         tenant: None,
         message: sayable(request.message),
         configuration: request.configuration.map(|configuration| SendMessageConfiguration {
-            task_push_notification_config: webhook,
+            task_push_notification_config: webhook.map(Box::new),
             history_length: configuration.history_length.filter(|length| *length != 0),
             ..configuration
         }),

@@ -83,7 +83,7 @@ impl From<Send> for SendMessageRequest {
         });
         let configuration = SendMessageConfiguration {
             accepted_output_modes: send.accepted_output_modes,
-            task_push_notification_config: webhook,
+            task_push_notification_config: webhook.map(Box::new),
             history_length: send.history_length.filter(|length| *length != 0),
             ..SendMessageConfiguration::default()
         };

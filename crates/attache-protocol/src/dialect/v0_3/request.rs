@@ -103,7 +103,7 @@ impl<'a> Send<'a> {
         let configuration = stated.map(|it| Configuration {
             accepted_output_modes: &it.accepted_output_modes,
             history_length: it.history_length,
-            push_notification_config: it.task_push_notification_config.as_ref().map(Into::into),
+            push_notification_config: it.task_push_notification_config.as_deref().map(Into::into),
             blocking,
         });
         let configuration = configuration

@@ -80,7 +80,7 @@ impl<'a> Send<'a> {
             let field = "configuration.ifGenerationMatch";
             return Err(Error::invalid_params(field, "protocol 0.3 has no generations of tasks"));
         }
-        let webhook = stated.and_then(|it| it.task_push_notification_config.as_ref());
+        let webhook = stated.and_then(|it| it.task_push_notification_config.as_deref());
         let configuration = Configuration {
             accepted_output_modes: stated.map_or(&[], |it| &it.accepted_output_modes),
             push_notification: webhook.map(Into::into),
