@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,7 +27,7 @@ use crate::audit::{self, Denial};
 use crate::auth::{self, Authenticator};
 use crate::body::{Body, BodyError, BoxBody};
 use crate::card::{self, CardHost};
-use crate::limits::{self, Door, Thing, Visit};
+use crate::limits::{Door, Thing, Visit};
 use crate::push::Courier;
 use crate::sse::Events;
 use crate::{Limits, Paths, Peer, PushOptions, ServerOptions, grpc, http_json, jsonrpc};
@@ -137,8 +137,7 @@ impl Surface {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
     {
         let (head, body) = request.into_parts();
-        let connection = limits::connection(&head.extensions);
-        self.receive(connection, head, body).await
+        self.receive(Peer::of(&head.extensions), head, body).await
     }
 
     /// Answers one request of a peer.
@@ -151,21 +150,11 @@ impl Surface {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
     {
-        let (mut head, body) = request.into_parts();
-        let connection = peer.address;
-        // Who else looks for it there is one of these.
-        if self.0.authenticator.is_some() || self.0.fallback.is_some() {
-            head.extensions.insert(peer);
-        }
-        self.receive(connection, head, body)
+        let (head, body) = request.into_parts();
+        self.receive(peer, head, body)
     }
 
-    fn receive<B>(
-        &self,
-        connection: Option<SocketAddr>,
-        head: Parts,
-        body: B,
-    ) -> impl Future<Output = Response<Body>> + Send
+    fn receive<B>(&self, peer: Peer, mut head: Parts, body: B) -> impl Future<Output = Response<Body>> + Send
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
@@ -177,10 +166,10 @@ impl Surface {
         let in_flight = &self.0.in_flight;
         let counted = in_flight.fetch_add(1, Ordering::Relaxed) < self.0.options.max_requests;
         let in_flight = InFlight(in_flight.clone());
-        let address = self.0.door.address(connection, &head.headers);
+        let address = self.0.door.address(peer.address, &head.headers);
         async move {
             let admitted = match counted {
-                true => self.admit(&room, address, &head).await,
+                true => self.admit(&room, address, &head, &peer).await,
                 false => {
                     let error = Error::new(
                         ErrorKind::Unavailable,
@@ -211,6 +200,7 @@ impl Surface {
                     json_response(StatusCode::OK, "application/json", br#"{"status":"ok"}"#.to_vec())
                 }
                 Room::Elsewhere => {
+                    head.extensions.insert(peer);
                     let body = BoxBody::new(body.map_err(BodyError::new));
                     Box::pin(self.fall_back(Request::from_parts(head, body))).await
                 }
@@ -233,6 +223,7 @@ impl Surface {
         room: &Room,
         address: Option<IpAddr>,
         head: &Parts,
+        peer: &Peer,
     ) -> Result<(Visit, Option<Place>), Response<Body>> {
         let door = &self.0.door;
         let turn_away =
@@ -248,9 +239,9 @@ impl Surface {
         let identity = match &self.0.authenticator {
             _ if let Some(Known(identity)) = known => identity.clone(),
             Some(authenticator) if !room.is_open(&self.0.options) => {
-                auth::admit(&**authenticator, head).await.map_err(|denied| {
+                auth::admit(&**authenticator, head, peer).await.map_err(|denied| {
                     self.deny(room, &Principal::Anonymous, address, head, denied.reason(), &denied.error());
-                    auth::refuse(&**authenticator, &denied, head)
+                    auth::refuse(&**authenticator, &denied, head, peer)
                 })?
             }
             Some(_) => Identity::default(),

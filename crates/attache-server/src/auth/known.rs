@@ -8,6 +8,7 @@ use attache_protocol::{ApiKeySecurityScheme, HttpAuthSecurityScheme, SecuritySch
 use aws_lc_rs::{hmac, rand};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use foldhash::fast::RandomState;
 use http::header::{AUTHORIZATION, COOKIE};
 use percent_encoding::percent_decode_str;
 
@@ -16,6 +17,9 @@ use super::{Authenticator, Denied, Head, Verdict};
 /// What a secret is kept as, and compared by: its HMAC under a key that nobody knows and that ends with the process. How long a
 /// comparison takes tells nothing about the secret.
 type Trace = [u8; 32];
+
+/// Callers by their traces, which are spread well whatever the secrets are.
+type Callers = HashMap<Trace, Identity, RandomState>;
 
 /// Callers that are known by a secret, each under a name of its own. Of the secrets themselves nothing is kept.
 ///
@@ -30,9 +34,9 @@ type Trace = [u8; 32];
 /// ```
 pub struct KnownCallers {
     key: hmac::Key,
-    bearers: HashMap<Trace, Identity>,
-    passwords: HashMap<Trace, Identity>,
-    api_keys: Vec<(KeyPlace, HashMap<Trace, Identity>)>,
+    bearers: Callers,
+    passwords: Callers,
+    api_keys: Vec<(KeyPlace, Callers)>,
 }
 
 /// Where an API key stands in a request.
@@ -101,8 +105,8 @@ impl KnownCallers {
         rand::fill(&mut secret).expect("the system has randomness");
         Self {
             key: hmac::Key::new(hmac::HMAC_SHA256, &secret),
-            bearers: HashMap::new(),
-            passwords: HashMap::new(),
+            bearers: Callers::default(),
+            passwords: Callers::default(),
             api_keys: Vec::new(),
         }
     }
@@ -127,7 +131,7 @@ impl KnownCallers {
         let (trace, who) = (self.trace(key.as_bytes()), who.into());
         match self.api_keys.iter_mut().find(|(known, _)| *known == place) {
             Some((_, keys)) => drop(keys.insert(trace, who)),
-            None => self.api_keys.push((place, HashMap::from([(trace, who)]))),
+            None => self.api_keys.push((place, Callers::from_iter([(trace, who)]))),
         }
         self
     }

@@ -106,8 +106,8 @@ pub struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    fn of(parts: &'a Parts) -> Self {
-        Self { headers: &parts.headers, query: parts.uri.query(), peer: parts.extensions.get() }
+    fn of(parts: &'a Parts, peer: &'a Peer) -> Self {
+        Self { headers: &parts.headers, query: parts.uri.query(), peer: Some(peer) }
     }
 }
 
@@ -162,8 +162,12 @@ impl Denied {
 }
 
 /// Asks who sends a request.
-pub(crate) async fn admit(authenticator: &dyn Authenticator, head: &Parts) -> Result<Identity, Denied> {
-    match authenticator.authenticate(Head::of(head)) {
+pub(crate) async fn admit(
+    authenticator: &dyn Authenticator,
+    head: &Parts,
+    peer: &Peer,
+) -> Result<Identity, Denied> {
+    match authenticator.authenticate(Head::of(head, peer)) {
         Verdict::Known(identity) => Ok(identity),
         Verdict::Denied(denied) => Err(denied),
         Verdict::Later(found) => found.await,
@@ -171,7 +175,12 @@ pub(crate) async fn admit(authenticator: &dyn Authenticator, head: &Parts) -> Re
 }
 
 /// What whoever is not let in gets.
-pub(crate) fn refuse(authenticator: &dyn Authenticator, denied: &Denied, head: &Parts) -> Response<Body> {
+pub(crate) fn refuse(
+    authenticator: &dyn Authenticator,
+    denied: &Denied,
+    head: &Parts,
+    peer: &Peer,
+) -> Response<Body> {
     let path = head.uri.path();
     if let Some(package) = Package::of(path) {
         return grpc::refuse(package, &denied.error());
@@ -188,7 +197,7 @@ pub(crate) fn refuse(authenticator: &dyn Authenticator, denied: &Denied, head: &
     if status == StatusCode::SERVICE_UNAVAILABLE {
         headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
     }
-    for challenge in authenticator.challenges_for(Head::of(head), denied) {
+    for challenge in authenticator.challenges_for(Head::of(head, peer), denied) {
         if let Ok(value) = HeaderValue::from_str(&challenge) {
             headers.append(WWW_AUTHENTICATE, value);
         }

@@ -3,21 +3,9 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use attache_outbound::IpNet;
-use axum::extract::ConnectInfo;
-use http::{Extensions, HeaderMap};
-
-use crate::peer::Peer;
+use http::HeaderMap;
 
 const FORWARDED: &str = "x-forwarded-for";
-
-/// The other end of the connection that a request came over, as its extensions tell.
-pub(crate) fn connection(extensions: &Extensions) -> Option<SocketAddr> {
-    match extensions.get::<Peer>() {
-        Some(peer) => peer.address,
-        // As axum has it, in an application that asked for it.
-        None => extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0),
-    }
-}
 
 /// The address that a request comes from: that of the connection or, if it is a proxy's that is trusted, what the proxy says.
 pub(crate) fn of(connection: SocketAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
@@ -94,15 +82,6 @@ mod tests {
         assert_eq!(from("10.0.0.1", &["198.51.100.1, nonsense, 10.0.0.2"], &nets), "10.0.0.2");
         assert_eq!(from("10.0.0.1", &["", "10.0.0.3"], &nets), "10.0.0.3");
         assert_eq!(from("10.0.0.1", &[], &nets), "10.0.0.1");
-    }
-
-    #[test]
-    fn an_application_of_axums_may_say_it_in_its_own_way() {
-        let mut extensions = Extensions::new();
-        assert_eq!(connection(&extensions), None);
-        let address: SocketAddr = "203.0.113.9:4711".parse().unwrap();
-        extensions.insert(ConnectInfo(address));
-        assert_eq!(connection(&extensions), Some(address));
     }
 
     #[test]

@@ -15,7 +15,6 @@ use std::time::Duration;
 use attache_outbound::IpNet;
 
 pub(crate) use self::accounts::Thing;
-pub(crate) use self::address::connection;
 pub(crate) use self::door::{Door, Visit};
 
 /// What a caller may do at once and how fast. A principal is a caller; whoever is anonymous is known by their address, of IPv6 by
