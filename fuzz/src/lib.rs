@@ -15,8 +15,10 @@ mod http_json;
 mod iii_frames;
 mod jsonrpc;
 mod jws;
+mod jwt;
 mod outbound_url;
 mod page_tokens;
+mod pem;
 mod protojson;
 mod sse;
 
@@ -28,8 +30,10 @@ pub use http_json::http_json;
 pub use iii_frames::iii_frames;
 pub use jsonrpc::jsonrpc;
 pub use jws::jws;
+pub use jwt::jwt;
 pub use outbound_url::outbound_url;
 pub use page_tokens::page_tokens;
+pub use pem::pem;
 pub use protojson::protojson;
 pub use sse::sse;
 
@@ -37,7 +41,7 @@ pub use sse::sse;
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is that of its corpus and of its program as well.
-pub const TARGETS: [(&str, Target); 12] = [
+pub const TARGETS: [(&str, Target); 14] = [
     ("card", card),
     ("dialects", dialects),
     ("grpc", grpc),
@@ -46,8 +50,10 @@ pub const TARGETS: [(&str, Target); 12] = [
     ("iii_frames", iii_frames),
     ("jsonrpc", jsonrpc),
     ("jws", jws),
+    ("jwt", jwt),
     ("outbound_url", outbound_url),
     ("page_tokens", page_tokens),
+    ("pem", pem),
     ("protojson", protojson),
     ("sse", sse),
 ];
@@ -61,4 +67,13 @@ fn choice(data: &[u8]) -> (usize, &[u8]) {
 fn line(data: &[u8]) -> (&[u8], &[u8]) {
     let end = data.iter().position(|byte| *byte == b'\n');
     end.map_or((data, &[]), |end| (&data[..end], &data[end + 1..]))
+}
+
+/// A token with some of its characters replaced.
+fn changed(token: &str, data: &[u8]) -> String {
+    let mut bytes = token.as_bytes().to_vec();
+    for (byte, change) in bytes.iter_mut().zip(data) {
+        *byte ^= change & 0x7f;
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }

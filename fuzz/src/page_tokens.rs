@@ -7,7 +7,7 @@ use http::{Method, Request};
 use serde_json::{Value, json};
 
 use crate::house::{Door, SECRET, ask, contains};
-use crate::jsonrpc;
+use crate::{changed, jsonrpc};
 
 /// Tried as a token in three ways: as it is, as the difference from a token of Alice's, and as the difference from one of Bob's.
 pub fn page_tokens(data: &[u8]) {
@@ -29,15 +29,6 @@ pub fn page_tokens(data: &[u8]) {
             (code, _) => assert_eq!(code, -32602, "{answer}"),
         }
     }
-}
-
-/// A token with some of its characters replaced.
-fn changed(token: &str, data: &[u8]) -> String {
-    let mut bytes = token.as_bytes().to_vec();
-    for (byte, change) in bytes.iter_mut().zip(data) {
-        *byte ^= change & 0x7f;
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// The token of the second page.

@@ -108,8 +108,10 @@ short_runs! {
     any_iii_frame_is_read_the_same_twice: "iii_frames", 2000;
     any_body_gets_an_answer_of_json_rpc: "jsonrpc", 1000;
     any_card_is_trusted_only_if_it_says_what_was_signed: "jws", 500;
+    any_token_lets_in_only_if_it_was_signed: "jwt", 2000;
     any_url_that_leads_inside_is_refused_however_it_is_spelled: "outbound_url", 4000;
     any_page_token_leads_to_own_tasks_or_nowhere: "page_tokens", 500;
+    any_pem_is_read_without_repeating_what_may_be_secret: "pem", 2000;
     any_message_of_1_0_is_read_the_same_twice: "protojson", 2000;
     any_stream_of_events_is_the_same_however_it_is_cut: "sse", 2000;
 }
