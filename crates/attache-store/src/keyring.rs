@@ -8,13 +8,11 @@
 //!
 //! What is sealed names its key, so that older keys open what they sealed until everything is sealed anew.
 
-use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::{fmt, io};
 
+use attache_signing::private::{self, Content, Stamp};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::rand;
 use base64::Engine;
@@ -102,15 +100,6 @@ struct Keys {
     stamp: Option<Stamp>,
 }
 
-/// What tells that a file is another than before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    changed: Option<SystemTime>,
-    length: u64,
-    /// A file that is replaced gets another number.
-    number: u64,
-}
-
 enum Origin {
     File(PathBuf),
     Text(String),
@@ -144,13 +133,11 @@ impl Keyring {
     pub fn from_file(path: impl Into<PathBuf>) -> Result<Self, KeyringError> {
         let path = path.into();
         if !path.exists() {
-            let form = Form { keys: vec![KeyForm::random()?] };
-            match write_new(&path, &form) {
-                // Someone else was quicker: theirs is the one.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                result => {
-                    result.map_err(|error| KeyringError::Io { path: path.clone(), doing: "made", error })?
-                }
+            let failed = |error| KeyringError::Io { path: path.clone(), doing: "made", error };
+            let _lock = private::lock(&path).map_err(failed)?;
+            // Someone else may have been quicker: theirs is the one.
+            if !path.exists() {
+                write(&path, &Form { keys: vec![KeyForm::random()?] }).map_err(failed)?;
             }
         }
         let keys = RwLock::new(read_keys(&path)?);
@@ -224,10 +211,12 @@ impl Keyring {
             return Err(KeyringError::Fixed { origin: self.origin() });
         };
         let mut keys = self.0.keys.write();
+        let failed = |error| KeyringError::Io { path: path.clone(), doing: "written", error };
+        // Another process may be about to add a key, which would be lost.
+        let _lock = private::lock(path).map_err(failed)?;
         let (mut form, _) = read_file(path)?;
         let result = act(&mut form)?;
-        let failed = |error| KeyringError::Io { path: path.clone(), doing: "written", error };
-        replace(path, &form).map_err(failed)?;
+        write(path, &form).map_err(failed)?;
         *keys = read_keys(path)?;
         Ok(result)
     }
@@ -249,7 +238,7 @@ impl Keyring {
     fn refresh(&self) -> Result<(), KeyringError> {
         let Origin::File(path) = &self.0.origin else { return Ok(()) };
         let failed = |error| KeyringError::Io { path: path.clone(), doing: "read", error };
-        let now = Some(Stamp::of(&fs::metadata(path).map_err(failed)?));
+        let now = Some(Stamp::of(path).map_err(failed)?);
         if self.0.keys.read().stamp != now {
             *self.0.keys.write() = read_keys(path)?;
         }
@@ -313,16 +302,6 @@ fn take_apart(sealed: &[u8]) -> Option<(&str, [u8; NONCE_LEN], &[u8])> {
     Some((std::str::from_utf8(id).ok()?, *nonce, rest))
 }
 
-impl Stamp {
-    fn of(metadata: &fs::Metadata) -> Self {
-        #[cfg(unix)]
-        let number = std::os::unix::fs::MetadataExt::ino(metadata);
-        #[cfg(not(unix))]
-        let number = 0;
-        Self { changed: metadata.modified().ok(), length: metadata.len(), number }
-    }
-}
-
 impl KeyForm {
     fn random() -> Result<Self, KeyringError> {
         let (mut id, mut secret) = ([0; 8], Zeroizing::new([0; 32]));
@@ -364,19 +343,11 @@ fn keys_of(form: &Form, origin: &str) -> Result<Vec<Key>, KeyringError> {
 }
 
 fn read_file(path: &Path) -> Result<(Form, Stamp), KeyringError> {
-    let failed = |error| KeyringError::Io { path: path.to_owned(), doing: "read", error };
-    let mut file = File::open(path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        if metadata.permissions().mode() & 0o077 != 0 {
-            return Err(KeyringError::Exposed { path: path.to_owned() });
-        }
+    match private::read(path) {
+        Ok(Content::Private(text, stamp)) => Ok((parse(&text, &describe(path))?, stamp)),
+        Ok(Content::Exposed) => Err(KeyringError::Exposed { path: path.to_owned() }),
+        Err(error) => Err(KeyringError::Io { path: path.to_owned(), doing: "read", error }),
     }
-    let mut text = Zeroizing::new(String::new());
-    file.read_to_string(&mut text).map_err(failed)?;
-    Ok((parse(&text, &describe(path))?, Stamp::of(&metadata)))
 }
 
 fn read_keys(path: &Path) -> Result<Keys, KeyringError> {
@@ -384,41 +355,15 @@ fn read_keys(path: &Path) -> Result<Keys, KeyringError> {
     Ok(Keys { keys: keys_of(&form, &describe(path))?, stamp: Some(stamp) })
 }
 
-fn write_new(path: &Path, form: &Form) -> io::Result<()> {
-    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        crate::sqlite::create_private_dir(parent)?;
-    }
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(path)?;
+fn write(path: &Path, form: &Form) -> io::Result<()> {
     let text = Zeroizing::new(serde_json::to_vec_pretty(form)?);
-    file.write_all(&text)?;
-    file.write_all(b"\n")?;
-    file.sync_all()
-}
-
-/// Replaces a file as a whole: at every moment it is the old one or the new one.
-fn replace(path: &Path, form: &Form) -> io::Result<()> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    let next = PathBuf::from(name);
-    if let Err(error) = fs::remove_file(&next)
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        return Err(error);
-    }
-    write_new(&next, form)?;
-    fs::rename(&next, path)?;
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
-        Some(_) | None => Ok(()),
-    }
+    private::write(path, &text)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn keyring() -> (tempfile::TempDir, Keyring) {
@@ -477,6 +422,32 @@ mod tests {
         assert_eq!(ours.ids(), [new]);
         fs::remove_file(dir.path().join("keys/keyring.json")).unwrap();
         assert!(ours.seal(b"", b"secret").is_err());
+    }
+
+    #[test]
+    fn processes_that_add_keys_at_once_lose_none() {
+        let (dir, ours) = keyring();
+        let path = dir.path().join("keys/keyring.json");
+        let added: Vec<String> = std::thread::scope(|scope| {
+            let rotate = || Keyring::from_file(&path).unwrap().rotate().unwrap();
+            let processes: Vec<_> = (0..8).map(|_| scope.spawn(rotate)).collect();
+            processes.into_iter().map(|process| process.join().unwrap()).collect()
+        });
+        ours.seal(b"", b"secret").unwrap();
+        let ids = ours.ids();
+        assert!(ids.len() == 9 && added.iter().all(|id| ids.contains(id)), "{ids:?}");
+    }
+
+    #[test]
+    fn processes_that_make_a_keyring_at_once_make_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys/keyring.json");
+        let made: Vec<_> = std::thread::scope(|scope| {
+            let make = || Keyring::from_file(&path).unwrap().ids();
+            let processes: Vec<_> = (0..8).map(|_| scope.spawn(make)).collect();
+            processes.into_iter().map(|process| process.join().unwrap()).collect()
+        });
+        assert!(made.iter().all(|ids| *ids == made[0]), "{made:?}");
     }
 
     #[cfg(unix)]

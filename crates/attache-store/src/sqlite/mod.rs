@@ -52,7 +52,6 @@ pub use self::maintenance::{
     CheckReport, CompactOptions, CompactReport, ExportReport, Maintenance, MaintenanceError,
 };
 pub use self::open::OpenError;
-pub(crate) use self::open::create_private_dir;
 use self::outbox::OutboxState;
 use self::owners::Owners;
 use self::read::{Found, Loaded, Readers};

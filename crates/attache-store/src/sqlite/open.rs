@@ -129,7 +129,7 @@ pub(super) fn lock(path: &Path) -> Result<FileLock, OpenError> {
 }
 
 /// Makes a directory for its owner only, with those above it. One that exists is left as it is.
-pub(crate) fn create_private_dir(path: &Path) -> io::Result<()> {
+fn create_private_dir(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]

@@ -79,8 +79,8 @@ impl Place {
         let files = fs::read_dir(self.directory.path()).expect("it is there");
         let files = files.map(|file| file.expect("it can be read").path());
         // The keys are made before the store is opened, and the lock says who tried last.
-        let ours = |path: &PathBuf| path.ends_with("keyring.json") || path.ends_with("tasks.db.lock");
-        let files = files.filter(|path| path.is_file() && !ours(path));
+        let ours = ["keyring.json", "keyring.lock", "tasks.db.lock"];
+        let files = files.filter(|path| path.is_file() && !ours.iter().any(|name| path.ends_with(name)));
         let mut content: Vec<_> =
             files.map(|path| (path.clone(), fs::read(path).expect("it can be read"))).collect();
         content.sort();
