@@ -64,6 +64,14 @@ pub enum ClientError {
         /// Why.
         why: LoginError,
     },
+    /// The authorization server that gave out tokens has not revoked them.
+    #[error("`{server}` has not revoked the tokens: {why}")]
+    Revocation {
+        /// The authorization server.
+        server: String,
+        /// Why.
+        why: LoginError,
+    },
     /// Tokens cannot be read or kept.
     #[error(transparent)]
     Tokens(#[from] TokenStoreError),
@@ -142,6 +150,7 @@ impl ClientError {
             | Self::NoInterface { .. }
             | Self::Credentials { .. }
             | Self::Login { .. }
+            | Self::Revocation { .. }
             | Self::Tokens(_)
             | Self::Untrusted { .. }
             | Self::Connect { .. }
@@ -170,6 +179,7 @@ impl ClientError {
             | Self::NoInterface { .. }
             | Self::Credentials { .. }
             | Self::Login { .. }
+            | Self::Revocation { .. }
             | Self::Tokens(_)
             | Self::Untrusted { .. }
             | Self::Connect { .. }
@@ -206,6 +216,7 @@ impl ClientError {
             | Self::NoInterface { .. }
             | Self::Credentials { .. }
             | Self::Login { .. }
+            | Self::Revocation { .. }
             | Self::Tokens(_)
             | Self::Untrusted { .. }
             | Self::Timeout { .. }

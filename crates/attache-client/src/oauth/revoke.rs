@@ -33,6 +33,20 @@ impl OAuth {
         tokens: &Tokens,
         options: ClientOptions,
     ) -> Result<Revocation, ClientError> {
+        self.give_back(key, tokens, options).await.map_err(|error| {
+            if let ClientError::Login { server, why } = error {
+                return ClientError::Revocation { server, why };
+            }
+            error
+        })
+    }
+
+    async fn give_back(
+        &self,
+        key: &TokenKey,
+        tokens: &Tokens,
+        options: ClientOptions,
+    ) -> Result<Revocation, ClientError> {
         let http = Http::new(options)?;
         let Some(server) = offer::server_of(&http, &key.server, &self.agreed).await? else {
             return Ok(Revocation::NotOffered);

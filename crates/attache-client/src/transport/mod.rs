@@ -326,6 +326,7 @@ fn is_no_such_way(error: &ClientError) -> bool {
         | ClientError::NoInterface { .. }
         | ClientError::Credentials { .. }
         | ClientError::Login { .. }
+        | ClientError::Revocation { .. }
         | ClientError::Tokens(_)
         | ClientError::Untrusted { .. }
         | ClientError::Connect { .. }

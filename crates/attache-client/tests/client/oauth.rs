@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use attache_client::{
-    Client, ClientError, Flow, Keyring, LoginError, LoginOffer, MemoryTokens, OAuth, Revocation, TokenKey,
-    TokenStore, Tokens,
+    AddressBook, AddressEntry, Client, ClientError, Flow, Keyring, LoginError, LoginOffer, MemoryTokens,
+    OAuth, Revocation, TokenKey, TokenStore, Tokens,
 };
 use attache_protocol::{
     AgentCard, ClientCredentialsOAuthFlow, OAuth2SecurityScheme, OAuthFlows, SecurityRequirement,
@@ -98,6 +98,21 @@ async fn what_the_card_asks_for_is_asked_for_and_nothing_is_asked_twice() {
             "/token grant_type=client_credentials&scope=a+b&client_id=me&client_secret=s3cret",
         ]
     );
+}
+
+#[tokio::test]
+async fn a_program_of_an_address_book_gets_tokens_for_its_own_address_only() {
+    let authority = Authority::start(|_, _, _| granted("t", 3600)).await;
+    let token_url = format!("{}/token", authority.url);
+    let url = format!("http://{}", serve(Server::echo().card(card(token_url.clone(), None))).await);
+    let other = format!("http://{}", serve(Server::echo().card(card(token_url, None))).await);
+    let program = OAuth::new("me").secret("s3cret").server(&authority.url).unwrap().program();
+    let book = AddressBook::new([AddressEntry::oauth(url.parse().unwrap(), program)]).unwrap();
+    for (agent, asked) in [(&other, 0), (&url, 1), (&url, 1)] {
+        let agent = Client::connect_with(agent, quick().with_credentials(book.clone())).await.unwrap();
+        soon(agent.send("hi")).await.unwrap();
+        assert_eq!(authority.asked().len(), asked);
+    }
 }
 
 #[tokio::test]
@@ -286,6 +301,10 @@ async fn a_server_that_takes_nothing_back_is_told_from_one_that_takes_back_some(
             (Ok(came), Ok(expected)) => assert_eq!(came, expected),
             (Err(error), Err(said)) => {
                 let text = error.to_string();
+                assert!(
+                    text.starts_with(&format!("`{}` has not revoked the tokens: ", authority.url)),
+                    "{text}"
+                );
                 assert!(text.contains(said) && !text.contains("r-1") && !text.contains("t-1"), "{text}");
             }
             (came, expected) => panic!("{came:?} instead of {expected:?}"),
@@ -309,7 +328,7 @@ async fn tokens_are_given_back_to_nobody_else_than_who_gave_them() {
     let before = other.asked().len();
     let stranger = OAuth::new("me").server("https://auth.example").unwrap();
     let error = stranger.revoke(&key(format!("{}/token", other.url)), &kept(), quick()).await.unwrap_err();
-    assert!(matches!(error, ClientError::Login { why: LoginError::NotAgreed, .. }), "{error}");
+    assert!(matches!(error, ClientError::Revocation { why: LoginError::NotAgreed, .. }), "{error}");
     assert_eq!(other.asked().len(), before);
 }
 

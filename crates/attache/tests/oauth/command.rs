@@ -148,6 +148,28 @@ fn who_logs_out_leaves_no_tokens_that_are_good() {
 }
 
 #[test]
+fn who_forgets_an_agent_that_they_logged_in_to_leaves_no_tokens_that_are_good() {
+    keep("who_forgets_an_agent_that_they_logged_in_to_leaves_no_tokens_that_are_good", absent(), async {
+        let provider = Provider::start().await;
+        let agent = start(&provider, Asks::OpenIdConnect).await;
+        let (home, url) = (Home::new(), agent.url.as_str());
+        for forget in [&["agents", "rm", "staff"][..], &["agents", "add", "staff", url, "--replace"]] {
+            home.run(&["agents", "add", "staff", url]).await;
+            let arguments =
+                ["login", "staff", "--client-id", "laptop", "--server", &provider.issuer, "--device"];
+            login(&home, &arguments, Consent::Give).await;
+            let (access, refresh) = (kept(&home, "accessToken"), kept(&home, "refreshToken"));
+            let ran = home.run(forget).await;
+            assert_eq!(ran.code, Some(0), "{ran}");
+            assert!(ran.stderr.contains(&format!("{} has revoked the tokens", provider.issuer)), "{ran}");
+            assert_eq!(introspect(&provider.issuer, &access).await["active"], false);
+            let (status, said) = provider.refresh(&refresh).await;
+            assert!(status == 400 && said.contains("invalid_grant"), "{said}");
+        }
+    });
+}
+
+#[test]
 fn who_logs_out_while_the_server_is_gone_is_told_that_the_tokens_are_good() {
     keep("who_logs_out_while_the_server_is_gone_is_told_that_the_tokens_are_good", absent(), async {
         for (json, name) in [(&[][..], "logout_unreachable"), (&["--json"], "logout_unreachable_json")] {

@@ -29,6 +29,8 @@ pub(crate) enum Agents {
         output: Output,
     },
     /// Forget the name of an agent, and its credentials
+    ///
+    /// Tokens of a login are revoked, as `attache logout` does.
     Rm {
         /// The name
         name: String,
@@ -57,7 +59,7 @@ pub(crate) struct Add {
     #[arg(value_parser = url)]
     url: String,
 
-    /// Replace the agent that has the name already
+    /// Replace the agent that has the name already, and forget its credentials
     #[arg(long)]
     replace: bool,
 
@@ -92,15 +94,15 @@ impl Agents {
             Self::Add(add) => add.run(),
             Self::List { output } => list(&output),
             Self::Rm { name } => {
-                Registry::change(|registry| {
+                let before = Registry::change(|registry| {
                     registry.agents.remove(&name).ok_or_else(|| {
                         Failure::usage(format!("no agent is called `{name}`"))
                             .hint("`attache agents list` shows those that have names")
                     })
                 })?;
-                logout::forget_tokens(&Called::Name(name.clone()))?;
+                let taken = logout::forget_tokens(&Called::Name(name.clone()))?;
                 say(format_args!("forgot `{name}`"));
-                Ok(())
+                give_back(&before, taken)
             }
             Self::Ping { agent, output } => block_on(ping(agent, output)),
         }
@@ -112,19 +114,30 @@ impl Add {
         let Self { name, url, replace, key, how } = self;
         let mut known = how.keep(url)?;
         known.signed_with = key.as_deref().map(card::pinned).transpose()?;
-        Registry::change(|registry| {
+        let before = Registry::change(|registry| {
             if !replace && let Some(there) = registry.agents.get(&name) {
                 let text = format!("`{name}` is the name of the agent at {} already", there.url);
                 return Err(Failure::usage(text).hint("give it another name, or use `--replace`"));
             }
-            registry.agents.insert(name.clone(), known);
-            Ok(())
+            let before = registry.agents.insert(name.clone(), known.clone());
+            Ok(before.unwrap_or(known))
         })?;
         // Those of the agent that had the name are not for this one.
-        logout::forget_tokens(&Called::Name(name.clone()))?;
+        let taken = logout::forget_tokens(&Called::Name(name.clone()))?;
         say(format_args!("added `{name}`: try `attache card {name}`"));
-        Ok(())
+        give_back(&before, taken)
     }
+}
+
+/// Has tokens revoked that are forgotten already.
+fn give_back(before: &Known, taken: Vec<(TokenKey, Tokens)>) -> Result<(), Failure> {
+    if taken.is_empty() {
+        return Ok(());
+    }
+    block_on(async {
+        logout::give_back(before, taken).await;
+        Ok(())
+    })
 }
 
 impl Known {

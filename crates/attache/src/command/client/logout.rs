@@ -51,12 +51,7 @@ impl Logout {
         } else {
             say(format_args!("nobody was logged in to `{agent}`"));
         }
-        let mut revoked = Vec::new();
-        for (key, tokens) in taken {
-            let outcome = revoke(&before, &key, &tokens).await;
-            say(format_args!("{}", told(&key, &outcome)));
-            revoked.push(as_json(&key, &outcome));
-        }
+        let revoked = give_back(&before, taken).await;
         if self.output.json {
             let value = json!({"agent": self.agent, "forgotten": forgotten, "tokens": revoked});
             return print(&show::json_lines(&value)?);
@@ -65,13 +60,25 @@ impl Logout {
     }
 }
 
+/// Has the servers that gave out tokens revoke them, and says what has become of them. They are forgotten here already, so that one
+/// who cannot be asked changes nothing about that.
+pub(crate) async fn give_back(agent: &Known, taken: Vec<(TokenKey, Tokens)>) -> Vec<Value> {
+    let mut revoked = Vec::new();
+    for (key, tokens) in taken {
+        let outcome = revoke(agent, &key, &tokens).await;
+        say(format_args!("{}", told(&key, &outcome)));
+        revoked.push(as_json(&key, &outcome));
+    }
+    revoked
+}
+
 /// Has the server that gave out tokens revoke them.
 async fn revoke(agent: &Known, key: &TokenKey, tokens: &Tokens) -> Result<Revocation, Failure> {
     let options = ClientOptions { call_timeout: PATIENCE, connect_timeout: PATIENCE, ..agent.options()? };
     let oauth = client(agent, key).map_err(Failure::new)?;
     oauth.revoke(key, tokens, options).await.map_err(|error| {
         // Which server it is about is said anyway.
-        if let ClientError::Login { why, .. } = error { Failure::new(why) } else { Failure::new(error) }
+        if let ClientError::Revocation { why, .. } = error { Failure::new(why) } else { Failure::new(error) }
     })
 }
 

@@ -1,6 +1,11 @@
 //! `attache login` where there is no authorization server to log in at, and cards that must be signed.
 
-use serde_json::Value;
+use std::sync::{Arc, Mutex};
+
+use attache_client::{FileTokens, TokenKey, TokenStore, Tokens};
+use axum::Router;
+use axum::routing::{get, post};
+use serde_json::{Value, json};
 
 use super::echo;
 use super::fake::{guarded, locked};
@@ -110,4 +115,77 @@ async fn a_card_is_shown_only_if_it_is_signed_by_who_is_trusted() {
     assert_eq!(home.run(&["card", "good", "--verify"]).await.code, Some(0));
     let said = home.run(&["send", "bad", "hi"]).await;
     assert!(said.code == Some(1) && said.stderr.contains("is not trusted"), "{said}");
+}
+
+/// An authorization server that takes tokens back, and remembers which.
+async fn authority() -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let about = json!({
+        "issuer": url, "token_endpoint": format!("{url}/token"), "revocation_endpoint": format!("{url}/revoke"),
+    });
+    let revoked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = revoked.clone();
+    let router = Router::new()
+        .route("/.well-known/openid-configuration", get(|| async { axum::Json(about) }))
+        .route("/revoke", post(async move |form: String| seen.lock().expect("it is whole").push(form)));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    (url, revoked)
+}
+
+/// Makes it so that somebody has logged in to the agent of a name.
+async fn logged_in(home: &Home, name: &str, server: &str) {
+    let key = TokenKey {
+        server: format!("{server}/.well-known/openid-configuration"),
+        client: "laptop".to_owned(),
+        scopes: Vec::new(),
+        resource: None,
+        agent: "https://agents.example.com".to_owned(),
+        account: Some(name.to_owned()),
+    };
+    let tokens = Tokens { access: "t-1".into(), refresh: Some("r-1".into()), renew: None };
+    let file = FileTokens::new(home.path(".config/attache/tokens.json"));
+    file.lock(&key).await.expect("it can be locked").write(Some(&tokens)).expect("it can be written");
+}
+
+fn tokens(home: &Home) -> Value {
+    let text = std::fs::read_to_string(home.path(".config/attache/tokens.json")).expect("it is there");
+    serde_json::from_str::<Value>(&text).expect("it is JSON")["tokens"].clone()
+}
+
+#[tokio::test]
+async fn who_forgets_or_replaces_an_agent_leaves_no_tokens_that_are_good() {
+    let ((server, revoked), home) = (authority().await, Home::new());
+    for (name, arguments) in [
+        ("agents_rm_revoked", &["agents", "rm", "staff"][..]),
+        ("agents_replace_revoked", &["agents", "add", "staff", "https://other.example.com", "--replace"]),
+    ] {
+        home.run(&["agents", "add", "staff", "https://agents.example.com"]).await;
+        logged_in(&home, "staff", &server).await;
+        let ran = home.run(arguments).await;
+        insta::assert_snapshot!(name, ran.masked(&server));
+        assert_eq!(tokens(&home), json!([]));
+        let asked = std::mem::take(&mut *revoked.lock().expect("it is whole"));
+        assert_eq!(
+            asked,
+            [
+                "token=r-1&token_type_hint=refresh_token&client_id=laptop",
+                "token=t-1&token_type_hint=access_token&client_id=laptop",
+            ]
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_agent_is_forgotten_although_its_authorization_server_is_gone() {
+    let home = Home::new();
+    home.run(&["agents", "add", "staff", "https://agents.example.com"]).await;
+    // Nobody listens there.
+    logged_in(&home, "staff", "http://127.0.0.1:1").await;
+    let ran = home.run(&["agents", "rm", "staff"]).await;
+    assert_eq!(ran.code, Some(0), "{ran}");
+    let warned = "warning: the tokens are forgotten here, but http://127.0.0.1:1 has not revoked them";
+    assert!(ran.stderr.starts_with("forgot `staff`\n") && ran.stderr.contains(warned), "{ran}");
+    assert_eq!(tokens(&home), json!([]));
+    assert!(home.run(&["agents", "list"]).await.stdout.starts_with("no agent has a name"));
 }
