@@ -93,6 +93,11 @@ impl Client {
         self.0.known.load().place.origin().ascii_serialization()
     }
 
+    /// Where requests go: the interface that the card led to.
+    pub fn interface_url(&self) -> Url {
+        self.0.known.load().endpoint.url.clone()
+    }
+
     /// Who signed the card that everybody gets, if that [had to be](ClientOptions::card_trust) somebody who is trusted.
     pub fn signer(&self) -> Option<Signer> {
         self.0.known.load().signer.clone()

@@ -10,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures::future::{BoxFuture, FutureExt, ready};
 use reqwest::Url;
-use reqwest::header::{AUTHORIZATION, COOKIE, HeaderName, HeaderValue};
+use reqwest::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderName, HeaderValue};
 
 use crate::ClientError;
 use crate::http::{Http, place};
@@ -72,6 +72,18 @@ pub struct Asked<'a> {
     pub(crate) http: &'a Http,
 }
 
+/// What is known to be right for an address before its card has been read.
+#[derive(Debug, Clone, Default)]
+pub enum Beforehand {
+    /// Nothing: what the card asks for is looked for among the credentials.
+    #[default]
+    AsAsked,
+    /// These headers go with every request there, the one for the card included, whatever the card asks for.
+    Headers(HeaderMap),
+    /// Nothing is ever sent there. Whether that suffices is the agent's to say.
+    Without,
+}
+
 /// Where credentials come from.
 ///
 /// It is asked before every request, so whoever gets tokens from somewhere keeps them. [`Keyring`] is one that knows its
@@ -88,6 +100,12 @@ pub trait Credentials: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<bool, ClientError>> {
         let _ = (asked, credential);
         ready(Ok(false)).boxed()
+    }
+
+    /// What is known to be right for an address, whatever a card says.
+    fn beforehand(&self, url: &Url) -> Beforehand {
+        let _ = url;
+        Beforehand::AsAsked
     }
 }
 
@@ -116,6 +134,15 @@ impl<A: Credentials, B: Credentials> Credentials for (A, B) {
         }
         .boxed()
     }
+
+    /// The headers of the first that has some. Nothing is sent if neither has anything.
+    fn beforehand(&self, url: &Url) -> Beforehand {
+        match (self.0.beforehand(url), self.1.beforehand(url)) {
+            (headers @ Beforehand::Headers(_), _) | (_, headers @ Beforehand::Headers(_)) => headers,
+            (Beforehand::Without, Beforehand::Without) => Beforehand::Without,
+            (Beforehand::AsAsked, _) | (_, Beforehand::AsAsked) => Beforehand::AsAsked,
+        }
+    }
 }
 
 /// Those that there may be.
@@ -136,6 +163,10 @@ impl<C: Credentials> Credentials for Option<C> {
             Some(credentials) => credentials.refused(asked, credential),
             None => ready(Ok(false)).boxed(),
         }
+    }
+
+    fn beforehand(&self, url: &Url) -> Beforehand {
+        self.as_ref().map_or(Beforehand::AsAsked, |credentials| credentials.beforehand(url))
     }
 }
 
@@ -254,6 +285,14 @@ impl Proof {
         operation: Operation,
     ) -> Result<Self, ClientError> {
         let Some(credentials) = http.options.credentials.as_deref() else { return Ok(Self::default()) };
+        match credentials.beforehand(asking.url) {
+            Beforehand::AsAsked => {}
+            Beforehand::Without => return Ok(Self::default()),
+            Beforehand::Headers(headers) => {
+                let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+                return Ok(Self { headers, ..Self::default() });
+            }
+        }
         let sufficient = sufficient(asking.card, operation);
         if sufficient.is_empty() {
             return Ok(Self::default());

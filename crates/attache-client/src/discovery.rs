@@ -13,7 +13,7 @@ use reqwest::header::{
 use reqwest::{Method, Response, StatusCode, Url};
 
 use crate::ClientError;
-use crate::credentials::Asking;
+use crate::credentials::{Asking, Beforehand};
 use crate::http::{Http, place, status_error, within};
 use crate::interface::{Endpoint, choose, may_lead};
 use crate::transport::unreadable;
@@ -134,6 +134,11 @@ async fn fetch(http: &Http, at: &Url, edition: Option<&Edition>) -> Result<Optio
     let mut url = at.clone();
     for _ in 0..=MAX_REDIRECTS {
         let mut request = http.request(Method::GET, &url).header(ACCEPT, "application/json");
+        if let Some(Beforehand::Headers(headers)) =
+            http.options.credentials.as_ref().map(|credentials| credentials.beforehand(&url))
+        {
+            request = request.headers(headers);
+        }
         if let Some(Edition { header, value }) = edition {
             request = request.header(header, value);
         }

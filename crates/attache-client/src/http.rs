@@ -8,6 +8,7 @@ use std::time::Duration;
 use attache_outbound::{Guard, Refused, SystemResolver, build_client, careful_client, causes};
 use reqwest::header::TE;
 use reqwest::{Client, ClientBuilder, Method, RequestBuilder, Response, Url};
+use url::Host;
 
 use crate::tls::RootCertificates;
 use crate::{ClientError, ClientOptions};
@@ -130,6 +131,16 @@ pub(crate) fn status_error(url: &Url, status: reqwest::StatusCode, body: &[u8]) 
 /// An address as it may be shown: without credentials and query, where people like to put secrets.
 pub(crate) fn place(url: &Url) -> String {
     format!("{}{}", url.origin().ascii_serialization(), url.path())
+}
+
+/// Whether an address is on this machine.
+pub(crate) fn is_here(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
 }
 
 fn builder(options: &ClientOptions) -> ClientBuilder {

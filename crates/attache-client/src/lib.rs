@@ -12,11 +12,13 @@
 //!   Attaché's does, no event is lost and none comes twice.
 //! - Nothing an agent answers makes the client wait forever, or take more memory than [allowed](ClientOptions).
 //! - Dropping a future or a stream stops the waiting, not the task.
-//! - [Credentials] go only to the interface that the card leads to, and only those that the card asks for. Somebody who has
-//!   [logged in](OAuth) stays so for as long as the authorization server lets them.
+//! - [Credentials] go only to the interface that the card leads to, and only those that the card asks for; or, from an
+//!   [address book](AddressBook), only to the address that they are written for. Somebody who has [logged in](OAuth) stays so for
+//!   as long as the authorization server lets them.
 //!
 //! It speaks JSON-RPC, HTTP+JSON and gRPC, each of protocol 1.0 and of 0.3.
 
+mod address_book;
 mod beside;
 mod client;
 mod credentials;
@@ -37,10 +39,11 @@ mod tls;
 mod transport;
 mod waiting;
 
+pub use address_book::{Address, AddressBook, AddressEntry};
 pub use attache_outbound::{Policy, Refused};
 pub use attache_signing::{Algorithm, KeySet, Rejected, Signer, Untrusted, Verifier, Why};
 pub use client::{Client, Refreshed, Reply};
-pub use credentials::{Asked, Credential, Credentials, Keyring, Secret};
+pub use credentials::{Asked, Beforehand, Credential, Credentials, Keyring, Secret};
 pub use error::ClientError;
 pub use interface::{Binding, Interface};
 pub use listing::Listing;

@@ -99,7 +99,8 @@ pub struct ClientOptions {
     pub pace: Pace,
     /// Which interfaces to use, the best first. If there are none, the first of the card's that is spoken here.
     pub interfaces: Vec<Interface>,
-    /// Where credentials come from. They are sent to the interface that the card leads to, if the card asks for them.
+    /// Where credentials come from. They are sent to the interface that the card leads to, if the card asks for them; those of an
+    /// [`AddressBook`](crate::AddressBook) to their addresses, whatever cards ask for.
     pub credentials: Option<Arc<dyn Credentials>>,
     /// The certificate that is shown to servers that ask for one, together with its key.
     pub identity: Option<Identity>,

@@ -10,7 +10,7 @@ use clap::Args;
 
 use crate::delegation::{Delegation, DelegationOptions};
 use crate::engine::Token;
-use crate::{Exposure, GatewayOptions, Identity};
+use crate::{AgentCredentials, Exposure, GatewayOptions, Identity};
 
 /// Which functions are skills, and how the agent describes itself.
 #[derive(Debug, Clone, Args)]
@@ -107,15 +107,23 @@ pub struct DelegationArgs {
 }
 
 impl DelegationArgs {
-    /// Delegation as the flags say, if there is to be any.
-    pub fn start(&self, store: Arc<dyn Store>) -> Result<Option<Delegation>, SetupError> {
-        if self.no_delegation { Ok(None) } else { Delegation::new(store, self.options()).map(Some) }
+    /// Delegation as the flags say, if there is to be any, to agents that are shown these credentials.
+    pub fn start(
+        &self,
+        store: Arc<dyn Store>,
+        credentials: AgentCredentials,
+    ) -> Result<Option<Delegation>, SetupError> {
+        if self.no_delegation {
+            return Ok(None);
+        }
+        Delegation::new(store, self.options(credentials)).map(Some)
     }
 
-    fn options(&self) -> DelegationOptions {
+    fn options(&self, credentials: AgentCredentials) -> DelegationOptions {
         let policy = Policy::default().allow_loopback(self.allow_loopback_agents);
         DelegationOptions {
             policy: policy.allow(self.allow_agent_network.iter().copied()),
+            credentials,
             max_tasks: self.max_delegated_tasks,
             ..DelegationOptions::default()
         }

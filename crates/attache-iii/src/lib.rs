@@ -9,10 +9,13 @@
 //! - [`serve_through`] puts a surface behind the HTTP of an engine.
 
 #[cfg(feature = "cli")]
+mod agent_settings;
+#[cfg(feature = "cli")]
 mod args;
 mod bridge;
 mod card;
 mod chunks;
+mod credentials;
 pub mod delegation;
 pub mod engine;
 pub mod exposure;
@@ -23,13 +26,18 @@ pub mod remote;
 mod resolve;
 mod schema;
 mod state_store;
+#[cfg(feature = "cli")]
+pub mod variables;
 pub mod wire;
 pub mod worker;
 
 #[cfg(feature = "cli")]
+pub use agent_settings::{AgentFault, AgentSettings};
+#[cfg(feature = "cli")]
 pub use args::{API_TOKEN_VARIABLE, DelegationArgs, GatewayArgs};
 pub use bridge::{serve_api_through, serve_through};
 pub use card::{Identity, SCHEMAS_EXTENSION};
+pub use credentials::AgentCredentials;
 pub use exposure::Exposure;
 pub use functions::{
     CallError, Catalog, Channel, ChannelItem, FunctionCall, FunctionInfo, Functions, Updates,

@@ -23,7 +23,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Headers that say how a request is framed and routed. They follow from the request, so a caller cannot set them.
-const FRAMING: [HeaderName; 8] =
+pub const FRAMING: [HeaderName; 8] =
     [CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
 
 /// A request to an address that a user gave.

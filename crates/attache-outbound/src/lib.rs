@@ -21,7 +21,9 @@ mod refused;
 mod resolver;
 
 pub use careful::{Guard, build_client, careful_client, causes};
-pub use client::{Answer, MAX_ANSWER, Outbound, OutboundError, OutboundRequest, SetupError, retry_after};
+pub use client::{
+    Answer, FRAMING, MAX_ANSWER, Outbound, OutboundError, OutboundRequest, SetupError, retry_after,
+};
 pub use ipnet::IpNet;
 pub use policy::{MAX_URL, Policy, Target};
 pub use refused::Refused;

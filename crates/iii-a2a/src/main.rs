@@ -1,13 +1,17 @@
 //! The `iii-a2a` worker: the functions of an iii engine as the skills of an A2A agent.
 
+mod agents;
 mod place;
 mod serve;
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use attache_iii::{DelegationArgs, GatewayArgs};
-use clap::Parser;
+use attache_iii::variables::{self, Unread};
+use attache_iii::{API_TOKEN_VARIABLE, DelegationArgs, GatewayArgs};
+use attache_store::KEYRING_VARIABLE;
+use clap::{CommandFactory, Parser};
 use mimalloc::MiMalloc;
 use tracing_subscriber::EnvFilter;
 
@@ -75,6 +79,12 @@ struct Arguments {
 
     #[command(flatten)]
     delegation: DelegationArgs,
+
+    /// What other agents are shown, for delegated tasks and for `--connect`: a JSON list in this file
+    ///
+    /// Such as `[{"url": "https://other.example.com", "bearer-file": "/run/secrets/other"}]`. Each is shown to its own address only.
+    #[arg(long, value_name = "PATH", help_heading = "Delegation")]
+    agent_credentials: Option<PathBuf>,
 }
 
 /// What went wrong, and what to do next.
@@ -99,13 +109,28 @@ impl Failure {
     }
 }
 
+/// The variable that says what is logged.
+const LOG_VARIABLE: &str = "ATTACHE_LOG";
+
+/// The variables that look as if they were read here, and are not. Those of iii are shared with engines and other workers.
+fn unread(environment: &[(String, String)]) -> Vec<Unread> {
+    let mut known = variables::of_flags(&Arguments::command());
+    known.extend([LOG_VARIABLE, API_TOKEN_VARIABLE, KEYRING_VARIABLE].map(str::to_owned));
+    let mut found = variables::misspelt(environment.iter().cloned(), "III_", &known);
+    found.extend(variables::unread(environment.iter().cloned(), || known));
+    found
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let filter = if arguments.debug { "debug,hyper=info,h2=info" } else { "info" };
-    let filter = EnvFilter::try_from_env("ATTACHE_LOG").unwrap_or_else(|_| EnvFilter::new(filter));
+    let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(filter));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(anstream::stderr);
     // A log that nobody reads any more must not stop the worker.
     log.log_internal_errors(false).init();
+    for Unread { name, meant } in unread(&variables::environment().collect::<Vec<_>>()) {
+        tracing::warn!(variable = name, meant, "nothing reads this variable of the environment");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let served = match runtime {
         Ok(runtime) => runtime.block_on(serve::run(arguments)),
@@ -122,5 +147,40 @@ fn main() -> ExitCode {
             }
             ExitCode::from(code)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_that_nothing_reads_are_found_with_those_that_were_meant() {
+        let names = [
+            "ATTACHE_STORE",
+            "ATTACHE_KEYRING",
+            "ATTACHE_KEYRING_FILE",
+            "ATTACHE_LOG",
+            "ATTACHE_API_TOKEN",
+            "ATTACHE_API_TOKEN_FILE",
+            "III_URL",
+            "III_TOKEN",
+            "III_NAMESPACE",
+            "III_WORKER_NAME",
+            "III_ISOLATION",
+            "PATH",
+            "ATTACHE_STOER",
+            "ATTACHE_LISTEN",
+            "III_TOKN",
+        ];
+        let environment = names.map(|name| (name.to_owned(), "x".to_owned()));
+        let found =
+            unread(&environment).into_iter().map(|Unread { name, meant }| (name, meant.unwrap_or_default()));
+        let found: Vec<_> = found.collect();
+        let found: Vec<_> = found.iter().map(|(name, meant)| (name.as_str(), meant.as_str())).collect();
+        assert_eq!(
+            found,
+            [("III_TOKN", "III_TOKEN"), ("ATTACHE_LISTEN", ""), ("ATTACHE_STOER", "ATTACHE_STORE")]
+        );
     }
 }

@@ -9,7 +9,7 @@ use attache_iii::worker::{Worker, WorkerError, WorkerOptions};
 use attache_iii::{Gateway, serve_api_through, serve_through};
 use attache_server::{Server, stop_signal};
 
-use crate::{Arguments, Failure};
+use crate::{Arguments, Failure, agents};
 
 /// Where the engine's HTTP is if nothing is said.
 const ENGINE_HTTP: &str = "http://localhost:3111";
@@ -27,13 +27,18 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         .delegation
         .token()
         .map_err(|error| Failure::usage(error).hint("make one with `openssl rand -hex 32`"))?;
+    let credentials = agents::credentials(arguments.agent_credentials.as_deref())?;
     let worker =
         Worker::connect(worker_options(&arguments).map_err(Failure::usage)?).map_err(Failure::usage)?;
     let store = arguments.place.open(&worker)?;
-    let remote = RemoteOptions { own_url: Some(own_url(&arguments)), ..RemoteOptions::default() };
+    let remote = RemoteOptions {
+        own_url: Some(own_url(&arguments)),
+        credentials: credentials.clone(),
+        ..RemoteOptions::default()
+    };
     let imports = import(worker.clone(), arguments.connect.clone(), remote);
     let gateway = Gateway::with_imports(Arc::new(worker.clone()), arguments.gateway.options(), imports);
-    let delegation = arguments.delegation.start(store.clone()).map_err(Failure::new)?;
+    let delegation = arguments.delegation.start(store.clone(), credentials).map_err(Failure::new)?;
     let server = Server::new(gateway.clone())
         .card(gateway.card())
         .card_updates(gateway.cards())

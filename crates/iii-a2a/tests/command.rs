@@ -7,6 +7,8 @@ use std::time::Duration;
 use attache_core::{MemoryStore, Store};
 use attache_iii::engine::{Engine, EngineOptions, Token};
 use attache_iii::{CallError, FunctionCall, FunctionInfo, Functions};
+use attache_server::Server;
+use attache_server::auth::KnownCallers;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
@@ -240,4 +242,34 @@ async fn workers_of_the_engine_can_delegate_and_the_api_knows_of_it() {
     let got: Value = reqwest::get(path).await.expect("an answer").json().await.expect("JSON");
     assert_eq!(got, task);
     house.close().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_wants_a_token_gets_the_one_that_the_file_has_for_it() {
+    let callers = KnownCallers::new().bearer("house", "the token of the house");
+    let guarded = Server::echo().push(false).bind("127.0.0.1:0").authenticate(callers);
+    let guarded = guarded.listen().await.expect("a port");
+    let url = format!("http://{}", guarded.address().expect("an address"));
+    let running = tokio::spawn(async { guarded.run_until(std::future::pending()).await });
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("agents.json");
+    let list = json!([{"url": url, "bearer": "the token of the house"}]);
+    std::fs::write(&file, list.to_string()).expect("it can be written");
+    let house = House::new().await;
+    let file = file.display().to_string();
+    let _worker =
+        Worker::start(&house.address, &["--allow-loopback-agents", "--agent-credentials", &file]).await;
+    let rpc = json!({"agentUrl": format!("{url}/a2a/rpc"), "message": "hello"});
+    let task = called(&house, "a2a::send_task", rpc).await;
+    assert_eq!(task["status"]["message"]["parts"][0]["text"], "hello", "{task}");
+    house.close().await;
+    running.abort();
+}
+
+#[tokio::test]
+async fn variables_that_nothing_reads_are_warned_of() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_iii-a2a"));
+    command.env("ATTACHE_STOER", "memory:").env("NO_COLOR", "1").args(["--base-url", "nowhere"]);
+    let output = command.output().await.expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("variable=\"ATTACHE_STOER\" meant=\"ATTACHE_STORE\""), "{said}");
 }

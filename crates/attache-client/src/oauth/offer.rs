@@ -4,11 +4,11 @@ use attache_protocol::{AgentCard, OAuthFlows, SecurityScheme};
 use reqwest::header::ACCEPT;
 use reqwest::{Method, StatusCode, Url};
 use serde::Deserialize;
-use url::{Host, Origin};
+use url::Origin;
 
 use super::error::LoginError;
 use crate::ClientError;
-use crate::http::{Http, place, within};
+use crate::http::{Http, is_here, place, within};
 
 /// How somebody proves to an authorization server who they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -328,16 +328,6 @@ pub(super) fn secure(url: Url) -> Result<Url, LoginError> {
         Ok(url)
     } else {
         Err(LoginError::Insecure(place(&url)))
-    }
-}
-
-/// Whether an address is on this machine.
-fn is_here(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
     }
 }
 

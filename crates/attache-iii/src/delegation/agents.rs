@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use attache_client::{Backoff, Client, ClientOptions, Outgoing, Policy, Reply};
+use attache_client::{AddressBook, Backoff, Client, ClientOptions, Outgoing, Policy, Reply};
 use attache_protocol::{Dialect, Json, SendMessageRequest, Task, TaskId};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use url::Url;
 
 use super::DelegationError;
 use super::cards::{Found, Speaks};
-use super::errand::Errand;
+use super::errand::{Aim, Errand};
 use super::fetch::Fetch;
 
 /// How long getting or canceling a task may take.
@@ -41,7 +41,7 @@ pub(super) struct Agents {
 }
 
 impl Agents {
-    pub(super) fn new(policy: Policy, send: Duration) -> Self {
+    pub(super) fn new(policy: Policy, send: Duration, credentials: AddressBook) -> Self {
         let backoff = Backoff { attempts: 2, ..Backoff::default() };
         let options = ClientOptions {
             policy: Some(policy),
@@ -50,6 +50,7 @@ impl Agents {
             backoff,
             ..ClientOptions::default()
         };
+        let options = options.with_credentials(credentials);
         Self { options, known: Mutex::default() }
     }
 
@@ -62,13 +63,15 @@ impl Agents {
     /// How to speak to the agent at an address, given its card. Agents without a readable one are those of the oldest protocol.
     pub(super) async fn meet(
         &self,
+        fetch: &Fetch,
         address: &str,
         url: Url,
         found: Option<Found>,
     ) -> Result<Agent, DelegationError> {
         let agent = match found {
             Some(Found { speaks: Speaks::Current, place, .. }) => {
-                Agent::Current(Client::connect_with(place.as_str(), self.options.clone()).await?)
+                let client = Client::connect_with(place.as_str(), self.options.clone()).await;
+                Agent::Current(client.map_err(|error| fetch.explain(&place, error))?)
             }
             Some(Found { speaks: Speaks::Oldest(named), .. }) => Agent::Oldest(named),
             None => Agent::Oldest(url),
@@ -86,7 +89,8 @@ impl Agents {
 }
 
 impl Agent {
-    /// Sends a message, once. An agent of the oldest protocol answers when it is done, others as soon as there is a task.
+    /// Sends a message, once. An agent of the oldest protocol answers when it is done, others as soon as there is a task. What goes on
+    /// with a task is answered when that settles: until then it may still say what it said before.
     pub(super) async fn send(
         &self,
         fetch: &Fetch,
@@ -97,10 +101,17 @@ impl Agent {
         match self {
             Self::Current(client) => {
                 let mut request = request;
-                // The agent names its tasks itself.
-                request.message.task_id = None;
                 request.configuration = None;
-                Ok(client.send(Outgoing::from(request).return_immediately()).await?)
+                let outgoing = match errand.aim {
+                    Aim::New => {
+                        // The agent names its tasks itself.
+                        request.message.task_id = None;
+                        Outgoing::from(request).return_immediately()
+                    }
+                    Aim::Known => Outgoing::from(request).task(errand.id.clone()),
+                };
+                let sent = client.send(outgoing).await;
+                sent.map_err(|error| fetch.explain(&client.interface_url(), error))
             }
             Self::Oldest(url) => {
                 let id = errand.id.as_str();
@@ -111,14 +122,20 @@ impl Agent {
 
     pub(super) async fn get(&self, fetch: &Fetch, id: &TaskId) -> Result<Task, DelegationError> {
         match self {
-            Self::Current(client) => Ok(client.get(id.clone()).await?),
+            Self::Current(client) => {
+                let got = client.get(id.clone()).await;
+                got.map_err(|error| fetch.explain(&client.interface_url(), error))
+            }
             Self::Oldest(url) => call(fetch, url, "tasks/get", id.as_str(), &json!({"id": id}), CALL).await,
         }
     }
 
     pub(super) async fn cancel(&self, fetch: &Fetch, id: &TaskId) -> Result<Task, DelegationError> {
         match self {
-            Self::Current(client) => Ok(client.cancel(id.clone()).await?),
+            Self::Current(client) => {
+                let canceled = client.cancel(id.clone()).await;
+                canceled.map_err(|error| fetch.explain(&client.interface_url(), error))
+            }
             Self::Oldest(url) => {
                 call(fetch, url, "tasks/cancel", id.as_str(), &json!({"id": id}), CALL).await
             }
@@ -152,6 +169,9 @@ async fn call(
     let body = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string();
     let answered = timeout(limit, fetch.post(url, body)).await;
     let (status, body) = answered.unwrap_or(Err(DelegationError::TimedOut(limit)))?;
+    if let Some(denied) = fetch.denied(url, status) {
+        return Err(denied);
+    }
     let answer: Answer = match serde_json::from_slice(&body) {
         Ok(answer) => answer,
         Err(_) if !status.is_success() => {

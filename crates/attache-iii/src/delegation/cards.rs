@@ -170,16 +170,17 @@ fn places(address: &Url) -> Vec<Url> {
 /// Finds the card of an agent.
 pub(super) async fn find(fetch: &Fetch, address: &Url) -> Result<Found, DelegationError> {
     let finding = async {
-        let mut why = None;
+        let (mut why, mut denied) = (None, None);
         for place in places(address) {
             let (status, body) = fetch.get(&place).await?;
+            denied = denied.or(fetch.denied(&place, status));
             let read = if status.is_success() { Found::read(place, &body) } else { Err(status.to_string()) };
             match read {
                 Ok(found) => return Ok(found),
                 Err(reason) => why = why.or(Some(reason)),
             }
         }
-        Err(DelegationError::NoCard(why.unwrap_or_default()))
+        Err(denied.unwrap_or_else(|| DelegationError::NoCard(why.unwrap_or_default())))
     };
     timeout(LIMIT, finding).await.unwrap_or(Err(DelegationError::TimedOut(LIMIT)))
 }

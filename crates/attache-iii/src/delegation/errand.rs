@@ -7,9 +7,20 @@ use serde_json::{Value, json};
 use super::DelegationError;
 use crate::remote::HOPS_EXTENSION;
 
-/// A message on its way, and the task that it is to become.
+/// Which task a message is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Aim {
+    /// One that it is to become.
+    New,
+    /// One that the agent has.
+    Known,
+}
+
+/// A message on its way, and the task that it is for.
 #[derive(Debug, Clone)]
 pub(super) struct Errand {
+    pub(super) aim: Aim,
+    /// What the task is to be called, or what the agent calls it.
     pub(super) id: TaskId,
     pub(super) session: Option<String>,
     /// The message in the words of protocol 0.1.
@@ -20,6 +31,7 @@ pub(super) struct Errand {
 impl Errand {
     /// `said` is a text, or a message of protocol 0.1: its parts, and what else it has.
     pub(super) fn new(
+        aim: Aim,
         id: TaskId,
         session: Option<String>,
         said: &Json,
@@ -42,7 +54,7 @@ impl Errand {
         }
         // Calls come through an engine, which does not say through how many agents the request has come before.
         message["metadata"][HOPS_EXTENSION] = json!(1);
-        Ok(Self { id, session, message, metadata })
+        Ok(Self { aim, id, session, message, metadata })
     }
 
     /// The parameters of `tasks/send`.
@@ -84,7 +96,7 @@ mod tests {
     use super::*;
 
     fn errand(said: Value) -> Result<Errand, DelegationError> {
-        Errand::new("t1".into(), None, &Json::new(&said).unwrap(), None)
+        Errand::new(Aim::New, "t1".into(), None, &Json::new(&said).unwrap(), None)
     }
 
     #[test]

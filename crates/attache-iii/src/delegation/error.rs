@@ -37,6 +37,9 @@ pub enum DelegationError {
     /// The task has ended, so that it cannot be canceled.
     #[error("Cannot cancel task in state: {0}")]
     Ended(String),
+    /// The task has ended, so that nothing more can be said to it.
+    #[error("Cannot continue task in state: {0}")]
+    Over(String),
     /// The agent has not yet said what it calls the task, so that it cannot be asked about it.
     #[error("the agent has not taken the task `{0}` yet: try again in a moment")]
     NotTaken(String),
@@ -60,6 +63,9 @@ pub enum DelegationError {
         /// Its words.
         message: String,
     },
+    /// The agent does not let in whoever asks. What would help is said with it.
+    #[error("{0}")]
+    Denied(String),
     /// All records are of tasks that have not ended.
     #[error(
         "there are {0} delegated tasks under way, which is the limit: cancel some, or wait until some have ended"
@@ -76,12 +82,16 @@ impl DelegationError {
         match self {
             Self::Required(_) | Self::Invalid(_) | Self::Blocked { .. } => StatusCode::BAD_REQUEST,
             Self::TaskNotFound(_) | Self::Agent { code: TASK_NOT_FOUND, .. } => StatusCode::NOT_FOUND,
-            Self::Ended(_) | Self::NotTaken(_) | Self::Agent { code: TASK_NOT_CANCELABLE, .. } => {
-                StatusCode::CONFLICT
-            }
-            Self::NoCard(_) | Self::Unreachable(_) | Self::Unreadable(_) | Self::Agent { .. } => {
-                StatusCode::BAD_GATEWAY
-            }
+            Self::Ended(_)
+            | Self::Over(_)
+            | Self::NotTaken(_)
+            | Self::Agent { code: TASK_NOT_CANCELABLE, .. } => StatusCode::CONFLICT,
+            // What this API says with 401 and 403 is about its own callers.
+            Self::NoCard(_)
+            | Self::Unreachable(_)
+            | Self::Unreadable(_)
+            | Self::Agent { .. }
+            | Self::Denied(_) => StatusCode::BAD_GATEWAY,
             Self::TimedOut(_) => StatusCode::GATEWAY_TIMEOUT,
             Self::Full(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Store(_) => StatusCode::INTERNAL_SERVER_ERROR,
@@ -95,12 +105,14 @@ impl DelegationError {
             Self::Blocked { .. } => "blocked",
             Self::TaskNotFound(_) | Self::Agent { code: TASK_NOT_FOUND, .. } => "task_not_found",
             Self::Ended(_) | Self::Agent { code: TASK_NOT_CANCELABLE, .. } => "task_not_cancelable",
+            Self::Over(_) => "task_ended",
             Self::NotTaken(_) => "task_not_taken",
             Self::NoCard(_) => "no_card",
             Self::Unreachable(_) => "agent_unreachable",
             Self::TimedOut(_) => "agent_timed_out",
             Self::Unreadable(_) => "agent_unreadable",
             Self::Agent { .. } => "agent_refused",
+            Self::Denied(_) => "agent_denied",
             Self::Full(_) => "too_many_tasks",
             Self::Store(_) => "store_error",
         }

@@ -1,10 +1,11 @@
 //! Requests to addresses that callers give: each is checked, and so is everything that its name resolves to.
 //!
-//! No redirect is followed, and an answer is read up to a limit.
+//! No redirect is followed, and an answer is read up to a limit. Each address is shown the credential that is for it, and no other.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use attache_client::{Beforehand, ClientError, Credentials};
 use attache_outbound::{
     Guard, Policy, Refused, SetupError, SystemResolver, build_client, careful_client, causes,
 };
@@ -14,6 +15,8 @@ use reqwest::{Client, RequestBuilder};
 use url::Url;
 
 use super::DelegationError;
+use crate::AgentCredentials;
+use crate::credentials::Denial;
 
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -28,10 +31,11 @@ const LARGEST: usize = 16 * 1024 * 1024;
 pub(super) struct Fetch {
     policy: Arc<Policy>,
     client: Client,
+    credentials: AgentCredentials,
 }
 
 impl Fetch {
-    pub(super) fn new(policy: Policy) -> Result<Self, SetupError> {
+    pub(super) fn new(policy: Policy, credentials: AgentCredentials) -> Result<Self, SetupError> {
         let policy = Arc::new(policy);
         let guard = Arc::new(Guard::new(policy.clone(), Arc::new(SystemResolver)));
         let client = build_client(|| {
@@ -41,7 +45,7 @@ impl Fetch {
                 .connect_timeout(CONNECT)
                 .pool_idle_timeout(POOL)
         })?;
-        Ok(Self { policy, client })
+        Ok(Self { policy, client, credentials })
     }
 
     /// An address that may be called, as far as can be said before its name is resolved.
@@ -67,11 +71,30 @@ impl Fetch {
         self.exchange(&url, request.header(ACCEPT, "application/json").body(body)).await
     }
 
+    /// What an error of a client means that talks to an address.
+    pub(super) fn explain(&self, url: &Url, error: ClientError) -> DelegationError {
+        match self.credentials.explain(url, &error) {
+            Some(text) => DelegationError::Denied(text),
+            None => error.into(),
+        }
+    }
+
+    /// What a status means that an address answered with, if it is that whoever asks is not let in.
+    pub(super) fn denied(&self, url: &Url, status: StatusCode) -> Option<DelegationError> {
+        let denial = Denial::of_status(status)?;
+        Some(DelegationError::Denied(self.credentials.denied(url, denial, None)))
+    }
+
     async fn exchange(
         &self,
         url: &Url,
         request: RequestBuilder,
     ) -> Result<(StatusCode, Vec<u8>), DelegationError> {
+        let request = match self.credentials.book().beforehand(url) {
+            Beforehand::Headers(headers) => request.headers(headers),
+            // Who has to get a token first does so for agents whose cards say where.
+            Beforehand::AsAsked | Beforehand::Without => request,
+        };
         let mut response = request.send().await.map_err(|error| explain(url, &error))?;
         let status = response.status();
         let mut body = Vec::new();

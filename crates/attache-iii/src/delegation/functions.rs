@@ -58,7 +58,7 @@ impl Action {
     fn description(self) -> &'static str {
         match self {
             Self::Discover => "Finds the card of an A2A agent and keeps it",
-            Self::Send => "Sends a task to another A2A agent and keeps a record of it",
+            Self::Send => "Sends a task to another A2A agent, or goes on with one, and keeps a record of it",
             Self::Get => "Gets a task that was sent to another agent, as it is now",
             Self::Cancel => "Cancels a task that was sent to another agent",
             Self::Card => "Makes a card of this agent",
@@ -73,12 +73,13 @@ impl Action {
             Self::Discover => (json!({"url": text("Where the agent is")}), &["url"]),
             Self::Send => (
                 json!({
-                    "agentUrl": text("Where the agent is, or where it answers"),
+                    "agentUrl": text("Where the agent is, or where it answers; not needed with `taskId`"),
+                    "taskId": text("The task to go on with, such as one that asked for input; without it, a new one"),
                     "message": {"description": "A text, or an object with `parts`", "type": ["string", "object"]},
                     "sessionId": text("The conversation that the message belongs to"),
                     "metadata": {"type": "object"},
                 }),
-                &["agentUrl", "message"],
+                &["message"],
             ),
             Self::Get | Self::Cancel => {
                 (json!({"taskId": text("The task"), "agentUrl": text("The agent that has it")}), &["taskId"])
@@ -92,7 +93,11 @@ impl Action {
             ),
             Self::Cards => (json!({}), &[]),
         };
-        json!({"type": "object", "properties": properties, "required": required})
+        let mut schema = json!({"type": "object", "properties": properties, "required": required});
+        if self == Self::Send {
+            schema["anyOf"] = json!([{"required": ["agentUrl"]}, {"required": ["taskId"]}]);
+        }
+        schema
     }
 }
 

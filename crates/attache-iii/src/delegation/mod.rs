@@ -6,7 +6,9 @@
 //!   of 0.1 whoever gave them.
 //! - A message is sent once. If its agent takes longer than [`DelegationOptions::patience`] to answer, the caller gets the task as
 //!   it is, and the answer is recorded when it comes.
+//! - A task that has not ended can be gone on with: what is said to it goes to the task that the agent has.
 //! - Every address goes through the guard of outgoing requests, whoever it comes from: also those in cards and in records.
+//! - An agent is shown the [credential](DelegationOptions::credentials) that is for its address, and no other.
 //! - There are at most [`DelegationOptions::max_tasks`] records. The oldest that has ended makes room; one that has not is never
 //!   forgotten. Records and cards are values of the store, in the scopes `a2a_tasks` and `a2a`.
 //!
@@ -21,6 +23,7 @@ mod fetch;
 mod functions;
 mod input;
 mod record;
+mod sending;
 mod table;
 
 use std::sync::{Arc, OnceLock};
@@ -28,19 +31,17 @@ use std::time::Duration;
 
 use attache_core::{Clock, Store, SystemClock};
 use attache_outbound::{Policy, SetupError};
-use attache_protocol::{Json, Task, TaskId, TaskState, Timestamp};
+use attache_protocol::{Json, Task, Timestamp};
 use futures::future::join_all;
 use serde_json::Value;
-use uuid::Uuid;
 
 use self::agents::{Agent, Agents};
 use self::cards::Cards;
-use self::errand::Errand;
 use self::fetch::Fetch;
 use self::input::Input;
 use self::record::Record;
 use self::table::Table;
-use crate::Gateway;
+use crate::{AgentCredentials, Gateway};
 
 pub(crate) use self::api::API_ROUTES;
 pub use self::api::{Access, Api};
@@ -57,6 +58,8 @@ const GRACE: Duration = Duration::from_secs(60);
 pub struct DelegationOptions {
     /// Which addresses may be called. By default any public one.
     pub policy: Policy,
+    /// What agents are shown. By default nothing.
+    pub credentials: AgentCredentials,
     /// How many records are kept.
     pub max_tasks: usize,
     /// How long a caller waits for the answer to a message before it gets the task as it is. Engines give a call 30 seconds.
@@ -69,6 +72,7 @@ impl Default for DelegationOptions {
     fn default() -> Self {
         Self {
             policy: Policy::default(),
+            credentials: AgentCredentials::default(),
             max_tasks: 1000,
             patience: Duration::from_secs(20),
             send_limit: Duration::from_secs(10 * 60),
@@ -107,8 +111,12 @@ impl Delegation {
     pub fn new(store: Arc<dyn Store>, options: DelegationOptions) -> Result<Self, SetupError> {
         Ok(Self(Arc::new(Inner {
             clock: SystemClock,
-            fetch: Fetch::new(options.policy.clone())?,
-            agents: Agents::new(options.policy.clone(), options.send_limit),
+            fetch: Fetch::new(options.policy.clone(), options.credentials.clone())?,
+            agents: Agents::new(
+                options.policy.clone(),
+                options.send_limit,
+                options.credentials.book().clone(),
+            ),
             cards: Cards::new(store.clone()),
             table: Table::new(store, options.max_tasks),
             home: OnceLock::new(),
@@ -120,66 +128,6 @@ impl Delegation {
     pub fn at_home(&self, gateway: Gateway, url: impl Into<String>) {
         let url = url.into().trim_end_matches('/').to_owned();
         let _ = self.0.home.set(Home { gateway, url });
-    }
-
-    async fn send(&self, input: &Input) -> Result<Json, DelegationError> {
-        let inner = &self.0;
-        let address = input.need("agentUrl")?;
-        let said = input.json("message").ok_or(DelegationError::Required("message"))?;
-        let metadata = record::metadata(input.json("metadata"))?;
-        let id = TaskId::from(Uuid::now_v7().to_string());
-        let mut errand = Errand::new(id.clone(), input.text("sessionId")?, said, metadata)?;
-        let request = errand.request()?;
-        let agent = inner.agent(&address).await?;
-        let remote_id = match &agent {
-            Agent::Current(_) => None,
-            Agent::Oldest(_) => {
-                errand.session.get_or_insert_with(|| Uuid::now_v7().to_string());
-                Some(id.clone())
-            }
-        };
-        let now = inner.clock.now();
-        let mut task = Task {
-            id,
-            context_id: errand.session.clone().map(Into::into),
-            history: vec![request.message.clone()],
-            metadata: errand.metadata.clone(),
-            ..Task::default()
-        };
-        (task.status.state, task.status.timestamp) = (TaskState::Submitted, Some(now));
-        let record = Record { task, agent_url: address, remote_id, created_at: now };
-        inner.make_room_for(&record).await?;
-
-        // On its own, so that the answer is recorded whether or not the caller waits for it.
-        let (this, mut pending) = (self.clone(), record.clone());
-        let sending = tokio::spawn(async move {
-            let inner = &this.0;
-            let sent = agent.send(&inner.fetch, &errand, request, inner.options.send_limit).await;
-            match sent {
-                Ok(reply) => {
-                    pending.learn(reply, inner.clock.now());
-                    inner.table.save(pending).await
-                }
-                Err(error) => {
-                    tracing::info!(task = %pending.task.id, agent = fetch::shown(&pending.agent_url), %error, "a task could not be delegated");
-                    pending.fail(&error.to_string(), inner.clock.now());
-                    inner.table.save(pending).await?;
-                    Err(error)
-                }
-            }
-        });
-        match tokio::time::timeout(inner.options.patience, sending).await {
-            Ok(Ok(sent)) => sent?.shown(),
-            Ok(Err(_)) => Err(DelegationError::Unreachable("the message could not be sent".to_owned())),
-            Err(_) => {
-                let mut record = inner.table.get(record.task.id.as_str()).await?.unwrap_or(record);
-                if record.task.status.state == TaskState::Submitted {
-                    record.task.status.state = TaskState::Working;
-                    record = inner.table.save(record).await?;
-                }
-                record.shown()
-            }
-        }
     }
 
     async fn get(&self, input: &Input) -> Result<Json, DelegationError> {
@@ -276,9 +224,11 @@ impl Inner {
             Ok(found) => Some(found),
             // There are agents of the oldest protocol that have no card, or an empty one. They answer where they are said to.
             Err(DelegationError::NoCard(_)) if url.path() != "/" => None,
+            // Some say so of what is not there, and a card may be for fewer than what it describes. Whoever is let in next time finds it.
+            Err(DelegationError::Denied(_)) if url.path() != "/" => return Ok(Agent::Oldest(url)),
             Err(error) => return Err(error),
         };
-        self.agents.meet(address, url, found).await
+        self.agents.meet(&self.fetch, address, url, found).await
     }
 
     /// The record of a task, unless the caller means one of another agent.

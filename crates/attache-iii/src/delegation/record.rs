@@ -79,6 +79,18 @@ impl Record {
         self.task.status.timestamp.get_or_insert(now);
     }
 
+    /// Adds what is said to the task, after what it last said itself.
+    pub(super) fn answer(&mut self, message: Message) {
+        self.task.history.extend(self.task.status.message.as_deref().cloned());
+        self.task.history.push(message);
+    }
+
+    /// Takes over what the agent says without saying anything about the task, which goes on.
+    pub(super) fn hear(&mut self, message: Message, now: Timestamp) {
+        self.task.status.message = Some(Box::new(message));
+        self.task.status.timestamp = Some(now);
+    }
+
     /// Ends the task here: nothing more will be heard of it.
     pub(super) fn fail(&mut self, why: &str, now: Timestamp) {
         let message = Some(Box::new(Message::agent("", why)));

@@ -84,16 +84,18 @@ impl Remote {
     }
 
     fn is_away(&mut self, error: &ClientError, now: Instant) -> Duration {
-        let RemoteOptions { poll, gone_after, .. } = self.board.options;
+        let RemoteOptions { poll, gone_after, ref credentials, .. } = self.board.options;
+        let denied = Url::parse(&self.address).ok().and_then(|url| credentials.explain(&url, error));
+        let error = denied.unwrap_or_else(|| error.to_string());
         let absence = self.absence.get_or_insert_with(|| {
-            tracing::warn!(url = self.url, %error, "a remote agent cannot be reached");
+            tracing::warn!(url = self.url, error, "a remote agent cannot be reached");
             Absence { since: now, attempts: 0 }
         });
         let wait = FIRST_RETRY.min(poll).saturating_mul(2_u32.saturating_pow(absence.attempts));
         absence.attempts += 1;
         // Its name is kept, for when it is back.
         if now.duration_since(absence.since) >= gone_after && self.client.take().is_some() {
-            tracing::warn!(url = self.url, %error, "the functions of a remote agent are gone, as it is");
+            tracing::warn!(url = self.url, error, "the functions of a remote agent are gone, as it is");
             self.offer(Vec::new());
         }
         wait.min(poll)
@@ -107,7 +109,9 @@ impl Remote {
             return self.offer(Vec::new());
         }
         let agent = self.claim(&card.name);
-        let import = |(info, skill)| Import { client: client.clone(), skill, info };
+        let credentials = &self.board.options.credentials;
+        let import =
+            |(info, skill)| Import { client: client.clone(), credentials: credentials.clone(), skill, info };
         let imports: Vec<_> = functions(card, &agent, &self.url).into_iter().map(import).collect();
         tracing::info!(
             url = self.url,

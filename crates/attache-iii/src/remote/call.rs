@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::answer;
 use super::outgoing::{message, outgoing};
 use super::skills::Skill;
-use crate::{CallError, FunctionInfo};
+use crate::{AgentCredentials, CallError, FunctionInfo};
 
 /// How long to wait for a task to come of a message whose sender has left.
 const BEGINNING: Duration = Duration::from_secs(30);
@@ -33,6 +33,7 @@ const LARGEST: usize = 64 * 1024 * 1024;
 /// An imported function.
 pub(crate) struct Import {
     pub(super) client: Client,
+    pub(super) credentials: AgentCredentials,
     pub(super) skill: Skill,
     pub(super) info: FunctionInfo,
 }
@@ -58,7 +59,11 @@ impl Import {
         let _give_up = given_up.drop_guard();
         match tokio::time::timeout(limit, talking).await {
             Ok(Ok(Ok(reply))) => answer::answer(reply),
-            Ok(Ok(Err(error))) => Err(answer::error(&error)),
+            Ok(Ok(Err(error))) => {
+                let denied = self.credentials.explain(&self.client.interface_url(), &error);
+                Err(denied
+                    .map_or_else(|| answer::error(&error), |text| CallError::remote("agent_denied", text)))
+            }
             Ok(Err(_)) => Err(CallError::remote("invocation_failed", "the call of the agent panicked")),
             Err(_) => Err(CallError::TimedOut),
         }

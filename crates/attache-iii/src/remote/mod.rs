@@ -62,7 +62,7 @@ pub use self::hops::HOPS_EXTENSION;
 pub(crate) use self::hops::{MAX_HOPS, hops};
 pub use self::host::{FunctionHost, Handler, Offer};
 use self::skills::REMOTE;
-use crate::FunctionInfo;
+use crate::{AgentCredentials, FunctionInfo};
 
 /// How remote agents are kept in step with.
 #[derive(Debug, Clone)]
@@ -75,8 +75,10 @@ pub struct RemoteOptions {
     pub call_timeout: Duration,
     /// Where this process is itself an agent. One that answers there is not imported.
     pub own_url: Option<String>,
+    /// What agents are shown. By default nothing.
+    pub credentials: AgentCredentials,
     /// How agents are talked to. A card may not lead to another server by default: its address is the operator's word, what is in
-    /// it is not.
+    /// it is not. Credentials that are set here take the place of [those](Self::credentials).
     pub client: ClientOptions,
 }
 
@@ -87,6 +89,7 @@ impl Default for RemoteOptions {
             gone_after: Duration::from_secs(60),
             call_timeout: Duration::from_secs(10 * 60),
             own_url: None,
+            credentials: AgentCredentials::default(),
             client: ClientOptions { allow_other_origins: false, ..ClientOptions::default() },
         }
     }
@@ -113,8 +116,10 @@ impl Default for RemoteOptions {
 pub fn import<S: Into<String>>(
     host: impl FunctionHost,
     urls: impl IntoIterator<Item = S>,
-    options: RemoteOptions,
+    mut options: RemoteOptions,
 ) -> Imports {
+    let book = options.credentials.book().clone();
+    options.client.credentials.get_or_insert_with(|| Arc::new(book));
     let board =
         Arc::new(Board { host: Box::new(host), options, taken: Mutex::default(), table: Mutex::default() });
     let mut addresses: Vec<String> = urls.into_iter().map(Into::into).collect();

@@ -1,5 +1,7 @@
 //! Tasks for other agents: given by functions and over HTTP, recorded, bounded and guarded.
 
+mod continuing;
+mod credentials;
 mod http;
 mod support;
 

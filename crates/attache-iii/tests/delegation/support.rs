@@ -11,6 +11,7 @@ use attache_iii::remote::Offer;
 use attache_iii::{CallError, FunctionCall, Functions, Gateway, GatewayOptions};
 use attache_outbound::Policy;
 use attache_protocol::{AgentCard, AgentSkill};
+use attache_server::auth::KnownCallers;
 use attache_server::{Server, Surface};
 use serde_json::Value;
 use serde_json::value::to_raw_value;
@@ -38,6 +39,7 @@ impl Agent for Clerk {
         match text.split_once(' ').unwrap_or((&text, "")) {
             ("fail", why) => turn.fail(why).await,
             ("reply", words) => turn.reply(words).await,
+            ("ask", question) => turn.ask(question).await,
             ("wait", _) => {
                 turn.working("waiting").await?;
                 turn.cancelled().await;
@@ -76,10 +78,27 @@ impl Office {
 
     /// An agent that is told to wait for others waits for those who share the barrier.
     pub(crate) async fn open_with(name: &str, together: Arc<Barrier>) -> Self {
+        Self::furnish(name, together, |server| server).await
+    }
+
+    /// An agent that wants to be shown this token.
+    pub(crate) async fn guarded(token: &str, public_card: bool) -> Self {
+        let callers = KnownCallers::new().bearer("house", token);
+        Self::furnish("Guarded", Arc::new(Barrier::new(1)), |server| {
+            server.authenticate(callers).options(|options| options.public_card = public_card)
+        })
+        .await
+    }
+
+    async fn furnish(
+        name: &str,
+        together: Arc<Barrier>,
+        furnish: impl FnOnce(Server<Clerk>) -> Server<Clerk>,
+    ) -> Self {
         let (tell, heard) = mpsc::unbounded_channel();
         let card = AgentCard::new(name, "Does paperwork").skill(AgentSkill::new("paper", "Paperwork"));
         let server = Server::new(Clerk { heard: tell, together }).card(card).push(false).bind("127.0.0.1:0");
-        let listening = server.listen().await.unwrap();
+        let listening = furnish(server).listen().await.unwrap();
         let address = listening.address().unwrap();
         let running = tokio::spawn(async {
             let _ = listening.run_until(std::future::pending()).await;

@@ -18,6 +18,9 @@ mod wrong;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use attache::client::AddressBook;
+pub(crate) use attache_iii::variables::Unread;
+use attache_iii::{AgentFault, AgentSettings};
 use serde::Deserialize;
 
 pub(crate) use self::apply::{authenticator, caller_limits, limits, service_limits, tls};
@@ -29,9 +32,11 @@ pub(crate) use self::secret::{MASK, Secret};
 pub(crate) use self::settings::{ClientCertificates, Kind, Settings};
 use self::tree::{Environment, Node, Sections};
 pub(crate) use self::units::{HttpPath, Network, Size, Time, age};
-pub(crate) use self::variables::Unread;
 use self::wrong::Wrong;
 use crate::command::Failure;
+
+/// The list of what other agents are shown.
+pub(crate) const AGENTS: &str = "delegation.agents";
 
 /// The file that is read if none is named.
 const USUAL: &str = "attache.yml";
@@ -57,11 +62,22 @@ impl Settled {
         }
     }
 
+    /// What other agents are shown.
+    pub(crate) fn agents(&self) -> Result<AddressBook, Failure> {
+        let Some(file) = &self.file else { return Ok(AddressBook::default()) };
+        AgentSettings::book(&file.settings.delegation.agents).map_err(|AgentFault { path, text, hint }| {
+            let path = format!("{AGENTS}{path}");
+            // What is in a file of its own has no place of its own.
+            let entry = path.split_inclusive(']').next().unwrap_or(&path);
+            let place = if file.root.at(&path).is_some() { path.as_str() } else { entry };
+            let wrong = Wrong::new(text);
+            file.wrong(place, hint.into_iter().fold(wrong, |wrong, hint| wrong.hint(hint)))
+        })
+    }
+
     /// The variables of the environment that nothing reads, although they are called as if something did.
     pub(crate) fn unread(&self) -> Vec<Unread> {
-        let environment = std::env::vars_os().filter_map(|(name, value)| {
-            Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
-        });
+        let environment = attache_iii::variables::environment();
         variables::unread(environment, self.file.as_ref().map(|file| &file.root))
     }
 

@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 use attache::store::StoreUrl;
+use attache_iii::AgentSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -262,4 +263,6 @@ pub(crate) struct Delegation {
     pub(crate) api_token: Option<Secret>,
     /// Let in whoever shows the token in this file to `/api/a2a`
     pub(crate) api_token_file: Option<PathBuf>,
+    /// What other agents are shown, for delegated tasks and for `engine.connect`
+    pub(crate) agents: Vec<AgentSettings>,
 }

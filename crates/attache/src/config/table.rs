@@ -142,5 +142,6 @@ pub(super) fn is_exchanged(key: &str) -> bool {
     key == "log"
         || key == "auth"
         || key.starts_with("auth.")
+        || key.starts_with(super::AGENTS)
         || limit.is_some_and(|limit| CALLER_LIMITS.contains(&limit))
 }

@@ -56,6 +56,7 @@ fn verdict(text: &str) -> String {
         settled.secret("push.secret", |settings| {
             (settings.push.secret.as_ref(), settings.push.secret_file.as_ref())
         })?;
+        settled.agents()?;
         settled.callers()
     });
     match checked {
@@ -204,6 +205,14 @@ fn what_is_wrong_is_named_with_its_place_and_what_would_be_right() {
         "auth:\n  jwt:\n    - { issuer: \"https://a\", audience: b, algorithms: [HS256] }",
         "auth:\n  mtls:\n    - { name: a }",
         "auth:\n  mtls:\n    - { name: a, subject: CN=a, san: a }",
+        // What others are shown.
+        "delegation:\n  agents:\n    - { bearer: \"${TOKEN}\" }",
+        "delegation:\n  agents:\n    - { url: \"https://a\" }",
+        "delegation:\n  agents:\n    - { url: \"http://a\", bearer: \"${TOKEN}\" }",
+        "delegation:\n  agents:\n    - { url: \"https://a\", bearer: \"${TOKEN}\", berer-file: x }",
+        "delegation:\n  agents:\n    - { url: \"https://a\", bearer-file: /nowhere/at/all }",
+        "delegation:\n  agents:\n    - { url: \"https://a\", basic: { name: b } }",
+        "delegation:\n  agents:\n    - { url: \"https://a\", bearer: x }\n    - { url: \"https://a/\", bearer: y }",
     ] {
         verdicts.push_str(&format!("{}\n    -> {}\n\n", text.trim_end(), verdict(text)));
     }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
+use attache_iii::variables::nearest;
+
 use super::tree::Place;
 use crate::command::Failure;
 
@@ -57,13 +59,6 @@ impl fmt::Display for Wrong {
 }
 
 impl std::error::Error for Wrong {}
-
-/// The one that looks most like it, if any does.
-pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let score = |other: &str| strsim::jaro_winkler(word, other);
-    let best = known.into_iter().max_by(|a, b| score(a).total_cmp(&score(b)))?;
-    (score(best) > 0.75).then_some(best)
-}
 
 impl serde::de::Error for Wrong {
     fn custom<T: fmt::Display>(text: T) -> Self {

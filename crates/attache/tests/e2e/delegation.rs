@@ -3,6 +3,7 @@
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 
+use crate::home::Home;
 use crate::support::Program;
 
 const SERVE: [&str; 6] = ["serve", "--demo", "--listen", "127.0.0.1:0", "--engine-listen", "127.0.0.1:0"];
@@ -79,4 +80,129 @@ async fn where_others_can_connect_the_api_wants_a_token() {
     assert!(refused.headers().contains_key("www-authenticate"));
     let let_in = Client::new().get(cards(&guarded)).bearer_auth(token).send().await.expect("an answer");
     assert_eq!(let_in.status(), StatusCode::OK);
+}
+
+const TOKEN: &str = "the token that the other agent wants";
+
+/// A server that wants a token, with its card for those who show it only.
+async fn guarded(home: &Home) -> Program {
+    let text = format!(
+        "agent: functions\nlisten: 127.0.0.1:0\nengine: {{ listen: 127.0.0.1:0 }}\nfunctions: {{ demo: true }}\n\
+         public-card: false\nauth:\n  bearer:\n    - {{ name: here, token: \"{TOKEN}\" }}\n"
+    );
+    let file = home.file("there.yml", &text);
+    Program::command(&["serve", "--config", &file]).await.0
+}
+
+/// The settings of a server that shows agents at these addresses a token.
+fn showing(entries: &[(&str, &str)]) -> String {
+    let entries: String = entries
+        .iter()
+        .map(|(url, token)| format!("    - {{ url: \"{url}\", bearer: \"{token}\" }}\n"))
+        .collect();
+    format!(
+        "listen: 127.0.0.1:0\nengine: {{ listen: 127.0.0.1:0 }}\nfunctions: {{ demo: true }}\n\
+         delegation:\n  allow-loopback: true\n  agents:\n{entries}"
+    )
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn an_agent_that_wants_a_token_gets_the_one_that_the_file_has_for_it() {
+    let home = Home::new();
+    let there = guarded(&home).await;
+    let file = home.file("here.yml", &showing(&[("https://other.example.com", TOKEN)]));
+    let (here, _, mut log) =
+        Program::watched(&["serve", "--config", &file], &[("ATTACHE_STORE", "memory:")]).await;
+    let task = json!({"agentUrl": there.url, "message": "hello"});
+    let (status, refused) = post(&here, "/api/a2a/send", task.clone()).await;
+    assert_eq!((status, &refused["error"]["code"]), (StatusCode::BAD_GATEWAY, &json!("agent_denied")));
+    let help = format!(
+        "the agent at `{0}/.well-known/agent-card.json` wants to know who asks: list a credential for `{0}` in `delegation.agents`",
+        there.url
+    );
+    assert_eq!(refused["error"]["message"], help);
+
+    home.file("here.yml", &showing(&[(&there.url, TOKEN)]));
+    here.hang_up().await;
+    let line = log.line_with("read the settings again").await;
+    assert!(line.contains("delegation.agents") && !line.contains(TOKEN), "{line}");
+    for agent in [there.url.clone(), format!("{}/a2a/rpc", there.url)] {
+        let (status, done) =
+            post(&here, "/api/a2a/send", json!({"agentUrl": agent, "message": "hello"})).await;
+        assert_eq!(status, StatusCode::OK, "{done}");
+    }
+    let (status, found) = post(&here, "/api/a2a/discover", json!({"url": there.url})).await;
+    assert_eq!(status, StatusCode::OK, "{found}");
+    let (_, cards) = get(&here, "/api/a2a/cards").await;
+    assert!(!format!("{found}{cards}").contains(TOKEN));
+}
+
+#[tokio::test]
+async fn what_other_agents_are_shown_is_shown_to_nobody_else() {
+    let home = Home::new();
+    let file = home.file("here.yml", &showing(&[("https://other.example.com", TOKEN)]));
+    let ran = home.run(&["config", "show", "--config", &file]).await;
+    assert_eq!(ran.code, Some(0), "{ran}");
+    let line =
+        ran.stdout.lines().find(|line| line.starts_with("delegation.agents[0].bearer")).expect("it is shown");
+    assert!(line.contains("********") && !ran.stdout.contains(TOKEN), "{line}");
+    let file = home.file("here.yml", &showing(&[("http://other.example.com", TOKEN)]));
+    let ran = home.run(&["config", "check", "--config", &file]).await;
+    assert_eq!(ran.code, Some(2), "{ran}");
+    assert!(
+        ran.stderr.contains("`delegation.agents[0].url`: `http://other.example.com` is not an address"),
+        "{ran}"
+    );
+    assert!(!ran.stderr.contains(TOKEN), "{ran}");
+}
+
+#[tokio::test]
+async fn the_functions_of_an_agent_that_wants_a_token_are_imported_with_the_one_for_it() {
+    let home = Home::new();
+    let there = guarded(&home).await;
+    let file = home.file("here.yml", &showing(&[(&there.url, TOKEN)]));
+    let arguments = ["serve", "--config", &file, "--connect", &there.url];
+    let (_here, said, mut log) = Program::watched(&arguments, &[("ATTACHE_STORE", "memory:")]).await;
+    // It may be told before or after where the server listens.
+    let line = said.lines().find(|line| line.contains("remote agent")).map(str::to_owned);
+    let line = match line {
+        Some(line) => line,
+        None => log.line_with("remote agent").await,
+    };
+    assert!(line.contains("importing the skills of a remote agent"), "{line}");
+}
+
+#[tokio::test]
+async fn a_question_of_an_agent_is_answered_in_the_same_task() {
+    let (here, tables) =
+        (serve(&["--allow-loopback-agents"]).await, Program::example("multi_turn", &[]).await);
+    let settled = async |task: Value| {
+        let id = task["id"].as_str().expect("an id").to_owned();
+        let path = format!("/api/a2a/task?taskId={id}");
+        crate::support::until("the agent has said something", async || {
+            !matches!(get(&here, &path).await.1["status"]["state"].as_str(), Some("submitted" | "working"))
+        })
+        .await;
+        get(&here, &path).await.1
+    };
+    let said =
+        |task: &Value| task["status"]["message"]["parts"][0]["text"].as_str().unwrap_or_default().to_owned();
+    let (_, sent) =
+        post(&here, "/api/a2a/send", json!({"agentUrl": tables.url, "message": "a table please"})).await;
+    let asked = settled(sent).await;
+    assert_eq!(said(&asked), "For how many people?");
+    let (_, sent) = post(&here, "/api/a2a/send", json!({"taskId": asked["id"], "message": "4"})).await;
+    let asked = settled(sent).await;
+    assert_eq!(
+        (said(&asked).as_str(), &asked["status"]["state"]),
+        ("At what time?", &json!("input-required"))
+    );
+    let (_, sent) = post(&here, "/api/a2a/send", json!({"taskId": asked["id"], "message": "19:00"})).await;
+    let done = settled(sent).await;
+    assert_eq!((said(&done).as_str(), &done["id"]), ("A table for 4 at 19:00.", &asked["id"]));
+    let (status, refused) =
+        post(&here, "/api/a2a/send", json!({"taskId": done["id"], "message": "more"})).await;
+    assert_eq!(status, StatusCode::CONFLICT);
+    assert_eq!(refused["error"]["message"], "Cannot continue task in state: completed");
 }

@@ -3,16 +3,17 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use attache::client::AddressBook;
 use attache::core::Store;
 use attache_iii::delegation::Delegation;
 use attache_iii::engine::{Engine, EngineError, EngineListening, EngineOptions, Token};
 use attache_iii::remote::{RemoteOptions, import};
-use attache_iii::{DelegationArgs, Gateway, GatewayArgs};
+use attache_iii::{AgentCredentials, DelegationArgs, Gateway, GatewayArgs};
 use clap::Args;
 
 use super::super::Failure;
 use super::{demo, is_http, secret_in};
-use crate::config::{Secret, Settled};
+use crate::config::{AGENTS, Secret, Settled};
 
 /// Which functions are skills, and where workers join.
 #[derive(Debug, Args)]
@@ -80,19 +81,21 @@ impl FunctionArgs {
         Ok(Tokens { engine: engine_file.or(engine.map(token)), api: api_flag.or(api.map(token)) })
     }
 
-    /// Starts an engine and the gateway to its functions. `own_url` is where the agent will be.
+    /// Starts an engine and the gateway to its functions. `own_url` is where the agent will be, and `agents` what others are shown.
     pub(super) async fn start(
         &self,
         store: Arc<dyn Store>,
         own_url: String,
         tokens: Tokens,
+        agents: AddressBook,
     ) -> Result<Started, Failure> {
         let options = EngineOptions {
             listen: self.engine_listen.clone(),
             token: tokens.engine,
             ..EngineOptions::default()
         };
-        let delegation = self.delegation.start(store.clone()).map_err(Failure::new)?;
+        let credentials = AgentCredentials::new(agents, AGENTS);
+        let delegation = self.delegation.start(store.clone(), credentials.clone()).map_err(Failure::new)?;
         let engine = Engine::new(store, options);
         let mut settings = self.gateway.options();
         if self.demo {
@@ -110,7 +113,7 @@ impl FunctionArgs {
             };
             Failure::new(error).hint(hint)
         })?;
-        let remote = RemoteOptions { own_url: Some(own_url), ..RemoteOptions::default() };
+        let remote = RemoteOptions { own_url: Some(own_url), credentials, ..RemoteOptions::default() };
         let imports = import(engine.clone(), self.connect.clone(), remote);
         let gateway = Gateway::with_imports(Arc::new(engine.clone()), settings, imports);
         Ok(Started { engine, listening, gateway, delegation, api_token: tokens.api })

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use attache::client::AddressBook;
 use attache::core::{News, Retention, Store};
 use attache::prelude::*;
 use attache::server::auth::{Everyone, Exchangeable};
@@ -209,6 +210,8 @@ pub(super) struct Prepared {
     /// Who may call; nobody is asked if there is nothing here.
     pub(super) callers: Option<Callers>,
     tokens: Tokens,
+    /// What other agents are shown.
+    agents: AddressBook,
 }
 
 /// What the server is made of.
@@ -240,8 +243,12 @@ impl Serve {
             .map_err(|error| Failure::new(format!("cannot start the runtime: {error}")))?;
         runtime.block_on(async {
             if let Some(callers) = &parts.callers {
-                let exchanged =
-                    Exchanged { authenticator: callers.clone(), refilter, running: parts.running.clone() };
+                let exchanged = Exchanged {
+                    authenticator: callers.clone(),
+                    agents: prepared.agents.clone(),
+                    refilter,
+                    running: parts.running.clone(),
+                };
                 Reloading::new(&self, &prepared, exchanged).start()?;
             }
             match self.agent {
@@ -288,6 +295,7 @@ impl Serve {
             keys: keys::for_serving(self.signing_keys.as_ref())?,
             callers,
             tokens,
+            agents: self.settled.agents()?,
         })
     }
 
@@ -358,7 +366,7 @@ impl Serve {
         let own_url = self.base_url.clone().unwrap_or_else(|| format!("{scheme}://{}", self.listen));
         let tokens = std::mem::take(&mut prepared.tokens);
         let Started { engine, listening: workers, gateway, delegation, api_token } =
-            self.functions.start(store.clone(), own_url, tokens).await?;
+            self.functions.start(store.clone(), own_url, tokens, prepared.agents.clone()).await?;
         let (mut exact, below) = self.paths.paths().answered();
         exact.extend(prepared.keys.iter().map(|_| "/.well-known/jwks.json".to_owned()));
         engine.reserve_paths(exact.iter().map(String::as_str), below.iter().map(String::as_str));

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
+use attache::client::AddressBook;
 use attache::server::auth::{Everyone, Exchangeable};
 use attache::server::{Surface, Tls};
 use tracing_subscriber::EnvFilter;
@@ -23,6 +24,8 @@ pub(super) type Running = Arc<OnceLock<(Surface, Option<Tls>)>>;
 /// What can be exchanged.
 pub(super) struct Exchanged {
     pub(super) authenticator: Exchangeable,
+    /// What other agents are shown.
+    pub(super) agents: AddressBook,
     pub(super) refilter: Refilter,
     pub(super) running: Running,
 }
@@ -77,7 +80,7 @@ impl Reloading {
         let prepared = next.prepare()?;
         next.guard(&self.listen, prepared.callers.as_ref())?;
         let callers = prepared.callers.as_ref().map(config::authenticator).transpose()?;
-        let Exchanged { authenticator, refilter, running } = &self.exchanged;
+        let Exchanged { authenticator, agents, refilter, running } = &self.exchanged;
         let running = running.get();
         // Last of what may fail: a certificate that makes no sense changes nothing else either.
         if let Some((_, Some(tls))) = running {
@@ -88,6 +91,7 @@ impl Reloading {
             Some(callers) => authenticator.exchange(callers),
             None => authenticator.exchange(Everyone),
         }
+        agents.exchange(&prepared.agents);
         if let Some((surface, _)) = running {
             surface.set_limits(config::caller_limits(&next.limits));
         }

@@ -1,0 +1,400 @@
+//! Credentials by where they are good, for programs that talk to agents whose addresses others give.
+//!
+//! Each is written for an [`Address`], and goes there and nowhere else: neither along with a redirect, nor to an interface that a
+//! card names elsewhere.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use attache_outbound::FRAMING;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use futures::future::{BoxFuture, FutureExt};
+use reqwest::Url;
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use url::Origin;
+
+use crate::credentials::{Asked, Beforehand, Credential, Credentials, Secret};
+use crate::http::is_here;
+use crate::{ClientError, OAuth};
+
+/// A place that credentials may be sent to: scheme, host and port, and everything below a path.
+///
+/// Without TLS there is none but on this machine, since everybody on the way could read what is sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    origin: Origin,
+    /// Without the slash at its end; nothing, if the whole server is meant.
+    path: String,
+}
+
+impl FromStr for Address {
+    type Err = ClientError;
+
+    fn from_str(text: &str) -> Result<Self, ClientError> {
+        let invalid = |why: &str| {
+            // What stands before an `@` may be a password.
+            let shown =
+                text.rsplit('@').next().unwrap_or_default().split(['?', '#']).next().unwrap_or_default();
+            let shown: String = shown.chars().take(200).collect();
+            ClientError::Invalid(format!("`{shown}` is not an address that a credential can be for: {why}"))
+        };
+        let url = Url::parse(text).map_err(|error| {
+            invalid(&format!("{error}; expected something like `https://agents.example.com`"))
+        })?;
+        match url.scheme() {
+            "https" => {}
+            "http" if is_here(&url) => {}
+            "http" => return Err(invalid("without TLS everybody on the way could read it; use `https://`")),
+            _ => return Err(invalid("it must begin with `https://`")),
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(invalid("there is a name or a password in it"));
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(invalid("there is a query or a fragment in it"));
+        }
+        Ok(Self { origin: url.origin(), path: url.path().trim_end_matches('/').to_owned() })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.origin.ascii_serialization(), self.path)
+    }
+}
+
+impl Address {
+    /// Whether a URL is at this address or below it.
+    pub fn holds(&self, url: &Url) -> bool {
+        if self.origin != url.origin() {
+            return false;
+        }
+        if self.path.is_empty() {
+            return true;
+        }
+        // Some servers take these for the slashes between the steps of a path, one of which may lead back up.
+        let path = url.path().to_ascii_lowercase();
+        let hides_steps = path.contains("%2f") || path.contains("%5c");
+        let below = url.path().strip_prefix(&self.path);
+        !hides_steps && below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+}
+
+/// A credential and where it is good.
+#[derive(Debug, Clone)]
+pub struct AddressEntry {
+    address: Address,
+    shows: Shows,
+}
+
+#[derive(Debug, Clone)]
+enum Shows {
+    Headers(HeaderMap),
+    Token(Box<OAuth>),
+}
+
+impl AddressEntry {
+    /// A token, as `Authorization: Bearer …`.
+    pub fn bearer(address: Address, token: &Secret) -> Result<Self, ClientError> {
+        let value = header(&format!("Bearer {}", filled(token, "token")?), "token")?;
+        Ok(Self::shows(address, [(AUTHORIZATION, value)]))
+    }
+
+    /// A key in a header.
+    pub fn api_key(address: Address, name: &str, key: &Secret) -> Result<Self, ClientError> {
+        let value = header(filled(key, "key")?, "key")?;
+        Ok(Self::shows(address, [(header_name(name)?, value)]))
+    }
+
+    /// A name and a password, as `Authorization: Basic …`.
+    pub fn basic(address: Address, user: &str, password: &Secret) -> Result<Self, ClientError> {
+        if user.is_empty() || user.contains(':') {
+            let text = "a name that comes with a password must not be empty, and can have no colon in it";
+            return Err(ClientError::Invalid(text.to_owned()));
+        }
+        let pair = STANDARD.encode(format!("{user}:{}", filled(password, "password")?));
+        Ok(Self::shows(address, [(AUTHORIZATION, header(&format!("Basic {pair}"), "password")?)]))
+    }
+
+    /// Headers of any kind but those that say how a request is made.
+    pub fn headers<'a>(
+        address: Address,
+        headers: impl IntoIterator<Item = (&'a str, &'a Secret)>,
+    ) -> Result<Self, ClientError> {
+        let pair = |(name, value): (&str, &Secret)| {
+            Ok((header_name(name)?, header(value.reveal(), &format!("header `{name}`"))?))
+        };
+        let headers = headers.into_iter().map(pair).collect::<Result<Vec<_>, ClientError>>()?;
+        if headers.is_empty() {
+            return Err(ClientError::Invalid("there is no header to send".to_owned()));
+        }
+        Ok(Self::shows(address, headers))
+    }
+
+    /// A token that is got from an authorization server, for agents whose cards ask for one.
+    pub fn oauth(address: Address, oauth: OAuth) -> Self {
+        Self { address, shows: Shows::Token(Box::new(oauth)) }
+    }
+
+    fn shows(address: Address, headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>) -> Self {
+        Self { address, shows: Shows::Headers(headers.into_iter().collect()) }
+    }
+}
+
+fn filled<'a>(secret: &'a Secret, what: &str) -> Result<&'a str, ClientError> {
+    match secret.reveal() {
+        "" => Err(ClientError::Invalid(format!("the {what} is empty"))),
+        text => Ok(text),
+    }
+}
+
+fn header(text: &str, what: &str) -> Result<HeaderValue, ClientError> {
+    let mut value = HeaderValue::from_str(text)
+        .map_err(|_| ClientError::Invalid(format!("the {what} cannot be sent as a header")))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn header_name(name: &str) -> Result<HeaderName, ClientError> {
+    let invalid = |why: &str| {
+        let shown: String = name.chars().filter(|it| !it.is_control()).take(64).collect();
+        ClientError::Invalid(format!("`{shown}` {why}"))
+    };
+    let read = HeaderName::from_bytes(name.as_bytes());
+    let name = read.map_err(|_| invalid("cannot be the name of a header"))?;
+    let is_ours = [ACCEPT, CONTENT_TYPE].contains(&name) || name.as_str().starts_with("a2a-");
+    if is_ours || FRAMING.contains(&name) {
+        return Err(invalid("says how a request is made, which is not for a credential to say"));
+    }
+    Ok(name)
+}
+
+/// Credentials by where they are good. Cheap to clone; all clones are one.
+///
+/// What is written for an address goes with every request there, the one for the card included, whatever the card asks for; with
+/// [OAuth](AddressEntry::oauth), when the card asks for it. To other addresses nothing is sent.
+///
+/// ```
+/// use attache_client::{AddressBook, AddressEntry, ClientOptions};
+///
+/// let entry = AddressEntry::bearer("https://agents.example.com".parse()?, &"eyJhbGciOi…".into())?;
+/// let options = ClientOptions::default().with_credentials(AddressBook::new([entry])?);
+/// # Ok::<(), attache_client::ClientError>(())
+/// ```
+#[derive(Debug, Clone, Default)]
+pub struct AddressBook(Arc<ArcSwap<Vec<AddressEntry>>>);
+
+impl AddressBook {
+    /// A book with these entries, no two of which are for the same address.
+    pub fn new(entries: impl IntoIterator<Item = AddressEntry>) -> Result<Self, ClientError> {
+        let entries: Vec<_> = entries.into_iter().collect();
+        for (index, entry) in entries.iter().enumerate() {
+            if entries[..index].iter().any(|other| other.address == entry.address) {
+                return Err(ClientError::Invalid(format!(
+                    "there are two credentials for `{}`",
+                    entry.address
+                )));
+            }
+        }
+        Ok(Self(Arc::new(ArcSwap::from_pointee(entries))))
+    }
+
+    /// Makes the entries of another book those of this one, from the next request on.
+    pub fn exchange(&self, other: &Self) {
+        self.0.store(other.0.load_full());
+    }
+
+    /// The address that the credential for a URL is written for, if there is one: of several the one with the longest path.
+    pub fn address(&self, url: &Url) -> Option<Address> {
+        self.find(url).map(|entry| entry.address)
+    }
+
+    fn find(&self, url: &Url) -> Option<AddressEntry> {
+        let entries = self.0.load();
+        let held = entries.iter().filter(|entry| entry.address.holds(url));
+        held.max_by_key(|entry| entry.address.path.len()).cloned()
+    }
+
+    fn oauth(&self, url: &Url) -> Option<OAuth> {
+        match self.find(url)?.shows {
+            Shows::Token(oauth) => Some(*oauth),
+            Shows::Headers(_) => None,
+        }
+    }
+}
+
+impl Credentials for AddressBook {
+    fn credential<'a>(&'a self, asked: Asked<'a>) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+        let oauth = self.oauth(asked.url);
+        async move { oauth.credential(asked).await }.boxed()
+    }
+
+    fn refused<'a>(
+        &'a self,
+        asked: Asked<'a>,
+        credential: &'a Credential,
+    ) -> BoxFuture<'a, Result<bool, ClientError>> {
+        let oauth = self.oauth(asked.url);
+        async move { oauth.refused(asked, credential).await }.boxed()
+    }
+
+    fn beforehand(&self, url: &Url) -> Beforehand {
+        match self.find(url).map(|entry| entry.shows) {
+            Some(Shows::Headers(headers)) => Beforehand::Headers(headers),
+            Some(Shows::Token(_)) => Beforehand::AsAsked,
+            None => Beforehand::Without,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> Result<Address, String> {
+        text.parse().map_err(|error: ClientError| error.to_string())
+    }
+
+    #[test]
+    fn an_address_holds_what_is_at_its_origin_and_below_its_path() {
+        for (at, held, other) in [
+            (
+                "https://a.example",
+                &[
+                    "https://a.example",
+                    "https://a.example:443/x?y",
+                    "https://A.example/",
+                    "https://u:p@a.example/",
+                ][..],
+                &[
+                    "http://a.example",
+                    "https://a.example:8443",
+                    "https://b.example",
+                    "https://a.example.b.example",
+                    "https://sub.a.example",
+                    "https://a.example./",
+                    "https://a.example@b.example/",
+                    "https://b.example/https://a.example",
+                ][..],
+            ),
+            ("https://a.example:8443/", &["https://a.example:8443/x"], &["https://a.example/x"]),
+            (
+                "http://127.0.0.1:4700",
+                &["http://127.0.0.1:4700/a2a"],
+                &["http://127.0.0.1:4701", "http://localhost:4700"],
+            ),
+            ("http://[::1]:1", &["http://[0:0::1]:1/x"], &["http://[::2]:1/x"]),
+            (
+                "https://a.example/agents/7/",
+                &[
+                    "https://a.example/agents/7",
+                    "https://a.example/agents/7/a2a",
+                    "https://a.example/agents/8/../7/x",
+                ],
+                &[
+                    "https://a.example/",
+                    "https://a.example/agents/77",
+                    "https://a.example/agents/7/../8",
+                    "https://a.example/agents/7/%2e%2e/8",
+                    "https://a.example/agents/7/..%2F8",
+                    "https://a.example/agents/7/..%5c8",
+                    "https://b.example/agents/7",
+                ],
+            ),
+        ] {
+            let at = address(at).unwrap();
+            for url in held {
+                assert!(at.holds(&url.parse().unwrap()), "{at}: {url}");
+            }
+            for url in other {
+                assert!(!at.holds(&url.parse().unwrap()), "{at}: {url}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_credential_is_for_an_address_that_nobody_else_reads_along_with() {
+        for good in ["https://a.example", "http://localhost:1", "http://127.0.0.2", "http://[::1]:4700/x"] {
+            assert!(address(good).is_ok(), "{good}");
+        }
+        let mut refusals = String::new();
+        for bad in [
+            "",
+            "a.example",
+            "/agents",
+            "http://a.example",
+            "http://10.0.0.1",
+            "ftp://a.example",
+            "https://user:s3cret@a.example",
+            "https://a.example/?key=s3cret",
+            "https://a.example/#s3cret",
+        ] {
+            let refusal = address(bad).unwrap_err();
+            assert!(!refusal.contains("s3cret"), "{refusal}");
+            refusals.push_str(&format!("{refusal}\n"));
+        }
+        insta::assert_snapshot!(refusals);
+    }
+
+    #[test]
+    fn the_closest_address_decides_and_others_get_nothing() {
+        let entry =
+            |at: &str, token: &str| AddressEntry::bearer(address(at).unwrap(), &token.into()).unwrap();
+        let book = AddressBook::new([
+            entry("https://a.example", "server"),
+            entry("https://a.example/agents/7", "seven"),
+            AddressEntry::oauth(address("https://o.example").unwrap(), OAuth::new("program")),
+        ]);
+        let book = book.unwrap();
+        let shown = |url: &str| match book.beforehand(&url.parse().unwrap()) {
+            Beforehand::Headers(headers) => headers[AUTHORIZATION].to_str().unwrap().to_owned(),
+            Beforehand::AsAsked => "as asked".to_owned(),
+            Beforehand::Without => "nothing".to_owned(),
+        };
+        assert_eq!(shown("https://a.example/.well-known/agent-card.json"), "Bearer server");
+        assert_eq!(shown("https://a.example/agents/7/a2a"), "Bearer seven");
+        assert_eq!(shown("https://o.example/"), "as asked");
+        assert_eq!(shown("https://b.example/"), "nothing");
+        let other = "https://b.example/".parse().unwrap();
+        let beside = (book.clone(), crate::Keyring::new());
+        assert!(matches!(beside.beforehand(&other), Beforehand::AsAsked), "others may have something");
+        assert!(matches!((book.clone(), book.clone()).beforehand(&other), Beforehand::Without));
+        let twice = [entry("https://a.example/", "x"), entry("https://a.example", "y")];
+        let error = AddressBook::new(twice).unwrap_err().to_string();
+        assert_eq!(error, "there are two credentials for `https://a.example`");
+        book.exchange(&AddressBook::new([entry("https://b.example", "new")]).unwrap());
+        assert_eq!(shown("https://b.example/"), "Bearer new");
+        assert_eq!(shown("https://a.example/"), "nothing");
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_refused_without_being_repeated() {
+        let at = || address("https://a.example").unwrap();
+        let secret = |text: &str| Secret::from(text);
+        for refused in [
+            AddressEntry::bearer(at(), &secret("")),
+            AddressEntry::bearer(at(), &secret("s3cret\r\nx: y")),
+            AddressEntry::api_key(at(), "X Key", &secret("s3cret")),
+            AddressEntry::api_key(at(), "", &secret("s3cret")),
+            AddressEntry::api_key(at(), "Host", &secret("s3cret")),
+            AddressEntry::basic(at(), "a:b", &secret("s3cret")),
+            AddressEntry::basic(at(), "", &secret("s3cret")),
+            AddressEntry::headers(at(), []),
+            AddressEntry::headers(at(), [("Content-Length", &secret("s3cret"))]),
+            AddressEntry::headers(at(), [("A2A-Version", &secret("s3cret"))]),
+            AddressEntry::headers(at(), [("X-Ok", &secret("s3cret\n"))]),
+        ] {
+            let error = refused.unwrap_err();
+            assert!(matches!(error, ClientError::Invalid(_)), "{error:?}");
+            assert!(!error.to_string().contains("s3cret"), "{error}");
+        }
+        let entry = AddressEntry::basic(at(), "ops", &secret("s3cret")).unwrap();
+        assert!(
+            !format!("{entry:?}").contains("czNjcmV0") && !format!("{entry:?}").contains("b3BzOnM"),
+            "{entry:?}"
+        );
+    }
+}
