@@ -1,6 +1,7 @@
 //! The operations of the protocol, for one caller: who may see what, which state allows what, what waits until when.
 
 mod house;
+mod incoming;
 mod page_token;
 mod push;
 mod read;

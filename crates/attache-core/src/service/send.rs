@@ -1,19 +1,18 @@
-//! Sending a message: the gates it passes, the turn it starts, and the wait for the answer.
+//! Sending a message: the turn it starts, and the wait for the answer.
 
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
-use std::time::Duration;
 
 use attache_protocol::{
-    AgentCard, ContextId, Error, ErrorKind, IDEMPOTENCY_EXTENSION, JsonObject, Message,
-    SendMessageConfiguration, SendMessageRequest, Task, TaskId, TaskState, TaskStatus, TaskStatusUpdateEvent,
+    ContextId, Error, ErrorKind, Message, SendMessageRequest, Task, TaskId, TaskState, TaskStatus,
+    TaskStatusUpdateEvent,
 };
 use futures::stream::{BoxStream, StreamExt};
-use sha2::{Digest, Sha256};
 
+use super::incoming::{Answer, Incoming, media_types, stopping};
 use super::{Inner, Reply, Service, internal, to_the_end};
 use crate::run;
 use crate::shared::{Origin, Position, Shared, Written};
@@ -21,33 +20,8 @@ use crate::signal::Progress;
 use crate::store::{Idempotency, Known};
 use crate::stream::Until;
 use crate::{
-    Append, AppendError, Caller, EventStream, Place, Seq, Snapshot, StoreError, TailItem, TaskEvent, View,
-    Webhook, new_id,
+    Append, AppendError, Caller, EventStream, Place, Seq, Snapshot, StoreError, TailItem, TaskEvent, new_id,
 };
-
-/// The longest idempotency key that is taken.
-const MAX_KEY: usize = 255;
-
-/// When there may be a place among the turns again. Nobody knows when one ends.
-const SOON: Duration = Duration::from_secs(1);
-
-/// How the client wants its answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
-    Whole,
-    Stream,
-}
-
-/// A message that has passed the gates that need no look at the store.
-struct Incoming {
-    caller: Caller,
-    message: Message,
-    configuration: SendMessageConfiguration,
-    metadata: Option<JsonObject>,
-    push: Option<Webhook>,
-    idempotency: Option<Idempotency>,
-    answer: Answer,
-}
 
 /// A message that was taken.
 enum Accepted {
@@ -171,40 +145,6 @@ impl Service {
             }
         };
         Ok(Reply::Events(EventStream::follow(self.0.clone(), first, tail, until), view))
-    }
-
-    /// Checks everything that can be checked without looking at the store.
-    fn screen(
-        &self,
-        mut caller: Caller,
-        request: Box<SendMessageRequest>,
-        answer: Answer,
-    ) -> Result<Box<Incoming>, Error> {
-        if self.0.closing.load(Ordering::Relaxed) {
-            return Err(stopping());
-        }
-        let key = self.idempotency_key(&mut caller, &request)?;
-        let idempotency = key.map(|key| Idempotency { key, fingerprint: fingerprint(&request) });
-        let SendMessageRequest { message, configuration, metadata, .. } = *request;
-        let mut configuration = configuration.unwrap_or_default();
-        // A stream is there at once anyway.
-        configuration.return_immediately &= answer == Answer::Whole;
-        let push = match configuration.task_push_notification_config.take() {
-            Some(config) => {
-                Some(self.screen_push(&caller, *config, "configuration.taskPushNotificationConfig.")?)
-            }
-            None => None,
-        };
-        let card = self.0.card.load();
-        let limit = self.0.options.max_parts;
-        if message.parts.len() > limit {
-            return Err(Error::invalid_params("message.parts", format!("at most {limit} parts are taken")));
-        }
-        if message.task_id.is_none() {
-            media_types(&card, &message)?;
-        }
-        self.0.agent.admits(&caller, &message)?;
-        Ok(Box::new(Incoming { caller, message, configuration, metadata, push, idempotency, answer }))
     }
 
     /// Takes a message: from here on it will be answered, even if the client goes away.
@@ -401,37 +341,6 @@ impl Service {
         }
     }
 
-    /// The key of a send: from the header, from the metadata, or the message's id where that is the rule.
-    fn idempotency_key(
-        &self,
-        caller: &mut Caller,
-        request: &SendMessageRequest,
-    ) -> Result<Option<String>, Error> {
-        let in_metadata = [&request.metadata, &request.message.metadata]
-            .into_iter()
-            .flatten()
-            .find_map(|object| object.get::<serde_json::Value>(IDEMPOTENCY_EXTENSION));
-        let key = match (caller.idempotency_key.take(), in_metadata) {
-            (Some(key), _) => key,
-            (None, Some(serde_json::Value::String(key))) => key,
-            (None, Some(_)) => {
-                let field = format!("metadata[\"{IDEMPOTENCY_EXTENSION}\"]");
-                return Err(Error::invalid_params(field, "expected a string"));
-            }
-            (None, None)
-                if self.0.options.message_id_is_idempotency_key && !caller.allowances().nameless_messages =>
-            {
-                request.message.message_id.clone()
-            }
-            (None, None) => return Ok(None),
-        };
-        if key.is_empty() || key.len() > MAX_KEY || !key.bytes().all(|b| (b' '..=b'~').contains(&b)) {
-            let text = format!("expected 1 to {MAX_KEY} printable ASCII characters");
-            return Err(Error::invalid_params("Idempotency-Key", text));
-        }
-        Ok(Some(key))
-    }
-
     /// The task once it has ended or needs something from the client.
     async fn settled(&self, caller: &Caller, task_id: &TaskId) -> Result<Snapshot, Error> {
         let snapshot = self.find(caller, task_id).await?;
@@ -480,36 +389,6 @@ async fn start(turn: &Arc<Shared>, place: Option<Place>) {
     }
 }
 
-impl Incoming {
-    /// Whether nothing has to be looked up before the agent can be asked.
-    fn is_plain(&self) -> bool {
-        self.message.task_id.is_none() && self.idempotency.is_none()
-    }
-
-    /// A place among the turns that the caller may have at once.
-    async fn place(&self) -> Result<Option<Place>, Error> {
-        let Some(pass) = &self.caller.turns else { return Ok(None) };
-        let full = |_| {
-            let limit = pass.limit;
-            let text = format!("at most {limit} turns of yours run at once: wait for one to end");
-            Error::new(ErrorKind::ResourceExhausted, text).with("limit", limit).retry_in(SOON)
-        };
-        match pass.try_enter() {
-            Some(place) => Ok(Some(place)),
-            None => Box::pin(pass.enter()).await.map(Some).map_err(full),
-        }
-    }
-
-    /// How much of the task the client wants to see.
-    fn view(&self) -> View {
-        View {
-            history: self.configuration.history_length.map(|length| length.max(0) as usize),
-            artifacts: true,
-            generation: self.caller.generations,
-        }
-    }
-}
-
 /// The longest id that a client may choose for a task.
 const MAX_CHOSEN_ID: usize = 128;
 
@@ -521,10 +400,6 @@ fn chosen_id(task_id: &TaskId) -> Result<(), Error> {
         return Err(Error::invalid_params("message.taskId", text));
     }
     Ok(())
-}
-
-fn stopping() -> Error {
-    Error::new(ErrorKind::Unavailable, "the server is about to stop, try another or again later")
 }
 
 /// Answers a send whose key was used before: with the same task for the same message, and not for another.
@@ -553,36 +428,4 @@ fn ended(task_id: &TaskId, state: TaskState) -> Error {
         "the task has ended in {state} and takes no more messages: send without `taskId` to begin another"
     );
     Error::new(ErrorKind::UnsupportedOperation, text).with("taskId", task_id).with("state", state)
-}
-
-/// A digest of what was sent, the same whichever way it came.
-fn fingerprint(request: &SendMessageRequest) -> [u8; 32] {
-    let mut bytes = Vec::new();
-    crate::event::write_json(&mut bytes, request);
-    Sha256::digest(&bytes).into()
-}
-
-/// Checks the media types that a message states against those that the agent takes.
-fn media_types(card: &AgentCard, message: &Message) -> Result<(), Error> {
-    let essence = |text: &str| text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    for (i, part) in message.parts.iter().enumerate() {
-        let Some(media_type) = &part.media_type else { continue };
-        let given = essence(media_type);
-        let taken = card.all_input_modes().any(|mode| {
-            let mode = essence(mode);
-            match mode.strip_suffix("/*") {
-                Some("*") => true,
-                Some(kind) => given.split('/').next() == Some(kind),
-                None => mode == given || !mode.contains('/') && given.starts_with(&format!("{mode}/")),
-            }
-        });
-        if !taken {
-            let modes: Vec<_> = card.all_input_modes().collect();
-            let text = format!("`{media_type}` is not taken here, expected one of: {}", modes.join(", "));
-            return Err(Error::new(ErrorKind::ContentTypeNotSupported, text)
-                .with("field", format_args!("message.parts[{i}].mediaType"))
-                .with("mediaType", media_type));
-        }
-    }
-    Ok(())
 }
