@@ -9,14 +9,12 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use attache_outbound::FRAMING;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use futures::future::{BoxFuture, FutureExt};
 use reqwest::Url;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use url::Origin;
 
-use crate::credentials::{Asked, Beforehand, Credential, Credentials, Secret};
+use crate::credentials::{Asked, Beforehand, Credential, Credentials, Secret, basic_pair, secret_header};
 use crate::http::is_here;
 use crate::{ClientError, OAuth};
 
@@ -99,13 +97,13 @@ enum Shows {
 impl AddressEntry {
     /// A token, as `Authorization: Bearer …`.
     pub fn bearer(address: Address, token: &Secret) -> Result<Self, ClientError> {
-        let value = header(&format!("Bearer {}", filled(token, "token")?), "token")?;
+        let value = secret_header(&format!("Bearer {}", filled(token, "token")?), "token")?;
         Ok(Self::shows(address, [(AUTHORIZATION, value)]))
     }
 
     /// A key in a header.
     pub fn api_key(address: Address, name: &str, key: &Secret) -> Result<Self, ClientError> {
-        let value = header(filled(key, "key")?, "key")?;
+        let value = secret_header(filled(key, "key")?, "key")?;
         Ok(Self::shows(address, [(header_name(name)?, value)]))
     }
 
@@ -115,8 +113,8 @@ impl AddressEntry {
             let text = "a name that comes with a password must not be empty, and can have no colon in it";
             return Err(ClientError::Invalid(text.to_owned()));
         }
-        let pair = STANDARD.encode(format!("{user}:{}", filled(password, "password")?));
-        Ok(Self::shows(address, [(AUTHORIZATION, header(&format!("Basic {pair}"), "password")?)]))
+        let pair = basic_pair(user, filled(password, "password")?);
+        Ok(Self::shows(address, [(AUTHORIZATION, secret_header(&format!("Basic {pair}"), "password")?)]))
     }
 
     /// Headers of any kind but those that say how a request is made.
@@ -125,7 +123,7 @@ impl AddressEntry {
         headers: impl IntoIterator<Item = (&'a str, &'a Secret)>,
     ) -> Result<Self, ClientError> {
         let pair = |(name, value): (&str, &Secret)| {
-            Ok((header_name(name)?, header(value.reveal(), &format!("header `{name}`"))?))
+            Ok((header_name(name)?, secret_header(value.reveal(), format_args!("header `{name}`"))?))
         };
         let headers = headers.into_iter().map(pair).collect::<Result<Vec<_>, ClientError>>()?;
         if headers.is_empty() {
@@ -149,13 +147,6 @@ fn filled<'a>(secret: &'a Secret, what: &str) -> Result<&'a str, ClientError> {
         "" => Err(ClientError::Invalid(format!("the {what} is empty"))),
         text => Ok(text),
     }
-}
-
-fn header(text: &str, what: &str) -> Result<HeaderValue, ClientError> {
-    let mut value = HeaderValue::from_str(text)
-        .map_err(|_| ClientError::Invalid(format!("the {what} cannot be sent as a header")))?;
-    value.set_sensitive(true);
-    Ok(value)
 }
 
 fn header_name(name: &str) -> Result<HeaderName, ClientError> {

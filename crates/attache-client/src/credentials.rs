@@ -352,7 +352,7 @@ impl Proof {
             proof.used.push((name.clone(), credential));
         }
         if !proof.cookies.is_empty() {
-            let value = secret_header(&proof.cookies.join("; "), "cookie")?;
+            let value = scheme_header(&proof.cookies.join("; "), "cookie")?;
             proof.headers.push((COOKIE, value));
         }
         Ok(Some(proof))
@@ -361,14 +361,13 @@ impl Proof {
     fn add(&mut self, asked: Asked<'_>, credential: &Credential) -> Result<(), ClientError> {
         let authorization = |scheme: &str, value: &str| {
             let text = format!("{scheme} {value}");
-            secret_header(&text, asked.name).map(|value| (AUTHORIZATION, value))
+            scheme_header(&text, asked.name).map(|value| (AUTHORIZATION, value))
         };
         match (asked.scheme, credential) {
             (SecurityScheme::HttpAuth(http), Credential::Basic { user, password })
                 if is_basic(&http.scheme) =>
             {
-                let pair = STANDARD.encode(format!("{user}:{}", password.reveal()));
-                self.headers.push(authorization("Basic", &pair)?);
+                self.headers.push(authorization("Basic", &basic_pair(user, password.reveal()))?);
             }
             (SecurityScheme::HttpAuth(http), Credential::Token(token)) if !is_basic(&http.scheme) => {
                 let bearer = http.scheme.is_empty() || http.scheme.eq_ignore_ascii_case("bearer");
@@ -412,7 +411,7 @@ impl Proof {
             "header" => {
                 let name = HeaderName::from_bytes(scheme.name.as_bytes())
                     .map_err(|_| unclear("has a key that no header can be named after".to_owned()))?;
-                self.headers.push((name, secret_header(key.reveal(), asked.name)?));
+                self.headers.push((name, scheme_header(key.reveal(), asked.name)?));
             }
             "query" => self.query.push((scheme.name.clone(), key.clone())),
             "cookie" => {
@@ -446,10 +445,19 @@ fn names(requirement: &SecurityRequirement) -> String {
     requirement.schemes.keys().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" with ")
 }
 
-fn secret_header(text: &str, scheme: &str) -> Result<HeaderValue, ClientError> {
-    let mut value = HeaderValue::from_str(text).map_err(|_| {
-        ClientError::Invalid(format!("the credential for the scheme `{scheme}` cannot be sent as a header"))
-    })?;
+/// A name and a password, as `Basic` has them.
+pub(crate) fn basic_pair(user: &str, password: &str) -> String {
+    STANDARD.encode(format!("{user}:{password}"))
+}
+
+fn scheme_header(text: &str, scheme: &str) -> Result<HeaderValue, ClientError> {
+    secret_header(text, format_args!("credential for the scheme `{scheme}`"))
+}
+
+/// A secret as a header, which is never printed. `what` it is goes into the error.
+pub(crate) fn secret_header(text: &str, what: impl fmt::Display) -> Result<HeaderValue, ClientError> {
+    let mut value = HeaderValue::from_str(text)
+        .map_err(|_| ClientError::Invalid(format!("the {what} cannot be sent as a header")))?;
     value.set_sensitive(true);
     Ok(value)
 }
