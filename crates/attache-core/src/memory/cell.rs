@@ -197,10 +197,8 @@ impl Cell {
 
     /// The task, if it has ended.
     pub(super) fn ended(&self) -> Option<Snapshot> {
-        match &self.inner.lock().phase {
-            Phase::Ended { seq, state, task, .. } => Some(Snapshot::ended(*seq, *state, task.clone())),
-            Phase::Live(_) => None,
-        }
+        let inner = self.inner.lock();
+        matches!(inner.phase, Phase::Ended { .. }).then(|| inner.phase.snapshot())
     }
 
     /// Takes note that someone reads the log.

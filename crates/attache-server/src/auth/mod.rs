@@ -101,7 +101,7 @@ pub struct Head<'a> {
     pub headers: &'a HeaderMap,
     /// The query, as it was sent.
     pub query: Option<&'a str>,
-    /// The other end of the connection, where that is known.
+    /// The other end of the connection, as far as it is known.
     pub peer: Option<&'a Peer>,
 }
 
