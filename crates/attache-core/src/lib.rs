@@ -25,6 +25,7 @@ mod service;
 mod shared;
 mod signal;
 mod snapshot;
+pub mod step;
 mod store;
 mod stream;
 mod turn;

@@ -18,7 +18,7 @@ use crate::agent::Kind;
 use crate::shared::{Position, Shared};
 use crate::signal::Progress;
 use crate::turn::MAX_UNWRITTEN;
-use crate::{AgentError, AgentResult, BoxFuture, Lease, Place, Turn, new_id};
+use crate::{AgentError, AgentResult, BoxFuture, Lease, Place, Turn, new_id, step};
 
 /// The turns that run in this process, one per task, each with the messages that wait for it to end.
 #[derive(Default)]
@@ -272,7 +272,8 @@ async fn drive<T>(turn: &Arc<Shared>, agent: impl Future<Output = T>) -> Result<
         }
         if finished.is_none() && (writing.is_none() || turn.unwritten() < MAX_UNWRITTEN) {
             turn.wake_up();
-            if let Poll::Ready(result) = agent.as_mut().poll(cx) {
+            // What it does is its own, also if it sends messages itself.
+            if let Poll::Ready(result) = step::alone(|| agent.as_mut().poll(cx)) {
                 finished = Some(result);
             }
         }

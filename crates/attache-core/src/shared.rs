@@ -15,7 +15,7 @@ use crate::signal::{Progress, Signal};
 use crate::store::Idempotency;
 use crate::{
     AgentError, Append, AppendError, Appended, Caller, Created, Known, Lease, NewTask, Seq, Snapshot,
-    TaskEvent, Webhook,
+    TaskEvent, Webhook, step,
 };
 
 /// What a turn, those who wait for it and those who may cancel it have in common.
@@ -263,6 +263,7 @@ impl Shared {
             idempotency: idempotency.map(|key| *key),
             push: push.map(|webhook| *webhook),
         };
+        step::end().await;
         Ok(self.service.store.create(new).await?)
     }
 

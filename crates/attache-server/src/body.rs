@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use attache_core::Place;
+use attache_core::{Place, step};
 use attache_protocol::{Error, ErrorKind};
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
@@ -177,12 +177,14 @@ where
     };
     // Most bodies have arrived with their head: no timer is set up for those.
     let late = async { tokio::time::sleep(timeout).await };
-    tokio::select! {
+    let read = tokio::select! {
         biased;
         result = whole => result,
         () = late => {
             let text = format!("the body did not arrive within {} s", timeout.as_secs_f64());
             Err(Error::new(ErrorKind::InvalidRequest, text))
         }
-    }
+    };
+    step::end().await;
+    read
 }

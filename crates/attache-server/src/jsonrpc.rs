@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use attache_core::Reply;
+use attache_core::{Reply, step};
 use attache_protocol::jsonrpc::{self, Call, Id, Refused, Whole};
 use attache_protocol::{Dialect, Error, ErrorKind, Extensions, Operation, Request as Operands, json};
 use bytes::Bytes;
@@ -72,6 +72,7 @@ async fn answer(
     let allows_older = params.allows_older(options.strict_version);
     let Asked { id, what } =
         Asked::read(body, allows_older, oldest).map_err(|refused| plain(refused.id, refused.error))?;
+    step::end().await;
     let older = match &what {
         What::Request(dialect, _) => *dialect,
         // Who says that it speaks 0.3 gets that and nothing beside it.
@@ -113,6 +114,7 @@ async fn answer(
         Ok((carrying_out, active)) => carrying_out.await.map(|reply| (reply, active)),
         Err(error) => Err(error),
     };
+    step::end().await;
     match (reply, id) {
         // Whoever sends no id wants no answer, not even a refusal.
         (_, None) => Ok(no_answer()),

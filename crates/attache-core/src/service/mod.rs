@@ -7,7 +7,6 @@ mod push;
 mod read;
 mod send;
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
@@ -29,7 +28,7 @@ use crate::run::{self, Turns};
 use crate::signal::Progress;
 use crate::{
     Agent, Caller, Clock, EventStream, Identity, Options, Owner, Principal, Rights, Seq, Snapshot, Store,
-    SystemClock, View, new_id,
+    SystemClock, View, new_id, step,
 };
 
 /// Carries out the operations of the protocol. Cheap to clone; all clones are one service.
@@ -100,7 +99,7 @@ async fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Result<T, Error> {
     let mut work = Box::pin(work);
-    match poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await {
+    match step::without_waiting(&mut work).await {
         Poll::Ready(result) => result,
         Poll::Pending => match tokio::spawn(work).await {
             Ok(result) => result,

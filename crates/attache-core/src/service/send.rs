@@ -1,10 +1,8 @@
 //! Sending a message: the turn it starts, and the wait for the answer.
 
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
 
 use attache_protocol::{
     ContextId, Error, ErrorKind, Message, SendMessageRequest, Task, TaskId, TaskState, TaskStatus,
@@ -21,6 +19,7 @@ use crate::store::{Idempotency, Known};
 use crate::stream::Until;
 use crate::{
     Append, AppendError, Caller, EventStream, Place, Seq, Snapshot, StoreError, TailItem, TaskEvent, new_id,
+    step,
 };
 
 /// A message that was taken.
@@ -53,6 +52,7 @@ impl Service {
         let screened = self.screen(caller, request, Answer::Whole);
         async move {
             let incoming = screened?;
+            step::end().await;
             let view = incoming.view();
             let wait = !incoming.configuration.return_immediately;
             let turn = if incoming.is_plain() {
@@ -383,7 +383,7 @@ impl Inner {
 /// whether or not anyone still waits for it.
 async fn start(turn: &Arc<Shared>, place: Option<Place>) {
     let mut running: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(run::run(turn.clone(), place));
-    if poll_fn(|cx| Poll::Ready(running.as_mut().poll(cx))).await.is_pending() {
+    if step::without_waiting(&mut running).await.is_pending() {
         turn.service.turns.note(turn);
         turn.service.spawn(running);
     }

@@ -3,7 +3,7 @@
 mod query;
 mod route;
 
-use attache_core::Reply;
+use attache_core::{Reply, step};
 use attache_protocol::dialect::{HttpDialect, HttpRequest};
 use attache_protocol::{Error, ErrorKind, Extensions, MEDIA_TYPE, json};
 use bytes::Bytes;
@@ -110,12 +110,15 @@ where
             Some(dialect) => dialect.read(&route.asked(&pairs, headers, &body))?,
             None => route.request(&pairs, &body)?,
         };
+        step::end().await;
         caller.dialect = older.map(HttpDialect::dialect);
         let active = caller.extensions.clone();
         let reply = surface.carry_out(&visit, caller, request, params.resume).await?;
         Ok((reply, active))
     };
-    match reply.await {
+    let reply = reply.await;
+    step::end().await;
+    match reply {
         Ok((reply, active)) => Ok(respond(surface, reply, older, &active, headers)),
         Err(error) => Err(Refusal { error, older }),
     }
