@@ -139,17 +139,29 @@ impl Index {
 
         let mut found = Found { tasks: Vec::with_capacity(query.limit), next: None, total };
         let mut last = None;
-        while let Some(at) = (0..heads.len()).max_by_key(|i| (heads[*i].key.nanos, heads[*i].key.slot)) {
-            if found.tasks.len() == query.limit {
-                return Found { next: last, ..found };
-            }
-            let Head { key, place, floor } = heads.swap_remove(at);
-            heads.extend(Head::below(set, place, floor));
-            if let Some(Some(cell)) = self.cells.get(key.slot as usize)
-                && is_wanted(cell)
-            {
-                found.tasks.push(cell.ended().ok_or_else(|| cell.clone()));
-                last = Some(Cursor { nanos: key.nanos, tie: u64::from(key.slot) });
+        while let Some(at) = (0..heads.len()).max_by_key(|i| heads[*i].age()) {
+            let mut head = heads.swap_remove(at);
+            let next_of_others = heads.iter().map(Head::age).max();
+            // From one state, for as long as no other has a later one.
+            loop {
+                if found.tasks.len() == query.limit {
+                    return Found { next: last, ..found };
+                }
+                let Key { nanos, slot, .. } = head.key;
+                if let Some(Some(cell)) = self.cells.get(slot as usize)
+                    && is_wanted(cell)
+                {
+                    found.tasks.push(cell.ended().ok_or_else(|| cell.clone()));
+                    last = Some(Cursor { nanos, tie: u64::from(slot) });
+                }
+                match Head::below(set, head.place, head.floor) {
+                    None => break,
+                    Some(next) if Some(next.age()) < next_of_others => {
+                        heads.push(next);
+                        break;
+                    }
+                    Some(next) => head = next,
+                }
             }
         }
         found
@@ -203,6 +215,11 @@ struct Head<G> {
 }
 
 impl<G: Ord + Copy> Head<G> {
+    /// What tasks are listed by, the last first.
+    fn age(&self) -> (i64, u32) {
+        (self.key.nanos, self.key.slot)
+    }
+
     fn below(set: &RankedSet<Key<G>>, place: Place, floor: Place) -> Option<Self> {
         if place <= floor {
             return None;

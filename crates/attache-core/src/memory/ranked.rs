@@ -19,6 +19,8 @@ pub(super) struct RankedMap<K, V> {
     chunks: Vec<Vec<(K, V)>>,
     /// The last key of each chunk, side by side so that finding a chunk touches little memory.
     lasts: Vec<K>,
+    /// How many keys each chunk has, side by side as well, so that counting is adding up.
+    sizes: Vec<u16>,
 }
 
 /// A sorted set that can count.
@@ -26,7 +28,7 @@ pub(super) type RankedSet<K> = RankedMap<K, ()>;
 
 impl<K, V> Default for RankedMap<K, V> {
     fn default() -> Self {
-        Self { chunks: Vec::new(), lasts: Vec::new() }
+        Self { chunks: Vec::new(), lasts: Vec::new(), sizes: Vec::new() }
     }
 }
 
@@ -78,6 +80,7 @@ impl<K: Ord + Copy, V> RankedMap<K, V> {
                 Some(_) | None => {
                     self.chunks.push(Vec::with_capacity(8));
                     self.lasts.push(key);
+                    self.sizes.push(0);
                     offset = 0;
                 }
             }
@@ -85,11 +88,15 @@ impl<K: Ord + Copy, V> RankedMap<K, V> {
         let (here, after) = self.chunks.split_at_mut(chunk + 1);
         let target = &mut here[chunk];
         match after.first_mut() {
-            _ if target.len() < CHUNK => target.insert(offset, (key, value)),
+            _ if target.len() < CHUNK => {
+                target.insert(offset, (key, value));
+                self.sizes[chunk] += 1;
+            }
             Some(next) if next.len() < CHUNK => {
                 let spilled = target.pop();
                 target.insert(offset, (key, value));
                 next.splice(..0, spilled);
+                self.sizes[chunk + 1] += 1;
             }
             next => {
                 // After the end of the last chunk comes what is new: that one is not left half empty.
@@ -100,6 +107,8 @@ impl<K: Ord + Copy, V> RankedMap<K, V> {
                 } else {
                     upper.insert(offset - half, (key, value));
                 }
+                self.sizes[chunk] = target.len() as u16;
+                self.sizes.insert(chunk + 1, upper.len() as u16);
                 self.lasts.insert(chunk + 1, upper[upper.len() - 1].0);
                 self.chunks.insert(chunk + 1, upper);
             }
@@ -116,10 +125,14 @@ impl<K: Ord + Copy, V> RankedMap<K, V> {
         }
         target.remove(offset);
         match target.last() {
-            Some((last, _)) => self.lasts[chunk] = *last,
+            Some((last, _)) => {
+                self.lasts[chunk] = *last;
+                self.sizes[chunk] -= 1;
+            }
             None => {
                 self.chunks.remove(chunk);
                 self.lasts.remove(chunk);
+                self.sizes.remove(chunk);
             }
         }
     }
@@ -132,8 +145,8 @@ impl<K: Ord + Copy, V> RankedMap<K, V> {
         if from.chunk == to.chunk {
             return to.offset - from.offset;
         }
-        let between: usize = self.chunks[from.chunk + 1..to.chunk].iter().map(Vec::len).sum();
-        self.chunks[from.chunk].len() - from.offset + between + to.offset
+        let between = self.sizes[from.chunk..to.chunk].iter().fold(0u32, |sum, size| sum + u32::from(*size));
+        between as usize - from.offset + to.offset
     }
 
     /// The key before a place, and the place before it.
