@@ -121,7 +121,9 @@ async fn serve<S>(
         async move {
             // In a place of its own, which is free again for the next request of any connection and by then still in the
             // processor's cache. Room for a request in each connection would not be.
-            let begin = move || -> Work { Box::pin(async move { surface.handle_from(peer, request).await }) };
+            let begin = move || -> Work {
+                Box::pin(async move { Box::new(surface.handle_from(peer, request).await) })
+            };
             let response = Together::new(Box::new(begin)).await;
             Ok::<_, Infallible>(response.map(|body| body.until_written(busy)))
         }

@@ -20,8 +20,11 @@ use crate::body::Body;
 /// memory stays in the processor's cache from one step to the next.
 const ABREAST: usize = 16;
 
+/// The answer to a request. In a place of its own, since the work on it changes hands with each step.
+pub(crate) type Answer = Box<Response<Body>>;
+
 /// The work on a request.
-pub(crate) type Work = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+pub(crate) type Work = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
 /// Begins the work on a request. What it needs in memory is not there before.
 pub(crate) type Begin = Box<dyn FnOnce() -> Work + Send>;
@@ -43,7 +46,7 @@ pub(crate) enum Together {
     /// Takes longer than others can be kept waiting, or has moved to another thread: from now on it is worked on by itself.
     Apart(Work),
     /// Leaves when everything else that is ready has had its turn.
-    Answered(Response<Body>),
+    Answered(Answer),
     Over,
 }
 
@@ -54,14 +57,13 @@ impl Together {
 }
 
 impl Future for Together {
-    type Output = Response<Body>;
+    type Output = Answer;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Body>> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
         loop {
             match std::mem::replace(&mut *self, Self::Over) {
                 Self::New(begin) => {
-                    let state = Mutex::new(State::Waiting(begin));
-                    let job = Arc::new(Job { owner: cx.waker().clone(), state });
+                    let job = Arc::new(Job::new(begin, cx.waker().clone()));
                     READ.with_borrow_mut(|read| read.push(job.clone()));
                     *self = Self::Read(Owner(job));
                     return later(cx);
@@ -69,7 +71,7 @@ impl Future for Together {
                 Self::Read(owner) => {
                     work_on_all();
                     match owner.0.ask(cx) {
-                        Asked::Done(Ok(response)) => return Poll::Ready(response),
+                        Asked::Done(Ok(answer)) => return Poll::Ready(answer),
                         Asked::Done(Err(panic)) => resume_unwind(panic),
                         Asked::Yours(work) => *self = Self::Apart(work),
                         Asked::Wait => {
@@ -79,17 +81,17 @@ impl Future for Together {
                     }
                 }
                 Self::Apart(mut work) => match work.as_mut().poll(cx) {
-                    Poll::Ready(response) if response.body().is_whole() => {
-                        *self = Self::Answered(response);
+                    Poll::Ready(answer) if answer.body().is_whole() => {
+                        *self = Self::Answered(answer);
                         return later(cx);
                     }
-                    Poll::Ready(response) => return Poll::Ready(response),
+                    Poll::Ready(answer) => return Poll::Ready(answer),
                     Poll::Pending => {
                         *self = Self::Apart(work);
                         return Poll::Pending;
                     }
                 },
-                Self::Answered(response) => return Poll::Ready(response),
+                Self::Answered(answer) => return Poll::Ready(answer),
                 Self::Over => return Poll::Pending,
             }
         }
@@ -127,19 +129,23 @@ enum State {
     Taken(Option<Waker>),
     /// Waits for something; the rest is its owner's.
     Begun(Work),
-    Done(thread::Result<Response<Body>>),
+    Done(thread::Result<Answer>),
     /// Nobody waits for it, or has to any more.
     Over,
 }
 
 /// What its owner gets to hear about a job.
 enum Asked {
-    Done(thread::Result<Response<Body>>),
+    Done(thread::Result<Answer>),
     Yours(Work),
     Wait,
 }
 
 impl Job {
+    fn new(begin: Begin, owner: Waker) -> Self {
+        Self { owner, state: Mutex::new(State::Waiting(begin)) }
+    }
+
     /// Takes a step of it, unless it is not there to be taken. Whether there are more to take.
     fn take_step(&self) -> bool {
         let Some(mut work) = self.take() else { return false };
@@ -149,7 +155,7 @@ impl Job {
         let state = match catch_unwind(AssertUnwindSafe(|| step::take(poll))) {
             Ok(None) => State::Ready(work),
             Ok(Some(Poll::Pending)) => State::Begun(work),
-            Ok(Some(Poll::Ready(response))) => State::Done(Ok(response)),
+            Ok(Some(Poll::Ready(answer))) => State::Done(Ok(answer)),
             // Goes on where the request came from, and takes nobody else along.
             Err(panic) => State::Done(Err(panic)),
         };
@@ -176,15 +182,16 @@ impl Job {
     /// Says what became of what was taken.
     fn put(&self, new: State) {
         let mut state = self.state.lock();
-        match std::mem::replace(&mut *state, new) {
-            State::Taken(Some(owner)) => owner.wake(),
-            State::Taken(None) => {}
+        let State::Taken(asked) = &mut *state else {
             // Forgotten meanwhile.
-            State::Waiting(_) | State::Ready(_) | State::Begun(_) | State::Done(_) | State::Over => {
-                let unwanted = std::mem::replace(&mut *state, State::Over);
-                drop(state);
-                drop(unwanted);
-            }
+            drop(state);
+            return;
+        };
+        let asked = asked.take();
+        *state = new;
+        drop(state);
+        if let Some(owner) = asked {
+            owner.wake();
         }
     }
 
@@ -243,15 +250,15 @@ mod tests {
     /// What was done, in its order.
     type Order = Arc<Mutex<Vec<String>>>;
 
-    fn answer(text: &'static str) -> Response<Body> {
-        Response::new(Body::full(text))
+    fn answer(text: &'static str) -> Answer {
+        Box::new(Response::new(Body::full(text)))
     }
 
-    fn together(work: impl Future<Output = Response<Body>> + Send + 'static) -> Together {
+    fn together(work: impl Future<Output = Answer> + Send + 'static) -> Together {
         Together::new(Box::new(move || Box::pin(work)))
     }
 
-    async fn text(response: Response<Body>) -> String {
+    async fn text(response: Answer) -> String {
         let body = response.into_body().collect().await.unwrap().to_bytes();
         String::from_utf8(body.to_vec()).unwrap()
     }
