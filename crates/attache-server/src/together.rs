@@ -1,6 +1,7 @@
 //! Requests that came together are worked on together, and then their answers leave.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
@@ -20,6 +21,9 @@ use crate::body::Body;
 /// memory stays in the processor's cache from one step to the next.
 const ABREAST: usize = 16;
 
+/// How many requests are worked on before their answers leave, at most: what else there is to do waits for no more than that.
+const AT_ONCE: usize = 64;
+
 /// The answer to a request. In a place of its own, since the work on it changes hands with each step.
 pub(crate) type Answer = Box<Response<Body>>;
 
@@ -31,7 +35,7 @@ pub(crate) type Begin = Box<dyn FnOnce() -> Work + Send>;
 
 thread_local! {
     /// The requests that this thread has read since it last worked on some.
-    static READ: RefCell<Vec<Arc<Job>>> = const { RefCell::new(Vec::new()) };
+    static READ: RefCell<VecDeque<Arc<Job>>> = const { RefCell::new(VecDeque::new()) };
 }
 
 /// The answer to a request, which is worked on together with those that came with it.
@@ -64,12 +68,20 @@ impl Future for Together {
             match std::mem::replace(&mut *self, Self::Over) {
                 Self::New(begin) => {
                     let job = Arc::new(Job::new(begin, cx.waker().clone()));
-                    READ.with_borrow_mut(|read| read.push(job.clone()));
+                    READ.with_borrow_mut(|read| {
+                        // Those of connections that have moved to other threads.
+                        if read.len() == read.capacity() {
+                            read.retain(|job| !job.is_over());
+                        }
+                        read.push_back(job.clone());
+                    });
                     *self = Self::Read(Owner(job));
                     return later(cx);
                 }
                 Self::Read(owner) => {
-                    work_on_all();
+                    if owner.0.is_waiting() {
+                        work_on_what_was_read();
+                    }
                     match owner.0.ask(cx) {
                         Asked::Done(Ok(answer)) => return Poll::Ready(answer),
                         Asked::Done(Err(panic)) => resume_unwind(panic),
@@ -213,28 +225,29 @@ impl Job {
         }
     }
 
+    fn is_waiting(&self) -> bool {
+        matches!(*self.state.lock(), State::Waiting(_))
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(*self.state.lock(), State::Over)
+    }
+
     fn forget(&self) {
         let unwanted = std::mem::replace(&mut *self.state.lock(), State::Over);
         drop(unwanted);
     }
 }
 
-/// Works on every request that this thread has read, as far as that goes without waiting.
-fn work_on_all() {
-    let mut jobs = READ.take();
+/// Works on requests that this thread has read, the first of them first, as far as that goes without waiting.
+fn work_on_what_was_read() {
+    let jobs: Vec<_> = READ.with_borrow_mut(|read| read.drain(..read.len().min(AT_ONCE)).collect());
     for abreast in jobs.chunks(ABREAST) {
         let mut going: SmallVec<[&Job; ABREAST]> = abreast.iter().map(|job| &**job).collect();
         while !going.is_empty() {
             going.retain(|job| job.take_step());
         }
     }
-    // The room for them is kept.
-    jobs.clear();
-    READ.with_borrow_mut(|read| {
-        if read.is_empty() {
-            *read = jobs;
-        }
-    });
 }
 
 #[cfg(test)]
@@ -295,9 +308,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn more_requests_than_go_abreast_are_all_answered() {
+    async fn more_requests_than_are_worked_on_at_once_are_all_answered() {
         let order = Order::default();
-        let requests: Vec<_> = (0..ABREAST * 3 + 1).map(|_| tokio::spawn(request(&order, "one"))).collect();
+        let requests: Vec<_> = (0..AT_ONCE * 3 + 1).map(|_| tokio::spawn(request(&order, "one"))).collect();
         let count = requests.len();
         for request in requests {
             request.await.unwrap();
@@ -341,6 +354,17 @@ mod tests {
     }
 
     #[test]
+    fn what_other_threads_have_taken_along_is_not_kept() {
+        let mut cx = Context::from_waker(Waker::noop());
+        for _ in 0..1000 {
+            let mut moved = together(async { answer("moved") });
+            assert!(pin!(&mut moved).poll(&mut cx).is_pending());
+            drop(moved);
+        }
+        assert!(READ.with_borrow(VecDeque::capacity) < 16);
+    }
+
+    #[test]
     fn a_request_that_moves_to_another_thread_is_worked_on_there() {
         let mut moved = together(async { answer("moved") });
         let mut cx = Context::from_waker(Waker::noop());
@@ -348,7 +372,7 @@ mod tests {
         let response = thread::spawn(move || block_on(moved)).join().unwrap();
         assert_eq!(text(response).now_or_never().unwrap(), "moved");
         // What is left of it on this thread is nothing to work on.
-        work_on_all();
+        work_on_what_was_read();
     }
 
     #[test]
@@ -390,7 +414,7 @@ mod tests {
             let mut cx = Context::from_waker(Waker::noop());
             assert!(pin!(&mut request).poll(&mut cx).is_pending());
             read_by.send(request).unwrap();
-            work_on_all();
+            work_on_what_was_read();
         });
         let mut request = read.recv().unwrap();
         begun.recv().unwrap();
