@@ -17,8 +17,17 @@ pub(super) struct Filter<'a> {
 
 impl Filter<'_> {
     pub(super) fn digest(&self) -> [u8; 8] {
-        let text = format!("{:?}\n{:?}\n{:?}\n{:?}", self.owner, self.context, self.state, self.since);
-        let digest: [u8; 32] = Sha256::digest(text).into();
+        let mut digest = Sha256::new();
+        let texts =
+            [self.owner.tenant.as_deref(), self.owner.principal.name(), self.context.map(ContextId::as_str)];
+        for text in texts {
+            // With its length before it, so that where one ends and the next begins is told, too.
+            digest.update(text.map_or(u64::MAX, |text| text.len() as u64).to_be_bytes());
+            digest.update(text.unwrap_or_default());
+        }
+        digest.update([self.state.map_or(u8::MAX, |state| state as u8)]);
+        digest.update(self.since.map_or(i128::MIN, Timestamp::as_nanos).to_be_bytes());
+        let digest: [u8; 32] = digest.finalize().into();
         std::array::from_fn(|i| digest[i])
     }
 }
