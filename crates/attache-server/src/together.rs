@@ -110,7 +110,7 @@ impl Future for Together {
     }
 }
 
-/// The one that a job is done for. Without it, it need not be done.
+/// The one that a job is done for. Without it, it need not be begun.
 pub(crate) struct Owner(Arc<Job>);
 
 impl Drop for Owner {
@@ -193,16 +193,8 @@ impl Job {
 
     /// Says what became of what was taken.
     fn put(&self, new: State) {
-        let mut state = self.state.lock();
-        let State::Taken(asked) = &mut *state else {
-            // Forgotten meanwhile.
-            drop(state);
-            return;
-        };
-        let asked = asked.take();
-        *state = new;
-        drop(state);
-        if let Some(owner) = asked {
+        let taken = std::mem::replace(&mut *self.state.lock(), new);
+        if let State::Taken(Some(owner)) = taken {
             owner.wake();
         }
     }
@@ -233,9 +225,15 @@ impl Job {
         matches!(*self.state.lock(), State::Over)
     }
 
+    /// Nobody waits for the answer any more. What has been begun goes on to where it waits by itself: between two steps, an agent
+    /// may have done its work, and nobody has written down that it has.
     fn forget(&self) {
-        let unwanted = std::mem::replace(&mut *self.state.lock(), State::Over);
-        drop(unwanted);
+        let mut state = self.state.lock();
+        if !matches!(*state, State::Ready(_) | State::Taken(_)) {
+            let unwanted = std::mem::replace(&mut *state, State::Over);
+            drop(state);
+            drop(unwanted);
+        }
     }
 }
 
@@ -351,6 +349,34 @@ mod tests {
         drop(gone);
         assert_eq!(text(together(async { answer("other") }).await).await, "other");
         assert!(!*begun.lock());
+    }
+
+    #[test]
+    fn a_request_that_was_begun_takes_all_its_steps_though_its_client_has_gone() {
+        let (begun_by, begun) = mpsc::channel();
+        let (go_on, gone_on) = mpsc::channel::<()>();
+        let finished = Arc::new(Mutex::new(false));
+        let noted = finished.clone();
+        let mut request = together(async move {
+            begun_by.send(()).unwrap();
+            gone_on.recv().unwrap();
+            step::end().await;
+            *noted.lock() = true;
+            answer("done")
+        });
+        let (read_by, read) = mpsc::channel();
+        let worker = thread::spawn(move || {
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(pin!(&mut request).poll(&mut cx).is_pending());
+            read_by.send(request).unwrap();
+            work_on_what_was_read();
+        });
+        let request = read.recv().unwrap();
+        begun.recv().unwrap();
+        drop(request);
+        go_on.send(()).unwrap();
+        worker.join().unwrap();
+        assert!(*finished.lock());
     }
 
     #[test]
