@@ -278,6 +278,18 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
     }
 
+    /// Has another thread read a request and work on it, as if its connection had moved to this one meanwhile.
+    fn worked_on_elsewhere(mut request: Together) -> (Together, thread::JoinHandle<()>) {
+        let (read_by, read) = mpsc::channel();
+        let worker = thread::spawn(move || {
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(pin!(&mut request).poll(&mut cx).is_pending());
+            read_by.send(request).unwrap();
+            work_on_what_was_read();
+        });
+        (read.recv().unwrap(), worker)
+    }
+
     /// A request that is worked on in two steps.
     fn request(order: &Order, name: &'static str) -> impl Future<Output = ()> + Send + 'static {
         let (order, worked_on) = (order.clone(), order.clone());
@@ -357,21 +369,14 @@ mod tests {
         let (go_on, gone_on) = mpsc::channel::<()>();
         let finished = Arc::new(Mutex::new(false));
         let noted = finished.clone();
-        let mut request = together(async move {
+        let request = together(async move {
             begun_by.send(()).unwrap();
             gone_on.recv().unwrap();
             step::end().await;
             *noted.lock() = true;
             answer("done")
         });
-        let (read_by, read) = mpsc::channel();
-        let worker = thread::spawn(move || {
-            let mut cx = Context::from_waker(Waker::noop());
-            assert!(pin!(&mut request).poll(&mut cx).is_pending());
-            read_by.send(request).unwrap();
-            work_on_what_was_read();
-        });
-        let request = read.recv().unwrap();
+        let (request, worker) = worked_on_elsewhere(request);
         begun.recv().unwrap();
         drop(request);
         go_on.send(()).unwrap();
@@ -430,19 +435,12 @@ mod tests {
     fn a_request_that_another_thread_works_on_is_waited_for() {
         let (begun_by, begun) = mpsc::channel();
         let (go_on, gone_on) = mpsc::channel::<()>();
-        let mut request = together(async move {
+        let request = together(async move {
             begun_by.send(()).unwrap();
             gone_on.recv().unwrap();
             answer("done")
         });
-        let (read_by, read) = mpsc::channel();
-        let worker = thread::spawn(move || {
-            let mut cx = Context::from_waker(Waker::noop());
-            assert!(pin!(&mut request).poll(&mut cx).is_pending());
-            read_by.send(request).unwrap();
-            work_on_what_was_read();
-        });
-        let mut request = read.recv().unwrap();
+        let (mut request, worker) = worked_on_elsewhere(request);
         begun.recv().unwrap();
         assert!((&mut request).now_or_never().is_none());
         go_on.send(()).unwrap();

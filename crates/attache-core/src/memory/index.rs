@@ -139,9 +139,9 @@ impl Index {
 
         let mut found = Found { tasks: Vec::with_capacity(query.limit), next: None, total };
         let mut last = None;
-        while let Some(at) = (0..heads.len()).max_by_key(|i| heads[*i].age()) {
+        while let Some(at) = (0..heads.len()).max_by_key(|i| heads[*i].moment()) {
             let mut head = heads.swap_remove(at);
-            let next_of_others = heads.iter().map(Head::age).max();
+            let next_of_others = heads.iter().map(Head::moment).max();
             // From one state, for as long as no other has a later one.
             loop {
                 if found.tasks.len() == query.limit {
@@ -156,7 +156,7 @@ impl Index {
                 }
                 match Head::below(set, head.place, head.floor) {
                     None => break,
-                    Some(next) if Some(next.age()) < next_of_others => {
+                    Some(next) if Some(next.moment()) < next_of_others => {
                         heads.push(next);
                         break;
                     }
@@ -215,8 +215,8 @@ struct Head<G> {
 }
 
 impl<G: Ord + Copy> Head<G> {
-    /// What tasks are listed by, the last first.
-    fn age(&self) -> (i64, u32) {
+    /// What tasks are listed by, the latest first.
+    fn moment(&self) -> (i64, u32) {
         (self.key.nanos, self.key.slot)
     }
 
