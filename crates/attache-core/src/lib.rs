@@ -42,7 +42,9 @@ pub use fold::{FoldError, fold};
 pub use gate::{Full, Gate, Pass, Place};
 pub use memory::MemoryStore;
 pub use options::{Options, WebhookCheck};
-pub use outbox::{DeadDelivery, Delivery, DeliveryId, DueReceivers, News, Outbox, Outcome, Webhook};
+pub use outbox::{
+    DeadDelivery, Delivery, DeliveryId, DueReceivers, NewWebhook, News, Outbox, Outcome, PutWebhook, Webhook,
+};
 pub use service::{Page, Recovered, Reply, Service, internal};
 pub use snapshot::{Ended, EndedPieces, Snapshot, View};
 pub use store::{

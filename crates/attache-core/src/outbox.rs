@@ -155,11 +155,33 @@ pub struct DeadDelivery {
     pub error: String,
 }
 
+/// A webhook to be kept, unless its task has too many.
+#[derive(Debug, Clone)]
+pub struct NewWebhook {
+    /// The webhook.
+    pub webhook: Webhook,
+    /// How many webhooks the task may have, this one included.
+    pub limit: usize,
+}
+
+/// What became of a [`NewWebhook`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PutWebhook {
+    /// It is kept, or its task is gone.
+    Kept,
+    /// The task has as many others as it may have. Nothing was changed.
+    LimitReached,
+}
+
 /// Keeps the webhooks of tasks, and what is to be told to them.
 pub trait Outbox: Send + Sync {
-    /// Keeps a webhook, replacing the one with the same id. The caller has checked that the task is the owner's.
-    fn put_webhook<'a>(&'a self, task: &'a TaskId, webhook: Webhook)
-    -> BoxFuture<'a, Result<(), StoreError>>;
+    /// Keeps a webhook, replacing the one with the same id. The caller has checked that the task is the owner's. The limit holds
+    /// however many are put at the same time.
+    fn put_webhook<'a>(
+        &'a self,
+        task: &'a TaskId,
+        new: NewWebhook,
+    ) -> BoxFuture<'a, Result<PutWebhook, StoreError>>;
 
     /// The webhooks of a task, oldest first.
     fn webhooks<'a>(&'a self, task: &'a TaskId) -> BoxFuture<'a, Result<Vec<Webhook>, StoreError>>;

@@ -7,12 +7,14 @@ use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use attache_protocol::{Part, TaskId, TaskState};
 use foldhash::fast::RandomState;
 use futures::FutureExt;
 use parking_lot::Mutex;
+use tokio::sync::{Notify, SetOnce};
 
 use crate::agent::Kind;
 use crate::shared::{Position, Shared};
@@ -22,79 +24,243 @@ use crate::{AgentError, AgentResult, BoxFuture, Lease, Place, Turn, new_id, step
 
 /// The turns that run in this process, one per task, each with the messages that wait for it to end.
 #[derive(Default)]
-pub(crate) struct Turns(Mutex<HashMap<TaskId, Running, RandomState>>);
+pub(crate) struct Turns {
+    running: Mutex<HashMap<TaskId, Running, RandomState>>,
+    /// A lease became known, or a task has no turn any more.
+    changed: Notify,
+}
 
+#[derive(Default)]
 struct Running {
-    turn: Arc<Shared>,
+    /// Nothing while its message is not in the log yet.
+    turn: Option<Arc<Shared>>,
+    /// The lease that this process has on the task. It goes from turn to turn, so that no other process gets in between.
     lease: Option<Lease>,
-    waiting: VecDeque<Arc<Shared>>,
+    waiting: VecDeque<Arc<Ticket>>,
+    /// The lease is being given back. New messages wait until that is done.
+    closing: bool,
+    /// The task was canceled while there was no turn to tell.
+    canceled: bool,
+}
+
+impl Running {
+    fn is(&self, turn: &Arc<Shared>) -> bool {
+        self.turn.as_ref().is_some_and(|running| Arc::ptr_eq(running, turn))
+    }
+}
+
+/// A place in line for a message whose turn comes later.
+#[derive(Default)]
+struct Ticket {
+    /// The turn once the message is in the log, or nothing if the message was refused.
+    turn: SetOnce<Option<Arc<Shared>>>,
+    /// The task has ended, or another process works on it.
+    over: AtomicBool,
+}
+
+impl Ticket {
+    /// Tells the caller that waits for the turn to look at the task instead, also if the turn is set later.
+    fn settle(&self) {
+        self.over.store(true, Ordering::SeqCst);
+        self.settle_if_over();
+    }
+
+    fn settle_if_over(&self) {
+        if self.over.load(Ordering::SeqCst)
+            && let Some(Some(turn)) = self.turn.get()
+        {
+            turn.signal.settle(Progress::Task);
+        }
+    }
+}
+
+/// What comes after a turn that is over.
+enum Next {
+    /// The next in line.
+    Ticket(Arc<Ticket>),
+    /// Nothing. New messages wait until the turn is [removed](Turns::remove).
+    Nothing,
+    /// Nothing: the turn was over before it was noted.
+    Unnoted,
+}
+
+/// How a message to a task that exists gets its turn.
+pub(crate) enum Line<'a> {
+    /// No turn runs in this process. The message needs a lease first.
+    First(First<'a>),
+    /// A turn runs in this process under this lease, and the message's turn comes after it.
+    Behind(Behind, Lease),
+}
+
+/// The right to run the next turn of a task in this process. It is given back if no turn comes of it.
+pub(crate) struct First<'a> {
+    turns: &'a Turns,
+    task: TaskId,
+}
+
+impl First<'_> {
+    /// Notes the turn, whose message is in the log, and the lease that it has.
+    pub(crate) fn start(self, turn: &Arc<Shared>, lease: Lease) {
+        let mut canceled = false;
+        if let Some(running) = self.turns.running.lock().get_mut(&self.task) {
+            (running.turn, running.lease) = (Some(turn.clone()), Some(lease));
+            canceled = running.canceled;
+        }
+        self.turns.changed.notify_waiters();
+        if canceled {
+            turn.log.lock().position = Position::Over("the task has ended");
+            turn.signal.settle(Progress::Task);
+        }
+    }
+}
+
+impl Drop for First<'_> {
+    fn drop(&mut self) {
+        let mut running = self.turns.running.lock();
+        if running.get(&self.task).is_some_and(|running| running.turn.is_none()) {
+            running.remove(&self.task);
+            drop(running);
+            self.turns.changed.notify_waiters();
+        }
+    }
+}
+
+/// A place in line. It is given up if no turn comes of it.
+pub(crate) struct Behind(Arc<Ticket>);
+
+impl Behind {
+    /// Notes the turn, whose message is in the log.
+    pub(crate) fn start_later(self, turn: &Arc<Shared>) {
+        // Nothing else sets it before this is dropped.
+        let _ = self.0.turn.set(Some(turn.clone()));
+        self.0.settle_if_over();
+    }
+}
+
+impl Drop for Behind {
+    fn drop(&mut self) {
+        let _ = self.0.turn.set(None);
+    }
 }
 
 impl Turns {
     /// Notes a turn that takes its time, also while there is no task yet.
     pub(crate) fn note(&self, turn: &Arc<Shared>) {
-        let running = || Running { turn: turn.clone(), lease: None, waiting: VecDeque::new() };
-        self.0.lock().entry(turn.task_id.clone()).or_insert_with(running);
+        let running = || Running { turn: Some(turn.clone()), ..Running::default() };
+        self.running.lock().entry(turn.task_id.clone()).or_insert_with(running);
     }
 
     /// Notes the turn that has just created its task.
     pub(crate) fn register(&self, turn: &Arc<Shared>, lease: Lease) {
-        let mut turns = self.0.lock();
-        let waiting = turns.remove(&turn.task_id).map(|known| known.waiting).unwrap_or_default();
-        turns.insert(turn.task_id.clone(), Running { turn: turn.clone(), lease: Some(lease), waiting });
+        let mut turns = self.running.lock();
+        let running = turns.entry(turn.task_id.clone()).or_default();
+        (running.turn, running.lease) = (Some(turn.clone()), Some(lease));
+        drop(turns);
+        self.changed.notify_waiters();
     }
 
-    /// Whether the turn may start now; otherwise it waits for the one that runs.
-    pub(crate) fn start_or_wait(&self, turn: &Arc<Shared>) -> bool {
-        let mut turns = self.0.lock();
-        if let Some(running) = turns.get_mut(&turn.task_id) {
-            running.waiting.push_back(turn.clone());
-            return false;
+    /// Puts a message to a task in line for a turn. Waits while it is not known whether this process has the lease.
+    pub(crate) async fn line_up(&self, task: &TaskId) -> Line<'_> {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            match self.running.lock().entry(task.clone()) {
+                Entry::Vacant(free) => {
+                    free.insert(Running::default());
+                    return Line::First(First { turns: self, task: task.clone() });
+                }
+                Entry::Occupied(mut running) => {
+                    let running = running.get_mut();
+                    if let Some(lease) = running.lease
+                        && !running.closing
+                    {
+                        let ticket = Arc::<Ticket>::default();
+                        running.waiting.push_back(ticket.clone());
+                        return Line::Behind(Behind(ticket), lease);
+                    }
+                }
+            }
+            changed.await;
         }
-        let running = Running { turn: turn.clone(), lease: None, waiting: VecDeque::new() };
-        turns.insert(turn.task_id.clone(), running);
-        true
     }
 
     /// Whether the turn may start now; otherwise nothing comes of it.
     pub(crate) fn start(&self, turn: &Arc<Shared>) -> bool {
-        match self.0.lock().entry(turn.task_id.clone()) {
+        match self.running.lock().entry(turn.task_id.clone()) {
             Entry::Occupied(_) => false,
             Entry::Vacant(free) => {
-                free.insert(Running { turn: turn.clone(), lease: None, waiting: VecDeque::new() });
+                free.insert(Running { turn: Some(turn.clone()), ..Running::default() });
                 true
             }
         }
     }
 
-    fn set_lease(&self, task: &TaskId, lease: Lease) {
-        if let Some(running) = self.0.lock().get_mut(task) {
-            running.lease = Some(lease);
+    fn set_lease(&self, task: &TaskId, lease: Option<Lease>) {
+        if let Some(running) = self.running.lock().get_mut(task) {
+            running.lease = lease;
+        }
+        self.changed.notify_waiters();
+    }
+
+    /// What comes after a turn that is over.
+    fn next(&self, turn: &Arc<Shared>) -> Next {
+        let mut turns = self.running.lock();
+        let Some(running) = turns.get_mut(&turn.task_id).filter(|running| running.is(turn)) else {
+            return Next::Unnoted;
+        };
+        match running.waiting.pop_front() {
+            Some(ticket) => Next::Ticket(ticket),
+            None => {
+                running.closing = true;
+                Next::Nothing
+            }
         }
     }
 
-    /// Takes note that the turn is over; what comes back runs next.
-    fn next(&self, turn: &Arc<Shared>) -> Option<Arc<Shared>> {
-        let mut turns = self.0.lock();
-        let running = turns.get_mut(&turn.task_id).filter(|running| Arc::ptr_eq(&running.turn, turn))?;
-        match running.waiting.pop_front() {
-            Some(next) => {
-                running.turn = next.clone();
-                running.lease = None;
-                Some(next)
-            }
-            None => {
-                turns.remove(&turn.task_id);
-                None
-            }
+    /// Lets the next turn take the place of the one before.
+    fn replace(&self, before: &Arc<Shared>, next: &Arc<Shared>) {
+        if let Some(running) = self.running.lock().get_mut(&before.task_id).filter(|it| it.is(before)) {
+            running.turn = Some(next.clone());
+        }
+    }
+
+    fn remove(&self, turn: &Arc<Shared>) {
+        let mut turns = self.running.lock();
+        if turns.get(&turn.task_id).is_some_and(|running| running.is(turn)) {
+            turns.remove(&turn.task_id);
+            drop(turns);
+            self.changed.notify_waiters();
         }
     }
 
     /// Tells the turn of a task, and those who wait for it, that the task is canceled.
     pub(crate) fn cancel(&self, task: &TaskId) {
         self.ended(task);
-        let running = self.0.lock().get(task).map(|running| running.turn.clone());
-        if let Some(turn) = running {
+        let turn = self.running.lock().get_mut(task).and_then(|running| {
+            running.canceled = true;
+            running.turn.clone()
+        });
+        if let Some(turn) = turn {
+            turn.signal.settle(Progress::Task);
+            turn.cancel().cancel();
+        }
+    }
+
+    /// Breaks off the turn of a task whose lease this process has lost. Another process works on the task, with all messages that
+    /// are in the log.
+    pub(crate) fn lose(&self, task: &TaskId, lease: Lease) {
+        let turn = {
+            let mut turns = self.running.lock();
+            let running = turns.get_mut(task).filter(|it| it.lease == Some(lease) && !it.closing);
+            running.and_then(|running| {
+                running.lease = None;
+                running.waiting.drain(..).for_each(|ticket| ticket.settle());
+                running.turn.clone()
+            })
+        };
+        if let Some(turn) = turn {
+            tracing::warn!(task = %turn.task_id, "the lease of a task is lost: another process works on it");
+            turn.log.lock().position = Position::Over(ELSEWHERE);
             turn.signal.settle(Progress::Task);
             turn.cancel().cancel();
         }
@@ -102,81 +268,94 @@ impl Turns {
 
     /// Tells those who wait for a turn that the task has ended, however long the turn that runs still takes.
     pub(crate) fn ended(&self, task: &TaskId) {
-        if let Some(running) = self.0.lock().get(task) {
-            running.waiting.iter().for_each(|turn| turn.signal.settle(Progress::Task));
+        if let Some(running) = self.running.lock().get(task) {
+            running.waiting.iter().for_each(|ticket| ticket.settle());
         }
     }
 
     pub(crate) fn leases(&self) -> Vec<(TaskId, Lease)> {
-        let turns = self.0.lock();
-        turns.iter().filter_map(|(task, running)| Some((task.clone(), running.lease?))).collect()
+        let turns = self.running.lock();
+        let held = turns.iter().filter(|(_, running)| !running.closing);
+        held.filter_map(|(task, running)| Some((task.clone(), running.lease?))).collect()
     }
 
     pub(crate) fn has(&self, task: &TaskId) -> bool {
-        self.0.lock().contains_key(task)
+        self.running.lock().contains_key(task)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.lock().len()
+        self.running.lock().len()
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Shared>> {
-        self.0.lock().values().map(|running| running.turn.clone()).collect()
+        self.running.lock().values().filter_map(|running| running.turn.clone()).collect()
     }
 }
+
+/// Why a turn cannot go on when another process has the lease.
+pub(crate) const ELSEWHERE: &str = "another server runs the task";
 
 /// Runs a turn and then those that waited for it. They have one place among the caller's turns.
 pub(crate) async fn run(turn: Arc<Shared>, place: Option<Place>) {
     // Held by the future itself, so that it is free whichever way the turns end.
     let _place = place;
-    let mut current = turn;
-    loop {
-        run_one(&current).await;
-        let Some(next) = current.service.turns.next(&current) else { return };
-        current = next;
-        if let Err(error) = Box::pin(take_over(&current)).await {
-            tracing::warn!(task = %current.task_id, %error, "a message could not get its turn");
-            close(&current, Progress::Nothing).await;
+    run_one(&turn).await;
+    run_waiting(turn).await;
+}
+
+/// Closes a turn, and runs those that wait for it.
+async fn run_waiting(turn: Arc<Shared>) {
+    let mut last = turn;
+    while let Some((next, lease)) = close(&last).await {
+        match Box::pin(take_over(&next, lease)).await {
+            Ok(()) => run_one(&next).await,
+            Err(error) => {
+                tracing::warn!(task = %next.task_id, %error, "a message could not get its turn");
+                // Its message is in the log: where another process works on the task, it is that one's to answer.
+                next.signal.settle(if error.is_over() { Progress::Task } else { Progress::Nothing });
+            }
         }
+        last = next;
     }
 }
 
 /// Withdraws a turn that could not begin, and lets those that waited for it try.
-pub(crate) async fn give_up(turn: &Arc<Shared>) {
-    close(turn, Progress::Nothing).await;
-    if let Some(next) = turn.service.turns.next(turn) {
-        next.service.clone().spawn(run(next, None));
-    }
+pub(crate) fn give_up(turn: Arc<Shared>) {
+    turn.service.clone().spawn(run_waiting(turn));
 }
 
 /// Breaks a turn off without a word about it, so that another process can run it again.
 pub(crate) async fn leave(turn: &Arc<Shared>) {
-    close(turn, Progress::Nothing).await;
+    let (lease, progress) = put_down(turn);
+    release(turn, lease).await;
+    turn.service.turns.set_lease(&turn.task_id, None);
+    turn.signal.settle(progress);
     turn.cancel().cancel();
 }
 
-/// Readies a turn on a task that exists. A task that ended meanwhile leaves nothing to do.
-pub(crate) async fn take_over(turn: &Arc<Shared>) -> AgentResult {
+/// Readies a turn on a task that exists, with the lease of the turn before or a new one. A task that ended meanwhile leaves nothing to
+/// do.
+pub(crate) async fn take_over(turn: &Arc<Shared>, lease: Option<Lease>) -> AgentResult {
     let service = &turn.service;
-    let now = service.clock.now();
-    let lease = service.store.claim(&turn.task_id, now, service.lease_end(now)).await?;
+    let lease = match lease {
+        Some(lease) => Some(lease),
+        None => {
+            let now = service.clock.now();
+            service.store.claim(&turn.task_id, now, service.lease_end(now)).await?
+        }
+    };
+    service.turns.set_lease(&turn.task_id, lease);
     let Some(snapshot) = service.store.load(&turn.caller.owner, &turn.task_id).await? else {
         return Err(AgentError::over("the task is gone"));
     };
     if snapshot.state.is_terminal() {
-        close(turn, Progress::Task).await;
+        turn.signal.settle(Progress::Task);
         return Ok(());
     }
     let Some(lease) = lease else {
-        return Err(AgentError::over("another server runs the task"));
+        return Err(AgentError::over(ELSEWHERE));
     };
-    service.turns.set_lease(&turn.task_id, lease);
-    {
-        let mut log = turn.log.lock();
-        log.last_status = snapshot.task().status.timestamp;
-        log.position = Position::Writing { seq: snapshot.seq, lease };
-    }
-    let _ = turn.began.set(snapshot.seq);
+    turn.begin_writing(&snapshot, lease);
     if snapshot.state.is_interrupted() {
         // The question was asked before this message had its turn; it does not stand while the message is answered.
         return Turn { shared: turn.clone() }.working("").await;
@@ -218,7 +397,6 @@ async fn run_one(turn: &Arc<Shared>) {
     {
         tracing::error!(task = %turn.task_id, %error, "the end of a turn could not be written");
     }
-    close(turn, Progress::Nothing).await;
 }
 
 /// How the agent's part of a turn ended.
@@ -357,19 +535,50 @@ fn end(turn: &Arc<Shared>, state: TaskState, text: Option<String>) -> AgentResul
     Turn { shared: turn.clone() }.status(state, text.map(Part::text)).noted()
 }
 
-/// Makes sure that nobody waits for a turn that is over, and that the task can have another one.
-async fn close(turn: &Arc<Shared>, otherwise: Progress) {
-    let position = std::mem::replace(&mut turn.log.lock().position, Position::Over("the turn is over"));
-    let progress = match position {
+/// Ends what a turn can write. The lease that it still has, and what those who wait for the turn are told.
+fn put_down(turn: &Shared) -> (Option<Lease>, Progress) {
+    let mut log = turn.log.lock();
+    match std::mem::replace(&mut log.position, Position::Over("the turn is over")) {
         // A task that has ended keeps no lease.
-        Position::Writing { .. } if turn.log.lock().state.is_terminal() => Progress::Task,
-        Position::Writing { lease, .. } => {
-            if let Err(error) = turn.service.store.release(&turn.task_id, lease).await {
-                tracing::warn!(task = %turn.task_id, %error, "a lease could not be given back; it will run out");
+        Position::Writing { .. } if log.state.is_terminal() => (None, Progress::Task),
+        Position::Writing { lease, .. } => (Some(lease), Progress::Task),
+        Position::Unborn { .. } | Position::Over(_) => (None, Progress::Nothing),
+    }
+}
+
+async fn release(turn: &Shared, lease: Option<Lease>) {
+    if let Some(lease) = lease
+        && let Err(error) = turn.service.store.release(&turn.task_id, lease).await
+    {
+        tracing::warn!(task = %turn.task_id, %error, "a lease could not be given back; it will run out");
+    }
+}
+
+/// Tells those who wait for a turn that it is over. The turn that runs next with the lease that it gets; if there is none, the task
+/// can be worked on by any process.
+async fn close(turn: &Arc<Shared>) -> Option<(Arc<Shared>, Option<Lease>)> {
+    let (lease, progress) = put_down(turn);
+    let turns = &turn.service.turns;
+    loop {
+        match turns.next(turn) {
+            Next::Ticket(ticket) => {
+                turn.signal.settle(progress.clone());
+                if let Some(next) = ticket.turn.wait().await {
+                    turns.replace(turn, next);
+                    return Some((next.clone(), lease));
+                }
             }
-            Progress::Task
+            Next::Nothing => {
+                release(turn, lease).await;
+                turns.remove(turn);
+                break;
+            }
+            Next::Unnoted => {
+                release(turn, lease).await;
+                break;
+            }
         }
-        Position::Unborn { .. } | Position::Over(_) => otherwise,
-    };
+    }
     turn.signal.settle(progress);
+    None
 }

@@ -10,6 +10,7 @@ use attache_protocol::{
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use crate::run::ELSEWHERE;
 use crate::service::Inner as Service;
 use crate::signal::{Progress, Signal};
 use crate::store::Idempotency;
@@ -109,6 +110,15 @@ impl Shared {
             cancel: OnceLock::new(),
             began: OnceLock::new(),
         })
+    }
+
+    /// Lets the agent write to a task that exists.
+    pub(crate) fn begin_writing(&self, snapshot: &Snapshot, lease: Lease) {
+        let mut log = self.log.lock();
+        log.last_status = snapshot.task().status.timestamp;
+        log.position = Position::Writing { seq: snapshot.seq, lease };
+        drop(log);
+        let _ = self.began.set(snapshot.seq);
     }
 
     pub(crate) fn cancel(&self) -> &CancellationToken {
@@ -275,14 +285,22 @@ impl Shared {
     ) -> Result<Appended, AgentError> {
         loop {
             let now = self.service.clock.now();
-            let append = Append { after, lease: Some(lease), idempotency: None, events: events.clone(), now };
+            let append = Append {
+                after,
+                lease: Some(lease),
+                idempotency: None,
+                push: None,
+                events: events.clone(),
+                now,
+            };
             match self.service.store.append(&self.task_id, append).await {
                 Ok(appended) => return Ok(appended),
                 // Only the client's messages come in between; they do not contradict what the agent says.
                 Err(AppendError::Conflict(seq)) => after = seq,
                 Err(AppendError::Ended(_)) => return Err(self.over("the task has ended")),
-                Err(AppendError::LeaseLost) => return Err(self.over("another server runs the task")),
+                Err(AppendError::LeaseLost) => return Err(self.over(ELSEWHERE)),
                 Err(AppendError::Known(_)) => return Err(self.over("the send was repeated")),
+                Err(error @ AppendError::TooManyWebhooks) => return Err(error.into()),
                 Err(AppendError::NotFound) => return Err(self.over("the task is gone")),
                 Err(AppendError::Store(error)) => return Err(error.into()),
             }

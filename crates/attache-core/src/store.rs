@@ -9,7 +9,7 @@ use std::time::Duration;
 use attache_protocol::{ContextId, TaskId, TaskState, Timestamp};
 use futures::stream::BoxStream;
 
-use crate::{BoxFuture, Entry, Outbox, Owner, Seq, Snapshot, TaskEvent, Values, View, Webhook};
+use crate::{BoxFuture, Entry, NewWebhook, Outbox, Owner, Seq, Snapshot, TaskEvent, Values, View, Webhook};
 
 /// The store could not do its work. What happened goes to the log, not to the caller.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +34,9 @@ pub enum AppendError {
     /// Someone else holds the task now.
     #[error("the lease is lost")]
     LeaseLost,
+    /// The task has as many webhooks as it may have.
+    #[error("the task has too many webhooks")]
+    TooManyWebhooks,
     /// The store could not do its work.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -107,6 +110,8 @@ pub struct Append {
     pub lease: Option<Lease>,
     /// The key under which the owner has them added only once.
     pub idempotency: Option<(Owner, Idempotency)>,
+    /// A webhook that is kept with them, and is told of them.
+    pub push: Option<NewWebhook>,
     /// The events.
     pub events: Vec<TaskEvent>,
     /// The time now.
@@ -228,12 +233,13 @@ pub trait Store: Send + Sync + 'static {
         until: Timestamp,
     ) -> BoxFuture<'a, Result<Option<Lease>, StoreError>>;
 
-    /// Gives a sign of life for the turns of these tasks.
+    /// Gives a sign of life for the turns of these tasks. Those whose lease is lost: the task is gone, or has not ended and is no
+    /// longer held under this lease.
     fn renew<'a>(
         &'a self,
         leases: &'a [(TaskId, Lease)],
         until: Timestamp,
-    ) -> BoxFuture<'a, Result<(), StoreError>>;
+    ) -> BoxFuture<'a, Result<Vec<TaskId>, StoreError>>;
 
     /// Gives the right to run a turn back.
     fn release<'a>(&'a self, task: &'a TaskId, lease: Lease) -> BoxFuture<'a, Result<(), StoreError>>;

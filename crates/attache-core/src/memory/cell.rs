@@ -8,7 +8,10 @@ use tokio::sync::Notify;
 
 use super::id::Id;
 use super::outbox::MemoryOutbox;
-use crate::{AppendError, Ended, Entry, FoldError, Lease, Seq, Snapshot, TailItem, TaskEvent, fold};
+use crate::{
+    AppendError, Ended, Entry, FoldError, Lease, NewWebhook, Owner, PutWebhook, Seq, Snapshot, TailItem,
+    TaskEvent, fold,
+};
 
 #[derive(Debug)]
 pub(super) struct Cell {
@@ -135,10 +138,11 @@ impl Cell {
         lease: Option<Lease>,
         after: Seq,
         events: Vec<TaskEvent>,
+        push: Option<(Owner, NewWebhook)>,
         (outbox, now): (&MemoryOutbox, Timestamp),
     ) -> Result<Change, AppendError> {
         let mut inner = self.inner.lock();
-        let hooked = inner.hooked;
+        let hooked = inner.hooked || push.is_some();
         let live = match &mut inner.phase {
             Phase::Live(live) => live,
             Phase::Ended { state, .. } => return Err(AppendError::Ended(*state)),
@@ -155,6 +159,12 @@ impl Cell {
             Some(FoldError::Ended(state)) => return Err(AppendError::Ended(state)),
             Some(FoldError::Exists) => return Err(AppendError::Conflict(seq)),
             None => {}
+        }
+        if let Some((owner, new)) = push {
+            match outbox.put(&live.task.id, owner, new) {
+                PutWebhook::Kept => {}
+                PutWebhook::LimitReached => return Err(AppendError::TooManyWebhooks),
+            }
         }
         let mut restated = false;
         for event in events {
@@ -184,6 +194,7 @@ impl Cell {
         } else if restated {
             settled = inner.phase.settled();
         }
+        inner.hooked = hooked;
         let file = restated && !inner.waits;
         inner.waits |= restated;
         drop(inner);
@@ -257,11 +268,15 @@ impl Cell {
         }
     }
 
-    pub(super) fn renew(&self, lease: Lease, until: Timestamp) {
-        if let Phase::Live(live) = &mut self.inner.lock().phase
-            && live.lease.is_some_and(|(held, _)| held == lease)
-        {
-            live.lease = Some((lease, until));
+    /// Makes a lease last longer. Whether it is not lost: the task has ended, or is still held under it.
+    pub(super) fn renew(&self, lease: Lease, until: Timestamp) -> bool {
+        match &mut self.inner.lock().phase {
+            Phase::Live(live) if live.lease.is_some_and(|(held, _)| held == lease) => {
+                live.lease = Some((lease, until));
+                true
+            }
+            Phase::Live(_) => false,
+            Phase::Ended { .. } => true,
         }
     }
 
@@ -274,10 +289,10 @@ impl Cell {
     }
 
     /// Has a webhook kept, so that it is told of everything that is appended from now on.
-    pub(super) fn hook(&self, put: impl FnOnce()) {
+    pub(super) fn hook(&self, put: impl FnOnce() -> PutWebhook) -> PutWebhook {
         let mut inner = self.inner.lock();
         inner.hooked = true;
-        put();
+        put()
     }
 
     /// Whether nobody who is believed to be alive works on the task, though somebody should.

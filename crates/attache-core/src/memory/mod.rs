@@ -25,8 +25,9 @@ use self::ranked::{Place, RankedMap};
 use self::values::MemoryValues;
 use crate::{
     Abandoned, Append, AppendError, Appended, BoxFuture, Created, DeadDelivery, Delivery, DeliveryId,
-    DueReceivers, FoldError, Idempotency, Known, Lease, ListPage, ListQuery, NewTask, Outbox, Outcome, Owner,
-    Retention, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent, Values, Webhook,
+    DueReceivers, FoldError, Idempotency, Known, Lease, ListPage, ListQuery, NewTask, NewWebhook, Outbox,
+    Outcome, Owner, PutWebhook, Retention, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent, Values,
+    Webhook,
 };
 
 /// How many parts the tasks are in, so that many can be created and read at once.
@@ -236,7 +237,8 @@ impl MemoryStore {
         let slot = self.slots.fetch_add(1, Ordering::Relaxed);
         let lease = self.next_lease();
         let tell = push.map(|webhook| {
-            self.outbox.put(&id, whose, webhook);
+            // The first webhook of a task: whether it may have any was decided before.
+            self.outbox.put(&id, whose, NewWebhook { webhook, limit: usize::MAX });
             (&self.outbox, now)
         });
         let (cell, appended) = Cell::new(owner, slot, events, followed, (lease, lease_until), tell)
@@ -252,16 +254,17 @@ impl MemoryStore {
     }
 
     fn append_now(&self, task: &TaskId, append: Append) -> Result<Appended, AppendError> {
-        let Append { after, lease, idempotency, events, now } = append;
+        let Append { after, lease, idempotency, push, events, now } = append;
         let cell = self.cell(task).ok_or(AppendError::NotFound)?;
+        let push = push.and_then(|new| Some((self.owner_of(&cell)?, new)));
         let change = match idempotency {
-            None => cell.append(lease, after, events, (&self.outbox, now))?,
+            None => cell.append(lease, after, events, push, (&self.outbox, now))?,
             Some((owner, Idempotency { key, fingerprint })) => {
                 let mut keys = self.keys.lock();
                 match keys.entry((self.intern(&owner), key)) {
                     MapEntry::Occupied(known) => return Err(AppendError::Known(known.get().clone())),
                     MapEntry::Vacant(vacant) => {
-                        let change = cell.append(lease, after, events, (&self.outbox, now))?;
+                        let change = cell.append(lease, after, events, push, (&self.outbox, now))?;
                         vacant.insert(Known { task: task.clone(), fingerprint });
                         change
                     }
@@ -365,13 +368,11 @@ impl Store for MemoryStore {
         &'a self,
         leases: &'a [(TaskId, Lease)],
         until: Timestamp,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        for (task, lease) in leases {
-            if let Some(cell) = self.cell(task) {
-                cell.renew(*lease, until);
-            }
-        }
-        ready(Ok(()))
+    ) -> BoxFuture<'a, Result<Vec<TaskId>, StoreError>> {
+        let is_lost =
+            |task: &TaskId, lease: Lease| self.cell(task).is_none_or(|cell| !cell.renew(lease, until));
+        let lost = leases.iter().filter(|(task, lease)| is_lost(task, *lease));
+        ready(Ok(lost.map(|(task, _)| task.clone()).collect()))
     }
 
     fn release<'a>(&'a self, task: &'a TaskId, lease: Lease) -> BoxFuture<'a, Result<(), StoreError>> {
@@ -446,14 +447,13 @@ impl Outbox for MemoryStore {
     fn put_webhook<'a>(
         &'a self,
         task: &'a TaskId,
-        webhook: Webhook,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        if let Some(cell) = self.cell(task)
-            && let Some(owner) = self.owner_of(&cell)
-        {
-            cell.hook(|| self.outbox.put(task, owner, webhook));
-        }
-        ready(Ok(()))
+        new: NewWebhook,
+    ) -> BoxFuture<'a, Result<PutWebhook, StoreError>> {
+        let put = match self.cell(task).and_then(|cell| Some((self.owner_of(&cell)?, cell))) {
+            Some((owner, cell)) => cell.hook(|| self.outbox.put(task, owner, new)),
+            None => PutWebhook::Kept,
+        };
+        ready(Ok(put))
     }
 
     fn webhooks<'a>(&'a self, task: &'a TaskId) -> BoxFuture<'a, Result<Vec<Webhook>, StoreError>> {

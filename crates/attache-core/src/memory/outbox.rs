@@ -8,7 +8,9 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::{DeadDelivery, Delivery, DeliveryId, DueReceivers, Entry, Outcome, Owner, Webhook};
+use crate::{
+    DeadDelivery, Delivery, DeliveryId, DueReceivers, Entry, NewWebhook, Outcome, Owner, PutWebhook, Webhook,
+};
 
 #[derive(Debug, Default)]
 pub(super) struct MemoryOutbox {
@@ -89,9 +91,14 @@ impl Inner {
 }
 
 impl MemoryOutbox {
-    pub(super) fn put(&self, task: &TaskId, owner: Owner, webhook: Webhook) {
+    pub(super) fn put(&self, task: &TaskId, owner: Owner, new: NewWebhook) -> PutWebhook {
+        let NewWebhook { webhook, limit } = new;
         let mut inner = self.inner.lock();
         let id = webhook.id().to_owned();
+        let hooks = inner.tasks.get(task).map(Vec::as_slice).unwrap_or_default();
+        if hooks.iter().filter(|hook| hook.webhook.id() != id).count() >= limit {
+            return PutWebhook::LimitReached;
+        }
         let due = inner.hook(task, &id).and_then(|hook| hook.due).map(|(at, _)| at);
         inner.schedule(task, &id, None);
         let receiver = webhook.receiver();
@@ -109,6 +116,7 @@ impl MemoryOutbox {
             }),
         }
         inner.schedule(task, &id, due);
+        PutWebhook::Kept
     }
 
     pub(super) fn webhooks(&self, task: &TaskId) -> Vec<Webhook> {

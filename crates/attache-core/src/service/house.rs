@@ -115,9 +115,9 @@ impl Service {
         if !self.0.turns.start(&turn) {
             return false;
         }
-        if let Err(error) = run::take_over(&turn).await {
+        if let Err(error) = run::take_over(&turn, None).await {
             tracing::debug!(task = %turn.task_id, %error, "a task is looked after by someone else");
-            run::give_up(&turn).await;
+            run::give_up(turn);
             return false;
         }
         let begins = !matches!(turn.log.lock().position, Position::Over(_));
@@ -156,7 +156,8 @@ impl Service {
             ..TaskStatusUpdateEvent::default()
         };
         let events = vec![TaskEvent::Status(Arc::new(update))];
-        let append = Append { after: left.seq, lease: Some(lease), idempotency: None, events, now };
+        let append =
+            Append { after: left.seq, lease: Some(lease), idempotency: None, push: None, events, now };
         let failed = match self.0.store.append(&task.id, append).await {
             Ok(_) => return Ok(true),
             Err(AppendError::Store(error)) => return Err(error),

@@ -341,11 +341,15 @@ impl Inner {
                 tokio::time::sleep(every).await;
                 let Some(service) = service.upgrade() else { return };
                 let leases = service.turns.leases();
-                if !leases.is_empty()
-                    && let Err(error) =
-                        service.store.renew(&leases, service.lease_end(service.clock.now())).await
-                {
-                    tracing::warn!(%error, "leases could not be renewed");
+                if leases.is_empty() {
+                    continue;
+                }
+                match service.store.renew(&leases, service.lease_end(service.clock.now())).await {
+                    Ok(lost) => {
+                        let lost = leases.iter().filter(|(task, _)| lost.contains(task));
+                        lost.for_each(|(task, lease)| service.turns.lose(task, *lease));
+                    }
+                    Err(error) => tracing::warn!(%error, "leases could not be renewed"),
                 }
             }
         });

@@ -7,7 +7,7 @@ use attache_protocol::{
 };
 
 use super::{Reply, Service, internal};
-use crate::{Caller, News, Webhook, new_id};
+use crate::{Caller, NewWebhook, News, PutWebhook, Webhook, new_id};
 
 fn not_supported() -> Error {
     Error::new(ErrorKind::PushNotificationNotSupported, "this agent does not send push notifications")
@@ -49,6 +49,9 @@ impl Service {
         path: &str,
     ) -> Result<Webhook, Error> {
         self.require_push()?;
+        if self.0.options.max_push_configs == 0 {
+            return Err(self.too_many_webhooks());
+        }
         if let Err(refusal) = self.0.options.webhook_check.check(&config.url) {
             return Err(Error::invalid_params(format!("{path}url"), refusal));
         }
@@ -57,15 +60,15 @@ impl Service {
         Ok(Webhook { config, news, dialect: caller.dialect })
     }
 
-    pub(super) async fn keep_push(&self, task_id: &TaskId, webhook: Webhook) -> Result<(), Error> {
-        let outbox = self.0.store.outbox();
-        let known = outbox.webhooks(task_id).await.map_err(|error| internal(&error))?;
+    pub(super) fn too_many_webhooks(&self) -> Error {
         let limit = self.0.options.max_push_configs;
-        if known.len() >= limit && !known.iter().any(|other| other.id() == webhook.id()) {
-            let text = format!("a task has at most {limit} webhooks: delete one first");
-            return Err(Error::new(ErrorKind::ResourceExhausted, text).with("taskId", task_id));
-        }
-        outbox.put_webhook(task_id, webhook).await.map_err(|error| internal(&error))
+        let text = format!("a task has at most {limit} webhooks: delete one first");
+        Error::new(ErrorKind::ResourceExhausted, text)
+    }
+
+    /// A webhook for a task, with how many the task may have.
+    pub(super) fn new_webhook(&self, webhook: Webhook, task_id: &TaskId) -> NewWebhook {
+        NewWebhook { webhook: complete(webhook, task_id), limit: self.0.options.max_push_configs }
     }
 
     pub(super) async fn create_push(
@@ -76,9 +79,13 @@ impl Service {
         let task_id = config.task_id.clone().unwrap_or_default();
         let webhook = self.screen_push(&caller, config, "")?;
         self.find(&caller, &task_id).await?;
-        let webhook = complete(webhook, &task_id);
-        self.keep_push(&task_id, webhook.clone()).await?;
-        Ok(Reply::Push(Box::new(shown(webhook))))
+        let new = self.new_webhook(webhook, &task_id);
+        let webhook = new.webhook.clone();
+        let outbox = self.0.store.outbox();
+        match outbox.put_webhook(&task_id, new).await.map_err(|error| internal(&error))? {
+            PutWebhook::Kept => Ok(Reply::Push(Box::new(shown(webhook)))),
+            PutWebhook::LimitReached => Err(self.too_many_webhooks().with("taskId", &task_id)),
+        }
     }
 
     pub(super) async fn get_push(

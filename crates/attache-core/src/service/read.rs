@@ -133,7 +133,8 @@ impl Service {
                 ..TaskStatusUpdateEvent::default()
             };
             let events = vec![TaskEvent::Status(Arc::new(update))];
-            let append = Append { after: snapshot.seq, lease: None, idempotency: None, events, now };
+            let append =
+                Append { after: snapshot.seq, lease: None, idempotency: None, push: None, events, now };
             match self.0.store.append(id, append).await {
                 Ok(_) => {
                     self.0.turns.cancel(id);
@@ -142,9 +143,12 @@ impl Service {
                 // The agent was quicker, maybe to the end: look again.
                 Err(AppendError::Conflict(_) | AppendError::Ended(_)) => {}
                 Err(AppendError::NotFound) => return Err(Error::task_not_found(id)),
-                Err(error @ (AppendError::LeaseLost | AppendError::Known(_) | AppendError::Store(_))) => {
-                    return Err(internal(&error));
-                }
+                Err(
+                    error @ (AppendError::LeaseLost
+                    | AppendError::Known(_)
+                    | AppendError::TooManyWebhooks
+                    | AppendError::Store(_)),
+                ) => return Err(internal(&error)),
             }
         }
     }

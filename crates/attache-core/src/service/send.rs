@@ -12,14 +12,14 @@ use futures::stream::{BoxStream, StreamExt};
 
 use super::incoming::{Answer, Incoming, media_types, stopping};
 use super::{Inner, Reply, Service, internal, to_the_end};
-use crate::run;
+use crate::run::{self, Line};
 use crate::shared::{Origin, Position, Shared, Written};
 use crate::signal::Progress;
 use crate::store::{Idempotency, Known};
 use crate::stream::Until;
 use crate::{
-    Append, AppendError, Caller, EventStream, Place, Seq, Snapshot, StoreError, TailItem, TaskEvent, new_id,
-    step,
+    Append, AppendError, Caller, EventStream, Lease, Place, Seq, Snapshot, StoreError, TailItem, TaskEvent,
+    new_id, step,
 };
 
 /// A message that was taken.
@@ -28,6 +28,15 @@ enum Accepted {
     Turn(Arc<Shared>, Option<Tail>),
     /// An earlier send with the same key created this task.
     Repeat(TaskId, Caller),
+}
+
+/// What became of a message to a task that exists.
+enum Added {
+    /// It is in the log, and this turn answers it. What comes after the message if the answer is a stream, and the task with the
+    /// message.
+    New(Arc<Shared>, Option<Tail>, Snapshot),
+    /// It was in the log before.
+    Repeat(Accepted),
 }
 
 /// What a message that names a task goes on with.
@@ -233,80 +242,121 @@ impl Service {
     }
 
     /// Adds a message to a task and gives it a turn.
+    ///
+    /// The message is added under the lease of this process. Where another process works on the task, the message is refused, and
+    /// nothing of it is kept: neither its idempotency key nor its webhook.
     async fn go_on(
         &self,
         incoming: Box<Incoming>,
         before: Snapshot,
         place: Option<Place>,
     ) -> Result<Accepted, Error> {
-        let Incoming { caller, message, configuration, metadata, push, idempotency, answer } = *incoming;
-        let (task_id, context_id) = {
-            let task = before.task();
-            (task.id.clone(), task.context_id.clone().unwrap_or_default())
-        };
-        let expected = configuration.if_generation_match.filter(|_| caller.generations);
-        require_generation(expected, &before, &task_id)?;
-        if let Some(webhook) = push {
-            self.keep_push(&task_id, super::push::complete(webhook, &task_id)).await?;
+        let task_id = before.task().id.clone();
+        match self.0.turns.line_up(&task_id).await {
+            Line::First(first) => {
+                let lease = self.claim(&incoming.caller, &task_id).await?;
+                let refused = match self.add(incoming, before, &task_id, lease).await {
+                    Ok(Added::New(turn, tail, snapshot)) => {
+                        turn.begin_writing(&snapshot, lease);
+                        first.start(&turn, lease);
+                        start(&turn, place).await;
+                        return Ok(Accepted::Turn(turn, tail));
+                    }
+                    Ok(Added::Repeat(accepted)) => Ok(accepted),
+                    Err(error) => Err(error),
+                };
+                // Before the next message of this process is let in.
+                self.release(&task_id, lease).await;
+                refused
+            }
+            Line::Behind(behind, lease) => match self.add(incoming, before, &task_id, lease).await? {
+                Added::New(turn, tail, _) => {
+                    behind.start_later(&turn);
+                    Ok(Accepted::Turn(turn, tail))
+                }
+                Added::Repeat(accepted) => Ok(accepted),
+            },
         }
-        let key = idempotency.as_ref();
-        if let Some(known) = self.append_message(&caller, before, expected, &task_id, &message, key).await? {
-            return repeat(known, key.map_or([0; 32], |key| key.fingerprint), caller);
+    }
+
+    /// Takes the lease of a task that no turn of this process has.
+    async fn claim(&self, caller: &Caller, task_id: &TaskId) -> Result<Lease, Error> {
+        let now = self.0.clock.now();
+        let lease = self.0.store.claim(task_id, now, self.0.lease_end(now)).await;
+        if let Some(lease) = lease.map_err(|error| internal(&error))? {
+            return Ok(lease);
         }
-        let before = self.find(&caller, &task_id).await?;
+        let snapshot = self.find(caller, task_id).await?;
+        Err(if snapshot.state.is_terminal() { ended(task_id, snapshot.state) } else { busy(task_id) })
+    }
+
+    async fn release(&self, task_id: &TaskId, lease: Lease) {
+        if let Err(error) = self.0.store.release(task_id, lease).await {
+            tracing::warn!(task = %task_id, %error, "a lease could not be given back; it will run out");
+        }
+    }
+
+    /// Writes a message into a task's log under a lease, and makes a turn of it.
+    async fn add(
+        &self,
+        incoming: Box<Incoming>,
+        before: Snapshot,
+        task_id: &TaskId,
+        lease: Lease,
+    ) -> Result<Added, Error> {
+        if let Some(known) = self.append_message(&incoming, before, task_id, lease).await? {
+            let fingerprint = incoming.idempotency.as_ref().map_or([0; 32], |key| key.fingerprint);
+            return repeat(known, fingerprint, incoming.caller).map(Added::Repeat);
+        }
+        let Incoming { caller, message, configuration, metadata, answer, .. } = *incoming;
+        let snapshot = self.find(&caller, task_id).await?;
+        let context_id = snapshot.task().context_id.clone().unwrap_or_default();
         // Before the turn begins, so that the store knows that its events are read.
-        let tail = (answer == Answer::Stream).then(|| self.0.store.tail(&task_id, before.seq));
-        let followed = tail.is_some();
+        let tail = (answer == Answer::Stream).then(|| self.0.store.tail(task_id, snapshot.seq));
+        let (task_id, followed) = (task_id.clone(), tail.is_some());
         let origin =
             Origin { caller, message, configuration, metadata, task_id, context_id, followed, rerun: false };
         let position = Position::Over("the turn has not begun");
-        let turn = Shared::new(self.0.clone(), origin, Some(before), position);
+        let turn = Shared::new(self.0.clone(), origin, Some(snapshot.clone()), position);
         turn.signal.begin(Progress::Task);
-        if self.0.turns.start_or_wait(&turn) {
-            if let Err(error) = run::take_over(&turn).await {
-                run::give_up(&turn).await;
-                return Err(match error.is_over() {
-                    true => Error::new(ErrorKind::Unavailable, format!("the task is busy: {error}")),
-                    false => internal(&error),
-                });
-            }
-            start(&turn, place).await;
-        } else if self.find(&turn.caller, &turn.task_id).await?.state.is_terminal() {
-            // The turn before has ended the task while this one got in line: there is nothing to wait for.
-            turn.signal.settle(Progress::Task);
-        }
-        Ok(Accepted::Turn(turn, tail))
+        Ok(Added::New(turn, tail, snapshot))
     }
 
     /// Writes a message into a task's log, and that the task is at work again if it was waiting for one. If the message is a
     /// repeat, what it repeats comes back instead.
     async fn append_message(
         &self,
-        caller: &Caller,
+        incoming: &Incoming,
         mut before: Snapshot,
-        expected: Option<u64>,
         task_id: &TaskId,
-        message: &Message,
-        key: Option<&Idempotency>,
+        lease: Lease,
     ) -> Result<Option<Known>, Error> {
-        let message = Arc::new(message.clone());
+        let Incoming { caller, configuration, push, idempotency, .. } = incoming;
+        let message = Arc::new(incoming.message.clone());
+        let expected = configuration.if_generation_match.filter(|_| caller.generations);
         loop {
             require_generation(expected, &before, task_id)?;
             // The status goes first: it moves the agent's question into the history, before the answer.
             let resumed = before.state.is_interrupted().then(|| self.0.resumed(&before.task()));
-            let events = resumed.into_iter().chain([TaskEvent::Message(message.clone())]).collect();
-            let idempotency = key.map(|key| (caller.owner.clone(), key.clone()));
-            let append =
-                Append { after: before.seq, lease: None, idempotency, events, now: self.0.clock.now() };
+            let append = Append {
+                after: before.seq,
+                lease: Some(lease),
+                idempotency: idempotency.clone().map(|key| (caller.owner.clone(), key)),
+                push: push.clone().map(|webhook| self.new_webhook(webhook, task_id)),
+                events: resumed.into_iter().chain([TaskEvent::Message(message.clone())]).collect(),
+                now: self.0.clock.now(),
+            };
             match self.0.store.append(task_id, append).await {
                 Ok(_) => return Ok(None),
                 Err(AppendError::Known(known)) => return Ok(Some(known)),
                 Err(AppendError::Conflict(_)) => before = self.find(caller, task_id).await?,
                 Err(AppendError::Ended(state)) => return Err(ended(task_id, state)),
                 Err(AppendError::NotFound) => return Err(Error::task_not_found(task_id)),
-                Err(error @ (AppendError::LeaseLost | AppendError::Store(_))) => {
-                    return Err(internal(&error));
+                Err(AppendError::LeaseLost) => return Err(busy(task_id)),
+                Err(AppendError::TooManyWebhooks) => {
+                    return Err(self.too_many_webhooks().with("taskId", task_id));
                 }
+                Err(AppendError::Store(error)) => return Err(internal(&error)),
             }
         }
     }
@@ -421,6 +471,12 @@ fn require_generation(expected: Option<u64>, before: &Snapshot, task_id: &TaskId
         }
         Some(_) | None => Ok(()),
     }
+}
+
+/// The error for a message to a task that another process works on. Nothing of the message was kept.
+fn busy(task_id: &TaskId) -> Error {
+    let text = "another server works on the task: send the message again in a moment";
+    Error::new(ErrorKind::Unavailable, text).with("taskId", task_id)
 }
 
 fn ended(task_id: &TaskId, state: TaskState) -> Error {

@@ -1,12 +1,18 @@
 //! Two servers on one store: a task has one turn at a time, wherever it runs.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use attache_core::{MemoryStore, NewTask, Owner, Store, TaskEvent, Turn, agent_fn};
-use attache_protocol::{ContextId, ErrorKind, Task, TaskId, TaskState, TaskStatus, Timestamp};
+use attache_core::{Agent, MemoryStore, NewTask, Owner, Store, TaskEvent, Turn, agent_fn};
+use attache_protocol::{
+    ContextId, ErrorKind, SendMessageConfiguration, Task, TaskId, TaskPushNotificationConfig, TaskState,
+    TaskStatus, Timestamp,
+};
 
-use crate::support::{Gate, MORNING, Script, Step, host_on, say, soon, status_text};
+use crate::support::{
+    Gate, MORNING, Script, SlowStore, Step, history, host_on, say, settle_down, soon, status_text,
+};
 
 /// A task at work whose server is believed to be alive for so many milliseconds more.
 async fn task_with_lease(store: &dyn Store, millis: i64) -> Task {
@@ -127,4 +133,117 @@ async fn a_cancel_on_one_server_ends_the_task_on_the_other() {
     assert_eq!(soon(sent).await.unwrap(), canceled);
     here.idle().await;
     assert_eq!(here.client().get(&task.id).await, canceled);
+}
+
+/// A webhook as it comes with a message.
+fn with_webhook(configuration: &mut SendMessageConfiguration) {
+    let webhook =
+        TaskPushNotificationConfig { url: "https://example.com/hook".to_owned(), ..Default::default() };
+    configuration.task_push_notification_config = Some(Box::new(webhook));
+}
+
+/// An agent that works until the gate is opened, and then asks something.
+fn asks_after(gate: &Gate) -> impl Agent {
+    let gate = gate.clone();
+    agent_fn(move |turn: Turn| {
+        let gate = gate.clone();
+        async move {
+            turn.working("").await?;
+            gate.pass().await;
+            turn.ask("more?").await
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_another_server_cannot_take_leaves_nothing_and_can_be_sent_again() {
+    let (gate, store) = (Gate::new(), Arc::new(MemoryStore::new()));
+    let here = host_on(store.clone(), asks_after(&gate), |_, _| {});
+    let there = host_on(store.clone(), Script(vec![Step::Ask("and now?".into())]), |_, _| {});
+    let task = here.client().send(say("hi").at_once()).await;
+    gate.reached().await;
+    let message = || say("me too").with_id("m").to(&task).configured(with_webhook);
+    for client in [there.client(), there.client().with_key("k")] {
+        let error = client.try_send(message()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+    }
+    assert_eq!(history(&there.client().get(&task.id).await), ["hi"]);
+    assert!(store.outbox().webhooks(&task.id).await.unwrap().is_empty());
+    assert_eq!(there.service.running_turns(), 0);
+    gate.open();
+    here.idle().await;
+    for _ in 0..2 {
+        let answered = there.client().with_key("k").send(message()).await;
+        assert_eq!(history(&answered), ["hi", "more?", "me too"]);
+        assert_eq!(status_text(&answered), "and now?");
+    }
+    assert_eq!(store.outbox().webhooks(&task.id).await.unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_waits_for_its_turn_gets_it_before_any_other_server() {
+    let (gate, store) = (Gate::new(), SlowStore::with_latency(Duration::from_millis(10)));
+    let here = host_on(store.clone(), asks_after(&gate), |_, _| {});
+    let there = host_on(store, Script(vec![]), |_, _| {});
+    let task = here.client().send(say("one").at_once()).await;
+    gate.reached().await;
+    let waiting: Vec<_> =
+        ["two", "three"].map(|text| here.client().send_meanwhile(say(text).to(&task))).into_iter().collect();
+    settle_down().await;
+    let intruder = there.client();
+    for _ in 0..2 {
+        gate.open();
+        let mut next = std::pin::pin!(gate.reached());
+        // At no moment between two turns is the task free for another server.
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut next => break,
+                answer = intruder.try_send(say("intruder").to(&task)) => assert!(answer.is_err()),
+            }
+        }
+    }
+    gate.open();
+    for waiting in waiting {
+        soon(waiting).await.unwrap();
+    }
+    here.idle().await;
+    let said = history(&here.client().get(&task.id).await);
+    let users: Vec<_> = said.iter().filter(|text| *text != "more?").collect();
+    assert_eq!(users, ["one", "two", "three"]);
+    // Afterwards it is.
+    assert_eq!(there.client().send(say("end").to(&task)).await.status.state, TaskState::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_whose_lease_is_lost_is_broken_off_and_its_messages_are_the_others() {
+    let (gate, store) = (Gate::new(), Arc::new(MemoryStore::new()));
+    let canceled = Arc::new(AtomicBool::new(false));
+    let (agent_gate, agent_canceled) = (gate.clone(), canceled.clone());
+    let agent = agent_fn(move |turn: Turn| {
+        let (gate, canceled) = (agent_gate.clone(), agent_canceled.clone());
+        async move {
+            turn.working("").await?;
+            gate.pass().await;
+            turn.cancelled().await;
+            canceled.store(true, Ordering::Relaxed);
+            Ok(())
+        }
+    });
+    let here = host_on(store.clone(), agent, |_, _| {});
+    let there = host_on(store, Script(vec![Step::Ask("which one?".into())]), |_, _| {});
+    let task = here.client().send(say("hi").at_once()).await;
+    gate.reached().await;
+    gate.open();
+    let waiting = here.client().send_meanwhile(say("and this").to(&task));
+    settle_down().await;
+    there.clock_at(600_000);
+    let asked = there.client().send(say("anyone?").to(&task)).await;
+    assert_eq!(history(&asked), ["hi", "and this", "anyone?"]);
+    assert_eq!(status_text(&asked), "which one?");
+    // The next sign of life shows it, and the agent is told to stop.
+    here.idle().await;
+    assert!(canceled.load(Ordering::Relaxed));
+    assert_eq!(soon(waiting).await.unwrap(), asked, "the message is in the log, and answered there");
+    assert_eq!(here.client().get(&task.id).await, asked);
 }

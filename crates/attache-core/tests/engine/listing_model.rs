@@ -95,8 +95,14 @@ impl Both {
                     ..TaskStatusUpdateEvent::default()
                 };
                 let events = vec![TaskEvent::Status(Arc::new(update))];
-                let append =
-                    Append { after: known.seq, lease: None, idempotency: None, events, now: time(0) };
+                let append = Append {
+                    after: known.seq,
+                    lease: None,
+                    idempotency: None,
+                    push: None,
+                    events,
+                    now: time(0),
+                };
                 let appended = self.store.append(&known.id, append).await;
                 assert_eq!(appended.is_ok(), !known.state.is_terminal());
                 if let Ok(seq) = appended {

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use attache_core::{
-    Agent, MemoryStore, NewTask, News, Owner, Recovered, Retention, Store, TaskEvent, Turn, Webhook,
-    agent_fn, restartable,
+    Agent, MemoryStore, NewTask, NewWebhook, News, Owner, Recovered, Retention, Store, TaskEvent, Turn,
+    Webhook, agent_fn, restartable,
 };
 use attache_protocol::{
     ContextId, ErrorKind, Message, Role, Task, TaskId, TaskPushNotificationConfig, TaskState, TaskStatus,
@@ -149,7 +149,8 @@ async fn the_webhooks_of_a_task_that_was_left_behind_are_told_how_it_ends() {
         ..TaskPushNotificationConfig::default()
     };
     let outbox = host.store.outbox();
-    outbox.put_webhook(&task.id, Webhook { config, news: News::States, dialect: None }).await.unwrap();
+    let webhook = Webhook { config, news: News::States, dialect: None };
+    outbox.put_webhook(&task.id, NewWebhook { webhook, limit: 32 }).await.unwrap();
     host.clock_at(LEASE);
     recover(&host).await;
     let now = Timestamp::from_millis(MORNING + LEASE);
@@ -392,6 +393,7 @@ async fn a_clock_that_was_set_back_does_not_make_a_task_end_before_it_began() {
         after,
         lease: None,
         idempotency: None,
+        push: None,
         events: vec![TaskEvent::Status(Arc::new(update))],
         now: Timestamp::from_millis(MORNING),
     };

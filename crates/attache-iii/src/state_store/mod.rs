@@ -231,10 +231,14 @@ impl Inner {
         Ok(Some(lease))
     }
 
-    async fn renew(self: &Arc<Self>, leases: &[(TaskId, Lease)], until: Timestamp) -> Result<(), StoreError> {
-        self.memory.renew(leases, until).await?;
+    async fn renew(
+        self: &Arc<Self>,
+        leases: &[(TaskId, Lease)],
+        until: Timestamp,
+    ) -> Result<Vec<TaskId>, StoreError> {
+        let lost = self.memory.renew(leases, until).await?;
         let step = LEASE_STEP.as_nanos() as i128;
-        let due = leases.iter().filter_map(|(task, _)| {
+        let due = leases.iter().filter(|(task, _)| !lost.contains(task)).filter_map(|(task, _)| {
             let slot = self.slot(task)?;
             let mut saved = slot.saved.lock();
             saved.leased = Some(until);
@@ -249,7 +253,7 @@ impl Inner {
             }
         });
         join_all(written).await;
-        Ok(())
+        Ok(lost)
     }
 
     async fn prune(
@@ -367,7 +371,7 @@ impl Store for StateStore {
         &'a self,
         leases: &'a [(TaskId, Lease)],
         until: Timestamp,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<TaskId>, StoreError>> {
         Box::pin(self.0.renew(leases, until))
     }
 

@@ -83,7 +83,7 @@ impl Inner {
         let events = if was.state.is_terminal() { Vec::new() } else { events::changes(&was.task(), &is) };
         if !events.is_empty() {
             let now = is.status.timestamp.unwrap_or(Timestamp::UNIX_EPOCH);
-            let append = Append { after: was.seq, lease: None, idempotency: None, events, now };
+            let append = Append { after: was.seq, lease: None, idempotency: None, push: None, events, now };
             match self.memory.append(task, append).await {
                 Ok(appended) => slot.saved.lock().seq = appended.seq,
                 // Something happened to it here, which is being written. It is looked at again next time.
@@ -100,7 +100,9 @@ impl Inner {
         if is.status.state.is_terminal() {
             self.theirs.lock().remove(task);
         }
-        self.memory.renew(&[(task.clone(), lease)], believed_until(&is, beside.leased)).await
+        // The lease stands for the other worker's. Nothing here runs under it, so nothing is lost with it.
+        self.memory.renew(&[(task.clone(), lease)], believed_until(&is, beside.leased)).await?;
+        Ok(())
     }
 
     /// Looks what has become of the tasks of others that have not ended.

@@ -105,7 +105,7 @@ async fn a_task_whose_process_died_can_be_ended() {
         let found = store.found(name).await;
         let events = vec![status(name, TaskState::Failed, 200)];
         let lease = Some(lease);
-        let append = Append { after: found.seq, lease, idempotency: None, events, now: at(200) };
+        let append = Append { after: found.seq, lease, idempotency: None, push: None, events, now: at(200) };
         store.append(&id(name), append).await.unwrap();
         assert_eq!(house.kept(name).await["status"]["state"], "failed");
     }
@@ -123,7 +123,7 @@ async fn a_question_asked_before_a_restart_can_be_answered_after_it() {
     assert_eq!(found.state, TaskState::InputRequired);
     let answer = TaskEvent::Message(Arc::new(Message::user("m-2", "yes")));
     let events = vec![status("t", TaskState::Working, 3), answer];
-    let append = Append { after: found.seq, lease: None, idempotency: None, events, now: at(3) };
+    let append = Append { after: found.seq, lease: None, idempotency: None, push: None, events, now: at(3) };
     store.append(&id("t"), append).await.unwrap();
     assert_eq!(store.found("t").await.state, TaskState::Working);
     assert!(store.claim(&id("t"), at(3), at(33)).await.unwrap().is_some());

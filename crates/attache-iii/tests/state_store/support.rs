@@ -188,7 +188,7 @@ pub(crate) trait Asked: Store {
 
     /// Appends where the log ends.
     async fn add(&self, task: &str, after: Seq, events: Vec<TaskEvent>) -> Result<Appended, AppendError> {
-        let append = Append { after, lease: None, idempotency: None, events, now: at(1) };
+        let append = Append { after, lease: None, idempotency: None, push: None, events, now: at(1) };
         self.append(&id(task), append).await
     }
 

@@ -15,7 +15,7 @@ use super::create::{EndedColumns, write_log};
 use super::fault::Fault;
 use super::keys::Reservation;
 use super::live::{Live, Phase};
-use super::outbox_rows;
+use super::outbox_rows::{self, Kept};
 use super::rows::{self, MAX_SEQ, nanos_of};
 use super::writer::{Batch, Command, closed};
 use super::{Answer, Inner, Place};
@@ -35,9 +35,13 @@ struct Append {
     /// The task before these events, if it is time to save it.
     snapshot: Option<Vec<u8>>,
     key: Option<Reservation>,
+    /// The webhook that comes with the events, and how many the task may have.
+    webhook: Option<(Kept, usize)>,
+    /// The task has too many webhooks, so nothing was written.
+    refused: bool,
     now: i64,
     grown: bool,
-    answer: Answer<Appended>,
+    answer: Answer<Option<Appended>>,
     /// Held until the events can be seen.
     turn: OwnedSemaphorePermit,
 }
@@ -48,7 +52,7 @@ impl Inner {
         task: &TaskId,
         request: Request,
     ) -> Result<Appended, AppendError> {
-        let Request { after, lease, idempotency, events, now } = request;
+        let Request { after, lease, idempotency, push, events, now } = request;
         let found = self.locate(task).await?;
         if let Place::Nowhere = found {
             return Err(AppendError::NotFound);
@@ -68,6 +72,9 @@ impl Inner {
         // What is checked next stays true until this append is done.
         let turn = live.turn.clone().acquire_owned().await.map_err(|_| closed())?;
         let end = check(&live, after, lease, &events)?;
+        let webhook =
+            push.map(|new| Kept::seal(&self.keyring, task, &new.webhook).map(|kept| (kept, new.limit)));
+        let webhook = webhook.transpose().map_err(|fault| self.explain(&fault))?;
         let log = if events.is_empty() { Vec::new() } else { rows::write_events(&events) };
         let (filed, unfinished, snapshot) = {
             let inner = live.lock();
@@ -101,13 +108,15 @@ impl Inner {
                 ended,
                 snapshot,
                 key,
+                webhook,
+                refused: false,
                 now: nanos_of(now),
                 grown: false,
                 answer,
                 turn,
             })
         });
-        Ok(written.await?)
+        written.await?.ok_or(AppendError::TooManyWebhooks)
     }
 }
 
@@ -156,6 +165,15 @@ fn check(
 impl Command for Append {
     fn execute(&mut self, batch: &mut Batch<'_>) -> Result<(), Fault> {
         let (db, row) = (batch.db, self.live.row);
+        if let Some((webhook, limit)) = &mut self.webhook {
+            self.refused = !webhook.fits(db, row, *limit)?;
+            if self.refused {
+                return Ok(());
+            }
+            webhook.put(db, &self.inner.keyring, row)?;
+            // Should this not be written, looking for webhooks in vain does no harm.
+            self.live.hooked.store(true, Ordering::Relaxed);
+        }
         if !self.events.is_empty() {
             write_log(db, row, self.after.plus(1), &self.log)?;
         }
@@ -208,10 +226,23 @@ impl Command for Append {
 
     fn finish(self: Box<Self>, written: Result<(), StoreError>) {
         let Self {
-            inner, live, events, log, after, moved, ended, snapshot, key, grown, answer, turn, ..
+            inner,
+            live,
+            events,
+            log,
+            after,
+            moved,
+            ended,
+            snapshot,
+            key,
+            refused,
+            grown,
+            answer,
+            turn,
+            ..
         } = *self;
-        if let Err(error) = written {
-            let _ = answer.send(Err(error));
+        if refused || written.is_err() {
+            let _ = answer.send(written.map(|()| None));
             return;
         }
         let seq = after.plus(events.len());
@@ -241,6 +272,6 @@ impl Command for Append {
             inner.outbox.grown.notify_waiters();
         }
         drop((key, turn));
-        let _ = answer.send(Ok(Appended { seq, settled }));
+        let _ = answer.send(Ok(Some(Appended { seq, settled })));
     }
 }

@@ -127,12 +127,15 @@ impl Live {
         free
     }
 
-    /// Changes when a lease ends, or that there is none any more, if it is still the one that counts.
-    pub(super) fn set_lease(&self, lease: Lease, until: Option<Timestamp>) {
+    /// Changes when a lease ends, or that there is none any more, if it is still the one that counts. Whether it is, or the task has
+    /// ended and needs none.
+    pub(super) fn set_lease(&self, lease: Lease, until: Option<Timestamp>) -> bool {
         let mut inner = self.inner.lock();
-        if inner.lease.is_some_and(|(held, _)| held == lease) {
+        let counts = inner.lease.is_some_and(|(held, _)| held == lease);
+        if counts {
             inner.lease = until.map(|until| (lease, until));
         }
+        counts || inner.phase != Phase::Live
     }
 
     /// Whether nobody who is believed to be alive works on the task, though somebody should.

@@ -350,14 +350,18 @@ impl Store for SqliteStore {
         &'a self,
         leases: &'a [(TaskId, Lease)],
         until: Timestamp,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        // A task with a lease is in memory.
-        for (task, lease) in leases {
-            if let Some(live) = self.inner.live.get(task) {
-                live.set_lease(*lease, Some(until));
-            }
-        }
-        Box::pin(std::future::ready(Ok(())))
+    ) -> BoxFuture<'a, Result<Vec<TaskId>, StoreError>> {
+        let lost = leases.iter().filter_map(|(task, lease)| match self.inner.live.get(task) {
+            Some(live) if live.set_lease(*lease, Some(until)) => None,
+            Some(_) => Some(Ok(task.clone())),
+            // A task with a lease is in memory, so this one has ended or is gone.
+            None => match self.inner.read(|db| read::find(db, task)) {
+                Ok(Some(_)) => None,
+                Ok(None) => Some(Ok(task.clone())),
+                Err(error) => Some(Err(error)),
+            },
+        });
+        Box::pin(std::future::ready(lost.collect()))
     }
 
     fn release<'a>(&'a self, task: &'a TaskId, lease: Lease) -> BoxFuture<'a, Result<(), StoreError>> {

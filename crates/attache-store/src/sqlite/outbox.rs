@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use attache_core::{
-    BoxFuture, DeadDelivery, Delivery, DeliveryId, DueReceivers, Outbox, Outcome, Seq, StoreError, Webhook,
+    BoxFuture, DeadDelivery, Delivery, DeliveryId, DueReceivers, NewWebhook, Outbox, Outcome, PutWebhook,
+    Seq, StoreError, Webhook,
 };
 use attache_protocol::{TaskId, Timestamp};
 use foldhash::fast::RandomState;
@@ -72,9 +73,10 @@ impl Inner {
         self.write(|answer| Box::new(Change { work, done: Some(done), result: None, answer })).await
     }
 
-    async fn put_webhook(self: &Arc<Self>, task: &TaskId, webhook: Webhook) -> Result<(), StoreError> {
+    async fn put_webhook(self: &Arc<Self>, task: &TaskId, new: NewWebhook) -> Result<PutWebhook, StoreError> {
+        let NewWebhook { webhook, limit } = new;
         let (row, live): (i64, Option<Arc<Live>>) = match self.locate(task).await? {
-            Place::Nowhere => return Ok(()),
+            Place::Nowhere => return Ok(PutWebhook::Kept),
             Place::Live(live) => (live.row, Some(live)),
             Place::Ended(found) => (found.row, None),
         };
@@ -83,16 +85,19 @@ impl Inner {
         let work = move |db: &Connection| {
             // The task may have been forgotten meanwhile.
             if !db.prepare_cached("SELECT 1 FROM tasks WHERE id = ?1")?.exists(params![row])? {
-                return Ok(());
+                return Ok(PutWebhook::Kept);
+            }
+            if !kept.fits(db, row, limit)? {
+                return Ok(PutWebhook::LimitReached);
             }
             kept.put(db, &keyring, row)?;
             if let Some(live) = &live {
                 // Whatever is appended after this is told. Should this not be written, looking in vain does no harm.
                 live.hooked.store(true, Ordering::Relaxed);
             }
-            Ok(())
+            Ok(PutWebhook::Kept)
         };
-        self.change(work, |()| {}).await
+        self.change(work, |_| {}).await
     }
 
     fn webhooks(&self, task: &TaskId) -> Result<Vec<Webhook>, StoreError> {
@@ -256,9 +261,9 @@ impl Outbox for SqliteStore {
     fn put_webhook<'a>(
         &'a self,
         task: &'a TaskId,
-        webhook: Webhook,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        Box::pin(self.inner.put_webhook(task, webhook))
+        new: NewWebhook,
+    ) -> BoxFuture<'a, Result<PutWebhook, StoreError>> {
+        Box::pin(self.inner.put_webhook(task, new))
     }
 
     fn webhooks<'a>(&'a self, task: &'a TaskId) -> BoxFuture<'a, Result<Vec<Webhook>, StoreError>> {

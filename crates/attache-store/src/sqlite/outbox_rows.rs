@@ -70,6 +70,13 @@ impl Kept {
         })
     }
 
+    /// Whether the task may have this webhook: it has fewer others than the limit.
+    pub(super) fn fits(&self, db: &Connection, task: i64, limit: usize) -> Result<bool, Fault> {
+        let mut count = db.prepare_cached("SELECT count(*) FROM webhooks WHERE task = ?1 AND name != ?2")?;
+        let others: i64 = count.query_row(params![task, self.name], |row| row.get(0))?;
+        Ok(usize::try_from(others).unwrap_or(0) < limit)
+    }
+
     /// Keeps the webhook, in the place of the one with the same name. Its number.
     pub(super) fn put(&mut self, db: &Connection, keyring: &Keyring, task: i64) -> Result<i64, Fault> {
         // Whoever seals everything under a new key has either seen this row or put the key in place before it is written.

@@ -44,7 +44,7 @@ async fn a_newer_lease_makes_the_older_worthless(store: Kept) {
     // Nor can the older one disturb the newer one.
     store.release(&id("t"), old).await.unwrap();
     assert_eq!(store.can_claim("t", 999, 2_000).await, None);
-    store.renew(&[(id("t"), old)], at(9_000)).await.unwrap();
+    assert_eq!(store.renew(&[(id("t"), old)], at(9_000)).await.unwrap(), [id("t")]);
     store.add("t", more(1, [message("x")]).by(new)).await.unwrap();
     assert!(store.can_claim("t", 1_000, 2_000).await.is_some());
 }
@@ -52,7 +52,7 @@ async fn a_newer_lease_makes_the_older_worthless(store: Kept) {
 async fn a_lease_that_has_run_out_is_good_until_someone_takes_it(store: Kept) {
     let made = store.make(task("t").lease(0)).await;
     store.add("t", more(1, [message("x")]).by(made.lease).now(500)).await.unwrap();
-    store.renew(&[(id("t"), made.lease)], at(1_000)).await.unwrap();
+    assert_eq!(store.renew(&[(id("t"), made.lease)], at(1_000)).await.unwrap(), []);
     assert_eq!(store.can_claim("t", 999, 2_000).await, None);
 }
 
@@ -63,14 +63,14 @@ async fn a_lease_that_was_given_back_is_worthless(store: Kept) {
     }
     let refused = store.add("t", more(1, [message("x")]).by(made.lease)).await.unwrap_err();
     assert!(matches!(refused, AppendError::LeaseLost), "{refused}");
-    store.renew(&[(id("t"), made.lease)], at(9_000)).await.unwrap();
+    assert_eq!(store.renew(&[(id("t"), made.lease)], at(9_000)).await.unwrap(), [id("t")]);
     assert!(store.can_claim("t", 0, 1_000).await.is_some());
 }
 
 async fn a_sign_of_life_makes_a_lease_last_longer(store: Kept) {
     let (one, two) = (store.make(task("one").lease(1_000)).await, store.make(task("two").lease(1_000)).await);
     let leases = [(id("gone"), Lease(7)), (id("one"), one.lease), (id("two"), Lease(two.lease.0 + 1_000))];
-    store.renew(&leases, at(5_000)).await.unwrap();
+    assert_eq!(store.renew(&leases, at(5_000)).await.unwrap(), [id("gone"), id("two")]);
     assert_eq!(store.can_claim("one", 4_999, 9_000).await, None);
     assert!(store.can_claim("one", 5_000, 9_000).await.is_some());
     assert!(store.can_claim("two", 1_000, 9_000).await.is_some(), "held by a lease that it never had");
@@ -101,7 +101,8 @@ async fn nobody_holds_a_task_that_has_ended(store: Kept) {
             let end = [status(name, TaskState::Completed, 1)];
             store.add(name, more(1, end).by(made.lease)).await.unwrap();
         }
-        store.renew(&[(id(name), made.lease)], at(9_000)).await.unwrap();
+        let lost = store.renew(&[(id(name), made.lease)], at(9_000)).await.unwrap();
+        assert_eq!(lost, [], "a task that has ended needs no lease");
         store.release(&id(name), made.lease).await.unwrap();
         assert_eq!(store.can_claim(name, 99_000, 100_000).await, None);
     }
@@ -109,7 +110,7 @@ async fn nobody_holds_a_task_that_has_ended(store: Kept) {
 
 async fn a_task_that_is_not_there_cannot_be_held(store: Kept) {
     assert_eq!(store.can_claim("t", 0, 1_000).await, None);
-    store.renew(&[(id("t"), Lease(1))], at(1_000)).await.unwrap();
+    assert_eq!(store.renew(&[(id("t"), Lease(1))], at(1_000)).await.unwrap(), [id("t")]);
     store.release(&id("t"), Lease(1)).await.unwrap();
     assert!(store.find("t").await.is_none());
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use attache_core::{
     Append, AppendError, Appended, Created, Cursor, Delivery, DeliveryId, Entry, Idempotency, Lease,
-    ListQuery, NewTask, News, Owner, Principal, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent, View,
-    Webhook,
+    ListQuery, NewTask, NewWebhook, News, Owner, Principal, PutWebhook, Seq, Snapshot, Store, StoreError,
+    TailItem, TaskEvent, View, Webhook,
 };
 use attache_protocol::{
     Artifact, AuthenticationInfo, ContextId, Message, Part, Task, TaskArtifactUpdateEvent, TaskId,
@@ -156,7 +156,7 @@ pub(crate) struct More(pub(crate) Append);
 /// Events for a log that ends here.
 pub(crate) fn more(after: u64, events: impl IntoIterator<Item = TaskEvent>) -> More {
     let events = events.into_iter().collect();
-    More(Append { after: Seq(after), lease: None, idempotency: None, events, now: at(0) })
+    More(Append { after: Seq(after), lease: None, idempotency: None, push: None, events, now: at(0) })
 }
 
 impl More {
@@ -167,6 +167,11 @@ impl More {
 
     pub(crate) fn key(mut self, owner: &Owner, key: &str, fingerprint: u8) -> Self {
         self.0.idempotency = Some((owner.clone(), idempotency(key, fingerprint)));
+        self
+    }
+
+    pub(crate) fn with_webhook(mut self, webhook: Webhook, limit: usize) -> Self {
+        self.0.push = Some(NewWebhook { webhook, limit });
         self
     }
 
@@ -328,7 +333,15 @@ impl Kept {
     }
 
     pub(crate) async fn put(&self, task: &str, webhook: Webhook) {
-        self.outbox().put_webhook(&id(task), webhook).await.expect("a webhook that is kept");
+        let new = NewWebhook { webhook, limit: 32 };
+        let put = self.outbox().put_webhook(&id(task), new).await.expect("a webhook that is kept");
+        assert_eq!(put, PutWebhook::Kept);
+    }
+
+    /// Puts a webhook on a task that may have only so many.
+    pub(crate) async fn put_up_to(&self, task: &str, webhook: Webhook, limit: usize) -> PutWebhook {
+        let new = NewWebhook { webhook, limit };
+        self.outbox().put_webhook(&id(task), new).await.expect("an answer")
     }
 
     pub(crate) async fn hooks(&self, task: &str) -> Vec<Webhook> {

@@ -1,9 +1,9 @@
 //! The webhooks of a task: kept in order, with their secrets.
 
-use attache_core::{News, Webhook};
+use attache_core::{AppendError, News, Owner, PutWebhook, Seq, Webhook};
 use attache_protocol::{Dialect, TaskPushNotificationConfig, TaskState};
 
-use crate::support::{Kept, id, status, task, webhook};
+use crate::support::{Kept, at, id, message, more, status, task, webhook};
 
 promises!(
     webhooks_are_kept_in_the_order_in_which_they_came,
@@ -14,6 +14,9 @@ promises!(
     webhooks_belong_to_one_task,
     a_task_that_is_not_there_has_no_webhooks,
     a_task_that_has_ended_can_have_webhooks,
+    the_limit_of_webhooks_holds_however_many_come_at_once,
+    a_webhook_that_comes_with_events_is_told_of_them,
+    events_whose_webhook_is_one_too_many_are_not_added,
 );
 
 fn names(webhooks: &[Webhook]) -> Vec<&str> {
@@ -107,4 +110,46 @@ async fn a_task_that_has_ended_can_have_webhooks(store: Kept) {
     store.put("t", webhook("t", "a", "one", News::States)).await;
     assert_eq!(names(&store.hooks("t").await), ["a"]);
     assert!(store.take("one", 9).await.is_empty(), "a webhook was told what happened before it came");
+}
+
+async fn the_limit_of_webhooks_holds_however_many_come_at_once(store: Kept) {
+    store.make(task("t")).await;
+    let puts = (0..32).map(|i| {
+        let store = store.clone();
+        let webhook = webhook("t", &format!("w{i}"), "one", News::States);
+        tokio::spawn(async move { store.put_up_to("t", webhook, 5).await })
+    });
+    let mut kept = 0;
+    for put in puts.collect::<Vec<_>>() {
+        kept += usize::from(put.await.unwrap() == PutWebhook::Kept);
+    }
+    let known = store.hooks("t").await;
+    assert_eq!((kept, known.len()), (5, 5));
+    // One that is there can be replaced.
+    let again = Webhook { news: News::Everything, ..known[4].clone() };
+    assert_eq!(store.put_up_to("t", again.clone(), 5).await, PutWebhook::Kept);
+    assert_eq!(store.hooks("t").await[4], again);
+}
+
+async fn a_webhook_that_comes_with_events_is_told_of_them(store: Kept) {
+    store.make(task("t")).await;
+    let given = webhook("t", "w", "one", News::States);
+    let working = more(1, [status("t", TaskState::Working, 1)]).with_webhook(given.clone(), 1);
+    store.add("t", working).await.unwrap();
+    assert_eq!(store.hooks("t").await, [given]);
+    let due = store.outbox().due_receivers(at(9)).await.unwrap().now;
+    assert_eq!(due.len(), 1, "{due:?}");
+}
+
+async fn events_whose_webhook_is_one_too_many_are_not_added(store: Kept) {
+    let made = store.make(task("t").webhook(webhook("t", "a", "one", News::States))).await;
+    let refused = more(1, [message("x")]).with_webhook(webhook("t", "b", "one", News::States), 1);
+    let refused = store.add("t", refused.key(&Owner::default(), "k", 1)).await.unwrap_err();
+    assert!(matches!(refused, AppendError::TooManyWebhooks), "{refused}");
+    assert_eq!(store.find("t").await.unwrap().seq, Seq(1));
+    assert_eq!(names(&store.hooks("t").await), ["a"]);
+    // Nor is the key used up.
+    let taken = more(1, [message("x")]).with_webhook(webhook("t", "a", "two", News::States), 1);
+    store.add("t", taken.by(made.lease).key(&Owner::default(), "k", 1)).await.unwrap();
+    assert_eq!(store.find("t").await.unwrap().seq, Seq(2));
 }

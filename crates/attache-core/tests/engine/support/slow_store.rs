@@ -129,7 +129,7 @@ impl Store for SlowStore {
         &'a self,
         leases: &'a [(TaskId, Lease)],
         until: Timestamp,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<TaskId>, StoreError>> {
         Box::pin(self.slowly(async move { self.store.renew(leases, until).await }))
     }
 

@@ -103,7 +103,7 @@ impl Store for Flaky {
         &'a self,
         leases: &'a [(TaskId, Lease)],
         until: Timestamp,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<TaskId>, StoreError>> {
         self.store.renew(leases, until)
     }
 

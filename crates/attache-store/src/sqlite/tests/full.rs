@@ -55,6 +55,7 @@ async fn a_full_disk_is_an_error_for_each_and_the_end_of_nothing() {
         after: seq,
         lease: Some(lease),
         idempotency: None,
+        push: None,
         events: vec![chunk("open", big), status("open", TaskState::Completed, 1)],
         now: super::at(0),
     };

@@ -83,7 +83,14 @@ async fn a_key_is_known_after_a_restart() {
     assert!(place.find_key(&Owner::default(), "k").await.unwrap().is_none());
     let (after, _) = place.put(live("third")).await;
     let key = Idempotency { key: "k".to_owned(), fingerprint: [3; 32] };
-    let append = Append { after, lease: None, idempotency: Some((owner(), key)), events: vec![], now: at(0) };
+    let append = Append {
+        after,
+        lease: None,
+        idempotency: Some((owner(), key)),
+        push: None,
+        events: vec![],
+        now: at(0),
+    };
     assert!(matches!(place.append(&"third".into(), append).await, Err(AppendError::Known(_))));
 }
 

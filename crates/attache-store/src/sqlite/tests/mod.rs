@@ -80,7 +80,7 @@ impl Place {
     }
 
     async fn add(&self, task: &str, after: Seq, events: Vec<TaskEvent>) -> Result<Appended, AppendError> {
-        let append = Append { after, lease: None, idempotency: None, events, now: at(0) };
+        let append = Append { after, lease: None, idempotency: None, push: None, events, now: at(0) };
         self.append(&task.into(), append).await
     }
 

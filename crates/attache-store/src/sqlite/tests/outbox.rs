@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use attache_core::{
-    DeliveryId, DueReceivers, NewTask, News, Outbox, Outcome, Retention, Seq, Store, Webhook,
+    DeliveryId, DueReceivers, NewTask, NewWebhook, News, Outbox, Outcome, Retention, Seq, Store, Webhook,
 };
 use attache_protocol::TaskState;
 use futures::FutureExt;
@@ -26,7 +26,8 @@ fn id(task: &str, seq: u64) -> DeliveryId {
 async fn secrets_are_not_in_the_files_and_come_back() {
     let mut place = Place::new();
     hooked(&place, "t", "example.com").await;
-    place.put_webhook(&"t".into(), webhook("t", "x", "other.com")).await.unwrap();
+    let new = NewWebhook { webhook: webhook("t", "x", "other.com"), limit: 32 };
+    place.put_webhook(&"t".into(), new).await.unwrap();
     let expected = vec![webhook("t", "w", "example.com"), webhook("t", "x", "other.com")];
     for _ in 0..2 {
         assert_eq!(place.webhooks(&"t".into()).await.unwrap(), expected);
@@ -115,7 +116,8 @@ async fn a_webhook_that_moves_takes_its_queue_along() {
     let place = Place::new();
     hooked(&place, "t", "old.com").await;
     let everything = Webhook { news: News::Everything, ..webhook("t", "w", "new.com") };
-    place.put_webhook(&"t".into(), everything.clone()).await.unwrap();
+    let new = NewWebhook { webhook: everything.clone(), limit: 32 };
+    place.put_webhook(&"t".into(), new).await.unwrap();
     assert!(taken(&place, "old.com", 1).await.is_empty());
     assert_eq!(taken(&place, "new.com", 1).await, ["t/w/1"]);
     place.add("t", Seq(1), vec![chunk("t", "x")]).await.unwrap();
