@@ -7,7 +7,8 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use attache_protocol::{Content, Part, Task, TaskState};
+use attache_protocol::{Artifact, Content, Message, Part, Task, TaskState};
+use serde_json::value::RawValue;
 use smallvec::SmallVec;
 
 use crate::Seq;
@@ -178,16 +179,28 @@ impl Ended {
     }
 
     /// Puts the pieces together again. Those that will not be shown may be missing.
-    pub fn from_pieces(pieces: EndedPieces) -> Self {
+    ///
+    /// The pieces are checked: a file can be damaged, and what is made of them goes to callers as it is.
+    pub fn from_pieces(pieces: EndedPieces) -> Result<Self, serde_json::Error> {
         let EndedPieces { head: mut json, artifacts, history, messages } = pieces;
         json.reserve_exact(artifacts.len() + history.len() + 1);
+        json.push(b'}');
+        serde_json::from_slice::<Task>(&json)?;
+        json.pop();
+        if !artifacts.is_empty() {
+            serde_json::from_slice::<Vec<Artifact>>(member(&artifacts, ARTIFACTS)?)?;
+        }
+        if !history.is_empty() || !messages.is_empty() {
+            check_history(&history, &messages)?;
+        }
         let artifacts_at = json.len() as u32;
         json.extend_from_slice(&artifacts);
         let history_at = json.len() as u32;
         json.extend_from_slice(&history);
         json.push(b'}');
         let messages = messages.into_iter().map(|at| at + history_at).collect();
-        Self(Form::Json(Marked { json: json.into(), artifacts: artifacts_at, history: history_at, messages }))
+        let marked = Marked { json: json.into(), artifacts: artifacts_at, history: history_at, messages };
+        Ok(Self(Form::Json(marked)))
     }
 
     fn task(&self) -> Cow<'_, Task> {
@@ -196,6 +209,27 @@ impl Ended {
             Form::Large(task) => Cow::Borrowed(task),
         }
     }
+}
+
+/// How the piece with the artifacts begins.
+const ARTIFACTS: &[u8] = b",\"artifacts\":";
+
+/// How the piece with the history begins.
+const HISTORY: &[u8] = b",\"history\":";
+
+/// The value of a piece that is one member of an object.
+fn member<'a>(piece: &'a [u8], name: &[u8]) -> Result<&'a [u8], serde_json::Error> {
+    piece.strip_prefix(name).ok_or_else(|| serde::de::Error::custom("a piece begins with the wrong name"))
+}
+
+/// Whether the history is an array of messages, each of which begins where a mark says.
+fn check_history(history: &[u8], marks: &[u32]) -> Result<(), serde_json::Error> {
+    let messages: Vec<&RawValue> = serde_json::from_slice(member(history, HISTORY)?)?;
+    let starts = messages.iter().map(|message| message.get().as_ptr().addr() - history.as_ptr().addr());
+    if !starts.eq(marks.iter().map(|mark| *mark as usize)) {
+        return Err(serde::de::Error::custom("the messages of the history are not where they should be"));
+    }
+    messages.into_iter().try_for_each(|message| serde_json::from_str::<Message>(message.get()).map(drop))
 }
 
 /// About how many bytes the content of a task takes.
@@ -244,7 +278,7 @@ impl Marked {
         json.pop();
         let artifacts = json.len() as u32;
         if !task.artifacts.is_empty() {
-            json.extend_from_slice(b",\"artifacts\":");
+            json.extend_from_slice(ARTIFACTS);
             write_json(json, &task.artifacts);
         }
         let history = json.len() as u32;
@@ -316,7 +350,7 @@ impl serde::Serialize for HeadOnly<'_> {
 
 #[cfg(test)]
 mod tests {
-    use attache_protocol::{Artifact, Message, TaskStatus};
+    use attache_protocol::TaskStatus;
 
     use super::*;
 
@@ -356,5 +390,46 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn pieces_that_were_damaged_are_refused_and_whole_ones_come_back() {
+        let task = Task {
+            id: "t".into(),
+            status: TaskStatus { state: TaskState::Completed, ..TaskStatus::default() },
+            artifacts: vec![Artifact {
+                artifact_id: "a".to_owned(),
+                parts: vec![Part::text("x")],
+                ..Artifact::default()
+            }],
+            history: vec![Message::user("m0", "hi"), Message::user("m1", "ho")],
+            ..Task::default()
+        };
+        let whole = Ended::new(task.clone()).to_pieces();
+        let read = |pieces: EndedPieces| Ended::from_pieces(pieces).map(|ended| ended.task().into_owned());
+        assert_eq!(read(whole.clone()).unwrap(), task);
+        let hidden = EndedPieces { head: whole.head.clone(), ..EndedPieces::default() };
+        assert_eq!(read(hidden).unwrap(), Task { artifacts: vec![], history: vec![], ..task });
+
+        let broken = |damage: fn(&mut EndedPieces)| {
+            let mut pieces = whole.clone();
+            damage(&mut pieces);
+            assert!(read(pieces.clone()).is_err(), "{pieces:?}");
+        };
+        broken(|pieces| pieces.head[8] = 0xFF);
+        broken(|pieces| pieces.head.truncate(10));
+        broken(|pieces| pieces.head.clear());
+        broken(|pieces| pieces.artifacts[3] = b'x');
+        broken(|pieces| pieces.artifacts.truncate(20));
+        broken(|pieces| pieces.history[20] = 0);
+        broken(|pieces| pieces.history.clear());
+        broken(|pieces| pieces.messages[1] += 1);
+        broken(|pieces| pieces.messages[1] = u32::MAX);
+        broken(|pieces| pieces.messages.truncate(1));
+        // Whole, but only together: each is also shown without the others.
+        broken(|pieces| {
+            let end = pieces.head.pop().unwrap();
+            pieces.artifacts.insert(0, end);
+        });
     }
 }

@@ -1,7 +1,7 @@
 //! Whether everything in a store is as it should be.
 
-use attache_core::{Snapshot, View};
-use attache_protocol::{Task, TaskId};
+use attache_core::Snapshot;
+use attache_protocol::TaskId;
 use rusqlite::{Connection, params};
 use serde::de::IgnoredAny;
 
@@ -95,7 +95,7 @@ fn check_tasks(db: &Connection, report: &mut CheckReport) -> Result<(), Fault> {
                 rows += found;
                 (events, last)
             }
-            Err(Fault::Sqlite(error)) => return Err(error.into()),
+            Err(fault @ (Fault::Sqlite(_) | Fault::Replaced(_))) => return Err(fault),
             Err(fault @ (Fault::Unreadable { .. } | Fault::Keyring(_))) => {
                 wrong(fault.to_string());
                 continue;
@@ -114,10 +114,14 @@ fn check_tasks(db: &Connection, report: &mut CheckReport) -> Result<(), Fault> {
                     }
                     Some(Ok(_)) | None => {}
                 }
-                let snapshot = Snapshot::ended(rows::seq_of(seq), state, rows::read_ended(row, 5)?);
-                let mut json = Vec::new();
-                snapshot.write(View::FULL, &mut json);
-                serde_json::from_slice::<Task>(&json).map_err(|error| error.to_string())
+                let whole = matches!(last, Some(Ok(last)) if last as i64 == seq);
+                rows::read_ended(row, 5, &id).and_then(|ended| {
+                    let task = Snapshot::ended(rows::seq_of(seq), state, ended).task().into_owned();
+                    if whole && read::unfold(db, number, &id)?.task != task {
+                        wrong("its final form is not what its events say".to_owned());
+                    }
+                    Ok(task)
+                })
             }
             None => {
                 match last {
@@ -125,11 +129,12 @@ fn check_tasks(db: &Connection, report: &mut CheckReport) -> Result<(), Fault> {
                     Some(Err(gap)) => wrong(format!("its log has a gap after event {gap}")),
                     None => wrong("it has no log".to_owned()),
                 }
-                read::unfold(db, number, &id).map(|unfolded| unfolded.task).map_err(|fault| fault.to_string())
+                read::unfold(db, number, &id).map(|unfolded| unfolded.task)
             }
         };
         match task {
-            Err(error) => wrong(format!("it cannot be read: {error}")),
+            Err(fault @ (Fault::Sqlite(_) | Fault::Replaced(_))) => return Err(fault),
+            Err(fault @ (Fault::Unreadable { .. } | Fault::Keyring(_))) => wrong(fault.to_string()),
             Ok(task) => {
                 if task.id != id {
                     wrong(format!("it says that it is `{}`", task.id));

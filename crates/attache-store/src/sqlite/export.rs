@@ -3,13 +3,13 @@
 use std::io::Write;
 
 use attache_core::{Owner, Snapshot, View};
-use attache_protocol::TaskId;
+use attache_protocol::{TaskId, TaskPushNotificationConfig};
 use rusqlite::{Connection, Row, params};
 
 use super::fault::Fault;
 use super::maintenance::{ExportReport, MaintenanceError};
 use super::rows::{self, Id, place};
-use super::{owners, read};
+use super::{owners, read, values};
 
 /// How many tasks are read in one view of the store. Between two, the server can tidy up behind itself.
 const TOGETHER: i64 = 256;
@@ -17,21 +17,26 @@ const TOGETHER: i64 = 256;
 /// About how many bytes of values are read in one view of the store.
 const STRETCH: usize = 1024 * 1024;
 
+/// A line of the export, or what is wrong with the row that it would be made of.
+type Line = Result<Vec<u8>, String>;
+
 pub(super) fn export(
     db: &Connection,
     out: &mut dyn Write,
     explain: impl Fn(Fault) -> MaintenanceError,
 ) -> Result<ExportReport, MaintenanceError> {
-    let tasks = write_all(out, |after| tasks(db, after).map_err(&explain))?;
-    let values = write_all(out, |after| values(db, after).map_err(&explain))?;
+    let mut problems = Vec::new();
+    let tasks = write_all(out, &mut problems, |after| tasks(db, after).map_err(&explain))?;
+    let values = write_all(out, &mut problems, |after| values(db, after).map_err(&explain))?;
     out.flush()?;
-    Ok(ExportReport { tasks, values })
+    Ok(ExportReport { tasks, values, problems })
 }
 
 /// Writes lines until there are none after the last. How many they were.
 fn write_all(
     out: &mut dyn Write,
-    lines: impl Fn(&mut i64) -> Result<Vec<Vec<u8>>, MaintenanceError>,
+    problems: &mut Vec<String>,
+    lines: impl Fn(&mut i64) -> Result<Vec<Line>, MaintenanceError>,
 ) -> Result<u64, MaintenanceError> {
     let (mut after, mut count) = (0, 0);
     loop {
@@ -40,13 +45,27 @@ fn write_all(
             return Ok(count);
         }
         for line in lines {
-            out.write_all(&line)?;
-            count += 1;
+            match line {
+                Ok(line) => {
+                    out.write_all(&line)?;
+                    count += 1;
+                }
+                Err(problem) => problems.push(problem),
+            }
         }
     }
 }
 
-fn tasks(db: &Connection, after: &mut i64) -> Result<Vec<Vec<u8>>, Fault> {
+/// A line, or what is wrong if it cannot be made because something is damaged. Other faults end the export.
+fn line_or_problem(line: Result<Vec<u8>, Fault>) -> Result<Line, Fault> {
+    match line {
+        Ok(line) => Ok(Ok(line)),
+        Err(fault @ (Fault::Unreadable { .. } | Fault::Keyring(_))) => Ok(Err(fault.to_string())),
+        Err(fault @ (Fault::Sqlite(_) | Fault::Replaced(_))) => Err(fault),
+    }
+}
+
+fn tasks(db: &Connection, after: &mut i64) -> Result<Vec<Line>, Fault> {
     let db = db.unchecked_transaction()?;
     let mut read = db.prepare_cached(
         "SELECT tasks.id, task_id, state, seq, tenant, principal, head, messages, history, artifacts
@@ -56,7 +75,7 @@ fn tasks(db: &Connection, after: &mut i64) -> Result<Vec<Vec<u8>>, Fault> {
     let mut lines = Vec::new();
     while let Some(row) = tasks.next()? {
         *after = row.get(0)?;
-        lines.push(task(&db, row)?);
+        lines.push(line_or_problem(task(&db, row))?);
     }
     Ok(lines)
 }
@@ -67,7 +86,8 @@ fn task(db: &Connection, row: &Row<'_>) -> Result<Vec<u8>, Fault> {
     let Owner { tenant, principal } = owners::read(row, 4)?;
     let snapshot = match row.get::<_, Option<i64>>(3)? {
         Some(seq) => {
-            Snapshot::ended(rows::seq_of(seq), rows::state_of(row.get(2)?), rows::read_ended(row, 6)?)
+            let ended = rows::read_ended(row, 6, &id)?;
+            Snapshot::ended(rows::seq_of(seq), rows::state_of(row.get(2)?), ended)
         }
         None => {
             let unfolded = read::unfold(db, number, &id)?;
@@ -79,18 +99,24 @@ fn task(db: &Connection, row: &Row<'_>) -> Result<Vec<u8>, Fault> {
     snapshot.write(View::FULL, &mut line);
     line.extend_from_slice(b",\"events\":");
     let mut log = db.prepare_cached("SELECT events FROM log WHERE id >= ?1 AND id < ?2 ORDER BY id")?;
-    write_array(&mut log.query(params![place(number, 0), place(number + 1, 0)])?, &mut line, |events| {
+    let mut log = log.query(params![place(number, 0), place(number + 1, 0)])?;
+    write_array(&mut log, &mut line, |events| {
+        rows::read_events(0, events).map_err(|error| rows::unreadable("the log", &id, error))?;
         // Rows of the log are arrays themselves.
-        events.strip_prefix(b"[").and_then(|events| events.strip_suffix(b"]")).unwrap_or(events)
+        Ok(events.strip_prefix(b"[").and_then(|events| events.strip_suffix(b"]")).unwrap_or(events))
     })?;
     line.extend_from_slice(b",\"webhooks\":");
     let mut webhooks = db.prepare_cached("SELECT config FROM webhooks WHERE task = ?1 ORDER BY id")?;
-    write_array(&mut webhooks.query(params![number])?, &mut line, |config| config)?;
+    write_array(&mut webhooks.query(params![number])?, &mut line, |config| {
+        serde_json::from_slice::<TaskPushNotificationConfig>(config)
+            .map_err(|error| rows::unreadable("a webhook", &id, error))?;
+        Ok(config)
+    })?;
     end(&mut line);
     Ok(line)
 }
 
-fn values(db: &Connection, after: &mut i64) -> Result<Vec<Vec<u8>>, Fault> {
+fn values(db: &Connection, after: &mut i64) -> Result<Vec<Line>, Fault> {
     let mut read =
         db.prepare_cached("SELECT id, scope, key, value FROM kept_values WHERE id > ?1 ORDER BY id")?;
     let mut rows = read.query(params![*after])?;
@@ -99,16 +125,23 @@ fn values(db: &Connection, after: &mut i64) -> Result<Vec<Vec<u8>>, Fault> {
         && let Some(row) = rows.next()?
     {
         *after = row.get(0)?;
-        let text = |at: usize| Ok::<_, Fault>(row.get_ref(at)?.as_str().map_err(rusqlite::Error::from)?);
-        let (scope, key, value) = (serde_json::json!(text(1)?), serde_json::json!(text(2)?), text(3)?);
-        let mut line = Vec::with_capacity(value.len() + 256);
-        line.extend_from_slice(format!("{{\"scope\":{scope},\"key\":{key},\"value\":").as_bytes());
-        line.extend_from_slice(value.as_bytes());
-        end(&mut line);
-        bytes += line.len();
+        let line = line_or_problem(value(row))?;
+        bytes += line.as_ref().map_or(0, Vec::len);
         lines.push(line);
     }
     Ok(lines)
+}
+
+fn value(row: &Row<'_>) -> Result<Vec<u8>, Fault> {
+    let text = |at: usize| Ok::<_, Fault>(row.get_ref(at)?.as_str().map_err(rusqlite::Error::from)?);
+    let (scope, key) = (text(1)?, text(2)?);
+    let value = values::read(row.get_ref(3)?, scope, key)?;
+    let (scope, key, value) = (serde_json::json!(scope), serde_json::json!(key), value.as_str());
+    let mut line = Vec::with_capacity(value.len() + 256);
+    line.extend_from_slice(format!("{{\"scope\":{scope},\"key\":{key},\"value\":").as_bytes());
+    line.extend_from_slice(value.as_bytes());
+    end(&mut line);
+    Ok(line)
 }
 
 /// Ends an object, and with it the line.
@@ -122,7 +155,7 @@ fn end(line: &mut Vec<u8>) {
 fn write_array(
     rows: &mut rusqlite::Rows<'_>,
     line: &mut Vec<u8>,
-    inside: impl Fn(&[u8]) -> &[u8],
+    inside: impl Fn(&[u8]) -> Result<&[u8], Fault>,
 ) -> Result<(), Fault> {
     line.push(b'[');
     let mut first = true;
@@ -130,7 +163,7 @@ fn write_array(
         if !std::mem::take(&mut first) {
             line.push(b',');
         }
-        line.extend_from_slice(inside(row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?));
+        line.extend_from_slice(inside(row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?)?);
     }
     line.push(b']');
     Ok(())

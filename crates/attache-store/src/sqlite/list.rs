@@ -85,8 +85,15 @@ impl Inner {
             let (page, more) = page(&db, owner, &states, &query)?;
             let last = page.last().filter(|_| more);
             let next = last.map(|(nanos, row)| Cursor { nanos: *nanos, tie: *row as u64 });
-            let tasks =
-                page.into_iter().map(|at| inner.listed(&db, at, query.view)).collect::<Result<_, _>>()?;
+            let tasks = page.into_iter().filter_map(|at| match inner.listed(&db, at, query.view) {
+                // One damaged task does not hide all others.
+                Err(fault @ Fault::Unreadable { .. }) => {
+                    tracing::error!(error = %inner.explain(&fault), "a task is missing from a list");
+                    None
+                }
+                listed => Some(listed),
+            });
+            let tasks = tasks.collect::<Result<_, _>>()?;
             Ok(ListPage { tasks, next, total })
         })
         .await
@@ -102,10 +109,10 @@ impl Inner {
         let mut rows = read.query(params![row])?;
         let Some(found) = rows.next()? else { return Err(rusqlite::Error::QueryReturnedNoRows.into()) };
         let state = rows::state_of(found.get(0)?);
-        if let Some(seq) = found.get::<_, Option<i64>>(1)? {
-            return Ok(Snapshot::ended(rows::seq_of(seq), state, rows::read_ended(found, 3)?));
-        }
         let id = TaskId::from(Id::read(found.get_ref(2)?).map_err(rusqlite::Error::from)?);
+        if let Some(seq) = found.get::<_, Option<i64>>(1)? {
+            return Ok(Snapshot::ended(rows::seq_of(seq), state, rows::read_ended(found, 3, &id)?));
+        }
         // From memory only if that is no other status than the one it is listed under.
         if let Some(live) = self.live.get(&id)
             && let Some(snapshot) = live.snapshot()

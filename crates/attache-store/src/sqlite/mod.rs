@@ -272,10 +272,15 @@ impl Inner {
                 let task = match inner.live.get(&id) {
                     Some(live) if live.is_abandoned(now) => live.snapshot(),
                     Some(_) => None,
-                    None => {
-                        let unfolded = read::unfold(&db, row.get(0)?, &id)?;
-                        Some(Snapshot::live(unfolded.seq, unfolded.task))
-                    }
+                    None => match read::unfold(&db, row.get(0)?, &id) {
+                        Ok(unfolded) => Some(Snapshot::live(unfolded.seq, unfolded.task)),
+                        // One damaged task does not keep all others from being recovered.
+                        Err(fault @ Fault::Unreadable { .. }) => {
+                            tracing::error!(error = %inner.explain(&fault), "a task cannot be recovered");
+                            None
+                        }
+                        Err(fault) => return Err(fault),
+                    },
                 };
                 if let Some(task) = task {
                     abandoned.push(Abandoned { owner: read::owner(&db, row.get(2)?)?, task });

@@ -221,20 +221,23 @@ impl Inner {
         let (seq, attempts) = (rows::seq_of(row.get(3)?), row.get(4)?);
         let owner = read::owner(db, row.get(2)?)?;
         let before = Seq(seq.0.saturating_sub(1));
-        let entry = read::log_after(db, row.get(0)?, &task, before, 1)?;
-        let Some(entry) = entry.and_then(|entries| entries.into_iter().next()) else {
-            tracing::error!(%task, %seq, "an event that is to be delivered is not in the log");
-            return Ok(None);
+        let read = || {
+            let entry = read::log_after(db, row.get(0)?, &task, before, 1)?;
+            Ok((entry, outbox_rows::read_webhook(&self.keyring, &task, row, 5)?))
         };
-        match outbox_rows::read_webhook(&self.keyring, &task, row, 5) {
-            Ok(webhook) => {
+        match read() {
+            Ok((entry, webhook)) => {
+                let Some(entry) = entry.and_then(|entries| entries.into_iter().next()) else {
+                    tracing::error!(%task, %seq, "an event that is to be delivered is not in the log");
+                    return Ok(None);
+                };
                 let id = DeliveryId { task, webhook: webhook.id().to_owned(), seq };
                 Ok(Some(Delivery { id, owner, webhook, entry, attempts }))
             }
-            Err(Fault::Sqlite(error)) => Err(error.into()),
+            Err(fault @ (Fault::Sqlite(_) | Fault::Replaced(_))) => Err(fault),
             Err(fault @ (Fault::Keyring(_) | Fault::Unreadable { .. })) => {
                 let error = self.explain(&fault);
-                tracing::error!(%task, %seq, %error, "a delivery has no webhook that can be used");
+                tracing::error!(%task, %seq, %error, "a delivery cannot be made");
                 Ok(None)
             }
         }

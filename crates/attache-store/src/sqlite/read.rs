@@ -74,19 +74,18 @@ pub(super) fn load(db: &Connection, owner: i64, task: &TaskId) -> Result<Loaded,
     let mut read = db.prepare_cached(
         "SELECT owner, state, seq, head, messages, history, artifacts FROM tasks WHERE task_id = ?1",
     )?;
-    let loaded = read.query_row(params![Id(task.as_str())], |row| {
-        if row.get::<_, i64>(0)? != owner {
-            return Ok(Loaded::Nothing);
+    let mut rows = read.query(params![Id(task.as_str())])?;
+    let Some(row) = rows.next()? else { return Ok(Loaded::Nothing) };
+    if row.get::<_, i64>(0)? != owner {
+        return Ok(Loaded::Nothing);
+    }
+    Ok(match row.get::<_, Option<i64>>(2)? {
+        None => Loaded::Live,
+        Some(seq) => {
+            let (seq, state) = (rows::seq_of(seq), rows::state_of(row.get(1)?));
+            Loaded::Ended(Snapshot::ended(seq, state, rows::read_ended(row, 3, task)?))
         }
-        match row.get::<_, Option<i64>>(2)? {
-            None => Ok(Loaded::Live),
-            Some(seq) => {
-                let (seq, state) = (rows::seq_of(seq), rows::state_of(row.get(1)?));
-                Ok(Loaded::Ended(Snapshot::ended(seq, state, rows::read_ended(row, 3)?)))
-            }
-        }
-    });
-    Ok(loaded.optional()?.unwrap_or(Loaded::Nothing))
+    })
 }
 
 /// A task that has not ended, from its snapshot and what came after.

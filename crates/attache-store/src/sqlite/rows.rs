@@ -149,7 +149,7 @@ pub(super) fn write_marks(marks: &[u32]) -> Vec<u8> {
 }
 
 /// The task of a row from four columns, of which those that were not asked for are null.
-pub(super) fn read_ended(row: &Row<'_>, from: usize) -> rusqlite::Result<Arc<Ended>> {
+pub(super) fn read_ended(row: &Row<'_>, from: usize, task: &TaskId) -> Result<Arc<Ended>, Fault> {
     let blob = |at: usize| -> rusqlite::Result<Vec<u8>> {
         Ok(row.get_ref(from + at)?.as_blob_or_null()?.unwrap_or_default().to_vec())
     };
@@ -161,7 +161,7 @@ pub(super) fn read_ended(row: &Row<'_>, from: usize) -> rusqlite::Result<Arc<End
         history: blob(2)?,
         artifacts: blob(3)?,
     };
-    Ok(Arc::new(Ended::from_pieces(pieces)))
+    Ended::from_pieces(pieces).map(Arc::new).map_err(|error| unreadable("the final form", task, error))
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ pub(super) fn unreadable(scope: &str, key: &str, error: serde_json::Error) -> Fa
 }
 
 /// A value from its column.
-fn read(column: ValueRef<'_>, scope: &str, key: &str) -> Result<Json, Fault> {
+pub(super) fn read(column: ValueRef<'_>, scope: &str, key: &str) -> Result<Json, Fault> {
     text(column).and_then(Json::parse).map_err(|error| unreadable(scope, key, error))
 }
 
