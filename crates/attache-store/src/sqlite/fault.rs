@@ -1,6 +1,6 @@
 //! What goes wrong inside, and how it is told.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use attache_core::StoreError;
 use rusqlite::ErrorCode;
@@ -17,6 +17,9 @@ pub(super) enum Fault {
     Unreadable { what: String, error: serde_json::Error },
     #[error(transparent)]
     Keyring(#[from] KeyringError),
+    /// Another program deleted or replaced this file while it was in use.
+    #[error("`{}` was deleted or replaced while it was in use", _0.display())]
+    Replaced(PathBuf),
 }
 
 impl Fault {
@@ -27,6 +30,9 @@ impl Fault {
             Self::Sqlite(error) => explain(&path, error),
             Self::Unreadable { .. } => format!("`{path}` is damaged ({self}): run `attache store check`"),
             Self::Keyring(error) => format!("{error} (needed for `{path}`)"),
+            Self::Replaced(_) => {
+                format!("{self}; nothing is acknowledged any more: put the file back and restart the server")
+            }
         })
     }
 }

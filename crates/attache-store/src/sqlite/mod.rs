@@ -14,6 +14,7 @@ mod counts;
 mod create;
 mod export;
 mod fault;
+mod files;
 mod keys;
 mod list;
 mod live;
@@ -115,10 +116,7 @@ impl SqliteStore {
     /// A file that is not a store, was written by a newer version, is damaged or in use is left as it is.
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, OpenError> {
         let path = path.as_ref();
-        open::create_file(path)?;
-        // Before the lock, so that nothing is put beside a file that is not ours.
-        open::inspect(path)?;
-        let lock = open::lock(path)?;
+        let lock = open::lock_for_server(path)?;
         let db = open::writer(path)?;
         let failed = |error| OpenError::sqlite(path, error);
         let last =

@@ -1,10 +1,16 @@
 //! Opening a file: what is checked before anything is written to it, and how SQLite is set up.
+//!
+//! The database file, its write-ahead log and its shared memory are opened by SQLite only. SQLite guards them with POSIX locks,
+//! and the system drops all POSIX locks that a process has on a file as soon as the process closes any descriptor of that file.
+//! After that another program takes itself for the last user and deletes the write-ahead log. SQLite knows this and keeps such
+//! descriptors open; `std::fs::File` does not. Looking at names and metadata is harmless.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::schema;
@@ -52,6 +58,19 @@ pub enum OpenError {
         /// What is wrong.
         problem: String,
     },
+    /// Other users have access to it, and the system does not let this user change that.
+    #[error(
+        "other users have access to `{}` (mode {mode:04o}), and it could not be changed ({error}): run `chmod 600` on it as its owner",
+        path.display()
+    )]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+        /// Why it could not be changed.
+        error: io::Error,
+    },
     /// There is none.
     #[error("there is no store at `{}`", path.display())]
     Missing {
@@ -95,6 +114,9 @@ impl OpenError {
 }
 
 /// What keeps other servers away from the file for as long as it lives.
+///
+/// The lock is on a file of its own and of the kind that belongs to the open descriptor (`flock`), so closing another descriptor
+/// of that file does not release it.
 #[derive(Debug)]
 pub(super) struct FileLock(#[expect(dead_code, reason = "it is locked, not read")] File);
 
@@ -137,8 +159,8 @@ fn create_private_dir(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-/// Makes the file, for its owner only, unless it exists.
-pub(super) fn create_file(path: &Path) -> Result<(), OpenError> {
+/// Takes the lock of a store for a server. Makes the file if there is none, and refuses one that is not a store.
+pub(super) fn lock_for_server(path: &Path) -> Result<FileLock, OpenError> {
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         create_private_dir(parent).map_err(|error| OpenError::Io {
             path: parent.to_owned(),
@@ -146,6 +168,25 @@ pub(super) fn create_file(path: &Path) -> Result<(), OpenError> {
             error,
         })?;
     }
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // The lock comes first: a descriptor of the file is closed below, and no connection of this process may exist then.
+            let lock = lock(path)?;
+            create_file(path)?;
+            Ok(lock)
+        }
+        Ok(_) | Err(_) => {
+            // Before the lock, so that nothing is put beside a file that is not ours.
+            inspect(path)?;
+            let lock = lock(path)?;
+            make_private(path)?;
+            Ok(lock)
+        }
+    }
+}
+
+/// Makes an empty file for its owner only, unless it exists.
+pub(super) fn create_file(path: &Path) -> Result<(), OpenError> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
@@ -157,7 +198,65 @@ pub(super) fn create_file(path: &Path) -> Result<(), OpenError> {
     }
 }
 
-/// Looks at the first bytes of a file, so that one that is not ours is left alone. Whether it is still empty.
+/// Takes the rights to a store's files from everyone but their owner. Files that the system does not let us change are refused.
+#[cfg(unix)]
+fn make_private(path: &Path) -> Result<(), OpenError> {
+    use std::os::unix::fs::PermissionsExt;
+    for file in [path.to_owned(), beside(path, "-wal"), beside(path, "-shm"), beside(path, ".lock")] {
+        let Ok(metadata) = fs::metadata(&file) else { continue };
+        let mode = metadata.permissions().mode() & 0o7777;
+        if mode & 0o077 == 0 {
+            continue;
+        }
+        let private = mode & 0o700;
+        if let Err(error) = fs::set_permissions(&file, fs::Permissions::from_mode(private)) {
+            return Err(OpenError::Exposed { path: file, mode, error });
+        }
+        tracing::warn!(
+            file = %file.display(),
+            "other users had access to the store (mode {mode:04o}); it is now {private:04o}. Tasks may have been read or changed"
+        );
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn make_private(_path: &Path) -> Result<(), OpenError> {
+    Ok(())
+}
+
+/// The bytes of a path that stand for themselves in a SQLite URI.
+const IN_URI: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_').remove(b'~');
+
+/// What the header of a file says, without regard to the write-ahead log.
+struct Header {
+    application: i32,
+    version: i32,
+    /// How many bytes the file should have.
+    length: u64,
+}
+
+/// Reads the header of a file without locking, recovering or creating anything.
+fn header(path: &Path) -> rusqlite::Result<Header> {
+    #[cfg(unix)]
+    let name = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
+    #[cfg(not(unix))]
+    let name = path.to_string_lossy();
+    #[cfg(not(unix))]
+    let name = name.as_bytes();
+    let uri = format!("file:{}?immutable=1", percent_encode(name, IN_URI));
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags(uri, flags)?;
+    let number = |pragma| db.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
+    Ok(Header {
+        application: number("application_id")? as i32,
+        version: number("user_version")? as i32,
+        length: number("page_count")?.unsigned_abs() * number("page_size")?.unsigned_abs(),
+    })
+}
+
+/// Looks at the header of a file, so that one that is not ours is left alone. Whether it is still empty.
 pub(super) fn inspect(path: &Path) -> Result<bool, OpenError> {
     let failed = |error| OpenError::Io { path: path.to_owned(), doing: "read", error };
     let not_ours = |what| OpenError::NotAStore { path: path.to_owned(), what };
@@ -169,35 +268,44 @@ pub(super) fn inspect(path: &Path) -> Result<bool, OpenError> {
     if metadata.is_dir() {
         return Err(not_ours("a directory"));
     }
+    if !metadata.is_file() {
+        return Err(not_ours("not a regular file"));
+    }
     if metadata.len() == 0 {
         return Ok(true);
     }
-    let mut header = Vec::with_capacity(100);
-    File::open(path).map_err(failed)?.take(100).read_to_end(&mut header).map_err(failed)?;
-    if !header.starts_with(b"SQLite format 3\0") {
-        return Err(not_ours("a file of another kind"));
-    }
-    if header.len() < 100 {
-        return Err(damaged(format!("it has only {} bytes", header.len())));
-    }
-    let number = |at: usize| u32::from_be_bytes(std::array::from_fn(|i| header[at + i]));
-    let (user_version, application) = (number(60) as i32, number(68) as i32);
-    if application != schema::APPLICATION_ID {
-        return Err(not_ours("a SQLite file of another program"));
-    }
-    if user_version > schema::VERSION {
-        return Err(newer(path, user_version));
-    }
-    let page_size = match u64::from(u16::from_be_bytes([header[16], header[17]])) {
-        1 => 65536,
-        size => size,
-    };
-    let expected = u64::from(number(28)) * page_size;
     let wal_is_empty = fs::metadata(beside(path, "-wal")).map_or(0, |wal| wal.len()) == 0;
-    if wal_is_empty && metadata.len() < expected {
-        return Err(damaged(format!("it has {} bytes where {expected} are expected", metadata.len())));
+    let header = match header(path) {
+        Ok(header) => header,
+        Err(error) => {
+            return match error.sqlite_error_code() {
+                Some(ErrorCode::NotADatabase) => Err(not_ours("a file of another kind")),
+                // A process that was killed while it moved the log into the file leaves this behind. SQLite mends it.
+                Some(ErrorCode::DatabaseCorrupt) if !wal_is_empty => Ok(false),
+                _ => Err(OpenError::sqlite(path, error)),
+            };
+        }
+    };
+    if metadata.len() < 100 {
+        return Err(damaged(format!("it has only {} bytes", metadata.len())));
+    }
+    check_header(path, header.application, header.version)?;
+    if wal_is_empty && metadata.len() < header.length {
+        let Header { length, .. } = header;
+        return Err(damaged(format!("it has {} bytes where {length} are expected", metadata.len())));
     }
     Ok(false)
+}
+
+/// Whether a file is a store, of a version that this program knows.
+fn check_header(path: &Path, application: i32, version: i32) -> Result<(), OpenError> {
+    if application != schema::APPLICATION_ID {
+        return Err(OpenError::NotAStore { path: path.to_owned(), what: "a SQLite file of another program" });
+    }
+    if version > schema::VERSION {
+        return Err(newer(path, version));
+    }
+    Ok(())
 }
 
 fn newer(path: &Path, found: i32) -> OpenError {
@@ -205,7 +313,7 @@ fn newer(path: &Path, found: i32) -> OpenError {
 }
 
 /// How long to wait for another process that is writing.
-const PATIENCE: Duration = Duration::from_secs(10);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many statements each connection keeps ready.
 const STATEMENTS: usize = 128;
@@ -216,22 +324,20 @@ const PAGE_SIZE: i32 = 8192;
 
 /// Opens a connection that writes, making the tables if there are none yet.
 pub(super) fn writer(path: &Path) -> Result<Connection, OpenError> {
-    let empty = inspect(path)?;
     let failed = |error| OpenError::sqlite(path, error);
     let mut db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     if db.is_readonly("main").map_err(failed)? {
         let error = io::ErrorKind::PermissionDenied.into();
         return Err(OpenError::Io { path: path.to_owned(), doing: "written", error });
     }
-    if empty {
+    let number = |db: &Connection, pragma| db.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
+    if number(&db, "page_count").map_err(failed)? == 0 {
         db.pragma_update(None, "page_size", PAGE_SIZE).map_err(failed)?;
         // Before there is a write-ahead log, so that it is in the file itself, where it is looked for.
         db.pragma_update(None, "application_id", schema::APPLICATION_ID).map_err(failed)?;
     }
-    let found = schema::version(&db).map_err(failed)?;
-    if found > schema::VERSION {
-        return Err(newer(path, found));
-    }
+    let application = number(&db, "application_id").map_err(failed)?;
+    check_header(path, application, schema::version(&db).map_err(failed)?)?;
     let mode: String =
         db.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0)).map_err(failed)?;
     if mode != "wal" {
@@ -258,7 +364,9 @@ pub(super) fn reader(path: &Path) -> Result<Connection, OpenError> {
 pub(super) fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
     let failed = |error| OpenError::sqlite(path, error);
     let db = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(failed)?;
-    db.busy_timeout(PATIENCE).map_err(failed)?;
+    db.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
+    // A page whose rows overlap or reach over its end is an error when it is read, not a wrong answer.
+    db.pragma_update(None, "cell_size_check", true).map_err(failed)?;
     db.set_prepared_statement_cache_capacity(STATEMENTS);
     Ok(db)
 }

@@ -18,6 +18,7 @@ use rusqlite::Connection;
 use super::checkpoint::Checkpoints;
 use super::counts::Deltas;
 use super::fault::Fault;
+use super::files::Files;
 use super::open::FileLock;
 use super::owners::{self, Owners};
 
@@ -181,7 +182,8 @@ impl Writer {
         owners: Arc<Owners>,
         lock: FileLock,
     ) -> std::io::Result<Self> {
-        let thread = Thread { path, db, checkpoints, queue: queue.clone(), owners, _lock: lock };
+        let files = Files::of(&path);
+        let thread = Thread { path, files, db, checkpoints, queue: queue.clone(), owners, _lock: lock };
         let thread = std::thread::Builder::new().name("attache-store".to_owned()).spawn(|| thread.run())?;
         Ok(Self { queue, thread: Some(thread) })
     }
@@ -201,6 +203,7 @@ impl Drop for Writer {
 
 struct Thread {
     path: PathBuf,
+    files: Files,
     db: Connection,
     checkpoints: Checkpoints,
     queue: Arc<Queue>,
@@ -287,6 +290,7 @@ impl Thread {
         let Batch { counts, bytes, new_owners, .. } = batch;
         counts.write(&self.db)?;
         self.db.prepare_cached("COMMIT")?.execute(())?;
+        self.files.check()?;
         for (owner, number) in new_owners {
             self.owners.remember(owner, number);
         }

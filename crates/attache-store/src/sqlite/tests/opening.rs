@@ -103,6 +103,136 @@ async fn a_damaged_page_is_an_error_and_not_a_wrong_answer() {
     assert_eq!(fs::read(place.path()).unwrap(), bytes);
 }
 
+/// A file whose pages are whole but whose content is not. SQLite does not notice this by itself.
+#[tokio::test]
+async fn damaged_content_is_an_error_that_names_the_task_and_hides_no_other() {
+    let letter = |i: i64| char::from(b'a' + i as u8).to_string();
+    let mut place = Place::new();
+    for i in 0..20 {
+        let mut new = ended(&format!("t{i}"), i);
+        let text = letter(i).repeat(80_000);
+        new.events.insert(1, super::chunk(&format!("t{i}"), text));
+        place.put(new).await;
+    }
+    place.close();
+    let whole = fs::read(place.path()).unwrap();
+    let mut bytes = whole.clone();
+    // The text of every second task, wherever it is kept.
+    let mut damaged = 0;
+    for i in (0..20).step_by(2) {
+        let text = letter(i).repeat(2000);
+        let mut from = 0;
+        while let Some(at) = bytes[from..].windows(2000).position(|window| window == text.as_bytes()) {
+            bytes[from + at] = 0xFF;
+            from += at + 2000;
+            damaged += 1;
+        }
+    }
+    assert!(damaged >= 20, "{damaged}");
+    fs::write(place.path(), &bytes).unwrap();
+    place.reopen();
+    for i in 0..20 {
+        let id = format!("t{i}");
+        match place.load(&super::owner(), &id.as_str().into()).await {
+            Ok(task) => assert!(i % 2 == 1 && task.is_some(), "{id}"),
+            Err(error) => {
+                let message = error.to_string();
+                assert!(i % 2 == 0 && message.contains(&format!("task `{id}`")), "{id}: {message}");
+                assert!(message.contains("attache store check"), "{message}");
+            }
+        }
+    }
+    let listed = place.ids(super::all()).await;
+    assert_eq!(listed.len(), 10, "{listed:?}");
+    let problems = Maintenance::open(place.path()).unwrap().check().unwrap().problems;
+    assert_eq!(problems.len(), 10, "{problems:?}");
+    place.close();
+    assert_eq!(fs::read(place.path()).unwrap(), bytes, "it was left as it is");
+}
+
+/// Closing any descriptor of a file drops the process's POSIX locks on it. Without them, another program that closes the database
+/// takes itself for the last user and deletes the write-ahead log.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn nothing_in_the_process_drops_the_locks_of_sqlite() {
+    use std::os::unix::fs::MetadataExt;
+    let place = Place::new();
+    place.put(ended("t", 0)).await;
+    let locks = || {
+        let inode = format!(":{} ", fs::metadata(place.path()).unwrap().ino());
+        let locks = fs::read_to_string("/proc/locks").unwrap();
+        locks.lines().filter(|line| line.contains("POSIX") && line.contains(&inode)).count()
+    };
+    let held = locks();
+    assert!(held > 0);
+    assert!(open(&place.path()).is_err());
+    assert_eq!(locks(), held, "a second server is refused");
+    assert!(Maintenance::compact(place.path(), CompactOptions::default()).is_err());
+    assert_eq!(locks(), held, "compacting is refused");
+    let beside = Maintenance::open(place.path()).unwrap();
+    beside.check().unwrap();
+    beside.export(&mut Vec::new()).unwrap();
+    beside.backup(place.dir.path().join("copy.db"), |_| {}).unwrap();
+    assert!(beside.exclusive().is_err());
+    drop(beside);
+    assert_eq!(locks(), held, "maintenance is over");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn nothing_is_acknowledged_after_the_files_were_deleted_or_replaced() {
+    for name in ["tasks.db", "tasks.db-wal"] {
+        for replace in [false, true] {
+            let place = Place::new();
+            place.put(ended("before", 0)).await;
+            let path = place.path().with_file_name(name);
+            let content = fs::read(&path).unwrap();
+            fs::remove_file(&path).unwrap();
+            if replace {
+                // A copy under the same name is another file.
+                fs::write(path.with_extension("new"), content).unwrap();
+                fs::rename(path.with_extension("new"), &path).unwrap();
+            }
+            let error = place.create(ended("after", 1)).await.unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains("restart the server"), "{error}");
+        }
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_file_that_others_may_use_becomes_its_owners_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let mut place = Place::new();
+    place.put(ended("t", 0)).await;
+    place.close();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    for open in [0o666, 0o640, 0o602] {
+        for name in ["tasks.db", "tasks.db.lock"] {
+            let path = place.path().with_file_name(name);
+            fs::set_permissions(path, fs::Permissions::from_mode(open)).unwrap();
+        }
+        place.reopen();
+        for (name, _) in contents(place.path().parent().unwrap()) {
+            assert_eq!(mode(&place.path().with_file_name(&name)), 0o600, "{name} was {open:o}");
+        }
+        assert!(place.get("t").await.is_some());
+        place.close();
+    }
+}
+
+#[tokio::test]
+async fn a_path_may_hold_what_means_something_in_a_uri() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("50%41?mode=memory#x ä.db");
+    for _ in 0..2 {
+        drop(open(&path).unwrap());
+        assert_eq!(Maintenance::open(&path).unwrap().check().unwrap().tasks, 0);
+    }
+    fs::write(&path, "Dear diary, ".repeat(100)).unwrap();
+    assert!(refusal(&path).contains("a file of another kind"));
+}
+
 #[test]
 fn two_servers_do_not_share_a_file() {
     let place = Place::new();
