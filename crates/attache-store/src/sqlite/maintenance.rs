@@ -7,6 +7,7 @@ use attache_core::{DeadDelivery, DeliveryId};
 use attache_protocol::Timestamp;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
+use super::backup::{self, BackupProgress};
 use super::fault::Fault;
 use super::rows::{nanos_of, place};
 use super::{OpenError, check, export, open, outbox_rows, schema};
@@ -24,6 +25,14 @@ pub enum MaintenanceError {
     /// What was exported could not be written.
     #[error("the export could not be written: {0}")]
     Export(#[from] std::io::Error),
+    /// The backup could not be written.
+    #[error("the backup `{}` could not be written: {error}", path.display())]
+    Backup {
+        /// Where it was to be written.
+        path: PathBuf,
+        /// What happened.
+        error: std::io::Error,
+    },
 }
 
 /// A store that is looked after. A server may use it at the same time.
@@ -32,6 +41,11 @@ pub struct Maintenance {
     path: PathBuf,
     db: Connection,
 }
+
+/// No server can use the store while this exists.
+#[derive(Debug)]
+#[must_use = "servers may use the store as soon as this is dropped"]
+pub struct ExclusiveUse(#[expect(dead_code, reason = "it is held, not read")] open::FileLock);
 
 /// What a check found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -47,12 +61,14 @@ pub struct CheckReport {
 }
 
 /// What was exported.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExportReport {
     /// How many tasks.
     pub tasks: u64,
     /// How many values.
     pub values: u64,
+    /// What is damaged and was left out, in words. Nothing if all is well.
+    pub problems: Vec<String>,
 }
 
 /// What is let go when a store is compacted.
@@ -123,6 +139,21 @@ impl Maintenance {
     /// and key. The secrets of webhooks stay where they are.
     pub fn export(&self, out: &mut dyn Write) -> Result<ExportReport, MaintenanceError> {
         export::export(&self.db, out, |fault| self.explain(&fault))
+    }
+
+    /// Copies the store into a new file, which must not exist. How many bytes it has. A server may go on writing meanwhile; the copy
+    /// has everything that was acknowledged before. The keyring is not part of it.
+    pub fn backup(
+        &self,
+        to: impl AsRef<Path>,
+        mut progress: impl FnMut(BackupProgress),
+    ) -> Result<u64, MaintenanceError> {
+        backup::backup(&self.db, to.as_ref(), &mut progress, |fault| self.explain(&fault))
+    }
+
+    /// Keeps servers from using the store for as long as what comes back is held. An error if one uses it already.
+    pub fn exclusive(&self) -> Result<ExclusiveUse, OpenError> {
+        open::lock(&self.path).map(ExclusiveUse)
     }
 
     /// Seals all secrets under the keyring's first key that are sealed under another. How many they were.

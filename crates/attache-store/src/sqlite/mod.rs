@@ -8,6 +8,7 @@
 //! restart nobody has any.
 
 mod append;
+mod backup;
 mod check;
 mod checkpoint;
 mod counts;
@@ -45,12 +46,13 @@ use attache_protocol::{TaskId, Timestamp};
 use futures::stream::BoxStream;
 use rusqlite::Connection;
 
+pub use self::backup::BackupProgress;
 use self::checkpoint::Checkpoints;
 use self::fault::Fault;
 use self::keys::Keys;
 use self::live::{Live, LiveTasks, Phase};
 pub use self::maintenance::{
-    CheckReport, CompactOptions, CompactReport, ExportReport, Maintenance, MaintenanceError,
+    CheckReport, CompactOptions, CompactReport, ExclusiveUse, ExportReport, Maintenance, MaintenanceError,
 };
 pub use self::open::OpenError;
 use self::outbox::OutboxState;

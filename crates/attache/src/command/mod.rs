@@ -1,5 +1,6 @@
 //! The subcommands, one file each.
 
+mod bar;
 mod client;
 mod config;
 mod keys;

@@ -10,6 +10,7 @@ use attache::store::{CompactOptions, ExportReport, Maintenance};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use super::bar::{Bar, megabytes};
 use super::place::{Place, SettingsFile};
 use super::{Failure, Output};
 use crate::config::age;
@@ -23,6 +24,17 @@ pub(crate) enum Store {
     Check {
         #[command(flatten)]
         common: Common,
+    },
+    /// Copy the store into a new file, also while a server uses it
+    ///
+    /// The copy has everything that was acknowledged before it began. To restore it, start a server with it. The keys to the
+    /// secrets of webhooks are not in there: keep a copy of the keyring as well.
+    Backup {
+        #[command(flatten)]
+        common: Common,
+
+        /// The file to make; it must not exist
+        path: PathBuf,
     },
     /// Give back the space of what was deleted
     ///
@@ -79,9 +91,10 @@ impl Store {
     /// The file of settings that it goes by.
     pub(super) fn settings_file(&self) -> &SettingsFile {
         match self {
-            Self::Check { common } | Self::Compact { common, .. } | Self::RotateKeys { common, .. } => {
-                &common.file
-            }
+            Self::Check { common }
+            | Self::Backup { common, .. }
+            | Self::Compact { common, .. }
+            | Self::RotateKeys { common, .. } => &common.file,
             Self::Export { file, .. } => file,
         }
     }
@@ -89,6 +102,7 @@ impl Store {
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self {
             Self::Check { common } => check(&common),
+            Self::Backup { common, path } => backup(&common, &path),
             Self::Compact { common, drop_events_of } => compact(&common, drop_events_of),
             Self::Export { place, output, .. } => export(&place, output.as_deref()),
             Self::RotateKeys { common, retire_old } => rotate_keys(&common, retire_old),
@@ -124,6 +138,21 @@ fn check(Common { place, output, .. }: &Common) -> Result<(), Failure> {
     ))
 }
 
+fn backup(Common { place, output, .. }: &Common, to: &Path) -> Result<(), Failure> {
+    let from = place.file()?;
+    let store = open(&from)?;
+    let mut bar = Bar::new(output, "copying");
+    let bytes = store.backup(to, |progress| bar.show(progress.copied, progress.total)).map_err(|error| {
+        Failure::new(error).hint("name a file that does not exist yet, in a directory with enough room")
+    });
+    bar.clear();
+    let bytes = bytes?;
+    output.print(
+        || json!({ "store": from, "backup": to, "bytes": bytes }),
+        |out| writeln!(out, "copied {} to {} ({})", from.display(), to.display(), megabytes(bytes)),
+    )
+}
+
 fn compact(Common { place, output, .. }: &Common, drop_events_of: Option<Duration>) -> Result<(), Failure> {
     let path = place.file()?;
     let drop_events_before = drop_events_of.map(ago);
@@ -156,16 +185,25 @@ fn export(place: &Place, output: Option<&Path>) -> Result<(), Failure> {
             store.export(&mut out).and_then(|exported| Ok(out.flush().map(|()| exported)?))
         }
     };
-    let ExportReport { tasks, values } = exported.map_err(Failure::new)?;
+    let ExportReport { tasks, values, problems } = exported.map_err(Failure::new)?;
     super::say(format_args!("exported {tasks} tasks and {values} values"));
-    Ok(())
+    if problems.is_empty() {
+        return Ok(());
+    }
+    for problem in &problems {
+        super::say(format_args!("left out: {problem}"));
+    }
+    Err(Failure::new(format!("{} tasks or values are damaged and were left out", problems.len()))
+        .hint("restore them from a backup"))
 }
 
 fn rotate_keys(Common { place, output, .. }: &Common, retire_old: bool) -> Result<(), Failure> {
     let path = place.file()?;
     let mut store = open(&path)?;
     // Held to the end: a server that started meanwhile would go on with keys that are about to go.
-    let _alone = if retire_old { Some(alone(&path)?) } else { None };
+    let exclusive = retire_old.then(|| store.exclusive()).transpose();
+    let _exclusive = exclusive
+        .map_err(|error| Failure::new(error).hint("stop the server first, or leave out `--retire-old`"))?;
     let keyring = place.keyring()?;
     let id = keyring.rotate().map_err(|error| {
         Failure::new(error).hint("put a new key in front of the others in `ATTACHE_KEYRING` instead")
@@ -191,19 +229,6 @@ fn rotate_keys(Common { place, output, .. }: &Common, retire_old: bool) -> Resul
             }
         },
     )
-}
-
-/// Makes sure that no server uses the store, for as long as what comes back is held.
-fn alone(path: &Path) -> Result<File, Failure> {
-    let mut lock = path.as_os_str().to_owned();
-    lock.push(".lock");
-    let in_use = || {
-        Failure::new(format!("a server uses `{}`", path.display()))
-            .hint("stop it first, or leave out `--retire-old`")
-    };
-    let file = File::options().create(true).append(true).open(&lock).map_err(Failure::new)?;
-    file.try_lock().map_err(|_| in_use())?;
-    Ok(file)
 }
 
 /// The time a while ago.

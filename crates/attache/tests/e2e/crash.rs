@@ -1,7 +1,7 @@
 //! Sending at full load to a server that is killed again and again.
 //!
 //! Clients send, stream, cancel and repeat themselves while the server is killed with `SIGKILL` at random moments and started again
-//! at once. Afterwards everything that any of them was told must still be true; [`check`] says what that means.
+//! at once. Another program uses the store's file at the same time. Afterwards everything that any of them was told must still be true; [`check`] says what that means.
 //!
 //! `ATTACHE_CRASH_SECONDS` makes it longer, in rounds with a store each; `cargo xtask crash` is the way to that.
 //! `ATTACHE_CRASH_SEED` repeats a round: the same messages, and the same times of death as far as the machine plays along.
@@ -9,6 +9,7 @@
 mod api;
 mod check;
 mod client;
+mod other_program;
 mod receiver;
 mod subject;
 
@@ -23,6 +24,7 @@ use tokio::sync::watch;
 
 use self::api::Api;
 use self::client::{Client, Ledger};
+use self::other_program::OtherProgram;
 use self::receiver::Receiver;
 use self::subject::{Place, Subject};
 
@@ -66,12 +68,14 @@ struct Tally {
     /// Turns that died with the server, as far as their tasks show it.
     died: AtomicUsize,
     webhooks: AtomicUsize,
+    /// How often another program used the store's file meanwhile.
+    other_uses: Arc<AtomicUsize>,
 }
 
 impl Tally {
     fn words(&self) -> String {
-        let Self { rounds, kills, acknowledged, repeated, resumed, died, webhooks } = self;
-        let counts = [
+        let Self { rounds, kills, acknowledged, repeated, resumed, died, webhooks, other_uses } = self;
+        let counts: [(&AtomicUsize, &str); 8] = [
             (rounds, "rounds"),
             (kills, "kills"),
             (acknowledged, "sends acknowledged"),
@@ -79,6 +83,7 @@ impl Tally {
             (resumed, "streams resumed"),
             (died, "turns died"),
             (webhooks, "webhooks arrived"),
+            (other_uses, "uses by another program"),
         ];
         counts.map(|(count, what)| format!("{} {what}", count.load(Relaxed))).join(", ")
     }
@@ -136,6 +141,7 @@ async fn round(subject: Subject, seed: u64, length: Duration, tally: &Arc<Tally>
     let ledger = Arc::new(Ledger::new(tally.clone()));
 
     let mut server = place.start();
+    let other = OtherProgram::start(place.store(), random.fork(), tally.other_uses.clone());
     let (stop, stopped) = watch::channel(false);
     let clients: Vec<_> = (0..CLIENTS)
         .map(|number| {
@@ -171,13 +177,17 @@ async fn round(subject: Subject, seed: u64, length: Duration, tally: &Arc<Tally>
         lost.push(format!("clients still wait for answers {} s after the last restart", FINISHING.as_secs()));
     }
 
+    let backup = tokio::task::spawn_blocking(|| other.stop()).await.expect("the other program stops");
     lost.extend(ledger.complaints());
     lost.extend(check::check(subject, &api, &ledger.take_sent(), &receiver, tally).await);
     let status = server.stop().await;
     if !status.success() {
         lost.push(format!("the server did not stop well: {status}"));
     }
-    lost.extend(place.check_store().await.err());
+    lost.extend(Place::check_store(&place.store()).await.err());
+    if let Some(backup) = backup {
+        lost.extend(Place::check_store(&backup).await.err());
+    }
     if lost.is_empty() {
         return Ok(());
     }

@@ -117,6 +117,64 @@ async fn a_second_server_on_the_same_file_is_refused_and_the_first_goes_on() {
     place.serve(&store).await;
 }
 
+/// What a person with `sqlite3`, a backup script or a monitoring tool does.
+#[cfg(unix)]
+#[tokio::test]
+async fn reading_the_file_from_another_program_loses_nothing() {
+    use std::os::unix::fs::MetadataExt;
+    let place = Place::new();
+    let store = place.path("tasks.db");
+    let log = place.path("tasks.db-wal");
+    let server = place.serve(&store).await;
+    let mut sent = vec![server.send("Hello", None).await["task"]["id"].clone()];
+    let inode = fs::metadata(&log).expect("there is a write-ahead log").ino();
+    for _ in 0..3 {
+        // This process is the other program: closing its connection is what deletes the log if it is the last.
+        let other = Connection::open(&store).expect("it can be opened");
+        let count: i64 =
+            other.query_row("SELECT count(*) FROM tasks", (), |row| row.get(0)).expect("it can be read");
+        assert_eq!(count, sent.len() as i64);
+        other.close().expect("it can be closed");
+        assert_eq!(fs::metadata(&log).expect("the log is still there").ino(), inode);
+        for _ in 0..5 {
+            sent.push(server.send("Hello", None).await["task"]["id"].clone());
+        }
+    }
+    server.kill().await;
+    let server = place.serve(&store).await;
+    for id in sent {
+        assert_eq!(server.call("GetTask", json!({"id": id})).await["id"], id);
+    }
+}
+
+#[tokio::test]
+async fn a_backup_is_made_while_the_server_runs_and_can_be_served() {
+    let place = Place::new();
+    let (store, copy) = (place.path("tasks.db"), place.path("copy.db"));
+    let server = place.serve(&store).await;
+    let sent = server.send("Hello", None).await;
+    let backup = async |json: bool| {
+        let mut command = attache();
+        command.args(["store", "backup", "--store", &format!("sqlite:{}", store.display())]).arg(&copy);
+        command.args(json.then_some("--json")).output().await.expect("the command runs")
+    };
+    let made = backup(true).await;
+    assert!(made.status.success(), "{made:?}");
+    let report: serde_json::Value = serde_json::from_slice(&made.stdout).expect("it is JSON");
+    let length = fs::metadata(&copy).expect("it is there").len();
+    assert_eq!((report["backup"].as_str(), report["bytes"].as_u64()), (copy.to_str(), Some(length)));
+    assert_eq!(made.stderr, b"", "no progress where nobody watches");
+
+    let again = backup(false).await;
+    assert_eq!(again.status.code(), Some(1));
+    let said = String::from_utf8(again.stderr).expect("output is UTF-8");
+    assert!(said.contains("copy.db") && said.contains("does not exist yet"), "{said}");
+
+    assert!(server.stop().await.success());
+    let restored = place.serve(&copy).await;
+    assert_eq!(restored.call("GetTask", json!({"id": sent["task"]["id"]})).await, sent["task"]);
+}
+
 #[tokio::test]
 async fn a_directory_is_refused() {
     let place = Place::new();

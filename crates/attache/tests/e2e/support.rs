@@ -136,6 +136,11 @@ impl Program {
         Command::new("kill").args(["-HUP", &pid]).status().await.expect("kill works");
     }
 
+    /// Kills it without a warning.
+    pub(crate) async fn kill(mut self) {
+        self.child.kill().await.expect("it can be killed");
+    }
+
     /// Asks the program to stop, as a process manager does, and waits until it has.
     pub(crate) async fn stop(mut self) -> std::process::ExitStatus {
         let pid = self.pid().to_string();

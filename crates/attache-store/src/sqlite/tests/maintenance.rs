@@ -3,7 +3,7 @@ use attache_protocol::{Json, TaskState};
 use futures::StreamExt;
 use rusqlite::Connection;
 
-use super::super::{CompactOptions, ExportReport, Maintenance, OpenError};
+use super::super::{BackupProgress, CompactOptions, ExportReport, Maintenance, OpenError};
 use super::{Place, at, chunk, ended, live, status, webhook};
 
 async fn some_tasks(place: &Place) {
@@ -37,8 +37,12 @@ async fn a_check_finds_what_is_wrong() {
         ("DELETE FROM log WHERE id = 1 << 26 | 1", ""),
         ("DELETE FROM log WHERE id = 21 << 26 | 1", "task `open`: its log has a gap after event 0"),
         ("UPDATE tasks SET seq = 9 WHERE id = 3", "task `t2`: its log ends at 3 where the task ends at 9"),
-        ("UPDATE tasks SET head = x'7b7b' WHERE id = 3", "task `t2`: it cannot be read"),
+        ("UPDATE tasks SET head = x'7b7b' WHERE id = 3", "the final form of task `t2` cannot be read"),
         ("UPDATE log SET events = x'5b' WHERE id >> 26 = 5", "the log of task `t4` cannot be read"),
+        (
+            "UPDATE tasks SET artifacts = CAST(replace(CAST(artifacts AS TEXT), 'result', 'tluser') AS BLOB) WHERE id = 3",
+            "task `t2`: its final form is not what its events say",
+        ),
         ("UPDATE tasks SET state = 5 WHERE id = 3", "the number of tasks"),
         ("DELETE FROM counts WHERE level = 42", "at level 42"),
         ("DELETE FROM tasks WHERE id = 21", "webhooks without a task"),
@@ -76,7 +80,7 @@ async fn an_export_has_everything_but_the_secrets() {
     some_tasks(&place).await;
     let mut out = Vec::new();
     let report = Maintenance::open(place.path()).unwrap().export(&mut out).unwrap();
-    assert_eq!(report, ExportReport { tasks: 21, values: 2 });
+    assert_eq!(report, ExportReport { tasks: 21, values: 2, problems: vec![] });
     let text = String::from_utf8(out).unwrap();
     assert!(!text.contains("t0ken") && !text.contains("cr3dentials"));
     let lines: Vec<serde_json::Value> =
@@ -92,6 +96,76 @@ async fn an_export_has_everything_but_the_secrets() {
         r#"{"scope":"a scope","key":"a \"b\"","value":[1, null]}"#,
     ];
     assert_eq!(text.lines().skip(21).collect::<Vec<_>>(), values);
+}
+
+#[tokio::test]
+async fn an_export_of_a_damaged_store_has_what_can_be_read_and_says_what_is_missing() {
+    let mut place = Place::new();
+    some_tasks(&place).await;
+    place.close();
+    let damage =
+        "UPDATE tasks SET head = x'ff' WHERE id = 3; UPDATE log SET events = x'5b' WHERE id >> 26 = 21;
+         UPDATE webhooks SET config = x'00'; UPDATE kept_values SET value = '[' WHERE key = 'z'";
+    Connection::open(place.path()).unwrap().execute_batch(damage).unwrap();
+    let mut out = Vec::new();
+    let report = Maintenance::open(place.path()).unwrap().export(&mut out).unwrap();
+    assert_eq!((report.tasks, report.values, report.problems.len()), (19, 1, 3));
+    for (problem, expected) in report.problems.iter().zip(["task `t2`", "task `open`", "`z` in `a scope`"]) {
+        assert!(problem.contains(expected), "{problem}");
+    }
+    let text = String::from_utf8(out).unwrap();
+    assert_eq!(text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()).count(), 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_has_everything_that_was_acknowledged_before_it_while_others_write() {
+    let place = std::sync::Arc::new(Place::new());
+    some_tasks(&place).await;
+    let writer = {
+        let place = place.clone();
+        tokio::spawn(async move {
+            for i in 0..200 {
+                place.put(ended(&format!("later{i}"), i)).await;
+            }
+        })
+    };
+    let mut round = 0;
+    while !writer.is_finished() || round == 0 {
+        let copy = place.path().with_file_name(format!("copy{round}.db"));
+        let before = place.list(&super::owner(), &super::all()).await.unwrap().total as u64;
+        let mut last = None;
+        let bytes = Maintenance::open(place.path()).unwrap().backup(&copy, |at| last = Some(at)).unwrap();
+        assert_eq!(last, Some(BackupProgress { copied: bytes, total: bytes }));
+        assert_eq!(std::fs::metadata(&copy).unwrap().len(), bytes);
+        let report = Maintenance::open(&copy).unwrap().check().unwrap();
+        assert_eq!(report.problems, [""; 0]);
+        assert!(report.tasks >= before, "{} of {before}", report.tasks);
+        round += 1;
+    }
+    writer.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_backup_replaces_nothing_is_private_and_leaves_nothing_else() {
+    let place = Place::new();
+    some_tasks(&place).await;
+    let (store, copy) = (Maintenance::open(place.path()).unwrap(), place.dir.path().join("copy.db"));
+    std::fs::write(&copy, "mine").unwrap();
+    let error = store.backup(&copy, |_| {}).unwrap_err().to_string();
+    assert!(error.contains("copy.db") && error.contains("exists"), "{error}");
+    assert_eq!(std::fs::read(&copy).unwrap(), b"mine");
+    std::fs::remove_file(&copy).unwrap();
+    assert!(store.backup(place.dir.path().join("none/copy.db"), |_| {}).is_err());
+    store.backup(&copy, |_| {}).unwrap();
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        assert_eq!(std::fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    let mut names: Vec<_> =
+        std::fs::read_dir(place.dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["copy.db", "data", "keyring.json", "keyring.lock"]);
 }
 
 #[tokio::test]

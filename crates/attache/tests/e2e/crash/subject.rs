@@ -55,7 +55,7 @@ impl Place {
         format!("http://{}", self.address)
     }
 
-    fn store(&self) -> PathBuf {
+    pub(super) fn store(&self) -> PathBuf {
         self.directory.join("tasks.db")
     }
 
@@ -99,20 +99,24 @@ impl Place {
     }
 
     /// Has the store checked as a user would. What the command says is wrong, if anything is.
-    pub(super) async fn check_store(&self) -> Result<(), String> {
+    pub(super) async fn check_store(store: &Path) -> Result<(), String> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_attache"));
-        command.args(["store", "check", "--store"]).arg(store_url(&self.store()));
+        command.args(["store", "check", "--store"]).arg(store_url(store));
         let output = command.output().await.expect("the command runs");
         if output.status.success() {
             return Ok(());
         }
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (said, complained) = (text(&output.stdout), text(&output.stderr));
-        Err(format!("`attache store check` ends with {}: {said}{complained}", output.status))
+        Err(format!(
+            "`attache store check` of `{}` ends with {}: {said}{complained}",
+            store.display(),
+            output.status
+        ))
     }
 }
 
-fn store_url(path: &Path) -> String {
+pub(super) fn store_url(path: &Path) -> String {
     format!("sqlite:{}", path.display())
 }
 
