@@ -10,7 +10,7 @@ mod url;
 
 pub use keyring::{KEYRING_VARIABLE, Keyring, KeyringError};
 pub use sqlite::{
-    BackupProgress, CheckReport, CompactOptions, CompactReport, ExclusiveUse, ExportReport, Maintenance,
-    MaintenanceError, OpenError, SqliteOptions, SqliteStore,
+    BackupProgress, CheckReport, CompactOptions, CompactReport, ExclusiveUse, ExportReport, ForgetOptions,
+    ForgetReport, Maintenance, MaintenanceError, OpenError, SqliteOptions, SqliteStore,
 };
 pub use url::StoreUrl;

@@ -9,6 +9,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
 use super::backup::{self, BackupProgress};
 use super::fault::Fault;
+use super::forget::{self, ForgetOptions, ForgetReport};
 use super::rows::{nanos_of, place};
 use super::{OpenError, check, export, open, outbox_rows, schema};
 use crate::Keyring;
@@ -189,17 +190,43 @@ impl Maintenance {
         self.write(|db| outbox_rows::purge_dead(db, delivery))
     }
 
+    /// Removes everything that belongs to a caller: tasks with their messages and artifacts, events, webhooks, deliveries and
+    /// idempotency keys. Needs the store for itself.
+    ///
+    /// The content is overwritten in the file. Values belong to no caller and stay.
+    pub fn forget(path: impl AsRef<Path>, options: &ForgetOptions) -> Result<ForgetReport, MaintenanceError> {
+        let (mut store, _lock) = Self::open_alone(path.as_ref())?;
+        let failed =
+            |error: rusqlite::Error| MaintenanceError::Store(Fault::from(error).explain(path.as_ref()).0);
+        store.db.pragma_update(None, "secure_delete", true).map_err(failed)?;
+        if options.dry_run {
+            let change = store.db.transaction().map_err(failed)?;
+            // Rolled back when it is dropped.
+            return forget::forget(&change, options)
+                .map_err(|fault| MaintenanceError::Store(fault.explain(path.as_ref()).0));
+        }
+        let report = store.write(|db| forget::forget(db, options))?;
+        // The write-ahead log still has what was overwritten in the file.
+        store.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(())).map_err(failed)?;
+        Ok(report)
+    }
+
+    /// Opens a store that no server uses, and keeps servers away.
+    fn open_alone(path: &Path) -> Result<(Self, open::FileLock), MaintenanceError> {
+        if open::inspect(path)? {
+            return Err(OpenError::NotAStore { path: path.to_owned(), what: "empty" }.into());
+        }
+        let lock = open::lock(path)?;
+        Ok((Self { path: path.to_owned(), db: open::writer(path)? }, lock))
+    }
+
     /// Makes the file as small as it can be. Needs the store for itself, and room for a second copy while it works.
     pub fn compact(
         path: impl AsRef<Path>,
         options: CompactOptions,
     ) -> Result<CompactReport, MaintenanceError> {
         let path = path.as_ref();
-        if open::inspect(path)? {
-            return Err(OpenError::NotAStore { path: path.to_owned(), what: "empty" }.into());
-        }
-        let _lock = open::lock(path)?;
-        let mut store = Self { path: path.to_owned(), db: open::writer(path)? };
+        let (mut store, _lock) = Self::open_alone(path)?;
         let before = size(path);
         let dropped = match options.drop_events_before {
             None => 0,

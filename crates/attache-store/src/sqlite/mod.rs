@@ -16,6 +16,7 @@ mod create;
 mod export;
 mod fault;
 mod files;
+mod forget;
 mod keys;
 mod list;
 mod live;
@@ -49,6 +50,7 @@ use rusqlite::Connection;
 pub use self::backup::BackupProgress;
 use self::checkpoint::Checkpoints;
 use self::fault::Fault;
+pub use self::forget::{ForgetOptions, ForgetReport};
 use self::keys::Keys;
 use self::live::{Live, LiveTasks, Phase};
 pub use self::maintenance::{

@@ -5,8 +5,9 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use attache::core::Principal;
 use attache::protocol::Timestamp;
-use attache::store::{CompactOptions, ExportReport, Maintenance};
+use attache::store::{CompactOptions, ExportReport, ForgetOptions, ForgetReport, Maintenance};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -46,6 +47,35 @@ pub(crate) enum Store {
         /// Also forget the single events of tasks that ended longer ago than this, such as `30d`; the tasks are kept
         #[arg(long, value_name = "AGE", value_parser = age)]
         drop_events_of: Option<Duration>,
+    },
+    /// Remove everything that belongs to a caller, for good
+    ///
+    /// These are its tasks with their messages and artifacts, events, webhooks, deliveries and idempotency keys. Values, such as the
+    /// state of workers, belong to no caller and stay. No server may use the store meanwhile. Backups keep what they have.
+    Forget {
+        #[command(flatten)]
+        common: Common,
+
+        /// The name of the caller, as in the settings or in the tokens of its identity provider
+        #[arg(
+            long,
+            value_name = "NAME",
+            required_unless_present = "anonymous",
+            conflicts_with = "anonymous"
+        )]
+        owner: Option<String>,
+
+        /// All callers without a name
+        #[arg(long)]
+        anonymous: bool,
+
+        /// Only what the caller has in this tenant
+        #[arg(long, value_name = "TENANT")]
+        tenant: Option<String>,
+
+        /// Only count what would be removed
+        #[arg(long)]
+        dry_run: bool,
     },
     /// Write every task with its owner and its events as JSON, one per line, then every value
     ///
@@ -94,6 +124,7 @@ impl Store {
             Self::Check { common }
             | Self::Backup { common, .. }
             | Self::Compact { common, .. }
+            | Self::Forget { common, .. }
             | Self::RotateKeys { common, .. } => &common.file,
             Self::Export { file, .. } => file,
         }
@@ -104,6 +135,10 @@ impl Store {
             Self::Check { common } => check(&common),
             Self::Backup { common, path } => backup(&common, &path),
             Self::Compact { common, drop_events_of } => compact(&common, drop_events_of),
+            Self::Forget { common, owner, anonymous: _, tenant, dry_run } => {
+                let principal = owner.map_or(Principal::Anonymous, Principal::named);
+                forget(&common, &ForgetOptions { principal, tenant, dry_run })
+            }
             Self::Export { place, output, .. } => export(&place, output.as_deref()),
             Self::RotateKeys { common, retire_old } => rotate_keys(&common, retire_old),
         }
@@ -168,6 +203,26 @@ fn compact(Common { place, output, .. }: &Common, drop_events_of: Option<Duratio
                 writeln!(out, "forgot the events of {} tasks", report.dropped)?;
             }
             writeln!(out, "{} bytes before, {} after", report.before, report.after)
+        },
+    )
+}
+
+fn forget(Common { place, output, .. }: &Common, options: &ForgetOptions) -> Result<(), Failure> {
+    let path = place.file()?;
+    let report = Maintenance::forget(&path, options).map_err(|error| {
+        Failure::new(error).hint("stop the server that uses the store, or name another with `--store`")
+    })?;
+    let ForgetReport { tasks, events, webhooks, deliveries, keys } = report;
+    output.print(
+        || {
+            json!({
+                "dryRun": options.dry_run, "tasks": tasks, "events": events, "webhooks": webhooks,
+                "deliveries": deliveries, "keys": keys,
+            })
+        },
+        |out| {
+            let done = if options.dry_run { "would remove" } else { "removed" };
+            writeln!(out, "{done} {tasks} tasks with {events} events, {webhooks} webhooks, {deliveries} deliveries and {keys} keys of {}", options.principal)
         },
     )
 }

@@ -1,9 +1,11 @@
-use attache_core::{NewTask, Seq, Store, TailItem};
+use attache_core::{Idempotency, NewTask, Owner, Principal, Seq, Store, TailItem};
 use attache_protocol::{Json, TaskState};
 use futures::StreamExt;
 use rusqlite::Connection;
 
-use super::super::{BackupProgress, CompactOptions, ExportReport, Maintenance, OpenError};
+use super::super::{
+    BackupProgress, CompactOptions, ExportReport, ForgetOptions, ForgetReport, Maintenance, OpenError,
+};
 use super::{Place, at, chunk, ended, live, status, webhook};
 
 async fn some_tasks(place: &Place) {
@@ -198,6 +200,45 @@ async fn compacting_keeps_values_in_their_order_and_gives_back_the_room_of_other
     let kept = place.values().list("a scope").await.unwrap();
     let kept: Vec<_> = kept.iter().map(|(key, value)| (key.as_str(), value.as_str().len())).collect();
     assert_eq!(kept, [("c", 1), ("a", 200_002), ("b", 200_002), ("new", 1)]);
+}
+
+#[tokio::test]
+async fn what_belongs_to_a_caller_is_forgotten_and_nothing_else() {
+    let mut place = Place::new();
+    let bob = Owner { tenant: None, principal: Principal::named("bob") };
+    some_tasks(&place).await;
+    let elsewhere = Owner { tenant: None, ..super::owner() };
+    place.put(NewTask { owner: elsewhere, ..ended("elsewhere", 1) }).await;
+    let key = Idempotency { key: "k".to_owned(), fingerprint: [1; 32] };
+    place.put(NewTask { owner: bob.clone(), idempotency: Some(key), ..ended("bobs", 1) }).await;
+    place.close();
+    let options = |dry_run, tenant: Option<&str>| ForgetOptions {
+        principal: Principal::named("ann"),
+        tenant: tenant.map(str::to_owned),
+        dry_run,
+    };
+    let count = |options| Maintenance::forget(place.path(), &options).unwrap();
+    let all = ForgetReport { tasks: 22, events: 23, webhooks: 1, deliveries: 2, keys: 0 };
+    for _ in 0..2 {
+        assert_eq!(count(options(true, None)), all);
+        assert_eq!(count(options(true, Some("acme"))).tasks, 21);
+        assert_eq!(count(options(true, Some("other"))).tasks, 0);
+    }
+    assert_eq!(count(options(false, None)), all);
+    assert_eq!(count(options(false, None)), ForgetReport::default());
+    for file in std::fs::read_dir(place.path().parent().unwrap()).unwrap() {
+        let bytes = std::fs::read(file.unwrap().path()).unwrap();
+        let holds = |text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+        assert!(!holds("ann") && !holds("example.com"), "nothing of it is left in the files");
+    }
+    place.reopen();
+    let left = place.list(&bob, &super::all()).await.unwrap();
+    assert_eq!((left.total, place.ids(super::all()).await.len()), (1, 0));
+    assert!(place.find_key(&bob, "k").await.unwrap().is_some());
+    let report = Maintenance::open(place.path()).unwrap().check().unwrap();
+    assert_eq!((report.tasks, report.values, report.problems), (1, 2, vec![]));
+    // Not while a server uses it.
+    assert!(Maintenance::forget(place.path(), &options(false, None)).is_err());
 }
 
 #[tokio::test]

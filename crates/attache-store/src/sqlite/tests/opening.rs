@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use attache_core::{Seq, Store};
+use attache_core::{Owner, Principal, Seq, Store};
 use attache_protocol::{Json, TaskState};
 use rusqlite::Connection;
 
@@ -307,6 +307,40 @@ async fn a_file_of_an_older_version_becomes_a_newer_one_and_keeps_everything() {
     assert_eq!(schema::version(&db).unwrap(), schema::VERSION);
     let report = Maintenance::open(&path).unwrap().check().unwrap();
     assert_eq!((report.tasks, report.events, report.values, report.problems), (2, 5, 1, vec![]));
+}
+
+/// A file as the version before the identifiers of clients were scoped wrote it, with its keys.
+#[tokio::test]
+async fn a_file_that_version_0_1_0_wrote_keeps_everything() {
+    let dir = tempfile::tempdir().unwrap();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let (path, keys) = (dir.path().join("tasks.db"), dir.path().join("keyring.json"));
+    fs::copy(fixtures.join("store-0.1.0.db"), &path).unwrap();
+    // Private, as the version had left it.
+    let keyring = fs::read(fixtures.join("keyring-0.1.0.json")).unwrap();
+    attache_signing::private::write(&keys, &keyring).unwrap();
+    let options = || SqliteOptions::new(Keyring::from_file(&keys).unwrap());
+    let (ann, bob) = (owned_by("ann"), owned_by("bob"));
+    for _ in 0..2 {
+        let store = SqliteStore::open(&path, options()).unwrap();
+        let hello = attache_protocol::TaskId::from("01a1eaf5-a441-7b32-93fb-f2962a7d156b");
+        let task = store.load(&ann, &hello).await.unwrap().unwrap();
+        assert_eq!((task.seq, task.state), (Seq(3), TaskState::Completed));
+        assert_eq!(task.task().history.len(), 1);
+        assert_eq!(store.find_key(&ann, "key-1").await.unwrap().unwrap().task, hello);
+        // An id that its client chose, from when such ids were shared by all.
+        assert!(store.load(&ann, &"report".into()).await.unwrap().is_some());
+        assert!(store.load(&bob, &"report".into()).await.unwrap().is_none());
+        let listed = store.list(&bob, &super::all()).await.unwrap();
+        let webhooks = store.outbox().webhooks(&listed.tasks[0].task().id).await.unwrap();
+        assert_eq!(webhooks[0].config.token.as_deref(), Some("s3cret-of-bob"));
+    }
+    let report = Maintenance::open(&path).unwrap().check().unwrap();
+    assert_eq!((report.tasks, report.problems), (3, vec![]));
+}
+
+fn owned_by(name: &str) -> Owner {
+    Owner { tenant: None, principal: Principal::named(name) }
 }
 
 #[test]

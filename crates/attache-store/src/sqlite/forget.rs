@@ -1,0 +1,69 @@
+//! Removing everything that belongs to a caller.
+
+use attache_core::Principal;
+use rusqlite::{Connection, params};
+
+use super::fault::Fault;
+use super::rows::place;
+
+/// Whose data is removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForgetOptions {
+    /// The caller.
+    pub principal: Principal,
+    /// Only what the caller has in this tenant. Without it, what the caller has in all tenants and outside of them.
+    pub tenant: Option<String>,
+    /// Only count.
+    pub dry_run: bool,
+}
+
+/// What was removed, or would be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ForgetReport {
+    /// How many tasks, with their messages and artifacts.
+    pub tasks: usize,
+    /// How many appends to their logs.
+    pub events: usize,
+    /// How many webhooks.
+    pub webhooks: usize,
+    /// How many deliveries, due or given up.
+    pub deliveries: usize,
+    /// How many idempotency keys.
+    pub keys: usize,
+}
+
+/// Removes what belongs to a caller. To be called within a transaction.
+pub(super) fn forget(db: &Connection, options: &ForgetOptions) -> Result<ForgetReport, Fault> {
+    let mut read =
+        db.prepare("SELECT id FROM owners WHERE principal IS ?1 AND (?2 IS NULL OR tenant IS ?2)")?;
+    let owners = read.query_map(params![options.principal.name(), options.tenant], |row| row.get(0))?;
+    let owners = owners.collect::<Result<Vec<i64>, _>>()?;
+    let mut report = ForgetReport::default();
+    for owner in owners {
+        forget_owner(db, owner, &mut report)?;
+    }
+    Ok(report)
+}
+
+fn forget_owner(db: &Connection, owner: i64, report: &mut ForgetReport) -> Result<(), Fault> {
+    const WEBHOOKS: &str =
+        "SELECT webhooks.id FROM webhooks JOIN tasks ON tasks.id = webhooks.task WHERE tasks.owner = ?1";
+    const TASKS: &str = "SELECT id FROM tasks WHERE owner = ?1";
+    let delete = |condition: String| db.execute(&format!("DELETE FROM {condition}"), params![owner]);
+    report.deliveries += delete(format!("outbox WHERE webhook IN ({WEBHOOKS})"))?;
+    report.deliveries += delete(format!("dead WHERE webhook IN ({WEBHOOKS})"))?;
+    delete(format!("queues WHERE webhook IN ({WEBHOOKS})"))?;
+    report.webhooks += delete(format!("webhooks WHERE task IN ({TASKS})"))?;
+    delete(format!("snapshots WHERE task IN ({TASKS})"))?;
+    report.keys += delete("keys WHERE owner = ?1".to_owned())?;
+    let mut tasks = db.prepare(TASKS)?;
+    let tasks = tasks.query_map(params![owner], |row| row.get(0))?.collect::<Result<Vec<i64>, _>>()?;
+    let mut log = db.prepare("DELETE FROM log WHERE id >= ?1 AND id < ?2")?;
+    for task in tasks {
+        report.events += log.execute(params![place(task, 0), place(task + 1, 0)])?;
+    }
+    report.tasks += delete("tasks WHERE owner = ?1".to_owned())?;
+    delete("counts WHERE owner = ?1".to_owned())?;
+    delete("owners WHERE id = ?1".to_owned())?;
+    Ok(())
+}
