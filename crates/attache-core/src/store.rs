@@ -97,7 +97,7 @@ pub enum Created {
     },
     /// The key was used before.
     Known(Known),
-    /// There is a task with this id already, whoever it belongs to.
+    /// There is a task with this id already.
     Taken,
 }
 

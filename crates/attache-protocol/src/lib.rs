@@ -17,6 +17,7 @@
 mod oneof;
 
 mod card;
+mod chosen_id;
 pub mod dialect;
 mod error;
 mod event;

@@ -1,5 +1,6 @@
 //! The operations of the protocol, for one caller: who may see what, which state allows what, what waits until when.
 
+mod chosen_id;
 mod house;
 mod incoming;
 mod page_token;
@@ -305,10 +306,9 @@ impl Service {
         late.len()
     }
 
-    /// The task, if there is one for this caller.
+    /// The task that is stored under an id, if there is one for this caller.
     async fn find(&self, caller: &Caller, id: &TaskId) -> Result<Snapshot, Error> {
-        let found = self.0.store.load(&caller.owner, id).await.map_err(|error| internal(&error))?;
-        found.ok_or_else(|| Error::task_not_found(id))
+        self.load(caller, id).await?.ok_or_else(|| Error::task_not_found(id))
     }
 }
 

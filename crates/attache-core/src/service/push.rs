@@ -76,9 +76,9 @@ impl Service {
         caller: Caller,
         config: TaskPushNotificationConfig,
     ) -> Result<Reply, Error> {
-        let task_id = config.task_id.clone().unwrap_or_default();
+        let mut task_id = config.task_id.clone().unwrap_or_default();
         let webhook = self.screen_push(&caller, config, "")?;
-        self.find(&caller, &task_id).await?;
+        self.resolve(&caller, &mut task_id).await?;
         let new = self.new_webhook(webhook, &task_id);
         let webhook = new.webhook.clone();
         let outbox = self.0.store.outbox();
@@ -91,10 +91,10 @@ impl Service {
     pub(super) async fn get_push(
         &self,
         caller: Caller,
-        request: GetTaskPushNotificationConfigRequest,
+        mut request: GetTaskPushNotificationConfigRequest,
     ) -> Result<Reply, Error> {
         self.require_push()?;
-        self.find(&caller, &request.task_id).await?;
+        self.resolve(&caller, &mut request.task_id).await?;
         let outbox = self.0.store.outbox();
         let known = outbox.webhooks(&request.task_id).await.map_err(|error| internal(&error))?;
         match known.into_iter().find(|webhook| webhook.id() == request.id) {
@@ -106,10 +106,10 @@ impl Service {
     pub(super) async fn list_push(
         &self,
         caller: Caller,
-        request: ListTaskPushNotificationConfigsRequest,
+        mut request: ListTaskPushNotificationConfigsRequest,
     ) -> Result<Reply, Error> {
         self.require_push()?;
-        self.find(&caller, &request.task_id).await?;
+        self.resolve(&caller, &mut request.task_id).await?;
         let outbox = self.0.store.outbox();
         let mut webhooks = outbox.webhooks(&request.task_id).await.map_err(|error| internal(&error))?;
         if let Some(token) = &request.page_token {
@@ -135,10 +135,10 @@ impl Service {
     pub(super) async fn delete_push(
         &self,
         caller: Caller,
-        request: DeleteTaskPushNotificationConfigRequest,
+        mut request: DeleteTaskPushNotificationConfigRequest,
     ) -> Result<Reply, Error> {
         self.require_push()?;
-        self.find(&caller, &request.task_id).await?;
+        self.resolve(&caller, &mut request.task_id).await?;
         let outbox = self.0.store.outbox();
         outbox.delete_webhook(&request.task_id, &request.id).await.map_err(|error| internal(&error))?;
         Ok(Reply::Done)

@@ -32,14 +32,18 @@ fn history(length: Option<i32>) -> Option<usize> {
 }
 
 impl Service {
-    pub(super) async fn get(&self, caller: Caller, request: GetTaskRequest) -> Result<Reply, Error> {
-        let snapshot = self.find(&caller, &request.id).await?;
+    pub(super) async fn get(&self, caller: Caller, mut request: GetTaskRequest) -> Result<Reply, Error> {
+        let snapshot = self.resolve(&caller, &mut request.id).await?;
         Ok(Reply::Task(snapshot, get_view(&caller, &request)))
     }
 
     /// Reads a task that the client has seen before, once there is something new.
-    pub(super) async fn get_later(&self, caller: Caller, request: GetTaskRequest) -> Result<Reply, Error> {
-        let mut snapshot = self.find(&caller, &request.id).await?;
+    pub(super) async fn get_later(
+        &self,
+        caller: Caller,
+        mut request: GetTaskRequest,
+    ) -> Result<Reply, Error> {
+        let mut snapshot = self.resolve(&caller, &mut request.id).await?;
         if let Some(seen) = request.current_generation.filter(|_| caller.generations) {
             snapshot = self.later_than(Seq(seen), snapshot, &caller, &request).await?;
         }
@@ -102,8 +106,12 @@ impl Service {
     pub(super) async fn cancel(&self, caller: Caller, request: CancelTaskRequest) -> Result<Reply, Error> {
         let view = View { generation: caller.generations, ..View::FULL };
         let ending = Ending { state: TaskState::Canceled, message: None, metadata: request.metadata };
-        let (service, id) = (self.clone(), request.id.clone());
-        let snapshot = to_the_end(async move { service.end(&caller, &id, ending).await }).await?;
+        let (service, mut id) = (self.clone(), request.id.clone());
+        let canceled = async move {
+            service.resolve(&caller, &mut id).await?;
+            service.end(&caller, &id, ending).await
+        };
+        let snapshot = to_the_end(canceled).await?;
         if snapshot.state == TaskState::Canceled {
             return Ok(Reply::Task(snapshot, view));
         }
@@ -156,11 +164,11 @@ impl Service {
     pub(super) async fn subscribe(
         &self,
         caller: Caller,
-        request: SubscribeToTaskRequest,
+        mut request: SubscribeToTaskRequest,
         resume: Option<Seq>,
     ) -> Result<Reply, Error> {
         self.require_streaming()?;
-        let snapshot = self.find(&caller, &request.id).await?;
+        let snapshot = self.resolve(&caller, &mut request.id).await?;
         let view = View { generation: caller.generations, ..View::FULL };
         let (first, after) = match resume {
             Some(seen) if seen > snapshot.seq => {

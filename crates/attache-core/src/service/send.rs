@@ -10,6 +10,7 @@ use attache_protocol::{
 };
 use futures::stream::{BoxStream, StreamExt};
 
+use super::chosen_id;
 use super::incoming::{Answer, Incoming, media_types, stopping};
 use super::{Inner, Reply, Service, internal, to_the_end};
 use crate::run::{self, Line};
@@ -178,8 +179,8 @@ impl Service {
                 let place = incoming.place().await?;
                 to_the_end(async move { service.begin_once(incoming, place).await }).await
             }
-            Some(task_id) => {
-                let before = self.continuable(&incoming.caller, &task_id, &mut incoming.message).await?;
+            Some(mut task_id) => {
+                let before = self.continuable(&incoming.caller, &mut task_id, &mut incoming.message).await?;
                 media_types(&self.0.card.load(), &incoming.message)?;
                 match before {
                     Before::Ended => Ok(Accepted::Repeat(task_id, incoming.caller)),
@@ -235,8 +236,7 @@ impl Service {
                 start(&turn, place).await;
                 Ok(Accepted::Turn(turn, None))
             }
-            // Another message with the same task was a moment earlier, and this one is its repeat. Whether the task is someone
-            // else's comes out when it is read.
+            // Another message of this caller with the same task was a moment earlier, and this one is its repeat.
             Written::Taken => Ok(Accepted::Repeat(turn.task_id.clone(), turn.caller.clone())),
         }
     }
@@ -365,17 +365,19 @@ impl Service {
     async fn continuable(
         &self,
         caller: &Caller,
-        task_id: &TaskId,
+        task_id: &mut TaskId,
         message: &mut Message,
     ) -> Result<Before, Error> {
-        let before = match self.find(caller, task_id).await {
+        let before = match self.resolve(caller, task_id).await {
             Ok(before) => before,
             Err(error) if error.kind() == ErrorKind::TaskNotFound && caller.allowances().chosen_task_ids => {
-                chosen_id(task_id)?;
+                chosen_id::check(task_id)?;
+                message.task_id = Some(chosen_id::stored(&caller.owner, task_id));
                 return Ok(Before::Nothing);
             }
             Err(error) => return Err(error),
         };
+        message.task_id = Some(task_id.clone());
         let context_id = before.task().context_id.clone();
         if let (Some(named), Some(actual)) = (&message.context_id, &context_id)
             && named != actual
@@ -437,19 +439,6 @@ async fn start(turn: &Arc<Shared>, place: Option<Place>) {
         turn.service.turns.note(turn);
         turn.service.spawn(running);
     }
-}
-
-/// The longest id that a client may choose for a task.
-const MAX_CHOSEN_ID: usize = 128;
-
-/// Checks the id that a client has chosen for a task.
-fn chosen_id(task_id: &TaskId) -> Result<(), Error> {
-    let id = task_id.as_str();
-    if id.len() > MAX_CHOSEN_ID || id.chars().any(char::is_control) {
-        let text = format!("expected at most {MAX_CHOSEN_ID} bytes without control characters");
-        return Err(Error::invalid_params("message.taskId", text));
-    }
-    Ok(())
 }
 
 /// Answers a send whose key was used before: with the same task for the same message, and not for another.

@@ -2,7 +2,7 @@
 
 use attache_core::{Turn, agent_fn};
 use attache_protocol::{
-    CancelTaskRequest, DeleteTaskPushNotificationConfigRequest, ErrorKind,
+    CancelTaskRequest, DeleteTaskPushNotificationConfigRequest, Dialect, ErrorKind,
     GetTaskPushNotificationConfigRequest, GetTaskRequest, ListTaskPushNotificationConfigsRequest, Request,
     SubscribeToTaskRequest, Task, TaskId, TaskPushNotificationConfig,
 };
@@ -156,4 +156,60 @@ async fn an_agent_is_shown_the_latest_tasks_of_the_conversation_that_are_its_cal
         let task = bob.send(say(text).in_context("c")).await;
         assert_eq!(status_text(&task), before);
     }
+}
+
+/// A caller in the dialect in which clients choose the ids of their tasks.
+fn choosing(host: &Host, name: Option<&str>) -> Client {
+    let mut client = name.map_or_else(|| host.client(), |name| host.user(name));
+    client.caller.dialect = Some(Dialect::V0_1);
+    client
+}
+
+fn chosen(id: &str) -> Task {
+    Task { id: TaskId::from(id), ..Task::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_who_choose_the_same_id_have_tasks_of_their_own() {
+    let host = asking();
+    let mut made = Vec::new();
+    for name in [None, Some("ann"), Some("bob")] {
+        let client = choosing(&host, name);
+        // The first answer tells nothing about others, and the id is free whatever others have done.
+        let task = client.send(say("hi").to(&chosen("report"))).await;
+        assert_eq!((history(&task), status_text(&task)), (vec!["hi".to_owned()], "which one?".to_owned()));
+        assert_eq!(task.id.chosen(), "report");
+        let again = client.send(say("this one").to(&chosen("report"))).await;
+        assert_eq!((&again.id, history(&again).len()), (&task.id, 3));
+        made.push((client, task));
+    }
+    for (client, task) in &made {
+        let tasks = client.list_all().await;
+        assert_eq!(tasks.iter().map(|task| &task.id).collect::<Vec<_>>(), [&task.id]);
+        // Also known by that id in the other dialects, and by the stored one to no other caller.
+        assert_eq!(client.get(&TaskId::from("report")).await.id, task.id);
+        let scoped = made.iter().filter(|(_, other)| other.id != task.id && other.id.is_scoped());
+        for (other, others) in scoped {
+            let error = client.cancel(&others.id).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::TaskNotFound);
+            assert_ne!(other.get(&others.id).await.status.state, attache_protocol::TaskState::Canceled);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_can_take_the_id_that_another_may_choose() {
+    let host = asking();
+    let ann = choosing(&host, Some("ann"));
+    let stored = ann.send(say("hi").to(&chosen("probe"))).await.id;
+    let scope = stored.as_str().strip_prefix("probe").unwrap().to_owned();
+    for name in [None, Some("bob")] {
+        // What ann's next task will be stored under.
+        let target = format!("report{scope}");
+        let squatted = choosing(&host, name).send(say("mine").to(&chosen(&target))).await;
+        assert_ne!(squatted.id.as_str(), target);
+        assert_eq!(squatted.id.chosen(), target);
+    }
+    let report = ann.send(say("hers").to(&chosen("report"))).await;
+    assert_eq!(history(&report), ["hers"]);
 }

@@ -43,6 +43,7 @@ pub use http::{HttpDialect, HttpPath, HttpRequest};
 pub use read_card::read_card;
 pub(crate) use v0_3::TaggedSend;
 
+use crate::chosen_id;
 use crate::json::lenient::Object;
 use crate::jsonrpc::Id;
 use crate::{
@@ -186,8 +187,36 @@ impl Dialect {
         }
     }
 
-    /// Writes an answer as the result of a JSON-RPC response.
+    /// Writes an answer as the result of a JSON-RPC response. Tasks bear the ids that clients chose.
     pub fn write(self, answer: &Answer<'_>, out: &mut Vec<u8>) {
+        match answer {
+            Answer::Sent(task) => {
+                self.write_as_is(&Answer::Sent(Cow::Borrowed(&task.with_chosen_id())), out);
+            }
+            Answer::Task(task) => {
+                self.write_as_is(&Answer::Task(Cow::Borrowed(&task.with_chosen_id())), out);
+            }
+            Answer::Message(message) => {
+                self.write_as_is(&Answer::Message(&chosen_id::message(message)), out);
+            }
+            Answer::Tasks(page) if page.tasks.iter().any(|task| task.id.is_scoped()) => {
+                let tasks = page.tasks.iter().map(|task| task.with_chosen_id().into_owned()).collect();
+                self.write_as_is(&Answer::Tasks(ListTasksResponse { tasks, ..page.clone() }), out);
+            }
+            Answer::Push(config) => self.write_as_is(&Answer::Push(&chosen_id::webhook(config)), out),
+            Answer::Pushes(page) => {
+                let configs = page.configs.iter().map(|config| chosen_id::webhook(config).into_owned());
+                let page = ListTaskPushNotificationConfigsResponse {
+                    configs: configs.collect(),
+                    next_page_token: page.next_page_token.clone(),
+                };
+                self.write_as_is(&Answer::Pushes(&page), out);
+            }
+            Answer::Tasks(_) | Answer::Done | Answer::Card(_) => self.write_as_is(answer, out),
+        }
+    }
+
+    fn write_as_is(self, answer: &Answer<'_>, out: &mut Vec<u8>) {
         match self {
             Self::Iii => iii::write(answer, out),
             Self::V0_3 => v0_3::write(answer, v0_3::Manner::Exact, out),
@@ -244,6 +273,7 @@ impl Events {
     /// Writes the next event as the result of a JSON-RPC response.
     pub fn write(&mut self, event: &StreamResponse, out: &mut Vec<u8>) {
         let Self { dialect, numbers } = self;
+        let event = &*chosen_id::event(event);
         match dialect {
             Dialect::Iii => iii::write_event(event, out),
             Dialect::V0_3 => v0_3::write_event(event, v0_3::Manner::Exact, numbers, out),

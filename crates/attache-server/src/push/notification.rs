@@ -49,7 +49,7 @@ async fn in_dialect(
         TaskEvent::Artifact(_) | TaskEvent::Message(_) => {}
     }
     let mut out = Vec::with_capacity(1024);
-    dialect.write_task(&task, &mut out);
+    dialect.write_task(&task.with_chosen_id(), &mut out);
     Ok(Some(out.into()))
 }
 
