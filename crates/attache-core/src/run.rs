@@ -177,7 +177,9 @@ pub(crate) async fn take_over(turn: &Arc<Shared>) -> AgentResult {
         log.position = Position::Writing { seq: snapshot.seq, lease };
     }
     let _ = turn.began.set(snapshot.seq);
-    if snapshot.state.is_interrupted() {
+    let asks = snapshot.state.is_interrupted();
+    turn.set_before(Some(snapshot));
+    if asks {
         // The question was asked before this message had its turn; it does not stand while the message is answered.
         return Turn { shared: turn.clone() }.working("").await;
     }

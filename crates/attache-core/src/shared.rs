@@ -14,16 +14,17 @@ use crate::service::Inner as Service;
 use crate::signal::{Progress, Signal};
 use crate::store::Idempotency;
 use crate::{
-    AgentError, Append, AppendError, Appended, Caller, Created, Known, Lease, NewTask, Seq, Snapshot,
-    TaskEvent, Webhook, step,
+    AgentError, Append, AppendError, Appended, Caller, Created, Known, Lease, NewTask, Seq,
+    Snapshot, TaskEvent, Webhook, step,
 };
 
 /// What a turn, those who wait for it and those who may cancel it have in common.
 pub(crate) struct Shared {
     pub(crate) service: Arc<Service>,
     origin: Origin,
-    /// The task when the message was added to it, if there was one.
-    pub(crate) before: Option<Snapshot>,
+    /// The task when the turn began, if there was one. A turn that waits for another holds none: a task can be much larger than the
+    /// messages that wait for it.
+    before: Mutex<Option<Snapshot>>,
     pub(crate) log: Mutex<Writer>,
     pub(crate) signal: Signal,
     cancel: OnceLock<CancellationToken>,
@@ -103,7 +104,7 @@ impl Shared {
         Arc::new(Self {
             service,
             origin,
-            before,
+            before: Mutex::new(before),
             log: Mutex::new(Writer::new(position)),
             signal: Signal::default(),
             cancel: OnceLock::new(),
@@ -113,6 +114,15 @@ impl Shared {
 
     pub(crate) fn cancel(&self) -> &CancellationToken {
         self.cancel.get_or_init(CancellationToken::new)
+    }
+
+    /// The task when the turn began, if there was one.
+    pub(crate) fn before(&self) -> Option<Snapshot> {
+        self.before.lock().clone()
+    }
+
+    pub(crate) fn set_before(&self, before: Option<Snapshot>) {
+        *self.before.lock() = before;
     }
 
     /// Notes an event, to be written when the agent pauses. Returns how many wait.

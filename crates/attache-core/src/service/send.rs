@@ -24,8 +24,9 @@ use crate::{
 
 /// A message that was taken.
 enum Accepted {
-    /// The turn runs, or waits for the one that does. What comes after the message, if the answer is a stream.
-    Turn(Arc<Shared>, Option<Tail>),
+    /// The turn runs, or waits for the one that does. If the message continues a task and the answer is a stream: the task with the
+    /// message, and what comes after it.
+    Turn(Arc<Shared>, Option<(Snapshot, Tail)>),
     /// An earlier send with the same key created this task.
     Repeat(TaskId, Caller),
 }
@@ -122,8 +123,8 @@ impl Service {
                 let until = if closes { Until::EndedOrAsking } else { Until::Ended };
                 (None, self.0.store.tail(&task, resume.unwrap_or(Seq::START)), until)
             }
-            Accepted::Turn(turn, tail) => {
-                let until = match &turn.before {
+            Accepted::Turn(turn, followed) => {
+                let until = match &followed {
                     _ if !closes => Until::Ended,
                     None => Until::EndedOrAsking,
                     Some(_) => Until::EndedOrAskingIn(turn.clone()),
@@ -135,9 +136,11 @@ impl Service {
                         Progress::Message(message) => EventStream::message(*message),
                         Progress::Nothing => EventStream::broken(service.unanswered()),
                         Progress::Task => {
-                            let tail =
-                                tail.unwrap_or_else(|| service.0.store.tail(&turn.task_id, Seq::START));
-                            EventStream::follow(service.0.clone(), turn.before.clone(), tail, until)
+                            let (first, tail) = match followed {
+                                Some((first, tail)) => (Some(first), tail),
+                                None => (None, service.0.store.tail(&turn.task_id, Seq::START)),
+                            };
+                            EventStream::follow(service.0.clone(), first, tail, until)
                         }
                     }
                 };
@@ -255,12 +258,13 @@ impl Service {
         }
         let before = self.find(&caller, &task_id).await?;
         // Before the turn begins, so that the store knows that its events are read.
-        let tail = (answer == Answer::Stream).then(|| self.0.store.tail(&task_id, before.seq));
-        let followed = tail.is_some();
+        let stream = (answer == Answer::Stream).then(|| self.0.store.tail(&task_id, before.seq));
+        let stream = stream.map(|tail| (before, tail));
+        let followed = stream.is_some();
         let origin =
             Origin { caller, message, configuration, metadata, task_id, context_id, followed, rerun: false };
         let position = Position::Over("the turn has not begun");
-        let turn = Shared::new(self.0.clone(), origin, Some(before), position);
+        let turn = Shared::new(self.0.clone(), origin, None, position);
         turn.signal.begin(Progress::Task);
         if self.0.turns.start_or_wait(&turn) {
             if let Err(error) = run::take_over(&turn).await {
@@ -275,7 +279,7 @@ impl Service {
             // The turn before has ended the task while this one got in line: there is nothing to wait for.
             turn.signal.settle(Progress::Task);
         }
-        Ok(Accepted::Turn(turn, tail))
+        Ok(Accepted::Turn(turn, stream))
     }
 
     /// Writes a message into a task's log, and that the task is at work again if it was waiting for one. If the message is a
