@@ -14,7 +14,7 @@ use crate::service::Inner as Service;
 use crate::signal::{Progress, Signal};
 use crate::store::Idempotency;
 use crate::{
-    AgentError, Append, AppendError, Appended, Caller, Created, Known, Lease, NewTask, Seq,
+    AgentError, AgentResult, Append, AppendError, Appended, Caller, Created, Known, Lease, NewTask, Seq,
     Snapshot, TaskEvent, Webhook, step,
 };
 
@@ -127,6 +127,7 @@ impl Shared {
 
     /// Notes an event, to be written when the agent pauses. Returns how many wait.
     pub(crate) fn emit(&self, mut event: TaskEvent) -> Result<usize, AgentError> {
+        check(&event)?;
         let mut log = self.log.lock();
         if let Position::Over(why) = log.position {
             return Err(AgentError::over(why));
@@ -305,4 +306,16 @@ impl Shared {
         self.signal.settle(Progress::Task);
         AgentError::over(why)
     }
+}
+
+/// Refuses what an agent says under names that are too long to be stored with every event. It is the agent's fault, but the client
+/// learns why its task failed.
+fn check(event: &TaskEvent) -> AgentResult {
+    let checked = match event {
+        TaskEvent::Artifact(update) => update.artifact.validate(),
+        TaskEvent::Status(update) => update.status.message.as_ref().map_or(Ok(()), |m| m.validate_content()),
+        TaskEvent::Message(message) => message.validate_content(),
+        TaskEvent::Created(_) => Ok(()),
+    };
+    checked.map_err(|error| AgentError::public(format!("the agent's answer cannot be stored: {error}")))
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use attache_protocol::{
     ContextId, Error, ErrorKind, Message, SendMessageRequest, Task, TaskId, TaskState, TaskStatus,
-    TaskStatusUpdateEvent,
+    TaskStatusUpdateEvent, new_task_ids,
 };
 use futures::stream::{BoxStream, StreamExt};
 
@@ -325,7 +325,7 @@ impl Service {
         let before = match self.find(caller, task_id).await {
             Ok(before) => before,
             Err(error) if error.kind() == ErrorKind::TaskNotFound && caller.allowances().chosen_task_ids => {
-                chosen_id(task_id)?;
+                new_task_ids(message, caller.tenant())?;
                 return Ok(Before::Nothing);
             }
             Err(error) => return Err(error),
@@ -391,19 +391,6 @@ async fn start(turn: &Arc<Shared>, place: Option<Place>) {
         turn.service.turns.note(turn);
         turn.service.spawn(running);
     }
-}
-
-/// The longest id that a client may choose for a task.
-const MAX_CHOSEN_ID: usize = 128;
-
-/// Checks the id that a client has chosen for a task.
-fn chosen_id(task_id: &TaskId) -> Result<(), Error> {
-    let id = task_id.as_str();
-    if id.len() > MAX_CHOSEN_ID || id.chars().any(char::is_control) {
-        let text = format!("expected at most {MAX_CHOSEN_ID} bytes without control characters");
-        return Err(Error::invalid_params("message.taskId", text));
-    }
-    Ok(())
 }
 
 /// Answers a send whose key was used before: with the same task for the same message, and not for another.
