@@ -355,8 +355,9 @@ pub(crate) async fn take_over(turn: &Arc<Shared>, lease: Option<Lease>) -> Agent
     let Some(lease) = lease else {
         return Err(AgentError::over(ELSEWHERE));
     };
-    turn.begin_writing(&snapshot, lease);
-    if snapshot.state.is_interrupted() {
+    let asks = snapshot.state.is_interrupted();
+    turn.begin_writing(snapshot, lease);
+    if asks {
         // The question was asked before this message had its turn; it does not stand while the message is answered.
         return Turn { shared: turn.clone() }.working("").await;
     }

@@ -15,16 +15,17 @@ use crate::service::Inner as Service;
 use crate::signal::{Progress, Signal};
 use crate::store::Idempotency;
 use crate::{
-    AgentError, Append, AppendError, Appended, Caller, Created, Known, Lease, NewTask, Seq, Snapshot,
-    TaskEvent, Webhook, step,
+    AgentError, AgentResult, Append, AppendError, Appended, Caller, Created, Known, Lease, NewTask, Seq,
+    Snapshot, TaskEvent, Webhook, step,
 };
 
 /// What a turn, those who wait for it and those who may cancel it have in common.
 pub(crate) struct Shared {
     pub(crate) service: Arc<Service>,
     origin: Origin,
-    /// The task when the message was added to it, if there was one.
-    pub(crate) before: Option<Snapshot>,
+    /// The task when the turn began, if there was one. A turn that waits for another holds none: a task can be much larger than the
+    /// messages that wait for it.
+    before: Mutex<Option<Snapshot>>,
     pub(crate) log: Mutex<Writer>,
     pub(crate) signal: Signal,
     cancel: OnceLock<CancellationToken>,
@@ -104,7 +105,7 @@ impl Shared {
         Arc::new(Self {
             service,
             origin,
-            before,
+            before: Mutex::new(before),
             log: Mutex::new(Writer::new(position)),
             signal: Signal::default(),
             cancel: OnceLock::new(),
@@ -113,20 +114,27 @@ impl Shared {
     }
 
     /// Lets the agent write to a task that exists.
-    pub(crate) fn begin_writing(&self, snapshot: &Snapshot, lease: Lease) {
+    pub(crate) fn begin_writing(&self, before: Snapshot, lease: Lease) {
         let mut log = self.log.lock();
-        log.last_status = snapshot.task().status.timestamp;
-        log.position = Position::Writing { seq: snapshot.seq, lease };
+        log.last_status = before.task().status.timestamp;
+        log.position = Position::Writing { seq: before.seq, lease };
         drop(log);
-        let _ = self.began.set(snapshot.seq);
+        let _ = self.began.set(before.seq);
+        *self.before.lock() = Some(before);
     }
 
     pub(crate) fn cancel(&self) -> &CancellationToken {
         self.cancel.get_or_init(CancellationToken::new)
     }
 
+    /// The task when the turn began, if there was one.
+    pub(crate) fn before(&self) -> Option<Snapshot> {
+        self.before.lock().clone()
+    }
+
     /// Notes an event, to be written when the agent pauses. Returns how many wait.
     pub(crate) fn emit(&self, mut event: TaskEvent) -> Result<usize, AgentError> {
+        check(&event)?;
         let mut log = self.log.lock();
         if let Position::Over(why) = log.position {
             return Err(AgentError::over(why));
@@ -313,4 +321,16 @@ impl Shared {
         self.signal.settle(Progress::Task);
         AgentError::over(why)
     }
+}
+
+/// Refuses what an agent says under names that are too long to be stored with every event. It is the agent's fault, but the client
+/// learns why its task failed.
+fn check(event: &TaskEvent) -> AgentResult {
+    let checked = match event {
+        TaskEvent::Artifact(update) => update.artifact.validate(),
+        TaskEvent::Status(update) => update.status.message.as_ref().map_or(Ok(()), |m| m.validate_content()),
+        TaskEvent::Message(message) => message.validate_content(),
+        TaskEvent::Created(_) => Ok(()),
+    };
+    checked.map_err(|error| AgentError::public(format!("the agent's answer cannot be stored: {error}")))
 }

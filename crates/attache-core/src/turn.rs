@@ -54,7 +54,7 @@ impl Turn {
 
     /// The task so far, this message included, if the message continues one.
     pub fn task(&self) -> Option<Task> {
-        self.shared.before.as_ref().map(|snapshot| snapshot.task().into_owned())
+        self.shared.before().map(|snapshot| snapshot.task().into_owned())
     }
 
     /// Who asks: principal, tenant, protocol version and extensions.

@@ -7,6 +7,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::ser::{SerializeMap, SerializeSeq};
 
+use crate::limits;
+
 /// The `domain` of every error detail.
 pub const ERROR_DOMAIN: &str = "a2a-protocol.org";
 
@@ -180,9 +182,15 @@ impl Error {
         error
     }
 
-    /// Adds a fact that programs can read.
+    /// Adds a fact that programs can read. Of a long one only the beginning is told: it may be what a caller has sent, and over gRPC
+    /// it travels in a header.
     pub fn with(mut self, key: &'static str, value: impl fmt::Display) -> Self {
-        self.0.metadata.push((key, value.to_string()));
+        let mut value = value.to_string();
+        if value.len() > limits::ERROR_VALUE {
+            value.truncate(value.floor_char_boundary(limits::ERROR_VALUE));
+            value.push('…');
+        }
+        self.0.metadata.push((key, value));
         self
     }
 

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::dialect::TaggedSend;
 use crate::json::{self, lenient::Object};
-use crate::{Dialect, Error, ErrorKind, Operation, Request};
+use crate::{Dialect, Error, ErrorKind, Operation, Request, limits};
 
 /// The id of a request, as JSON text that is echoed to the letter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +24,7 @@ impl Id {
     /// The id that is written as `text`, if that can be one.
     fn read(text: &str) -> Option<Self> {
         match text.as_bytes().first() {
+            _ if text.len() > limits::JSONRPC_ID => None,
             _ if text == "null" => Some(Self::NULL),
             Some(b'"' | b'-' | b'0'..=b'9') => Some(Self(Some(text.into()))),
             Some(_) | None => None,
@@ -103,8 +104,9 @@ impl<'a> Call<'a> {
             None => None,
             Some(Some(id)) => Some(id),
             Some(None) => {
-                let error = Error::new(ErrorKind::InvalidRequest, "`id` must be a string, a number or null");
-                return refuse(Id::NULL, error);
+                let limit = limits::JSONRPC_ID;
+                let text = format!("`id` must be a string, a number or null, of at most {limit} bytes");
+                return refuse(Id::NULL, Error::new(ErrorKind::InvalidRequest, text));
             }
         };
         let invalid = |what: &'static str| {

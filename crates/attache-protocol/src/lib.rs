@@ -8,10 +8,11 @@
 //! - [`Request`] and [`Operation`]: what can be asked of an agent.
 //! - [`Error`]: every way to say no, with its code on each binding.
 //! - [`jsonrpc`]: the envelope of the JSON-RPC binding.
+//! - [`limits`]: how long identifiers and names may be.
 //!
 //! Parsing is forgiving where ProtoJSON is (snake_case names, numbers for enums, both base64 alphabets) and strict
 //! where silence would hide a mistake (unknown enum names, two members of a oneof). What a value must contain beyond
-//! its syntax is checked by [`Request::validate`], which names every violation at once.
+//! its syntax is checked by [`Request::validate`], which names the violations together.
 
 #[macro_use]
 mod oneof;
@@ -24,6 +25,7 @@ mod event;
 mod ids;
 pub mod json;
 pub mod jsonrpc;
+pub mod limits;
 mod message;
 mod operation;
 mod part;
@@ -61,6 +63,7 @@ pub use security::{
 };
 pub use task::{Artifact, Task, TaskState, TaskStatus};
 pub use time::{Timestamp, TimestampError};
+pub use validate::new_task_ids;
 pub use version::{Extensions, Version};
 
 /// The extension by which a client repeats a send safely; see [`Extensions`].

@@ -1,25 +1,71 @@
-//! What a request must contain beyond its syntax. Every violation is named, not only the first.
+//! What a request, and what an agent answers with, must satisfy beyond its syntax. Several violations are named at once, not only
+//! the first.
 
 use crate::{
-    Error, FieldViolation, Message, Request, Role, SendMessageConfiguration, SendMessageRequest,
-    TaskPushNotificationConfig,
+    Artifact, ContextId, Error, FieldViolation, Message, Part, Request, Role, SendMessageConfiguration,
+    SendMessageRequest, TaskId, TaskPushNotificationConfig, limits,
 };
 
 /// Upper bound of a page.
 const MAX_PAGE_SIZE: i32 = 100;
-
-/// The longest id of a webhook.
-const MAX_ID: usize = 255;
-
-/// The longest token, and the longest credentials, of a webhook.
-const MAX_SECRET: usize = 8 * 1024;
 
 #[derive(Default)]
 struct Violations(Vec<FieldViolation>);
 
 impl Violations {
     fn add(&mut self, field: impl Into<String>, description: impl Into<String>) {
-        self.0.push(FieldViolation { field: field.into(), description: description.into() });
+        // What a caller got wrong in a thousand places is not answered with a thousand lines.
+        if self.0.len() < limits::VIOLATIONS {
+            self.0.push(FieldViolation { field: field.into(), description: description.into() });
+        }
+    }
+
+    fn into_result(self) -> Result<(), Error> {
+        if self.0.is_empty() { Ok(()) } else { Err(Error::violations(self.0)) }
+    }
+
+    /// A name: what counts is its length.
+    fn name(&mut self, field: impl FnOnce() -> String, value: &str, limit: usize) {
+        if value.len() > limit {
+            self.add(field(), format!("has {} bytes, expected at most {limit}", value.len()));
+        }
+    }
+
+    /// An identifier: it is not too long, and has no control characters.
+    fn identifier(&mut self, field: impl FnOnce() -> String, value: &str, limit: usize) {
+        if value.len() > limit {
+            self.name(field, value, limit);
+        } else if value.contains(char::is_control) {
+            self.add(field(), "has control characters, expected none");
+        }
+    }
+
+    fn count(&mut self, field: &str, count: usize, limit: usize) {
+        if count > limit {
+            self.add(field, format!("has {count} entries, expected at most {limit}"));
+        }
+    }
+
+    fn extensions(&mut self, field: &str, uris: &[String]) {
+        self.count(field, uris.len(), limits::EXTENSIONS);
+        for (i, uri) in uris.iter().enumerate().take(limits::EXTENSIONS) {
+            self.identifier(|| format!("{field}[{i}]"), uri, limits::EXTENSION_URI);
+        }
+    }
+
+    fn parts(&mut self, field: &str, parts: &[Part]) {
+        for (i, part) in parts.iter().enumerate() {
+            let mut name = |member: &str, value: &Option<String>, limit| {
+                let value = value.as_deref().unwrap_or_default();
+                self.name(|| format!("{field}[{i}].{member}"), value, limit);
+            };
+            name("filename", &part.filename, limits::FILENAME);
+            name("mediaType", &part.media_type, limits::MEDIA_TYPE);
+        }
+    }
+
+    fn page_token(&mut self, token: Option<&str>) {
+        self.name(|| "pageToken".to_owned(), token.unwrap_or_default(), limits::PAGE_TOKEN);
     }
 
     fn required(&mut self, field: &str, value: &str) {
@@ -42,7 +88,10 @@ impl Violations {
 }
 
 impl Request {
-    /// Checks what the request must contain, naming every field that is wrong.
+    /// Checks what the request must satisfy, naming the fields that are wrong.
+    ///
+    /// What would be stored anew keeps to the [limits]. Whether a message that names a task creates it is not known here: where it
+    /// may, [`new_task_ids`] is for it.
     pub fn validate(&self) -> Result<(), Error> {
         let mut bad = Violations::default();
         match self {
@@ -53,6 +102,7 @@ impl Request {
             }
             Self::ListTasks(request) => {
                 bad.page_size(request.page_size);
+                bad.page_token(request.page_token.as_deref());
                 bad.history_length("historyLength", request.history_length);
             }
             Self::CancelTask(request) => bad.required("id", request.id.as_str()),
@@ -69,6 +119,7 @@ impl Request {
                 bad.required("taskId", request.task_id.as_str());
                 // Zero is how gRPC says that none was given: the field has no presence there.
                 bad.page_size(request.page_size.filter(|size| *size != 0));
+                bad.page_token(request.page_token.as_deref());
             }
             Self::DeleteTaskPushNotificationConfig(request) => {
                 bad.required("taskId", request.task_id.as_str());
@@ -76,17 +127,60 @@ impl Request {
             }
             Self::GetExtendedAgentCard(_) => {}
         }
-        if bad.0.is_empty() { Ok(()) } else { Err(Error::violations(bad.0)) }
+        bad.into_result()
+    }
+}
+
+/// Checks the identifiers under which a message would create a task.
+pub fn new_task_ids(message: &Message, tenant: Option<&str>) -> Result<(), Error> {
+    let mut bad = Violations::default();
+    new_task(message, tenant, &mut bad);
+    bad.into_result()
+}
+
+impl Artifact {
+    /// Checks that the artifact, or a piece of it, keeps to the [limits].
+    pub fn validate(&self) -> Result<(), Error> {
+        let mut bad = Violations::default();
+        bad.identifier(|| "artifact.artifactId".to_owned(), &self.artifact_id, limits::ARTIFACT_ID);
+        let mut name = |member: &str, value: &Option<String>, limit| {
+            bad.name(|| format!("artifact.{member}"), value.as_deref().unwrap_or_default(), limit);
+        };
+        name("name", &self.name, limits::ARTIFACT_NAME);
+        name("description", &self.description, limits::ARTIFACT_DESCRIPTION);
+        bad.extensions("artifact.extensions", &self.extensions);
+        bad.parts("artifact.parts", &self.parts);
+        bad.into_result()
+    }
+}
+
+impl Message {
+    /// Checks that what the message says keeps to the [limits]. Who it is from is not looked at.
+    pub fn validate_content(&self) -> Result<(), Error> {
+        let mut bad = Violations::default();
+        content(self, &mut bad);
+        bad.into_result()
     }
 }
 
 fn send(request: &SendMessageRequest, bad: &mut Violations) {
     message(&request.message, bad);
-    let Some(SendMessageConfiguration { history_length, task_push_notification_config, .. }) =
-        &request.configuration
+    if request.message.task_id.is_none() {
+        new_task(&request.message, request.tenant.as_deref(), bad);
+    }
+    let Some(SendMessageConfiguration {
+        accepted_output_modes,
+        history_length,
+        task_push_notification_config,
+        ..
+    }) = &request.configuration
     else {
         return;
     };
+    bad.count("configuration.acceptedOutputModes", accepted_output_modes.len(), limits::OUTPUT_MODES);
+    for (i, mode) in accepted_output_modes.iter().enumerate().take(limits::OUTPUT_MODES) {
+        bad.name(|| format!("configuration.acceptedOutputModes[{i}]"), mode, limits::MEDIA_TYPE);
+    }
     bad.history_length("configuration.historyLength", *history_length);
     if let Some(config) = task_push_notification_config {
         webhook(config, "configuration.taskPushNotificationConfig.", bad);
@@ -103,20 +197,45 @@ fn message(message: &Message, bad: &mut Violations) {
     if message.parts.is_empty() {
         bad.add("message.parts", "at least one part is required");
     }
+    content(message, bad);
+}
+
+/// What a message holds besides the task and the context that it belongs to: those may be stored already.
+fn content(message: &Message, bad: &mut Violations) {
+    bad.identifier(|| "message.messageId".to_owned(), &message.message_id, limits::ID);
+    bad.parts("message.parts", &message.parts);
+    bad.extensions("message.extensions", &message.extensions);
+    let references = &message.reference_task_ids;
+    bad.count("message.referenceTaskIds", references.len(), limits::REFERENCES);
+    for (i, id) in references.iter().enumerate().take(limits::REFERENCES) {
+        bad.identifier(|| format!("message.referenceTaskIds[{i}]"), id.as_str(), limits::ID);
+    }
+}
+
+fn new_task(message: &Message, tenant: Option<&str>, bad: &mut Violations) {
+    bad.identifier(|| "tenant".to_owned(), tenant.unwrap_or_default(), limits::TENANT);
+    let task = message.task_id.as_ref().map_or("", TaskId::as_str);
+    bad.identifier(|| "message.taskId".to_owned(), task, limits::ID);
+    let context = message.context_id.as_ref().map_or("", ContextId::as_str);
+    bad.identifier(|| "message.contextId".to_owned(), context, limits::ID);
 }
 
 fn webhook(config: &TaskPushNotificationConfig, path: &str, bad: &mut Violations) {
     let url = config.url.as_str();
+    bad.identifier(|| format!("{path}tenant"), config.tenant.as_deref().unwrap_or_default(), limits::TENANT);
+    bad.identifier(|| format!("{path}id"), config.id.as_deref().unwrap_or_default(), limits::WEBHOOK_ID);
     if url.is_empty() {
         bad.add(format!("{path}url"), "is required");
+    } else if url.len() > limits::WEBHOOK_URL {
+        bad.name(|| format!("{path}url"), url, limits::WEBHOOK_URL);
     } else if !is_absolute_http(url) {
         bad.add(format!("{path}url"), "expected an absolute `http` or `https` URL");
     }
     // These travel in headers.
     let printable = |text: &str| text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     let mut header = |field: &str, value: Option<&str>| {
-        if value.is_some_and(|value| value.len() > MAX_SECRET || !printable(value)) {
-            let text = format!("expected at most {MAX_SECRET} printable ASCII characters");
+        if value.is_some_and(|value| value.len() > limits::WEBHOOK_SECRET || !printable(value)) {
+            let text = format!("expected at most {} printable ASCII characters", limits::WEBHOOK_SECRET);
             bad.add(format!("{path}{field}"), text);
         }
     };
@@ -127,15 +246,10 @@ fn webhook(config: &TaskPushNotificationConfig, path: &str, bad: &mut Violations
         let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         if scheme.is_empty() {
             bad.add(format!("{path}authentication.scheme"), "is required, such as `Bearer`");
-        } else if scheme.len() > MAX_ID || !scheme.bytes().all(token) {
+        } else if scheme.len() > limits::WEBHOOK_SCHEME || !scheme.bytes().all(token) {
             let text = "expected the name of an HTTP authentication scheme, such as `Bearer`";
             bad.add(format!("{path}authentication.scheme"), text);
         }
-    }
-    if let Some(id) = config.id.as_deref()
-        && (id.len() > MAX_ID || id.contains(char::is_control))
-    {
-        bad.add(format!("{path}id"), format!("expected at most {MAX_ID} bytes and no control characters"));
     }
 }
 
@@ -152,7 +266,7 @@ fn is_absolute_http(url: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::{ErrorKind, Operation};
+    use crate::{Artifact, ErrorKind, Operation, limits};
 
     fn fields(operation: Operation, json: &str) -> Vec<String> {
         let request = match operation.parse(json.as_bytes()) {
@@ -231,5 +345,30 @@ mod tests {
         assert_eq!(authentication("Bearer", "a\\nb"), ["authentication.credentials"]);
         assert_eq!(authentication("Bear er", "a"), ["authentication.scheme"]);
         assert_eq!(authentication("", "a"), ["authentication.scheme"]);
+    }
+
+    #[test]
+    fn an_artifact_is_taken_at_its_limits_and_refused_past_them() {
+        type Set = fn(&mut Artifact, usize);
+        let cases: [(Set, usize, &str); 5] = [
+            (|it, n| it.artifact_id = "x".repeat(n), limits::ARTIFACT_ID, "artifact.artifactId"),
+            (|it, n| it.name = Some("x".repeat(n)), limits::ARTIFACT_NAME, "artifact.name"),
+            (
+                |it, n| it.description = Some("x".repeat(n)),
+                limits::ARTIFACT_DESCRIPTION,
+                "artifact.description",
+            ),
+            (|it, n| it.extensions = vec!["x".repeat(n)], limits::EXTENSION_URI, "artifact.extensions[0]"),
+            (|it, n| it.extensions = vec!["x".into(); n], limits::EXTENSIONS, "artifact.extensions"),
+        ];
+        for (set, limit, field) in cases {
+            let mut artifact = Artifact::default();
+            set(&mut artifact, limit);
+            assert_eq!(artifact.validate(), Ok(()), "{field}");
+            set(&mut artifact, limit + 1);
+            let error = artifact.validate().unwrap_err();
+            assert_eq!(error.field_violations()[0].field, field);
+            assert!(error.message().ends_with(&format!("expected at most {limit}")), "{error}");
+        }
     }
 }

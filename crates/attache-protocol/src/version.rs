@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::{Error, limits};
+
 /// A protocol version. Patch numbers never matter, so there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Version {
@@ -49,15 +51,34 @@ impl FromStr for Version {
 pub struct Extensions(Vec<String>);
 
 impl Extensions {
-    /// Reads the values of all `A2A-Extensions` fields of a request.
+    /// Reads the values of all `A2A-Extensions` fields of a request. Of more than [`limits::EXTENSIONS`] one too many is read, which
+    /// [`validate`](Self::validate) refuses: looking for repeats among any number of them would take long.
     pub fn parse<'a>(fields: impl IntoIterator<Item = &'a str>) -> Self {
         let mut uris: Vec<String> = Vec::new();
         for uri in fields.into_iter().flat_map(|field| field.split(',')).map(str::trim) {
+            if uris.len() > limits::EXTENSIONS {
+                break;
+            }
             if !uri.is_empty() && !uris.iter().any(|known| known == uri) {
                 uris.push(uri.to_owned());
             }
         }
         Self(uris)
+    }
+
+    /// Checks that there are not too many, and none that is too long.
+    pub fn validate(&self) -> Result<(), Error> {
+        let (count, length) = (limits::EXTENSIONS, limits::EXTENSION_URI);
+        if self.0.len() > count {
+            return Err(Error::invalid_params("A2A-Extensions", format!("expected at most {count} URIs")));
+        }
+        match self.0.iter().find(|uri| uri.len() > length) {
+            Some(uri) => {
+                let text = format!("a URI has {} bytes, expected at most {length}", uri.len());
+                Err(Error::invalid_params("A2A-Extensions", text))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Whether `uri` is among them, to the letter: another version of an extension is another extension.

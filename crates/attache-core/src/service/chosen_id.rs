@@ -6,9 +6,6 @@ use sha2::{Digest, Sha256};
 use super::{Service, internal};
 use crate::{Caller, Owner, Snapshot};
 
-/// The longest id that a client may choose for a task.
-const MAX_CHOSEN_ID: usize = 128;
-
 /// The id under which a task is stored whose owner chose an id for it.
 ///
 /// Callers without a name and a tenant are one owner, so their ids need no scope. One that looks as if it had one gets another: it
@@ -25,16 +22,6 @@ pub(super) fn stored(owner: &Owner, chosen: &TaskId) -> TaskId {
     }
     let digest: [u8; 32] = digest.finalize().into();
     chosen.scoped(std::array::from_fn(|i| digest[i]))
-}
-
-/// Checks the id that a client has chosen for a task.
-pub(super) fn check(task_id: &TaskId) -> Result<(), Error> {
-    let id = task_id.as_str();
-    if id.len() > MAX_CHOSEN_ID || id.chars().any(char::is_control) {
-        let text = format!("expected at most {MAX_CHOSEN_ID} bytes without control characters");
-        return Err(Error::invalid_params("message.taskId", text));
-    }
-    Ok(())
 }
 
 impl Service {

@@ -5,16 +5,13 @@ use std::time::Duration;
 
 use attache_protocol::{
     AgentCard, Error, ErrorKind, IDEMPOTENCY_EXTENSION, JsonObject, Message, SendMessageConfiguration,
-    SendMessageRequest,
+    SendMessageRequest, limits,
 };
 use sha2::{Digest, Sha256};
 
 use super::Service;
 use crate::store::Idempotency;
 use crate::{Caller, Place, View, Webhook};
-
-/// The longest idempotency key that is taken.
-const MAX_KEY: usize = 255;
 
 /// When there may be a place among the turns again. Nobody knows when one ends.
 const SOON: Duration = Duration::from_secs(1);
@@ -96,8 +93,9 @@ impl Service {
             }
             (None, None) => return Ok(None),
         };
-        if key.is_empty() || key.len() > MAX_KEY || !key.bytes().all(|b| (b' '..=b'~').contains(&b)) {
-            let text = format!("expected 1 to {MAX_KEY} printable ASCII characters");
+        let limit = limits::IDEMPOTENCY_KEY;
+        if key.is_empty() || key.len() > limit || !key.bytes().all(|b| (b' '..=b'~').contains(&b)) {
+            let text = format!("expected 1 to {limit} printable ASCII characters");
             return Err(Error::invalid_params("Idempotency-Key", text));
         }
         Ok(Some(key))

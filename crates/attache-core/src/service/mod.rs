@@ -181,6 +181,7 @@ impl Service {
         asked: &Extensions,
         idempotency_key: Option<String>,
     ) -> Result<Caller, Error> {
+        asked.validate()?;
         let card = self.0.card.load();
         if let Some(missing) = card.required_extensions().find(|uri| !asked.contains(uri)) {
             let text = format!("this agent requires the extension `{missing}`: name it in `A2A-Extensions`");

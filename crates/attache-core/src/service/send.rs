@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use attache_protocol::{
     ContextId, Error, ErrorKind, Message, SendMessageRequest, Task, TaskId, TaskState, TaskStatus,
-    TaskStatusUpdateEvent,
+    TaskStatusUpdateEvent, new_task_ids,
 };
 use futures::stream::{BoxStream, StreamExt};
 
@@ -25,17 +25,18 @@ use crate::{
 
 /// A message that was taken.
 enum Accepted {
-    /// The turn runs, or waits for the one that does. What comes after the message, if the answer is a stream.
-    Turn(Arc<Shared>, Option<Tail>),
+    /// The turn runs, or waits for the one that does. If the message continues a task and the answer is a stream: the task with the
+    /// message, and what comes after it.
+    Turn(Arc<Shared>, Option<(Snapshot, Tail)>),
     /// An earlier send with the same key created this task.
     Repeat(TaskId, Caller),
 }
 
 /// What became of a message to a task that exists.
 enum Added {
-    /// It is in the log, and this turn answers it. What comes after the message if the answer is a stream, and the task with the
-    /// message.
-    New(Arc<Shared>, Option<Tail>, Snapshot),
+    /// It is in the log, and this turn answers it. If the answer is a stream: the task with the message, and what comes after it.
+    /// Then the task with the message once more, for a turn that begins at once.
+    New(Arc<Shared>, Option<(Snapshot, Tail)>, Snapshot),
     /// It was in the log before.
     Repeat(Accepted),
 }
@@ -132,8 +133,8 @@ impl Service {
                 let until = if closes { Until::EndedOrAsking } else { Until::Ended };
                 (None, self.0.store.tail(&task, resume.unwrap_or(Seq::START)), until)
             }
-            Accepted::Turn(turn, tail) => {
-                let until = match &turn.before {
+            Accepted::Turn(turn, followed) => {
+                let until = match &followed {
                     _ if !closes => Until::Ended,
                     None => Until::EndedOrAsking,
                     Some(_) => Until::EndedOrAskingIn(turn.clone()),
@@ -145,9 +146,11 @@ impl Service {
                         Progress::Message(message) => EventStream::message(*message),
                         Progress::Nothing => EventStream::broken(service.unanswered()),
                         Progress::Task => {
-                            let tail =
-                                tail.unwrap_or_else(|| service.0.store.tail(&turn.task_id, Seq::START));
-                            EventStream::follow(service.0.clone(), turn.before.clone(), tail, until)
+                            let (first, tail) = match followed {
+                                Some((first, tail)) => (Some(first), tail),
+                                None => (None, service.0.store.tail(&turn.task_id, Seq::START)),
+                            };
+                            EventStream::follow(service.0.clone(), first, tail, until)
                         }
                     }
                 };
@@ -256,11 +259,11 @@ impl Service {
             Line::First(first) => {
                 let lease = self.claim(&incoming.caller, &task_id).await?;
                 let refused = match self.add(incoming, before, &task_id, lease).await {
-                    Ok(Added::New(turn, tail, snapshot)) => {
-                        turn.begin_writing(&snapshot, lease);
+                    Ok(Added::New(turn, stream, snapshot)) => {
+                        turn.begin_writing(snapshot, lease);
                         first.start(&turn, lease);
                         start(&turn, place).await;
-                        return Ok(Accepted::Turn(turn, tail));
+                        return Ok(Accepted::Turn(turn, stream));
                     }
                     Ok(Added::Repeat(accepted)) => Ok(accepted),
                     Err(error) => Err(error),
@@ -270,9 +273,9 @@ impl Service {
                 refused
             }
             Line::Behind(behind, lease) => match self.add(incoming, before, &task_id, lease).await? {
-                Added::New(turn, tail, _) => {
+                Added::New(turn, stream, _) => {
                     behind.start_later(&turn);
-                    Ok(Accepted::Turn(turn, tail))
+                    Ok(Accepted::Turn(turn, stream))
                 }
                 Added::Repeat(accepted) => Ok(accepted),
             },
@@ -312,14 +315,15 @@ impl Service {
         let snapshot = self.find(&caller, task_id).await?;
         let context_id = snapshot.task().context_id.clone().unwrap_or_default();
         // Before the turn begins, so that the store knows that its events are read.
-        let tail = (answer == Answer::Stream).then(|| self.0.store.tail(task_id, snapshot.seq));
-        let (task_id, followed) = (task_id.clone(), tail.is_some());
+        let stream = (answer == Answer::Stream).then(|| self.0.store.tail(task_id, snapshot.seq));
+        let stream = stream.map(|tail| (snapshot.clone(), tail));
+        let (task_id, followed) = (task_id.clone(), stream.is_some());
         let origin =
             Origin { caller, message, configuration, metadata, task_id, context_id, followed, rerun: false };
         let position = Position::Over("the turn has not begun");
-        let turn = Shared::new(self.0.clone(), origin, Some(snapshot.clone()), position);
+        let turn = Shared::new(self.0.clone(), origin, None, position);
         turn.signal.begin(Progress::Task);
-        Ok(Added::New(turn, tail, snapshot))
+        Ok(Added::New(turn, stream, snapshot))
     }
 
     /// Writes a message into a task's log, and that the task is at work again if it was waiting for one. If the message is a
@@ -371,7 +375,7 @@ impl Service {
         let before = match self.resolve(caller, task_id).await {
             Ok(before) => before,
             Err(error) if error.kind() == ErrorKind::TaskNotFound && caller.allowances().chosen_task_ids => {
-                chosen_id::check(task_id)?;
+                new_task_ids(message, caller.tenant())?;
                 message.task_id = Some(chosen_id::stored(&caller.owner, task_id));
                 return Ok(Before::Nothing);
             }

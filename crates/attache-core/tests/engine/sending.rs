@@ -199,6 +199,34 @@ async fn messages_to_a_task_at_work_are_answered_one_after_the_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_message_that_waited_sees_what_the_turn_before_it_has_said() {
+    let gate = Gate::new();
+    let (agent_gate, seen) = (gate.clone(), Arc::new(Mutex::new(Vec::new())));
+    let notes = seen.clone();
+    let host = host(agent_fn(move |turn: Turn| {
+        let (gate, notes) = (agent_gate.clone(), notes.clone());
+        async move {
+            if let Some(task) = turn.task() {
+                notes.lock().push(task.artifacts.iter().map(|it| it.text()).collect::<Vec<_>>());
+            }
+            gate.pass().await;
+            turn.artifact(turn.text()).text(turn.text()).await?;
+            turn.ask("and?").await
+        }
+    }));
+    let client = host.client();
+    let task = client.send(say("first").at_once()).await;
+    let second = client.send_meanwhile(say("second").to(&task));
+    settle_down().await;
+    gate.open();
+    settle_down().await;
+    gate.open();
+    soon(second).await.unwrap();
+    assert_eq!(*seen.lock(), [vec!["first".to_owned()]]);
+    host.idle().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_message_that_waits_gets_the_final_task_if_the_turn_before_ends_it() {
     let gate = Gate::new();
     let agent_gate = gate.clone();

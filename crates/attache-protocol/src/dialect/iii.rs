@@ -24,7 +24,12 @@ pub(super) fn read(method: &str, params: &[u8]) -> Result<Request, Error> {
         "message/stream" => Request::SendStreamingMessage(Box::new(parse::<Send>(params)?.into())),
         _ => return v0_3::read(method, params),
     };
-    checked(request, v0_3::field)
+    // Its parts are those of 1.0.
+    let field = |operation, field: &str| match field.starts_with("message.") {
+        true => Some(field.to_owned()),
+        false => v0_3::field(operation, field),
+    };
+    checked(request, field)
 }
 
 #[derive(Default, Deserialize)]

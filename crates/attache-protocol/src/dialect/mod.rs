@@ -239,7 +239,7 @@ impl Dialect {
     pub fn error_response(self, id: &Id, error: &Error) -> Vec<u8> {
         match self {
             Self::Iii | Self::V0_3 | Self::Either => error::response(id, error, error::v0_3_code),
-            Self::V0_1 => error::response(id, error, error::v0_1_code),
+            Self::V0_1 => error::response(id, &v0_1::renamed(error), error::v0_1_code),
         }
     }
 

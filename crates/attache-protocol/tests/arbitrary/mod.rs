@@ -112,6 +112,11 @@ pub(crate) fn text() -> BoxedStrategy<String> {
     .boxed()
 }
 
+/// An identifier: text that has no control characters.
+pub(crate) fn identifier() -> BoxedStrategy<String> {
+    text().prop_map(|text| text.replace(char::is_control, "¶")).boxed()
+}
+
 /// A name that someone chose, sometimes one that means something elsewhere in the protocol.
 pub(crate) fn key() -> BoxedStrategy<String> {
     let taken = select(vec!["data", "metadata", "schemes", "state", "generation", "snake_case", "camelCase"]);
@@ -177,19 +182,19 @@ fn map<S: Strategy>(value: S) -> impl Strategy<Value = BTreeMap<String, S::Value
 }
 
 fn task_id() -> impl Strategy<Value = TaskId> {
-    text().prop_map(TaskId::from)
+    identifier().prop_map(TaskId::from)
 }
 
 fn context_id() -> impl Strategy<Value = ContextId> {
-    text().prop_map(ContextId::from)
+    identifier().prop_map(ContextId::from)
 }
 
 fn filled_task_id() -> impl Strategy<Value = Option<TaskId>> {
-    filled().prop_map(|id| id.map(TaskId::from))
+    optional(task_id()).prop_map(|id| id.filter(|id| !id.is_empty()))
 }
 
 fn filled_context_id() -> impl Strategy<Value = Option<ContextId>> {
-    filled().prop_map(|id| id.map(ContextId::from))
+    optional(context_id()).prop_map(|id| id.filter(|id| !id.is_empty()))
 }
 
 fn metadata() -> impl Strategy<Value = Option<JsonObject>> {
@@ -224,13 +229,13 @@ pub(crate) fn part() -> BoxedStrategy<Part> {
 
 pub(crate) fn message() -> BoxedStrategy<Message> {
     fields!(Message {
-        message_id: text(),
+        message_id: identifier(),
         context_id: filled_context_id(),
         task_id: filled_task_id(),
         role: role(),
         parts: list(part()),
         metadata: metadata(),
-        extensions: list(text()),
+        extensions: list(identifier()),
         reference_task_ids: list(task_id()),
     })
 }

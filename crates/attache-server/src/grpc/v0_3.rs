@@ -81,6 +81,10 @@ fn field(operation: Operation, field: &str) -> String {
     match operation {
         Operation::SendMessage | Operation::SendStreamingMessage => {
             let field = field.replace("message.parts", "message.content");
+            let field = match field.starts_with("message.content") {
+                true => field.replace(".filename", ".file.name").replace(".mediaType", ".file.mimeType"),
+                false => field,
+            };
             schemes(&field.replace("taskPushNotificationConfig", "pushNotification"))
         }
         Operation::CreateTaskPushNotificationConfig => {

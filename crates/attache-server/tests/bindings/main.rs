@@ -12,6 +12,7 @@ mod errors;
 mod generations_of_clients;
 mod grpc;
 mod idempotency;
+mod identifiers;
 mod iii_dialect;
 mod inside;
 mod jwt;

@@ -8,5 +8,5 @@
 mod read;
 mod write;
 
-pub(super) use read::{read, read_task};
+pub(super) use read::{read, read_task, renamed};
 pub(super) use write::{write, write_event, write_task};

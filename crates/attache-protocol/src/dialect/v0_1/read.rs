@@ -1,16 +1,19 @@
 //! Requests, and tasks that were kept.
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
 
 use crate::dialect::params::{TaskQuery, checked};
 use crate::dialect::part::{Tagged, Type};
 use crate::dialect::push::Webhook;
+use crate::dialect::v0_3;
 use crate::dialect::words::{LowerRole, LowerState};
 use crate::json::{self, lenient};
 use crate::operation::parse;
 use crate::{
-    Artifact, ContextId, Error, ErrorKind, GetTaskPushNotificationConfigRequest, JsonObject, Message,
-    Operation, Part, Request, SendMessageConfiguration, SendMessageRequest, Task, TaskId,
+    Artifact, ContextId, Error, ErrorKind, FieldViolation, GetTaskPushNotificationConfigRequest, JsonObject,
+    Message, Operation, Part, Request, SendMessageConfiguration, SendMessageRequest, Task, TaskId,
     TaskPushNotificationConfig, TaskStatus, Timestamp,
 };
 
@@ -39,6 +42,7 @@ fn field(operation: Operation, field: &str) -> Option<String> {
     match operation {
         Operation::SendMessage | Operation::SendStreamingMessage => {
             let field = field.strip_prefix("configuration.").unwrap_or(field);
+            let field = v0_3::part_field(sent_field(field).unwrap_or(field));
             Some(schemes(&field.replace("taskPushNotificationConfig", "pushNotification")))
         }
         Operation::CreateTaskPushNotificationConfig if field != "taskId" => {
@@ -55,6 +59,28 @@ fn field(operation: Operation, field: &str) -> Option<String> {
         | Operation::DeleteTaskPushNotificationConfig
         | Operation::GetExtendedAgentCard => Some(field.to_owned()),
     }
+}
+
+/// What a send calls the task and the context of its message, which stand beside the message here.
+fn sent_field(field: &str) -> Option<&'static str> {
+    match field {
+        "message.taskId" => Some("id"),
+        "message.contextId" => Some("sessionId"),
+        _ => None,
+    }
+}
+
+/// An error with the names that fields have here, also where it was found after the request was read.
+pub(in crate::dialect) fn renamed(error: &Error) -> Cow<'_, Error> {
+    let violations = error.field_violations();
+    if violations.iter().all(|violation| sent_field(&violation.field).is_none()) {
+        return Cow::Borrowed(error);
+    }
+    let renamed = violations.iter().map(|FieldViolation { field, description }| FieldViolation {
+        field: sent_field(field).unwrap_or(field).to_owned(),
+        description: description.clone(),
+    });
+    Cow::Owned(Error::violations(renamed.collect()))
 }
 
 #[derive(Default, Deserialize)]

@@ -10,5 +10,5 @@ pub mod request;
 mod write;
 
 pub(crate) use read::TaggedSend;
-pub(super) use read::{field, read, read_task};
+pub(super) use read::{field, part_field, read, read_task};
 pub(super) use write::{Manner, write, write_event, write_task};

@@ -1,5 +1,7 @@
 //! Requests, and tasks that were kept.
 
+use std::borrow::Cow;
+
 use serde::de::{DeserializeSeed, Error as _};
 use serde::{Deserialize, Deserializer};
 
@@ -63,6 +65,7 @@ pub(in crate::dialect) fn field(operation: Operation, field: &str) -> Option<Str
     let schemes = |field: &str| field.replace("authentication.scheme", "authentication.schemes");
     match operation {
         Operation::SendMessage | Operation::SendStreamingMessage => {
+            let field = part_field(field);
             Some(schemes(&field.replace("taskPushNotificationConfig", "pushNotificationConfig")))
         }
         Operation::CreateTaskPushNotificationConfig if field != "taskId" => {
@@ -80,6 +83,16 @@ pub(in crate::dialect) fn field(operation: Operation, field: &str) -> Option<Str
         | Operation::CreateTaskPushNotificationConfig
         | Operation::ListTaskPushNotificationConfigs
         | Operation::GetExtendedAgentCard => Some(field.to_owned()),
+    }
+}
+
+/// What a member of a message's part was called: the name and the type of a file stood inside of the file.
+pub(in crate::dialect) fn part_field(field: &str) -> Cow<'_, str> {
+    let Some(part) = field.strip_prefix("message.parts[") else { return Cow::Borrowed(field) };
+    let file = part.strip_suffix("].filename").map(|at| (at, "name"));
+    match file.or_else(|| part.strip_suffix("].mediaType").map(|at| (at, "mimeType"))) {
+        Some((at, member)) => Cow::Owned(format!("message.parts[{at}].file.{member}")),
+        None => Cow::Borrowed(field),
     }
 }
 
