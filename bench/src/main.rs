@@ -18,6 +18,7 @@ use crate::bare::DataAs;
 use crate::harness::{Harness, Settings};
 use crate::overload::Overload;
 use crate::server::SubjectCommand;
+use crate::storm::Storm;
 use crate::worker::Crowd;
 use crate::works::Work;
 
@@ -41,6 +42,7 @@ mod server;
 mod staff;
 mod stats;
 mod store;
+mod storm;
 mod subject;
 mod worker;
 mod works;
@@ -64,6 +66,8 @@ enum Command {
     Run(RunArgs),
     /// Ask ten times what a server can take of it, and keep thousands of slow connections open
     Overload(Overload),
+    /// Send broken requests from all sides, and watch `/health` and memory
+    Storm(Storm),
     /// Serve one side of the comparison in the foreground
     Serve {
         /// Which server
@@ -151,6 +155,7 @@ fn main() -> ExitCode {
         None => run(cli.run),
         Some(Command::Run(args)) => run(args),
         Some(Command::Overload(overload)) => single_threaded(overload.run()),
+        Some(Command::Storm(storm)) => single_threaded(storm.run()),
         Some(Command::Serve { side: Side::Bare { at, data } }) => {
             single_threaded(bare::serve(at.listen, data))
         }

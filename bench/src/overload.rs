@@ -177,10 +177,10 @@ async fn slow(table: &mut Table, server: &Server, count: usize, measure: Duratio
 }
 
 /// The memory of a server, looked at again and again.
-struct Memory(Vec<u64>);
+pub(crate) struct Memory(Vec<u64>);
 
 /// Looks at the memory of a server for a while.
-async fn watch(server: &Server, length: Duration) -> Result<Memory> {
+pub(crate) async fn watch(server: &Server, length: Duration) -> Result<Memory> {
     let began = Instant::now();
     let mut seen = vec![server.resident_kib()?];
     while began.elapsed() < length {
@@ -191,7 +191,8 @@ async fn watch(server: &Server, length: Duration) -> Result<Memory> {
 }
 
 impl Memory {
-    fn most(&self) -> u64 {
+    /// The most that was seen, in KiB.
+    pub(crate) fn most(&self) -> u64 {
         self.0.iter().copied().max().unwrap_or_default()
     }
 
@@ -204,23 +205,23 @@ impl Memory {
     }
 }
 
-fn mebibytes(kib: u64) -> String {
+pub(crate) fn mebibytes(kib: u64) -> String {
     format!("{:.1} MiB", kib as f64 / 1024.0)
 }
 
 /// What was seen, line by line, and which promises were broken.
 #[derive(Default)]
-struct Table {
+pub(crate) struct Table {
     lines: Vec<(&'static str, String)>,
     broken: Vec<&'static str>,
 }
 
 impl Table {
-    fn row(&mut self, name: &'static str, value: impl ToString) {
+    pub(crate) fn row(&mut self, name: &'static str, value: impl ToString) {
         self.lines.push((name, value.to_string()));
     }
 
-    fn judge(&mut self, name: &'static str, value: impl ToString, kept: bool, promise: &str) {
+    pub(crate) fn judge(&mut self, name: &'static str, value: impl ToString, kept: bool, promise: &str) {
         let verdict = if kept { "kept" } else { "BROKEN" };
         self.lines.push((name, format!("{} (promised: {promise}; {verdict})", value.to_string())));
         if !kept {
@@ -228,7 +229,7 @@ impl Table {
         }
     }
 
-    fn print(self) -> Result<()> {
+    pub(crate) fn print(self) -> Result<()> {
         let mut out = std::io::stdout().lock();
         for (name, value) in &self.lines {
             writeln!(out, "{name:<24}{value}")?;

@@ -1,5 +1,5 @@
 //! Developer commands: `cargo xtask test`, `cargo xtask docs`, `cargo xtask interop`, `cargo xtask screens`, `cargo xtask bench`,
-//! `cargo xtask crash` and `cargo xtask overload`.
+//! `cargo xtask crash`, `cargo xtask overload` and `cargo xtask storm`.
 
 mod bench;
 mod crash;
@@ -10,6 +10,7 @@ mod peers;
 mod run;
 #[cfg(unix)]
 mod screens;
+mod storm;
 mod test;
 
 use anyhow::Result;
@@ -34,6 +35,8 @@ enum Command {
     Crash(crash::Crash),
     /// A server that is asked for ten times what it can take, and one with thousands of slow clients
     Overload(overload::Overload),
+    /// Broken HTTP/1 and HTTP/2 at a running server, with `/health` and memory watched
+    Storm(storm::Storm),
 }
 
 fn main() -> Result<()> {
@@ -46,5 +49,6 @@ fn main() -> Result<()> {
         Command::Bench(bench) => bench.run(),
         Command::Crash(crash) => crash.run(),
         Command::Overload(overload) => overload.run(),
+        Command::Storm(storm) => storm.run(),
     }
 }
