@@ -16,6 +16,7 @@ use url::Origin;
 
 use crate::credentials::{Asked, Beforehand, Credential, Credentials, Secret, basic_pair, secret_header};
 use crate::http::is_here;
+use crate::origins::is_same;
 use crate::{ClientError, OAuth};
 
 /// A place that credentials may be sent to: scheme, host and port, and everything below a path.
@@ -67,7 +68,7 @@ impl fmt::Display for Address {
 impl Address {
     /// Whether a URL is at this address or below it.
     pub fn holds(&self, url: &Url) -> bool {
-        if self.origin != url.origin() {
+        if !is_same(&self.origin, &url.origin()) {
             return false;
         }
         if self.path.is_empty() {
@@ -206,7 +207,10 @@ impl AddressBook {
     fn find(&self, url: &Url) -> Option<AddressEntry> {
         let entries = self.0.load();
         let held = entries.iter().filter(|entry| entry.address.holds(url));
-        held.max_by_key(|entry| entry.address.path.len()).cloned()
+        // This machine has several names: the one that was written is meant before the others.
+        let closest =
+            |entry: &&AddressEntry| (entry.address.path.len(), entry.address.origin == url.origin());
+        held.max_by_key(closest).cloned()
     }
 
     fn oauth(&self, url: &Url) -> Option<OAuth> {
@@ -221,6 +225,14 @@ impl Credentials for AddressBook {
     fn credential<'a>(&'a self, asked: Asked<'a>) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
         let oauth = self.oauth(asked.url);
         async move { oauth.credential(asked).await }.boxed()
+    }
+
+    /// What is written for an address is for that address, whoever leads there.
+    fn credential_elsewhere<'a>(
+        &'a self,
+        asked: Asked<'a>,
+    ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+        self.credential(asked)
     }
 
     fn refused<'a>(
@@ -274,8 +286,8 @@ mod tests {
             ("https://a.example:8443/", &["https://a.example:8443/x"], &["https://a.example/x"]),
             (
                 "http://127.0.0.1:4700",
-                &["http://127.0.0.1:4700/a2a"],
-                &["http://127.0.0.1:4701", "http://localhost:4700"],
+                &["http://127.0.0.1:4700/a2a", "http://localhost:4700", "http://[::1]:4700"],
+                &["http://127.0.0.1:4701", "https://127.0.0.1:4700", "http://localhost:4701"],
             ),
             ("http://[::1]:1", &["http://[0:0::1]:1/x"], &["http://[::2]:1/x"]),
             (

@@ -66,10 +66,22 @@ pub struct Asked<'a> {
     pub scopes: &'a [String],
     /// Where the credential would be sent.
     pub url: &'a Url,
-    /// Where the card is that asks for it.
+    /// The address that the agent was found by, which credentials are given for.
     pub(crate) card_url: &'a Url,
+    /// Whether the credential would be sent to an origin that credentials were not given for.
+    pub(crate) is_elsewhere: bool,
     /// What to ask others with, under the settings of the client.
     pub(crate) http: &'a Http,
+}
+
+impl<'a> Asked<'a> {
+    /// The credential that may be sent to where it would go.
+    fn of(self, credentials: &'a dyn Credentials) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+        match self.is_elsewhere {
+            false => credentials.credential(self),
+            true => credentials.credential_elsewhere(self),
+        }
+    }
 }
 
 /// What is known to be right for an address before its card has been read.
@@ -91,6 +103,17 @@ pub enum Beforehand {
 pub trait Credentials: Send + Sync + 'static {
     /// The credential for a scheme; nothing if there is none. An error ends the request.
     fn credential<'a>(&'a self, asked: Asked<'a>) -> BoxFuture<'a, Result<Option<Credential>, ClientError>>;
+
+    /// The same where the credential would be sent to another origin than that of the agent's address, which is not
+    /// [trusted](crate::ClientOptions::trusted_origins) either. Only credentials that were given for exactly that
+    /// [URL](Asked::url) may go there: by default none.
+    fn credential_elsewhere<'a>(
+        &'a self,
+        asked: Asked<'a>,
+    ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+        let _ = asked;
+        ready(Ok(None)).boxed()
+    }
 
     /// Told when the agent did not take a credential: whether there is another one now. If so, the request is made once more.
     fn refused<'a>(
@@ -121,13 +144,26 @@ impl<A: Credentials, B: Credentials> Credentials for (A, B) {
         .boxed()
     }
 
+    fn credential_elsewhere<'a>(
+        &'a self,
+        asked: Asked<'a>,
+    ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+        async move {
+            match self.0.credential_elsewhere(asked).await? {
+                Some(credential) => Ok(Some(credential)),
+                None => self.1.credential_elsewhere(asked).await,
+            }
+        }
+        .boxed()
+    }
+
     fn refused<'a>(
         &'a self,
         asked: Asked<'a>,
         credential: &'a Credential,
     ) -> BoxFuture<'a, Result<bool, ClientError>> {
         async move {
-            match self.0.credential(asked).await? {
+            match asked.of(&self.0).await? {
                 Some(_) => self.0.refused(asked, credential).await,
                 None => self.1.refused(asked, credential).await,
             }
@@ -150,6 +186,16 @@ impl<C: Credentials> Credentials for Option<C> {
     fn credential<'a>(&'a self, asked: Asked<'a>) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
         match self {
             Some(credentials) => credentials.credential(asked),
+            None => ready(Ok(None)).boxed(),
+        }
+    }
+
+    fn credential_elsewhere<'a>(
+        &'a self,
+        asked: Asked<'a>,
+    ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+        match self {
+            Some(credentials) => credentials.credential_elsewhere(asked),
             None => ready(Ok(None)).boxed(),
         }
     }
@@ -260,7 +306,7 @@ fn is_basic(scheme: &str) -> bool {
 #[derive(Clone, Copy)]
 pub(crate) struct Asking<'a> {
     pub(crate) card: &'a AgentCard,
-    /// Where the card is.
+    /// The address that the agent was found by.
     pub(crate) card_url: &'a Url,
     /// Where the proof is sent.
     pub(crate) url: &'a Url,
@@ -302,6 +348,7 @@ impl Proof {
                 return Ok(proof);
             }
         }
+        http.options.trusted_origins.may_show(asking.card_url, asking.url)?;
         Err(ClientError::Credentials {
             agent: asking.card.name.clone(),
             wanted: sufficient.iter().map(names).collect(),
@@ -316,6 +363,7 @@ impl Proof {
         operation: Operation,
     ) -> Result<bool, ClientError> {
         let Asking { card, card_url, url } = asking;
+        let is_elsewhere = http.options.trusted_origins.may_show(card_url, url).is_err();
         let Some(credentials) = http.options.credentials.as_deref() else { return Ok(false) };
         let sufficient = sufficient(card, operation);
         let is_used = |requirement: &&SecurityRequirement| {
@@ -326,7 +374,7 @@ impl Proof {
         for (name, credential) in &self.used {
             let (scheme, scopes) = (card.security_schemes.get(name), requirement.schemes.get(name));
             let (Some(scheme), Some(scopes)) = (scheme, scopes) else { continue };
-            let asked = Asked { name, scheme, scopes: &scopes.list, url, card_url, http };
+            let asked = Asked { name, scheme, scopes: &scopes.list, url, card_url, is_elsewhere, http };
             changed |= credentials.refused(asked, credential).await?;
         }
         Ok(changed)
@@ -339,6 +387,7 @@ impl Proof {
         requirement: &SecurityRequirement,
     ) -> Result<Option<Self>, ClientError> {
         let Asking { card, card_url, url } = asking;
+        let is_elsewhere = http.options.trusted_origins.may_show(card_url, url).is_err();
         let mut proof = Self::default();
         for (name, scopes) in &requirement.schemes {
             let Some(scheme) = card.security_schemes.get(name) else { return Ok(None) };
@@ -346,8 +395,8 @@ impl Proof {
             if matches!(scheme, SecurityScheme::MutualTls(_)) && http.options.identity.is_some() {
                 continue;
             }
-            let asked = Asked { name, scheme, scopes: &scopes.list, url, card_url, http };
-            let Some(credential) = credentials.credential(asked).await? else { return Ok(None) };
+            let asked = Asked { name, scheme, scopes: &scopes.list, url, card_url, is_elsewhere, http };
+            let Some(credential) = asked.of(credentials).await? else { return Ok(None) };
             proof.add(asked, &credential)?;
             proof.used.push((name.clone(), credential));
         }

@@ -15,7 +15,7 @@ use reqwest::{Method, Response, StatusCode, Url};
 use crate::ClientError;
 use crate::credentials::{Asking, Beforehand};
 use crate::http::{Http, place, status_error, within};
-use crate::interface::{Endpoint, choose, may_lead};
+use crate::interface::{Endpoint, choose};
 use crate::transport::unreadable;
 
 /// Where a card is, below the address of its agent, the current place first: before 0.3 it was the other one.
@@ -148,7 +148,7 @@ async fn fetch(http: &Http, at: &Url, edition: Option<&Edition>) -> Result<Optio
             return Ok(None);
         }
         if let Some(next) = response.headers().get(LOCATION).filter(|_| status.is_redirection()) {
-            url = redirected(http, &url, status, next)?;
+            url = redirected(http, at, &url, status, next)?;
             continue;
         }
         if !status.is_success() {
@@ -167,7 +167,7 @@ async fn fetch(http: &Http, at: &Url, edition: Option<&Edition>) -> Result<Optio
                 (read_card(&body).map_err(|error| unreadable(&what, &error))?, None)
             }
         };
-        let endpoint = choose(http, &url, &card)?;
+        let endpoint = choose(http, at, &url, &card)?;
         let place = at.clone();
         return Ok(Some(Known {
             card: Arc::new(card),
@@ -202,14 +202,20 @@ pub(crate) async fn trusted(
     verified.map_err(|why| ClientError::Untrusted { url: place(url), why })
 }
 
-/// Where a redirect leads, if it may be followed.
-fn redirected(http: &Http, from: &Url, status: StatusCode, to: &HeaderValue) -> Result<Url, ClientError> {
+/// Where a redirect leads, if it may be followed from the address that the user gave.
+fn redirected(
+    http: &Http,
+    home: &Url,
+    from: &Url,
+    status: StatusCode,
+    to: &HeaderValue,
+) -> Result<Url, ClientError> {
     let to = to.to_str().ok().and_then(|to| from.join(to).ok());
     match to {
         // Not from a connection that nobody else reads to one that everybody can.
         Some(to) if from.scheme() == to.scheme() || to.scheme() == "https" => {
             let to = http.check(to.as_str())?;
-            may_lead(&http.options, from, &to)?;
+            http.options.trusted_origins.may_lead(home, &to)?;
             Ok(to)
         }
         Some(_) | None => Err(status_error(from, status, b"a redirect that is not followed")),

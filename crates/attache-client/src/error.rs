@@ -28,15 +28,26 @@ pub enum ClientError {
         /// Why.
         refused: Refused,
     },
-    /// The card leads to another server than its own, and that is [not allowed](crate::ClientOptions::allow_other_origins).
+    /// The card leads to another origin than its own, and [no other](crate::TrustedOrigins::only) may be called.
     #[error(
-        "the card at `{card}` leads to `{leads_to}`, which is another server; allow other origins to follow it"
+        "the card at `{card}` leads to `{leads_to}`, which is another origin; trust it to have it followed"
     )]
     OtherOrigin {
         /// Where the card is.
         card: String,
         /// Where it leads.
         leads_to: String,
+    },
+    /// The agent asks for credentials at another origin than the one that they were given for. None were sent.
+    #[error("the agent at `{given_for}` asks for credentials at `{leads_to}`, {}: none were sent", foreign(*.can_be_trusted))]
+    Withheld {
+        /// The origin that the credentials were given for.
+        given_for: String,
+        /// The origin that they would be sent to.
+        leads_to: String,
+        /// Whether they are sent once the origin is [trusted](crate::ClientOptions::trusted_origins). What was given for `https` never
+        /// goes to `http` on another machine.
+        can_be_trusted: bool,
     },
     /// The agent can be reached in no way that this client knows.
     #[error("the agent `{agent}` offers {}; {}", list(.offered), instead(.wanted))]
@@ -147,6 +158,7 @@ impl ClientError {
             | Self::Invalid(_)
             | Self::Refused { .. }
             | Self::OtherOrigin { .. }
+            | Self::Withheld { .. }
             | Self::NoInterface { .. }
             | Self::Credentials { .. }
             | Self::Login { .. }
@@ -176,6 +188,7 @@ impl ClientError {
             | Self::Invalid(_)
             | Self::Refused { .. }
             | Self::OtherOrigin { .. }
+            | Self::Withheld { .. }
             | Self::NoInterface { .. }
             | Self::Credentials { .. }
             | Self::Login { .. }
@@ -213,6 +226,7 @@ impl ClientError {
             | Self::Invalid(_)
             | Self::Refused { .. }
             | Self::OtherOrigin { .. }
+            | Self::Withheld { .. }
             | Self::NoInterface { .. }
             | Self::Credentials { .. }
             | Self::Login { .. }
@@ -225,6 +239,10 @@ impl ClientError {
             | Self::Interrupted { .. } => false,
         }
     }
+}
+
+fn foreign(can_be_trusted: bool) -> &'static str {
+    if can_be_trusted { "which is another origin" } else { "which is not encrypted" }
 }
 
 fn list(offered: &[String]) -> String {

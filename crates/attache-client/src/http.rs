@@ -5,13 +5,12 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use crate::origins::is_loopback;
+use crate::tls::RootCertificates;
+use crate::{ClientError, ClientOptions};
 use attache_outbound::{Guard, Refused, SystemResolver, build_client, careful_client, causes};
 use reqwest::header::TE;
 use reqwest::{Client, ClientBuilder, Method, RequestBuilder, Response, Url};
-use url::Host;
-
-use crate::tls::RootCertificates;
-use crate::{ClientError, ClientOptions};
 
 /// How long a connection is kept for the next request. Shorter than servers keep theirs, some of which close after 5 seconds: a
 /// send that meets a connection about to close fails, and cannot be repeated.
@@ -135,12 +134,7 @@ pub(crate) fn place(url: &Url) -> String {
 
 /// Whether an address is on this machine.
 pub(crate) fn is_here(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    }
+    url.host().is_some_and(|host| is_loopback(&host))
 }
 
 fn builder(options: &ClientOptions) -> ClientBuilder {

@@ -6,7 +6,8 @@ use std::fmt;
 use attache_protocol::{AgentCard, AgentInterface, Version, binding};
 use reqwest::Url;
 
-use crate::http::{Http, place};
+use crate::credentials::Beforehand;
+use crate::http::Http;
 use crate::{ClientError, ClientOptions};
 
 /// A binding that this client speaks.
@@ -112,14 +113,6 @@ pub(crate) struct Endpoint {
     pub(crate) wire: Wire,
 }
 
-/// Whether a card that is at one address may lead to another.
-pub(crate) fn may_lead(options: &ClientOptions, card: &Url, to: &Url) -> Result<(), ClientError> {
-    if options.allow_other_origins || card.origin() == to.origin() {
-        return Ok(());
-    }
-    Err(ClientError::OtherOrigin { card: place(card), leads_to: place(to) })
-}
-
 /// The address of an interface as a URL. That of gRPC may be a host and a port, which do not say whether there is TLS: there is if
 /// the card came over it, so that nothing is sent more openly than the card was, and on the port that stands for it.
 fn address<'a>(card: &Url, interface: &'a AgentInterface, wire: Wire) -> Cow<'a, str> {
@@ -131,9 +124,24 @@ fn address<'a>(card: &Url, interface: &'a AgentInterface, wire: Wire) -> Cow<'a,
     Cow::Owned(format!("{}://{address}", if secure { "https" } else { "http" }))
 }
 
-/// The first interface that is spoken here and may be called, in the order of the card or, if the user has one, in theirs. If
-/// there are only some that may not be called, this says why.
-pub(crate) fn choose(http: &Http, card_url: &Url, card: &AgentCard) -> Result<Endpoint, ClientError> {
+/// Whether requests to an address can be made with the credentials that the card asks for, if there are some.
+fn suits_credentials(options: &ClientOptions, home: &Url, card: &AgentCard, url: &Url) -> bool {
+    let Some(credentials) = &options.credentials else { return true };
+    card.security_requirements.is_empty()
+        || options.trusted_origins.may_show(home, url).is_ok()
+        || matches!(credentials.beforehand(url), Beforehand::Headers(_))
+}
+
+/// The first interface that is spoken here and may be called, in the order of the card or, if the user has one, in theirs. Those that
+/// credentials are not sent to come last. If there are only some that may not be called, this says why.
+///
+/// `home` is the address that the user gave, and `card_url` where the card was found in the end.
+pub(crate) fn choose(
+    http: &Http,
+    home: &Url,
+    card_url: &Url,
+    card: &AgentCard,
+) -> Result<Endpoint, ClientError> {
     let options = &http.options;
     let spoken: Vec<_> =
         card.supported_interfaces.iter().filter_map(|it| Some((it, Wire::of(it)?))).collect();
@@ -143,13 +151,23 @@ pub(crate) fn choose(http: &Http, card_url: &Url, card: &AgentCard) -> Result<En
         let suiting = |wanted: Interface| spoken.iter().filter(move |(_, wire)| wanted.suits(*wire));
         options.interfaces.iter().copied().flat_map(suiting).copied().collect()
     };
-    let mut refused = None;
+    let (mut refused, mut last) = (None, None);
     for (interface, wire) in ordered {
         let url = http.check(&address(card_url, interface, wire));
-        match url.and_then(|url| may_lead(options, card_url, &url).map(|()| url)) {
-            Ok(url) => return Ok(Endpoint { url, tenant: interface.tenant.clone(), wire }),
+        match url.and_then(|url| options.trusted_origins.may_lead(home, &url).map(|()| url)) {
+            Ok(url) => {
+                let suits = suits_credentials(options, home, card, &url);
+                let endpoint = Endpoint { url, tenant: interface.tenant.clone(), wire };
+                if suits {
+                    return Ok(endpoint);
+                }
+                last = last.or(Some(endpoint));
+            }
             Err(error) => refused = refused.or(Some(error)),
         }
+    }
+    if let Some(endpoint) = last {
+        return Ok(endpoint);
     }
     let offered = |it: &AgentInterface| format!("`{}` {}", it.protocol_binding, it.protocol_version);
     Err(refused.unwrap_or_else(|| ClientError::NoInterface {
@@ -162,13 +180,16 @@ pub(crate) fn choose(http: &Http, card_url: &Url, card: &AgentCard) -> Result<En
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Keyring, TrustedOrigins};
 
     fn http(options: ClientOptions) -> Http {
         Http::new(options).unwrap()
     }
 
-    fn origins(allow_other_origins: bool) -> Http {
-        http(ClientOptions { allow_other_origins, ..ClientOptions::default() })
+    fn origins(others: bool) -> Http {
+        let trusted_origins = TrustedOrigins::new();
+        let trusted_origins = if others { trusted_origins } else { trusted_origins.only() };
+        http(ClientOptions { trusted_origins, ..ClientOptions::default() })
     }
 
     fn card(interfaces: &[(&str, &str, &str)]) -> AgentCard {
@@ -183,7 +204,7 @@ mod tests {
 
     fn chosen(http: &Http, interfaces: &[(&str, &str, &str)]) -> Result<Endpoint, ClientError> {
         let url = "https://a.example/.well-known/agent-card.json".parse().unwrap();
-        choose(http, &url, &card(interfaces))
+        choose(http, &url, &url, &card(interfaces))
     }
 
     const OFFERED: [(&str, &str, &str); 8] = [
@@ -225,7 +246,7 @@ mod tests {
         let mut older = card(&[("https://a.example/old", "JSONRPC", "0.3")]);
         older.supported_interfaces[0].tenant = Some("acme".to_owned());
         let url = "https://a.example/".parse().unwrap();
-        assert!(matches!(choose(&origins(true), &url, &older), Err(ClientError::NoInterface { .. })));
+        assert!(matches!(choose(&origins(true), &url, &url, &older), Err(ClientError::NoInterface { .. })));
     }
 
     #[test]
@@ -260,6 +281,26 @@ mod tests {
     }
 
     #[test]
+    fn an_interface_that_may_get_the_credentials_is_preferred_where_the_card_asks_for_some() {
+        let offered =
+            [("https://b.example/rpc", "JSONRPC", "1.0"), ("https://a.example/rest", "HTTP+JSON", "1.0")];
+        let mut card = card(&offered);
+        let url: Url = "https://a.example/".parse().unwrap();
+        let host = |options, card: &AgentCard| {
+            choose(&http(options), &url, &url, card).unwrap().url.host_str().unwrap().to_owned()
+        };
+        let with_token = || ClientOptions::default().with_credentials(Keyring::new().token("t"));
+        assert_eq!(host(with_token(), &card), "b.example", "it asks for none");
+        card.security_requirements.push(Default::default());
+        assert_eq!(host(with_token(), &card), "a.example");
+        assert_eq!(host(ClientOptions::default(), &card), "b.example", "there are none");
+        let trusted_origins = TrustedOrigins::new().trust("https://b.example").unwrap();
+        assert_eq!(host(ClientOptions { trusted_origins, ..with_token() }, &card), "b.example");
+        card.supported_interfaces.pop();
+        assert_eq!(host(with_token(), &card), "b.example", "which fails when something is asked of it");
+    }
+
+    #[test]
     fn a_host_and_a_port_are_reached_as_openly_as_the_card_and_no_more() {
         for (card_url, offered, reached) in [
             ("http://a.example/", "a.example:50051", "http://a.example:50051/"),
@@ -273,7 +314,8 @@ mod tests {
         ] {
             for version in ["1.0", "0.3"] {
                 let card = card(&[(offered, "GRPC", version)]);
-                let endpoint = choose(&origins(true), &card_url.parse().unwrap(), &card).unwrap();
+                let card_url = card_url.parse().unwrap();
+                let endpoint = choose(&origins(true), &card_url, &card_url, &card).unwrap();
                 assert_eq!(endpoint.url.as_str(), reached, "{offered} {version}");
             }
         }

@@ -12,8 +12,8 @@
 //!   Attaché's does, no event is lost and none comes twice.
 //! - Nothing an agent answers makes the client wait forever, or take more memory than [allowed](ClientOptions).
 //! - Dropping a future or a stream stops the waiting, not the task.
-//! - [Credentials] go only to the interface that the card leads to, and only those that the card asks for; or, from an
-//!   [address book](AddressBook), only to the address that they are written for. Somebody who has [logged in](OAuth) stays so for
+//! - [Credentials] go only to the origin of the agent's address and to those that are [trusted](TrustedOrigins), and only those
+//!   that the card asks for; or, from an [address book](AddressBook), only to the address that they are written for. Somebody who has [logged in](OAuth) stays so for
 //!   as long as the authorization server lets them.
 //!
 //! It speaks JSON-RPC, HTTP+JSON and gRPC, each of protocol 1.0 and of 0.3.
@@ -31,6 +31,7 @@ mod listing;
 mod oauth;
 mod operations;
 mod options;
+mod origins;
 mod outgoing;
 mod remote;
 mod stream;
@@ -52,6 +53,7 @@ pub use oauth::{
     TokenStore, TokenStoreError, Tokens, Visit,
 };
 pub use options::{Backoff, ClientOptions, Pace};
+pub use origins::TrustedOrigins;
 pub use outgoing::Outgoing;
 pub use remote::RemoteError;
 pub use stream::Events;

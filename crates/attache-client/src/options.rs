@@ -6,7 +6,7 @@ use std::time::Duration;
 use attache_outbound::Policy;
 use attache_signing::Verifier;
 
-use crate::{ClientError, Credentials, Identity, Interface, RootCertificates};
+use crate::{ClientError, Credentials, Identity, Interface, RootCertificates, TrustedOrigins};
 
 /// How often something is tried again, and how long to wait before each time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,8 +99,8 @@ pub struct ClientOptions {
     pub pace: Pace,
     /// Which interfaces to use, the best first. If there are none, the first of the card's that is spoken here.
     pub interfaces: Vec<Interface>,
-    /// Where credentials come from. They are sent to the interface that the card leads to, if the card asks for them; those of an
-    /// [`AddressBook`](crate::AddressBook) to their addresses, whatever cards ask for.
+    /// Where credentials come from. They are sent if the card asks for them, to the origin of the agent's address and to those that are
+    /// [trusted](Self::trusted_origins); those of an [`AddressBook`](crate::AddressBook) to their addresses, whatever cards ask for.
     pub credentials: Option<Arc<dyn Credentials>>,
     /// The certificate that is shown to servers that ask for one, together with its key.
     pub identity: Option<Identity>,
@@ -108,12 +108,13 @@ pub struct ClientOptions {
     pub roots: Vec<RootCertificates>,
     /// The URIs of the extensions to ask for with every request.
     pub extensions: Vec<String>,
-    /// Whether a card may lead to another server than the one it is on (another scheme, host or port), by a redirect or by its
-    /// interfaces.
+    /// Which origins get [credentials](Self::credentials) besides that of the agent's address, where a card leads there by a redirect
+    /// or by its interfaces.
     ///
-    /// It may by default: agents behind gateways and cards on static hosting do. Where the address of the card comes from
-    /// someone who is not trusted, set a [`policy`](Self::policy) as well or say no here.
-    pub allow_other_origins: bool,
+    /// By default there are none, and other origins are called without credentials: agents behind gateways and cards on static
+    /// hosting need that. A request that needs credentials fails instead. Where the address of the card comes from someone who is not
+    /// trusted, set a [`policy`](Self::policy) as well, or let a card lead to [no other origin](TrustedOrigins::only).
+    pub trusted_origins: TrustedOrigins,
     /// Which addresses may be called; any, if there is none.
     ///
     /// The URL of the card, where it redirects to and the URL of the interface are checked, and every address that their names
@@ -144,7 +145,7 @@ impl Default for ClientOptions {
             identity: None,
             roots: Vec::new(),
             extensions: Vec::new(),
-            allow_other_origins: true,
+            trusted_origins: TrustedOrigins::default(),
             policy: None,
             card_trust: None,
         }

@@ -323,6 +323,7 @@ fn is_no_such_way(error: &ClientError) -> bool {
         | ClientError::Invalid(_)
         | ClientError::Refused { .. }
         | ClientError::OtherOrigin { .. }
+        | ClientError::Withheld { .. }
         | ClientError::NoInterface { .. }
         | ClientError::Credentials { .. }
         | ClientError::Login { .. }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use attache_client::{Client, ClientError, ClientOptions, Policy, Refreshed};
+use attache_client::{Client, ClientError, ClientOptions, Policy, Refreshed, TrustedOrigins};
 use attache_protocol::{AgentCard, AgentSkill};
 use attache_server::Server;
 use futures::StreamExt;
@@ -101,7 +101,7 @@ async fn a_card_may_have_moved() {
 
     let elsewhere = moved.url.clone();
     let away = Fake::server(move |_| redirect(&elsewhere)).await;
-    let options = ClientOptions { allow_other_origins: false, ..quick() };
+    let options = ClientOptions { trusted_origins: TrustedOrigins::new().only(), ..quick() };
     let error = Client::connect_with(&away.url, options).await.unwrap_err();
     assert!(matches!(error, ClientError::OtherOrigin { .. }), "{error}");
 
@@ -123,7 +123,7 @@ async fn an_interface_elsewhere_is_used_only_if_that_is_allowed() {
     let elsewhere = serve(Server::echo()).await;
     let server = serve(Server::echo().base_url(format!("http://{elsewhere}"))).await;
     connect(&format!("http://{server}")).await.send("hi").await.unwrap();
-    let options = ClientOptions { allow_other_origins: false, ..quick() };
+    let options = ClientOptions { trusted_origins: TrustedOrigins::new().only(), ..quick() };
     let error = Client::connect_with(&format!("http://{server}"), options.clone()).await.unwrap_err();
     assert!(matches!(error, ClientError::OtherOrigin { .. }), "{error}");
     Client::connect_with(&format!("http://{elsewhere}"), options).await.unwrap().send("hi").await.unwrap();

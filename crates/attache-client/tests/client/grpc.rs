@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use attache_client::{Client, ClientError, ClientOptions, Credential, Keyring, Outgoing, Policy};
+use attache_client::{
+    Client, ClientError, ClientOptions, Credential, Keyring, Outgoing, Policy, TrustedOrigins,
+};
 use attache_grpc::v1_0::proto;
 use attache_protocol::{Error, ErrorKind, SendMessageResponse};
 use axum::body::Body;
@@ -29,10 +31,15 @@ fn reply() -> Vec<u8> {
     framed::<proto::SendMessageResponse, _>(reply)
 }
 
+/// Settings to send credentials from a card to where its calls go.
+fn trusting(calls: &Calls) -> ClientOptions {
+    ClientOptions { trusted_origins: TrustedOrigins::new().trust(&calls.origin).unwrap(), ..quick() }
+}
+
 #[tokio::test]
 async fn a_call_says_what_every_request_says() {
     let calls = Calls::saying(|| vec![Piece::Data(reply()), Piece::done()]).await;
-    let options = quick().with_credentials(Keyring::new().token("t-1"));
+    let options = trusting(&calls).with_credentials(Keyring::new().token("t-1"));
     let agent = Client::connect_with(&format!("{}?token", calls.url), options).await.unwrap();
     agent.send(Outgoing::new("hi").idempotency_key("k-1").extension("urn:a")).await.unwrap();
     let log = calls.log();
@@ -47,7 +54,8 @@ async fn a_call_says_what_every_request_says() {
 #[tokio::test]
 async fn a_key_in_a_query_has_no_place_and_is_not_sent() {
     let calls = Calls::saying(|| vec![Piece::Data(reply()), Piece::done()]).await;
-    let options = quick().with_credentials(Keyring::new().named("query", Credential::ApiKey("k-1".into())));
+    let keys = Keyring::new().named("query", Credential::ApiKey("k-1".into()));
+    let options = trusting(&calls).with_credentials(keys);
     let agent = Client::connect_with(&format!("{}?query", calls.url), options).await.unwrap();
     let error = agent.send("hi").await.unwrap_err();
     assert!(matches!(error, ClientError::Invalid(_)) && !error.to_string().contains("k-1"), "{error}");
@@ -235,7 +243,7 @@ async fn a_policy_holds_for_hosts_and_ports() {
         let options = ClientOptions { policy: Some(Policy::default().allow_loopback(true)), ..quick() };
         let error = Client::connect_with(&fake.url, options).await.unwrap_err();
         assert!(matches!(error, ClientError::Refused { .. }), "{address}: {error}");
-        let options = ClientOptions { allow_other_origins: false, ..quick() };
+        let options = ClientOptions { trusted_origins: TrustedOrigins::new().only(), ..quick() };
         let error = Client::connect_with(&fake.url, options).await.unwrap_err();
         assert!(matches!(error, ClientError::OtherOrigin { .. }), "{address}: {error}");
     }

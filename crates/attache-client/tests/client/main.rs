@@ -9,6 +9,7 @@ mod hostile;
 mod http_json;
 mod listing;
 mod oauth;
+mod origins;
 mod refusals;
 mod resuming;
 mod sending;

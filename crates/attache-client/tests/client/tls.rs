@@ -3,10 +3,15 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use attache_client::{Binding, Client, ClientError, ClientOptions, Identity, Keyring, RootCertificates};
-use attache_protocol::{AgentCard, MutualTlsSecurityScheme, SecurityRequirement, SecurityScheme};
+use attache_client::{
+    Binding, Client, ClientError, ClientOptions, Identity, Keyring, RootCertificates, TrustedOrigins,
+};
+use attache_protocol::{
+    AgentCard, HttpAuthSecurityScheme, MutualTlsSecurityScheme, SecurityRequirement, SecurityScheme,
+};
 use attache_server::Server;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use serde_json::json;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
@@ -16,7 +21,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-use crate::support::{quick, soon};
+use crate::support::{Fake, quick, rpc_result, soon};
 
 /// Somebody whose certificates are believed by those who know theirs.
 struct Authority {
@@ -72,9 +77,14 @@ impl Authority {
 
 /// Puts an agent behind TLS, for as long as the test runs.
 async fn serve(config: ServerConfig, card: AgentCard) -> String {
+    serve_leading_to(config, card, None).await
+}
+
+/// The same with a card that names another address than its own.
+async fn serve_leading_to(config: ServerConfig, card: AgentCard, to: Option<&str>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
-    let server = Server::echo().card(card).base_url(&url).bind("127.0.0.1:0");
+    let server = Server::echo().card(card).base_url(to.unwrap_or(&url)).bind("127.0.0.1:0");
     let listening = server.listen().await.unwrap();
     let behind: SocketAddr = listening.address().unwrap();
     tokio::spawn(listening.run_until(std::future::pending()));
@@ -153,4 +163,41 @@ async fn a_certificate_that_there_is_none_of_is_named_before_anything_is_sent() 
         matches!(&error, ClientError::Credentials { wanted, .. } if *wanted == ["`certificate`"]),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn credentials_for_https_go_to_http_only_on_this_machine_and_only_if_trusted() {
+    let authority = Authority::new();
+    let mut card = card();
+    card.security_schemes.insert(
+        "bearer".to_owned(),
+        SecurityScheme::HttpAuth(HttpAuthSecurityScheme {
+            scheme: "Bearer".to_owned(),
+            ..Default::default()
+        }),
+    );
+    card.security_requirements
+        .push(SecurityRequirement { schemes: [("bearer".to_owned(), Default::default())].into() });
+    let plain = Fake::server(|asked| rpc_result(asked, &json!({"task": {"id": "t"}}))).await;
+    for (to, can_be_trusted) in [("http://agents.example", false), (plain.url.as_str(), true)] {
+        let url = serve_leading_to(authority.config(false), card.clone(), Some(to)).await;
+        let options = ClientOptions { roots: vec![authority.roots()], ..quick() };
+        let options = options.with_credentials(Keyring::new().token("s3cret")).prefer(Binding::JsonRpc);
+        let agent = soon(Client::connect_with(&url, options.clone())).await.unwrap();
+        let error = soon(agent.send("hi")).await.unwrap_err();
+        let ClientError::Withheld { can_be_trusted: can, .. } = error else { panic!("{error}") };
+        assert_eq!(can, can_be_trusted, "{to}");
+
+        let trusted_origins = TrustedOrigins::new().trust(to).unwrap();
+        let options = ClientOptions { trusted_origins, ..options };
+        let agent = soon(Client::connect_with(&url, options)).await.unwrap();
+        let sent = soon(agent.send("hi")).await;
+        if can_be_trusted {
+            sent.unwrap();
+            let calls = plain.calls();
+            assert_eq!((calls.len(), calls[0].header("authorization")), (1, Some("Bearer s3cret")));
+            continue;
+        }
+        assert!(matches!(sent, Err(ClientError::Withheld { .. })), "{sent:?}");
+    }
 }

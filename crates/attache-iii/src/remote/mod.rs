@@ -52,7 +52,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use attache_client::ClientOptions;
+use attache_client::{ClientOptions, TrustedOrigins};
 use parking_lot::Mutex;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -90,7 +90,10 @@ impl Default for RemoteOptions {
             call_timeout: Duration::from_secs(10 * 60),
             own_url: None,
             credentials: AgentCredentials::default(),
-            client: ClientOptions { allow_other_origins: false, ..ClientOptions::default() },
+            client: ClientOptions {
+                trusted_origins: TrustedOrigins::new().only(),
+                ..ClientOptions::default()
+            },
         }
     }
 }

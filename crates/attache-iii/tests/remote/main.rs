@@ -5,6 +5,7 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
+use attache_client::TrustedOrigins;
 use attache_core::{Caller, MemoryStore, Options, Reply, Service};
 use attache_iii::remote::{HOPS_EXTENSION, RemoteOptions, import};
 use attache_iii::worker::{Worker, WorkerOptions};
@@ -224,7 +225,7 @@ async fn a_card_does_not_lead_elsewhere_unless_it_may() {
     functions(&engine, |ids| ids.is_empty()).await;
 
     let mut allowing = quick();
-    allowing.client.allow_other_origins = true;
+    allowing.client.trusted_origins = TrustedOrigins::new();
     let _imports = import(engine.clone(), [kitchen.url()], allowing);
     functions(&engine, |ids| ids == ["a2a.kitchen::cook", "a2a.kitchen::find"]).await;
 }

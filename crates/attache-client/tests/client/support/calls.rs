@@ -78,7 +78,10 @@ impl Called {
 
 /// A server of gRPC's on a free port, and a card elsewhere that leads to it.
 pub(crate) struct Calls {
+    /// Where the card is.
     pub(crate) url: String,
+    /// Where the calls go.
+    pub(crate) origin: String,
     log: Arc<Mutex<Vec<Called>>>,
 }
 
@@ -143,7 +146,7 @@ impl Calls {
             respond(200, &card)
         })
         .await;
-        Self { url: format!("{}/card.json", fake.url), log }
+        Self { url: format!("{}/card.json", fake.url), origin: format!("http://{address}"), log }
     }
 
     /// The calls that were made.

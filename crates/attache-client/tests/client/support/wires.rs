@@ -34,7 +34,9 @@ pub(crate) async fn over(wire: Interface, server: SocketAddr, url: &str) -> Clie
     over_with(quick().prefer(wire), server, url).await
 }
 
-pub(crate) async fn over_with(options: ClientOptions, server: SocketAddr, url: &str) -> Client {
+/// The same with other settings. The server gets the credentials that are among them.
+pub(crate) async fn over_with(mut options: ClientOptions, server: SocketAddr, url: &str) -> Client {
+    options.trusted_origins = options.trusted_origins.trust(url).unwrap();
     let mut card = (*connect(&format!("http://{server}")).await.card()).clone();
     let rpc = card.supported_interfaces.iter().find(|it| it.protocol_binding == binding::JSONRPC);
     let older = AgentInterface { protocol_version: "0.3".to_owned(), ..rpc.unwrap().clone() };

@@ -156,11 +156,14 @@ impl Known {
 
 /// An agent for programs.
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Row<'a> {
     name: &'a str,
     url: &'a str,
     binding: Option<Preferred>,
     credentials: Vec<&'static str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    trusted_origins: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     login: Option<LoginState>,
 }
@@ -192,6 +195,7 @@ impl<'a> Row<'a> {
             url: &known.url,
             binding: known.binding,
             credentials: known.credentials().map(|(member, _)| member).collect(),
+            trusted_origins: &known.trusted_origins,
             login,
         }
     }
@@ -222,7 +226,9 @@ fn list(output: &Output) -> Result<(), Failure> {
             LoginState::Current => "logged in",
             LoginState::Expired => "login expired",
         });
-        let about: Vec<_> = binding.into_iter().chain(credentials).chain(login).collect();
+        let trusted = known.trusted_origins.iter().map(|origin| format!("trusts {}", show::line(origin)));
+        let about = binding.into_iter().chain(credentials).chain(login).map(str::to_owned);
+        let about: Vec<_> = about.chain(trusted).collect();
         vec![name.clone(), show::line(&known.url), about.join(", ")]
     };
     print(&show::table(&agents.iter().map(row).collect::<Vec<_>>()))

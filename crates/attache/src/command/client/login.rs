@@ -8,7 +8,7 @@ use attache::client::{ClientError, Flow, LoginOffer, Visit};
 use clap::Args;
 use serde_json::json;
 
-use super::reach::{self, Agent, Tls, failed};
+use super::reach::{self, Agent, Tls, Trust, failed};
 use super::registry::{Called, Kept, Known, Registry, tokens};
 use super::{registry, show};
 use crate::command::{Exit, Failure, Output, print, say};
@@ -78,6 +78,9 @@ pub(crate) struct Login {
     basic: Option<String>,
 
     #[command(flatten)]
+    trust: Trust,
+
+    #[command(flatten)]
     output: Output,
 
     #[command(flatten)]
@@ -114,7 +117,10 @@ impl Login {
     /// Keeps what somebody shows who they are with.
     fn keep(&self, called: &Called, what: &str, change: impl FnOnce(&mut Known)) -> Result<(), Failure> {
         Registry::change(|registry| {
-            registry.update(called, change);
+            registry.update(called, |known| {
+                change(known);
+                known.trusted_origins.extend(self.trust.origins.clone());
+            });
             Ok(())
         })?;
         let agent = show::word(&self.agent);
@@ -175,6 +181,7 @@ impl Login {
                 known.login = Some(login);
                 known.certificate = cert;
                 known.ca = ca;
+                known.trusted_origins.extend(self.trust.origins);
             });
             Ok(())
         })?;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use attache::client::{
-    Client, ClientError, ClientOptions, Identity, KeySet, Keyring, RootCertificates, Verifier,
+    Client, ClientError, ClientOptions, Identity, KeySet, Keyring, RootCertificates, TrustedOrigins, Verifier,
 };
 use attache::protocol::{ErrorKind, TaskId};
 use clap::Args;
@@ -29,7 +29,8 @@ pub(crate) struct Reach {
     how: How,
 }
 
-/// How to reach an agent. Credentials are sent only if the card of the agent asks for them.
+/// How to reach an agent. Credentials are sent only if the card of the agent asks for them, and only to the origin of the agent's
+/// URL and to those that are trusted.
 #[derive(Debug, Args)]
 #[command(next_help_heading = CONNECTION)]
 pub(crate) struct How {
@@ -49,12 +50,27 @@ pub(crate) struct How {
     #[arg(long, value_name = "KEY", value_parser = clap::value_parser!(Kept))]
     api_key: Option<Kept>,
 
+    #[command(flatten)]
+    trust: Trust,
+
     /// The binding to use, if the agent has several
     #[arg(long, value_enum)]
     binding: Option<Preferred>,
 
     #[command(flatten)]
     tls: Tls,
+}
+
+/// Where credentials may be sent.
+#[derive(Debug, Args)]
+pub(crate) struct Trust {
+    /// Also send credentials to this origin (scheme, host and port) if the agent's card leads there; can be repeated
+    #[arg(long = "trust-origin", value_name = "URL", value_parser = origin)]
+    pub(crate) origins: Vec<String>,
+}
+
+fn origin(text: &str) -> Result<String, ClientError> {
+    TrustedOrigins::new().trust(text).map(|_| text.to_owned())
 }
 
 /// Certificates.
@@ -93,7 +109,7 @@ fn user(text: &str) -> Result<Kept, &'static str> {
 impl How {
     /// The same for an agent that gets a name.
     pub(crate) fn keep(self, url: String) -> Result<Known, Failure> {
-        let Self { token, token_file, user, api_key, binding, tls } = self;
+        let Self { token, token_file, user, api_key, trust, binding, tls } = self;
         // The file is read whenever the agent is called, from wherever that is done.
         let token_file = token_file
             .map(|path| std::path::absolute(&path).map_err(|error| unreadable(&path, &error)))
@@ -103,7 +119,7 @@ impl How {
         }
         let known = Known::at(url).with(tls.absolute()?);
         known.check_certificates()?;
-        Ok(Known { binding, token, token_file, user, api_key, ..known })
+        Ok(Known { binding, token, token_file, user, api_key, trusted_origins: trust.origins, ..known })
     }
 }
 
@@ -121,6 +137,7 @@ impl Known {
             login: self.login,
             certificate: how.tls.cert.clone().or(self.certificate),
             ca: how.tls.ca.clone().or(self.ca),
+            trusted_origins: [self.trusted_origins, how.trust.origins.clone()].concat(),
             signed_with: self.signed_with,
         }
     }
@@ -174,6 +191,10 @@ impl Known {
             })
         });
         let card_trust = trust.or(pinned.transpose()?);
+        let mut trusted = self.trusted_origins.iter();
+        let trusted_origins = trusted
+            .try_fold(TrustedOrigins::new(), |all, origin| all.trust(origin))
+            .map_err(|error| failed(&error, &called))?;
         let Self { url, binding, token, token_file, user, api_key, login, .. } = self;
         let account = Called::of(&called);
         let oauth = match &login {
@@ -193,7 +214,7 @@ impl Known {
                 std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty()).map(Kept::from)
             }
         };
-        let mut options = ClientOptions { card_trust, ..options };
+        let mut options = ClientOptions { card_trust, trusted_origins, ..options };
         let mut keys = Keyring::new();
         let has_keys = token.is_some() || user.is_some() || api_key.is_some() || oauth.is_some();
         if let Some(Kept(token)) = token {
@@ -346,6 +367,16 @@ pub(crate) fn failed(error: &ClientError, called: &str) -> Failure {
             .exit(Exit::Unreachable)
             .hint("the agent behind this address does not answer; try again later"),
         ClientError::Credentials { .. } => failure.exit(Exit::Unauthorized).hint(credentials),
+        ClientError::Withheld { leads_to, can_be_trusted: true, .. } => {
+            let flag = format!("--trust-origin {}", show::word(leads_to));
+            failure.exit(Exit::Unauthorized).hint(format!(
+                "if `{}` belongs to the same agent, `{flag}` has the credentials sent there as well",
+                show::line(leads_to)
+            ))
+        }
+        ClientError::Withheld { can_be_trusted: false, .. } => failure
+            .exit(Exit::Unauthorized)
+            .hint("whoever runs the agent has to offer an interface that begins with `https://`"),
         ClientError::Login { .. } => {
             failure.exit(Exit::Unauthorized).hint(format!("`attache login {agent}` logs in again"))
         }

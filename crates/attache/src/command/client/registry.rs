@@ -34,6 +34,9 @@ pub(crate) struct Known {
     /// Certificates that that of the agent may lead to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ca: Option<PathBuf>,
+    /// The origins that credentials are sent to besides that of the URL.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) trusted_origins: Vec<String>,
     /// The keys that the card must be signed with, as a set of JSON Web Keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) signed_with: Option<serde_json::Value>,
@@ -52,14 +55,27 @@ impl Known {
             login: None,
             certificate: None,
             ca: None,
+            trusted_origins: Vec::new(),
             signed_with: None,
         }
     }
 
     /// Whether nothing is known that would have to be kept.
     fn is_bare(&self) -> bool {
-        let Self { url: _, binding, token, token_file, user, api_key, login, certificate, ca, signed_with } =
-            self;
+        // Where credentials may be sent is nothing to keep where there are none.
+        let Self {
+            url: _,
+            binding,
+            token,
+            token_file,
+            user,
+            api_key,
+            login,
+            certificate,
+            ca,
+            trusted_origins: _,
+            signed_with,
+        } = self;
         binding.is_none()
             && token.is_none()
             && token_file.is_none()

@@ -44,6 +44,30 @@ pub(super) async fn guarded() -> String {
     .await
 }
 
+/// A server whose card leads to the agent at this URL, which wants to see the token `t-1`.
+pub(super) async fn leading_to(agent: &str) -> String {
+    let interface =
+        json!({"url": format!("{agent}/rpc"), "protocolBinding": "JSONRPC", "protocolVersion": "1.0"});
+    let card = json!({
+        "supportedInterfaces": [interface],
+        "securitySchemes": {"partners": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}},
+        "securityRequirements": [{"schemes": {"partners": {}}}],
+    });
+    serve(card, Router::new()).await
+}
+
+/// A server that says that everything is at this URL.
+pub(super) async fn redirecting_to(url: &str) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("there is a free port");
+    let here = format!("http://{}", listener.local_addr().expect("it has an address"));
+    let there = url.to_owned();
+    let app = Router::new().fallback(move |uri: axum::http::Uri| async move {
+        axum::response::Redirect::temporary(&format!("{there}{}", uri.path()))
+    });
+    tokio::spawn(async { axum::serve(listener, app).await });
+    here
+}
+
 /// An agent that wants to see the API key `k-1`, or that it is Ann with the password `s3cret`.
 pub(super) async fn locked(scheme: &str) -> String {
     let schemes = json!({

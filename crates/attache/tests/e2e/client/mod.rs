@@ -4,6 +4,7 @@ mod agents;
 mod fake;
 mod hostile;
 mod login;
+mod origins;
 mod push;
 mod sending;
 mod tasks;

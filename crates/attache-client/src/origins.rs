@@ -1,0 +1,205 @@
+//! Which origins get credentials, and which may be called at all.
+//!
+//! Credentials are given for the address of an agent. A card, or a redirect, can name any other address; whoever is there must not
+//! get them just because a card says so.
+
+use reqwest::Url;
+use url::{Host, Origin};
+
+use crate::ClientError;
+use crate::http::{is_here, place};
+
+/// The origins (scheme, host and port) that are trusted besides that of an agent's address.
+///
+/// Credentials are sent to the origin of the address that the user gave, and to these. The names of this machine (`localhost`,
+/// `127.0.0.0/8` and `::1`) are one host. Credentials that were given for an `https` origin are never sent to an `http` one, unless
+/// that is on this machine and trusted.
+///
+/// ```
+/// use attache_client::{ClientOptions, TrustedOrigins};
+///
+/// let trusted_origins = TrustedOrigins::new().trust("https://gateway.example.com")?;
+/// let options = ClientOptions { trusted_origins, ..ClientOptions::default() };
+/// # Ok::<(), attache_client::ClientError>(())
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TrustedOrigins {
+    trusted: Vec<Origin>,
+    only: bool,
+}
+
+impl TrustedOrigins {
+    /// None but the agent's own. Other origins are called if a card leads there, but without credentials.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Trusts an origin, such as `https://gateway.example.com` or `http://127.0.0.1:4700`.
+    pub fn trust(mut self, origin: &str) -> Result<Self, ClientError> {
+        let invalid = |why: &str| {
+            // What stands before `@`, or after `?`, may be a secret.
+            let shown =
+                origin.split(['?', '#']).next().unwrap_or_default().rsplit('@').next().unwrap_or_default();
+            let shown: String = shown.chars().take(200).collect();
+            let text = format!(
+                "`{shown}` is not an origin: {why}; expected something like `https://agents.example.com:8443`"
+            );
+            ClientError::Invalid(text)
+        };
+        let url = Url::parse(origin).map_err(|error| invalid(&error.to_string()))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(invalid("it must begin with `http://` or `https://`"));
+        }
+        let beyond = !url.username().is_empty() || url.password().is_some() || url.path() != "/";
+        // Trust is not for a part of a server, and whoever writes a path may believe that it is.
+        if beyond || url.query().is_some() || url.fragment().is_some() {
+            return Err(invalid("there is more in it than a scheme, a host and a port"));
+        }
+        self.trusted.push(url.origin());
+        Ok(self)
+    }
+
+    /// Nothing else is called, not even without credentials: a card that leads to another origin is refused.
+    pub fn only(mut self) -> Self {
+        self.only = true;
+        self
+    }
+
+    /// Whether an agent at an address may lead to another.
+    pub(crate) fn may_lead(&self, home: &Url, to: &Url) -> Result<(), ClientError> {
+        if !self.only || is_same(&home.origin(), &to.origin()) || self.is_trusted(to) {
+            return Ok(());
+        }
+        Err(ClientError::OtherOrigin { card: place(home), leads_to: place(to) })
+    }
+
+    /// Whether credentials that were given for one address may be sent to another.
+    pub(crate) fn may_show(&self, home: &Url, to: &Url) -> Result<(), ClientError> {
+        if is_same(&home.origin(), &to.origin()) {
+            return Ok(());
+        }
+        let opens = home.scheme() == "https" && to.scheme() != "https" && !is_here(to);
+        if self.is_trusted(to) && !opens {
+            return Ok(());
+        }
+        Err(ClientError::Withheld {
+            given_for: home.origin().ascii_serialization(),
+            leads_to: to.origin().ascii_serialization(),
+            can_be_trusted: !opens,
+        })
+    }
+
+    fn is_trusted(&self, url: &Url) -> bool {
+        let origin = url.origin();
+        self.trusted.iter().any(|trusted| is_same(trusted, &origin))
+    }
+}
+
+/// Whether two origins are one. This machine has several names.
+pub(crate) fn is_same(one: &Origin, other: &Origin) -> bool {
+    let Origin::Tuple(scheme, host, port) = one else { return false };
+    let Origin::Tuple(other_scheme, other_host, other_port) = other else { return false };
+    scheme == other_scheme
+        && port == other_port
+        && (host == other_host || is_loopback(host) && is_loopback(other_host))
+}
+
+/// Whether a host is this machine.
+pub(crate) fn is_loopback<S: AsRef<str>>(host: &Host<S>) -> bool {
+    match host {
+        Host::Domain(name) => name.as_ref() == "localhost",
+        Host::Ipv4(address) => address.is_loopback(),
+        Host::Ipv6(address) => address.is_loopback(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> Url {
+        text.parse().unwrap()
+    }
+
+    fn shows(trusted: &[&str], home: &str, to: &str) -> bool {
+        let trusted = trusted.iter().fold(TrustedOrigins::new(), |all, one| all.trust(one).unwrap());
+        trusted.may_show(&url(home), &url(to)).is_ok()
+    }
+
+    #[test]
+    fn credentials_stay_with_the_origin_that_they_were_given_for() {
+        let home = "https://a.example/agents/7";
+        for to in ["https://a.example/rpc", "https://a.example:443/", "https://A.example/"] {
+            assert!(shows(&[], home, to), "{to}");
+        }
+        for to in [
+            "http://a.example/",
+            "https://a.example:8443/",
+            "https://b.example/",
+            "https://a.example./",
+            "https://sub.a.example/",
+            "https://a.example@b.example/",
+            "http://127.0.0.1/",
+        ] {
+            assert!(!shows(&[], home, to), "{to}");
+        }
+        assert!(shows(&["https://b.example"], home, "https://b.example/rpc"));
+        assert!(!shows(&["https://b.example"], home, "https://b.example:8443/rpc"));
+    }
+
+    #[test]
+    fn the_names_of_this_machine_are_one_on_one_port() {
+        let names = ["http://localhost:1", "http://127.0.0.1:1", "http://127.8.0.9:1", "http://[::1]:1"];
+        for home in names {
+            for to in names {
+                assert!(shows(&[], home, to), "{home} {to}");
+                assert!(!shows(&[], home, &to.replace(":1", ":2").replace("[::2]", "[::1]")), "{home} {to}");
+                assert!(shows(&[to], "http://a.example", home), "{home} {to}");
+            }
+            for other in [
+                "https://localhost:1",
+                "http://a.example:1",
+                "http://localhost.a.example:1",
+                "http://[::2]:1",
+            ] {
+                assert!(!shows(&[], home, other), "{home} {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_given_for_https_goes_to_http_only_on_this_machine_and_only_if_trusted() {
+        let trusted = ["http://b.example", "http://127.0.0.1:8080"];
+        assert!(!shows(&trusted, "https://a.example", "http://b.example"));
+        assert!(shows(&trusted, "http://a.example", "http://b.example"));
+        assert!(shows(&trusted, "https://localhost:8443", "http://localhost:8080"));
+        assert!(!shows(&[], "https://localhost:8080", "http://localhost:8080"));
+        let error = TrustedOrigins::new().may_show(&url("https://a.example"), &url("http://b.example"));
+        assert!(matches!(error, Err(ClientError::Withheld { can_be_trusted: false, .. })), "{error:?}");
+    }
+
+    #[test]
+    fn trust_is_for_a_whole_origin() {
+        for bad in [
+            "",
+            "b.example",
+            "ftp://b.example",
+            "https://b.example/agents",
+            "https://b.example/?k=s3cret",
+            "https://user:s3cret@b.example",
+        ] {
+            let error = TrustedOrigins::new().trust(bad).unwrap_err().to_string();
+            assert!(error.contains("is not an origin") && !error.contains("s3cret"), "{error}");
+        }
+        assert!(TrustedOrigins::new().trust("https://b.example/").is_ok());
+    }
+
+    #[test]
+    fn nothing_else_is_called_where_that_is_said() {
+        let only = TrustedOrigins::new().trust("https://b.example").unwrap().only();
+        let leads = |to: &str| only.may_lead(&url("https://a.example"), &url(to)).is_ok();
+        assert!(leads("https://a.example/rpc") && leads("https://b.example/rpc"));
+        assert!(!leads("https://c.example/rpc") && !leads("http://a.example/rpc"));
+        assert!(TrustedOrigins::new().may_lead(&url("https://a.example"), &url("http://c.example")).is_ok());
+    }
+}
