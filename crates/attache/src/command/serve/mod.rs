@@ -239,6 +239,10 @@ impl Serve {
         }
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
+        // Before the store is opened: each connection needs a file as well.
+        if let Err(error) = attache::server::raise_file_limit() {
+            tracing::warn!(%error, "the limit on open files could not be raised");
+        }
             .build()
             .map_err(|error| Failure::new(format!("cannot start the runtime: {error}")))?;
         runtime.block_on(async {
