@@ -227,6 +227,31 @@ async fn everyone_is_not_let_in_from_everywhere_by_mistake() {
 }
 
 #[tokio::test]
+#[tokio::test]
+async fn a_secret_of_white_space_stops_the_server_wherever_it_stands() {
+    let home = Home::new();
+    let blank = home.file("blank", &" ".repeat(32));
+    for auth in [
+        "bearer:\n    - { name: alice, token: \"                \" }".to_owned(),
+        format!("bearer:\n    - {{ name: alice, token-file: {blank} }}"),
+        "api-key:\n    - { name: alice, key: \"\\t\\t\\t\\t\\t\\t\\t\\t\\t\\t\\t\\t\\t\\t\\t\\t\" }"
+            .to_owned(),
+        "basic:\n    - { name: alice, password: \"x                y\" }".to_owned(),
+    ] {
+        let file = home.file("some.yml", &format!("agent: echo\nauth:\n  {auth}\n"));
+        for command in [&["config", "check", "--config", &file][..], &["serve", "--config", &file]] {
+            let ran = home.run(command).await;
+            assert_eq!(ran.code, Some(2), "{ran}");
+            assert!(ran.stderr.contains("this secret"), "{ran}");
+        }
+    }
+    for flag in ["--push-secret-file", "--engine-token-file", "--api-token-file"] {
+        let ran = home.run(&["config", "check", flag, &blank]).await;
+        assert_eq!(ran.code, Some(2), "{ran}");
+        assert!(ran.stderr.contains("is shorter than 16 bytes"), "{ran}");
+    }
+}
+
 async fn a_key_that_is_unknown_stops_the_server() {
     let home = Home::new();
     let file = home.file("some.yml", "agent: echo\nlisten: 127.0.0.1:0\nstore: \"memory:\"\nnonsense: 1\n");
