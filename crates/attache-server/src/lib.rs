@@ -39,4 +39,4 @@ pub use peer::Peer;
 pub use push::{PushOptions, SigningSecret};
 pub use server::{Server, ServerError};
 pub use surface::{Surface, SurfaceForKnown};
-pub use tls::{ClientCertificate, Tls, TlsError};
+pub use tls::{ClientCertificate, Tls, TlsError, TlsRenewal};
