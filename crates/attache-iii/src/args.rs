@@ -10,7 +10,7 @@ use clap::Args;
 
 use crate::delegation::{Delegation, DelegationOptions};
 use crate::engine::Token;
-use crate::{AgentCredentials, Exposure, GatewayOptions, Identity};
+use crate::{AgentCredentials, Exposure, GatewayOptions, Identity, secrets};
 
 /// Which functions are skills, and how the agent describes itself.
 #[derive(Debug, Clone, Args)]
@@ -141,20 +141,16 @@ impl DelegationArgs {
             (None, Ok(token)) => (token, API_TOKEN_VARIABLE.to_owned()),
             (None, Err(_)) => return Ok(None),
         };
-        match token.trim() {
-            token if token.len() < SHORTEST_TOKEN => {
-                Err(format!("the token of `{from}` is shorter than {SHORTEST_TOKEN} bytes"))
-            }
-            token => Ok(Some(Token::new(token))),
+        let token = token.trim();
+        match secrets::flaw(token) {
+            Some(flaw) => Err(format!("the token of `{from}` {flaw}")),
+            None => Ok(Some(Token::new(token))),
         }
     }
 }
 
 /// The variable of the environment that has the token of the HTTP API.
 pub const API_TOKEN_VARIABLE: &str = "ATTACHE_API_TOKEN";
-
-/// The shortest token that is worth having.
-const SHORTEST_TOKEN: usize = 16;
 
 fn network(text: &str) -> Result<IpNet, &'static str> {
     let alone = || text.parse::<std::net::IpAddr>().map(IpNet::from);

@@ -25,6 +25,8 @@ mod history;
 pub mod remote;
 mod resolve;
 mod schema;
+#[cfg(feature = "cli")]
+pub mod secrets;
 mod state_store;
 #[cfg(feature = "cli")]
 pub mod variables;

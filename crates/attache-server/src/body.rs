@@ -12,8 +12,8 @@ use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 
 use crate::idle::Busy;
+use crate::load::InFlight;
 use crate::sse::Events;
-use crate::surface::InFlight;
 
 /// Why a body broke off.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +23,13 @@ pub struct BodyError(Box<dyn std::error::Error + Send + Sync>);
 impl BodyError {
     pub(crate) fn new(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self(error.into())
+    }
+
+    /// What the client is told.
+    fn into_refusal(self) -> Error {
+        // A refusal of ours is told as it is.
+        let broken_off = |_| Error::new(ErrorKind::InvalidRequest, "the body broke off");
+        self.0.downcast::<Error>().map_or_else(broken_off, |refusal| *refusal)
     }
 }
 
@@ -82,8 +89,8 @@ impl Body {
 
     /// Counts the request among those being worked on until the body is written, and keeps its place among the caller's
     /// unless it has become a stream.
-    pub(crate) fn counted(mut self, in_flight: InFlight, place: Option<Place>) -> Self {
-        self.guards.0 = Some(in_flight);
+    pub(crate) fn counted(mut self, in_flight: Option<InFlight>, place: Option<Place>) -> Self {
+        self.guards.0 = in_flight;
         self.guards.1 = place.filter(|_| self.is_whole());
         self
     }
@@ -140,7 +147,7 @@ impl http_body::Body for Body {
 /// Reads a body whole, up to `limit` bytes and within `timeout`.
 pub(crate) async fn read<B>(body: B, limit: usize, timeout: Duration) -> Result<Bytes, Error>
 where
-    B: http_body::Body<Data = Bytes>,
+    B: http_body::Body<Data = Bytes, Error = BodyError>,
 {
     let too_large = || {
         let text = format!("the body is larger than {limit} bytes");
@@ -156,7 +163,7 @@ where
         let mut first = Bytes::new();
         let mut rest: Option<BytesMut> = None;
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|_| Error::new(ErrorKind::InvalidRequest, "the body broke off"))?;
+            let frame = frame.map_err(BodyError::into_refusal)?;
             let Ok(data) = frame.into_data() else { continue };
             let read = rest.as_ref().map_or(first.len(), BytesMut::len);
             if read + data.len() > limit {

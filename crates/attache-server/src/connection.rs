@@ -1,6 +1,7 @@
 //! Accepting connections, serving them, and stopping without cutting anyone off.
 
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,8 +14,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
+use crate::descriptors::{self, Budget};
 use crate::idle::{Busy, Connections, Member};
 use crate::socket::Socket;
 use crate::together::{Together, Work};
@@ -48,8 +50,10 @@ impl Listening {
         let Self { listener, surface, tls } = self;
         let options: ServerOptions = surface.options().clone();
         let builder = builder(&options);
-        let connections = Connections::new(options.header_timeout);
-        let places = Arc::new(Semaphore::new(options.max_connections));
+        let budget = Budget::now(options.max_connections);
+        budget.log();
+        let connections = Connections::new(budget.connections, options.header_timeout);
+        let mut accepting = Accepting { listener, connections: connections.clone(), warned: None };
         let mut ticks = tokio::time::interval(connections.tick());
         let mut stop = pin!(stop);
         loop {
@@ -60,13 +64,18 @@ impl Listening {
                     connections.sweep();
                     continue;
                 }
-                accepted = accept(&listener, &places) => accepted,
+                accepted = accepting.accept() => accepted,
             };
-            let Some((socket, peer, place)) = accepted else { continue };
+            let Some((socket, address)) = accepted else { continue };
+            let Ok(member) = connections.join(surface.connection_limit(address.ip())) else {
+                surface.deny_connection(address.ip());
+                continue;
+            };
+            let peer = Peer { address: Some(address), certificate: None };
             let server = (builder.clone(), surface.clone());
-            tokio::spawn(begin(tls.clone(), socket, peer, server, connections.join(), place));
+            tokio::spawn(begin(tls.clone(), socket, peer, server, member));
         }
-        drop(listener);
+        drop(accepting);
         surface.shutdown().await;
         connections.close();
         if tokio::time::timeout(options.drain, connections.gone()).await.is_err() {
@@ -84,13 +93,12 @@ async fn begin(
     peer: Peer,
     server: (auto::Builder<TokioExecutor>, Surface),
     member: Member,
-    place: OwnedSemaphorePermit,
 ) {
     if !begins(&socket, server.1.first_byte_timeout(), &member).await {
         return;
     }
-    let socket = Socket::new(socket);
-    let Some(tls) = tls else { return serve(socket, peer, server, member, place).await };
+    let socket = Socket::new(socket, member.activity());
+    let Some(tls) = tls else { return serve(socket, peer, server, member).await };
     let begun = tokio::select! {
         begun = tls.accept(socket) => begun,
         () = member.closing() => return,
@@ -99,7 +107,7 @@ async fn begin(
         Ok(stream) => {
             let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
             let certificate = shown.and_then(|shown| ClientCertificate::read(shown)).map(Arc::new);
-            serve(stream, Peer { certificate, ..peer }, server, member, place).await;
+            serve(stream, Peer { certificate, ..peer }, server, member).await;
         }
         Err(error) => tracing::debug!(%error, "a connection did not come to TLS"),
     }
@@ -111,18 +119,22 @@ async fn serve<S>(
     peer: Peer,
     (builder, surface): (auto::Builder<TokioExecutor>, Surface),
     member: Member,
-    place: OwnedSemaphorePermit,
 ) where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let activity = member.activity();
     let service = service_fn(move |request: Request<Incoming>| {
         let (surface, peer, busy) = (surface.clone(), peer.clone(), Busy::new(&activity));
+        let activity = activity.clone();
+        // A spare connection is for one request.
+        if activity.is_spare() {
+            activity.close();
+        }
         async move {
             // In a place of its own, which is free again for the next request of any connection and by then still in the
             // processor's cache. Room for a request in each connection would not be.
             let begin = move || -> Work {
-                Box::pin(async move { Box::new(surface.handle_from(peer, request).await) })
+                Box::pin(async move { Box::new(surface.handle_from(peer, activity, request).await) })
             };
             let response = Together::new(Box::new(begin)).await;
             Ok::<_, Infallible>(response.map(|body| body.until_written(busy)))
@@ -136,6 +148,7 @@ async fn serve<S>(
             ended = connection.as_mut() => break ended,
             // Half a head is not idle to hyper: whoever has not closed when asked again is hung up on.
             () = member.closing() => match std::mem::replace(&mut asked, true) {
+                _ if member.is_evicted() => break Ok(()),
                 true if member.is_idle() => break Ok(()),
                 true => {}
                 false => connection.as_mut().graceful_shutdown(),
@@ -145,7 +158,6 @@ async fn serve<S>(
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended early");
     }
-    drop(place);
 }
 
 /// Waits for the first byte of a connection; false if it does not come in time.
@@ -162,25 +174,51 @@ async fn begins(socket: &TcpStream, timeout: Duration, member: &Member) -> bool 
     }
 }
 
-/// The next connection, as soon as there is a place for it. Nothing when accepting failed, which passes.
-async fn accept(
-    listener: &TcpListener,
-    places: &Arc<Semaphore>,
-) -> Option<(TcpStream, Peer, OwnedSemaphorePermit)> {
-    let place = places.clone().acquire_owned().await.ok()?;
-    match listener.accept().await {
-        Ok((socket, address)) => {
-            // Events are small and must not wait for each other.
-            if let Err(error) = socket.set_nodelay(true) {
-                tracing::debug!(%error, "a socket vanished before it was used");
+/// Accepts connections. It never waits for clients: where there are too many connections, others are closed.
+struct Accepting {
+    listener: TcpListener,
+    connections: Connections,
+    /// When it was last logged that accepting failed.
+    warned: Option<Instant>,
+}
+
+/// How long accepting waits after it has failed, at most, so that it does not spin.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// How often it is logged that accepting fails.
+const WARN_EVERY: Duration = Duration::from_secs(10);
+
+impl Accepting {
+    /// The next connection. Nothing when accepting failed, which passes.
+    async fn accept(&mut self) -> Option<(TcpStream, SocketAddr)> {
+        self.connections.accepting().await;
+        match self.listener.accept().await {
+            Ok((socket, address)) => {
+                // Events are small and must not wait for each other.
+                if let Err(error) = socket.set_nodelay(true) {
+                    tracing::debug!(%error, "a socket vanished before it was used");
+                }
+                Some((socket, address))
             }
-            Some((socket, Peer { address: Some(address), certificate: None }, place))
-        }
-        Err(error) => {
-            tracing::warn!(%error, "a connection could not be accepted");
-            // Out of file descriptors, most likely: give others the time to close theirs.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            None
+            // The client has gone before it was accepted.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) =>
+            {
+                None
+            }
+            Err(error) => {
+                if self.warned.is_none_or(|warned| warned.elapsed() >= WARN_EVERY) {
+                    self.warned = Some(Instant::now());
+                    tracing::warn!(%error, "a connection could not be accepted");
+                }
+                // Something else in the process has used the reserve: the store, or what an agent has opened.
+                match descriptors::are_used_up(&error) {
+                    // Either there is a descriptor now, or it is tried again without one.
+                    true => drop(tokio::time::timeout(PAUSE, self.connections.give_way()).await),
+                    false => tokio::time::sleep(PAUSE).await,
+                }
+                None
+            }
         }
     }
 }
@@ -195,7 +233,7 @@ fn builder(options: &ServerOptions) -> auto::Builder<TokioExecutor> {
         .http2()
         .timer(TokioTimer::new())
         .max_header_list_size(u32::try_from(options.max_headers).unwrap_or(u32::MAX))
-        .max_concurrent_streams(1024)
+        .max_concurrent_streams(options.streams_per_connection())
         .keep_alive_interval(options.header_timeout)
         .keep_alive_timeout(options.header_timeout);
     builder

@@ -1,18 +1,35 @@
-//! Which connections are at work and which have been silent for too long.
+//! Which connections are at work and which have been silent for too long, and which are closed when there are too many.
 //!
 //! A timer for every request would cost as much as a small request does. Instead one clock ticks for all connections, a
 //! request costs two counters, and a connection that has had nothing to do for some ticks is asked to close: one that sends its
 //! headers a byte at a time as well as one that was forgotten.
+//!
+//! When as many connections are open as there may be, a new one is still accepted: the connection that has waited for its client
+//! longest, without a byte in either direction, is closed for it. Where none waits for its client, a few spare connections are
+//! accepted on which nothing but health checks is answered. So accepting never waits for clients.
 
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// How many ticks of silence close a connection.
 const TICKS: u64 = 4;
+
+/// How many connections beyond the limit are accepted for health checks.
+const SPARE: usize = 16;
+
+/// How many connections may be about to close, beyond the limit and the spare ones, before accepting waits for them.
+const CLOSING: usize = 16;
+
+/// One of how many waiting connections is found at a time when some must close. Finding them takes a look at all connections.
+const FOUND_AT_A_TIME: usize = 64;
 
 /// The connections of a server. Cheap to clone; all clones are one.
 #[derive(Clone)]
@@ -20,36 +37,187 @@ pub(crate) struct Connections(Arc<Inner>);
 
 struct Inner {
     tick: Duration,
+    /// How many may be open.
+    limit: usize,
+    began: Instant,
     now: AtomicU64,
     members: Mutex<Members>,
+    /// Told whenever a connection is gone.
     gone: Notify,
 }
 
 #[derive(Default)]
 struct Members {
     next: u64,
-    open: std::collections::HashMap<u64, Arc<Activity>>,
+    open: HashMap<u64, Arc<Activity>>,
+    /// How many of the open ones take a place: they are neither spare nor about to close.
+    placed: usize,
+    spare: usize,
+    /// How many each address has, where that is limited.
+    by_address: HashMap<IpAddr, usize>,
+    /// Connections that had waited longest when that was last looked at, with when each made progress; the longest last.
+    waiting: Vec<(u64, u64)>,
+    /// How many were closed for others since that was last logged.
+    evicted: usize,
     closing: bool,
 }
 
 /// What is known about one connection.
-#[derive(Default)]
 pub(crate) struct Activity {
+    /// Whether it is one of the few beyond the limit.
+    spare: bool,
     /// Requests being answered.
     busy: AtomicUsize,
+    /// Those of them whose bodies have not arrived.
+    awaited: AtomicUsize,
     /// Changes whenever a request begins or ends.
     changes: AtomicU64,
     /// What the clock last saw of `changes`, and when that was new.
     seen: AtomicU64,
     since: AtomicU64,
+    /// When a byte last came or went, in microseconds since `began`.
+    progress: AtomicU64,
+    began: Instant,
+    /// Whether the client does not take what is written.
+    blocked: AtomicBool,
+    /// Whether it is to close at once, for another one.
+    evicted: AtomicBool,
     close: Notify,
 }
 
+impl Activity {
+    fn new(began: Instant, now: u64, spare: bool) -> Self {
+        let activity = Self {
+            spare,
+            busy: AtomicUsize::new(0),
+            awaited: AtomicUsize::new(0),
+            changes: AtomicU64::new(0),
+            seen: AtomicU64::new(0),
+            since: AtomicU64::new(now),
+            progress: AtomicU64::new(0),
+            began,
+            blocked: AtomicBool::new(false),
+            evicted: AtomicBool::new(false),
+            close: Notify::new(),
+        };
+        activity.moved();
+        activity
+    }
+
+    /// A byte came or went.
+    pub(crate) fn moved(&self) {
+        let now = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.progress.store(now, Ordering::Relaxed);
+    }
+
+    /// Bytes were written, or the client does not take them.
+    pub(crate) fn wrote(&self, taken: bool) {
+        if self.blocked.load(Ordering::Relaxed) == taken {
+            self.blocked.store(!taken, Ordering::Relaxed);
+        }
+        if taken {
+            self.moved();
+        }
+    }
+
+    /// The server waits for the body of a request.
+    pub(crate) fn body_awaited(&self) {
+        self.awaited.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It need not wait any longer.
+    pub(crate) fn body_arrived(&self) {
+        self.awaited.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether it is one of the few beyond the limit, on which only health checks are answered.
+    pub(crate) fn is_spare(&self) -> bool {
+        self.spare
+    }
+
+    /// Asks for the connection to close once its requests are answered.
+    pub(crate) fn close(&self) {
+        self.close.notify_one();
+    }
+
+    /// When the last byte came or went, if the next step is the client's: to send the rest of a request, or to read a response.
+    fn waits_since(&self) -> Option<u64> {
+        let at_work = self.busy.load(Ordering::Relaxed) > self.awaited.load(Ordering::Relaxed);
+        let waits = !at_work || self.blocked.load(Ordering::Relaxed);
+        waits.then(|| self.progress.load(Ordering::Relaxed))
+    }
+
+    fn evict(&self) {
+        self.evicted.store(true, Ordering::Relaxed);
+        self.close.notify_one();
+    }
+}
+
+impl Members {
+    /// Closes the connection that has waited for its client longest. Whether there was one.
+    fn evict_waiting(&mut self) -> bool {
+        // What was found may have moved on, but not all of what is found just now.
+        for _ in 0..2 {
+            while let Some((id, since)) = self.waiting.pop() {
+                let still = self.open.get(&id).filter(|activity| activity.waits_since() == Some(since));
+                if let Some(activity) = still.filter(|activity| !activity.evicted.load(Ordering::Relaxed)) {
+                    activity.evict();
+                    self.placed -= 1;
+                    self.evicted += 1;
+                    return true;
+                }
+            }
+            self.find_waiting();
+        }
+        false
+    }
+
+    fn find_waiting(&mut self) {
+        let placed = self.open.iter().filter(|(_, activity)| {
+            let evicted = activity.evicted.load(Ordering::Relaxed);
+            !activity.spare && !evicted
+        });
+        let mut waiting: Vec<_> =
+            placed.filter_map(|(id, activity)| Some((*id, activity.waits_since()?))).collect();
+        let count = waiting.len().div_ceil(FOUND_AT_A_TIME);
+        // The first to come is the first to go where the clock cannot tell.
+        let age = |(id, since): &(u64, u64)| (*since, *id);
+        if count > 0 {
+            waiting.select_nth_unstable_by_key(count - 1, age);
+            waiting.truncate(count);
+            waiting.sort_unstable_by_key(|entry| std::cmp::Reverse(age(entry)));
+        }
+        self.waiting = waiting;
+    }
+
+    /// Closes the spare connection on which nothing has moved for longest.
+    fn evict_spare(&mut self) {
+        let spare =
+            self.open.values().filter(|activity| activity.spare && !activity.evicted.load(Ordering::Relaxed));
+        if let Some(oldest) = spare.min_by_key(|activity| activity.progress.load(Ordering::Relaxed)) {
+            oldest.evict();
+            self.spare -= 1;
+            self.evicted += 1;
+        }
+    }
+}
+
+/// An address has as many connections as it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TooMany;
+
 impl Connections {
-    /// Connections that may be silent for `limit`.
-    pub(crate) fn new(limit: Duration) -> Self {
-        let tick = (limit / TICKS as u32).max(Duration::from_millis(1));
-        Self(Arc::new(Inner { tick, now: AtomicU64::new(0), members: Mutex::default(), gone: Notify::new() }))
+    /// At most `limit` connections, which may be silent for `silence`.
+    pub(crate) fn new(limit: usize, silence: Duration) -> Self {
+        let tick = (silence / TICKS as u32).max(Duration::from_millis(1));
+        Self(Arc::new(Inner {
+            tick,
+            limit,
+            began: Instant::now(),
+            now: AtomicU64::new(0),
+            members: Mutex::default(),
+            gone: Notify::new(),
+        }))
     }
 
     /// How often [`sweep`](Self::sweep) is to be called.
@@ -57,10 +225,11 @@ impl Connections {
         self.0.tick
     }
 
-    /// Asks connections that have been silent for too long to close.
+    /// Asks connections that have been silent for too long to close, and logs how many had to make room.
     pub(crate) fn sweep(&self) {
         let now = self.0.now.fetch_add(1, Ordering::Relaxed) + 1;
-        for activity in self.0.members.lock().open.values() {
+        let mut members = self.0.members.lock();
+        for activity in members.open.values() {
             let changes = activity.changes.load(Ordering::Relaxed);
             if activity.seen.swap(changes, Ordering::Relaxed) != changes
                 || activity.busy.load(Ordering::Relaxed) > 0
@@ -70,20 +239,63 @@ impl Connections {
                 activity.close.notify_one();
             }
         }
+        let closed = std::mem::take(&mut members.evicted);
+        let open = members.open.len();
+        drop(members);
+        if closed > 0 {
+            tracing::warn!(
+                closed,
+                open,
+                limit = self.0.limit,
+                "too many connections: closed those that had waited longest for their clients"
+            );
+        }
     }
 
-    /// Takes a new connection in.
-    pub(crate) fn join(&self) -> Member {
-        let activity = Arc::new(Activity::default());
-        activity.since.store(self.0.now.load(Ordering::Relaxed), Ordering::Relaxed);
+    /// Takes a new connection in, and closes another one for it if there are too many. `from` is its address with the number of
+    /// connections that it may have, if that is limited.
+    pub(crate) fn join(&self, from: Option<(IpAddr, NonZeroUsize)>) -> Result<Member, TooMany> {
         let mut members = self.0.members.lock();
+        if let Some((address, limit)) = from {
+            let count = members.by_address.entry(address).or_default();
+            if *count >= limit.get() {
+                return Err(TooMany);
+            }
+            *count += 1;
+        }
+        let spare = members.placed >= self.0.limit && !members.evict_waiting();
+        if spare && members.spare >= SPARE {
+            members.evict_spare();
+        }
+        match spare {
+            true => members.spare += 1,
+            false => members.placed += 1,
+        }
+        let activity = Arc::new(Activity::new(self.0.began, self.0.now.load(Ordering::Relaxed), spare));
         let id = members.next;
         members.next += 1;
         members.open.insert(id, activity.clone());
         if members.closing {
             activity.close.notify_one();
         }
-        Member { id, activity, connections: self.clone() }
+        Ok(Member { id, activity, address: from.map(|(address, _)| address), connections: self.clone() })
+    }
+
+    /// Closes the connection that has waited for its client longest, if one waits, since something else needs its descriptor. Waits
+    /// until a connection is gone.
+    pub(crate) async fn give_way(&self) {
+        let before = {
+            let mut members = self.0.members.lock();
+            members.evict_waiting();
+            members.open.len()
+        };
+        self.until(|open| open < before).await;
+    }
+
+    /// Waits until another connection may be accepted: until those that were told to close have, if they are many.
+    pub(crate) async fn accepting(&self) {
+        let most = self.0.limit.saturating_add(SPARE + CLOSING);
+        self.until(|open| open < most).await;
     }
 
     /// Asks every connection to close once its requests are answered.
@@ -97,10 +309,15 @@ impl Connections {
 
     /// Waits until no connection is left.
     pub(crate) async fn gone(&self) {
+        self.until(|open| open == 0).await;
+    }
+
+    /// Waits until the number of connections is as it should be.
+    async fn until(&self, is_so: impl Fn(usize) -> bool) {
         loop {
             let mut gone = std::pin::pin!(self.0.gone.notified());
             gone.as_mut().enable();
-            if self.0.members.lock().open.is_empty() {
+            if is_so(self.0.members.lock().open.len()) {
                 return;
             }
             gone.await;
@@ -112,6 +329,8 @@ impl Connections {
 pub(crate) struct Member {
     id: u64,
     activity: Arc<Activity>,
+    /// Its address, if the number of connections from there is limited.
+    address: Option<IpAddr>,
     connections: Connections,
 }
 
@@ -125,6 +344,11 @@ impl Member {
         self.activity.busy.load(Ordering::Relaxed) == 0
     }
 
+    /// Whether it is to close at once.
+    pub(crate) fn is_evicted(&self) -> bool {
+        self.activity.evicted.load(Ordering::Relaxed)
+    }
+
     /// Waits until the connection should close.
     pub(crate) async fn closing(&self) {
         self.activity.close.notified().await;
@@ -135,9 +359,22 @@ impl Drop for Member {
     fn drop(&mut self) {
         let mut members = self.connections.0.members.lock();
         members.open.remove(&self.id);
-        if members.open.is_empty() {
-            self.connections.0.gone.notify_waiters();
+        // Whether it is evicted changes under the lock only.
+        match (self.is_evicted(), self.activity.spare) {
+            (true, _) => {}
+            (false, true) => members.spare -= 1,
+            (false, false) => members.placed -= 1,
         }
+        if let Some(address) = self.address
+            && let Some(count) = members.by_address.get_mut(&address)
+        {
+            *count -= 1;
+            if *count == 0 {
+                members.by_address.remove(&address);
+            }
+        }
+        drop(members);
+        self.connections.0.gone.notify_waiters();
     }
 }
 
@@ -161,12 +398,28 @@ impl Drop for Busy {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
+
+    fn joined(connections: &Connections) -> Member {
+        connections.join(None).unwrap()
+    }
+
+    /// Joins after everyone before.
+    async fn later(connections: &Connections) -> Member {
+        tokio::time::advance(Duration::from_millis(1)).await;
+        joined(connections)
+    }
+
+    fn evicted(members: &[&Member]) -> Vec<bool> {
+        members.iter().map(|member| member.is_evicted()).collect()
+    }
 
     #[test]
     fn a_silent_connection_is_asked_to_close_and_a_busy_one_is_not() {
-        let connections = Connections::new(Duration::from_secs(8));
-        let (silent, busy) = (connections.join(), connections.join());
+        let connections = Connections::new(100, Duration::from_secs(8));
+        let (silent, busy) = (joined(&connections), joined(&connections));
         let request = Busy::new(&busy.activity());
         let closes = |member: &Member, ticks: u64| {
             (0..ticks).for_each(|_| connections.sweep());
@@ -182,12 +435,132 @@ mod tests {
 
     #[tokio::test]
     async fn closing_waits_until_every_connection_is_gone() {
-        let connections = Connections::new(Duration::from_secs(8));
-        let member = connections.join();
+        let connections = Connections::new(100, Duration::from_secs(8));
+        let member = joined(&connections);
         connections.close();
         member.closing().await;
         assert!(futures::FutureExt::now_or_never(connections.gone()).is_none());
         drop(member);
         connections.gone().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_connection_that_has_waited_longest_is_closed_for_a_new_one() {
+        let connections = Connections::new(3, Duration::from_secs(30));
+        let (first, second) = (later(&connections).await, later(&connections).await);
+        let third = later(&connections).await;
+        assert_eq!(evicted(&[&first, &second, &third]), [false; 3], "there is room for three");
+        tokio::time::advance(Duration::from_millis(1)).await;
+        first.activity.moved();
+        let fourth = later(&connections).await;
+        assert_eq!(evicted(&[&first, &second, &third, &fourth]), [false, true, false, false]);
+        second.closing().await;
+        let fifth = later(&connections).await;
+        assert_eq!(evicted(&[&first, &third, &fourth, &fifth]), [false, true, false, false]);
+        assert!(!fifth.activity.is_spare());
+        drop((second, third));
+        let sixth = later(&connections).await;
+        assert_eq!(evicted(&[&first, &fourth, &fifth, &sixth]), [true, false, false, false]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_is_at_work_is_not_closed_for_another_and_one_that_waits_for_a_body_is() {
+        let connections = Connections::new(2, Duration::from_secs(30));
+        let (working, uploading) = (later(&connections).await, later(&connections).await);
+        let _requests = [&working, &uploading].map(|member| Busy::new(&member.activity));
+        let first = later(&connections).await;
+        assert!(first.activity.is_spare(), "nobody waits for a client");
+        drop(first);
+        uploading.activity.body_awaited();
+        let second = later(&connections).await;
+        assert_eq!(evicted(&[&working, &uploading, &second]), [false, true, false]);
+        assert!(!second.activity.is_spare());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_take_its_answer_keeps_no_connection_from_others() {
+        let connections = Connections::new(2, Duration::from_secs(30));
+        let (stuck, read) = (later(&connections).await, later(&connections).await);
+        let _requests = [&stuck, &read].map(|member| Busy::new(&member.activity));
+        for member in [&stuck, &read] {
+            member.activity.wrote(false);
+        }
+        read.activity.wrote(true);
+        let next = later(&connections).await;
+        assert_eq!(evicted(&[&stuck, &read, &next]), [true, false, false]);
+        let spare = later(&connections).await;
+        assert_eq!(
+            (spare.activity.is_spare(), next.is_evicted()),
+            (false, true),
+            "the one that says nothing goes"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_longest_waits_go_first_however_many_there_are() {
+        let connections = Connections::new(1000, Duration::from_secs(30));
+        let mut members = Vec::new();
+        for _ in 0..1000 {
+            members.push(later(&connections).await);
+        }
+        let mut newer = Vec::new();
+        for gone in 0..500 {
+            newer.push(later(&connections).await);
+            let expected: Vec<_> = (0..1000).map(|index| index <= gone).collect();
+            assert_eq!(evicted(&members.iter().collect::<Vec<_>>()), expected);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_spare_connections_are_few_and_the_oldest_of_them_goes() {
+        let connections = Connections::new(1, Duration::from_secs(30));
+        let working = later(&connections).await;
+        let _request = Busy::new(&working.activity);
+        let mut spare = Vec::new();
+        for _ in 0..SPARE {
+            spare.push(later(&connections).await);
+        }
+        assert!(spare.iter().all(|member| member.activity.is_spare() && !member.is_evicted()));
+        let one_more = later(&connections).await;
+        assert_eq!(evicted(&[&working, &spare[0], &spare[1], &one_more]), [false, true, false, false]);
+        drop(working);
+        assert!(!later(&connections).await.activity.is_spare());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn accepting_waits_until_those_that_were_closed_are_gone() {
+        let connections = Connections::new(1, Duration::from_secs(30));
+        let mut members: Vec<_> = (0..SPARE + CLOSING).map(|_| joined(&connections)).collect();
+        connections.accepting().await;
+        members.push(joined(&connections));
+        let mut accepting = std::pin::pin!(connections.accepting());
+        assert!(futures::poll!(&mut accepting).is_pending());
+        members.remove(0);
+        accepting.await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_gives_way_to_what_else_needs_a_descriptor() {
+        let connections = Connections::new(100, Duration::from_secs(30));
+        let (first, second) = (later(&connections).await, later(&connections).await);
+        let mut giving_way = std::pin::pin!(connections.give_way());
+        assert!(futures::poll!(&mut giving_way).is_pending());
+        assert_eq!(evicted(&[&first, &second]), [true, false]);
+        drop(first);
+        giving_way.await;
+    }
+
+    #[test]
+    fn an_address_has_as_many_connections_as_it_may_and_no_more() {
+        let connections = Connections::new(100, Duration::from_secs(30));
+        let limit = NonZeroUsize::new(2).unwrap();
+        let [one, other] = [1, 2].map(|last| Some((Ipv4Addr::new(203, 0, 113, last).into(), limit)));
+        let (first, _second) = (connections.join(one).unwrap(), connections.join(one).unwrap());
+        assert_eq!(connections.join(one).err(), Some(TooMany));
+        let _elsewhere = connections.join(other).unwrap();
+        let _unlimited = joined(&connections);
+        drop(first);
+        let _third = connections.join(one).unwrap();
+        assert_eq!(connections.join(one).err(), Some(TooMany));
     }
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
 
-use crate::body::{self, Body};
+use crate::body::{self, Body, BodyError};
 use crate::limits::Visit;
 use crate::params::{Params, Shape};
 use crate::sse::{Envelope, Events};
@@ -20,7 +20,7 @@ use crate::surface::{
 /// Answers a request to the JSON-RPC endpoint.
 pub(crate) async fn call<B>(surface: &Surface, visit: Visit, head: &Parts, body: B) -> Response<Body>
 where
-    B: http_body::Body<Data = Bytes>,
+    B: http_body::Body<Data = Bytes, Error = BodyError>,
 {
     if head.method != Method::POST {
         return method_not_allowed("POST");

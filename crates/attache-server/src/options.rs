@@ -31,7 +31,7 @@ impl Default for Paths {
 impl Paths {
     /// All paths that are answered: exact ones, and those below which everything is.
     pub fn answered(&self) -> (Vec<String>, Vec<String>) {
-        let mut exact = [card::PATH, card::OLDEST_PATH, "/health"].map(str::to_owned).to_vec();
+        let mut exact = [card::PATH, card::OLDEST_PATH, "/health", "/ready"].map(str::to_owned).to_vec();
         for path in self.jsonrpc.iter().chain(&self.oldest) {
             exact.push(path.clone());
             if !path.ends_with('/') {
@@ -65,10 +65,18 @@ pub struct ServerOptions {
     pub max_headers: usize,
     /// How deep JSON may nest.
     pub max_depth: usize,
-    /// How many requests may be worked on at once; more are refused.
+    /// How many requests may be worked on at once; more are refused. As many again may wait for their bodies. Health checks are
+    /// always answered.
     pub max_requests: usize,
-    /// How many connections may be open at once; more wait.
+    /// How many connections may be open at once. For one more, the connection is closed that has waited longest for its client; where
+    /// none waits, nothing but health checks is answered on it.
+    ///
+    /// The limit on open files of the process allows fewer, if need be: a quarter of them, from 64 to 1,024, is kept for
+    /// everything else, and at most half. [`raise_file_limit`](crate::raise_file_limit) raises it.
     pub max_connections: usize,
+    /// How many requests may be open at once on one connection of HTTP/2, at most half of [`max_requests`](Self::max_requests). Clients
+    /// wait before they send more.
+    pub max_streams_per_connection: usize,
     /// How long a client may take to send the headers of a request, and how long a connection may stay idle.
     pub header_timeout: Duration,
     /// How long a client may take to send a body.
@@ -94,11 +102,38 @@ impl Default for ServerOptions {
             max_depth: 100,
             max_requests: 10_000,
             max_connections: 20_000,
+            max_streams_per_connection: 256,
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(30),
             heartbeat: Duration::from_secs(15),
             limits: Limits::default(),
             drain: Duration::from_secs(10),
         }
+    }
+}
+
+impl ServerOptions {
+    /// How many requests may be open on one connection, so that no connection alone makes the server full.
+    pub(crate) fn streams_per_connection(&self) -> u32 {
+        let most = self.max_streams_per_connection.min(self.max_requests / 2).max(1);
+        u32::try_from(most).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_connection_alone_makes_the_server_full() {
+        let streams = |max_requests, max_streams_per_connection| {
+            ServerOptions { max_requests, max_streams_per_connection, ..ServerOptions::default() }
+                .streams_per_connection()
+        };
+        assert_eq!(ServerOptions::default().streams_per_connection(), 256);
+        assert_eq!(
+            (streams(512, 256), streams(511, 256), streams(100, 1000), streams(1, 1)),
+            (256, 255, 50, 1)
+        );
     }
 }

@@ -3,9 +3,10 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::IpAddr;
+use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -20,14 +21,15 @@ use http::header::{
 };
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
-use http_body_util::BodyExt;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::audit::{self, Denial};
 use crate::auth::{self, Authenticator};
-use crate::body::{Body, BodyError, BoxBody};
+use crate::body::{Body, BoxBody};
 use crate::card::{self, CardHost};
+use crate::idle::Activity;
 use crate::limits::{Door, Thing, Visit};
+use crate::load::{self, Arriving, Load};
 use crate::push::Courier;
 use crate::sse::Events;
 use crate::{Limits, Paths, Peer, PushOptions, ServerOptions, grpc, http_json, jsonrpc};
@@ -46,7 +48,9 @@ struct Inner {
     options: ServerOptions,
     card: CardHost,
     authenticator: Option<Arc<dyn Authenticator>>,
-    in_flight: Arc<AtomicUsize>,
+    load: Arc<Load>,
+    /// Whether the server was told to stop.
+    stopping: AtomicBool,
     door: Arc<Door>,
     courier: Option<Courier>,
     fallback: Option<Fallback>,
@@ -57,15 +61,6 @@ struct Inner {
 /// Answers requests to paths that are not the surface's own; nothing for those that are nobody's.
 pub(crate) type Fallback =
     Box<dyn Fn(Request<BoxBody>) -> BoxFuture<'static, Option<Response<Body>>> + Send + Sync>;
-
-/// A request that is being worked on; counted until dropped.
-pub(crate) struct InFlight(Arc<AtomicUsize>);
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 impl Surface {
     pub(crate) fn new(
@@ -85,13 +80,14 @@ impl Surface {
         let tidying = tokio::spawn(door.clone().keep_tidy());
         let background = [keeping_house, tidying].into_iter().chain(delivering).chain(beside);
         let _background = background.map(AbortOnDropHandle::new).collect();
-        let in_flight = Arc::default();
+        let load = Load::new(options.max_requests);
         Ok(Self(Arc::new(Inner {
             service,
             options,
             card,
             authenticator,
-            in_flight,
+            load,
+            stopping: AtomicBool::new(false),
             door,
             courier,
             fallback,
@@ -114,6 +110,7 @@ impl Surface {
     /// Takes no more messages and lets running turns and deliveries finish, for those who frame requests themselves.
     pub async fn shutdown(&self) {
         let drain = self.0.options.drain;
+        self.0.stopping.store(true, Ordering::Relaxed);
         tracing::info!("stopping: finishing what runs");
         let late = self.0.service.shutdown(drain).await;
         if late > 0 {
@@ -137,13 +134,14 @@ impl Surface {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
     {
         let (head, body) = request.into_parts();
-        self.receive(Peer::of(&head.extensions), head, body).await
+        self.receive(Peer::of(&head.extensions), None, head, body).await
     }
 
-    /// Answers one request of a peer.
+    /// Answers one request of a peer, over a connection of ours.
     pub(crate) fn handle_from<B>(
         &self,
         peer: Peer,
+        connection: Arc<Activity>,
         request: Request<B>,
     ) -> impl Future<Output = Response<Body>> + Send
     where
@@ -151,10 +149,16 @@ impl Surface {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
     {
         let (head, body) = request.into_parts();
-        self.receive(peer, head, body)
+        self.receive(peer, Some(connection), head, body)
     }
 
-    fn receive<B>(&self, peer: Peer, mut head: Parts, body: B) -> impl Future<Output = Response<Body>> + Send
+    fn receive<B>(
+        &self,
+        peer: Peer,
+        connection: Option<Arc<Activity>>,
+        mut head: Parts,
+        body: B,
+    ) -> impl Future<Output = Response<Body>> + Send
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
@@ -163,19 +167,16 @@ impl Surface {
             true => Room::Keys,
             false => Room::of(head.uri.path(), &self.0.options.paths),
         };
-        let in_flight = &self.0.in_flight;
-        let counted = in_flight.fetch_add(1, Ordering::Relaxed) < self.0.options.max_requests;
-        let in_flight = InFlight(in_flight.clone());
+        let spare = connection.as_ref().is_some_and(|connection| connection.is_spare());
+        let in_flight = self.0.load.begin().filter(|_| !spare);
+        let body = Arriving::new(body, self.0.load.clone(), connection);
         let address = self.0.door.address(peer.address, &head.headers);
         async move {
-            let admitted = match counted {
+            // Whether the server is well is said also, and above all, when it is full.
+            let admitted = match in_flight.is_some() || room.is_health() {
                 true => self.admit(&room, address, &head, &peer).await,
                 false => {
-                    let error = Error::new(
-                        ErrorKind::Unavailable,
-                        "too many requests at once, try again in a moment",
-                    );
-                    let error = error.retry_in(Duration::from_secs(1));
+                    let error = if spare { load::too_many_connections() } else { load::too_many() };
                     Err(self.turn_away(&room, &Principal::Anonymous, address, &head, &error))
                 }
             };
@@ -199,14 +200,43 @@ impl Surface {
                 Room::Health => {
                     json_response(StatusCode::OK, "application/json", br#"{"status":"ok"}"#.to_vec())
                 }
+                Room::Ready => self.readiness(),
                 Room::Elsewhere => {
                     head.extensions.insert(peer);
-                    let body = BoxBody::new(body.map_err(BodyError::new));
+                    let body = BoxBody::new(body);
                     Box::pin(self.fall_back(Request::from_parts(head, body))).await
                 }
             };
             response.map(|body| body.counted(in_flight, place))
         }
+    }
+
+    /// Whether the server takes messages: until it was told to stop.
+    fn readiness(&self) -> Response<Body> {
+        let (status, text) = match self.0.stopping.load(Ordering::Relaxed) {
+            false => (StatusCode::OK, r#"{"status":"ready"}"#),
+            true => (StatusCode::SERVICE_UNAVAILABLE, r#"{"status":"stopping"}"#),
+        };
+        json_response(status, "application/json", text.as_bytes().to_vec())
+    }
+
+    /// The address that connections are counted for, with how many it may have. Nothing if it may have any number.
+    pub(crate) fn connection_limit(&self, peer: IpAddr) -> Option<(IpAddr, NonZeroUsize)> {
+        self.0.door.connection_limit(peer)
+    }
+
+    /// Logs that a connection was closed since its address has too many.
+    pub(crate) fn deny_connection(&self, peer: IpAddr) {
+        self.0.door.deny(&Denial {
+            principal: &Principal::Anonymous,
+            tenant: None,
+            address: Some(peer.to_canonical()),
+            binding: "TCP",
+            operation: &"connect",
+            task: None,
+            reason: "too many connections from this address",
+            status: ErrorKind::ResourceExhausted.http_status(),
+        });
     }
 
     /// Answers a request to a path that is not the surface's own.
@@ -230,7 +260,7 @@ impl Surface {
             |principal: &Principal, error: Error| self.turn_away(room, principal, address, head, &error);
         let from = match room {
             // Whether the server is well is not a matter of how often one asks.
-            Room::Health => None,
+            Room::Health | Room::Ready => None,
             Room::JsonRpc | Room::Grpc(_) | Room::HttpJson(_) | Room::Card | Room::Keys | Room::Elsewhere => {
                 door.knock(address).map_err(|error| turn_away(&Principal::Anonymous, error))?
             }
@@ -275,7 +305,7 @@ impl Surface {
         match room {
             Room::JsonRpc => jsonrpc::refuse(&Id::NULL, error),
             Room::Grpc(package) => grpc::refuse(*package, error),
-            Room::HttpJson(_) | Room::Card | Room::Keys | Room::Health | Room::Elsewhere => {
+            Room::HttpJson(_) | Room::Card | Room::Keys | Room::Health | Room::Ready | Room::Elsewhere => {
                 http_json::refuse(error, &head.headers)
             }
         }
@@ -379,6 +409,8 @@ enum Room {
     /// The keys that cards are signed with.
     Keys,
     Health,
+    /// Whether the server takes messages.
+    Ready,
     Elsewhere,
 }
 
@@ -393,6 +425,7 @@ impl Room {
         match path {
             card::PATH | card::OLDEST_PATH => Self::Card,
             "/health" => Self::Health,
+            "/ready" => Self::Ready,
             path => match path.strip_prefix(paths.http_json.as_str()) {
                 Some(rest) if rest.starts_with('/') => Self::HttpJson(rest.to_owned()),
                 Some(_) | None => Self::Elsewhere,
@@ -406,7 +439,17 @@ impl Room {
             Self::JsonRpc => Some(binding::JSONRPC),
             Self::Grpc(_) => Some(binding::GRPC),
             Self::HttpJson(_) => Some(binding::HTTP_JSON),
-            Self::Card | Self::Keys | Self::Health | Self::Elsewhere => None,
+            Self::Card | Self::Keys | Self::Health | Self::Ready | Self::Elsewhere => None,
+        }
+    }
+
+    /// Whether it is for whoever watches over the server.
+    fn is_health(&self) -> bool {
+        match self {
+            Self::Health | Self::Ready => true,
+            Self::JsonRpc | Self::Grpc(_) | Self::HttpJson(_) | Self::Card | Self::Keys | Self::Elsewhere => {
+                false
+            }
         }
     }
 
@@ -415,7 +458,7 @@ impl Room {
         match self {
             Self::JsonRpc | Self::Grpc(_) | Self::HttpJson(_) => false,
             Self::Card => options.public_card,
-            Self::Health => options.public_health,
+            Self::Health | Self::Ready => options.public_health,
             Self::Keys | Self::Elsewhere => true,
         }
     }

@@ -128,6 +128,10 @@ fn main() -> ExitCode {
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(anstream::stderr);
     // A log that nobody reads any more must not stop the worker.
     log.log_internal_errors(false).init();
+    // Before anything is opened: each connection needs a file.
+    if let Err(error) = attache_server::raise_file_limit() {
+        tracing::warn!(%error, "the limit on open files could not be raised");
+    }
     for Unread { name, meant } in unread(&variables::environment().collect::<Vec<_>>()) {
         tracing::warn!(variable = name, meant, "nothing reads this variable of the environment");
     }

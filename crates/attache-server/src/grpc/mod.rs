@@ -18,7 +18,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::Full;
 
 use self::call::Context;
-use crate::body::{self, Body, Shape};
+use crate::body::{self, Body, BodyError, Shape};
 use crate::limits::Visit;
 use crate::params::{self, Params};
 use crate::surface::{Surface, json_response};
@@ -74,8 +74,7 @@ pub(crate) async fn call<B>(
     request: Request<B>,
 ) -> Response<Body>
 where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
+    B: http_body::Body<Data = Bytes, Error = BodyError> + Send + 'static,
 {
     if !is_grpc(request.headers()) {
         let text = "this path speaks gRPC: expected the content type `application/grpc`";

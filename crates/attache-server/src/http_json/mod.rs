@@ -12,7 +12,7 @@ use http::request::Parts;
 use http::{HeaderMap, Response, StatusCode};
 
 use self::route::{Matched, Route};
-use crate::body::{self, Body};
+use crate::body::{self, Body, BodyError};
 use crate::limits::Visit;
 use crate::params::{Params, Shape};
 use crate::sse::{Envelope, Events};
@@ -30,7 +30,7 @@ pub(crate) async fn call<B>(
     body: B,
 ) -> Response<Body>
 where
-    B: http_body::Body<Data = Bytes>,
+    B: http_body::Body<Data = Bytes, Error = BodyError>,
 {
     let route = match route::find(&head.method, path) {
         Matched::Route(route) => route,
@@ -61,7 +61,7 @@ async fn answer<B>(
     body: B,
 ) -> Result<Response<Body>, Refusal>
 where
-    B: http_body::Body<Data = Bytes>,
+    B: http_body::Body<Data = Bytes, Error = BodyError>,
 {
     let (options, headers) = (surface.options(), &head.headers);
     let plain = |error| Refusal { error, older: None };

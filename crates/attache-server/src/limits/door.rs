@@ -1,7 +1,7 @@
 //! The door that every request comes through: who is it charged to, and is there room for it.
 
 use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -75,6 +75,15 @@ impl Door {
     /// Where a request comes from.
     pub(crate) fn address(&self, connection: Option<SocketAddr>, headers: &HeaderMap) -> Option<IpAddr> {
         Some(address::of(connection?, headers, &self.limits.load().trusted_proxies))
+    }
+
+    /// The address that connections are counted for, with how many it may have. Nothing if it may have any number.
+    pub(crate) fn connection_limit(&self, peer: IpAddr) -> Option<(IpAddr, NonZeroUsize)> {
+        let limits = self.limits.load();
+        let (peer, limit) = (peer.to_canonical(), limits.connections_per_address?);
+        let exempt = peer.is_loopback() && !limits.limit_loopback;
+        let proxy = limits.trusted_proxies.iter().any(|net| net.contains(&peer));
+        (!exempt && !proxy).then(|| (address::network(peer), limit))
     }
 
     /// Counts a request from an address. Its account, if the address has one.
@@ -172,4 +181,27 @@ impl Door {
 fn too_fast(whose: &str, per_second: NonZeroU32, wait: Duration) -> Error {
     let text = format!("more than {per_second} requests per second {whose}: try again in a moment");
     Error::new(ErrorKind::ResourceExhausted, text).with("requestsPerSecond", per_second).retry_in(wait)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_counted_by_address_but_for_proxies_and_this_machine() {
+        let limited = |limits: Limits, peer: &str| {
+            Door::new(limits).connection_limit(peer.parse().unwrap()).map(|(address, _)| address.to_string())
+        };
+        let usual = |peer: &str| limited(Limits::default(), peer);
+        assert_eq!(usual("203.0.113.9").as_deref(), Some("203.0.113.9"));
+        assert_eq!(usual("::ffff:203.0.113.9").as_deref(), Some("203.0.113.9"));
+        assert_eq!(usual("2001:db8:1:2:3:4:5:6").as_deref(), Some("2001:db8:1:2::"));
+        assert_eq!([usual("127.0.0.1"), usual("::1"), usual("::ffff:127.0.0.1")], [None, None, None]);
+        let strict = Limits { limit_loopback: true, ..Limits::default() };
+        assert_eq!(limited(strict, "127.0.0.1").as_deref(), Some("127.0.0.1"));
+        let proxied = Limits { trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()], ..Limits::default() };
+        assert_eq!(limited(proxied.clone(), "10.1.2.3"), None);
+        assert_eq!(limited(proxied, "203.0.113.9").as_deref(), Some("203.0.113.9"));
+        assert_eq!(limited(Limits::none(), "203.0.113.9"), None);
+    }
 }

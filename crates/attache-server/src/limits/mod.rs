@@ -38,6 +38,9 @@ pub struct Limits {
     pub streams_per_caller: Option<NonZeroUsize>,
     /// How many turns the agent takes for a caller at once. Messages to a task that is being worked on share its turn.
     pub turns_per_caller: Option<NonZeroUsize>,
+    /// How many connections may come from an address; more are closed at once. Those of
+    /// [`trusted_proxies`](Self::trusted_proxies) are not counted. Unlimited, if nothing is set.
+    pub connections_per_address: Option<NonZeroUsize>,
     /// How long a request waits for one of these places before it is refused. They are given out in the order of arrival, and no
     /// more wait than there are places.
     pub queue_timeout: Duration,
@@ -46,7 +49,7 @@ pub struct Limits {
     /// The proxies whose word on where a request comes from is taken: the last address in `X-Forwarded-For` that is not one of
     /// theirs is the caller's.
     pub trusted_proxies: Vec<IpNet>,
-    /// Whether anonymous callers on this machine are limited too. They are not, since a proxy that nobody has told about in
+    /// Whether anonymous callers on this machine, and connections from it, are limited too. They are not, since a proxy that nobody has told about in
     /// [`trusted_proxies`](Self::trusted_proxies) would be limited for all who are behind it.
     pub limit_loopback: bool,
 }
@@ -72,6 +75,7 @@ impl Default for Limits {
             requests_per_caller: count(256),
             streams_per_caller: count(256),
             turns_per_caller: count(256),
+            connections_per_address: count(1_024),
             queue_timeout: Duration::from_secs(2),
             first_byte_timeout: Duration::from_secs(10),
             trusted_proxies: Vec::new(),
@@ -89,6 +93,7 @@ impl Limits {
             requests_per_caller: None,
             streams_per_caller: None,
             turns_per_caller: None,
+            connections_per_address: None,
             ..Self::default()
         }
     }

@@ -48,6 +48,21 @@ struct Loaded {
     looked: Instant,
 }
 
+/// Files that were read again with [`Tls::renew`].
+#[derive(Debug)]
+#[must_use = "nothing changes until it is applied"]
+pub struct TlsRenewal {
+    current: Arc<Mutex<Option<Loaded>>>,
+    loaded: Loaded,
+}
+
+impl TlsRenewal {
+    /// Uses them for connections from now on.
+    pub fn apply(self) {
+        *self.current.lock() = Some(self.loaded);
+    }
+}
+
 impl Tls {
     /// With the certificate in one file, followed by those that lead from it to its authority, and its key in another.
     pub fn files(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
@@ -67,10 +82,15 @@ impl Tls {
 
     /// Reads the files again, now. If they make no sense, those that were read before stay in use.
     pub fn reload(&self) -> Result<(), TlsError> {
+        self.renew().map(TlsRenewal::apply)
+    }
+
+    /// Reads the files again, without using what is in them yet.
+    pub fn renew(&self) -> Result<TlsRenewal, TlsError> {
         let stamps = self.files.stamps();
         let config = self.files.load()?;
-        *self.current.lock() = Some(Loaded { config, stamps, looked: Instant::now() });
-        Ok(())
+        let loaded = Loaded { config, stamps, looked: Instant::now() };
+        Ok(TlsRenewal { current: self.current.clone(), loaded })
     }
 
     /// Begins TLS on a connection.

@@ -1,11 +1,15 @@
 //! Limits: what is too large, too slow or too much is refused, and the server goes on.
 
+use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 
 use attache_server::{Server, ServerOptions};
-use futures::stream;
+use futures::{StreamExt, stream};
 use reqwest::{Body, Method};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 
 use crate::support::{
     Binding, Player, Raw, Refusal, Reply, Running, Sse, card, fetch, message, over_http2, player, playing,
@@ -226,19 +230,226 @@ async fn a_stream_takes_a_place_until_it_ends_or_its_reader_goes() {
     .await;
 }
 
+/// Asks for something without a body.
+fn get(path: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
+}
+
+/// Asks for health checks over a connection that stays open.
+async fn ask(raw: &mut Raw) {
+    raw.write(get("/health")).await;
+    assert!(raw.read_until("}").await.contains("200 OK"));
+}
+
+/// A connection that has made progress after all others.
+async fn connected(server: &Running) -> Raw {
+    let mut raw = Raw::connect(server.address).await;
+    ask(&mut raw).await;
+    raw
+}
+
 #[tokio::test]
-async fn more_connections_than_there_is_room_for_wait_for_their_turn() {
-    let server = limited(|options| options.max_connections = 1).await;
-    let mut first = Raw::connect(server.address).await;
-    let mut second = Raw::connect(server.address).await;
-    second.write("GET /health HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    for _ in 0..3 {
-        first.write("GET /health HTTP/1.1\r\nHost: a\r\n\r\n").await;
-        assert!(first.read_until("}").await.contains("200 OK"));
-        assert!(second.is_silent(), "there is room for one");
+async fn for_one_connection_too_many_the_one_is_closed_that_has_waited_longest() {
+    let server = limited(|options| options.max_connections = 3).await;
+    let (mut first, mut second) = (connected(&server).await, connected(&server).await);
+    let mut third = connected(&server).await;
+    ask(&mut first).await;
+    let mut fourth = connected(&server).await;
+    assert_eq!(second.closed().await, "");
+    for raw in [&mut third, &mut first, &mut fourth] {
+        ask(raw).await;
     }
+    let _fifth = connected(&server).await;
+    assert_eq!(third.closed().await, "");
+    ask(&mut first).await;
+    ask(&mut fourth).await;
+}
+
+#[tokio::test]
+async fn an_upload_that_makes_progress_is_not_closed_in_favour_of_those_that_make_none() {
+    let server = limited(|options| options.max_connections = 3).await;
+    let body = rpc(&send("slowly"));
+    let mut upload = Raw::connect(server.address).await;
+    let head = "POST /a2a HTTP/1.1\r\nHost: a\r\nA2A-Version: 1.0\r\nContent-Type: application/json\r\n";
+    upload.write(format!("{head}Content-Length: {}\r\n\r\n", body.len())).await;
+    let mut silent = Vec::new();
+    for piece in body.as_bytes().chunks(body.len().div_ceil(8)) {
+        upload.write(piece).await;
+        // Half a head, and then nothing.
+        let mut half = Raw::connect(server.address).await;
+        half.write("POST /a2a HTTP/1.1\r\nX-Half: ").await;
+        silent.push(half);
+        // Everything that was written before has been read when this is answered.
+        connected(&server).await;
+    }
+    assert!(upload.read_until("\r\n\r\n").await.starts_with("HTTP/1.1 200 "));
+    for half in &mut silent[..6] {
+        assert_eq!(half.closed().await, "");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_stops_coming_does_not_keep_a_connection_from_others() {
+    let server = limited(|options| options.max_connections = 1).await;
+    let mut stuck = Raw::connect(server.address).await;
+    stuck.write("POST /a2a HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{").await;
+    let mut next = Raw::connect(server.address).await;
+    soon(async {
+        // The first one may not have been read yet.
+        while !next.try_get("/v1/tasks").await.starts_with("HTTP/1.1 200 ") {
+            next = Raw::connect(server.address).await;
+        }
+    })
+    .await;
+    assert_eq!(stuck.closed().await, "");
+}
+
+#[tokio::test]
+async fn health_checks_are_answered_while_every_connection_is_at_work() {
+    let server = limited(|options| options.max_connections = 2).await;
+    let mut streams = Vec::new();
+    for _ in 0..2 {
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let body =
+            json!({"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": send("wait")});
+        let request = client.post(format!("{}/a2a", server.base)).header("A2A-Version", "1.0").json(&body);
+        let mut stream = Sse::open(request).await;
+        assert!(stream.event().await["task"].is_object());
+        streams.push(stream);
+    }
+    for path in ["/health", "/ready"] {
+        let mut raw = Raw::connect(server.address).await;
+        raw.write(get(path)).await;
+        let said = raw.closed().await;
+        assert!(said.starts_with("HTTP/1.1 200 "), "{said}");
+    }
+    let mut raw = Raw::connect(server.address).await;
+    raw.write(get("/v1/tasks")).await;
+    let said = raw.closed().await;
+    assert!(said.starts_with("HTTP/1.1 503 ") && said.contains("retry-after: 1"), "{said}");
+    assert!(said.contains("too many connections at once"), "{said}");
+    assert_eq!(fetch(over_http2().get(format!("{}/health", server.base))).await.status, 200);
+    assert_eq!(fetch(over_http2().get(format!("{}/v1/tasks", server.base))).await.status, 503);
+
+    drop(streams.pop());
+    soon(async {
+        while server.rest("GET", "/tasks", None).await.status != 200 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(streams[0].frame().await.is_some(), "the other stream goes on");
+}
+
+#[tokio::test]
+async fn an_address_may_have_so_many_connections_and_no_more() {
+    let server = limited(|options| {
+        options.limits.limit_loopback = true;
+        options.limits.connections_per_address = NonZeroUsize::new(2);
+    })
+    .await;
+    let (mut first, mut second) = (connected(&server).await, connected(&server).await);
+    assert_eq!(Raw::connect(server.address).await.closed().await, "");
+    ask(&mut first).await;
+    ask(&mut second).await;
     drop(first);
-    assert!(second.read_until("}").await.contains("200 OK"));
+    soon(async {
+        while Raw::connect(server.address).await.try_get("/health").await.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn connections_of_this_machine_are_not_counted_unless_that_is_asked_for() {
+    let server = limited(|options| options.limits.connections_per_address = NonZeroUsize::new(1)).await;
+    let mut all = Vec::new();
+    for _ in 0..5 {
+        all.push(connected(&server).await);
+    }
+    for raw in &mut all {
+        ask(raw).await;
+    }
+}
+
+#[tokio::test]
+async fn health_checks_are_answered_while_there_is_no_room_for_requests() {
+    let server = limited(|options| options.max_requests = 1).await;
+    let mut stream = server.sse("SendStreamingMessage", send("wait")).await;
+    assert!(stream.event().await["task"].is_object());
+    assert_eq!(server.rest("GET", "/tasks", None).await.status, 503);
+    for (path, said) in [("/health", "ok"), ("/ready", "ready")] {
+        let reply = fetch(server.bare(Method::GET, path)).await;
+        assert_eq!((reply.status.as_u16(), &reply.json()["status"]), (200, &json!(said)));
+    }
+}
+
+#[tokio::test]
+async fn a_connection_of_http2_has_so_many_requests_open_and_no_more() {
+    let server = limited(|options| options.max_streams_per_connection = 2).await;
+    let client = over_http2();
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": send("wait")});
+    let post = || client.post(format!("{}/a2a", server.base)).header("A2A-Version", "1.0").json(&body);
+    let mut streams = Vec::new();
+    for _ in 0..2 {
+        let mut stream = Sse::open(post()).await;
+        assert!(stream.event().await["task"].is_object());
+        streams.push(stream);
+    }
+    let third = tokio::spawn(client.get(format!("{}/health", server.base)).send());
+    for _ in 0..10 {
+        assert_eq!(fetch(over_http2().get(format!("{}/health", server.base))).await.status, 200);
+    }
+    assert!(!third.is_finished(), "it waits for one of the two to end");
+    drop(streams.pop());
+    assert_eq!(soon(third).await.unwrap().unwrap().status(), 200);
+}
+
+/// Begins a request on a connection of HTTP/2 of its own, whose body never ends.
+async fn beginning(server: &Running) -> JoinHandle<reqwest::Result<reqwest::Response>> {
+    let started = Arc::new(Notify::new());
+    let telling = started.clone();
+    // The first piece is sent when the request is.
+    let pieces = stream::once(async move {
+        telling.notify_one();
+        Ok::<_, std::io::Error>(b"{".to_vec())
+    });
+    let call = over_http2().post(format!("{}/a2a", server.base)).header("content-type", "application/json");
+    let sending = tokio::spawn(call.body(Body::wrap_stream(pieces.chain(stream::pending()))).send());
+    soon(started.notified()).await;
+    sending
+}
+
+#[tokio::test]
+async fn requests_that_wait_for_their_bodies_keep_out_no_others() {
+    let server = limited(|options| (options.max_requests, options.body_timeout) = (4, NEVER)).await;
+    let mut waiting = Vec::new();
+    for _ in 0..4 {
+        waiting.push(beginning(&server).await);
+    }
+    // As many wait as may: one more is refused on each binding, as soon as it is seen to wait.
+    let refused = soon(async {
+        loop {
+            let mut one_more = beginning(&server).await;
+            tokio::select! {
+                answer = &mut one_more => return answer.unwrap().unwrap(),
+                () = tokio::time::sleep(SOON) => waiting.push(one_more),
+            }
+        }
+    })
+    .await;
+    assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (503, &"1".parse().unwrap()));
+    for binding in Binding::ALL {
+        assert!(server.ask("SendMessage", send("hi")).over(binding).await.result.is_ok(), "{binding:?}");
+    }
+    for path in ["/health", "/ready"] {
+        assert_eq!(fetch(server.bare(Method::GET, path)).await.status, 200);
+    }
+    for sending in &waiting {
+        assert!(!sending.is_finished(), "those that wait go on waiting");
+    }
+    waiting.iter().for_each(JoinHandle::abort);
 }
 
 #[tokio::test]

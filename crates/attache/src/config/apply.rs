@@ -110,6 +110,7 @@ pub(crate) fn limits(limits: &LimitArgs, options: &mut ServerOptions) {
     options.max_depth = count(limits.limit_depth);
     options.max_requests = count(limits.limit_requests);
     options.max_connections = count(limits.limit_connections);
+    options.max_streams_per_connection = count(limits.limit_streams_per_connection);
     options.header_timeout = limits.limit_header_timeout.0;
     options.body_timeout = limits.limit_body_timeout.0;
     options.limits = caller_limits(limits);
@@ -128,6 +129,7 @@ pub(crate) fn caller_limits(limits: &LimitArgs) -> Limits {
         requests_per_caller: NonZeroUsize::new(count(limits.limit_requests_per_caller)),
         streams_per_caller: NonZeroUsize::new(count(limits.limit_streams_per_caller)),
         turns_per_caller: NonZeroUsize::new(count(limits.limit_turns_per_caller)),
+        connections_per_address: NonZeroUsize::new(count(limits.limit_connections_per_address)),
         queue_timeout: limits.limit_queue_timeout.0,
         first_byte_timeout: limits.limit_first_byte_timeout.0,
         trusted_proxies: limits.limit_trusted_proxy.iter().map(|network| network.0).collect(),

@@ -267,6 +267,24 @@ impl Callers {
             || self.mtls.iter().any(|caller| caller.tier.is_some())
     }
 
+    /// Where a caller would get in with less than it has to show now, what that is.
+    pub(crate) fn asks_less_than(&self, now: &Self) -> Option<String> {
+        let kinds = |callers: &Self| callers.listed().into_iter().map(|(list, _)| list).collect::<Vec<_>>();
+        let then = kinds(self);
+        match (now.require, self.require) {
+            (Require::Any, _) => None,
+            // Of one kind that is listed, any is all.
+            (Require::All, Require::Any) if then.len() > 1 => Some(
+                "callers would show one kind of credential instead of all: `auth.require` is not `all`"
+                    .to_owned(),
+            ),
+            (Require::All, Require::Any | Require::All) => {
+                let gone = kinds(now).into_iter().find(|kind| !then.contains(kind))?;
+                Some(format!("callers would no longer need what `auth.{gone}` asks for"))
+            }
+        }
+    }
+
     /// The same in one line.
     pub(crate) fn summary(&self) -> String {
         let kind = |(list, names): (&str, Vec<String>)| format!("{} ({list})", names.join(", "));

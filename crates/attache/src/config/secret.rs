@@ -3,13 +3,11 @@
 use std::borrow::Cow;
 use std::path::Path;
 
+use attache_iii::secrets;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::wrong::Wrong;
-
-/// The shortest secret that is worth having.
-pub(crate) const SHORTEST: usize = 16;
 
 /// What stands for a secret where it is shown.
 pub(crate) const MASK: &str = "********";
@@ -24,13 +22,14 @@ impl Secret {
         self.0.reveal()
     }
 
-    /// The secret, unless it can be guessed.
+    /// The secret, unless it can be guessed or cannot be sent.
     pub(super) fn strong(self) -> Result<Self, Wrong> {
-        if self.reveal().len() >= SHORTEST {
-            return Ok(self);
+        match secrets::flaw(self.reveal()) {
+            None => Ok(self),
+            Some(flaw) => {
+                Err(Wrong::new(format!("this secret {flaw}")).hint("make one with `openssl rand -hex 32`"))
+            }
         }
-        Err(Wrong::new(format!("this secret is shorter than {SHORTEST} bytes"))
-            .hint("make one with `openssl rand -hex 32`"))
     }
 
     /// The secret in a file, without the end of its line.

@@ -143,6 +143,10 @@ pub(crate) struct Limits {
     requests: Option<Said<Count>>,
     /// How many connections may be open at once
     connections: Option<Said<Count>>,
+    /// How many connections may come from one address
+    connections_per_address: Option<Said<Count>>,
+    /// How many requests may be open at once on one connection of HTTP/2
+    streams_per_connection: Option<Said<Count>>,
     /// How long a client may take to send the headers of a request, and a connection may stay idle
     header_timeout: Option<Said<Time>>,
     /// How long a client may take to send a body
@@ -151,7 +155,7 @@ pub(crate) struct Limits {
     first_byte_timeout: Option<Said<Time>>,
     /// The proxies whose word on where a request comes from is taken
     trusted_proxies: Option<Vec<Said<Network>>>,
-    /// Whether those on this machine who do not say who they are are limited too
+    /// Whether those on this machine who do not say who they are, and connections from it, are limited too
     loopback: Option<bool>,
 }
 

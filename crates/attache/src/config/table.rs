@@ -75,6 +75,16 @@ pub(super) const ROWS: &[Row] = &[
     ),
     same("limits.requests", "limit_requests", "ATTACHE_LIMIT_REQUESTS"),
     same("limits.connections", "limit_connections", "ATTACHE_LIMIT_CONNECTIONS"),
+    same(
+        "limits.connections-per-address",
+        "limit_connections_per_address",
+        "ATTACHE_LIMIT_CONNECTIONS_PER_ADDRESS",
+    ),
+    same(
+        "limits.streams-per-connection",
+        "limit_streams_per_connection",
+        "ATTACHE_LIMIT_STREAMS_PER_CONNECTION",
+    ),
     same("limits.header-timeout", "limit_header_timeout", "ATTACHE_LIMIT_HEADER_TIMEOUT"),
     same("limits.body-timeout", "limit_body_timeout", "ATTACHE_LIMIT_BODY_TIMEOUT"),
     same("limits.first-byte-timeout", "limit_first_byte_timeout", "ATTACHE_LIMIT_FIRST_BYTE_TIMEOUT"),
@@ -125,7 +135,7 @@ pub(super) fn by_argument(argument: &str) -> Option<&'static Row> {
 
 /// Whether a change of the setting is felt without a restart.
 pub(super) fn is_exchanged(key: &str) -> bool {
-    const CALLER_LIMITS: [&str; 11] = [
+    const CALLER_LIMITS: [&str; 12] = [
         "requests-per-second",
         "burst",
         "requests-per-second-per-address",
@@ -133,6 +143,7 @@ pub(super) fn is_exchanged(key: &str) -> bool {
         "requests-per-caller",
         "streams-per-caller",
         "turns-per-caller",
+        "connections-per-address",
         "queue-timeout",
         "first-byte-timeout",
         "trusted-proxies",

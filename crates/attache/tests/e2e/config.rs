@@ -10,6 +10,7 @@ use crate::support::Program;
 
 const ALICE: &str = "the token of alice, who may come in";
 const BOB: &str = "the token of bob, who may come in";
+const CARL: &str = "the token of carl, who may come in";
 const KEY: &str = "the-key-of-ci-which-is-a-program";
 const PASSWORD: &str = "the password of ops";
 
@@ -227,6 +228,31 @@ async fn everyone_is_not_let_in_from_everywhere_by_mistake() {
 }
 
 #[tokio::test]
+async fn a_secret_of_white_space_stops_the_server_wherever_it_stands() {
+    let home = Home::new();
+    let blank = home.file("blank", &" ".repeat(32));
+    for auth in [
+        "bearer:\n    - { name: alice, token: \"                \" }".to_owned(),
+        format!("bearer:\n    - {{ name: alice, token-file: {blank} }}"),
+        "api-key:\n    - { name: alice, key: \"\\t\\t\\t\\t\\t\\t\\t\\t\\t\\t\\t\\t\\t\\t\\t\\t\" }"
+            .to_owned(),
+        "basic:\n    - { name: alice, password: \"x                y\" }".to_owned(),
+    ] {
+        let file = home.file("some.yml", &format!("agent: echo\nauth:\n  {auth}\n"));
+        for command in [&["config", "check", "--config", &file][..], &["serve", "--config", &file]] {
+            let ran = home.run(command).await;
+            assert_eq!(ran.code, Some(2), "{ran}");
+            assert!(ran.stderr.contains("this secret"), "{ran}");
+        }
+    }
+    for flag in ["--push-secret-file", "--engine-token-file", "--api-token-file"] {
+        let ran = home.run(&["config", "check", flag, &blank]).await;
+        assert_eq!(ran.code, Some(2), "{ran}");
+        assert!(ran.stderr.contains("is shorter than 16 bytes"), "{ran}");
+    }
+}
+
+#[tokio::test]
 async fn a_key_that_is_unknown_stops_the_server() {
     let home = Home::new();
     let file = home.file("some.yml", "agent: echo\nlisten: 127.0.0.1:0\nstore: \"memory:\"\nnonsense: 1\n");
@@ -430,12 +456,96 @@ mod reloading {
             }
         };
         tokio::time::timeout(Duration::from_secs(30), followed).await.expect("the card follows");
+    }
 
-        // Without callers everyone would come in; on this machine that is allowed.
-        let nobody = first.split("auth:").next().expect("it begins otherwise");
-        home.file("some.yml", nobody);
+    #[tokio::test]
+    async fn authentication_is_not_removed_while_the_server_runs() {
+        let home = Home::new();
+        let good = callers(&[("alice", ALICE)]);
+        let file = home.file("some.yml", &good);
+        let (program, _, mut log) = Program::watched(&["serve", "--config", &file], &[]).await;
+        let without = good.split("auth:").next().expect("it begins otherwise");
+        for (text, said) in [
+            ("", "is empty"),
+            (" \n\n", "is empty"),
+            ("# being written\n", "there is no `auth`"),
+            ("listen: 127.0.0.1:0\n", "there is no `auth`"),
+            (without, "there is no `auth`"),
+            (&format!("{without}auth:\n"), "nobody is listed here"),
+            (&format!("{without}auth:\n  bearer:\n"), "nobody is listed here"),
+            (&good[..good.len() - 10], "some.yml:"),
+        ] {
+            home.file("some.yml", text);
+            program.hang_up().await;
+            let line = log.line_with("the settings stay as they were").await;
+            assert!(line.contains(said), "{text:?}: {line}");
+            assert_eq!(status(over_jsonrpc(&program.url)).await, StatusCode::UNAUTHORIZED, "{text:?}");
+            assert_eq!(
+                status(over_jsonrpc(&program.url).bearer_auth(ALICE)).await,
+                StatusCode::OK,
+                "{text:?}"
+            );
+        }
+        home.file("some.yml", &callers(&[("alice", ALICE), ("bob", BOB)]));
         program.hang_up().await;
-        until(StatusCode::OK, || over_jsonrpc(&program.url)).await;
+        until(StatusCode::OK, || over_jsonrpc(&program.url).bearer_auth(BOB)).await;
+    }
+
+    #[tokio::test]
+    async fn of_several_credentials_none_is_dropped_while_the_server_runs() {
+        let home = Home::new();
+        let text = |require: &str, lists: &str| {
+            format!(
+                "agent: echo\nlisten: 127.0.0.1:0\nstore: \"memory:\"\nauth:\n  require: {require}\n{lists}"
+            )
+        };
+        let bearer = format!("  bearer:\n    - {{ name: alice, token: \"{ALICE}\" }}\n");
+        let both = format!("{bearer}  api-key:\n    - {{ name: alice, key: \"{BOB}\" }}\n");
+        let file = home.file("some.yml", &text("all", &both));
+        let (program, _, mut log) = Program::watched(&["serve", "--config", &file], &[]).await;
+        for (require, lists, said) in [
+            ("any", &both, "`auth.require` is not `all`"),
+            ("all", &bearer, "`auth.api-key`"),
+            ("any", &bearer, "`auth.api-key`"),
+        ] {
+            home.file("some.yml", &text(require, lists));
+            program.hang_up().await;
+            let line = log.line_with("the settings stay as they were").await;
+            assert!(line.contains(said), "{line}");
+            assert_eq!(status(over_jsonrpc(&program.url).bearer_auth(ALICE)).await, StatusCode::UNAUTHORIZED);
+        }
+        let request = over_jsonrpc(&program.url).bearer_auth(ALICE).header("X-API-Key", BOB);
+        assert_eq!(status(request).await, StatusCode::OK);
+    }
+
+    #[tokio::test]
+    async fn no_other_machine_is_let_in_while_the_server_runs() {
+        let home = Home::new();
+        let good = callers(&[("alice", ALICE)]);
+        let file = home.file("some.yml", &good);
+        let (program, _, mut log) = Program::watched(&["serve", "--config", &file], &[]).await;
+        let revoked = good.replace(ALICE, BOB);
+        for (text, said) in [
+            (
+                revoked.replacen("127.0.0.1:0", "0.0.0.0:0", 1),
+                "`listen` would be `0.0.0.0:0` instead of `127.0.0.1:0`",
+            ),
+            (revoked.replacen("127.0.0.1:0", "\"[::]:0\"", 1), "`listen` would be `[::]:0`"),
+            (revoked.replacen("127.0.0.1:0", "192.0.2.1:0", 1), "`listen` would be `192.0.2.1:0`"),
+            (
+                revoked.replace(
+                    "engine: { listen: 127.0.0.1:0 }",
+                    &format!("engine: {{ listen: 0.0.0.0:0, token: \"{CARL}\" }}"),
+                ),
+                "`engine.listen` would be `0.0.0.0:0`",
+            ),
+        ] {
+            home.file("some.yml", &text);
+            program.hang_up().await;
+            let line = log.line_with("the settings stay as they were").await;
+            assert!(line.contains(said), "{line}");
+            assert_eq!(status(over_jsonrpc(&program.url).bearer_auth(ALICE)).await, StatusCode::OK);
+        }
     }
 
     #[tokio::test]
@@ -447,7 +557,7 @@ mod reloading {
         home.file("some.yml", "listen: 127.0.0.1:0\nstore: \"memory:\"\n");
         program.hang_up().await;
         let line = log.line_with("the settings stay as they were").await;
-        assert!(line.contains("on `0.0.0.0:0` other machines can connect"), "{line}");
+        assert!(line.contains("there is no `auth`"), "{line}");
         let url = program.url.replace("0.0.0.0", "127.0.0.1");
         assert_eq!(status(over_jsonrpc(&url)).await, StatusCode::UNAUTHORIZED);
     }

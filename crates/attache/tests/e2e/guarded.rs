@@ -147,6 +147,54 @@ async fn a_certificate_says_who_calls_over_an_encrypted_connection() {
 
 #[cfg(unix)]
 #[tokio::test]
+async fn connections_stay_encrypted_while_the_server_runs() {
+    let home = Home::new();
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority =
+        CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority");
+    let (certificate, key) = certified(&authority, ExtendedKeyUsagePurpose::ServerAuth, "localhost");
+    let (certificate, key) = (home.file("server.crt", &certificate), home.file("server.key", &key));
+    let ca = home.file("ca.crt", &authority.pem());
+    let text = |tls: &str| {
+        format!(
+            "agent: echo\nlisten: 127.0.0.1:0\nstore: \"memory:\"\n{tls}auth:\n  bearer:\n    - {{ name: alice, token: 0123456789abcdef }}\n"
+        )
+    };
+    let tls = |more: &str| format!("tls: {{ certificate: {certificate}, key: {key}{more} }}\n");
+    let asking = |whether: &str| tls(&format!(", client-ca: {ca}, client-certificates: {whether}"));
+    let file = home.file("some.yml", &text(&asking("required")));
+    let (program, _, mut log) = Program::watched(&["serve", "--config", &file], &[]).await;
+    let required = "TLS with required client certificates";
+    for (tls, said) in [
+        (String::new(), format!("there would be no TLS instead of {required}")),
+        (tls(""), format!("there would be TLS instead of {required}")),
+        (
+            asking("optional"),
+            format!("there would be TLS with optional client certificates instead of {required}"),
+        ),
+    ] {
+        home.file("some.yml", &text(&tls));
+        program.hang_up().await;
+        let line = log.line_with("the settings stay as they were").await;
+        assert!(line.contains(&said), "{line}");
+    }
+    // What is wrong with the certificate keeps everything else from changing, too.
+    home.file("some.yml", &text(&asking("required")).replace("0123456789abcdef", "fedcba9876543210"));
+    std::fs::write(&certificate, "nonsense").expect("it can be written");
+    program.hang_up().await;
+    log.line_with("the settings stay as they were").await;
+    let (shown, own) = certified(&authority, ExtendedKeyUsagePurpose::ClientAuth, "alice");
+    let shown = home.file("alice.pem", &format!("{shown}{own}"));
+    for (token, code) in [("0123456789abcdef", 0), ("fedcba9876543210", 4)] {
+        let send = ["send", &program.url, "Hello", "--ca", &ca, "--cert", &shown, "--token", token];
+        let ran = home.run(&send).await;
+        assert_eq!(ran.code, Some(code), "{ran}");
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
 async fn limits_of_the_file_hold_and_can_be_changed_while_the_server_runs() {
     let home = Home::new();
     let token = "the token of alice, who is in a hurry";

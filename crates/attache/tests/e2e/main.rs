@@ -8,6 +8,8 @@ mod config;
 mod crash;
 mod delegation;
 mod examples;
+#[cfg(unix)]
+mod full;
 mod functions;
 mod guarded;
 mod home;

@@ -33,6 +33,13 @@ impl Log {
     }
 }
 
+impl Log {
+    /// Reads on, so that the program never waits for a reader.
+    pub(crate) async fn skip(mut self) {
+        while let Ok(Some(_)) = self.0.next_line().await {}
+    }
+}
+
 /// How long a program may take to do anything. Only a broken one reaches it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -92,13 +99,30 @@ impl Program {
 
     /// The same, with what it says from then on.
     pub(crate) async fn watched(arguments: &[&str], environment: &[(&str, &str)]) -> (Self, String, Log) {
-        let mut child = attache()
-            .args(arguments)
-            .envs(environment.iter().copied())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .expect("the command starts");
+        let mut command = attache();
+        command.args(arguments).envs(environment.iter().copied());
+        Self::watch(command).await
+    }
+
+    /// The same in a shell that has done something first, such as `ulimit -n 256`.
+    #[cfg(unix)]
+    pub(crate) async fn watched_after(first: &str, arguments: &[&str]) -> (Self, String, Log) {
+        let command = attache();
+        let mut shell = Command::new("sh");
+        for (name, value) in command.as_std().get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        shell.args(["-c", &format!("{first} && exec \"$0\" \"$@\"")]);
+        shell.arg(command.as_std().get_program()).args(arguments);
+        Self::watch(shell).await
+    }
+
+    async fn watch(mut command: Command) -> (Self, String, Log) {
+        let mut child =
+            command.stderr(Stdio::piped()).kill_on_drop(true).spawn().expect("the command starts");
         let mut lines = BufReader::new(child.stderr.take().expect("stderr is ours")).lines();
         let mut said = String::new();
         let mut url = None;

@@ -26,6 +26,20 @@ impl Raw {
         soon(self.0.write_all(text.as_ref())).await.unwrap();
     }
 
+    /// Asks for something and gives the first line of the answer, or nothing if the server has closed the connection.
+    pub(crate) async fn try_get(&mut self, path: &str) -> String {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+        let mut text = Vec::new();
+        if self.0.write_all(request.as_bytes()).await.is_ok() {
+            while let Ok(byte) = soon(self.0.read_u8()).await
+                && byte != b'\n'
+            {
+                text.push(byte);
+            }
+        }
+        String::from_utf8(text).unwrap()
+    }
+
     /// Reads up to and including `end`.
     pub(crate) async fn read_until(&mut self, end: &str) -> String {
         let mut text = Vec::new();
@@ -41,12 +55,6 @@ impl Raw {
     /// Reads so many bytes.
     pub(crate) async fn read(&mut self, length: usize) {
         soon(self.0.read_exact(&mut vec![0; length])).await.unwrap();
-    }
-
-    /// Whether the server has said nothing that was not read yet.
-    pub(crate) fn is_silent(&self) -> bool {
-        let mut byte = [0];
-        self.0.try_read(&mut byte).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     }
 
     /// Reads the head of a response.

@@ -17,6 +17,7 @@ use attache::prelude::*;
 use attache::server::auth::{Everyone, Exchangeable};
 use attache::server::{Listening, PushOptions, ServerOptions, SigningKeys, SigningSecret, Tls};
 use attache_iii::delegation::{Access, Api};
+use attache_iii::secrets;
 use clap::{ArgAction, Args};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -171,20 +172,24 @@ impl Push {
     }
 }
 
-/// The shortest secret that is worth having.
-const SHORTEST_SECRET: usize = 16;
-
 /// The secret in a file that a flag names.
 pub(super) fn secret_in(file: Option<&Path>, flag: &str) -> Result<Option<Vec<u8>>, Failure> {
     let Some(path) = file else { return Ok(None) };
     let secret = std::fs::read(path)
         .map_err(|error| Failure::usage(format!("`{flag} {}` cannot be read: {error}", path.display())))?;
     let secret = secret.trim_ascii();
-    if secret.len() < SHORTEST_SECRET {
-        let text = format!("the secret in `{}` is shorter than {SHORTEST_SECRET} bytes", path.display());
-        return Err(Failure::usage(text).hint("make one with `openssl rand -hex 32`"));
+    // What is no text is a key that others do not type.
+    let flaw = match std::str::from_utf8(secret) {
+        Ok(text) => secrets::flaw(text),
+        Err(_) => {
+            (secret.len() < secrets::SHORTEST).then(|| format!("is shorter than {} bytes", secrets::SHORTEST))
+        }
+    };
+    match flaw {
+        Some(flaw) => Err(Failure::usage(format!("the secret in `{}` {flaw}", path.display()))
+            .hint("make one with `openssl rand -hex 32`")),
+        None => Ok(Some(secret.to_vec())),
     }
-    Ok(Some(secret.to_vec()))
 }
 
 /// How long tasks are kept.
@@ -234,6 +239,10 @@ impl Serve {
         let handle = log.reload_handle();
         let refilter: Refilter = Box::new(move |filter| handle.reload(filter).map_err(Failure::new));
         log.init();
+        // Before the store is opened: each connection needs a file as well.
+        if let Err(error) = attache::server::raise_file_limit() {
+            tracing::warn!(%error, "the limit on open files could not be raised");
+        }
         for Unread { name, meant } in self.settled.unread() {
             tracing::warn!(variable = name, meant, "nothing reads this variable of the environment");
         }

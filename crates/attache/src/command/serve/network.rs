@@ -143,13 +143,23 @@ pub(crate) struct LimitArgs {
     #[arg(long, value_name = "COUNT", default_value = "32")]
     pub(crate) limit_push_configs_per_task: NonZeroU32,
 
-    /// How many requests are worked on at once; more are refused
+    /// How many requests are worked on at once; more are refused, but health checks never are
     #[arg(long, value_name = "COUNT", default_value = "10000")]
     pub(crate) limit_requests: NonZeroU32,
 
-    /// How many connections may be open at once; more wait
+    /// How many connections may be open at once; for one more, the one that has waited longest for its client is closed
+    ///
+    /// The limit on open files (`ulimit -n`) allows fewer, if need be. It is raised as far as possible at start.
     #[arg(long, value_name = "COUNT", default_value = "20000")]
     pub(crate) limit_connections: NonZeroU32,
+
+    /// How many connections may come from one address; more are closed at once
+    #[arg(long, value_name = "COUNT", default_value = "1024")]
+    pub(crate) limit_connections_per_address: NonZeroU32,
+
+    /// How many requests may be open at once on one connection of HTTP/2, at most half of `--limit-requests`
+    #[arg(long, value_name = "COUNT", default_value = "256")]
+    pub(crate) limit_streams_per_connection: NonZeroU32,
 
     /// How long a client may take to send the headers of a request, and a connection may stay idle
     #[arg(long, value_name = "TIME", default_value = "30s")]
@@ -167,7 +177,7 @@ pub(crate) struct LimitArgs {
     #[arg(long, value_name = "NETWORK")]
     pub(crate) limit_trusted_proxy: Vec<Network>,
 
-    /// Limit those on this machine too who do not say who they are
+    /// Limit those on this machine too who do not say who they are, and connections from it
     ///
     /// A proxy on this machine that is not named with `--limit-trusted-proxy` is then limited for everyone behind it.
     #[arg(long)]
