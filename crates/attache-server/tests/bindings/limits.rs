@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use attache_server::{Server, ServerOptions};
 use futures::stream;
-use reqwest::{Body, Method};
+use reqwest::{Body, Method, RequestBuilder};
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -31,6 +31,11 @@ fn endless() -> Body {
     Body::wrap_stream(stream::pending::<Result<Vec<u8>, std::io::Error>>())
 }
 
+/// A request whose body is JSON.
+fn json_to(server: &Running, path: &str) -> RequestBuilder {
+    server.http(Method::POST, path).header("Content-Type", "application/json")
+}
+
 fn rpc(params: &Value) -> String {
     json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}).to_string()
 }
@@ -45,7 +50,7 @@ async fn a_body_that_is_too_large_is_refused_with_and_without_its_length() {
         assert_eq!(reply.json()["error"]["data"][0]["metadata"]["limit"], "1000");
     }
     for body in [Body::from(large.to_string()), in_pieces(large.to_string())] {
-        let reply = fetch(server.http(Method::POST, "/v1/message:send").body(body)).await;
+        let reply = fetch(json_to(&server, "/v1/message:send").body(body)).await;
         assert_eq!((reply.status.as_u16(), &reply.json()["error"]["code"]), (413, &json!(413)));
     }
     let refusal = server.ask("SendMessage", large).refused(Binding::Grpc).await;
@@ -62,7 +67,7 @@ async fn a_body_of_exactly_the_limit_is_taken() {
     let padded = |length: usize| format!("{:length$}", send("hi").to_string());
     for (length, status) in [(1000, 200), (1001, 413)] {
         for body in [Body::from(padded(length)), in_pieces(padded(length))] {
-            let reply = fetch(server.http(Method::POST, "/v1/message:send").body(body)).await;
+            let reply = fetch(json_to(&server, "/v1/message:send").body(body)).await;
             assert_eq!(reply.status, status, "{length}");
         }
     }
@@ -73,7 +78,8 @@ async fn a_body_that_claims_to_be_too_large_is_refused_before_it_comes() {
     let server = limited(|options| options.body_timeout = NEVER).await;
     for path in ["/a2a", "/v1/message:send"] {
         let mut raw = Raw::connect(server.address).await;
-        raw.write(format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n")).await;
+        let head = "Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 99999999999";
+        raw.write(format!("POST {path} HTTP/1.1\r\n{head}\r\n\r\n")).await;
         assert!(raw.head().await.starts_with("HTTP/1.1 413 "), "{path}");
     }
 }
@@ -104,7 +110,11 @@ async fn headers_that_are_too_large_are_refused() {
     let server = limited(|options| options.max_headers = 8192).await;
     for size in [20_000, 200_000] {
         let mut raw = Raw::connect(server.address).await;
-        raw.write(format!("GET /health HTTP/1.1\r\nHost: a\r\nX-Large: {}\r\n\r\n", "x".repeat(size))).await;
+        raw.write(format!(
+            "GET /health HTTP/1.1\r\nHost: localhost\r\nX-Large: {}\r\n\r\n",
+            "x".repeat(size)
+        ))
+        .await;
         assert!(raw.head().await.starts_with("HTTP/1.1 431 "), "{size}");
     }
     let large =
@@ -118,9 +128,13 @@ async fn headers_that_are_too_large_are_refused() {
 #[tokio::test]
 async fn a_client_that_does_not_finish_its_headers_is_hung_up_on() {
     let server = limited(|options| options.header_timeout = SOON).await;
-    for beginning in
-        ["", "G", "GET /health HTTP/1.1\r\nHost: a\r\nX-Slow: ", "PRI * HTT", "PRI * HTTP/2.0\r\n\r\n"]
-    {
+    for beginning in [
+        "",
+        "G",
+        "GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
+        "PRI * HTT",
+        "PRI * HTTP/2.0\r\n\r\n",
+    ] {
         let mut raw = Raw::connect(server.address).await;
         raw.write(beginning).await;
         let said = raw.closed().await;
@@ -143,7 +157,7 @@ async fn a_connection_that_never_says_anything_is_closed() {
 async fn a_connection_that_stays_idle_is_closed() {
     let server = limited(|options| options.header_timeout = SOON).await;
     let mut raw = Raw::connect(server.address).await;
-    raw.write("GET /health HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    raw.write("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     assert!(raw.read_until("}").await.contains("200 OK"));
     raw.closed().await;
 }
@@ -151,7 +165,8 @@ async fn a_connection_that_stays_idle_is_closed() {
 #[tokio::test]
 async fn a_body_that_does_not_come_is_not_waited_for() {
     let server = limited(|options| options.body_timeout = SOON).await;
-    let head = |path: &str| format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n");
+    let head =
+        |path: &str| format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n");
     for body in ["Content-Length: 100\r\n\r\n{", "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"] {
         let mut raw = Raw::connect(server.address).await;
         raw.write(format!("{}{body}", head("/a2a"))).await;
@@ -231,9 +246,9 @@ async fn more_connections_than_there_is_room_for_wait_for_their_turn() {
     let server = limited(|options| options.max_connections = 1).await;
     let mut first = Raw::connect(server.address).await;
     let mut second = Raw::connect(server.address).await;
-    second.write("GET /health HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    second.write("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     for _ in 0..3 {
-        first.write("GET /health HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        first.write("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
         assert!(first.read_until("}").await.contains("200 OK"));
         assert!(second.is_silent(), "there is room for one");
     }
@@ -246,14 +261,14 @@ async fn a_connection_serves_many_requests() {
     let server = playing().await;
     let mut raw = Raw::connect(server.address).await;
     for (path, status) in [("/health", "200 OK"), ("/nowhere", "404 Not Found"), ("/v1/tasks", "200 OK")] {
-        raw.write(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).await;
+        raw.write(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")).await;
         let head = raw.head().await;
         assert!(head.contains(status), "{head}");
         let length: usize =
             head.split("content-length: ").nth(1).unwrap().split('\r').next().unwrap().parse().unwrap();
         raw.read(length).await;
     }
-    raw.write("GET /health HTTP/1.1\r\nHost: a\r\n\r\n".repeat(3)).await;
+    raw.write("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(3)).await;
     for _ in 0..3 {
         assert!(raw.read_until("}").await.contains("200 OK"), "requests may be sent ahead");
     }
@@ -264,7 +279,7 @@ async fn http2_without_tls_serves_the_json_bindings_too() {
     let server = playing().await;
     let http2 = over_http2();
     let post = |path: &str| http2.post(format!("{}{path}", server.base)).header("A2A-Version", "1.0");
-    assert!(fetch(post("/a2a").body(rpc(&send("hi")))).await.json()["result"]["task"].is_object());
+    assert!(fetch(post("/a2a").header("Content-Type", "application/json").body(rpc(&send("hi")))).await.json()["result"]["task"].is_object());
     assert!(fetch(post("/v1/message:send").json(&send("hi"))).await.json()["task"].is_object());
     let mut stream = Sse::open(post("/v1/message:stream").json(&send("chunks"))).await;
     assert_eq!(stream.rest().await.len(), 6);

@@ -18,6 +18,7 @@ mod jwt;
 mod limits;
 mod listing;
 mod mapping;
+mod pages;
 mod push;
 mod rest;
 mod resuming;
