@@ -1,9 +1,10 @@
 //! What stands beside a request: version, extensions, the last event, keys and credentials.
 
 use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 
-use crate::house::{CREDENTIALS, Door, ask, contains};
+use crate::house::{CREDENTIALS, Door, JSON, ask, contains};
 use crate::{jsonrpc, line};
 
 const BODIES: [&str; 3] = [
@@ -12,7 +13,12 @@ const BODIES: [&str; 3] = [
     r#"{"jsonrpc":"2.0","id":"1","method":"tasks/get","params":{"id":"ended"}}"#,
 ];
 
-/// Each line is a header. Whatever they are, requests of three kinds are answered, and nobody gets in without a credential.
+/// What a request may be refused for before its body is read.
+const FILTERED: [HeaderName; 5] =
+    [CONTENT_TYPE, HOST, ORIGIN, AUTHORIZATION, HeaderName::from_static("sec-fetch-site")];
+
+/// Each line is a header. Whatever they are, requests of three kinds are answered, and nobody gets in without a credential, nor from
+/// a page of another site.
 pub fn headers(data: &[u8]) {
     let mut headers = HeaderMap::new();
     let mut rest = data;
@@ -28,6 +34,9 @@ pub fn headers(data: &[u8]) {
             return;
         }
     }
+    let filtered = FILTERED.iter().any(|name| headers.contains_key(name));
+    headers.entry(CONTENT_TYPE).or_insert(JSON);
+    let foreign = headers.get_all("sec-fetch-site").iter().any(|site| site == "cross-site");
     let request = |body: &'static str| {
         let mut request = Request::new(Bytes::from_static(body.as_bytes()));
         *request.method_mut() = Method::POST;
@@ -37,8 +46,9 @@ pub fn headers(data: &[u8]) {
     };
     for body in BODIES {
         let answer = ask(Door::Alice, request(body));
-        // The id is not looked for where the body is not said to be JSON.
-        if headers.contains_key(http::header::CONTENT_TYPE) {
+        assert!(!foreign || answer.status.is_client_error(), "let in from another site: {}", answer.text());
+        // What is refused for a header is refused before the id is looked for.
+        if filtered {
             assert!(!answer.status.is_server_error(), "{}: {}", answer.status, answer.text());
         } else {
             jsonrpc::check(body.as_bytes(), &answer);
@@ -47,7 +57,7 @@ pub fn headers(data: &[u8]) {
     let answer = ask(Door::Guarded, request(BODIES[2]));
     let has_one = CREDENTIALS.iter().any(|credential| contains(data, credential.as_bytes()));
     assert!(
-        has_one || answer.status == StatusCode::UNAUTHORIZED,
+        has_one || answer.status == StatusCode::UNAUTHORIZED || filtered && answer.status.is_client_error(),
         "let in without a credential: {}",
         answer.text()
     );

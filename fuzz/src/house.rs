@@ -27,6 +27,9 @@ const QUESTIONS: u32 = 64;
 const FRAMES: usize = 16;
 const SILENCE: Duration = Duration::from_secs(30);
 
+/// What the body of a request is declared as.
+pub(crate) const JSON: http::HeaderValue = http::HeaderValue::from_static("application/json");
+
 /// Which way a request comes in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Door {
@@ -123,6 +126,7 @@ impl House {
             let mut request = Request::new(Bytes::from(body));
             *request.method_mut() = http::Method::POST;
             *request.uri_mut() = http::Uri::from_static("/a2a/rpc");
+            request.headers_mut().insert(http::header::CONTENT_TYPE, JSON);
             let answer = house.ask(door, request);
             assert!(contains(&answer.body, id.as_bytes()), "{}", answer.text());
         }

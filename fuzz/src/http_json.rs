@@ -6,7 +6,7 @@ use http::{Method, Request, Uri};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::house::{Door, ask};
+use crate::house::{Door, JSON, ask};
 use crate::line;
 
 /// The first line is the method and what it is about, as in `GET /v1/tasks?pageSize=3`, the second the version that is stated,
@@ -20,7 +20,7 @@ pub fn http_json(data: &[u8]) {
     else {
         return;
     };
-    let mut request = Request::builder().method(method).uri(uri);
+    let mut request = Request::builder().method(method).uri(uri).header(http::header::CONTENT_TYPE, JSON);
     if !version.is_empty() {
         request = request.header("a2a-version", version);
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::choice;
-use crate::house::{Answer, Door, ask};
+use crate::house::{Answer, Door, JSON, ask};
 
 const PATHS: [&str; 2] = ["/a2a", "/a2a/rpc"];
 const VERSIONS: [Option<&str>; 4] = [None, Some("1.0"), Some("0.3"), Some("1.1")];
@@ -23,6 +23,7 @@ const MAX_DEPTH: usize = 100;
 pub fn jsonrpc(data: &[u8]) {
     let (choice, body) = choice(data);
     let mut request = Request::builder().method(Method::POST).uri(PATHS[choice % PATHS.len()]);
+    request = request.header(http::header::CONTENT_TYPE, JSON);
     if let Some(version) = VERSIONS[choice / PATHS.len() % VERSIONS.len()] {
         request = request.header("a2a-version", version);
     }

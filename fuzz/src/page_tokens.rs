@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{Method, Request};
 use serde_json::{Value, json};
 
-use crate::house::{Door, SECRET, ask, contains};
+use crate::house::{Door, JSON, SECRET, ask, contains};
 use crate::{changed, jsonrpc};
 
 /// Tried as a token in three ways: as it is, as the difference from a token of Alice's, and as the difference from one of Bob's.
@@ -43,6 +43,7 @@ fn list(door: Door, params: &Value) -> Value {
     *request.method_mut() = Method::POST;
     *request.uri_mut() = http::Uri::from_static("/a2a");
     request.headers_mut().insert("a2a-version", http::HeaderValue::from_static("1.0"));
+    request.headers_mut().insert(http::header::CONTENT_TYPE, JSON);
     let answer = ask(door, request);
     jsonrpc::check(body.as_bytes(), &answer);
     let betrayed = door == Door::Alice && contains(&answer.body, SECRET.as_bytes());

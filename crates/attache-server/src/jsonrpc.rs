@@ -13,9 +13,7 @@ use crate::body::{self, Body, BodyError};
 use crate::limits::Visit;
 use crate::params::{Params, Shape};
 use crate::sse::{Envelope, Events};
-use crate::surface::{
-    Surface, event_stream, is_json, json_response, method_not_allowed, same_path, with_extensions,
-};
+use crate::surface::{Surface, event_stream, json_response, method_not_allowed, same_path, with_extensions};
 
 /// Answers a request to the JSON-RPC endpoint.
 pub(crate) async fn call<B>(surface: &Surface, visit: Visit, head: &Parts, body: B) -> Response<Body>
@@ -59,10 +57,6 @@ async fn answer(
     let params = Params::read(headers, head.uri.query()).map_err(early)?;
     if !params.allows_older(options.strict_version) {
         params.version(Shape::Current, options.strict_version).map_err(early)?;
-    }
-    if !is_json(headers) {
-        let text = "expected the content type `application/json`";
-        return Err(plain(Id::NULL, Error::new(ErrorKind::ContentTypeNotSupported, text)));
     }
     if json::is_deeper_than(body, options.max_depth) {
         let text = format!("the body nests deeper than {}", options.max_depth);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Limits, card, grpc};
+use crate::{AllowedHost, Cors, Limits, card, grpc};
 
 /// Where the bindings answer.
 #[derive(Debug, Clone)]
@@ -59,6 +59,12 @@ pub struct ServerOptions {
     pub public_card: bool,
     /// Whether the health check is there for everyone, where callers are asked who they are.
     pub public_health: bool,
+    /// The host names that the server answers to beside its own, where callers are not authenticated. Its own are `localhost` and
+    /// the loopback addresses, the address that it listens on, and the host of its base URL. Requests that name another host are
+    /// refused, since a web page can let any name of its own lead here.
+    pub allowed_hosts: Vec<AllowedHost>,
+    /// The origins whose pages may call the server. Requests of pages of other origins are refused.
+    pub cors: Cors,
     /// The largest body, in bytes.
     pub max_body: usize,
     /// The largest set of request headers, in bytes.
@@ -97,6 +103,8 @@ impl Default for ServerOptions {
             pure_card: false,
             public_card: true,
             public_health: true,
+            allowed_hosts: Vec::new(),
+            cors: Cors::default(),
             max_body: 8 * 1024 * 1024,
             max_headers: 64 * 1024,
             max_depth: 100,

@@ -1,5 +1,6 @@
 //! An agent on the network, in a few lines.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use attache_core::{
@@ -11,16 +12,17 @@ use attache_signing::SigningKeys;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, Stream, StreamExt};
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use tokio::net::TcpListener;
 
 use crate::auth::Authenticator;
 use crate::body::{Body, BodyError, BoxBody};
 use crate::card::{CardFor, CardHost};
+use crate::origin::{Addresses, FallbackCors, RequestFilter};
 use crate::signing::{self, Signing};
-use crate::surface::Fallback;
-use crate::{Listening, PushOptions, ServerOptions, Surface, Tls, TlsError};
+use crate::surface::{Fallback, Guards};
+use crate::{Cors, Listening, PushOptions, ServerOptions, Surface, Tls, TlsError, is_loopback_url};
 
 /// Why a server could not start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +70,7 @@ pub struct Server<A> {
     authenticator: Option<Arc<dyn Authenticator>>,
     cards: Option<BoxStream<'static, AgentCard>>,
     fallback: Option<Fallback>,
+    fallback_cors: Option<FallbackCors>,
     signing: Option<SigningKeys>,
     tls: Option<Tls>,
 }
@@ -103,6 +106,7 @@ impl<A: Agent> Server<A> {
             authenticator: None,
             cards: None,
             fallback: None,
+            fallback_cors: None,
             signing: None,
             tls: None,
         }
@@ -138,6 +142,13 @@ impl<A: Agent> Server<A> {
                 answer.await.map(|response| response.map(boxed))
             })
         }));
+        self
+    }
+
+    /// Says which origins an application allows at the paths that [`fallback`](Self::fallback) answers, for a method and a path,
+    /// beside those that [the options](ServerOptions::cors) allow everywhere.
+    pub fn fallback_cors(mut self, cors: impl Fn(&Method, &str) -> Cors + Send + Sync + 'static) -> Self {
+        self.fallback_cors = Some(Box::new(cors));
         self
     }
 
@@ -249,7 +260,9 @@ impl<A: Agent> Server<A> {
             format!("{scheme}://{host}:{}", local.port())
         });
         let tls = self.tls.clone();
-        Ok(Listening { listener, tls, surface: self.into_surface(&base)? })
+        let addresses = Addresses::of(local.ip());
+        self.warn_of_proxy(local.ip(), &base);
+        Ok(Listening { listener, tls, surface: self.surface(&base, addresses)? })
     }
 
     /// The routes, for an axum application of the caller's. The base URL is needed for the card.
@@ -277,7 +290,24 @@ impl<A: Agent> Server<A> {
     /// The surface itself, a tower service, for those who frame requests in a way of their own. The same holds as for
     /// [`into_router`](Self::into_router).
     pub fn into_surface(self, base_url: &str) -> Result<Surface, ServerError> {
+        self.surface(base_url, Addresses::Any)
+    }
+
+    /// Warns of a server that is meant for this machine by its address and for others by its URL: they come through a proxy, and
+    /// to the server they look like programs on this machine.
+    fn warn_of_proxy(&self, address: IpAddr, base_url: &str) {
+        let open = self.authenticator.as_ref().is_none_or(|authenticator| authenticator.admits_everyone());
+        if open && address.to_canonical().is_loopback() && !is_loopback_url(base_url) {
+            tracing::warn!(
+                base_url,
+                "callers are not authenticated: everyone who reaches this server through its base URL can use it"
+            );
+        }
+    }
+
+    fn surface(self, base_url: &str, addresses: Addresses) -> Result<Surface, ServerError> {
         let base = base_url.trim_end_matches('/');
+        let filter = RequestFilter::new(addresses, base, &self.options, self.fallback_cors);
         let paths = &self.options.paths;
         let jsonrpc = paths.jsonrpc.first().map_or("/", String::as_str);
         let said = self.push_offered.or(self.card.capabilities.push_notifications);
@@ -326,7 +356,8 @@ impl<A: Agent> Server<A> {
         let changes = changes.unwrap_or_else(|| stream::empty().boxed()).map(|()| None);
         let changing = following.run(service.clone(), stream::select(new, changes));
         let changing = Some(changing.boxed());
-        Ok(Surface::new(service, self.options, push, cards, self.authenticator, self.fallback, changing)?)
+        let guards = Guards { filter, authenticator: self.authenticator };
+        Ok(Surface::new(service, self.options, push, cards, guards, self.fallback, changing)?)
     }
 }
 

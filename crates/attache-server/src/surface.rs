@@ -20,7 +20,7 @@ use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use http::request::Parts;
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::audit::{self, Denial};
@@ -30,6 +30,7 @@ use crate::card::{self, CardHost};
 use crate::idle::Activity;
 use crate::limits::{Door, Thing, Visit};
 use crate::load::{self, Arriving, Load};
+use crate::origin::{Filtered, Purpose, Refusal, RequestFilter};
 use crate::push::Courier;
 use crate::sse::Events;
 use crate::{Limits, Paths, Peer, PushOptions, ServerOptions, grpc, http_json, jsonrpc};
@@ -47,7 +48,7 @@ struct Inner {
     service: Service,
     options: ServerOptions,
     card: CardHost,
-    authenticator: Option<Arc<dyn Authenticator>>,
+    guards: Guards,
     load: Arc<Load>,
     /// Whether the server was told to stop.
     stopping: AtomicBool,
@@ -56,6 +57,30 @@ struct Inner {
     fallback: Option<Fallback>,
     /// What runs beside the requests, for as long as there is a surface.
     _background: Vec<AbortOnDropHandle<()>>,
+}
+
+/// What a request passes before a binding sees it.
+pub(crate) struct Guards {
+    pub(crate) filter: RequestFilter,
+    /// Nothing, if callers are not authenticated here.
+    pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
+}
+
+impl Guards {
+    /// Whether only callers who are known are answered.
+    fn authenticate(&self, head: &Parts) -> bool {
+        match &self.authenticator {
+            Some(authenticator) => !authenticator.admits_everyone(),
+            None => outer_identity(head).principal != Principal::Anonymous,
+        }
+    }
+}
+
+/// Who calls, as an outer layer has found out. Nobody in particular, if there is none.
+fn outer_identity(head: &Parts) -> Identity {
+    let found = head.extensions.get::<Identity>().cloned();
+    let principal = || head.extensions.get::<Principal>().cloned().map(Identity::from);
+    found.or_else(principal).unwrap_or_default()
 }
 
 /// Answers requests to paths that are not the surface's own; nothing for those that are nobody's.
@@ -68,7 +93,7 @@ impl Surface {
         options: ServerOptions,
         push: Option<PushOptions>,
         card: CardHost,
-        authenticator: Option<Arc<dyn Authenticator>>,
+        guards: Guards,
         fallback: Option<Fallback>,
         beside: Option<BoxFuture<'static, ()>>,
     ) -> Result<Self, SetupError> {
@@ -85,7 +110,7 @@ impl Surface {
             service,
             options,
             card,
-            authenticator,
+            guards,
             load,
             stopping: AtomicBool::new(false),
             door,
@@ -167,11 +192,25 @@ impl Surface {
             true => Room::Keys,
             false => Room::of(head.uri.path(), &self.0.options.paths),
         };
+        let filtered = match head.extensions.get::<Known>() {
+            Some(_) => Filtered::Pass(None),
+            None => {
+                let has_body = !body.is_end_stream() && body.size_hint().exact() != Some(0);
+                let authenticated = || self.0.guards.authenticate(&head);
+                self.0.guards.filter.check(room.purpose(), &head, has_body, authenticated)
+            }
+        };
         let spare = connection.as_ref().is_some_and(|connection| connection.is_spare());
         let in_flight = self.0.load.begin().filter(|_| !spare);
         let body = Arriving::new(body, self.0.load.clone(), connection);
         let address = self.0.door.address(peer.address, &head.headers);
         async move {
+            let grant = match filtered {
+                Filtered::Pass(grant) => grant,
+                Filtered::Preflight(response) => return *response,
+                Filtered::Refused(refusal) => return self.refuse_unread(&room, address, &head, &refusal),
+            };
+            let finish = |response| self.0.guards.filter.finish(response, grant);
             // Whether the server is well is said also, and above all, when it is full.
             let admitted = match in_flight.is_some() || room.is_health() {
                 true => self.admit(&room, address, &head, &peer).await,
@@ -182,7 +221,7 @@ impl Surface {
             };
             let (visit, place) = match admitted {
                 Ok(admitted) => admitted,
-                Err(refusal) => return refusal,
+                Err(refusal) => return finish(refusal),
             };
             // What is asked for less often does not make the future of what is asked for most any larger.
             let response = match room {
@@ -207,7 +246,7 @@ impl Surface {
                     Box::pin(self.fall_back(Request::from_parts(head, body))).await
                 }
             };
-            response.map(|body| body.counted(in_flight, place))
+            finish(response).map(|body| body.counted(in_flight, place))
         }
     }
 
@@ -266,21 +305,17 @@ impl Surface {
             }
         };
         let known = head.extensions.get::<Known>();
-        let identity = match &self.0.authenticator {
+        let identity = match &self.0.guards.authenticator {
             _ if let Some(Known(identity)) = known => identity.clone(),
             Some(authenticator) if !room.is_open(&self.0.options) => {
                 auth::admit(&**authenticator, head, peer).await.map_err(|denied| {
-                    self.deny(room, &Principal::Anonymous, address, head, denied.reason(), &denied.error());
+                    let status = denied.error().kind().http_status();
+                    self.deny(room, &Principal::Anonymous, address, head, denied.reason(), status);
                     auth::refuse(&**authenticator, &denied, head, peer)
                 })?
             }
             Some(_) => Identity::default(),
-            // As an outer layer has found out. Nobody in particular, if there is none.
-            None => {
-                let found = head.extensions.get::<Identity>().cloned();
-                let principal = || head.extensions.get::<Principal>().cloned().map(Identity::from);
-                found.or_else(principal).unwrap_or_default()
-            }
+            None => outer_identity(head),
         };
         let turn_away = |error: Error| turn_away(&identity.principal, error);
         let account = door.charge(&identity.principal, from).map_err(turn_away)?;
@@ -301,12 +336,34 @@ impl Surface {
         head: &Parts,
         error: &Error,
     ) -> Response<Body> {
-        self.deny(room, principal, address, head, error.message(), error);
+        self.deny(room, principal, address, head, error.message(), error.kind().http_status());
         match room {
             Room::JsonRpc => jsonrpc::refuse(&Id::NULL, error),
             Room::Grpc(package) => grpc::refuse(*package, error),
             Room::HttpJson(_) | Room::Card | Room::Keys | Room::Health | Room::Ready | Room::Elsewhere => {
                 http_json::refuse(error, &head.headers)
+            }
+        }
+    }
+
+    /// Refuses a request for what its headers say, in the words of the binding that it is for.
+    fn refuse_unread(
+        &self,
+        room: &Room,
+        address: Option<IpAddr>,
+        head: &Parts,
+        Refusal { status, error }: &Refusal,
+    ) -> Response<Body> {
+        self.deny(room, &Principal::Anonymous, address, head, error.message(), status.as_u16());
+        match room {
+            Room::JsonRpc => {
+                let mut response = jsonrpc::refuse(&Id::NULL, error);
+                *response.status_mut() = *status;
+                response
+            }
+            Room::Grpc(package) => grpc::refuse(*package, error),
+            Room::HttpJson(_) | Room::Card | Room::Keys | Room::Health | Room::Ready | Room::Elsewhere => {
+                http_json::refuse_as(*status, error, &head.headers)
             }
         }
     }
@@ -319,7 +376,7 @@ impl Surface {
         address: Option<IpAddr>,
         head: &Parts,
         reason: &str,
-        error: &Error,
+        status: u16,
     ) {
         self.0.door.deny(&Denial {
             principal,
@@ -329,7 +386,7 @@ impl Surface {
             operation: &format_args!("{} {}", head.method, head.uri.path()),
             task: None,
             reason,
-            status: error.kind().http_status(),
+            status,
         });
     }
 
@@ -453,6 +510,17 @@ impl Room {
         }
     }
 
+    /// What a request there is answered with, as far as web pages are concerned.
+    fn purpose(&self) -> Purpose {
+        match self {
+            Self::JsonRpc | Self::HttpJson(_) => Purpose::Json,
+            Self::Grpc(_) => Purpose::Grpc,
+            Self::Card | Self::Keys => Purpose::Document,
+            Self::Health | Self::Ready => Purpose::Health,
+            Self::Elsewhere => Purpose::Fallback,
+        }
+    }
+
     /// Whether it is for everyone, even where callers are asked who they are. What is added must say.
     fn is_open(&self, options: &ServerOptions) -> bool {
         match self {
@@ -473,17 +541,6 @@ pub(crate) fn no_such_path(path: &str) -> Error {
     let path: String = path.chars().take(128).collect();
     let text = format!("there is nothing at `{path}`: the card at `{}` says what is where", card::PATH);
     Error::new(ErrorKind::MethodNotFound, text)
-}
-
-/// Whether a body is declared as JSON. Where nothing is declared, it is taken for JSON.
-pub(crate) fn is_json(headers: &HeaderMap) -> bool {
-    let Some(value) = headers.get(CONTENT_TYPE) else { return true };
-    if value == "application/json" {
-        return true;
-    }
-    let essence =
-        value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    essence == "application/json" || essence.starts_with("application/") && essence.ends_with("+json")
 }
 
 pub(crate) fn json_response(status: StatusCode, content_type: &'static str, body: Vec<u8>) -> Response<Body> {

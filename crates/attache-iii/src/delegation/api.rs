@@ -15,7 +15,8 @@ use http::header::{
     ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, FORWARDED, HOST, HeaderName, HeaderValue, ORIGIN,
     WWW_AUTHENTICATE,
 };
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::uri::Authority;
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use serde_json::json;
 use url::{Host, Url};
@@ -50,11 +51,18 @@ pub enum Access {
 }
 
 impl Access {
-    /// What is right for a server that listens on `address` and is said to be at `public`.
-    pub fn new(token: Option<Token>, address: IpAddr, public: Option<&str>) -> Self {
+    /// What is right for a server that listens on `address` and is said to be at the URLs in `public`. If one of them is not on
+    /// this machine, something here brings the requests of others.
+    pub fn new(
+        token: Option<Token>,
+        address: IpAddr,
+        public: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Self {
         match token {
             Some(token) => Self::Token(token),
-            None if address.is_loopback() && public.is_none_or(is_here) => Self::ThisMachine,
+            None if address.is_loopback() && public.into_iter().all(|url| is_here(url.as_ref())) => {
+                Self::ThisMachine
+            }
             None => Self::Nobody,
         }
     }
@@ -65,25 +73,37 @@ type Refusal = Box<Response<HttpBody>>;
 
 /// The HTTP API. Cheap to clone.
 #[derive(Clone)]
-pub struct Api(Arc<Inner>);
+pub struct Api {
+    inner: Arc<Inner>,
+    access: Access,
+}
 
 struct Inner {
     delegation: Delegation,
-    access: Access,
     /// Whether it was said in the log what to do about requests that are refused.
     hinted: AtomicBool,
 }
 
 impl std::fmt::Debug for Api {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Api").field("access", &self.0.access).finish_non_exhaustive()
+        f.debug_struct("Api").field("access", &self.access).finish_non_exhaustive()
     }
 }
 
 impl Api {
     /// The API to a delegation.
     pub fn new(delegation: Delegation, access: Access) -> Self {
-        Self(Arc::new(Inner { delegation, access, hinted: AtomicBool::new(false) }))
+        Self { inner: Arc::new(Inner { delegation, hinted: AtomicBool::new(false) }), access }
+    }
+
+    /// The same API for a server that authenticates its callers. Programs on this machine then need the token too: one of them may
+    /// be a proxy that brings the requests of others.
+    pub fn for_authenticated(&self) -> Self {
+        let access = match &self.access {
+            Access::Token(token) => Access::Token(token.clone()),
+            Access::ThisMachine | Access::Nobody => Access::Nobody,
+        };
+        Self { inner: self.inner.clone(), access }
     }
 
     /// The paths that it answers.
@@ -105,22 +125,20 @@ impl Api {
         let path = request.uri().path().trim_end_matches('/').to_owned();
         let at = |action: &Action| action.route().filter(|(_, own)| *own == path);
         let (action, method) = Action::ALL.into_iter().find_map(|action| Some((action, at(&action)?.0)))?;
-        let mut response = match self.0.answer(action, &method, request).await {
+        let mut response = match self.answer(action, &method, request).await {
             Ok(answer) => respond(StatusCode::OK, answer.as_str().to_owned()),
             Err(refusal) => *refusal,
         };
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         Some(response)
     }
-}
 
-impl Inner {
     async fn answer<B>(&self, action: Action, method: &Method, request: Request<B>) -> Result<Json, Refusal>
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.admit(request.headers())?;
+        self.admit(request.uri(), request.headers())?;
         if request.method() != method {
             let text = format!("use {method} here");
             let mut response = refuse(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", &text);
@@ -146,11 +164,11 @@ impl Inner {
             })?;
             Input::read(text).map_err(|error| failed(&error))?
         };
-        self.delegation.act(action, &input).await.map_err(|error| failed(&error))
+        self.inner.delegation.act(action, &input).await.map_err(|error| failed(&error))
     }
 
     /// Whether whoever asks may.
-    fn admit(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    fn admit(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
         match &self.access {
             Access::Token(token) => {
                 let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(bearer);
@@ -163,9 +181,9 @@ impl Inner {
                 response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
                 Err(response)
             }
-            Access::ThisMachine if is_local(headers) => Ok(()),
+            Access::ThisMachine if is_local(uri, headers) => Ok(()),
             Access::ThisMachine | Access::Nobody => {
-                if !self.hinted.swap(true, Ordering::Relaxed) {
+                if !self.inner.hinted.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
                         "a request to /api/a2a was refused: without a token only programs on this machine may use it, and only \
                          where no other can connect; set one with `--api-token-file`"
@@ -185,11 +203,13 @@ fn bearer(value: &str) -> Option<&str> {
 
 /// Whether a request is from a program that means this machine: no page of another site (which can send requests here, and have a
 /// name of its own resolve to here), and nothing that a proxy hands on.
-fn is_local(headers: &HeaderMap) -> bool {
+fn is_local(uri: &Uri, headers: &HeaderMap) -> bool {
     const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
     const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-    let host = text(HOST).is_none_or(|host| is_here(&format!("http://{host}")));
+    // HTTP/2 has the host in the request itself.
+    let hosts = [text(HOST), uri.authority().map(Authority::as_str)];
+    let host = hosts.into_iter().flatten().all(|host| is_here(&format!("http://{host}")));
     let origin = text(ORIGIN).is_none_or(is_here);
     let site = text(FETCH_SITE).is_none_or(|site| matches!(site, "none" | "same-origin"));
     host && origin && site && text(FORWARDED_FOR).is_none() && text(FORWARDED).is_none()
@@ -254,7 +274,7 @@ mod tests {
 
     #[test]
     fn without_a_token_only_a_server_for_this_machine_is_open() {
-        let open = |address: &str, public| {
+        let open = |address: &str, public: Option<&str>| {
             matches!(Access::new(None, address.parse().unwrap(), public), Access::ThisMachine)
         };
         assert!(
@@ -262,8 +282,12 @@ mod tests {
         );
         assert!(!open("0.0.0.0", None) && !open("192.168.1.2", None) && !open("::", None));
         assert!(!open("127.0.0.1", Some("https://agents.example.com")), "a proxy is in front of it");
+        let here = "127.0.0.1".parse().unwrap();
+        for host in ["http://*", "http://agents.example.com"] {
+            assert!(matches!(Access::new(None, here, ["http://localhost", host]), Access::Nobody), "{host}");
+        }
         let token = Some(Token::new("secret"));
-        assert!(matches!(Access::new(token, "127.0.0.1".parse().unwrap(), None), Access::Token(_)));
+        assert!(matches!(Access::new(token, here, None::<&str>), Access::Token(_)));
     }
 
     #[test]
@@ -272,11 +296,12 @@ mod tests {
             let pairs = pairs
                 .iter()
                 .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
-            is_local(&pairs.collect())
+            is_local(&Uri::from_static("/api/a2a/cards"), &pairs.collect())
         };
         assert!(local(&[]) && local(&[("host", "localhost:3111")]) && local(&[("host", "[::1]:3111")]));
         assert!(local(&[("host", "127.0.0.1:3111"), ("origin", "http://localhost:3000")]));
         assert!(!local(&[("host", "evil.example:3111")]));
+        assert!(!is_local(&Uri::from_static("http://evil.example/api/a2a/cards"), &HeaderMap::new()));
         assert!(!local(&[("host", "127.0.0.1"), ("origin", "https://evil.example")]));
         assert!(!local(&[("host", "127.0.0.1"), ("origin", "null")]));
         assert!(!local(&[("host", "127.0.0.1"), ("sec-fetch-site", "cross-site")]));

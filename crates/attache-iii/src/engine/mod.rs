@@ -190,9 +190,17 @@ impl Engine {
         below.into_iter().for_each(|path| routes.reserve_below(path));
     }
 
+    /// The origins whose pages may call the function with the HTTP trigger for a method and a path, as its author lists them in the
+    /// metadata `a2a.origins`.
+    pub fn http_origins(&self, method: &::http::Method, path: &str) -> Vec<String> {
+        http::origins(self.shared(), method, path)
+    }
+
     /// Answers a request with the function whose HTTP trigger has its path. Nothing, if there is none.
     ///
     /// JSON bodies up to [`EngineLimits::http_body_in_call`] are part of the call; all bodies can be read through `request_body`.
+    ///
+    /// Which web pages may send the request is for the server to decide before, with [`http_origins`](Self::http_origins).
     pub async fn handle_http<B>(&self, request: ::http::Request<B>) -> Option<::http::Response<HttpBody>>
     where
         B: http_body::Body<Data = Bytes> + Send,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use attache_iii::engine::HttpBody;
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
@@ -57,7 +57,6 @@ async fn a_request_becomes_a_call_and_its_result_the_response() {
     assert_eq!(status, 201);
     assert_eq!(response.headers()["x-a"], "b");
     assert_eq!(response.headers()["content-type"], "application/json");
-    assert_eq!(response.headers()["access-control-allow-origin"], "*");
     assert_eq!(text(response).await, r#"{"ok":true}"#);
     let mut data = call["data"].clone();
     for end in ["request_body", "response"] {
@@ -116,21 +115,38 @@ async fn another_method_is_not_allowed_and_the_right_ones_are_named() {
 }
 
 #[tokio::test]
-async fn pages_of_all_sites_may_ask() {
+async fn pages_of_other_sites_are_allowed_only_by_the_author_of_a_function() {
     let house = engine().await;
-    let _worker = serving(&house, "POST", "/x").await;
-    let preflight = Request::builder()
-        .method("OPTIONS")
-        .uri("/x")
-        .header("access-control-request-method", "POST")
-        .header("access-control-request-headers", "x-a")
-        .body(Full::default())
-        .unwrap();
-    let (status, response) = answer_of(&house, preflight).await;
-    assert_eq!(status, 204);
-    assert_eq!(response.headers()["access-control-allow-origin"], "*");
-    assert_eq!(response.headers()["access-control-allow-methods"], "POST");
-    assert_eq!(response.headers()["access-control-allow-headers"], "x-a");
+    let mut worker = house.worker_with(&["f"]).await;
+    let shared = json!({
+        "type": "registerfunction", "id": "g", "metadata": { "a2a.origins": ["https://app.example.com", 7] },
+    });
+    worker.send(shared).await;
+    worker.send(trigger("t", "POST", "/f")).await;
+    let mut open = trigger("u", "GET", "/g/:id");
+    open["function_id"] = json!("g");
+    worker.send(open).await;
+    worker.settle().await;
+    let origins = |method: Method, path: &str| house.engine.http_origins(&method, path);
+    assert_eq!(origins(Method::GET, "/g/1"), ["https://app.example.com"]);
+    for (method, path) in
+        [(Method::POST, "/f"), (Method::POST, "/g/1"), (Method::GET, "/g"), (Method::GET, "/h")]
+    {
+        assert!(origins(method, path).is_empty(), "{path}");
+    }
+    let answering = async {
+        let call = worker.work().await;
+        worker.answer(&call, json!({})).await;
+    };
+    let asked = Request::builder().method("POST").uri("/f").header("origin", "https://evil.example");
+    let ((_, response), ()) =
+        tokio::join!(answer_of(&house, asked.body(Full::default()).unwrap()), answering);
+    assert!(!response.headers().contains_key("access-control-allow-origin"));
+    let asked =
+        Request::builder().method("OPTIONS").uri("/f").header("access-control-request-method", "POST");
+    let (status, response) = answer_of(&house, asked.body(Full::default()).unwrap()).await;
+    assert_eq!(status, 405);
+    assert!(!response.headers().contains_key("access-control-allow-origin"));
 }
 
 #[tokio::test]

@@ -77,6 +77,10 @@ impl Authenticator for AnyOf {
     fn challenges_for(&self, head: Head<'_>, denied: &Denied) -> Vec<String> {
         distinct(self.0.iter().flat_map(|member| member.challenges_for(head, denied)))
     }
+
+    fn admits_everyone(&self) -> bool {
+        self.0.iter().any(|member| member.admits_everyone())
+    }
 }
 
 /// Asks several authenticators, all of which must know the caller.
@@ -164,6 +168,10 @@ impl Authenticator for AllOf {
 
     fn challenges_for(&self, head: Head<'_>, denied: &Denied) -> Vec<String> {
         distinct(self.0.iter().flat_map(|member| member.challenges_for(head, denied)))
+    }
+
+    fn admits_everyone(&self) -> bool {
+        self.0.iter().all(|member| member.admits_everyone())
     }
 }
 

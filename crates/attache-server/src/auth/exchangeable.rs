@@ -90,6 +90,10 @@ impl Authenticator for Exchangeable {
         self.current().challenges_for(head, denied)
     }
 
+    fn admits_everyone(&self) -> bool {
+        self.current.load().0.admits_everyone()
+    }
+
     fn changes(&self) -> BoxStream<'static, ()> {
         let exchanged = self.exchanged.subscribe();
         let next = |mut exchanged: watch::Receiver<()>| async move {
@@ -115,6 +119,10 @@ impl Authenticator for Everyone {
 
     fn challenges(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    fn admits_everyone(&self) -> bool {
+        true
     }
 }
 

@@ -62,6 +62,11 @@ pub trait Authenticator: Send + Sync + 'static {
         }
     }
 
+    /// Whether it lets in everyone, whatever they show. The server then guards against web pages as one without authentication does.
+    fn admits_everyone(&self) -> bool {
+        false
+    }
+
     /// Brings something each time that the [`schemes`](Self::schemes) may have become others, so that the card follows.
     fn changes(&self) -> BoxStream<'static, ()> {
         stream::empty().boxed()
@@ -87,6 +92,10 @@ impl<A: Authenticator + ?Sized> Authenticator for Arc<A> {
 
     fn challenges_for(&self, head: Head<'_>, denied: &Denied) -> Vec<String> {
         (**self).challenges_for(head, denied)
+    }
+
+    fn admits_everyone(&self) -> bool {
+        (**self).admits_everyone()
     }
 
     fn changes(&self) -> BoxStream<'static, ()> {

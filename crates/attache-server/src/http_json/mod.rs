@@ -17,8 +17,7 @@ use crate::limits::Visit;
 use crate::params::{Params, Shape};
 use crate::sse::{Envelope, Events};
 use crate::surface::{
-    Surface, challenge, event_stream, is_json, json_response, method_not_allowed, no_such_path,
-    with_extensions,
+    Surface, challenge, event_stream, json_response, method_not_allowed, no_such_path, with_extensions,
 };
 
 /// Answers a request below the binding's path; `path` is what follows it.
@@ -95,10 +94,6 @@ where
         let service = surface.service();
         let identity = visit.identity.clone();
         let mut caller = service.admit(identity, version, &params.extensions, params.idempotency_key)?;
-        if !body.is_empty() && !is_json(headers) {
-            let text = format!("expected the content type `{MEDIA_TYPE}` or `application/json`");
-            return Err(Error::new(ErrorKind::ContentTypeNotSupported, text));
-        }
         if json::is_deeper_than(&body, options.max_depth) {
             return Err(Error::new(
                 ErrorKind::InvalidRequest,
@@ -170,6 +165,12 @@ fn media_type(headers: &HeaderMap) -> &'static str {
 pub(crate) fn refuse(error: &Error, headers: &HeaderMap) -> Response<Body> {
     let body = crate::reply::http_error_body(error);
     refuse_with(error, error.kind().http_status(), media_type(headers), body)
+}
+
+/// The same with a status that HTTP has for it and the protocol does not.
+pub(crate) fn refuse_as(status: StatusCode, error: &Error, headers: &HeaderMap) -> Response<Body> {
+    let body = crate::reply::http_error_body_for(status, error);
+    refuse_with(error, status.as_u16(), media_type(headers), body)
 }
 
 fn refuse_with(error: &Error, status: u16, media_type: &'static str, body: Vec<u8>) -> Response<Body> {

@@ -123,7 +123,7 @@ async fn older_dialects_are_asked_too() {
         ("/", json!({"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {}})),
         ("/v1/message:send", json!({"message": {"content": [{"text": "hi"}]}})),
     ] {
-        let reply = fetch(server.bare(Method::POST, path).body(body.to_string())).await;
+        let reply = fetch(server.bare(Method::POST, path).json(&body)).await;
         assert_eq!((reply.status.as_u16(), reply.json()), (401, json!({"error": "Unauthorized"})), "{path}");
     }
     assert_eq!(fetch(server.bare(Method::GET, "/v1/card")).await.status, 401);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use attache_server::{Server, ServerOptions};
 use futures::{StreamExt, stream};
-use reqwest::{Body, Method};
+use reqwest::{Body, Method, RequestBuilder};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -35,6 +35,11 @@ fn endless() -> Body {
     Body::wrap_stream(stream::pending::<Result<Vec<u8>, std::io::Error>>())
 }
 
+/// A request whose body is JSON.
+fn json_to(server: &Running, path: &str) -> RequestBuilder {
+    server.http(Method::POST, path).header("Content-Type", "application/json")
+}
+
 fn rpc(params: &Value) -> String {
     json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}).to_string()
 }
@@ -49,7 +54,7 @@ async fn a_body_that_is_too_large_is_refused_with_and_without_its_length() {
         assert_eq!(reply.json()["error"]["data"][0]["metadata"]["limit"], "1000");
     }
     for body in [Body::from(large.to_string()), in_pieces(large.to_string())] {
-        let reply = fetch(server.http(Method::POST, "/v1/message:send").body(body)).await;
+        let reply = fetch(json_to(&server, "/v1/message:send").body(body)).await;
         assert_eq!((reply.status.as_u16(), &reply.json()["error"]["code"]), (413, &json!(413)));
     }
     let refusal = server.ask("SendMessage", large).refused(Binding::Grpc).await;
@@ -66,7 +71,7 @@ async fn a_body_of_exactly_the_limit_is_taken() {
     let padded = |length: usize| format!("{:length$}", send("hi").to_string());
     for (length, status) in [(1000, 200), (1001, 413)] {
         for body in [Body::from(padded(length)), in_pieces(padded(length))] {
-            let reply = fetch(server.http(Method::POST, "/v1/message:send").body(body)).await;
+            let reply = fetch(json_to(&server, "/v1/message:send").body(body)).await;
             assert_eq!(reply.status, status, "{length}");
         }
     }
@@ -77,7 +82,8 @@ async fn a_body_that_claims_to_be_too_large_is_refused_before_it_comes() {
     let server = limited(|options| options.body_timeout = NEVER).await;
     for path in ["/a2a", "/v1/message:send"] {
         let mut raw = Raw::connect(server.address).await;
-        raw.write(format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n")).await;
+        let head = "Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 99999999999";
+        raw.write(format!("POST {path} HTTP/1.1\r\n{head}\r\n\r\n")).await;
         assert!(raw.head().await.starts_with("HTTP/1.1 413 "), "{path}");
     }
 }
@@ -108,7 +114,11 @@ async fn headers_that_are_too_large_are_refused() {
     let server = limited(|options| options.max_headers = 8192).await;
     for size in [20_000, 200_000] {
         let mut raw = Raw::connect(server.address).await;
-        raw.write(format!("GET /health HTTP/1.1\r\nHost: a\r\nX-Large: {}\r\n\r\n", "x".repeat(size))).await;
+        raw.write(format!(
+            "GET /health HTTP/1.1\r\nHost: localhost\r\nX-Large: {}\r\n\r\n",
+            "x".repeat(size)
+        ))
+        .await;
         assert!(raw.head().await.starts_with("HTTP/1.1 431 "), "{size}");
     }
     let large =
@@ -122,9 +132,13 @@ async fn headers_that_are_too_large_are_refused() {
 #[tokio::test]
 async fn a_client_that_does_not_finish_its_headers_is_hung_up_on() {
     let server = limited(|options| options.header_timeout = SOON).await;
-    for beginning in
-        ["", "G", "GET /health HTTP/1.1\r\nHost: a\r\nX-Slow: ", "PRI * HTT", "PRI * HTTP/2.0\r\n\r\n"]
-    {
+    for beginning in [
+        "",
+        "G",
+        "GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: ",
+        "PRI * HTT",
+        "PRI * HTTP/2.0\r\n\r\n",
+    ] {
         let mut raw = Raw::connect(server.address).await;
         raw.write(beginning).await;
         let said = raw.closed().await;
@@ -147,7 +161,7 @@ async fn a_connection_that_never_says_anything_is_closed() {
 async fn a_connection_that_stays_idle_is_closed() {
     let server = limited(|options| options.header_timeout = SOON).await;
     let mut raw = Raw::connect(server.address).await;
-    raw.write("GET /health HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    raw.write("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     assert!(raw.read_until("}").await.contains("200 OK"));
     raw.closed().await;
 }
@@ -155,7 +169,8 @@ async fn a_connection_that_stays_idle_is_closed() {
 #[tokio::test]
 async fn a_body_that_does_not_come_is_not_waited_for() {
     let server = limited(|options| options.body_timeout = SOON).await;
-    let head = |path: &str| format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n");
+    let head =
+        |path: &str| format!("POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n");
     for body in ["Content-Length: 100\r\n\r\n{", "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"] {
         let mut raw = Raw::connect(server.address).await;
         raw.write(format!("{}{body}", head("/a2a"))).await;
@@ -232,7 +247,7 @@ async fn a_stream_takes_a_place_until_it_ends_or_its_reader_goes() {
 
 /// Asks for something without a body.
 fn get(path: &str) -> String {
-    format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")
+    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")
 }
 
 /// Asks for health checks over a connection that stays open.
@@ -270,7 +285,8 @@ async fn an_upload_that_makes_progress_is_not_closed_in_favour_of_those_that_mak
     let server = limited(|options| options.max_connections = 3).await;
     let body = rpc(&send("slowly"));
     let mut upload = Raw::connect(server.address).await;
-    let head = "POST /a2a HTTP/1.1\r\nHost: a\r\nA2A-Version: 1.0\r\nContent-Type: application/json\r\n";
+    let head =
+        "POST /a2a HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\nContent-Type: application/json\r\n";
     upload.write(format!("{head}Content-Length: {}\r\n\r\n", body.len())).await;
     let mut silent = Vec::new();
     for piece in body.as_bytes().chunks(body.len().div_ceil(8)) {
@@ -292,7 +308,7 @@ async fn an_upload_that_makes_progress_is_not_closed_in_favour_of_those_that_mak
 async fn a_body_that_stops_coming_does_not_keep_a_connection_from_others() {
     let server = limited(|options| options.max_connections = 1).await;
     let mut stuck = Raw::connect(server.address).await;
-    stuck.write("POST /a2a HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{").await;
+    stuck.write("POST /a2a HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{").await;
     let mut next = Raw::connect(server.address).await;
     soon(async {
         // The first one may not have been read yet.
@@ -457,14 +473,14 @@ async fn a_connection_serves_many_requests() {
     let server = playing().await;
     let mut raw = Raw::connect(server.address).await;
     for (path, status) in [("/health", "200 OK"), ("/nowhere", "404 Not Found"), ("/v1/tasks", "200 OK")] {
-        raw.write(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).await;
+        raw.write(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")).await;
         let head = raw.head().await;
         assert!(head.contains(status), "{head}");
         let length: usize =
             head.split("content-length: ").nth(1).unwrap().split('\r').next().unwrap().parse().unwrap();
         raw.read(length).await;
     }
-    raw.write("GET /health HTTP/1.1\r\nHost: a\r\n\r\n".repeat(3)).await;
+    raw.write("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(3)).await;
     for _ in 0..3 {
         assert!(raw.read_until("}").await.contains("200 OK"), "requests may be sent ahead");
     }
@@ -475,7 +491,7 @@ async fn http2_without_tls_serves_the_json_bindings_too() {
     let server = playing().await;
     let http2 = over_http2();
     let post = |path: &str| http2.post(format!("{}{path}", server.base)).header("A2A-Version", "1.0");
-    assert!(fetch(post("/a2a").body(rpc(&send("hi")))).await.json()["result"]["task"].is_object());
+    assert!(fetch(post("/a2a").header("Content-Type", "application/json").body(rpc(&send("hi")))).await.json()["result"]["task"].is_object());
     assert!(fetch(post("/v1/message:send").json(&send("hi"))).await.json()["task"].is_object());
     let mut stream = Sse::open(post("/v1/message:stream").json(&send("chunks"))).await;
     assert_eq!(stream.rest().await.len(), 6);

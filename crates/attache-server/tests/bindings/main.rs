@@ -19,6 +19,7 @@ mod jwt;
 mod limits;
 mod listing;
 mod mapping;
+mod pages;
 mod push;
 mod rest;
 mod resuming;

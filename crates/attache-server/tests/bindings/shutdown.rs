@@ -67,13 +67,13 @@ async fn no_new_messages_are_taken_while_the_last_ones_finish() {
     let sending = tokio::spawn(server.http(Method::POST, "/v1/message:send").json(&send("go")).send());
     let act = stage.turn().await;
     let mut raw = Raw::connect(server.address).await;
-    raw.write("GET /health HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    raw.write("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     raw.read_until("}").await;
     stop(&mut server).await;
     let body =
         json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": send("more")}).to_string();
-    let head = format!("POST /a2a HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
-    raw.write(head + &body).await;
+    let head = "POST /a2a HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+    raw.write(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len())).await;
     let head = raw.head().await;
     assert!(head.starts_with("HTTP/1.1 503 ") && head.contains("retry-after: 1"), "{head}");
     drop(act);
@@ -100,7 +100,7 @@ async fn a_turn_that_takes_too_long_is_ended_and_its_readers_are_told() {
 async fn connections_on_which_nothing_happens_do_not_delay_the_end() {
     let (mut server, _stage) = staged(|options| options.drain = NEVER).await;
     let mut idle = Raw::connect(server.address).await;
-    idle.write("GET /health HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    idle.write("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     idle.read_until("}").await;
     let mut silent = Raw::connect(server.address).await;
     let _http2 = server.grpc().await;

@@ -351,7 +351,7 @@ async fn a_request_that_is_sent_ahead_does_not_hold_a_stream_back() {
     let (server, mut stage) = staged().await;
     let (id, act) = working(&server, &mut stage).await;
     let mut raw = Raw::connect(server.address).await;
-    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\nA2A-Version: 1.0\r\n\r\n");
+    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\n\r\n");
     raw.write(get(&format!("/v1/tasks/{id}:subscribe")) + &get("/health")).await;
     assert!(raw.read_until("\n\n\r\n").await.contains("id: 2\n"));
     act.text("a", "first").await;
@@ -368,7 +368,9 @@ async fn a_reader_that_never_reads_slows_nobody_and_misses_nothing() {
     let (id, act) = working(&server, &mut stage).await;
     let mut stuck = Raw::narrow(server.address).await;
     stuck
-        .write(format!("GET /v1/tasks/{id}:subscribe HTTP/1.1\r\nHost: a\r\nA2A-Version: 1.0\r\n\r\n"))
+        .write(format!(
+            "GET /v1/tasks/{id}:subscribe HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\n\r\n"
+        ))
         .await;
     assert!(stuck.head().await.starts_with("HTTP/1.1 200 OK\r\n"));
 

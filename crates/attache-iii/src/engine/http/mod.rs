@@ -11,12 +11,8 @@ pub(super) mod routes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ::http::header::{
-    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, ALLOW,
-    RETRY_AFTER,
-};
-use ::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use ::http::header::{ALLOW, RETRY_AFTER};
+use ::http::{HeaderValue, Method, Request, Response, StatusCode};
 use bytes::Bytes;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -38,9 +34,8 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let found = shared.routes.read().find(request.uri().path(), request.method())?;
-    let mut response = match &found.route {
+    let response = match &found.route {
         Some(route) => answer(shared, route, &found, request).await,
-        None if is_preflight(&request) => preflight(&found, request.headers()),
         None => {
             let mut response = Response::new(HttpBody::empty());
             *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
@@ -50,13 +45,18 @@ where
             response
         }
     };
-    // Pages of all sites may ask, unless the function says otherwise.
-    response.headers_mut().entry(ACCESS_CONTROL_ALLOW_ORIGIN).or_insert(HeaderValue::from_static("*"));
     Some(response)
 }
 
-fn is_preflight<B>(request: &Request<B>) -> bool {
-    *request.method() == Method::OPTIONS && request.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD)
+/// The metadata in which the author of a function lists the origins whose pages may call it through its HTTP triggers.
+const ORIGINS: &str = "a2a.origins";
+
+/// The origins that are listed for the function that has a method and a path.
+pub(super) fn origins(shared: &Shared, method: &Method, path: &str) -> Vec<String> {
+    let route = shared.routes.read().find(path, method).and_then(|found| found.route);
+    let function = route.and_then(|route| shared.registry.function(&route.trigger.function));
+    let listed = function.as_ref().and_then(|function| function.info.said(ORIGINS)?.as_array());
+    listed.into_iter().flatten().filter_map(|origin| origin.as_str().map(str::to_owned)).collect()
 }
 
 fn methods(found: &Found) -> String {
@@ -66,19 +66,6 @@ fn methods(found: &Found) -> String {
     }
     methods.sort_unstable();
     methods.join(", ")
-}
-
-fn preflight(found: &Found, asked: &HeaderMap) -> Response<HttpBody> {
-    let mut response = Response::new(HttpBody::empty());
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    let headers = response.headers_mut();
-    if let Ok(methods) = HeaderValue::from_str(&methods(found)) {
-        headers.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
-    }
-    let allowed = asked.get(ACCESS_CONTROL_REQUEST_HEADERS).cloned();
-    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed.unwrap_or(HeaderValue::from_static("*")));
-    headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
-    response
 }
 
 /// Why there is no answer of the function's.

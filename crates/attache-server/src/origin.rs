@@ -1,0 +1,766 @@
+//! Protection from web pages: which requests may reach the server, judged by their headers alone.
+//!
+//! Any page that a user opens can make the browser send requests to this machine and its network. Every request is checked before
+//! its body is read and before its caller is authenticated:
+//!
+//! - `Host`. A page can let its own name resolve to this machine (DNS rebinding), but the browser still sends that name. A server
+//!   that does not authenticate its callers answers to its own names only.
+//! - `Sec-Fetch-Site` and `Origin`. A request of a page of another origin is refused unless the operator has allowed that origin.
+//!   Allowed origins get the CORS headers, and their preflight requests are answered.
+//! - `Content-Type`. A page may send text and forms anywhere without a preflight request, but not JSON.
+//!
+//! Programs that are no browsers send neither `Origin` nor `Sec-Fetch-Site`, and name the server as they reach it.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use attache_protocol::{Error, ErrorKind, MEDIA_TYPE};
+use http::header::{
+    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
+    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, HeaderName, HeaderValue, ORIGIN, VARY,
+};
+use http::request::Parts;
+use http::{HeaderMap, Method, Response, StatusCode};
+use url::{Host, Url};
+
+use crate::ServerOptions;
+use crate::body::Body;
+
+/// The response headers that pages may read beside those that browsers always show them.
+const EXPOSED: HeaderValue = HeaderValue::from_static(
+    "A2A-Extensions, A2A-Version, Allow, ETag, Retry-After, WWW-Authenticate, X-A2A-Extensions",
+);
+
+/// How long a browser may remember the answer to a preflight request, in seconds.
+const MAX_AGE: HeaderValue = HeaderValue::from_static("600");
+
+const ALLOW_PRIVATE_NETWORK: HeaderName = HeaderName::from_static("access-control-allow-private-network");
+const REQUEST_PRIVATE_NETWORK: HeaderName = HeaderName::from_static("access-control-request-private-network");
+
+/// How much of a header is repeated in a message.
+const SHOWN: usize = 128;
+
+/// A host name that requests may have in `Host`, where callers are not authenticated.
+///
+/// It is read from text: `agents.example.com` with any port, `agents.example.com:8443` with this one, or `*` for all names. With
+/// `*` a server without authentication is open to DNS rebinding: every page in a browser that can reach it can call it.
+///
+/// ```
+/// use attache_server::AllowedHost;
+///
+/// let host: AllowedHost = "agents.example.com".parse()?;
+/// # Ok::<(), attache_server::NotAHost>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AllowedHost(HostPattern);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum HostPattern {
+    Any,
+    Host(HostName<String>, Option<u16>),
+}
+
+/// Why a text is no [`AllowedHost`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("expected a host name such as `agents.example.com`, with or without a port, or `*` for all")]
+pub struct NotAHost;
+
+impl AllowedHost {
+    /// All names.
+    pub const ANY: Self = Self(HostPattern::Any);
+
+    /// Whether all names are allowed.
+    pub fn is_any(&self) -> bool {
+        self.0 == HostPattern::Any
+    }
+
+    fn matches(&self, authority: &Authority<'_>) -> bool {
+        match &self.0 {
+            HostPattern::Any => true,
+            HostPattern::Host(name, port) => {
+                name.borrowed().is(&authority.host) && port.is_none_or(|port| authority.port == Some(port))
+            }
+        }
+    }
+}
+
+impl FromStr for AllowedHost {
+    type Err = NotAHost;
+
+    fn from_str(text: &str) -> Result<Self, NotAHost> {
+        if text == "*" {
+            return Ok(Self::ANY);
+        }
+        let address = text.parse().ok().map(|address: IpAddr| HostName::Address(address.to_canonical()));
+        if let Some(address) = address {
+            return Ok(Self(HostPattern::Host(address, None)));
+        }
+        if text.contains(['*', '/', '@', '?', '#']) {
+            return Err(NotAHost);
+        }
+        // A URL without a path is what such a text is short for.
+        let url = Url::parse(&format!("http://{text}")).map_err(|_| NotAHost)?;
+        let host = url.host().ok_or(NotAHost)?;
+        let port = Authority::read(text).map(|authority| authority.port).unwrap_or_default();
+        Ok(Self(HostPattern::Host(host.into(), port)))
+    }
+}
+
+impl fmt::Display for AllowedHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            HostPattern::Any => f.write_str("*"),
+            HostPattern::Host(name, None) => name.fmt(f),
+            HostPattern::Host(name, Some(port)) => write!(f, "{name}:{port}"),
+        }
+    }
+}
+
+/// An origin whose pages may call the server.
+///
+/// It is read from text: `https://app.example.com`, or `*` for every origin. Pages of an origin that is listed by its name may send
+/// cookies and passwords that the browser knows; with `*`, requests that carry those are refused.
+///
+/// ```
+/// use attache_server::AllowedOrigin;
+///
+/// let origin: AllowedOrigin = "https://app.example.com".parse()?;
+/// # Ok::<(), attache_server::NotAnOrigin>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AllowedOrigin(OriginPattern);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum OriginPattern {
+    Any,
+    /// As browsers write it.
+    Origin(String),
+}
+
+/// Why a text is no [`AllowedOrigin`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("expected an origin such as `https://app.example.com`, without a path, or `*` for all")]
+pub struct NotAnOrigin;
+
+impl AllowedOrigin {
+    /// Every origin.
+    pub const ANY: Self = Self(OriginPattern::Any);
+
+    /// Whether every origin is allowed.
+    pub fn is_any(&self) -> bool {
+        self.0 == OriginPattern::Any
+    }
+
+    fn names(&self, origin: &HeaderValue) -> bool {
+        match &self.0 {
+            OriginPattern::Any => false,
+            OriginPattern::Origin(own) => own.as_bytes().eq_ignore_ascii_case(origin.as_bytes()),
+        }
+    }
+}
+
+impl FromStr for AllowedOrigin {
+    type Err = NotAnOrigin;
+
+    fn from_str(text: &str) -> Result<Self, NotAnOrigin> {
+        if text == "*" {
+            return Ok(Self::ANY);
+        }
+        let url = Url::parse(text).map_err(|_| NotAnOrigin)?;
+        let plain = url.username().is_empty() && url.password().is_none();
+        let path = !matches!(url.path(), "" | "/") || url.query().is_some() || url.fragment().is_some();
+        if !plain || path || url.host_str().is_none_or(|host| host.is_empty() || host.contains('*')) {
+            return Err(NotAnOrigin);
+        }
+        let origin = url.origin();
+        let origin = match origin.is_tuple() {
+            true => origin.ascii_serialization(),
+            // Such as those of browser extensions: URLs of schemes that have no rules of their own.
+            false => text.trim_end_matches('/').to_owned(),
+        };
+        Ok(Self(OriginPattern::Origin(origin)))
+    }
+}
+
+impl fmt::Display for AllowedOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            OriginPattern::Any => f.write_str("*"),
+            OriginPattern::Origin(origin) => f.write_str(origin),
+        }
+    }
+}
+
+/// Which pages may call the server from other origins. None, unless they are listed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Cors {
+    /// The origins of those pages.
+    pub origins: Vec<AllowedOrigin>,
+}
+
+impl Cors {
+    /// What the page of a request is allowed, if it is.
+    fn grant(&self, signs: &Signs<'_>) -> Option<Grant> {
+        let listed = |origin: &&HeaderValue| self.origins.iter().any(|allowed| allowed.names(origin));
+        match signs.origin.filter(listed) {
+            Some(origin) => Some(Grant::Listed(origin.clone())),
+            None if self.is_open() && !signs.is_ambient() => Some(Grant::Anyone),
+            None => None,
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.origins.iter().any(AllowedOrigin::is_any)
+    }
+}
+
+/// What the page that sent a request is allowed, beside what every client is.
+#[derive(Debug)]
+pub(crate) enum Grant {
+    /// To read the answer, and to send the credentials that the browser has.
+    Listed(HeaderValue),
+    /// To read the answer.
+    Anyone,
+}
+
+/// The name of a host, or its address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum HostName<S> {
+    Name(S),
+    /// Never an IPv4 address in IPv6 form.
+    Address(IpAddr),
+}
+
+impl HostName<String> {
+    fn borrowed(&self) -> HostName<&str> {
+        match self {
+            Self::Name(name) => HostName::Name(name),
+            Self::Address(address) => HostName::Address(*address),
+        }
+    }
+}
+
+impl HostName<&str> {
+    fn is(&self, other: &HostName<&str>) -> bool {
+        match (self, other) {
+            (HostName::Name(one), HostName::Name(other)) => one.eq_ignore_ascii_case(other),
+            (HostName::Address(one), HostName::Address(other)) => one == other,
+            (HostName::Name(_), HostName::Address(_)) | (HostName::Address(_), HostName::Name(_)) => false,
+        }
+    }
+
+    fn is_loopback(&self) -> bool {
+        match self {
+            HostName::Name(name) => name.eq_ignore_ascii_case("localhost"),
+            HostName::Address(address) => address.is_loopback(),
+        }
+    }
+}
+
+impl From<Host<&str>> for HostName<String> {
+    fn from(host: Host<&str>) -> Self {
+        match host {
+            Host::Domain(name) => Self::Name(name.trim_end_matches('.').to_owned()),
+            Host::Ipv4(address) => Self::Address(address.into()),
+            Host::Ipv6(address) => Self::Address(IpAddr::from(address).to_canonical()),
+        }
+    }
+}
+
+impl fmt::Display for HostName<String> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Address(IpAddr::V4(address)) => address.fmt(f),
+            Self::Address(IpAddr::V6(address)) => write!(f, "[{address}]"),
+        }
+    }
+}
+
+/// A host and a port, as `Host` and `:authority` have them.
+struct Authority<'a> {
+    host: HostName<&'a str>,
+    port: Option<u16>,
+}
+
+impl<'a> Authority<'a> {
+    fn read(text: &'a str) -> Option<Self> {
+        let (host, rest) = match text.strip_prefix('[') {
+            Some(text) => {
+                let (address, rest) = text.split_once(']')?;
+                let address = IpAddr::V6(address.parse().ok()?);
+                (HostName::Address(address.to_canonical()), rest)
+            }
+            None => {
+                let (host, rest) = text.split_at(text.find(':').unwrap_or(text.len()));
+                // Names do not end in a digit, except for addresses.
+                let address = match host.as_bytes().last()?.is_ascii_digit() {
+                    true => host.parse().ok().map(|address| HostName::Address(IpAddr::V4(address))),
+                    false => None,
+                };
+                // The dot at the end of a full name says nothing.
+                (address.unwrap_or(HostName::Name(host.strip_suffix('.').unwrap_or(host))), rest)
+            }
+        };
+        let port = match rest.strip_prefix(':') {
+            Some(port) => Some(port.parse().ok()?),
+            None if rest.is_empty() => None,
+            None => return None,
+        };
+        Some(Self { host, port })
+    }
+}
+
+/// Where a server listens, as far as it is known.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Addresses {
+    /// On this address.
+    Only(IpAddr),
+    /// On all addresses of the machine, or on some that an application has chosen. An address cannot be made to lead elsewhere as
+    /// a name can, so a request that names one is meant for it.
+    Any,
+}
+
+impl Addresses {
+    pub(crate) fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            address if address.is_unspecified() => Self::Any,
+            address => Self::Only(address),
+        }
+    }
+}
+
+/// What the answer to a request is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Whether the server is well. That is no secret, and probes name the server in ways of their own.
+    Health,
+    /// A document that changes nothing when it is read. Browsers keep pages of other origins from reading it.
+    Document,
+    /// An operation, with a body of JSON if it has one.
+    Json,
+    /// An operation of gRPC, which looks at the content type itself.
+    Grpc,
+    /// What an application does at paths of its own.
+    Fallback,
+}
+
+/// Which origins an application allows at its own paths.
+pub(crate) type FallbackCors = Box<dyn Fn(&Method, &str) -> Cors + Send + Sync>;
+
+/// Decides which requests may reach the server.
+pub(crate) struct RequestFilter {
+    addresses: Addresses,
+    /// The host of the base URL, and its origin as browsers write it.
+    base_host: Option<HostName<String>>,
+    base_origin: Option<String>,
+    allowed_hosts: Vec<AllowedHost>,
+    cors: Cors,
+    fallback: Option<FallbackCors>,
+}
+
+/// What becomes of a request.
+pub(crate) enum Filtered {
+    /// It goes on. The answer says what its page is allowed.
+    Pass(Option<Box<Grant>>),
+    /// It asked only whether another request may be sent.
+    Preflight(Box<Response<Body>>),
+    Refused(Box<Refusal>),
+}
+
+/// Why a request is refused.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) status: StatusCode,
+    pub(crate) error: Error,
+}
+
+impl Refusal {
+    fn malformed(text: String) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, error: Error::new(ErrorKind::InvalidRequest, text) }
+    }
+
+    fn forbidden(text: String) -> Self {
+        Self { status: StatusCode::FORBIDDEN, error: Error::new(ErrorKind::PermissionDenied, text) }
+    }
+}
+
+/// The headers that matter here.
+#[derive(Default)]
+struct Signs<'a> {
+    host: Option<&'a HeaderValue>,
+    origin: Option<&'a HeaderValue>,
+    site: Option<&'a HeaderValue>,
+    content_type: Option<&'a HeaderValue>,
+    authorization: Option<&'a HeaderValue>,
+    cookie: bool,
+    /// One that has come more than once although it has one value.
+    repeated: Option<&'static str>,
+}
+
+impl<'a> Signs<'a> {
+    fn read(headers: &'a HeaderMap) -> Self {
+        let mut signs = Self::default();
+        // Requests have few headers: walking them once costs less than looking for each.
+        for (name, value) in headers {
+            let (place, name) = match name.as_str() {
+                "host" => (&mut signs.host, "Host"),
+                "origin" => (&mut signs.origin, "Origin"),
+                "sec-fetch-site" => (&mut signs.site, "Sec-Fetch-Site"),
+                "authorization" => (&mut signs.authorization, "Authorization"),
+                "content-type" => {
+                    signs.content_type.get_or_insert(value);
+                    continue;
+                }
+                "cookie" => {
+                    signs.cookie = true;
+                    continue;
+                }
+                _ => continue,
+            };
+            if place.replace(value).is_some() {
+                signs.repeated = Some(name);
+            }
+        }
+        signs
+    }
+
+    /// Whether it carries credentials that a browser adds by itself, whichever page a request is from.
+    fn is_ambient(&self) -> bool {
+        let basic = |value: &&HeaderValue| {
+            value.as_bytes().get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"basic"))
+        };
+        self.cookie || self.authorization.filter(basic).is_some()
+    }
+}
+
+impl RequestFilter {
+    pub(crate) fn new(
+        addresses: Addresses,
+        base_url: &str,
+        options: &ServerOptions,
+        fallback: Option<FallbackCors>,
+    ) -> Self {
+        let base = Url::parse(base_url).ok();
+        let base_host = base.as_ref().and_then(|url| url.host()).map(HostName::from);
+        let base_origin = base.map(|url| url.origin().ascii_serialization());
+        let (allowed_hosts, cors) = (options.allowed_hosts.clone(), options.cors.clone());
+        Self { addresses, base_host, base_origin, allowed_hosts, cors, fallback }
+    }
+
+    /// Decides about a request. `authenticated` says whether its caller must be known to be answered.
+    pub(crate) fn check(
+        &self,
+        purpose: Purpose,
+        head: &Parts,
+        has_body: bool,
+        authenticated: impl FnOnce() -> bool,
+    ) -> Filtered {
+        let signs = Signs::read(&head.headers);
+        match self.judge(purpose, head, &signs, has_body, authenticated) {
+            Ok(grant) if grant.is_some() && is_preflight(head) => {
+                Filtered::Preflight(Box::new(self.finish(preflight(&head.headers), grant.map(Box::new))))
+            }
+            Ok(grant) => Filtered::Pass(grant.map(Box::new)),
+            Err(refusal) => Filtered::Refused(Box::new(refusal)),
+        }
+    }
+
+    fn judge(
+        &self,
+        purpose: Purpose,
+        head: &Parts,
+        signs: &Signs<'_>,
+        has_body: bool,
+        authenticated: impl FnOnce() -> bool,
+    ) -> Result<Option<Grant>, Refusal> {
+        if let Some(name) = signs.repeated.filter(|name| (purpose, *name) != (Purpose::Health, "Host")) {
+            return Err(Refusal::malformed(format!("the header `{name}` is there more than once: send one")));
+        }
+        if purpose != Purpose::Health {
+            self.check_host(head, signs, authenticated)?;
+        }
+        let grant = self.check_origin(purpose, head, signs)?;
+        if purpose == Purpose::Json && has_body {
+            check_content_type(signs.content_type)?;
+        }
+        Ok(grant)
+    }
+
+    /// Whether a request names the server by a name of its own, if it is answered to everyone.
+    fn check_host(
+        &self,
+        head: &Parts,
+        signs: &Signs<'_>,
+        authenticated: impl FnOnce() -> bool,
+    ) -> Result<(), Refusal> {
+        let header = signs.host.map(|value| value.to_str().unwrap_or("?"));
+        let target = head.uri.authority().map(http::uri::Authority::as_str);
+        if let (Some(header), Some(target)) = (header, target) {
+            let same = match (Authority::read(header), Authority::read(target)) {
+                (Some(header), Some(target)) => header.host.is(&target.host),
+                (_, _) => header == target,
+            };
+            if !same {
+                let text = "the header `Host` names another host than the request itself: send one of them";
+                return Err(Refusal::malformed(text.to_owned()));
+            }
+        }
+        // Whoever names no host is no browser.
+        let Some(named) = target.or(header) else { return Ok(()) };
+        if Authority::read(named).is_some_and(|authority| self.is_own(&authority)) || authenticated() {
+            return Ok(());
+        }
+        Err(Refusal::forbidden(format!(
+            "this server does not answer to the name in the header `Host`, `{}`: callers are not authenticated here, so its \
+             operator has to list the name in `allowed-hosts`",
+            shown(named)
+        )))
+    }
+
+    fn is_own(&self, authority: &Authority<'_>) -> bool {
+        let host = &authority.host;
+        let listens = |address: &IpAddr| match self.addresses {
+            Addresses::Only(own) => own == *address,
+            Addresses::Any => true,
+        };
+        host.is_loopback()
+            || matches!(host, HostName::Address(address) if listens(address))
+            || self.base_host.as_ref().is_some_and(|own| own.borrowed().is(host))
+            || self.allowed_hosts.iter().any(|allowed| allowed.matches(authority))
+    }
+
+    /// Whether a request may come from where it does. What its page is allowed then, if it is a page of another origin.
+    fn check_origin(
+        &self,
+        purpose: Purpose,
+        head: &Parts,
+        signs: &Signs<'_>,
+    ) -> Result<Option<Grant>, Refusal> {
+        let own = |origin: &HeaderValue| self.is_own_origin(origin, head, signs);
+        let foreign = match signs.site.map(HeaderValue::as_bytes) {
+            Some(b"same-origin") => false,
+            // The user has asked for it, or something of the browser's has, which then says what.
+            None | Some(b"none") => signs.origin.is_some_and(|origin| !own(origin)),
+            Some(_) => true,
+        };
+        if !foreign {
+            return Ok(None);
+        }
+        let path = head.uri.path();
+        let method = requested_method(head);
+        let by_application = || {
+            let allows = self.fallback.as_ref().filter(|_| purpose == Purpose::Fallback)?;
+            allows(&method, path).grant(signs)
+        };
+        if let Some(grant) = self.cors.grant(signs).or_else(by_application) {
+            return Ok(Some(grant));
+        }
+        let reads = matches!(head.method, Method::GET | Method::HEAD);
+        match purpose {
+            Purpose::Health | Purpose::Document if reads => Ok(None),
+            Purpose::Health | Purpose::Document | Purpose::Json | Purpose::Grpc | Purpose::Fallback => {
+                Err(Refusal::forbidden(self.foreign(signs)))
+            }
+        }
+    }
+
+    /// Whether an origin is the server's own: that of the name that the request has for it, or that of the base URL.
+    fn is_own_origin(&self, origin: &HeaderValue, head: &Parts, signs: &Signs<'_>) -> bool {
+        let Ok(origin) = origin.to_str() else { return false };
+        let header = || signs.host.and_then(|value| value.to_str().ok());
+        let named = head.uri.authority().map(http::uri::Authority::as_str).or_else(header);
+        // Browsers leave the usual port out of both.
+        let after_scheme = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+        if after_scheme.zip(named).is_some_and(|(origin, named)| origin.eq_ignore_ascii_case(named)) {
+            return true;
+        }
+        self.base_origin.as_ref().is_some_and(|own| own.eq_ignore_ascii_case(origin))
+    }
+
+    fn foreign(&self, signs: &Signs<'_>) -> String {
+        let page = match signs.origin.map(|origin| origin.to_str().unwrap_or("?")) {
+            Some(origin) => format!("a page of the origin `{}` (header `Origin`)", shown(origin)),
+            None => "a page of another origin (header `Sec-Fetch-Site`)".to_owned(),
+        };
+        match self.cors.is_open() && signs.is_ambient() {
+            true => format!(
+                "{page} may not send cookies or a password where `cors.origins` has `*`: its operator has to list the origin"
+            ),
+            false => format!(
+                "{page} may not call this server: its operator has to list the origin in `cors.origins`"
+            ),
+        }
+    }
+
+    /// Adds to an answer what the browser has to know about it.
+    pub(crate) fn finish(&self, mut response: Response<Body>, grant: Option<Box<Grant>>) -> Response<Body> {
+        if grant.is_none() && self.cors.origins.is_empty() {
+            return response;
+        }
+        let headers = response.headers_mut();
+        // An answer that a cache keeps for one origin must not be given to another.
+        headers.append(VARY, HeaderValue::from_static("Origin"));
+        let Some(grant) = grant else { return response };
+        match *grant {
+            Grant::Listed(origin) => {
+                headers.entry(ACCESS_CONTROL_ALLOW_ORIGIN).or_insert(origin);
+                let allowed = HeaderValue::from_static("true");
+                headers.entry(ACCESS_CONTROL_ALLOW_CREDENTIALS).or_insert(allowed);
+            }
+            Grant::Anyone => {
+                let everyone = HeaderValue::from_static("*");
+                headers.entry(ACCESS_CONTROL_ALLOW_ORIGIN).or_insert(everyone);
+            }
+        }
+        headers.entry(ACCESS_CONTROL_EXPOSE_HEADERS).or_insert(EXPOSED);
+        response
+    }
+}
+
+/// Whether a URL names this machine as only programs on it can: with `localhost` or a loopback address.
+pub fn is_loopback_url(url: &str) -> bool {
+    let url = Url::parse(url).ok();
+    url.and_then(|url| url.host().map(HostName::from)).is_some_and(|host| host.borrowed().is_loopback())
+}
+
+/// Whether a body is declared as JSON.
+fn check_content_type(value: Option<&HeaderValue>) -> Result<(), Refusal> {
+    let text = value.map(|value| value.to_str().unwrap_or("?"));
+    if text.is_some_and(is_json) {
+        return Ok(());
+    }
+    let expected = format!("expected the header `Content-Type: application/json` or `{MEDIA_TYPE}`");
+    let error = match text {
+        Some(text) => format!("{expected}, not `{}`", shown(text)),
+        None => format!("{expected} with a body"),
+    };
+    let error = Error::new(ErrorKind::ContentTypeNotSupported, error);
+    Err(Refusal { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, error })
+}
+
+fn is_json(content_type: &str) -> bool {
+    if content_type == "application/json" {
+        return true;
+    }
+    let essence = content_type.split(';').next().unwrap_or_default().trim();
+    let (start, end) = ("application/", "+json");
+    let begins = essence.get(..start.len()).is_some_and(|text| text.eq_ignore_ascii_case(start));
+    let subtype = essence.get(start.len()..).filter(|_| begins).unwrap_or_default();
+    let ends = subtype.len().checked_sub(end.len()).and_then(|at| subtype.get(at..));
+    subtype.eq_ignore_ascii_case("json") || ends.is_some_and(|text| text.eq_ignore_ascii_case(end))
+}
+
+fn is_preflight(head: &Parts) -> bool {
+    head.method == Method::OPTIONS
+        && head.headers.contains_key(ORIGIN)
+        && head.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
+}
+
+/// The method of a request or, if it is a preflight request, of the one that is to follow.
+fn requested_method(head: &Parts) -> Method {
+    let requested = head.headers.get(ACCESS_CONTROL_REQUEST_METHOD).filter(|_| is_preflight(head));
+    requested.and_then(|value| value.as_bytes().try_into().ok()).unwrap_or_else(|| head.method.clone())
+}
+
+/// Says that the request that is to follow may be sent. Whoever is allowed to send one may send it with any headers.
+fn preflight(asked: &HeaderMap) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    let headers = response.headers_mut();
+    for (answer, question) in [
+        (ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_REQUEST_METHOD),
+        (ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_REQUEST_HEADERS),
+        (ALLOW_PRIVATE_NETWORK, REQUEST_PRIVATE_NETWORK),
+    ] {
+        if let Some(value) = asked.get(question) {
+            headers.insert(answer, value.clone());
+        }
+    }
+    headers.insert(ACCESS_CONTROL_MAX_AGE, MAX_AGE);
+    response
+}
+
+/// The beginning of a text from outside.
+fn shown(text: &str) -> &str {
+    text.char_indices().nth(SHOWN).map_or(text, |(end, _)| &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_a_name_or_an_address_with_or_without_a_port() {
+        for (text, shown) in [
+            ("*", "*"),
+            ("agents.example.com", "agents.example.com"),
+            ("Agents.Example.com:8443", "agents.example.com:8443"),
+            ("agents.example.com:80", "agents.example.com:80"),
+            ("bücher.example", "xn--bcher-kva.example"),
+            ("10.1.2.3", "10.1.2.3"),
+            ("::1", "[::1]"),
+            ("[2001:db8::1]:8443", "[2001:db8::1]:8443"),
+        ] {
+            let host = text.parse::<AllowedHost>().map(|host| host.to_string());
+            assert_eq!(host.as_deref(), Ok(shown), "{text}");
+        }
+        for text in ["", "*.example.com", "https://a", "a/b", "a b", "a@b", ":80", "a:x", "a:99999", "[::1"] {
+            assert_eq!(text.parse::<AllowedHost>(), Err(NotAHost), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_origin_is_a_scheme_and_a_host_and_no_more() {
+        for (text, shown) in [
+            ("*", "*"),
+            ("https://App.example.com", "https://app.example.com"),
+            ("https://app.example.com:443/", "https://app.example.com"),
+            ("http://localhost:3000", "http://localhost:3000"),
+            ("chrome-extension://abcdef", "chrome-extension://abcdef"),
+        ] {
+            let origin = text.parse::<AllowedOrigin>().map(|origin| origin.to_string());
+            assert_eq!(origin.as_deref(), Ok(shown), "{text}");
+        }
+        for text in [
+            "",
+            "null",
+            "app.example.com",
+            "https://",
+            "https://a/b",
+            "https://u@a",
+            "https://*.a",
+            "https://a?b",
+        ] {
+            assert_eq!(text.parse::<AllowedOrigin>(), Err(NotAnOrigin), "{text}");
+        }
+    }
+
+    #[test]
+    fn json_is_told_from_what_a_page_may_send_to_anyone() {
+        for text in [
+            "application/json",
+            "Application/JSON; charset=utf-8",
+            " application/a2a+json ",
+            "application/x+json",
+        ] {
+            assert!(is_json(text), "{text}");
+        }
+        for text in [
+            "",
+            "json",
+            "text/plain",
+            "text/json",
+            "text/plain; application/json",
+            "application/jsonp",
+            "application/x-www-form-urlencoded",
+            "multipart/form-data",
+            "application/json, text/plain",
+            "applicatión/json",
+        ] {
+            assert!(!is_json(text), "{text}");
+        }
+    }
+}
