@@ -11,5 +11,6 @@ mod functions;
 mod guarded;
 mod home;
 mod keys;
+mod pages;
 mod store;
 mod support;
