@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use attache_iii::variables::{self, Unread};
 use attache_iii::{API_TOKEN_VARIABLE, DelegationArgs, GatewayArgs};
+use attache_server::{AllowedHost, AllowedOrigin};
 use attache_store::KEYRING_VARIABLE;
 use clap::{CommandFactory, Parser};
 use mimalloc::MiMalloc;
@@ -50,6 +51,14 @@ struct Arguments {
     /// Answer on a port of its own instead of through the engine's HTTP
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
+
+    /// A host name to answer to beside `localhost`, the address listened on and the host of `--base-url`; may be repeated, and `*` is every name
+    #[arg(long, value_name = "HOST", help_heading = "Web pages")]
+    allowed_host: Vec<AllowedHost>,
+
+    /// An origin whose pages may call, such as `https://app.example.com`; may be repeated, and `*` is every origin, without cookies
+    #[arg(long, value_name = "ORIGIN", help_heading = "Web pages")]
+    cors_origin: Vec<AllowedOrigin>,
 
     /// The namespace to register in, where the engine has them (0.23 and later)
     #[arg(long, value_name = "NAME", env = "III_NAMESPACE", help_heading = "Engine")]

@@ -43,7 +43,11 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         .card(gateway.card())
         .card_updates(gateway.cards())
         .shared_store(store)
-        .push(!arguments.no_push);
+        .push(!arguments.no_push)
+        .options(|options| {
+            options.allowed_hosts.clone_from(&arguments.allowed_host);
+            options.cors.origins.clone_from(&arguments.cors_origin);
+        });
     match &arguments.listen {
         Some(address) => {
             // Who may use the API depends on the address that is listened on.
@@ -63,7 +67,9 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
             let address = listening.address().map_err(Failure::new)?;
             let mut _offers = Vec::new();
             if let Some(delegation) = delegation {
-                let access = Access::new(token, address.ip(), arguments.base_url.as_deref());
+                let hosts = arguments.allowed_host.iter().map(|host| format!("http://{host}"));
+                let access =
+                    Access::new(token, address.ip(), arguments.base_url.iter().cloned().chain(hosts));
                 let public = arguments.base_url.clone().unwrap_or_else(|| format!("http://{address}"));
                 delegation.at_home(gateway, public);
                 _offers = delegation.offer(&worker, listening.surface());

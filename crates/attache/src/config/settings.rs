@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 
+use attache::server::{AllowedHost, AllowedOrigin};
 use attache::store::StoreUrl;
 use attache_iii::AgentSettings;
 use schemars::JsonSchema;
@@ -36,8 +37,12 @@ pub(crate) struct Settings {
     pub(crate) public_card: Option<bool>,
     /// Answer health checks of callers who do not say who they are
     pub(crate) public_health: Option<bool>,
-    /// Listen where other machines can connect although callers need no credentials
+    /// Let everyone in without credentials, also where other machines can reach the server
     pub(crate) insecure: Option<bool>,
+    /// The host names that the server answers to beside its own, where callers are not authenticated
+    pub(crate) allowed_hosts: Vec<Said<AllowedHost>>,
+    /// Which web pages may call the server
+    pub(crate) cors: Cors,
     /// What to log
     pub(crate) log: Option<Said<Filter>>,
     /// Who may call
@@ -72,6 +77,14 @@ pub(crate) enum Kind {
     Functions,
     /// Gives back what it gets
     Echo,
+}
+
+/// Which web pages may call the server.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(crate) struct Cors {
+    /// The origins of those pages
+    origins: Vec<Said<AllowedOrigin>>,
 }
 
 /// What the card is signed with.

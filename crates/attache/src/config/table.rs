@@ -42,6 +42,8 @@ pub(super) const ROWS: &[Row] = &[
     same("store", "store", "ATTACHE_STORE"),
     same("keyring", "keyring", "ATTACHE_KEYRING_FILE"),
     same("insecure", "insecure", "ATTACHE_INSECURE"),
+    list("allowed-hosts", "allowed_host", "ATTACHE_ALLOWED_HOST"),
+    list("cors.origins", "cors_origin", "ATTACHE_CORS_ORIGIN"),
     same("strict-version", "strict_version", "ATTACHE_STRICT_VERSION"),
     same("pure-card", "pure_card", "ATTACHE_PURE_CARD"),
     same("public-card", "public_card", "ATTACHE_PUBLIC_CARD"),

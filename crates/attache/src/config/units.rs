@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::time::Duration;
 
-use attache::server::IpNet;
+use attache::server::{AllowedHost, AllowedOrigin, IpNet};
 use attache::store::StoreUrl;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -285,6 +285,18 @@ impl Described for StoreUrl {
     const NAME: &'static str = "Store";
     const PATTERN: &'static str = "^[a-z]+:";
     const EXAMPLE: &'static str = "sqlite:/var/lib/attache/tasks.db";
+}
+
+impl Described for AllowedHost {
+    const NAME: &'static str = "Host";
+    const PATTERN: &'static str = "^([*]|[^*/@?# ]+)$";
+    const EXAMPLE: &'static str = "agents.example.com";
+}
+
+impl Described for AllowedOrigin {
+    const NAME: &'static str = "Origin";
+    const PATTERN: &'static str = "^([*]|[a-z][a-z0-9+.-]*://[^*/@?# ]+/?)$";
+    const EXAMPLE: &'static str = "https://app.example.com";
 }
 
 /// Where a binding answers.

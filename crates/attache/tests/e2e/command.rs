@@ -121,7 +121,7 @@ async fn serve_says_where_it_is_and_what_to_try() {
 
 #[tokio::test]
 async fn the_card_advertises_the_base_url() {
-    let base = ["--base-url", "https://agents.example.com/"];
+    let base = ["--base-url", "https://agents.example.com/", "--insecure"];
     let (program, _) = Program::command(&[&ECHO[..], &base].concat()).await;
     let card =
         reqwest::get(format!("{}/.well-known/agent-card.json", program.url)).await.expect("there is a card");

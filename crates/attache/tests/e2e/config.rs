@@ -222,7 +222,7 @@ async fn everyone_is_not_let_in_from_everywhere_by_mistake() {
     let home = Home::new();
     let serve = ["serve", "--agent", "echo", "--store", "memory:", "--listen", "0.0.0.0:0"];
     insta::assert_snapshot!("open_to_everyone", home.run(&serve).await.to_string());
-    let (program, _) = Program::command(&[&serve[..], &["--insecure"]].concat()).await;
+    let (program, _) = Program::command(&[&serve[..], &["--insecure", "--allowed-host", "*"]].concat()).await;
     let url = program.url.replace("0.0.0.0", "127.0.0.1");
     assert_eq!(status(over_jsonrpc(&url)).await, StatusCode::OK);
 }

@@ -67,7 +67,8 @@ async fn agents_on_this_machine_are_refused_unless_they_are_allowed() {
 
 #[tokio::test]
 async fn where_others_can_connect_the_api_wants_a_token() {
-    let open = ["serve", "--demo", "--insecure", "--listen", "0.0.0.0:0", "--engine-listen", "127.0.0.1:0"];
+    let open = ["--insecure", "--allowed-host", "*", "--listen", "0.0.0.0:0"];
+    let open = [&["serve", "--demo", "--engine-listen", "127.0.0.1:0"][..], &open].concat();
     let cards = |program: &Program| program.url.replace("0.0.0.0", "127.0.0.1") + "/api/a2a/cards";
     let closed = Program::command(&open).await.0;
     assert_eq!(reqwest::get(cards(&closed)).await.expect("an answer").status(), StatusCode::FORBIDDEN);

@@ -14,5 +14,6 @@ mod functions;
 mod guarded;
 mod home;
 mod keys;
+mod pages;
 mod store;
 mod support;

@@ -14,8 +14,11 @@ use std::time::Duration;
 use attache::client::AddressBook;
 use attache::core::{News, Retention, Store};
 use attache::prelude::*;
-use attache::server::auth::{Everyone, Exchangeable};
-use attache::server::{Listening, PushOptions, ServerOptions, SigningKeys, SigningSecret, Tls};
+use attache::server::auth::{Authenticator, Everyone, Exchangeable};
+use attache::server::{
+    AllowedOrigin, Cors, Listening, PushOptions, ServerOptions, SigningKeys, SigningSecret, Tls,
+    is_loopback_url,
+};
 use attache_iii::delegation::{Access, Api};
 use attache_iii::secrets;
 use clap::{ArgAction, Args};
@@ -24,8 +27,8 @@ use tracing_subscriber::EnvFilter;
 
 use self::announcement::{Announcement, Hosted};
 use self::functions::{FunctionArgs, Started, Tokens};
-use self::network::PathArgs;
 pub(crate) use self::network::{LimitArgs, TlsArgs};
+use self::network::{PageArgs, PathArgs};
 use self::reload::{Exchanged, Refilter, Reloading, Running};
 use super::place::{Place, SettingsFile};
 use super::{Failure, keys};
@@ -59,7 +62,7 @@ pub(crate) struct Serve {
     #[command(flatten)]
     place: Place,
 
-    /// Listen where other machines can connect although callers need no credentials
+    /// Let everyone in without credentials, also where other machines can reach the server
     #[arg(long)]
     insecure: bool,
 
@@ -89,6 +92,9 @@ pub(crate) struct Serve {
 
     #[command(flatten)]
     tls: TlsArgs,
+
+    #[command(flatten)]
+    pages: PageArgs,
 
     #[command(flatten)]
     limits: LimitArgs,
@@ -315,15 +321,29 @@ impl Serve {
 
     /// Refuses to let everyone in from everywhere, unless that is what is wanted.
     fn guard(&self, listen: &str, callers: Option<&Callers>) -> Result<(), Failure> {
-        if callers.is_some() || self.insecure || is_here(listen) {
+        if callers.is_some() {
             return Ok(());
         }
-        Err(Failure::usage(format!(
-            "on `{listen}` other machines can connect, and callers would not be asked who they are"
-        ))
-        .hint(
-            "list who may call below `auth` in the configuration file, listen on `127.0.0.1`, or let everyone in with `--insecure`",
-        ))
+        match (is_here(listen), self.base_url.as_deref()) {
+            (true, Some(url)) if !self.insecure && !is_loopback_url(url) => Err(Failure::usage(format!(
+                "`base-url` says that others reach the server at `{url}`, and callers would not be asked who they are"
+            ))
+            .hint("list who may call below `auth` in the configuration file, or let everyone in with `--insecure`")),
+            (true, _) => self.pages.check(self.insecure),
+            (false, _) if !self.insecure => Err(Failure::usage(format!(
+                "on `{listen}` other machines can connect, and callers would not be asked who they are"
+            ))
+            .hint(
+                "list who may call below `auth` in the configuration file, listen on `127.0.0.1`, or let everyone in with `--insecure`",
+            )),
+            (false, _) if self.pages.allowed_host.is_empty() => Err(Failure::usage(format!(
+                "on `{listen}` everyone is let in, and it is not said which host names are the server's"
+            ))
+            .hint(
+                "list them in `allowed-hosts`, such as `--allowed-host agents.example.com`; `--allowed-host '*'` lets every web page in",
+            )),
+            (false, _) => Ok(()),
+        }
     }
 
     /// What the server is made of. What it cannot do is refused here.
@@ -334,6 +354,8 @@ impl Serve {
             pure_card: self.pure_card,
             public_card: self.public_card,
             public_health: self.public_health,
+            allowed_hosts: self.pages.allowed_host.clone(),
+            cors: self.pages.cors(),
             ..ServerOptions::default()
         };
         config::limits(&self.limits, &mut options);
@@ -382,19 +404,24 @@ impl Serve {
         engine.reserve_paths(Api::paths(), []);
         // Who may use the API depends on the address that is listened on.
         let api: Arc<OnceLock<Api>> = Arc::default();
-        let (triggers, delegating) = (engine.clone(), api.clone());
+        let (triggers, delegating, origins) = (engine.clone(), api.clone(), engine.clone());
+        let callers = parts.callers.clone();
         let mut server = Server::new(gateway.clone())
             .card(gateway.card())
             .card_updates(gateway.cards())
             .fallback(move |request| {
                 let (engine, api) = (triggers.clone(), delegating.clone());
+                let authenticated = callers.as_ref().is_some_and(|callers| !callers.admits_everyone());
                 async move {
                     match api.get().filter(|_| Api::answers(request.uri().path())) {
+                        // Whoever sets `auth` does not take programs on this machine for trusted: one of them may be a proxy.
+                        Some(api) if authenticated => api.for_authenticated().handle(request).await,
                         Some(api) => api.handle(request).await,
                         None => engine.handle_http(request).await,
                     }
                 }
-            });
+            })
+            .fallback_cors(move |method, path| cors_of(&origins.http_origins(method, path), path));
         if prepared.callers.is_some() {
             let gateway = gateway.clone();
             server = server.card_for(move |rights| gateway.card_for(rights));
@@ -403,7 +430,8 @@ impl Serve {
         let address = listening.address().map_err(Failure::new)?;
         let mut _offers = Vec::new();
         if let Some(delegation) = delegation {
-            let access = Access::new(api_token, address.ip(), self.base_url.as_deref());
+            let hosts = self.pages.allowed_host.iter().map(|host| format!("http://{host}"));
+            let access = Access::new(api_token, address.ip(), self.base_url.iter().cloned().chain(hosts));
             let public = self.base_url.clone().unwrap_or_else(|| format!("{scheme}://{address}"));
             delegation.at_home(gateway, public);
             _offers = delegation.offer(&engine, listening.surface().for_known(Identity::default()));
@@ -462,6 +490,18 @@ impl Serve {
         let _ = parts.running.set((listening.surface(), parts.tls));
         Ok(listening)
     }
+}
+
+/// The origins that the author of a function allows at the path of its HTTP trigger.
+fn cors_of(origins: &[String], path: &str) -> Cors {
+    let read = |text: &String| match text.parse::<AllowedOrigin>() {
+        Ok(origin) => Some(origin),
+        Err(error) => {
+            tracing::warn!(path, origin = text, "`a2a.origins` of a function: {error}");
+            None
+        }
+    };
+    Cors { origins: origins.iter().filter_map(read).collect() }
 }
 
 fn is_http(url: &str) -> bool {

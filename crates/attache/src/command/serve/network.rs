@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
-use attache::server::Paths;
+use attache::server::{AllowedHost, AllowedOrigin, Cors, Paths};
 use clap::Args;
 
 use crate::command::Failure;
@@ -84,6 +84,41 @@ fn readable(path: &Path, key: &str) -> Result<(), Failure> {
         Err(error) => {
             Err(Failure::usage(format!("`{}`, which `{key}` names, cannot be read: {error}", path.display())))
         }
+    }
+}
+
+/// Which names the server answers to, and which web pages may call it.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Web pages")]
+pub(crate) struct PageArgs {
+    /// A host name that the server answers to beside its own, where callers are not authenticated; may be repeated, and `*` is every name
+    #[arg(long, value_name = "HOST")]
+    pub(crate) allowed_host: Vec<AllowedHost>,
+
+    /// An origin whose pages may call the server, such as `https://app.example.com`; may be repeated, and `*` is every origin, without cookies
+    #[arg(long, value_name = "ORIGIN")]
+    cors_origin: Vec<AllowedOrigin>,
+}
+
+impl PageArgs {
+    pub(super) fn cors(&self) -> Cors {
+        Cors { origins: self.cors_origin.clone() }
+    }
+
+    /// Refuses to let every web page in where callers are not authenticated, unless that is what is wanted.
+    pub(super) fn check(&self, insecure: bool) -> Result<(), Failure> {
+        let hosts = self.allowed_host.iter().any(AllowedHost::is_any);
+        let origins = self.cors_origin.iter().any(AllowedOrigin::is_any);
+        let (setting, name) = match (hosts, origins) {
+            _ if insecure => return Ok(()),
+            (true, _) => ("allowed-hosts", "host names"),
+            (_, true) => ("cors.origins", "origins"),
+            (false, false) => return Ok(()),
+        };
+        Err(Failure::usage(format!(
+            "with `*` in `{setting}` every web page could call the server, and callers are not authenticated"
+        ))
+        .hint(format!("list {name}, list who may call below `auth`, or let everyone in with `--insecure`")))
     }
 }
 
