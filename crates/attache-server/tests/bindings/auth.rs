@@ -144,7 +144,7 @@ async fn the_card_says_what_is_asked_for_and_is_there_for_everyone() {
     let closed = player().authenticate(KnownCallers::new().bearer("alice", "t0ken-of-alice"));
     let closed = closed.options(|options| (options.public_card, options.public_health) = (false, false));
     let closed = serve(closed).await;
-    for path in ["/.well-known/agent-card.json", "/.well-known/agent.json", "/health"] {
+    for path in ["/.well-known/agent-card.json", "/.well-known/agent.json", "/health", "/ready"] {
         assert_eq!(read(&closed, path).await.status, 401, "{path}");
         let known = fetch(closed.http(Method::GET, path).header("Authorization", ALICE)).await;
         assert_eq!(known.status, 200, "{path}");

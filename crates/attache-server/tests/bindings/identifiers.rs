@@ -227,17 +227,18 @@ async fn older_dialects_have_the_same_limits_and_name_the_fields_in_their_words(
     let kinds = json!([{"kind": "text", "type": "text", "text": "hi"}]);
     let text = json!([{"text": "hi"}]);
     let said = |parts: &Value| json!({"message": {"messageId": "m", "role": "user", "parts": parts}});
-    let cases: Vec<(&str, Value, &str, Box<dyn Fn(usize) -> Value>, &str)> = vec![
-        ("message/send", said(&kinds), "/message/messageId", Box::new(id), "message.messageId"),
-        ("message/send", said(&kinds), "/message/contextId", Box::new(id), "message.contextId"),
-        ("message/send", said(&kinds), "/message/parts", Box::new(file), "message.parts[0].file.name"),
-        ("message/send", said(&text), "/message/messageId", Box::new(id), "message.messageId"),
-        ("message/send", said(&text), "/message/contextId", Box::new(id), "message.contextId"),
-        ("message/send", said(&text), "/message/taskId", Box::new(id), "message.taskId"),
-        ("message/send", said(&text), "/message/parts", Box::new(flat), "message.parts[0].filename"),
-        ("tasks/send", said(&kinds), "/id", Box::new(id), "id"),
-        ("tasks/send", said(&kinds), "/sessionId", Box::new(id), "sessionId"),
-        ("tasks/send", said(&kinds), "/message/parts", Box::new(file), "message.parts[0].file.name"),
+    type Make = fn(usize) -> Value;
+    let cases: [(&str, Value, &str, Make, &str); 10] = [
+        ("message/send", said(&kinds), "/message/messageId", id, "message.messageId"),
+        ("message/send", said(&kinds), "/message/contextId", id, "message.contextId"),
+        ("message/send", said(&kinds), "/message/parts", file, "message.parts[0].file.name"),
+        ("message/send", said(&text), "/message/messageId", id, "message.messageId"),
+        ("message/send", said(&text), "/message/contextId", id, "message.contextId"),
+        ("message/send", said(&text), "/message/taskId", id, "message.taskId"),
+        ("message/send", said(&text), "/message/parts", flat, "message.parts[0].filename"),
+        ("tasks/send", said(&kinds), "/id", id, "id"),
+        ("tasks/send", said(&kinds), "/sessionId", id, "sessionId"),
+        ("tasks/send", said(&kinds), "/message/parts", file, "message.parts[0].file.name"),
     ];
     for (method, mut params, at, value, field) in cases {
         let (parent, member) = at.rsplit_once('/').unwrap();

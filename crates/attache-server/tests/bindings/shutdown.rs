@@ -40,6 +40,26 @@ async fn a_running_send_gets_its_answer() {
 }
 
 #[tokio::test]
+async fn a_server_that_was_told_to_stop_is_well_and_not_ready() {
+    let (mut server, mut stage) = staged(|options| options.drain = NEVER).await;
+    let sending = tokio::spawn(server.http(Method::POST, "/v1/message:send").json(&send("go")).send());
+    let act = stage.turn().await;
+    let mut raw = Raw::connect(server.address).await;
+    let mut asked = async |path: &str| {
+        raw.write(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).await;
+        raw.read_until("}").await
+    };
+    assert!(asked("/ready").await.starts_with("HTTP/1.1 200 "));
+    stop(&mut server).await;
+    soon(async { while !asked("/ready").await.starts_with("HTTP/1.1 503 ") {} }).await;
+    assert!(asked("/health").await.starts_with("HTTP/1.1 200 "));
+    act.complete().await;
+    drop(act);
+    assert!(soon(sending).await.unwrap().is_ok());
+    server.stopped().await;
+}
+
+#[tokio::test]
 async fn an_open_stream_sees_the_end_of_its_task() {
     let (mut server, mut stage) = staged(|options| options.drain = NEVER).await;
     let opened = tokio::spawn(Sse::open(server.http(Method::POST, "/v1/message:stream").json(&send("go"))));
