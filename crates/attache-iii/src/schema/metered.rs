@@ -26,7 +26,7 @@ pub(super) struct Limits {
     pub(super) errors: u64,
     /// Time. Read now and then, so it may be exceeded by a little.
     pub(super) time: Duration,
-    /// Steps for 512 bytes of a member's name, which is matched with every pattern that there is for names.
+    /// Steps for 256 bytes of a member's name, which is matched with every pattern that there is for names.
     pub(super) name_rate: u64,
 }
 
@@ -93,7 +93,7 @@ fn count_error() {
 /// Counts the steps to match a name with all patterns that there are for names.
 fn step_name(name: &str) {
     let rate = METER.with(|cell| cell.get().map_or(0, |meter| meter.name_rate));
-    step(1 + ((name.len() as u64).saturating_mul(rate) >> 9));
+    step(1 + ((name.len() as u64).saturating_mul(rate) >> 8));
 }
 
 #[cold]

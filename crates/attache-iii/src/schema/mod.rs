@@ -60,6 +60,9 @@ const FEW_LEVELS: usize = 100;
 /// How much of one value a schema asks there.
 const LOW_COST: u64 = 500;
 
+/// How many bytes the regular expressions of a schema take when they are compiled.
+const MAX_PATTERNS: u64 = 32 * 1024 * 1024;
+
 /// The stack of a thread that checks: enough for [`MAX_LEVELS`].
 const STACK: usize = 16 * 1024 * 1024;
 
@@ -150,8 +153,8 @@ fn is_small(schema: &Value) -> bool {
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => (0, 0),
         };
-        // To compile a pattern takes as long as to read a kilobyte of others.
-        let Some(rest) = left.checked_sub(8 + own + 1024 * patterns) else { return false };
+        // To compile a pattern takes as long as to read some kilobytes of others.
+        let Some(rest) = left.checked_sub(8 + own + 4096 * patterns) else { return false };
         *left = rest;
         match part {
             Value::Array(items) => items.iter().all(|item| fits(item, left)),
@@ -254,15 +257,24 @@ impl Rules {
     }
 }
 
-/// Steps for 512 bytes of a member's name, if all patterns can be used.
+/// Steps for 256 bytes of a member's name, if all patterns can be used.
 fn name_rate(bounds: &Bounds) -> Result<u64, Refused> {
-    let rate = |text: &String| match Pattern::new(text) {
-        Ok(pattern) => Ok(pattern.rate()),
+    let size = |text: &String| match Pattern::new(text) {
+        Ok(pattern) => Ok(pattern.size()),
         Err(PatternError::TooLarge(why)) => Err(Refused::Costly(why)),
         Err(PatternError::Unusable(why)) => Err(Refused::Outside(why)),
     };
-    bounds.patterns.iter().try_for_each(|text| rate(text).map(|_| ()))?;
-    bounds.name_patterns.iter().try_fold(0, |sum, text| Ok(rate(text)?.saturating_add(sum)))
+    let sum = |texts: &[String], before: u64| {
+        texts.iter().try_fold(before, |sum, text| match size(text)?.saturating_add(sum) {
+            sum if sum > MAX_PATTERNS => Err(Refused::Costly(format!(
+                "its regular expressions take more than {MAX_PATTERNS} bytes when compiled"
+            ))),
+            sum => Ok(sum),
+        })
+    };
+    let rate = sum(&bounds.name_patterns, 0)?;
+    sum(&bounds.patterns, rate)?;
+    Ok(rate)
 }
 
 impl Check {

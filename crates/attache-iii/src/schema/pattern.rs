@@ -9,10 +9,10 @@ use serde_json::Value;
 use super::metered::{Metered, MeteredValue, step};
 
 /// How many bytes a pattern may take when it is compiled.
-pub(super) const MAX_SIZE: usize = 256 * 1024;
+pub(super) const MAX_SIZE: usize = 2 * 1024 * 1024;
 
 /// How many bytes of states a pattern may keep while it is used.
-pub(super) const MAX_CACHE: usize = 1024 * 1024;
+pub(super) const MAX_CACHE: usize = 512 * 1024;
 
 /// How often a pattern with look-around or back-references may backtrack.
 pub(super) const MAX_BACKTRACKS: usize = 10_000;
@@ -20,8 +20,13 @@ pub(super) const MAX_BACKTRACKS: usize = 10_000;
 /// How many bytes a text may have that is matched with such a pattern.
 const MAX_TEXT: usize = 8 * 1024;
 
-/// The sizes that patterns are sorted into.
-const SIZES: [usize; 5] = [1024, 4 * 1024, 16 * 1024, 64 * 1024, MAX_SIZE];
+/// The smallest size that patterns are told apart by; the next one is twice that, and so on.
+const SMALLEST: usize = 512;
+
+/// What a pattern that is matched with backtracking counts as.
+const BACKTRACKING: usize = 256 * 1024;
+const SIZES: [usize; 10] =
+    [512, 1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 17, MAX_SIZE];
 
 /// A compiled pattern.
 pub(super) struct Pattern {
@@ -53,12 +58,13 @@ impl Pattern {
             || PatternError::TooLarge(named(&format!("takes more than {MAX_SIZE} bytes when compiled")));
         let translated = jsonschema_regex::to_rust_regex(text).map_err(|()| unusable())?;
         let using = |engine| Ok(Self { text: text.to_owned(), engine });
-        for size in SIZES {
+        let mut size = SMALLEST;
+        loop {
             let mut builder = regex::RegexBuilder::new(&translated);
             match builder.size_limit(size).dfa_size_limit(MAX_CACHE).build() {
                 Ok(regex) => return using(Engine::Linear(regex, size)),
                 Err(regex::Error::CompiledTooBig(_)) if size == MAX_SIZE => return Err(too_large()),
-                Err(regex::Error::CompiledTooBig(_)) => {}
+                Err(regex::Error::CompiledTooBig(_)) => size *= 2,
                 Err(_) => break,
             }
         }
@@ -71,18 +77,18 @@ impl Pattern {
         }
     }
 
-    /// What a match of one byte costs, in steps for 512 bytes.
-    pub(super) fn rate(&self) -> u64 {
+    /// The bytes that it takes when it is compiled. So many steps a match costs for each 256 bytes of a text.
+    pub(super) fn size(&self) -> u64 {
         match &self.engine {
             Engine::Linear(_, size) => *size as u64,
-            Engine::Backtracking(_) => MAX_SIZE as u64,
+            Engine::Backtracking(_) => BACKTRACKING as u64,
         }
     }
 
     fn find(&self, text: &str) -> Found {
         let matches = match &self.engine {
             Engine::Linear(regex, size) => {
-                step(1 + ((text.len() as u64).saturating_mul(*size as u64) >> 9));
+                step(1 + ((text.len() as u64).saturating_mul(*size as u64) >> 8));
                 Ok(regex.is_match(text))
             }
             Engine::Backtracking(_) if text.len() > MAX_TEXT => return Found::TooLong,

@@ -66,11 +66,6 @@ fn doubled(levels: usize) -> Value {
     json!({"$ref": "#/$defs/0", "$defs": defs})
 }
 
-/// Schemas of which each applies the next one once.
-fn chain(parts: usize) -> Value {
-    (1..parts).fold(json!({"type": "array"}), |inner, _| json!({"allOf": [inner]}))
-}
-
 fn nested(depth: usize) -> Value {
     (0..depth).fold(json!(0), |inner, _| json!([inner]))
 }
@@ -176,14 +171,25 @@ async fn items_are_found_to_be_unique_however_their_hashes_are_chosen() {
 
 #[tokio::test]
 async fn nesting_is_limited_by_what_the_stack_holds() {
-    // 20 parts at each of 100 levels, and one level more.
-    let mut schema = chain(20);
-    schema["items"] = json!({"$ref": "#"});
-    let height = Bounds::of(&schema).expect("a schema").height;
-    let depth = MAX_LEVELS / height;
-    assert!(check(schema.clone(), nested(depth)).await.unwrap_err().contains("is not of type"));
-    let text = check(schema, nested(depth + 1)).await.unwrap_err();
-    assert!(text.contains("nested too deep"), "{text}");
+    for wrap in [
+        |inner: Value| json!({"allOf": [inner]}),
+        |inner| json!({"allOf": [true, inner]}),
+        |inner| json!({"anyOf": [inner, false]}),
+        |inner| json!({"oneOf": [false, inner]}),
+        |inner| json!({"if": true, "then": inner}),
+        |inner| json!({"not": {"not": inner}}),
+        |inner| json!({"dependentSchemas": {"a": inner}, "$ref": "#/$defs/any"}),
+    ] {
+        // Some twenty parts at each of some hundred levels, and one level more.
+        let mut schema =
+            (0..19).fold(json!({"type": "array", "items": {"$ref": "#"}}), |inner, _| wrap(inner));
+        schema["$defs"] = json!({"any": true});
+        let depth = MAX_LEVELS / Bounds::of(&schema).expect("a schema").height;
+        let outcome = check(schema.clone(), nested(depth)).await;
+        assert!(outcome.is_ok() || outcome.is_err_and(|text| !text.contains("too deep")));
+        let text = check(schema, nested(depth + 1)).await.unwrap_err();
+        assert!(text.contains("nested too deep"), "{text}");
+    }
 }
 
 #[tokio::test]
@@ -209,6 +215,13 @@ async fn a_pattern_that_is_too_large_is_refused_and_one_that_is_none_is_not_used
             assert!(check(schema, json!("x")).await.is_err());
         }
     }
+    // Each of them takes about a megabyte.
+    let names = |count: u32| {
+        let pattern = |number: u32| (format!("^\\p{{L}}{{1,{}}}$", 40 + number), json!(true));
+        json!({"patternProperties": (0..count).map(pattern).collect::<Map<_, _>>()})
+    };
+    assert_eq!(refusal(&names(4)).await, None);
+    assert!(refusal(&names(64)).await.is_some_and(|why| why.contains("33554432 bytes")));
     let schema = json!({"pattern": "x".repeat(4096)});
     assert_eq!((refusal(&schema).await, check(schema, json!("y")).await.is_err()), (None, true));
     let none = json!({"pattern": "(", "type": "integer"});
