@@ -167,11 +167,11 @@ impl Inner {
             (Ok(Asked::Plain(_)), None) => return Ok(Err(Unresolved::NoFunction.to_string())),
             (Err(error), _) => return Ok(Err(error.to_string())),
         };
-        Ok(self.check(turn.caller(), id, payload, plain, hops))
+        Ok(self.check(turn.caller(), id, payload, plain, hops).await)
     }
 
     /// A call, if it may be made and its payload fits.
-    fn check(
+    async fn check(
         &self,
         caller: &Caller,
         id: String,
@@ -188,6 +188,7 @@ impl Inner {
         }
         self.schemas
             .check(&function, &payload)
+            .await
             .map_err(|faults| format!("The payload does not fit the function '{id}': {faults}"))?;
         Ok(Prepared { function, payload, plain, hops })
     }

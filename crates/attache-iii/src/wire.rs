@@ -325,6 +325,9 @@ pub struct RegistrationRejected {
     /// Who has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner_worker_id: Option<String>,
+    /// The reason in words. Engines of iii do not say it, and their SDKs do not read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// A function wants to be called when another one is.

@@ -17,8 +17,9 @@ use tokio_tungstenite::tungstenite::{self, Message as Frame, Utf8Bytes};
 use super::Shared;
 use super::calls::{StateCall, Then};
 use super::listener::{Socket, interrupt};
-use super::registry::{Allowance, Home, NotRegistered};
+use super::registry::{Allowance, Home, NotRegistered, is_id};
 use super::worker::Worker;
+use crate::schema;
 use crate::wire::{FrameError, Message, Reattach, RegisterFunction, WorkerRegistered};
 
 /// How many frames are carried out before others get their turn.
@@ -196,7 +197,7 @@ impl Desk<'_> {
                 }
             },
             Message::InvocationResult(answer) => shared.answered(worker, answer),
-            Message::RegisterFunction(function) => self.register(function, text.len()),
+            Message::RegisterFunction(function) => self.register(function, text.len()).await,
             Message::UnregisterFunction(named) => {
                 shared.registry.unregister(worker, &named.id);
                 shared.publisher.touch();
@@ -226,18 +227,36 @@ impl Desk<'_> {
         }
     }
 
-    fn register(&mut self, function: RegisterFunction, size: usize) {
+    async fn register(&mut self, function: RegisterFunction, size: usize) {
         let limits = &self.shared.options.limits;
+        let refusal = match &function.request_format {
+            // What is too large, or has no id, is refused for that.
+            Some(schema) if size <= limits.registration && is_id(&function.id) => {
+                schema::refusal(schema).await
+            }
+            Some(_) | None => None,
+        };
         let allowance =
             Allowance { functions: limits.functions, one: limits.registration, all: limits.registrations };
-        match self.shared.registry.register(self.worker, function, size, allowance) {
+        let registered = match refusal {
+            Some(why) => {
+                self.shared.registry.unregister(self.worker, &function.id);
+                self.shared.publisher.touch();
+                Err(NotRegistered::costly(
+                    &function.id,
+                    format!("the schema of `{}` is refused: {why}", function.id),
+                ))
+            }
+            None => self.shared.registry.register(self.worker, function, size, allowance),
+        };
+        match registered {
             Ok(()) => self.shared.publisher.touch(),
             Err(NotRegistered::BadId) => {
                 self.complaints.about(self.worker, &"a function without a usable id");
             }
             Err(NotRegistered::Rejected(answer, why)) => {
                 let (worker, function) = (&self.worker, answer.function_id.as_deref());
-                tracing::warn!(worker = %worker.id, function, code = answer.code, why, "a function is not taken");
+                tracing::warn!(worker = %worker.id, function, code = answer.code, %why, "a function is not taken");
                 worker.send(Message::RegistrationRejected(*answer).write());
             }
         }

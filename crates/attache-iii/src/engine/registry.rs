@@ -1,5 +1,6 @@
 //! Who has which function, and which workers are there.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -17,6 +18,11 @@ use crate::{CallError, Catalog, FunctionInfo};
 
 /// How many bytes the id of a function may have.
 const MAX_ID: usize = 256;
+
+/// Whether a function can have this id.
+pub(super) fn is_id(id: &str) -> bool {
+    !id.is_empty() && id.len() <= MAX_ID && !id.chars().any(char::is_control)
+}
 
 /// What begins like this belongs to the engine and to those who live in its process.
 const RESERVED: [&str; 3] = ["engine::", "state::", "stream::"];
@@ -65,7 +71,7 @@ pub(super) enum NotRegistered {
     /// The id is none. Nobody who means well sends one, so nobody is told.
     BadId,
     /// It is refused with this answer.
-    Rejected(Box<RegistrationRejected>, &'static str),
+    Rejected(Box<RegistrationRejected>, Cow<'static, str>),
 }
 
 impl NotRegistered {
@@ -76,8 +82,22 @@ impl NotRegistered {
             function_id: Some(function.to_owned()),
             worker_name: None,
             owner_worker_id: owner,
+            message: None,
         };
-        Self::Rejected(Box::new(answer), why)
+        Self::Rejected(Box::new(answer), why.into())
+    }
+
+    /// The schema of a function asks for too much.
+    pub(super) fn costly(function: &str, why: String) -> Self {
+        // At any other code the SDKs give up all functions of the worker. Of this one they print the function and the owner.
+        let owner = Some(format!("engine (refused: {why})"));
+        match Self::rejected("FUNCTION_NAMESPACE_CONFLICT", function, owner, "") {
+            Self::Rejected(mut answer, _) => {
+                answer.message = Some(why.clone());
+                Self::Rejected(answer, why.into())
+            }
+            Self::BadId => Self::BadId,
+        }
     }
 }
 
@@ -148,7 +168,7 @@ impl Registry {
         allowance: Allowance,
     ) -> Result<(), NotRegistered> {
         let id: Arc<str> = function.id.into();
-        if id.is_empty() || id.len() > MAX_ID || id.chars().any(char::is_control) {
+        if !is_id(&id) {
             return Err(NotRegistered::BadId);
         }
         if RESERVED.iter().any(|prefix| id.starts_with(prefix)) && !id.starts_with(QUEUE) {

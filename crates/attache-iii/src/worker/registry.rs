@@ -159,9 +159,10 @@ impl Inner {
         let registry = self.registry.lock();
         let Some(function) = registry.functions.get(id) else { return };
         let code = rejected.code.clone();
-        let message = match &rejected.owner_worker_id {
-            Some(owner) => format!("the worker `{owner}` has it already"),
-            None => "the engine does not take it".to_owned(),
+        let message = match (&rejected.message, &rejected.owner_worker_id) {
+            (Some(message), _) => message.clone(),
+            (None, Some(owner)) => format!("the worker `{owner}` has it already"),
+            (None, None) => "the engine does not take it".to_owned(),
         };
         tracing::warn!(function = id, code, message, "a function was refused by the engine");
         function.refusal.send_replace(Some(Refusal { code, message }));
