@@ -420,7 +420,8 @@ impl<'a> Signs<'a> {
                 }
                 _ => continue,
             };
-            if place.replace(value).is_some() {
+            // A second `Host` does not hide another one: it does not matter everywhere.
+            if place.replace(value).is_some() && (name != "Host" || signs.repeated.is_none()) {
                 signs.repeated = Some(name);
             }
         }

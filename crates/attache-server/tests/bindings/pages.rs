@@ -199,6 +199,10 @@ async fn two_hosts_or_two_credentials_in_one_request_are_refused() {
         assert!(status == "200" || answer.contains("is there more than once"), "{answer}");
     }
     let mut raw = Raw::connect(server.address).await;
+    let twice = "Authorization: Bearer a\r\nAuthorization: Bearer b\r\nHost: a\r\nHost: b\r\n";
+    raw.write(format!("GET /health HTTP/1.1\r\n{twice}Connection: close\r\n\r\n")).await;
+    assert!(raw.closed().await.contains("`Authorization` is there more than once"));
+    let mut raw = Raw::connect(server.address).await;
     let lines = "Host: evil.example\r\nAuthorization: Bearer t0ken\r\nConnection: close\r\n\r\n";
     raw.write(format!("GET http://localhost/v1/tasks HTTP/1.1\r\n{lines}")).await;
     assert!(raw.closed().await.starts_with("HTTP/1.1 400 "));
