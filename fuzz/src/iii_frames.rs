@@ -20,7 +20,10 @@ pub fn iii_frames(data: &[u8]) {
     let message = match Message::read(text) {
         Ok(message) => message,
         Err(error) => {
-            let (FrameError::NotAMessage(_) | FrameError::Unknown(_) | FrameError::Bad { .. }) = &error;
+            let (FrameError::NotAMessage(_)
+            | FrameError::Unknown(_)
+            | FrameError::Bad { .. }
+            | FrameError::TooLarge { .. }) = &error;
             assert!(error.to_string().len() < 1000 + text.len(), "a long story about a short frame");
             return;
         }

@@ -35,14 +35,14 @@ pub(crate) enum Unresolved {
 pub(crate) fn resolve(message: &Message) -> Result<Asked, Unresolved> {
     #[derive(Deserialize)]
     struct Direct {
-        function_id: serde_json::Value,
+        function_id: Json,
         #[serde(default)]
         payload: Option<Json>,
     }
     for data in message.parts.iter().filter_map(Part::as_data) {
         // Data of another shape is not for us to read.
         let Ok(Direct { function_id, payload }) = data.read::<Direct>() else { continue };
-        let serde_json::Value::String(id) = function_id else { return Err(Unresolved::NotAString) };
+        let Ok(id) = function_id.read::<String>() else { return Err(Unresolved::NotAString) };
         return Ok(Asked::Function { id, payload: payload.unwrap_or_else(empty) });
     }
     let text = message.parts.iter().find_map(Part::as_text).map(str::trim).unwrap_or_default();

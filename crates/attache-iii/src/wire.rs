@@ -71,6 +71,14 @@ pub enum FrameError {
     /// Its type is not known here.
     #[error("the message type `{0}` is not known")]
     Unknown(String),
+    /// It is larger than messages of its type may be.
+    #[error("a `{kind}` of more than {largest} bytes")]
+    TooLarge {
+        /// The type.
+        kind: String,
+        /// How many bytes it may have.
+        largest: usize,
+    },
     /// It is not what its type says.
     #[error("a bad `{kind}`: {error}")]
     Bad {
@@ -84,12 +92,21 @@ pub enum FrameError {
 impl<'a> Message<'a> {
     /// Reads a frame.
     pub fn read(text: &'a str) -> Result<Self, FrameError> {
+        Self::read_up_to(usize::MAX, text)
+    }
+
+    /// Reads a frame. Messages other than calls and results may have `largest` bytes.
+    pub fn read_up_to(largest: usize, text: &'a str) -> Result<Self, FrameError> {
         #[derive(Deserialize)]
         struct Head<'a> {
             #[serde(borrow, rename = "type")]
             kind: Cow<'a, str>,
         }
         let Head { kind } = serde_json::from_str(text).map_err(FrameError::NotAMessage)?;
+        // What calls and results carry stays text, so they take no more memory than the frame does.
+        if text.len() > largest && !matches!(&*kind, "invokefunction" | "invocationresult") {
+            return Err(FrameError::TooLarge { kind: kind.chars().take(64).collect(), largest });
+        }
         fn body<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, serde_json::Error> {
             serde_json::from_str(text)
         }

@@ -40,5 +40,5 @@ pub use origin::{AllowedHost, AllowedOrigin, Cors, NotAHost, NotAnOrigin, is_loo
 pub use peer::Peer;
 pub use push::{PushOptions, SigningSecret};
 pub use server::{Server, ServerError};
-pub use surface::{Surface, SurfaceForKnown};
+pub use surface::{FallbackAccess, Surface, SurfaceForKnown};
 pub use tls::{ClientCertificate, Tls, TlsError, TlsRenewal};

@@ -12,7 +12,7 @@ use attache_signing::SigningKeys;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, Stream, StreamExt};
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, request};
 use http_body_util::BodyExt;
 use tokio::net::TcpListener;
 
@@ -21,8 +21,10 @@ use crate::body::{Body, BodyError, BoxBody};
 use crate::card::{CardFor, CardHost};
 use crate::origin::{Addresses, FallbackCors, RequestFilter};
 use crate::signing::{self, Signing};
-use crate::surface::{Fallback, Guards};
-use crate::{Cors, Listening, PushOptions, ServerOptions, Surface, Tls, TlsError, is_loopback_url};
+use crate::surface::{Fallback, FallbackAccessOf, Guards};
+use crate::{
+    Cors, FallbackAccess, Listening, PushOptions, ServerOptions, Surface, Tls, TlsError, is_loopback_url,
+};
 
 /// Why a server could not start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +73,7 @@ pub struct Server<A> {
     cards: Option<BoxStream<'static, AgentCard>>,
     fallback: Option<Fallback>,
     fallback_cors: Option<FallbackCors>,
+    fallback_access: Option<FallbackAccessOf>,
     signing: Option<SigningKeys>,
     tls: Option<Tls>,
 }
@@ -107,6 +110,7 @@ impl<A: Agent> Server<A> {
             cards: None,
             fallback: None,
             fallback_cors: None,
+            fallback_access: None,
             signing: None,
             tls: None,
         }
@@ -152,6 +156,16 @@ impl<A: Agent> Server<A> {
         self
     }
 
+    /// Says who may have what the [fallback](Self::fallback) answers, where callers are asked who they are: it finds out itself, if
+    /// this is not given.
+    pub fn fallback_access(
+        mut self,
+        access: impl Fn(&request::Parts) -> FallbackAccess + Send + Sync + 'static,
+    ) -> Self {
+        self.fallback_access = Some(Box::new(access));
+        self
+    }
+
     /// Sets the card that authenticated callers get.
     pub fn extended_card(mut self, card: AgentCard) -> Self {
         self.extended = Some(Extended::Same(Box::new(card)));
@@ -166,7 +180,8 @@ impl<A: Agent> Server<A> {
     }
 
     /// Lets in only who is known, on every binding, and says in the card what is asked for. The card itself and the health check
-    /// are for everyone unless the [options](ServerOptions) say otherwise; so is what [`fallback`](Self::fallback) answers.
+    /// are for everyone unless the [options](ServerOptions) say otherwise; so is what [`fallback`](Self::fallback) answers, unless
+    /// [`fallback_access`](Self::fallback_access) says otherwise.
     ///
     /// An [`Identity`](attache_core::Identity) among the extensions of a request then counts for nothing.
     pub fn authenticate(mut self, authenticator: impl Authenticator) -> Self {
@@ -357,7 +372,8 @@ impl<A: Agent> Server<A> {
         let changing = following.run(service.clone(), stream::select(new, changes));
         let changing = Some(changing.boxed());
         let guards = Guards { filter, authenticator: self.authenticator };
-        Ok(Surface::new(service, self.options, push, cards, guards, self.fallback, changing)?)
+        let fallback = (self.fallback, self.fallback_access);
+        Ok(Surface::new(service, self.options, push, cards, guards, fallback, changing)?)
     }
 }
 

@@ -55,6 +55,7 @@ struct Inner {
     door: Arc<Door>,
     courier: Option<Courier>,
     fallback: Option<Fallback>,
+    fallback_access: Option<FallbackAccessOf>,
     /// What runs beside the requests, for as long as there is a surface.
     _background: Vec<AbortOnDropHandle<()>>,
 }
@@ -83,6 +84,22 @@ fn outer_identity(head: &Parts) -> Identity {
     found.or_else(principal).unwrap_or_default()
 }
 
+/// Who may have a path that is not the surface's own, by the head of the request.
+pub(crate) type FallbackAccessOf = Box<dyn Fn(&Parts) -> FallbackAccess + Send + Sync>;
+
+/// Who may have what a [fallback](crate::Server::fallback) answers, where callers are asked who they are.
+///
+/// The fallback finds it among the extensions of the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FallbackAccess {
+    /// The fallback finds out itself, and gets the request as it came.
+    Own,
+    /// Everyone. The fallback does not get the credentials.
+    Everyone,
+    /// Who may use the bindings. The fallback does not get the credentials.
+    Callers,
+}
+
 /// Answers requests to paths that are not the surface's own; nothing for those that are nobody's.
 pub(crate) type Fallback =
     Box<dyn Fn(Request<BoxBody>) -> BoxFuture<'static, Option<Response<Body>>> + Send + Sync>;
@@ -94,7 +111,7 @@ impl Surface {
         push: Option<PushOptions>,
         card: CardHost,
         guards: Guards,
-        fallback: Option<Fallback>,
+        (fallback, fallback_access): (Option<Fallback>, Option<FallbackAccessOf>),
         beside: Option<BoxFuture<'static, ()>>,
     ) -> Result<Self, SetupError> {
         let door = Arc::new(Door::new(options.limits.clone()));
@@ -116,6 +133,7 @@ impl Surface {
             door,
             courier,
             fallback,
+            fallback_access,
             _background,
         })))
     }
@@ -200,6 +218,7 @@ impl Surface {
                 self.0.guards.filter.check(room.purpose(), &head, has_body, authenticated)
             }
         };
+        let access = self.fallback_access(&room, &head);
         let spare = connection.as_ref().is_some_and(|connection| connection.is_spare());
         let in_flight = self.0.load.begin().filter(|_| !spare);
         let body = Arriving::new(body, self.0.load.clone(), connection);
@@ -213,7 +232,7 @@ impl Surface {
             let finish = |response| self.0.guards.filter.finish(response, grant);
             // Whether the server is well is said also, and above all, when it is full.
             let admitted = match in_flight.is_some() || room.is_health() {
-                true => self.admit(&room, address, &head, &peer).await,
+                true => self.admit(&room, access, address, &head, &peer).await,
                 false => {
                     let error = if spare { load::too_many_connections() } else { load::too_many() };
                     Err(self.turn_away(&room, &Principal::Anonymous, address, &head, &error))
@@ -241,6 +260,14 @@ impl Surface {
                 }
                 Room::Ready => self.readiness(),
                 Room::Elsewhere => {
+                    if let Some(access) = access {
+                        if let (Some(authenticator), true) =
+                            (&self.0.guards.authenticator, access != FallbackAccess::Own)
+                        {
+                            auth::hide_credentials(&**authenticator, &mut head);
+                        }
+                        head.extensions.insert(access);
+                    }
                     head.extensions.insert(peer);
                     let body = BoxBody::new(body);
                     Box::pin(self.fall_back(Request::from_parts(head, body))).await
@@ -248,6 +275,16 @@ impl Surface {
             };
             finish(response).map(|body| body.counted(in_flight, place))
         }
+    }
+
+    /// Who may have a path that is not the surface's own, where callers are asked who they are.
+    fn fallback_access(&self, room: &Room, head: &Parts) -> Option<FallbackAccess> {
+        let (Room::Elsewhere, Some(_), Some(access)) =
+            (room, &self.0.guards.authenticator, &self.0.fallback_access)
+        else {
+            return None;
+        };
+        Some(access(head))
     }
 
     /// Whether the server takes messages: until it was told to stop.
@@ -290,6 +327,7 @@ impl Surface {
     async fn admit(
         &self,
         room: &Room,
+        access: Option<FallbackAccess>,
         address: Option<IpAddr>,
         head: &Parts,
         peer: &Peer,
@@ -307,7 +345,9 @@ impl Surface {
         let known = head.extensions.get::<Known>();
         let identity = match &self.0.guards.authenticator {
             _ if let Some(Known(identity)) = known => identity.clone(),
-            Some(authenticator) if !room.is_open(&self.0.options) => {
+            Some(authenticator)
+                if !room.is_open(&self.0.options) || access == Some(FallbackAccess::Callers) =>
+            {
                 auth::admit(&**authenticator, head, peer).await.map_err(|denied| {
                     let status = denied.error().kind().http_status();
                     self.deny(room, &Principal::Anonymous, address, head, denied.reason(), status);

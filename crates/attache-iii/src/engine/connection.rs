@@ -183,7 +183,9 @@ impl Desk<'_> {
 
     async fn take(&mut self, text: &str) {
         let (shared, worker) = (self.shared, self.worker);
-        let message = match Message::read(text) {
+        // Those that say a little too much are told so; those that say far too much are not read.
+        let largest = shared.options.limits.registration.saturating_mul(4);
+        let message = match Message::read_up_to(largest, text) {
             Ok(message) => message,
             Err(FrameError::Unknown(kind)) if kind == "registerservice" => return,
             Err(error) => return self.complaints.about(worker, &error),

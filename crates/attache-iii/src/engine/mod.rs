@@ -45,7 +45,7 @@ use self::triggers::Triggers;
 use self::worker::Worker;
 use crate::{CallError, Channel, FunctionCall, FunctionInfo, Functions, Updates};
 
-pub use self::http::HttpBody;
+pub use self::http::{HttpBody, HttpRoute, PublicOnly};
 pub use self::listener::EngineListening;
 pub use self::options::{EngineError, EngineLimits, EngineOptions, Token};
 pub use self::writer::ChannelWriter;
@@ -196,11 +196,19 @@ impl Engine {
         http::origins(self.shared(), method, path)
     }
 
+    /// What answers a request with this method and path.
+    ///
+    /// What it says may change until the request is answered: see [`PublicOnly`].
+    pub fn http_route(&self, method: &::http::Method, path: &str) -> HttpRoute {
+        http::route(self.shared(), method, path)
+    }
+
     /// Answers a request with the function whose HTTP trigger has its path. Nothing, if there is none.
     ///
     /// JSON bodies up to [`EngineLimits::http_body_in_call`] are part of the call; all bodies can be read through `request_body`.
     ///
     /// Which web pages may send the request is for the server to decide before, with [`http_origins`](Self::http_origins).
+    /// With [`PublicOnly`] among the extensions of the request, only a function that is for everyone answers.
     pub async fn handle_http<B>(&self, request: ::http::Request<B>) -> Option<::http::Response<HttpBody>>
     where
         B: http_body::Body<Data = Bytes> + Send,

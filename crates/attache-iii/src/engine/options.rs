@@ -48,6 +48,8 @@ pub struct EngineLimits {
     pub functions: usize,
     /// Triggers of one worker.
     pub triggers: usize,
+    /// Kinds of triggers that one worker provides.
+    pub trigger_types: usize,
     /// Channels that one worker may have open.
     pub channels: usize,
     /// Bytes of one registration, with its schemas and metadata.
@@ -77,6 +79,7 @@ impl Default for EngineLimits {
             calls_to_worker: 65_536,
             functions: 10_000,
             triggers: 10_000,
+            trigger_types: 256,
             channels: 1024,
             registration: 512 * KIB,
             registrations: 64 * MIB,

@@ -99,6 +99,8 @@ impl Shared {
                 Ok(json!({ "groups": groups }).to_string())
             }
             Builtin::StateUpdate => {
+                // Checked before it is read: operations take more memory than their text does.
+                self.check_size(data)?;
                 let Update { scope, key, ops } = input(function, data)?;
                 self.check_place(function, &scope, &key)?;
                 self.update(&scope, &key, ops).await
@@ -130,12 +132,17 @@ impl Shared {
         Ok(())
     }
 
-    fn check_value(&self, value: &str) -> Result<(), CallError> {
+    fn check_size(&self, value: &str) -> Result<(), CallError> {
         let limit = self.options.limits.state_value;
         if value.len() > limit {
             let text = format!("the value has {} bytes, more than {limit}", value.len());
             return Err(CallError::remote("VALUE_TOO_LARGE", text));
         }
+        Ok(())
+    }
+
+    fn check_value(&self, value: &str) -> Result<(), CallError> {
+        self.check_size(value)?;
         if attache_protocol::json::is_deeper_than(value.as_bytes(), MAX_DEPTH) {
             let text = format!("the value nests deeper than {MAX_DEPTH}");
             return Err(CallError::remote("deserialization_error", text));

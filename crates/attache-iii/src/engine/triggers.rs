@@ -326,6 +326,11 @@ impl Shared {
         if worker.gone.is_cancelled() {
             return;
         }
+        let own = triggers.kinds.values().filter(|kind| kind.provider.id == worker.id).count();
+        if own >= self.options.limits.trigger_types && !triggers.kinds.contains_key(&id) {
+            tracing::warn!(worker = %worker.id, kind = id, "a worker provides too many kinds of triggers");
+            return;
+        }
         let kind = Kind { provider: worker.clone(), description };
         if triggers.kinds.insert(id.clone(), kind).is_some() {
             return;

@@ -25,8 +25,6 @@ const SMALLEST: usize = 512;
 
 /// What a pattern that is matched with backtracking counts as.
 const BACKTRACKING: usize = 256 * 1024;
-const SIZES: [usize; 10] =
-    [512, 1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 17, MAX_SIZE];
 
 /// A compiled pattern.
 pub(super) struct Pattern {

@@ -215,13 +215,13 @@ async fn a_pattern_that_is_too_large_is_refused_and_one_that_is_none_is_not_used
             assert!(check(schema, json!("x")).await.is_err());
         }
     }
-    // Each of them takes about a megabyte.
+    // Each of them takes about half a megabyte.
     let names = |count: u32| {
-        let pattern = |number: u32| (format!("^\\p{{L}}{{1,{}}}$", 40 + number), json!(true));
+        let pattern = |number: u32| (format!("^\\p{{L}}{{1,40}}{number}$"), json!(true));
         json!({"patternProperties": (0..count).map(pattern).collect::<Map<_, _>>()})
     };
     assert_eq!(refusal(&names(4)).await, None);
-    assert!(refusal(&names(64)).await.is_some_and(|why| why.contains("33554432 bytes")));
+    assert!(refusal(&names(100)).await.is_some_and(|why| why.contains("33554432 bytes")));
     let schema = json!({"pattern": "x".repeat(4096)});
     assert_eq!((refusal(&schema).await, check(schema, json!("y")).await.is_err()), (None, true));
     let none = json!({"pattern": "(", "type": "integer"});

@@ -242,7 +242,7 @@ async fn hear(inner: &Inner, line: &Arc<Line>, text: &str) -> Option<Ended> {
             | Message::Pong,
         )
         | Err(FrameError::Unknown(_)) => {}
-        Err(error @ (FrameError::NotAMessage(_) | FrameError::Bad { .. })) => {
+        Err(error @ (FrameError::NotAMessage(_) | FrameError::TooLarge { .. } | FrameError::Bad { .. })) => {
             tracing::debug!(%error, "a message of the engine's is not understood");
         }
     }

@@ -448,3 +448,62 @@ async fn an_observer_of_requests_is_a_route() {
     let refused = worker.next().await;
     assert_eq!((&refused["state"], &refused["error"]["code"]), (&json!("error"), &json!("UNSUPPORTED")));
 }
+
+#[tokio::test]
+async fn a_trigger_is_for_callers_unless_its_function_is_for_everyone() {
+    use attache_iii::engine::{HttpRoute, PublicOnly};
+    use http::Method;
+
+    let house = engine().await;
+    let mut worker = serving(&house, "GET", "/x").await;
+    let route = |method: Method, path: &str| house.engine.http_route(&method, path);
+    assert_eq!(route(Method::GET, "/x"), HttpRoute::Callers);
+    assert_eq!(route(Method::HEAD, "/x"), HttpRoute::Callers);
+    assert_eq!(route(Method::OPTIONS, "/x"), HttpRoute::Public);
+    assert_eq!(route(Method::GET, "/y"), HttpRoute::None);
+    let unvouched = || {
+        let mut request = request("GET", "/x", "");
+        request.extensions_mut().insert(PublicOnly);
+        request
+    };
+    assert_eq!(answer_of(&house, unvouched()).await.0, 401);
+    for said in [json!("true"), json!(1), json!(false)] {
+        let metadata = json!({ "a2a.public": said });
+        worker.send(json!({ "type": "registerfunction", "id": "f", "metadata": metadata })).await;
+        worker.settle().await;
+        assert_eq!(route(Method::GET, "/x"), HttpRoute::Callers, "{said}");
+    }
+    worker.send(json!({ "type": "registerfunction", "id": "f", "metadata": { "a2a.public": true } })).await;
+    worker.settle().await;
+    assert_eq!(route(Method::GET, "/x"), HttpRoute::Public);
+    let answering = async {
+        let call = worker.work().await;
+        worker.answer(&call, json!({})).await;
+    };
+    let ((status, _), ()) = tokio::join!(answer_of(&house, unvouched()), answering);
+    assert_eq!(status, 200);
+}
+
+#[tokio::test]
+async fn a_lookup_tries_a_limited_number_of_routes() {
+    let house = engine().await;
+    let mut worker = house.worker_with(&["f"]).await;
+    // Twelve places with a literal and a parameter each. The last route is found after all others were tried.
+    for number in 0..1 << 12 {
+        let place =
+            |bit: u32| if number >> bit & 1 == 0 { format!("a/p{bit}") } else { format!(":x/p{bit}") };
+        let path: Vec<_> = (0..12).map(place).collect();
+        worker.send(trigger(&format!("t{number}"), "GET", &format!("{}/end", path.join("/")))).await;
+    }
+    let last: Vec<_> = (0..12).map(|bit| format!(":x/p{bit}")).collect();
+    worker.send(trigger("last", "GET", &format!("{}/last", last.join("/")))).await;
+    worker.send(trigger("short", "GET", &format!("{}/last", last[..10].join("/")))).await;
+    worker.settle().await;
+    let path: Vec<_> = (0..12).map(|bit| format!("a/p{bit}")).collect();
+    let found = |places: usize, end: &str| {
+        let path = format!("/{}/{end}", path[..places].join("/"));
+        house.engine.http_route(&http::Method::GET, &path) == attache_iii::engine::HttpRoute::Callers
+    };
+    assert!(found(12, "end") && found(10, "last"));
+    assert!(!found(12, "last"));
+}

@@ -173,3 +173,94 @@ async fn a_payload_that_would_cost_a_worker_its_connection_fails_alone() {
     caller.result("state::set", state).await;
     assert_eq!(callee.error("state::get", json!({ "scope": "s", "key": "k" })).await, "result_too_large");
 }
+
+#[tokio::test]
+async fn a_schema_that_costs_too_much_is_refused_and_the_other_functions_stay() {
+    let house = engine_with(|_| {}).await;
+    let mut worker = house.worker_with(&["before"]).await;
+    let mut defs = serde_json::Map::new();
+    for level in 0..40 {
+        let next = json!({ "$ref": format!("#/$defs/l{}", level + 1) });
+        defs.insert(format!("l{level}"), json!({ "allOf": [next, next] }));
+    }
+    defs.insert("l40".to_owned(), json!({ "type": "integer" }));
+    let bomb = json!({ "$ref": "#/$defs/l0", "$defs": defs });
+    worker.send(json!({ "type": "registerfunction", "id": "bomb", "request_format": bomb })).await;
+    let answer = worker.next().await;
+    let why = "the schema of `bomb` is refused: more than 64 of its parts are applied to one value, each because of the one before";
+    // The only code at which the SDKs keep the other functions.
+    assert_eq!(
+        answer,
+        json!({
+            "type": "registrationrejected", "code": "FUNCTION_NAMESPACE_CONFLICT", "namespace": "default",
+            "function_id": "bomb", "owner_worker_id": format!("engine (refused: {why})"), "message": why,
+        })
+    );
+    worker
+        .send(json!({ "type": "registerfunction", "id": "after", "request_format": { "type": "object" } }))
+        .await;
+    let listed = worker.result("engine::functions::list", json!({ "worker": worker.id })).await;
+    let ids: Vec<_> =
+        listed["functions"].as_array().unwrap().iter().map(|one| one["function_id"].clone()).collect();
+    assert_eq!(ids, ["after", "before"]);
+}
+
+#[tokio::test]
+async fn a_function_whose_new_schema_is_refused_is_gone() {
+    let house = engine_with(|_| {}).await;
+    let mut worker = house.worker_with(&["f"]).await;
+    worker.send(json!({ "type": "registerfunction", "id": "f", "request_format": { "$ref": "#" } })).await;
+    assert_eq!(worker.next().await["function_id"], "f");
+    assert!(house.call("f", json!({})).await.unwrap_err().to_string().contains("not found"));
+}
+
+#[tokio::test]
+async fn a_message_that_says_far_too_much_is_not_read() {
+    let house = engine_with(|options| options.limits.registration = 1000).await;
+    let mut worker = house.worker().await;
+    let of = |size: usize| {
+        let frame = json!({ "type": "registerfunction", "id": "f", "description": "" }).to_string();
+        frame.replace(
+            "\"description\":\"\"",
+            &format!("\"description\":\"{}\"", "x".repeat(size - frame.len())),
+        )
+    };
+    worker.send_text(&of(4000)).await;
+    assert_eq!(worker.next().await["code"], "FUNCTION_LIMIT_EXCEEDED");
+    worker.send_text(&of(4001)).await;
+    worker.settle().await;
+}
+
+#[tokio::test]
+async fn the_functions_of_the_engine_read_a_limited_amount() {
+    let house = engine_with(|_| {}).await;
+    let mut worker = house.worker().await;
+    let of = |size: usize| json!({ "prefix": "x".repeat(size - json!({ "prefix": "" }).to_string().len()) });
+    let list = "engine::functions::list";
+    assert_eq!(worker.result(list, of(256 * 1024)).await["functions"], json!([]));
+    assert_eq!(worker.error(list, of(256 * 1024 + 1)).await, "INPUT_TOO_LARGE");
+}
+
+#[tokio::test]
+async fn changes_to_a_value_are_limited_like_the_value() {
+    let house = engine_with(|options| options.limits.state_value = 1000).await;
+    let mut worker = house.worker().await;
+    let of = |size: usize| {
+        let change = |text: &str| json!({ "scope": "s", "key": "k", "ops": [{ "type": "set", "path": "a", "value": text }] });
+        change(&"x".repeat(size - change("").to_string().len()))
+    };
+    worker.result("state::update", of(1000)).await;
+    assert_eq!(worker.error("state::update", of(1001)).await, "VALUE_TOO_LARGE");
+}
+
+#[tokio::test]
+async fn a_worker_provides_a_limited_number_of_kinds_of_triggers() {
+    let house = engine_with(|options| options.limits.trigger_types = 2).await;
+    let mut worker = house.worker().await;
+    for id in ["a", "b", "b", "c"] {
+        worker.send(json!({ "type": "registertriggertype", "id": id, "description": "" })).await;
+    }
+    let listed = worker.result("engine::trigger-types::list", json!({})).await;
+    let ids: Vec<_> = listed["triggers"].as_array().unwrap().iter().map(|kind| kind["id"].clone()).collect();
+    assert!(ids.contains(&json!("b")) && !ids.contains(&json!("c")), "{ids:?}");
+}

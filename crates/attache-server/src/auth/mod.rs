@@ -3,6 +3,7 @@
 mod certificates;
 mod combined;
 mod exchangeable;
+mod hide;
 mod jwt;
 mod known;
 
@@ -22,6 +23,8 @@ pub use self::combined::{AllOf, AnyOf};
 pub use self::exchangeable::{Everyone, Exchangeable};
 pub use self::jwt::{JwtCallers, JwtIssuer, JwtSetupError};
 pub use self::known::{KeyPlace, KnownCallers};
+
+pub(crate) use self::hide::hide_credentials;
 
 use crate::Peer;
 use crate::body::Body;

@@ -222,3 +222,33 @@ async fn an_authenticator_sees_where_a_request_comes_from() {
         server.ask("ListTasks", json!({})).ok(binding).await;
     }
 }
+
+#[tokio::test]
+async fn a_fallback_is_for_whom_its_access_says_and_sees_no_credential() {
+    use attache_server::FallbackAccess;
+
+    let callers = KnownCallers::new().bearer("alice", "t0ken-of-alice");
+    let server = player().authenticate(callers).fallback_access(|head| match head.uri.path() {
+        "/callers" => FallbackAccess::Callers,
+        "/everyone" => FallbackAccess::Everyone,
+        _ => FallbackAccess::Own,
+    });
+    let server = server.fallback(async |request: http::Request<attache_server::BoxBody>| {
+        let shown = request.headers().get("authorization").map_or("nothing", |value| value.to_str().unwrap());
+        Some(http::Response::new(http_body_util::Full::<bytes::Bytes>::from(shown.to_owned())))
+    });
+    let server = serve(server).await;
+    let get = async |path: &str, credential: Option<&str>| {
+        let request = reqwest::Client::new().get(format!("{}{path}", server.base));
+        let request =
+            credential.into_iter().fold(request, |request, value| request.header("authorization", value));
+        let response = request.send().await.unwrap();
+        (response.status().as_u16(), response.text().await.unwrap())
+    };
+    assert_eq!(get("/callers", None).await.0, 401);
+    assert_eq!(get("/callers", Some("Bearer wrong")).await.0, 401);
+    assert_eq!(get("/callers", Some(ALICE)).await, (200, "nothing".to_owned()));
+    assert_eq!(get("/everyone", None).await, (200, "nothing".to_owned()));
+    assert_eq!(get("/everyone", Some(ALICE)).await, (200, "nothing".to_owned()));
+    assert_eq!(get("/own", Some(ALICE)).await, (200, ALICE.to_owned()));
+}

@@ -2,6 +2,7 @@
 
 mod amplification;
 mod audiences;
+mod bombs;
 mod client;
 mod command;
 mod config;
@@ -17,3 +18,4 @@ mod keys;
 mod pages;
 mod store;
 mod support;
+mod triggers;

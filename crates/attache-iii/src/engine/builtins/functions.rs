@@ -1,5 +1,7 @@
 //! `engine::functions::*`: which functions there are, and what they take and give.
 
+use std::collections::HashSet;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -17,7 +19,7 @@ struct List {
     prefix: Option<String>,
     search: Option<String>,
     worker: Option<String>,
-    workers: Option<Vec<String>>,
+    workers: Option<HashSet<String>>,
     include_internal: Option<bool>,
 }
 
@@ -26,21 +28,21 @@ impl List {
         let info = &function.info;
         let worker = info.worker.as_deref().unwrap_or("engine");
         let sought = |search: &str| {
-            let search = search.to_lowercase();
-            info.id.to_lowercase().contains(&search)
-                || info.description.as_ref().is_some_and(|text| text.to_lowercase().contains(&search))
+            info.id.to_lowercase().contains(search)
+                || info.description.as_ref().is_some_and(|text| text.to_lowercase().contains(search))
         };
         (self.include_internal.unwrap_or(false) || !function.is_internal())
             && self.prefix.as_deref().is_none_or(|prefix| info.id.starts_with(prefix))
             && self.worker.as_deref().is_none_or(|own| own == worker)
-            && self.workers.as_ref().is_none_or(|all| all.iter().any(|own| own == worker))
+            && self.workers.as_ref().is_none_or(|all| all.contains(worker))
             && self.search.as_deref().is_none_or(sought)
     }
 }
 
 impl Shared {
     pub(super) fn list_functions(&self, data: &str) -> Result<String, CallError> {
-        let list: List = input("engine::functions::list", data)?;
+        let mut list: List = input("engine::functions::list", data)?;
+        list.search = list.search.map(|search| search.to_lowercase());
         let mut functions = self.registry.functions();
         functions.retain(|function| list.takes(function));
         functions.sort_unstable_by(|a, b| a.info.id.cmp(&b.info.id));

@@ -100,6 +100,9 @@ impl Builtin {
     }
 }
 
+/// How many bytes of input a function of the engine reads, unless it is about the state.
+const MAX_INPUT: usize = 256 * 1024;
+
 /// The input of a function, or the error that says what is wrong with it.
 pub(super) fn input<'a, T: Deserialize<'a>>(function: &str, data: &'a str) -> Result<T, CallError> {
     let data = if data == "null" { "{}" } else { data };
@@ -139,6 +142,11 @@ impl Shared {
         data: &str,
         caller: Option<&Arc<Worker>>,
     ) -> Result<String, CallError> {
+        if data.len() > MAX_INPUT {
+            let text =
+                format!("The input of {} has {} bytes, more than {MAX_INPUT}", builtin.id(), data.len());
+            return Err(CallError::remote("INPUT_TOO_LARGE", text));
+        }
         match builtin {
             Builtin::WorkersRegister => self.introduce(data, caller),
             Builtin::WorkersList => Ok(self.list_workers()),

@@ -27,6 +27,39 @@ use crate::{CallError, ChannelItem};
 
 pub use self::body::HttpBody;
 
+/// The key in a function's metadata that says that its HTTP triggers are for everyone.
+const PUBLIC: &str = "a2a.public";
+
+/// Who an HTTP trigger is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HttpRoute {
+    /// No trigger has this path.
+    None,
+    /// For everyone: the metadata of its function has `"a2a.public": true`. A preflight request is, too, and so is a request with a
+    /// method that no trigger at the path has.
+    Public,
+    /// For callers, where they are asked who they are.
+    Callers,
+}
+
+/// An extension of a request that nobody has vouched for: only a function for everyone may answer it.
+#[derive(Debug, Clone, Copy)]
+pub struct PublicOnly;
+
+/// What answers a request with this method and path.
+pub(super) fn route(shared: &Arc<Shared>, method: &Method, path: &str) -> HttpRoute {
+    match shared.routes.read().find(path, method) {
+        None => HttpRoute::None,
+        Some(Found { route: Some(route), .. }) if !is_public(shared, &route) => HttpRoute::Callers,
+        Some(_) => HttpRoute::Public,
+    }
+}
+
+fn is_public(shared: &Shared, route: &Route) -> bool {
+    let function = shared.registry.function(&route.trigger.function);
+    function.is_some_and(|function| function.info.said(PUBLIC).is_some_and(|said| said == true))
+}
+
 /// Answers a request, if a trigger has its path.
 pub(super) async fn handle<B>(shared: &Arc<Shared>, request: Request<B>) -> Option<Response<HttpBody>>
 where
@@ -35,6 +68,10 @@ where
 {
     let found = shared.routes.read().find(request.uri().path(), request.method())?;
     let response = match &found.route {
+        // Another function may have taken the path since it was found out who may have it.
+        Some(route) if request.extensions().get::<PublicOnly>().is_some() && !is_public(shared, route) => {
+            error_response(StatusCode::UNAUTHORIZED, "UNAUTHENTICATED", "this is not for everyone: try again")
+        }
         Some(route) => answer(shared, route, &found, request).await,
         None => {
             let mut response = Response::new(HttpBody::empty());

@@ -1,7 +1,7 @@
 //! Which path and method lead to which trigger: a tree of path segments.
 //!
 //! A segment `:name` stands for any one segment; a literal segment is preferred to it. How long a lookup takes depends on the
-//! length of the path, not on how many routes there are.
+//! length of the path, and on how many routes fit the beginning of it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,6 +13,9 @@ use crate::engine::triggers::{NewTrigger, Trigger};
 
 /// What a path may have at most.
 const MAX_SEGMENTS: usize = 64;
+
+/// How many segments of routes a lookup compares. Where routes have a literal and a parameter at the same place, it tries both.
+const MAX_TRIED: usize = 10_000;
 
 /// What an HTTP trigger is about.
 #[derive(Debug)]
@@ -173,7 +176,8 @@ impl Routes {
     pub(super) fn find(&self, path: &str, method: &Method) -> Option<Found> {
         let path: Vec<&str> = segments(path).take(MAX_SEGMENTS + 1).collect();
         let mut params = Vec::new();
-        let node = self.root.find(&path, &mut params)?;
+        let mut left = MAX_TRIED;
+        let node = self.root.find(&path, &mut params, &mut left)?;
         let of = |method: &Method| node.routes.iter().find(|route| route.method == *method).cloned();
         let route = of(method).or_else(|| if *method == Method::HEAD { of(&Method::GET) } else { None });
         let methods = node.routes.iter().map(|route| route.method.clone()).collect();
@@ -186,16 +190,18 @@ impl Node {
         self.routes.is_empty() && self.literals.is_empty() && self.param.is_none()
     }
 
-    fn find(&self, path: &[&str], params: &mut Vec<(String, String)>) -> Option<&Self> {
+    /// Finds what there is at a path. Nothing, if it takes more than `left` segments.
+    fn find(&self, path: &[&str], params: &mut Vec<(String, String)>, left: &mut usize) -> Option<&Self> {
+        *left = left.checked_sub(1)?;
         let Some((first, rest)) = path.split_first() else {
             return (!self.routes.is_empty()).then_some(self);
         };
-        if let Some(found) = self.literals.get(*first).and_then(|node| node.find(rest, params)) {
+        if let Some(found) = self.literals.get(*first).and_then(|node| node.find(rest, params, left)) {
             return Some(found);
         }
         let (name, node) = self.param.as_ref()?;
         params.push((name.clone(), (*first).to_owned()));
-        let found = node.find(rest, params);
+        let found = node.find(rest, params, left);
         if found.is_none() {
             params.pop();
         }

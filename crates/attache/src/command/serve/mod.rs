@@ -16,10 +16,11 @@ use attache::core::{News, Retention, Store};
 use attache::prelude::*;
 use attache::server::auth::{Authenticator, Everyone, Exchangeable};
 use attache::server::{
-    AllowedOrigin, Cors, Listening, PushOptions, ServerOptions, SigningKeys, SigningSecret, Tls,
-    is_loopback_url,
+    AllowedOrigin, Cors, FallbackAccess, Listening, PushOptions, ServerOptions, SigningKeys, SigningSecret,
+    Tls, is_loopback_url,
 };
 use attache_iii::delegation::{Access, Api};
+use attache_iii::engine::{HttpRoute, PublicOnly};
 use attache_iii::secrets;
 use clap::{ArgAction, Args};
 use tokio_util::sync::CancellationToken;
@@ -405,14 +406,26 @@ impl Serve {
         // Who may use the API depends on the address that is listened on.
         let api: Arc<OnceLock<Api>> = Arc::default();
         let (triggers, delegating, origins) = (engine.clone(), api.clone(), engine.clone());
-        let callers = parts.callers.clone();
+        let (callers, routes) = (parts.callers.clone(), engine.clone());
         let mut server = Server::new(gateway.clone())
             .card(gateway.card())
             .card_updates(gateway.cards())
-            .fallback(move |request| {
+            .fallback_access(move |head| match routes.http_route(&head.method, head.uri.path()) {
+                _ if Api::answers(head.uri.path()) => FallbackAccess::Own,
+                HttpRoute::None => FallbackAccess::Own,
+                HttpRoute::Public => FallbackAccess::Everyone,
+                HttpRoute::Callers => FallbackAccess::Callers,
+            })
+            .fallback(move |mut request| {
                 let (engine, api) = (triggers.clone(), delegating.clone());
                 let authenticated = callers.as_ref().is_some_and(|callers| !callers.admits_everyone());
                 async move {
+                    match request.extensions().get::<FallbackAccess>() {
+                        Some(FallbackAccess::Own | FallbackAccess::Everyone) => {
+                            request.extensions_mut().insert(PublicOnly);
+                        }
+                        Some(FallbackAccess::Callers) | None => {}
+                    }
                     match api.get().filter(|_| Api::answers(request.uri().path())) {
                         // Whoever sets `auth` does not take programs on this machine for trusted: one of them may be a proxy.
                         Some(api) if authenticated => api.for_authenticated().handle(request).await,
