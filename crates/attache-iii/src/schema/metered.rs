@@ -2,7 +2,8 @@
 //!
 //! The validator of the `jsonschema` crate cannot be interrupted. It reads its instance through the [`Json`] trait, though, so the
 //! instance stops it: every access is a step, and the step that exceeds a limit unwinds the stack to [`metered`]. Between two
-//! accesses lies at most what a schema asks of one value, which [`bounds`](super::bounds) limits.
+//! accesses lies at most what a schema asks of one value, which [`bounds`](super::bounds) limits. It takes a build in which panics
+//! unwind.
 
 use std::borrow::Cow;
 use std::cell::Cell;

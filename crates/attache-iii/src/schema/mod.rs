@@ -311,7 +311,11 @@ impl Check {
     /// Checks a payload, and tells what is wrong with it.
     fn run(&self, payload: &Json, limits: Limits) -> Result<Result<(), String>, Exceeded> {
         let begun = Instant::now();
-        let Ok(payload) = payload.read::<Value>() else { return Ok(Ok(())) };
+        let payload = match payload.read::<Value>() {
+            Ok(payload) => payload,
+            // It nests too deep, or has a number that is too large.
+            Err(error) => return Ok(Err(format!("`payload` cannot be read: {error}"))),
+        };
         let left = || Limits { time: limits.time.saturating_sub(begun.elapsed()), ..limits };
         // Most payloads are right, and to find that out builds nothing.
         if metered(left(), || self.validator.is_valid(MeteredValue(&payload)))? {

@@ -47,6 +47,15 @@ async fn a_schema_that_is_none_checks_nothing() {
 }
 
 #[tokio::test]
+async fn a_payload_that_cannot_be_read_does_not_fit() {
+    let deep = Json::parse(&format!("{}{}", "[".repeat(200), "]".repeat(200))).unwrap();
+    for payload in [deep, Json::parse("[1e999]").unwrap()] {
+        let text = Schemas::default().check(&function(json!({"type": "array"})), &payload).await.unwrap_err();
+        assert!(text.contains("cannot be read"), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn a_function_that_was_registered_anew_is_checked_anew() {
     let schemas = Schemas::default();
     let payload = Json::new(&json!({"n": "x"})).unwrap();

@@ -68,8 +68,8 @@ async fn seen(request: RequestBuilder) -> Value {
 
 fn auth() -> String {
     let keys = ["in: header, header: X-API-Key", "in: query, query: key", "in: cookie, cookie: session"];
-    let keys: String =
-        keys.iter().map(|place| format!("    - {{ name: ci, key: \"{KEY}\", {place} }}\n")).collect();
+    let key = |(number, place)| format!("    - {{ name: ci{number}, key: \"{KEY}{number}\", {place} }}\n");
+    let keys: String = keys.iter().enumerate().map(key).collect();
     format!("auth:\n  bearer:\n    - {{ name: ann, token: \"{TOKEN}\" }}\n  api-key:\n{keys}")
 }
 
@@ -84,7 +84,7 @@ async fn triggers_ask_for_the_credentials_of_the_bindings_unless_they_are_public
         StatusCode::UNAUTHORIZED
     );
     assert_eq!(status(served.get("private").bearer_auth(TOKEN)).await, StatusCode::OK);
-    assert_eq!(status(served.get("private").header("x-api-key", KEY)).await, StatusCode::OK);
+    assert_eq!(status(served.get("private").header("x-api-key", format!("{KEY}0"))).await, StatusCode::OK);
     assert_eq!(status(served.get("public")).await, StatusCode::OK);
     assert_eq!(status(served.get("nothing")).await, StatusCode::NOT_FOUND);
 }
@@ -92,10 +92,11 @@ async fn triggers_ask_for_the_credentials_of_the_bindings_unless_they_are_public
 #[tokio::test]
 async fn no_trigger_sees_a_credential() {
     let served = Served::new(&auth()).await;
+    let (header, cookie) = (format!("{KEY}0"), format!("theme=dark; session={KEY}2"));
+    let key = format!("{KEY}1").replace(' ', "%20");
     for path in ["private", "public"] {
-        let request = served.get(path).bearer_auth(TOKEN).header("x-api-key", KEY).header("x-other", "1");
-        let request =
-            request.header("cookie", format!("theme=dark; session={KEY}")).query(&[("key", KEY), ("a", "1")]);
+        let request = served.get(&format!("{path}?key={key}&a=1")).bearer_auth(TOKEN).header("x-other", "1");
+        let request = request.header("x-api-key", &header).header("cookie", &cookie);
         let seen = seen(request).await;
         let text = seen.to_string();
         assert!(!text.contains("somebody"), "{text}");

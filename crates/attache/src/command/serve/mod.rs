@@ -412,8 +412,7 @@ impl Serve {
             .card_updates(gateway.cards())
             .fallback_access(move |head| match routes.http_route(&head.method, head.uri.path()) {
                 _ if Api::answers(head.uri.path()) => FallbackAccess::Own,
-                HttpRoute::None => FallbackAccess::Own,
-                HttpRoute::Public => FallbackAccess::Everyone,
+                HttpRoute::None | HttpRoute::Public => FallbackAccess::Everyone,
                 HttpRoute::Callers => FallbackAccess::Callers,
             })
             .fallback(move |mut request| {
