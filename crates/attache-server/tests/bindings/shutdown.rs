@@ -46,7 +46,7 @@ async fn a_server_that_was_told_to_stop_is_well_and_not_ready() {
     let act = stage.turn().await;
     let mut raw = Raw::connect(server.address).await;
     let mut asked = async |path: &str| {
-        raw.write(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).await;
+        raw.write(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")).await;
         raw.read_until("}").await
     };
     assert!(asked("/ready").await.starts_with("HTTP/1.1 200 "));

@@ -282,6 +282,10 @@ pub(super) fn inspect(path: &Path) -> Result<bool, OpenError> {
                 Some(ErrorCode::NotADatabase) => Err(not_ours("a file of another kind")),
                 // A process that was killed while it moved the log into the file leaves this behind. SQLite mends it.
                 Some(ErrorCode::DatabaseCorrupt) if !wal_is_empty => Ok(false),
+                Some(ErrorCode::DatabaseCorrupt) => Err(damaged(format!(
+                    "{error}; it may have been cut off, it has {} bytes",
+                    metadata.len()
+                ))),
                 _ => Err(OpenError::sqlite(path, error)),
             };
         }

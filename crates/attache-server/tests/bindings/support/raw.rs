@@ -28,7 +28,7 @@ impl Raw {
 
     /// Asks for something and gives the first line of the answer, or nothing if the server has closed the connection.
     pub(crate) async fn try_get(&mut self, path: &str) -> String {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let mut text = Vec::new();
         if self.0.write_all(request.as_bytes()).await.is_ok() {
             while let Ok(byte) = soon(self.0.read_u8()).await
