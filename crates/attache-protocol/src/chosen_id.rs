@@ -92,11 +92,11 @@ pub(crate) fn event(event: &StreamResponse) -> Cow<'_, StreamResponse> {
     let shown = match event {
         StreamResponse::Task(task) => match task.with_chosen_id() {
             Cow::Borrowed(_) => return Cow::Borrowed(event),
-            Cow::Owned(task) => StreamResponse::Task(task.into()),
+            Cow::Owned(task) => StreamResponse::Task(task),
         },
         StreamResponse::Message(said) => match message(said) {
             Cow::Borrowed(_) => return Cow::Borrowed(event),
-            Cow::Owned(message) => StreamResponse::Message(message.into()),
+            Cow::Owned(message) => StreamResponse::Message(message),
         },
         StreamResponse::StatusUpdate(update) if update.task_id.is_scoped() => {
             let mut update = update.clone();

@@ -64,7 +64,9 @@ pub(super) fn backup(
         Fault::Sqlite(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) => {
             failed(io::Error::new(io::ErrorKind::StorageFull, error))
         }
-        fault => explain(fault),
+        fault @ (Fault::Sqlite(_) | Fault::Unreadable { .. } | Fault::Keyring(_) | Fault::Replaced(_)) => {
+            explain(fault)
+        }
     })?;
     publish(&partial.0, to).map_err(failed)?;
     Ok(copied)
@@ -84,7 +86,8 @@ fn copy(source: &Connection, to: &Path, progress: &mut dyn FnMut(BackupProgress)
         let backup = Backup::new(&source, &mut target)?;
         let mut since = Instant::now();
         loop {
-            match backup.step(PAGES)? {
+            let step = backup.step(PAGES)?;
+            match step {
                 StepResult::Busy | StepResult::Locked if since.elapsed() < BUSY_TIMEOUT => {
                     std::thread::sleep(RETRY);
                     continue;
@@ -93,7 +96,7 @@ fn copy(source: &Connection, to: &Path, progress: &mut dyn FnMut(BackupProgress)
                     let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
                     return Err(rusqlite::Error::SqliteFailure(busy, None).into());
                 }
-                step => {
+                StepResult::Done | StepResult::More | _ => {
                     since = Instant::now();
                     let at = backup.progress();
                     let total = at.pagecount.unsigned_abs();

@@ -116,7 +116,9 @@ async fn an_export_of_a_damaged_store_has_what_can_be_read_and_says_what_is_miss
         assert!(problem.contains(expected), "{problem}");
     }
     let text = String::from_utf8(out).unwrap();
-    assert_eq!(text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()).count(), 20);
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 20);
 }
 
 #[tokio::test(flavor = "multi_thread")]
