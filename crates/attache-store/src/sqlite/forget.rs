@@ -20,10 +20,8 @@ pub struct ForgetOptions {
 /// What was removed, or would be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ForgetReport {
-    /// How many tasks, with their messages and artifacts.
+    /// How many tasks, with their messages, artifacts and events.
     pub tasks: usize,
-    /// How many appends to their logs.
-    pub events: usize,
     /// How many webhooks.
     pub webhooks: usize,
     /// How many deliveries, due or given up.
@@ -60,7 +58,7 @@ fn forget_owner(db: &Connection, owner: i64, report: &mut ForgetReport) -> Resul
     let tasks = tasks.query_map(params![owner], |row| row.get(0))?.collect::<Result<Vec<i64>, _>>()?;
     let mut log = db.prepare("DELETE FROM log WHERE id >= ?1 AND id < ?2")?;
     for task in tasks {
-        report.events += log.execute(params![place(task, 0), place(task + 1, 0)])?;
+        log.execute(params![place(task, 0), place(task + 1, 0)])?;
     }
     report.tasks += delete("tasks WHERE owner = ?1".to_owned())?;
     delete("counts WHERE owner = ?1".to_owned())?;

@@ -212,17 +212,21 @@ fn forget(Common { place, output, .. }: &Common, options: &ForgetOptions) -> Res
     let report = Maintenance::forget(&path, options).map_err(|error| {
         Failure::new(error).hint("stop the server that uses the store, or name another with `--store`")
     })?;
-    let ForgetReport { tasks, events, webhooks, deliveries, keys } = report;
+    let ForgetReport { tasks, webhooks, deliveries, keys } = report;
     output.print(
         || {
             json!({
-                "dryRun": options.dry_run, "tasks": tasks, "events": events, "webhooks": webhooks,
+                "dryRun": options.dry_run, "tasks": tasks, "webhooks": webhooks,
                 "deliveries": deliveries, "keys": keys,
             })
         },
         |out| {
             let done = if options.dry_run { "would remove" } else { "removed" };
-            writeln!(out, "{done} {tasks} tasks with {events} events, {webhooks} webhooks, {deliveries} deliveries and {keys} keys of {}", options.principal)
+            writeln!(
+                out,
+                "{done} {tasks} tasks, {webhooks} webhooks, {deliveries} deliveries and {keys} keys of {}",
+                options.principal
+            )
         },
     )
 }
