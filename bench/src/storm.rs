@@ -74,7 +74,7 @@ impl Storm {
         table.judge("memory at the most", mebibytes(most), most <= MOST_KIB, "at most 512 MiB");
         let alive = check(server.address()).await;
         let shown = alive.as_ref().map_or_else(|error| format!("{error:#}"), |()| "yes".to_owned());
-        table.judge("a valid request is answered", shown, alive.is_ok(), "yes");
+        table.judge("valid request answered", shown, alive.is_ok(), "yes");
         let left = server.resident_kib()?.saturating_sub(before);
         table.judge("memory left", mebibytes(left), left <= LEFT_KIB, "at most 64 MiB");
         table.print()
