@@ -20,7 +20,7 @@ use crate::agent::Kind;
 use crate::shared::{Position, Shared};
 use crate::signal::Progress;
 use crate::turn::MAX_UNWRITTEN;
-use crate::{AgentError, AgentResult, BoxFuture, Lease, Place, Turn, new_id, step};
+use crate::{AgentError, AgentResult, BoxFuture, Lease, Place, Store, Turn, new_id, step};
 
 /// The turns that run in this process, one per task, each with the messages that wait for it to end.
 #[derive(Default)]
@@ -327,7 +327,7 @@ pub(crate) fn give_up(turn: Arc<Shared>) {
 /// Breaks a turn off without a word about it, so that another process can run it again.
 pub(crate) async fn leave(turn: &Arc<Shared>) {
     let (lease, progress) = put_down(turn);
-    release(turn, lease).await;
+    release_of(turn, lease).await;
     turn.service.turns.set_lease(&turn.task_id, None);
     turn.signal.settle(progress);
     turn.cancel().cancel();
@@ -547,11 +547,16 @@ fn put_down(turn: &Shared) -> (Option<Lease>, Progress) {
     }
 }
 
-async fn release(turn: &Shared, lease: Option<Lease>) {
-    if let Some(lease) = lease
-        && let Err(error) = turn.service.store.release(&turn.task_id, lease).await
-    {
-        tracing::warn!(task = %turn.task_id, %error, "a lease could not be given back; it will run out");
+/// Gives a lease back, so that any process can work on the task.
+pub(crate) async fn release(store: &dyn Store, task: &TaskId, lease: Lease) {
+    if let Err(error) = store.release(task, lease).await {
+        tracing::warn!(%task, %error, "a lease could not be given back; it will run out");
+    }
+}
+
+async fn release_of(turn: &Shared, lease: Option<Lease>) {
+    if let Some(lease) = lease {
+        release(&*turn.service.store, &turn.task_id, lease).await;
     }
 }
 
@@ -570,12 +575,12 @@ async fn close(turn: &Arc<Shared>) -> Option<(Arc<Shared>, Option<Lease>)> {
                 }
             }
             Next::Nothing => {
-                release(turn, lease).await;
+                release_of(turn, lease).await;
                 turns.remove(turn);
                 break;
             }
             Next::Unnoted => {
-                release(turn, lease).await;
+                release_of(turn, lease).await;
                 break;
             }
         }

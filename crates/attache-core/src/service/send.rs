@@ -269,7 +269,7 @@ impl Service {
                     Err(error) => Err(error),
                 };
                 // Before the next message of this process is let in.
-                self.release(&task_id, lease).await;
+                run::release(&*self.0.store, &task_id, lease).await;
                 refused
             }
             Line::Behind(behind, lease) => match self.add(incoming, before, &task_id, lease).await? {
@@ -291,12 +291,6 @@ impl Service {
         }
         let snapshot = self.find(caller, task_id).await?;
         Err(if snapshot.state.is_terminal() { ended(task_id, snapshot.state) } else { busy(task_id) })
-    }
-
-    async fn release(&self, task_id: &TaskId, lease: Lease) {
-        if let Err(error) = self.0.store.release(task_id, lease).await {
-            tracing::warn!(task = %task_id, %error, "a lease could not be given back; it will run out");
-        }
     }
 
     /// Writes a message into a task's log under a lease, and makes a turn of it.

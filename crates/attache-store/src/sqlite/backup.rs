@@ -57,8 +57,11 @@ pub(super) fn backup(
     }
     let mut name = OsString::from(to);
     name.push(format!(".{}.partial", std::process::id()));
-    let partial = Incomplete(PathBuf::from(name));
-    open::create_file(&partial.0)?;
+    let partial = PathBuf::from(name);
+    // It must be ours: in a directory that others can write to, a link could lead the copy to a file of theirs.
+    open::create_new_file(&partial)
+        .map_err(|error| MaintenanceError::Backup { path: partial.clone(), error })?;
+    let partial = Incomplete(partial);
     let copied = copy(db, &partial.0, progress).map_err(|fault| match fault {
         // The source has been read before this, so it is the copy that has no room.
         Fault::Sqlite(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) => {

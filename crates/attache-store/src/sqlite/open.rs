@@ -185,14 +185,19 @@ pub(super) fn lock_for_server(path: &Path) -> Result<FileLock, OpenError> {
     }
 }
 
-/// Makes an empty file for its owner only, unless it exists.
-pub(super) fn create_file(path: &Path) -> Result<(), OpenError> {
+/// Makes an empty file for its owner only. An error if there is anything at the path, also a link that leads nowhere.
+pub(super) fn create_new_file(path: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    match options.open(path) {
-        Ok(_) => Ok(()),
+    options.open(path).map(drop)
+}
+
+/// Makes an empty file for its owner only, unless it exists.
+fn create_file(path: &Path) -> Result<(), OpenError> {
+    match create_new_file(path) {
+        Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(OpenError::Io { path: path.to_owned(), doing: "created", error }),
     }

@@ -160,6 +160,16 @@ async fn a_backup_replaces_nothing_is_private_and_leaves_nothing_else() {
     assert_eq!(std::fs::read(&copy).unwrap(), b"mine");
     std::fs::remove_file(&copy).unwrap();
     assert!(store.backup(place.dir.path().join("none/copy.db"), |_| {}).is_err());
+    #[cfg(unix)]
+    {
+        // A link that someone put where the copy is written does not lead it elsewhere.
+        let partial = place.dir.path().join(format!("copy.db.{}.partial", std::process::id()));
+        let elsewhere = place.dir.path().join("elsewhere");
+        std::os::unix::fs::symlink(&elsewhere, &partial).unwrap();
+        let error = store.backup(&copy, |_| {}).unwrap_err().to_string();
+        assert!(error.contains("partial") && !elsewhere.exists() && !copy.exists(), "{error}");
+        std::fs::remove_file(&partial).unwrap();
+    }
     store.backup(&copy, |_| {}).unwrap();
     #[cfg(unix)]
     {
