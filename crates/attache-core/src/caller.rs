@@ -7,7 +7,7 @@ use std::sync::Arc;
 use attache_protocol::dialect::Allowances;
 use attache_protocol::{Dialect, Extensions, Version};
 
-use crate::Pass;
+use crate::Quota;
 
 /// Who is behind a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -142,8 +142,8 @@ pub struct Caller {
     pub idempotency_key: Option<String>,
     /// The dialect that the request is in, if it is not in the words of 1.0.
     pub dialect: Option<Dialect>,
-    /// The gate that a message passes before the agent takes a turn on it, if the caller may have only so many turns at once.
-    pub turns: Option<Pass>,
+    /// How many turns the caller may have at once, if that is limited.
+    pub turns: Option<Quota>,
 }
 
 impl Default for Caller {

@@ -20,7 +20,7 @@ use crate::agent::Kind;
 use crate::shared::{Position, Shared};
 use crate::signal::Progress;
 use crate::turn::MAX_UNWRITTEN;
-use crate::{AgentError, AgentResult, BoxFuture, Lease, Place, Store, Turn, new_id, step};
+use crate::{AgentError, AgentResult, BoxFuture, Lease, Permit, Store, Turn, new_id};
 
 /// The turns that run in this process, one per task, each with the messages that wait for it to end.
 #[derive(Default)]
@@ -296,9 +296,9 @@ impl Turns {
 pub(crate) const ELSEWHERE: &str = "another server runs the task";
 
 /// Runs a turn and then those that waited for it. They have one place among the caller's turns.
-pub(crate) async fn run(turn: Arc<Shared>, place: Option<Place>) {
+pub(crate) async fn run(turn: Arc<Shared>, permit: Option<Permit>) {
     // Held by the future itself, so that it is free whichever way the turns end.
-    let _place = place;
+    let _permit = permit;
     run_one(&turn).await;
     run_waiting(turn).await;
 }
@@ -451,8 +451,7 @@ async fn drive<T>(turn: &Arc<Shared>, agent: impl Future<Output = T>) -> Result<
         }
         if finished.is_none() && (writing.is_none() || turn.unwritten() < MAX_UNWRITTEN) {
             turn.wake_up();
-            // What it does is its own, also if it sends messages itself.
-            if let Poll::Ready(result) = step::alone(|| agent.as_mut().poll(cx)) {
+            if let Poll::Ready(result) = agent.as_mut().poll(cx) {
                 finished = Some(result);
             }
         }

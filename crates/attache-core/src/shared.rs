@@ -16,7 +16,7 @@ use crate::signal::{Progress, Signal};
 use crate::store::Idempotency;
 use crate::{
     AgentError, AgentResult, Append, AppendError, Appended, Caller, Created, Known, Lease, NewTask, Seq,
-    Snapshot, TaskEvent, Webhook, step,
+    Snapshot, TaskEvent, Webhook,
 };
 
 /// What a turn, those who wait for it and those who may cancel it have in common.
@@ -281,7 +281,6 @@ impl Shared {
             idempotency: idempotency.map(|key| *key),
             push: push.map(|webhook| *webhook),
         };
-        step::end().await;
         Ok(self.service.store.create(new).await?)
     }
 

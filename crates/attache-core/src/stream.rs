@@ -10,7 +10,7 @@ use futures::stream::{self, BoxStream, Stream, StreamExt};
 use crate::event::write_json;
 use crate::service::{Inner, internal};
 use crate::shared::Shared;
-use crate::{Entry, Place, Seq, Snapshot, TailItem, TaskEvent, View};
+use crate::{Entry, Permit, Seq, Snapshot, TailItem, TaskEvent, View};
 
 /// One event of a stream.
 #[derive(Debug, Clone)]
@@ -104,17 +104,17 @@ pub(crate) enum Until {
 pub struct EventStream {
     events: BoxStream<'static, Result<Vec<StreamItem>, Error>>,
     /// Given up when nobody reads any more.
-    place: Option<Place>,
+    permit: Option<Permit>,
 }
 
 impl EventStream {
     fn new(events: impl Stream<Item = Result<Vec<StreamItem>, Error>> + Send + 'static) -> Self {
-        Self { events: events.boxed(), place: None }
+        Self { events: events.boxed(), permit: None }
     }
 
     /// The same stream, with a place that is taken until it ends or is dropped.
-    pub fn holding(self, place: Place) -> Self {
-        Self { place: Some(place), ..self }
+    pub fn holding(self, permit: Permit) -> Self {
+        Self { permit: Some(permit), ..self }
     }
 
     /// A stream of one direct answer.
@@ -196,7 +196,7 @@ impl Stream for EventStream {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let next = self.events.poll_next_unpin(cx);
         if matches!(next, Poll::Ready(None)) {
-            self.place = None;
+            self.permit = None;
         }
         next
     }

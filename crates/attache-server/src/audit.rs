@@ -1,6 +1,6 @@
 //! The audit log: who was denied what, and why.
 //!
-//! Every denial passes [`Door::deny`](crate::limits::Door::deny), which sees to it that nobody fills the log by being denied. Lines
+//! Every denial passes [`Admission::deny`](crate::limits::Admission::deny), which sees to it that nobody fills the log by being denied. Lines
 //! have the target `attache::audit`, and fields instead of prose. What a line says is for whoever runs the server; it holds no
 //! credential, and the one who was denied learns only what the answer says.
 

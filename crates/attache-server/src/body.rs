@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use attache_core::{Place, step};
+use attache_core::Permit;
 use attache_protocol::{Error, ErrorKind};
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
@@ -41,7 +41,7 @@ pub struct Body {
     kind: Kind,
     shape: Shape,
     /// Held until the body is written.
-    guards: (Option<InFlight>, Option<Place>, Option<Busy>),
+    guards: (Option<InFlight>, Option<Permit>, Option<Busy>),
 }
 
 /// How long a body takes.
@@ -89,9 +89,9 @@ impl Body {
 
     /// Counts the request among those being worked on until the body is written, and keeps its place among the caller's
     /// unless it has become a stream.
-    pub(crate) fn counted(mut self, in_flight: Option<InFlight>, place: Option<Place>) -> Self {
+    pub(crate) fn counted(mut self, in_flight: Option<InFlight>, permit: Option<Permit>) -> Self {
         self.guards.0 = in_flight;
-        self.guards.1 = place.filter(|_| self.is_whole());
+        self.guards.1 = permit.filter(|_| self.is_whole());
         self
     }
 
@@ -184,14 +184,12 @@ where
     };
     // Most bodies have arrived with their head: no timer is set up for those.
     let late = async { tokio::time::sleep(timeout).await };
-    let read = tokio::select! {
+    tokio::select! {
         biased;
         result = whole => result,
         () = late => {
             let text = format!("the body did not arrive within {} s", timeout.as_secs_f64());
             Err(Error::new(ErrorKind::InvalidRequest, text))
         }
-    };
-    step::end().await;
-    read
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use attache_core::{Reply, step};
+use attache_core::Reply;
 use attache_protocol::jsonrpc::{self, Call, Id, Refused, Whole};
 use attache_protocol::{Dialect, Error, ErrorKind, Extensions, Operation, Request as Operands, json};
 use bytes::Bytes;
@@ -10,13 +10,13 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode};
 
 use crate::body::{self, Body, BodyError};
-use crate::limits::Visit;
+use crate::limits::RequestContext;
 use crate::params::{Params, Shape};
 use crate::sse::{Envelope, Events};
 use crate::surface::{Surface, event_stream, json_response, method_not_allowed, same_path, with_extensions};
 
 /// Answers a request to the JSON-RPC endpoint.
-pub(crate) async fn call<B>(surface: &Surface, visit: Visit, head: &Parts, body: B) -> Response<Body>
+pub(crate) async fn call<B>(surface: &Surface, context: RequestContext, head: &Parts, body: B) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes, Error = BodyError>,
 {
@@ -28,7 +28,7 @@ where
         Ok(body) => body,
         Err(error) => return refuse(&Id::NULL, &error),
     };
-    match answer(surface, visit, head, &body).await {
+    match answer(surface, context, head, &body).await {
         Ok(response) => response,
         Err(Refusal { id, error, older: None }) => refuse(&id, &error),
         Err(Refusal { id, error, older: Some(dialect) }) => {
@@ -46,7 +46,7 @@ struct Refusal {
 
 async fn answer(
     surface: &Surface,
-    visit: Visit,
+    context: RequestContext,
     head: &Parts,
     body: &[u8],
 ) -> Result<Response<Body>, Refusal> {
@@ -66,7 +66,6 @@ async fn answer(
     let allows_older = params.allows_older(options.strict_version);
     let Asked { id, what } =
         Asked::read(body, allows_older, oldest).map_err(|refused| plain(refused.id, refused.error))?;
-    step::end().await;
     let older = match &what {
         What::Request(dialect, _) => *dialect,
         // Who says that it speaks 0.3 gets that and nothing beside it.
@@ -98,17 +97,16 @@ async fn answer(
                 return Err(Error::method_not_found(&method, known));
             }
         };
-        let identity = visit.identity.clone();
+        let identity = context.identity.clone();
         let mut caller = service.admit(identity, version, &params.extensions, params.idempotency_key)?;
         caller.dialect = older;
         let active = caller.extensions.clone();
-        Ok((surface.carry_out(&visit, caller, request?, params.resume), active))
+        Ok((surface.carry_out(&context, caller, request?, params.resume), active))
     };
     let reply = match begin() {
         Ok((carrying_out, active)) => carrying_out.await.map(|reply| (reply, active)),
         Err(error) => Err(error),
     };
-    step::end().await;
     match (reply, id) {
         // Whoever sends no id wants no answer, not even a refusal.
         (_, None) => Ok(no_answer()),

@@ -27,7 +27,6 @@ mod socket;
 mod sse;
 mod surface;
 mod tls;
-mod together;
 
 pub use attache_outbound::{IpNet, Policy};
 pub use attache_signing::{Algorithm, JwkError, KeySet, SigningKeys};

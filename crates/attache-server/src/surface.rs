@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use attache_core::{BoxFuture, Caller, Identity, Place, Principal, Reply, Seq, Service};
+use attache_core::{BoxFuture, Caller, Identity, Permit, Principal, Reply, Seq, Service};
 use attache_outbound::SetupError;
 use attache_protocol::jsonrpc::Id;
 use attache_protocol::{Error, ErrorKind, Extensions, Operation, Request as Asked, binding};
@@ -28,10 +28,10 @@ use crate::auth::{self, Authenticator};
 use crate::body::{Body, BoxBody};
 use crate::card::{self, CardHost};
 use crate::idle::Activity;
-use crate::limits::{Door, Thing, Visit};
+use crate::limits::{Admission, Thing, RequestContext};
 use crate::load::{self, Arriving, Load};
 use crate::origin::{Filtered, Purpose, Refusal, RequestFilter};
-use crate::push::Courier;
+use crate::push::PushDispatcher;
 use crate::sse::Events;
 use crate::{Limits, Paths, Peer, PushOptions, ServerOptions, grpc, http_json, jsonrpc};
 
@@ -52,8 +52,8 @@ struct Inner {
     load: Arc<Load>,
     /// Whether the server was told to stop.
     stopping: AtomicBool,
-    door: Arc<Door>,
-    courier: Option<Courier>,
+    admission: Arc<Admission>,
+    dispatcher: Option<PushDispatcher>,
     fallback: Option<Fallback>,
     fallback_access: Option<FallbackAccessOf>,
     /// What runs beside the requests, for as long as there is a surface.
@@ -112,15 +112,15 @@ impl Surface {
         card: CardHost,
         guards: Guards,
         (fallback, fallback_access): (Option<Fallback>, Option<FallbackAccessOf>),
-        beside: Option<BoxFuture<'static, ()>>,
+        background_task: Option<BoxFuture<'static, ()>>,
     ) -> Result<Self, SetupError> {
-        let door = Arc::new(Door::new(options.limits.clone()));
-        let courier = push.map(|push| Courier::new(service.clone(), push, door.clone())).transpose()?;
-        let keeping_house = tokio::spawn(service.clone().keep_house());
-        let delivering = courier.clone().map(|courier| tokio::spawn(courier.run()));
-        let beside = beside.map(tokio::spawn);
-        let tidying = tokio::spawn(door.clone().keep_tidy());
-        let background = [keeping_house, tidying].into_iter().chain(delivering).chain(beside);
+        let admission = Arc::new(Admission::new(options.limits.clone()));
+        let dispatcher = push.map(|push| PushDispatcher::new(service.clone(), push, admission.clone())).transpose()?;
+        let maintenance = tokio::spawn(service.clone().run_maintenance());
+        let delivering = dispatcher.clone().map(|dispatcher| tokio::spawn(dispatcher.run()));
+        let background_task = background_task.map(tokio::spawn);
+        let sweeping = tokio::spawn(admission.clone().run_maintenance());
+        let background = [maintenance, sweeping].into_iter().chain(delivering).chain(background_task);
         let _background = background.map(AbortOnDropHandle::new).collect();
         let load = Load::new(options.max_requests);
         Ok(Self(Arc::new(Inner {
@@ -130,8 +130,8 @@ impl Surface {
             guards,
             load,
             stopping: AtomicBool::new(false),
-            door,
-            courier,
+            admission,
+            dispatcher,
             fallback,
             fallback_access,
             _background,
@@ -147,7 +147,7 @@ impl Surface {
     }
 
     pub(crate) fn first_byte_timeout(&self) -> Duration {
-        self.0.door.limits().first_byte_timeout
+        self.0.admission.limits().first_byte_timeout
     }
 
     /// Takes no more messages and lets running turns and deliveries finish, for those who frame requests themselves.
@@ -159,9 +159,9 @@ impl Surface {
         if late > 0 {
             tracing::warn!(turns = late, "turns had to be ended before they were done");
         }
-        if let Some(courier) = &self.0.courier {
+        if let Some(dispatcher) = &self.0.dispatcher {
             // What is not delivered by then is delivered by the next process.
-            let _ = tokio::time::timeout(drain, courier.drain()).await;
+            let _ = tokio::time::timeout(drain, dispatcher.drain()).await;
         }
     }
 
@@ -222,7 +222,7 @@ impl Surface {
         let spare = connection.as_ref().is_some_and(|connection| connection.is_spare());
         let in_flight = self.0.load.begin().filter(|_| !spare);
         let body = Arriving::new(body, self.0.load.clone(), connection);
-        let address = self.0.door.address(peer.address, &head.headers);
+        let address = self.0.admission.address(peer.address, &head.headers);
         async move {
             let grant = match filtered {
                 Filtered::Pass(grant) => grant,
@@ -238,20 +238,20 @@ impl Surface {
                     Err(self.turn_away(&room, &Principal::Anonymous, address, &head, &error))
                 }
             };
-            let (visit, place) = match admitted {
+            let (context, permit) = match admitted {
                 Ok(admitted) => admitted,
                 Err(refusal) => return finish(refusal),
             };
             // What is asked for less often does not make the future of what is asked for most any larger.
             let response = match room {
-                Room::JsonRpc => jsonrpc::call(self, visit, &head, body).await,
-                Room::HttpJson(rest) => Box::pin(http_json::call(self, visit, &rest, &head, body)).await,
+                Room::JsonRpc => jsonrpc::call(self, context, &head, body).await,
+                Room::HttpJson(rest) => Box::pin(http_json::call(self, context, &rest, &head, body)).await,
                 Room::Grpc(package) => {
-                    Box::pin(grpc::call(self, package, visit, Request::from_parts(head, body))).await
+                    Box::pin(grpc::call(self, package, context, Request::from_parts(head, body))).await
                 }
                 Room::Card | Room::Keys => match head.method {
                     Method::GET | Method::HEAD => {
-                        self.0.card.respond(self.0.service.card(), &visit.identity, &head)
+                        self.0.card.respond(self.0.service.card(), &context.identity, &head)
                     }
                     _ => method_not_allowed("GET, HEAD"),
                 },
@@ -273,7 +273,7 @@ impl Surface {
                     Box::pin(self.fall_back(Request::from_parts(head, body))).await
                 }
             };
-            finish(response).map(|body| body.counted(in_flight, place))
+            finish(response).map(|body| body.counted(in_flight, permit))
         }
     }
 
@@ -298,12 +298,12 @@ impl Surface {
 
     /// The address that connections are counted for, with how many it may have. Nothing if it may have any number.
     pub(crate) fn connection_limit(&self, peer: IpAddr) -> Option<(IpAddr, NonZeroUsize)> {
-        self.0.door.connection_limit(peer)
+        self.0.admission.connection_limit(peer)
     }
 
     /// Logs that a connection was closed since its address has too many.
     pub(crate) fn deny_connection(&self, peer: IpAddr) {
-        self.0.door.deny(&Denial {
+        self.0.admission.deny(&Denial {
             principal: &Principal::Anonymous,
             tenant: None,
             address: Some(peer.to_canonical()),
@@ -331,15 +331,15 @@ impl Surface {
         address: Option<IpAddr>,
         head: &Parts,
         peer: &Peer,
-    ) -> Result<(Visit, Option<Place>), Response<Body>> {
-        let door = &self.0.door;
+    ) -> Result<(RequestContext, Option<Permit>), Response<Body>> {
+        let admission = &self.0.admission;
         let turn_away =
             |principal: &Principal, error: Error| self.turn_away(room, principal, address, head, &error);
         let from = match room {
             // Whether the server is well is not a matter of how often one asks.
             Room::Health | Room::Ready => None,
             Room::JsonRpc | Room::Grpc(_) | Room::HttpJson(_) | Room::Card | Room::Keys | Room::Elsewhere => {
-                door.knock(address).map_err(|error| turn_away(&Principal::Anonymous, error))?
+                admission.check_address(address).map_err(|error| turn_away(&Principal::Anonymous, error))?
             }
         };
         let known = head.extensions.get::<Known>();
@@ -358,13 +358,13 @@ impl Surface {
             None => outer_identity(head),
         };
         let turn_away = |error: Error| turn_away(&identity.principal, error);
-        let account = door.charge(&identity.principal, from).map_err(turn_away)?;
-        let place = match room.binding() {
-            Some(_) => door.enter(account.as_ref(), Thing::Requests).await.map_err(turn_away)?,
+        let account = admission.check_principal(&identity.principal, from).map_err(turn_away)?;
+        let permit = match room.binding() {
+            Some(_) => admission.acquire(account.as_ref(), Thing::Requests).await.map_err(turn_away)?,
             None => None,
         };
         let binding = room.binding().unwrap_or(NO_BINDING);
-        Ok((Visit { identity, address, binding, account }, place))
+        Ok((RequestContext { identity, address, binding, account }, permit))
     }
 
     /// Refuses a request before it was looked at.
@@ -418,7 +418,7 @@ impl Surface {
         reason: &str,
         status: u16,
     ) {
-        self.0.door.deny(&Denial {
+        self.0.admission.deny(&Denial {
             principal,
             tenant: None,
             address,
@@ -433,23 +433,23 @@ impl Surface {
     /// Carries out what someone who was let in asks for.
     pub(crate) fn carry_out(
         &self,
-        visit: &Visit,
+        context: &RequestContext,
         mut caller: Caller,
         request: Asked,
         resume: Option<Seq>,
     ) -> impl Future<Output = Result<Reply, Error>> + Send {
-        let door = &self.0.door;
+        let admission = &self.0.admission;
         let operation = request.operation();
         let tenant = request.tenant().map(Arc::<str>::from);
-        caller.turns = door.pass(visit.account.as_ref(), Thing::Turns);
+        caller.turns = admission.quota(context.account.as_ref(), Thing::Turns);
         let carrying_out = match operation {
             Operation::SendStreamingMessage | Operation::SubscribeToTask => {
                 let streaming = async move {
-                    let place = door.enter(visit.account.as_ref(), Thing::Streams).await?;
+                    let permit = admission.acquire(context.account.as_ref(), Thing::Streams).await?;
                     let reply = self.0.service.call(caller, request, resume).await?;
-                    Ok(match (reply, place) {
-                        (Reply::Events(events, view), Some(place)) => {
-                            Reply::Events(events.holding(place), view)
+                    Ok(match (reply, permit) {
+                        (Reply::Events(events, view), Some(permit)) => {
+                            Reply::Events(events.holding(permit), view)
                         }
                         (reply, _) => reply,
                     })
@@ -468,17 +468,17 @@ impl Surface {
         };
         carrying_out.inspect_err(move |error| {
             let denial = Denial {
-                principal: &visit.identity.principal,
+                principal: &context.identity.principal,
                 tenant: tenant.as_deref(),
-                address: visit.address,
-                binding: visit.binding,
+                address: context.address,
+                binding: context.binding,
                 operation: &operation.name(),
                 task: audit::task_of(error),
                 reason: error.message(),
                 status: error.kind().http_status(),
             };
             if audit::denies(error) {
-                door.deny(&denial);
+                admission.deny(&denial);
             } else if error.kind() == ErrorKind::TaskNotFound {
                 audit::not_found(&denial);
             }
@@ -487,12 +487,12 @@ impl Surface {
 
     /// The limits on callers as they are now.
     pub fn limits(&self) -> Limits {
-        (**self.0.door.limits()).clone()
+        (**self.0.admission.limits()).clone()
     }
 
     /// Changes the limits on callers. They hold for requests that come from now on.
     pub fn set_limits(&self, limits: Limits) {
-        self.0.door.set_limits(limits);
+        self.0.admission.set_limits(limits);
     }
 }
 

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::Service;
 use crate::store::Idempotency;
-use crate::{Caller, Place, View, Webhook};
+use crate::{Caller, Permit, View, Webhook};
 
 /// When there may be a place among the turns again. Nobody knows when one ends.
 const SOON: Duration = Duration::from_secs(1);
@@ -108,17 +108,17 @@ impl Incoming {
         self.message.task_id.is_none() && self.idempotency.is_none()
     }
 
-    /// A place among the turns that the caller may have at once.
-    pub(super) async fn place(&self) -> Result<Option<Place>, Error> {
-        let Some(pass) = &self.caller.turns else { return Ok(None) };
+    /// A permit for one of the turns that the caller may have at once.
+    pub(super) async fn turn_permit(&self) -> Result<Option<Permit>, Error> {
+        let Some(quota) = &self.caller.turns else { return Ok(None) };
         let full = |_| {
-            let limit = pass.limit;
+            let limit = quota.limit;
             let text = format!("at most {limit} turns of yours run at once: wait for one to end");
             Error::new(ErrorKind::ResourceExhausted, text).with("limit", limit).retry_in(SOON)
         };
-        match pass.try_enter() {
-            Some(place) => Ok(Some(place)),
-            None => Box::pin(pass.enter()).await.map(Some).map_err(full),
+        match quota.try_acquire() {
+            Some(permit) => Ok(Some(permit)),
+            None => Box::pin(quota.acquire()).await.map(Some).map_err(full),
         }
     }
 

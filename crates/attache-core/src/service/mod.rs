@@ -1,13 +1,14 @@
 //! The operations of the protocol, for one caller: who may see what, which state allows what, what waits until when.
 
 mod chosen_id;
-mod house;
 mod incoming;
+mod maintenance;
 mod page_token;
 mod push;
 mod read;
 mod send;
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
@@ -22,14 +23,14 @@ use attache_protocol::{
 use futures::future::{self, Either, FutureExt};
 use tokio_util::task::TaskTracker;
 
-pub use self::house::Recovered;
+pub use self::maintenance::Recovered;
 use self::read::Ending;
 use crate::agent::DynAgent;
 use crate::run::{self, Turns};
 use crate::signal::Progress;
 use crate::{
     Agent, Caller, Clock, EventStream, Identity, Options, Owner, Principal, Rights, Seq, Snapshot, Store,
-    SystemClock, View, new_id, step,
+    SystemClock, View, new_id,
 };
 
 /// Carries out the operations of the protocol. Cheap to clone; all clones are one service.
@@ -100,7 +101,7 @@ async fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Result<T, Error> {
     let mut work = Box::pin(work);
-    match step::without_waiting(&mut work).await {
+    match poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await {
         Poll::Ready(result) => result,
         Poll::Pending => match tokio::spawn(work).await {
             Ok(result) => result,

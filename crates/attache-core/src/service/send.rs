@@ -1,8 +1,10 @@
 //! Sending a message: the turn it starts, and the wait for the answer.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 
 use attache_protocol::{
     ContextId, Error, ErrorKind, Message, SendMessageRequest, Task, TaskId, TaskState, TaskStatus,
@@ -19,8 +21,8 @@ use crate::signal::Progress;
 use crate::store::{Idempotency, Known};
 use crate::stream::Until;
 use crate::{
-    Append, AppendError, Caller, EventStream, Lease, Place, Seq, Snapshot, StoreError, TailItem, TaskEvent,
-    new_id, step,
+    Append, AppendError, Caller, EventStream, Lease, Permit, Seq, Snapshot, StoreError, TailItem, TaskEvent,
+    new_id,
 };
 
 /// A message that was taken.
@@ -63,13 +65,12 @@ impl Service {
         let screened = self.screen(caller, request, Answer::Whole);
         async move {
             let incoming = screened?;
-            step::end().await;
             let view = incoming.view();
             let wait = !incoming.configuration.return_immediately;
             let turn = if incoming.is_plain() {
-                let place = incoming.place().await?;
+                let permit = incoming.turn_permit().await?;
                 let turn = self.begin(incoming);
-                start(&turn, place).await;
+                start(&turn, permit).await;
                 turn
             } else {
                 match Box::pin(self.accept_or_find(incoming, wait)).await? {
@@ -163,9 +164,9 @@ impl Service {
     /// Takes a message: from here on it will be answered, even if the client goes away.
     async fn accept(&self, mut incoming: Box<Incoming>) -> Result<Accepted, Error> {
         if incoming.is_plain() {
-            let place = incoming.place().await?;
+            let permit = incoming.turn_permit().await?;
             let turn = self.begin(incoming);
-            start(&turn, place).await;
+            start(&turn, permit).await;
             return Ok(Accepted::Turn(turn, None));
         }
         if let Some(Idempotency { key, fingerprint }) = &incoming.idempotency {
@@ -179,8 +180,8 @@ impl Service {
         let service = self.clone();
         match incoming.message.task_id.clone() {
             None => {
-                let place = incoming.place().await?;
-                to_the_end(async move { service.begin_once(incoming, place).await }).await
+                let permit = incoming.turn_permit().await?;
+                to_the_end(async move { service.begin_once(incoming, permit).await }).await
             }
             Some(mut task_id) => {
                 let before = self.continuable(&incoming.caller, &mut task_id, &mut incoming.message).await?;
@@ -188,14 +189,14 @@ impl Service {
                 match before {
                     Before::Ended => Ok(Accepted::Repeat(task_id, incoming.caller)),
                     Before::Nothing => {
-                        let place = incoming.place().await?;
-                        to_the_end(async move { service.begin_once(incoming, place).await }).await
+                        let permit = incoming.turn_permit().await?;
+                        to_the_end(async move { service.begin_once(incoming, permit).await }).await
                     }
                     Before::Task(before) => {
-                        // Messages to a task that is being worked on share its place.
+                        // Messages to a task that is being worked on share its permit.
                         let running = self.0.turns.has(&task_id);
-                        let place = if running { None } else { incoming.place().await? };
-                        to_the_end(async move { service.go_on(incoming, *before, place).await }).await
+                        let permit = if running { None } else { incoming.turn_permit().await? };
+                        to_the_end(async move { service.go_on(incoming, *before, permit).await }).await
                     }
                 }
             }
@@ -228,7 +229,7 @@ impl Service {
     }
 
     /// Starts a turn that creates a task, unless an earlier send with the same key has.
-    async fn begin_once(&self, incoming: Box<Incoming>, place: Option<Place>) -> Result<Accepted, Error> {
+    async fn begin_once(&self, incoming: Box<Incoming>, permit: Option<Permit>) -> Result<Accepted, Error> {
         let fingerprint =
             incoming.idempotency.as_ref().map_or([0; 32], |idempotency| idempotency.fingerprint);
         let turn = self.begin(incoming);
@@ -236,7 +237,7 @@ impl Service {
         match turn.write().await.map_err(|error| internal(&error))? {
             Written::Repeat(known) => repeat(known, fingerprint, turn.caller.clone()),
             Written::Done => {
-                start(&turn, place).await;
+                start(&turn, permit).await;
                 Ok(Accepted::Turn(turn, None))
             }
             // Another message of this caller with the same task was a moment earlier, and this one is its repeat.
@@ -252,7 +253,7 @@ impl Service {
         &self,
         incoming: Box<Incoming>,
         before: Snapshot,
-        place: Option<Place>,
+        permit: Option<Permit>,
     ) -> Result<Accepted, Error> {
         let task_id = before.task().id.clone();
         match self.0.turns.line_up(&task_id).await {
@@ -262,7 +263,7 @@ impl Service {
                     Ok(Added::New(turn, stream, snapshot)) => {
                         turn.begin_writing(snapshot, lease);
                         first.start(&turn, lease);
-                        start(&turn, place).await;
+                        start(&turn, permit).await;
                         return Ok(Accepted::Turn(turn, stream));
                     }
                     Ok(Added::Repeat(accepted)) => Ok(accepted),
@@ -431,9 +432,9 @@ impl Inner {
 
 /// Runs a turn. Most answers need no waiting, so the first step is taken right here; what is not done then goes on by itself,
 /// whether or not anyone still waits for it.
-async fn start(turn: &Arc<Shared>, place: Option<Place>) {
-    let mut running: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(run::run(turn.clone(), place));
-    if step::without_waiting(&mut running).await.is_pending() {
+async fn start(turn: &Arc<Shared>, permit: Option<Permit>) {
+    let mut running: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(run::run(turn.clone(), permit));
+    if poll_fn(|cx| Poll::Ready(running.as_mut().poll(cx))).await.is_pending() {
         turn.service.turns.note(turn);
         turn.service.spawn(running);
     }

@@ -13,13 +13,14 @@ mod keys;
 mod leases;
 mod listing;
 mod listing_model;
-mod places;
+
 mod push;
 mod recovery;
 mod resuming;
 mod sending;
 mod shutdown;
 mod streams;
+mod turn_limits;
 mod turns;
 mod vanishing;
 mod writing;

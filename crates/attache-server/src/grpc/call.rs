@@ -16,7 +16,7 @@ use tonic_prost::ProstCodec;
 use super::answer::unexpected;
 use super::{Package, known, version};
 use crate::body::{Body, Shape};
-use crate::limits::Visit;
+use crate::limits::RequestContext;
 use crate::params::Params;
 use crate::surface::Surface;
 
@@ -24,7 +24,7 @@ use crate::surface::Surface;
 pub(super) struct Context {
     pub(super) surface: Surface,
     pub(super) package: Package,
-    pub(super) visit: Visit,
+    pub(super) context: RequestContext,
     pub(super) params: Params,
 }
 
@@ -69,10 +69,10 @@ impl Context {
 
     /// Carries out a call; the reply comes with the extensions that are active.
     async fn call(self, asked: Result<Asked, Error>) -> Result<(Reply, Active), Error> {
-        let Self { surface, package, visit, params } = self;
+        let Self { surface, package, context, params } = self;
         let version = version(package, &params, surface.options().strict_version)?;
         let service = surface.service();
-        let identity = visit.identity.clone();
+        let identity = context.identity.clone();
         let mut caller = service.admit(identity, version, &params.extensions, params.idempotency_key)?;
         let asked = asked?;
         caller.dialect = package.dialect();
@@ -80,7 +80,7 @@ impl Context {
         let list = list.parse().ok().filter(|_| !list.is_empty());
         let reply = match known(package, &asked, service) {
             Some(reply) => reply,
-            None => surface.carry_out(&visit, caller, asked, params.resume).await?,
+            None => surface.carry_out(&context, caller, asked, params.resume).await?,
         };
         Ok((reply, Active { key: package.extensions(), list }))
     }

@@ -19,7 +19,7 @@ use http_body_util::Full;
 
 use self::call::Context;
 use crate::body::{self, Body, BodyError, Shape};
-use crate::limits::Visit;
+use crate::limits::RequestContext;
 use crate::params::{self, Params};
 use crate::surface::{Surface, json_response};
 
@@ -70,7 +70,7 @@ impl Call {
 pub(crate) async fn call<B>(
     surface: &Surface,
     package: Package,
-    visit: Visit,
+    context: RequestContext,
     request: Request<B>,
 ) -> Response<Body>
 where
@@ -97,7 +97,7 @@ where
         Ok(body) => Request::from_parts(head, Full::new(body)),
         Err(error) => return refuse(package, &error),
     };
-    let context = Context { surface: surface.clone(), package, visit, params };
+    let context = Context { surface: surface.clone(), package, context, params };
     match call {
         Call::V1_0(operation) => v1_0::call(context, operation, request).await,
         Call::V0_3(call) => v0_3::call(context, call, request).await,

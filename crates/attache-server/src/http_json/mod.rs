@@ -3,7 +3,7 @@
 mod query;
 mod route;
 
-use attache_core::{Reply, step};
+use attache_core::Reply;
 use attache_protocol::dialect::{HttpDialect, HttpRequest};
 use attache_protocol::{Error, ErrorKind, Extensions, MEDIA_TYPE, json};
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use http::{HeaderMap, Response, StatusCode};
 
 use self::route::{Matched, Route};
 use crate::body::{self, Body, BodyError};
-use crate::limits::Visit;
+use crate::limits::RequestContext;
 use crate::params::{Params, Shape};
 use crate::sse::{Envelope, Events};
 use crate::surface::{
@@ -23,7 +23,7 @@ use crate::surface::{
 /// Answers a request below the binding's path; `path` is what follows it.
 pub(crate) async fn call<B>(
     surface: &Surface,
-    visit: Visit,
+    context: RequestContext,
     path: &str,
     head: &Parts,
     body: B,
@@ -36,7 +36,7 @@ where
         Matched::OtherMethod(allow) => return method_not_allowed(allow),
         Matched::Nothing => return refuse(&no_such_path(head.uri.path()), &head.headers),
     };
-    match answer(surface, visit, route, head, body).await {
+    match answer(surface, context, route, head, body).await {
         Ok(response) => response,
         Err(Refusal { error, older: None }) => refuse(&error, &head.headers),
         Err(Refusal { error, older: Some(dialect) }) => {
@@ -54,7 +54,7 @@ struct Refusal {
 
 async fn answer<B>(
     surface: &Surface,
-    visit: Visit,
+    context: RequestContext,
     route: Route,
     head: &Parts,
     body: B,
@@ -92,7 +92,7 @@ where
             None => params.version(Shape::Current, options.strict_version)?,
         };
         let service = surface.service();
-        let identity = visit.identity.clone();
+        let identity = context.identity.clone();
         let mut caller = service.admit(identity, version, &params.extensions, params.idempotency_key)?;
         if json::is_deeper_than(&body, options.max_depth) {
             return Err(Error::new(
@@ -105,14 +105,12 @@ where
             Some(dialect) => dialect.read(&route.asked(&pairs, headers, &body))?,
             None => route.request(&pairs, &body)?,
         };
-        step::end().await;
         caller.dialect = older.map(HttpDialect::dialect);
         let active = caller.extensions.clone();
-        let reply = surface.carry_out(&visit, caller, request, params.resume).await?;
+        let reply = surface.carry_out(&context, caller, request, params.resume).await?;
         Ok((reply, active))
     };
     let reply = reply.await;
-    step::end().await;
     match reply {
         Ok((reply, active)) => Ok(respond(surface, reply, older, &active, headers)),
         Err(error) => Err(Refusal { error, older }),

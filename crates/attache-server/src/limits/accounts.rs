@@ -10,7 +10,7 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use attache_core::{Gate, Pass};
+use attache_core::{Limiter, Quota};
 use foldhash::quality::RandomState;
 use parking_lot::Mutex;
 
@@ -40,21 +40,21 @@ pub(crate) struct Account {
     /// The denials that were logged.
     pub(super) told: Meter,
     /// How many were not, since the last one that was.
-    pub(super) untold: AtomicU64,
-    gates: OnceLock<Gates>,
+    pub(super) suppressed: AtomicU64,
+    limiters: OnceLock<Limiters>,
 }
 
 #[derive(Debug, Default)]
-struct Gates {
-    requests: Arc<Gate>,
-    streams: Arc<Gate>,
-    turns: Arc<Gate>,
+struct Limiters {
+    requests: Arc<Limiter>,
+    streams: Arc<Limiter>,
+    turns: Arc<Limiter>,
 }
 
-impl Gates {
-    fn are_at_rest(&self) -> bool {
-        let at_rest = |gate: &Arc<Gate>| Arc::strong_count(gate) == 1 && gate.is_at_rest();
-        [&self.requests, &self.streams, &self.turns].into_iter().all(at_rest)
+impl Limiters {
+    fn are_idle(&self) -> bool {
+        let idle = |limiter: &Arc<Limiter>| Arc::strong_count(limiter) == 1 && limiter.is_idle();
+        [&self.requests, &self.streams, &self.turns].into_iter().all(idle)
     }
 }
 
@@ -86,22 +86,22 @@ impl Thing {
 
 impl Account {
     /// The way to a place for one of these, if there are only so many.
-    pub(crate) fn pass(&self, thing: Thing, limits: &Limits) -> Option<Pass> {
+    pub(crate) fn quota(&self, thing: Thing, limits: &Limits) -> Option<Quota> {
         let limit = thing.limit(limits)?.get();
-        let gates = self.gates.get_or_init(Gates::default);
-        let gate = match thing {
-            Thing::Requests => &gates.requests,
-            Thing::Streams => &gates.streams,
-            Thing::Turns => &gates.turns,
+        let limiters = self.limiters.get_or_init(Limiters::default);
+        let limiter = match thing {
+            Thing::Requests => &limiters.requests,
+            Thing::Streams => &limiters.streams,
+            Thing::Turns => &limiters.turns,
         };
-        Some(Pass { gate: gate.clone(), limit, patience: limits.queue_timeout })
+        Some(Quota { limiter: limiter.clone(), limit, max_wait: limits.queue_timeout })
     }
 
-    fn is_at_rest(&self, now: u64) -> bool {
-        self.requests.is_at_rest(now)
-            && self.told.is_at_rest(now)
-            && self.untold.load(Ordering::Relaxed) == 0
-            && self.gates.get().is_none_or(Gates::are_at_rest)
+    fn is_idle(&self, now: u64) -> bool {
+        self.requests.is_idle(now)
+            && self.told.is_idle(now)
+            && self.suppressed.load(Ordering::Relaxed) == 0
+            && self.limiters.get().is_none_or(Limiters::are_idle)
     }
 }
 
@@ -134,7 +134,7 @@ impl Accounts {
             return account.clone();
         }
         if shard.accounts.len() >= shard.enough.max(FEW) {
-            shard.tidy(now);
+            shard.sweep(now);
         }
         if shard.accounts.len() >= MANY {
             return shard.crowd.clone();
@@ -142,18 +142,18 @@ impl Accounts {
         shard.accounts.entry(holder).or_default().clone()
     }
 
-    /// Drops what is at rest, and gives those that have left something untold to `tell`.
-    pub(super) fn tidy(&self, now: u64, mut tell: impl FnMut(Option<&Holder>, u64)) {
+    /// Drops what is at rest, and gives those that have left something suppressed to `tell`.
+    pub(super) fn sweep(&self, now: u64, mut tell: impl FnMut(Option<&Holder>, u64)) {
         for shard in &self.shards {
             let mut shard = shard.lock();
             let crowd = shard.crowd.clone();
             let all = shard.accounts.iter().map(|(holder, account)| (Some(holder), account));
             for (holder, account) in all.chain([(None, &crowd)]) {
-                if account.told.is_at_rest(now) && account.untold.load(Ordering::Relaxed) > 0 {
-                    tell(holder, account.untold.swap(0, Ordering::Relaxed));
+                if account.told.is_idle(now) && account.suppressed.load(Ordering::Relaxed) > 0 {
+                    tell(holder, account.suppressed.swap(0, Ordering::Relaxed));
                 }
             }
-            shard.tidy(now);
+            shard.sweep(now);
         }
     }
 
@@ -164,8 +164,8 @@ impl Accounts {
 }
 
 impl Shard {
-    fn tidy(&mut self, now: u64) {
-        self.accounts.retain(|_, account| Arc::strong_count(account) > 1 || !account.is_at_rest(now));
+    fn sweep(&mut self, now: u64) {
+        self.accounts.retain(|_, account| Arc::strong_count(account) > 1 || !account.is_idle(now));
         // Not again before there are twice as many: then it costs each newcomer the same, however many there are.
         self.enough = self.accounts.len() * 2;
     }
@@ -190,9 +190,9 @@ mod tests {
         let accounts = Accounts::default();
         let pace = Pace::new(NonZeroU32::MIN, NonZeroU32::MIN);
         accounts.of(holder(1), 0).requests.pass(pace, 0).unwrap();
-        accounts.tidy(SECOND / 2, |_, _| {});
+        accounts.sweep(SECOND / 2, |_, _| {});
         assert!(accounts.of(holder(1), SECOND / 2).requests.pass(pace, SECOND / 2).is_err());
-        accounts.tidy(SECOND, |_, _| {});
+        accounts.sweep(SECOND, |_, _| {});
         assert_eq!(accounts.len(), 0);
     }
 
@@ -200,13 +200,13 @@ mod tests {
     fn an_account_with_someone_inside_stays() {
         let accounts = Accounts::default();
         let limits = Limits::default();
-        let pass = accounts.of(holder(1), 0).pass(Thing::Streams, &limits).unwrap();
-        let place = pass.try_enter();
+        let quota = accounts.of(holder(1), 0).quota(Thing::Streams, &limits).unwrap();
+        let permit = quota.try_acquire();
         drop(pass);
-        accounts.tidy(SECOND, |_, _| {});
+        accounts.sweep(SECOND, |_, _| {});
         assert_eq!(accounts.len(), 1);
-        drop(place);
-        accounts.tidy(SECOND, |_, _| {});
+        drop(permit);
+        accounts.sweep(SECOND, |_, _| {});
         assert_eq!(accounts.len(), 0);
     }
 
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(refused.count(), 400_000 - SHARDS * MANY - SHARDS);
         assert_eq!(accounts.len(), SHARDS * MANY);
         accounts.of(holder(u32::MAX), 2 * SECOND);
-        accounts.tidy(2 * SECOND, |_, _| {});
+        accounts.sweep(2 * SECOND, |_, _| {});
         assert_eq!(accounts.len(), 0);
     }
 

@@ -38,7 +38,7 @@ impl Meter {
     }
 
     /// Whether it is as if nothing had happened yet.
-    pub(crate) fn is_at_rest(&self, now: u64) -> bool {
+    pub(crate) fn is_idle(&self, now: u64) -> bool {
         self.0.load(Ordering::Relaxed) <= now
     }
 }
@@ -71,9 +71,9 @@ mod tests {
     fn whoever_has_been_quiet_has_a_whole_burst_again_and_no_more() {
         let (meter, pace) = (Meter::default(), pace(1, 2));
         for begin in [0, 1_000 * SECOND] {
-            assert!(meter.is_at_rest(begin));
+            assert!(meter.is_idle(begin));
             assert_eq!([0, 1, 2].map(|_| meter.pass(pace, begin).is_ok()), [true, true, false]);
-            assert!(!meter.is_at_rest(begin));
+            assert!(!meter.is_idle(begin));
         }
     }
 

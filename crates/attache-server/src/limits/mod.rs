@@ -2,11 +2,11 @@
 //!
 //! A caller is a principal or, for those who have not said who they are, an address. Each has an account of its own, so that one
 //! who is at a limit waits and is refused without anyone else noticing. What a caller may have at once is given out by
-//! [gates](attache_core::Gate), how often they may come is told by [meters](meter).
+//! [limiters](attache_core::Limiter), how often they may come is told by [meters](meter).
 
 mod accounts;
 mod address;
-mod door;
+mod admission;
 mod meter;
 
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -15,7 +15,7 @@ use std::time::Duration;
 use attache_outbound::IpNet;
 
 pub(crate) use self::accounts::Thing;
-pub(crate) use self::door::{Door, Visit};
+pub(crate) use self::admission::{Admission, RequestContext};
 
 /// What a caller may do at once and how fast. A principal is a caller; whoever is anonymous is known by their address, of IPv6 by
 /// the network of 64 bits that it is in.

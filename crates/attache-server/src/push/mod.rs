@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 
 pub use self::options::{PushOptions, SigningSecret};
 use crate::audit::Denial;
-use crate::limits::Door;
+use crate::limits::Admission;
 
 /// How long to wait before looking again when nothing is known to be due: another process may have put something there.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -29,14 +29,14 @@ const SETTLING: Duration = Duration::from_secs(30);
 
 /// Makes deliveries. Cheap to clone; all clones are one.
 #[derive(Clone)]
-pub(crate) struct Courier(Arc<Inner>);
+pub(crate) struct PushDispatcher(Arc<Inner>);
 
 struct Inner {
     service: Service,
     outbound: Outbound,
     options: PushOptions,
     /// Where it is said which webhooks may not be called.
-    door: Arc<Door>,
+    admission: Arc<Admission>,
     under_way: Mutex<UnderWay>,
     /// Held while looking for what is due: two who look at once would both fill the same room.
     looking: tokio::sync::Mutex<()>,
@@ -51,11 +51,11 @@ struct UnderWay {
     by_receiver: HashMap<String, usize>,
 }
 
-impl Courier {
-    pub(crate) fn new(service: Service, options: PushOptions, door: Arc<Door>) -> Result<Self, SetupError> {
+impl PushDispatcher {
+    pub(crate) fn new(service: Service, options: PushOptions, admission: Arc<Admission>) -> Result<Self, SetupError> {
         let outbound = Outbound::new(options.policy.clone(), Arc::new(SystemResolver))?;
         let (under_way, looking, done) = (Mutex::default(), tokio::sync::Mutex::default(), Notify::new());
-        Ok(Self(Arc::new(Inner { service, outbound, options, door, under_way, looking, done })))
+        Ok(Self(Arc::new(Inner { service, outbound, options, admission, under_way, looking, done })))
     }
 
     /// Delivers what is due, and waits for more, until dropped.
@@ -135,9 +135,9 @@ impl Courier {
             under_way.total += 1;
             *under_way.by_receiver.entry(receiver.to_owned()).or_default() += 1;
         }
-        let place = Place { courier: self.clone(), receiver: receiver.to_owned() };
+        let place = Place { dispatcher: self.clone(), receiver: receiver.to_owned() };
         tokio::spawn(async move {
-            place.courier.deliver(delivery).await;
+            place.dispatcher.deliver(delivery).await;
             drop(place);
         });
     }
@@ -158,7 +158,7 @@ impl Courier {
         let request = notification::request(&delivery, body, options, service.now());
         let answer = outbound.post(request).await;
         if let Err(OutboundError::Refused(refused)) = &answer {
-            self.0.door.deny(&Denial {
+            self.0.admission.deny(&Denial {
                 principal: &delivery.owner.principal,
                 tenant: delivery.owner.tenant.as_deref(),
                 address: None,
@@ -190,13 +190,13 @@ impl Courier {
 
 /// A delivery's place among those that are being made; free again when dropped.
 struct Place {
-    courier: Courier,
+    dispatcher: PushDispatcher,
     receiver: String,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut under_way = self.courier.0.under_way.lock();
+        let mut under_way = self.dispatcher.0.under_way.lock();
         under_way.total -= 1;
         if let Some(here) = under_way.by_receiver.get_mut(&self.receiver) {
             *here -= 1;
@@ -205,6 +205,6 @@ impl Drop for Place {
             }
         }
         drop(under_way);
-        self.courier.0.done.notify_waiters();
+        self.dispatcher.0.done.notify_waiters();
     }
 }

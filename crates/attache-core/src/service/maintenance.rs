@@ -33,14 +33,14 @@ pub struct Recovered {
 impl Service {
     /// Takes care of tasks for as long as it is polled: those whose turn died are [recovered](Self::recover), and those that
     /// have ended are forgotten as the options say.
-    pub async fn keep_house(self) {
+    pub async fn run_maintenance(self) {
         loop {
-            self.keep_house_once().await;
+            self.maintain().await;
             tokio::time::sleep(self.0.options.lease).await;
         }
     }
 
-    async fn keep_house_once(&self) {
+    async fn maintain(&self) {
         match self.recover().await {
             Ok(recovered) if recovered == Recovered::default() => {}
             Ok(Recovered { rerun, failed }) => {

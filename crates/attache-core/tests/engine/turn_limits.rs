@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use attache_core::{Agent, Pass, Turn, agent_fn};
+use attache_core::{Agent, Quota, Turn, agent_fn};
 use attache_protocol::{ErrorKind, TaskState};
 
 use crate::support::{Client, Gate, Host, history, host, say, settle_down};
 
-const PATIENCE: Duration = Duration::from_secs(3);
+const MAX_WAIT: Duration = Duration::from_secs(3);
 
 /// Someone who has at most `limit` turns at once.
 fn limited(host: &Host, name: &str, limit: usize) -> Client {
     let mut client = host.user(name);
-    client.caller.turns = Some(Pass { gate: Arc::default(), limit, patience: PATIENCE });
+    client.caller.turns = Some(Quota { limiter: Arc::default(), limit, max_wait: MAX_WAIT });
     client
 }
 
@@ -37,7 +37,7 @@ fn worker(gate: &Gate) -> impl Agent {
 }
 
 fn is_free(client: &Client) -> bool {
-    client.caller.turns.as_ref().is_some_and(|pass| pass.gate.is_at_rest())
+    client.caller.turns.as_ref().is_some_and(|quota| quota.limiter.is_idle())
 }
 
 #[tokio::test(start_paused = true)]
@@ -57,7 +57,7 @@ async fn one_turn_too_many_is_refused_after_a_while_and_leaves_no_task() {
     }
     let streamed = alice.try_stream(say("work")).await;
     assert_eq!(streamed.err().unwrap().kind(), ErrorKind::ResourceExhausted);
-    assert_eq!(began.elapsed(), 4 * PATIENCE);
+    assert_eq!(began.elapsed(), 4 * MAX_WAIT);
     assert_eq!(alice.list_all().await.len(), 1);
 
     gate.open();

@@ -1,4 +1,4 @@
-//! The door that every request comes through: who is it charged to, and is there room for it.
+//! The admission that every request comes through: who is it charged to, and is there room for it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
-use attache_core::{Identity, Pass, Place, Principal};
+use attache_core::{Identity, Permit, Principal, Quota};
 use attache_protocol::{Error, ErrorKind};
 use http::HeaderMap;
 use tokio::time::Instant;
@@ -22,13 +22,13 @@ const LINES: Pace = Pace::new(rate(2), rate(20));
 const ALL_LINES: Pace = Pace::new(rate(100), rate(1_000));
 
 /// How often it is looked which accounts are at rest.
-const TIDY: Duration = Duration::from_secs(5);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// When there may be a place again. Nobody knows when one becomes free.
 const SOON: Duration = Duration::from_secs(1);
 
 /// Knows who has taken how much of what they may have.
-pub(crate) struct Door {
+pub(crate) struct Admission {
     limits: ArcSwap<Limits>,
     accounts: Accounts,
     /// The account of those whose address is not known. Only their denials are counted.
@@ -38,7 +38,7 @@ pub(crate) struct Door {
 }
 
 /// Someone who was let in, with one request.
-pub(crate) struct Visit {
+pub(crate) struct RequestContext {
     /// Who it is.
     pub(crate) identity: Identity,
     /// Where the request comes from.
@@ -49,7 +49,7 @@ pub(crate) struct Visit {
     pub(crate) account: Option<Arc<Account>>,
 }
 
-impl Door {
+impl Admission {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             limits: ArcSwap::from_pointee(limits),
@@ -87,7 +87,7 @@ impl Door {
     }
 
     /// Counts a request from an address. Its account, if the address has one.
-    pub(crate) fn knock(&self, address: Option<IpAddr>) -> Result<Option<Arc<Account>>, Error> {
+    pub(crate) fn check_address(&self, address: Option<IpAddr>) -> Result<Option<Arc<Account>>, Error> {
         let limits = self.limits.load();
         let Some(address) = address.filter(|address| limits.limit_loopback || !address.is_loopback()) else {
             return Ok(None);
@@ -103,7 +103,7 @@ impl Door {
     }
 
     /// Counts a request of someone who is known by now. `from` is the account of their address.
-    pub(crate) fn charge(
+    pub(crate) fn check_principal(
         &self,
         principal: &Principal,
         from: Option<Arc<Account>>,
@@ -119,22 +119,22 @@ impl Door {
     }
 
     /// The way to a place for something that there is only so much of, for whom it is so.
-    pub(crate) fn pass(&self, account: Option<&Arc<Account>>, thing: Thing) -> Option<Pass> {
-        account?.pass(thing, &self.limits.load())
+    pub(crate) fn quota(&self, account: Option<&Arc<Account>>, thing: Thing) -> Option<Quota> {
+        account?.quota(thing, &self.limits.load())
     }
 
     /// A place for something that there is only so much of, waited for if need be; none for whom there is no limit.
-    pub(crate) async fn enter(
+    pub(crate) async fn acquire(
         &self,
         account: Option<&Arc<Account>>,
         thing: Thing,
-    ) -> Result<Option<Place>, Error> {
-        let Some(pass) = self.pass(account, thing) else { return Ok(None) };
-        if let Some(place) = pass.try_enter() {
-            return Ok(Some(place));
+    ) -> Result<Option<Permit>, Error> {
+        let Some(quota) = self.quota(account, thing) else { return Ok(None) };
+        if let Some(permit) = quota.try_acquire() {
+            return Ok(Some(permit));
         }
-        let (limit, name) = (pass.limit, thing.name());
-        Box::pin(pass.enter()).await.map(Some).map_err(|_| {
+        let (limit, name) = (quota.limit, thing.name());
+        Box::pin(quota.acquire()).await.map(Some).map_err(|_| {
             let text = format!("at most {limit} {name} of yours go on at once: wait for one to end");
             Error::new(ErrorKind::ResourceExhausted, text).with("limit", limit).retry_in(SOON)
         })
@@ -148,30 +148,30 @@ impl Door {
             None => self.nowhere.clone(),
         };
         if account.told.pass(LINES, now).is_err() || self.lines.pass(ALL_LINES, now).is_err() {
-            account.untold.fetch_add(1, Ordering::Relaxed);
+            account.suppressed.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        audit::tell(denial, account.untold.swap(0, Ordering::Relaxed));
+        audit::tell(denial, account.suppressed.swap(0, Ordering::Relaxed));
     }
 
-    /// Forgets who is gone, and logs how much was not logged, for as long as there is a door.
-    pub(crate) async fn keep_tidy(self: Arc<Self>) {
+    /// Forgets who is gone, and logs how much was not logged, for as long as there is a admission.
+    pub(crate) async fn run_maintenance(self: Arc<Self>) {
         loop {
-            tokio::time::sleep(TIDY).await;
-            self.tidy();
+            tokio::time::sleep(SWEEP_INTERVAL).await;
+            self.sweep();
         }
     }
 
-    fn tidy(&self) {
+    fn sweep(&self) {
         let now = self.now();
-        self.accounts.tidy(now, |holder, count| {
+        self.accounts.sweep(now, |holder, count| {
             let address = match holder {
                 Some(Holder::Address(address)) => Some(*address),
                 Some(Holder::Principal(_)) | None => None,
             };
             audit::tell_rest(address, count);
         });
-        let rest = self.nowhere.untold.swap(0, Ordering::Relaxed);
+        let rest = self.nowhere.suppressed.swap(0, Ordering::Relaxed);
         if rest > 0 {
             audit::tell_rest(None, rest);
         }
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn connections_are_counted_by_address_but_for_proxies_and_this_machine() {
         let limited = |limits: Limits, peer: &str| {
-            Door::new(limits).connection_limit(peer.parse().unwrap()).map(|(address, _)| address.to_string())
+            Admission::new(limits).connection_limit(peer.parse().unwrap()).map(|(address, _)| address.to_string())
         };
         let usual = |peer: &str| limited(Limits::default(), peer);
         assert_eq!(usual("203.0.113.9").as_deref(), Some("203.0.113.9"));
