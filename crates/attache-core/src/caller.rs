@@ -125,6 +125,21 @@ pub struct Owner {
     pub principal: Principal,
 }
 
+/// What a request says about itself beside its arguments, from which a [`Caller`] is made.
+#[derive(Debug)]
+pub struct RequestTerms<'a> {
+    /// The protocol version that the request speaks.
+    pub version: Version,
+    /// The extensions that the request names.
+    pub extensions: &'a Extensions,
+    /// The key under which a send is executed only once.
+    pub idempotency_key: Option<String>,
+    /// The dialect that the request is written in, if it is not 1.0.
+    pub dialect: Option<Dialect>,
+    /// How many turns the caller may have at once, if that is limited.
+    pub turns: Option<Quota>,
+}
+
 /// Everything about a request that is not its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {

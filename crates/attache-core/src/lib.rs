@@ -34,7 +34,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use agent::{Agent, AgentError, AgentResult, Echo, agent_fn, restartable};
 pub use artifact::{ArtifactBuilder, ArtifactStream};
-pub use caller::{Caller, Identity, Owner, Principal, Rights};
+pub use caller::{Caller, Identity, Owner, Principal, RequestTerms, Rights};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use event::{Entry, Seq, TaskEvent};
 pub use fold::{FoldError, fold};

@@ -1,8 +1,8 @@
-//! The audit log: who was denied what, and why.
+//! The audit log: which caller was denied what, and why.
 //!
-//! Every denial passes [`Admission::deny`](crate::limits::Admission::deny), which sees to it that nobody fills the log by being denied. Lines
-//! have the target `attache::audit`, and fields instead of prose. What a line says is for whoever runs the server; it holds no
-//! credential, and the one who was denied learns only what the answer says.
+//! Every denial passes [`Admission::deny`](crate::limits::Admission::deny), which limits how many lines one address can cause. Lines
+//! have the target `attache::audit`, and fields instead of prose. They are for the operator and hold no credentials. The caller learns
+//! only what the response says.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,22 +10,22 @@ use std::net::IpAddr;
 use attache_core::Principal;
 use attache_protocol::{Error, ErrorKind};
 
-/// How much of what a caller has written is logged.
-const SHOWN: usize = 128;
+/// How many characters of a value from a caller are logged.
+const MAX_LOGGED: usize = 128;
 
-/// Someone was denied something.
+/// A request that was denied.
 pub(crate) struct Denial<'a> {
-    /// Who, as far as they were known.
+    /// The caller, as far as it is known.
     pub(crate) principal: &'a Principal,
     pub(crate) tenant: Option<&'a str>,
-    /// Where they called from.
+    /// The address that the request came from.
     pub(crate) address: Option<IpAddr>,
     pub(crate) binding: &'static str,
-    /// What they asked for.
+    /// What the request asked for.
     pub(crate) operation: &'a dyn fmt::Display,
     pub(crate) task: Option<&'a str>,
     pub(crate) reason: &'a str,
-    /// The status of the answer, in HTTP's numbers whatever the binding.
+    /// The status of the response, as HTTP has it, for every binding.
     pub(crate) status: u16,
 }
 
@@ -34,12 +34,12 @@ pub(crate) fn task_of(error: &Error) -> Option<&str> {
     error.metadata().iter().find(|(key, _)| *key == "taskId").map(|(_, id)| id.as_str())
 }
 
-/// Whether an error denies someone something that others may have.
+/// Whether an error is a denial: another caller might get what was asked for.
 pub(crate) fn denies(error: &Error) -> bool {
     let webhook = || error.field_violations().iter().any(|violation| violation.field.ends_with("url"));
     match error.kind() {
         ErrorKind::Unauthenticated | ErrorKind::PermissionDenied | ErrorKind::ResourceExhausted => true,
-        // A webhook that may not be called.
+        // The webhook has an address that the server must not call.
         ErrorKind::InvalidParams => webhook(),
         ErrorKind::TaskNotFound
         | ErrorKind::TaskNotCancelable
@@ -60,51 +60,51 @@ pub(crate) fn denies(error: &Error) -> bool {
     }
 }
 
-fn shown(text: &str) -> &str {
-    text.char_indices().nth(SHOWN).map_or(text, |(end, _)| &text[..end])
+fn cut(text: &str) -> &str {
+    text.char_indices().nth(MAX_LOGGED).map_or(text, |(end, _)| &text[..end])
 }
 
-/// Logs a denial, and how many before it were not.
-pub(crate) fn tell(denial: &Denial<'_>, untold: u64) {
+/// Logs a denial, with the number of denials before it that were not logged.
+pub(crate) fn log_denial(denial: &Denial<'_>, suppressed: u64) {
     let Denial { principal, tenant, address, binding, operation, task, reason, status } = denial;
     let operation = operation.to_string();
     tracing::warn!(
         target: "attache::audit",
-        principal = shown(principal.name().unwrap_or("anonymous")),
-        tenant = tenant.map(shown),
+        principal = cut(principal.name().unwrap_or("anonymous")),
+        tenant = tenant.map(cut),
         address = address.map(tracing::field::display),
         binding,
-        operation = shown(&operation),
-        task = task.map(shown),
+        operation = cut(&operation),
+        task = task.map(cut),
         reason,
         status,
-        untold = (untold > 0).then_some(untold),
+        suppressed = (suppressed > 0).then_some(suppressed),
         "denied"
     );
 }
 
-/// Logs how many denials were not logged, when no more come.
-pub(crate) fn tell_rest(address: Option<IpAddr>, untold: u64) {
+/// Logs how many denials were not logged, when no more follow.
+pub(crate) fn log_suppressed(address: Option<IpAddr>, suppressed: u64) {
     tracing::warn!(
         target: "attache::audit",
         address = address.map(tracing::field::display),
-        untold,
-        "more were denied"
+        suppressed,
+        "denials were not logged"
     );
 }
 
-/// Logs that a task was asked for that is not there for who asked, without telling whether it is someone else's: that is not
-/// looked up, and most often it is a task that is gone.
+/// Logs that a task does not exist for the caller. Whether it belongs to another caller is not looked up; most often the task was
+/// deleted.
 pub(crate) fn not_found(denial: &Denial<'_>) {
     let Denial { principal, tenant, address, binding, operation, task, reason: _, status } = denial;
     tracing::debug!(
         target: "attache::audit",
-        principal = shown(principal.name().unwrap_or("anonymous")),
-        tenant = tenant.map(shown),
+        principal = cut(principal.name().unwrap_or("anonymous")),
+        tenant = tenant.map(cut),
         address = address.map(tracing::field::display),
         binding,
         %operation,
-        task = task.map(shown),
+        task = task.map(cut),
         status,
         "not found"
     );

@@ -1,43 +1,39 @@
 //! A2A over JSON-RPC, HTTP+JSON and gRPC on one port.
 //!
-//! [`Server`] puts an [`Agent`](attache_core::Agent) on the network. The bindings frame bytes and carry parameters; what an
-//! operation means is decided in [`attache_core`].
+//! [`Server`] puts an [`Agent`](attache_core::Agent) on the network. The way of a request:
+//!
+//! - `listen` accepts connections: TCP with or without TLS, and Unix sockets.
+//! - `http` routes a request and protects the server from web pages.
+//! - `binding` parses and writes what one binding has on the wire: JSON-RPC, HTTP+JSON, gRPC.
+//! - `dispatch` admits the caller once and runs the operation. Every transport and binding ends there.
+//!
+//! What an operation means is decided in [`attache_core`].
 
 mod audit;
 pub mod auth;
-mod body;
+mod binding;
 mod card;
-mod connection;
-mod descriptors;
-mod grpc;
-mod http_json;
-mod idle;
-mod jsonrpc;
+mod dispatch;
+mod http;
 mod limits;
-mod load;
+mod listen;
 mod options;
-mod origin;
-mod params;
 mod peer;
 mod push;
-mod reply;
 mod server;
 mod signing;
-mod socket;
-mod sse;
-mod surface;
 mod tls;
 
 pub use attache_outbound::{IpNet, Policy};
 pub use attache_signing::{Algorithm, JwkError, KeySet, SigningKeys};
-pub use body::{Body, BodyError, BoxBody};
-pub use connection::{Listening, stop_signal};
-pub use descriptors::raise_file_limit;
-pub use limits::Limits;
-pub use options::{Paths, ServerOptions};
-pub use origin::{AllowedHost, AllowedOrigin, Cors, NotAHost, NotAnOrigin, is_loopback_url};
-pub use peer::Peer;
-pub use push::{PushOptions, SigningSecret};
-pub use server::{Server, ServerError};
-pub use surface::{FallbackAccess, Surface, SurfaceForKnown};
-pub use tls::{ClientCertificate, Tls, TlsError, TlsRenewal};
+pub use crate::http::body::{Body, BodyError, BoxBody};
+pub use crate::http::origin::{AllowedHost, AllowedOrigin, Cors, NotAHost, NotAnOrigin, is_loopback_url};
+pub use crate::http::{FallbackAccess, HttpService, HttpServiceFor};
+pub use crate::limits::Limits;
+pub use crate::listen::descriptors::raise_file_limit;
+pub use crate::listen::{Listening, stop_signal};
+pub use crate::options::{Paths, ServerOptions};
+pub use crate::peer::{Peer, PeerProcess};
+pub use crate::push::{PushOptions, SigningSecret};
+pub use crate::server::{Server, ServerError};
+pub use crate::tls::{ClientCertificate, Tls, TlsError, TlsRenewal};

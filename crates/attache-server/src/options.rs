@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::{AllowedHost, Cors, Limits, card, grpc};
+#[cfg(feature = "grpc")]
+use crate::binding::grpc;
+use crate::{AllowedHost, Cors, Limits, card};
 
 /// Where the bindings answer.
 #[derive(Debug, Clone)]
@@ -11,8 +13,8 @@ pub struct Paths {
     pub jsonrpc: Vec<String>,
     /// Further paths of the JSON-RPC binding, where a request that could be in the oldest dialect (protocol 0.1) is.
     pub oldest: Vec<String>,
-    /// What the paths of the HTTP+JSON binding begin with; empty for the root.
-    pub http_json: String,
+    /// What the paths of the HTTP+JSON binding begin with; empty or `/` for the root. `None` switches the binding off.
+    pub http_json: Option<String>,
     /// Whether the gRPC binding answers. Its paths are in its specification.
     pub grpc: bool,
 }
@@ -22,7 +24,7 @@ impl Default for Paths {
         Self {
             jsonrpc: ["/a2a", "/", "/v1/rpc"].map(str::to_owned).to_vec(),
             oldest: vec!["/a2a/rpc".to_owned()],
-            http_json: "/v1".to_owned(),
+            http_json: Some("/v1".to_owned()),
             grpc: true,
         }
     }
@@ -38,9 +40,17 @@ impl Paths {
                 exact.push(format!("{path}/"));
             }
         }
-        let services = grpc::Package::ALL.into_iter().filter(|_| self.grpc);
-        let services = services.map(|package| package.service().to_owned());
-        (exact, [self.http_json.clone()].into_iter().chain(services).collect())
+        let mut prefixes: Vec<String> = self.http_json_prefix().into_iter().map(str::to_owned).collect();
+        #[cfg(feature = "grpc")]
+        if self.grpc {
+            prefixes.extend(grpc::Package::ALL.into_iter().map(|package| package.service().to_owned()));
+        }
+        (exact, prefixes)
+    }
+
+    /// What the paths of the HTTP+JSON binding begin with, without a slash at the end.
+    pub(crate) fn http_json_prefix(&self) -> Option<&str> {
+        self.http_json.as_deref().map(|path| path.trim_end_matches('/'))
     }
 }
 

@@ -29,7 +29,7 @@ use crate::agent::DynAgent;
 use crate::run::{self, Turns};
 use crate::signal::Progress;
 use crate::{
-    Agent, Caller, Clock, EventStream, Identity, Options, Owner, Principal, Rights, Seq, Snapshot, Store,
+    Agent, Caller, Clock, EventStream, Identity, Options, Owner, Principal, RequestTerms, Rights, Seq, Snapshot, Store,
     SystemClock, View, new_id,
 };
 
@@ -174,14 +174,10 @@ impl Service {
         self.0.turns.len()
     }
 
-    /// Lets a request in: checks the extensions it must ask for, and settles which of those it asks for are active.
-    pub fn admit(
-        &self,
-        identity: Identity,
-        version: Version,
-        asked: &Extensions,
-        idempotency_key: Option<String>,
-    ) -> Result<Caller, Error> {
+    /// The caller of a request. Fails if the request does not name an extension that the agent requires. Of the extensions that the
+    /// request names, those that the agent knows are active.
+    pub fn caller(&self, identity: Identity, terms: RequestTerms<'_>) -> Result<Caller, Error> {
+        let RequestTerms { version, extensions: asked, idempotency_key, dialect, turns } = terms;
         asked.validate()?;
         let card = self.0.card.load();
         if let Some(missing) = card.required_extensions().find(|uri| !asked.contains(uri)) {
@@ -202,16 +198,7 @@ impl Service {
         let generations = version >= Version::V1_1 || extensions.contains(GENERATION_EXTENSION);
         let Identity { principal, rights } = identity;
         let owner = Owner { tenant: None, principal };
-        Ok(Caller {
-            owner,
-            rights,
-            version,
-            extensions,
-            generations,
-            idempotency_key,
-            dialect: None,
-            turns: None,
-        })
+        Ok(Caller { owner, rights, version, extensions, generations, idempotency_key, dialect, turns })
     }
 
     /// Carries out a request. `resume` is the last event that a reader of streams has seen.

@@ -2,7 +2,7 @@
 
 mod certificates;
 mod combined;
-mod exchangeable;
+mod reloadable;
 mod hide;
 mod jwt;
 mod known;
@@ -20,16 +20,18 @@ use http::{HeaderMap, Response, StatusCode};
 
 pub use self::certificates::{CertificateCallers, CertificateName};
 pub use self::combined::{AllOf, AnyOf};
-pub use self::exchangeable::{Everyone, Exchangeable};
+pub use self::reloadable::{AnonymousAccess, Reloadable};
 pub use self::jwt::{JwtCallers, JwtIssuer, JwtSetupError};
 pub use self::known::{KeyPlace, KnownCallers};
 
 pub(crate) use self::hide::hide_credentials;
 
 use crate::Peer;
-use crate::body::Body;
-use crate::grpc::{self, Package};
-use crate::surface::json_response;
+use crate::dispatch::RequestHead;
+use crate::http::body::Body;
+#[cfg(feature = "grpc")]
+use crate::binding::grpc;
+use crate::http::response::json_response;
 
 /// Finds out who sends a request.
 ///
@@ -117,6 +119,12 @@ pub struct Head<'a> {
     pub peer: Option<&'a Peer>,
 }
 
+impl<'a> From<&RequestHead<'a>> for Head<'a> {
+    fn from(head: &RequestHead<'a>) -> Self {
+        Self { headers: head.headers, query: head.query, peer: Some(head.peer) }
+    }
+}
+
 impl<'a> Head<'a> {
     fn of(parts: &'a Parts, peer: &'a Peer) -> Self {
         Self { headers: &parts.headers, query: parts.uri.query(), peer: Some(peer) }
@@ -173,29 +181,25 @@ impl Denied {
     }
 }
 
-/// Asks who sends a request.
-pub(crate) async fn admit(
-    authenticator: &dyn Authenticator,
-    head: &Parts,
-    peer: &Peer,
-) -> Result<Identity, Denied> {
-    match authenticator.authenticate(Head::of(head, peer)) {
+/// Authenticates a request.
+pub(crate) async fn authenticate(authenticator: &dyn Authenticator, head: Head<'_>) -> Result<Identity, Denied> {
+    match authenticator.authenticate(head) {
         Verdict::Known(identity) => Ok(identity),
         Verdict::Denied(denied) => Err(denied),
         Verdict::Later(found) => found.await,
     }
 }
 
-/// What whoever is not let in gets.
-pub(crate) fn refuse(
+/// The HTTP response to a request whose caller was denied.
+pub(crate) fn error_response(
     authenticator: &dyn Authenticator,
     denied: &Denied,
     head: &Parts,
     peer: &Peer,
 ) -> Response<Body> {
-    let path = head.uri.path();
-    if let Some(package) = Package::of(path) {
-        return grpc::refuse(package, &denied.error());
+    #[cfg(feature = "grpc")]
+    if let Some(package) = grpc::Package::of(head.uri.path()) {
+        return grpc::error_response(package, &denied.error());
     }
     let (status, text) = match denied {
         Denied::Missing | Denied::Wrong(_) | Denied::Expired(_) => (StatusCode::UNAUTHORIZED, "Unauthorized"),

@@ -1,7 +1,7 @@
-//! The accounts of callers: what each has taken of what it may have.
+//! The accounts of callers: how much of its limits each caller uses.
 //!
-//! There is one for who is there, not for who ever was: an account that is at rest says nothing that a new one would not, so it is
-//! dropped. If more callers are there than there is room for, as when someone has many addresses, the rest share an account.
+//! An idle account equals a new one, so idle accounts are removed. The number of accounts is bounded: further callers, for example
+//! an attacker with many addresses, share one account.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -19,27 +19,27 @@ use super::meter::Meter;
 
 const SHARDS: usize = 16;
 
-/// How many accounts a shard may have before it is looked through for those at rest, at the least.
-const FEW: usize = 64;
+/// A shard with fewer accounts than this is not swept.
+const MIN_SWEPT: usize = 64;
 
-/// How many accounts a shard may have at all.
-const MANY: usize = 8 * 1024;
+/// The largest number of accounts in a shard.
+const MAX_ACCOUNTS: usize = 8 * 1024;
 
-/// Whose an account is.
+/// The owner of an account.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Holder {
     Principal(Arc<str>),
     Address(IpAddr),
 }
 
-/// What a caller has taken of what it may have.
+/// How much of its limits one caller uses.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
-    /// The requests that came.
+    /// The rate of requests.
     pub(super) requests: Meter,
-    /// The denials that were logged.
-    pub(super) told: Meter,
-    /// How many were not, since the last one that was.
+    /// The rate of logged denials.
+    pub(super) logged: Meter,
+    /// How many denials were not logged since the last one that was.
     pub(super) suppressed: AtomicU64,
     limiters: OnceLock<Limiters>,
 }
@@ -58,15 +58,15 @@ impl Limiters {
     }
 }
 
-/// What a caller has only so much of at once.
+/// What a caller may have only a limited number of at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Thing {
+pub(crate) enum Resource {
     Requests,
     Streams,
     Turns,
 }
 
-impl Thing {
+impl Resource {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Requests => "requests",
@@ -85,21 +85,21 @@ impl Thing {
 }
 
 impl Account {
-    /// The way to a place for one of these, if there are only so many.
-    pub(crate) fn quota(&self, thing: Thing, limits: &Limits) -> Option<Quota> {
-        let limit = thing.limit(limits)?.get();
+    /// The quota for a resource, if it is limited.
+    pub(crate) fn quota(&self, resource: Resource, limits: &Limits) -> Option<Quota> {
+        let limit = resource.limit(limits)?.get();
         let limiters = self.limiters.get_or_init(Limiters::default);
-        let limiter = match thing {
-            Thing::Requests => &limiters.requests,
-            Thing::Streams => &limiters.streams,
-            Thing::Turns => &limiters.turns,
+        let limiter = match resource {
+            Resource::Requests => &limiters.requests,
+            Resource::Streams => &limiters.streams,
+            Resource::Turns => &limiters.turns,
         };
         Some(Quota { limiter: limiter.clone(), limit, max_wait: limits.queue_timeout })
     }
 
     fn is_idle(&self, now: u64) -> bool {
         self.requests.is_idle(now)
-            && self.told.is_idle(now)
+            && self.logged.is_idle(now)
             && self.suppressed.load(Ordering::Relaxed) == 0
             && self.limiters.get().is_none_or(Limiters::are_idle)
     }
@@ -133,10 +133,10 @@ impl Accounts {
         if let Some(account) = shard.accounts.get(&holder) {
             return account.clone();
         }
-        if shard.accounts.len() >= shard.enough.max(FEW) {
+        if shard.accounts.len() >= shard.enough.max(MIN_SWEPT) {
             shard.sweep(now);
         }
-        if shard.accounts.len() >= MANY {
+        if shard.accounts.len() >= MAX_ACCOUNTS {
             return shard.crowd.clone();
         }
         shard.accounts.entry(holder).or_default().clone()
@@ -149,7 +149,7 @@ impl Accounts {
             let crowd = shard.crowd.clone();
             let all = shard.accounts.iter().map(|(holder, account)| (Some(holder), account));
             for (holder, account) in all.chain([(None, &crowd)]) {
-                if account.told.is_idle(now) && account.suppressed.load(Ordering::Relaxed) > 0 {
+                if account.logged.is_idle(now) && account.suppressed.load(Ordering::Relaxed) > 0 {
                     tell(holder, account.suppressed.swap(0, Ordering::Relaxed));
                 }
             }
@@ -200,9 +200,9 @@ mod tests {
     fn an_account_with_someone_inside_stays() {
         let accounts = Accounts::default();
         let limits = Limits::default();
-        let quota = accounts.of(holder(1), 0).quota(Thing::Streams, &limits).unwrap();
+        let quota = accounts.of(holder(1), 0).quota(Resource::Streams, &limits).unwrap();
         let permit = quota.try_acquire();
-        drop(pass);
+        drop(quota);
         accounts.sweep(SECOND, |_, _| {});
         assert_eq!(accounts.len(), 1);
         drop(permit);
@@ -216,8 +216,8 @@ mod tests {
         let pace = Pace::new(NonZeroU32::MIN, NonZeroU32::MIN);
         let refused = (0..400_000).filter(|i| accounts.of(holder(*i), 0).requests.pass(pace, 0).is_err());
         // Who found no room shared an account with others, and its rate.
-        assert_eq!(refused.count(), 400_000 - SHARDS * MANY - SHARDS);
-        assert_eq!(accounts.len(), SHARDS * MANY);
+        assert_eq!(refused.count(), 400_000 - SHARDS * MAX_ACCOUNTS - SHARDS);
+        assert_eq!(accounts.len(), SHARDS * MAX_ACCOUNTS);
         accounts.of(holder(u32::MAX), 2 * SECOND);
         accounts.sweep(2 * SECOND, |_, _| {});
         assert_eq!(accounts.len(), 0);
@@ -231,6 +231,6 @@ mod tests {
             let now = u64::from(i) * SECOND / 1_000;
             accounts.of(holder(i), now).requests.pass(pace, now).unwrap();
         }
-        assert!(accounts.len() <= SHARDS * 2 * FEW, "{}", accounts.len());
+        assert!(accounts.len() <= SHARDS * 2 * MIN_SWEPT, "{}", accounts.len());
     }
 }

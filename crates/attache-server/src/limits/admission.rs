@@ -1,4 +1,4 @@
-//! The admission that every request comes through: who is it charged to, and is there room for it.
+//! Admission: the limits that a request must keep before it is processed, and the account that it is charged to.
 
 use std::net::{IpAddr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
-use attache_core::{Identity, Permit, Principal, Quota};
+use attache_core::{Permit, Principal, Quota};
 use attache_protocol::{Error, ErrorKind};
 use http::HeaderMap;
 use tokio::time::Instant;
 
-use super::accounts::{Account, Accounts, Holder, Thing};
+use super::accounts::{Account, Accounts, Holder, Resource};
 use super::meter::{Meter, Pace};
 use super::{Limits, address, rate};
 use crate::audit::{self, Denial};
@@ -21,32 +21,20 @@ use crate::audit::{self, Denial};
 const LINES: Pace = Pace::new(rate(2), rate(20));
 const ALL_LINES: Pace = Pace::new(rate(100), rate(1_000));
 
-/// How often it is looked which accounts are at rest.
+/// How often idle accounts are removed.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// When there may be a place again. Nobody knows when one becomes free.
-const SOON: Duration = Duration::from_secs(1);
+/// When a caller without a permit should try again. The server cannot know when a permit is released.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Knows who has taken how much of what they may have.
+/// Applies the limits on callers.
 pub(crate) struct Admission {
     limits: ArcSwap<Limits>,
     accounts: Accounts,
-    /// The account of those whose address is not known. Only their denials are counted.
-    nowhere: Arc<Account>,
+    /// The account of callers whose address is unknown. It counts their denials only.
+    unknown_address: Arc<Account>,
     lines: Meter,
     began: Instant,
-}
-
-/// Someone who was let in, with one request.
-pub(crate) struct RequestContext {
-    /// Who it is.
-    pub(crate) identity: Identity,
-    /// Where the request comes from.
-    pub(crate) address: Option<IpAddr>,
-    /// What it is spoken over.
-    pub(crate) binding: &'static str,
-    /// What it is charged to, if it is.
-    pub(crate) account: Option<Arc<Account>>,
 }
 
 impl Admission {
@@ -54,7 +42,7 @@ impl Admission {
         Self {
             limits: ArcSwap::from_pointee(limits),
             accounts: Accounts::default(),
-            nowhere: Arc::default(),
+            unknown_address: Arc::default(),
             lines: Meter::default(),
             began: Instant::now(),
         }
@@ -72,12 +60,12 @@ impl Admission {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Where a request comes from.
+    /// The address that a request comes from: the peer, or the address that a trusted proxy names.
     pub(crate) fn address(&self, connection: Option<SocketAddr>, headers: &HeaderMap) -> Option<IpAddr> {
         Some(address::of(connection?, headers, &self.limits.load().trusted_proxies))
     }
 
-    /// The address that connections are counted for, with how many it may have. Nothing if it may have any number.
+    /// The address that connections are counted for, and how many it may have. `None` if its connections are not limited.
     pub(crate) fn connection_limit(&self, peer: IpAddr) -> Option<(IpAddr, NonZeroUsize)> {
         let limits = self.limits.load();
         let (peer, limit) = (peer.to_canonical(), limits.connections_per_address?);
@@ -86,7 +74,7 @@ impl Admission {
         (!exempt && !proxy).then(|| (address::network(peer), limit))
     }
 
-    /// Counts a request from an address. Its account, if the address has one.
+    /// Charges a request to its address. Returns the account of the address, if limits apply to it.
     pub(crate) fn check_address(&self, address: Option<IpAddr>) -> Result<Option<Arc<Account>>, Error> {
         let limits = self.limits.load();
         let Some(address) = address.filter(|address| limits.limit_loopback || !address.is_loopback()) else {
@@ -102,13 +90,14 @@ impl Admission {
         Ok(Some(account))
     }
 
-    /// Counts a request of someone who is known by now. `from` is the account of their address.
+    /// Charges a request to its caller, and returns the account that its permits count against. An anonymous caller has the account
+    /// of its address, `address_account`.
     pub(crate) fn check_principal(
         &self,
         principal: &Principal,
-        from: Option<Arc<Account>>,
+        address_account: Option<Arc<Account>>,
     ) -> Result<Option<Arc<Account>>, Error> {
-        let Principal::Named(name) = principal else { return Ok(from) };
+        let Principal::Named(name) = principal else { return Ok(address_account) };
         let (limits, now) = (self.limits.load(), self.now());
         let account = self.accounts.of(Holder::Principal(name.clone()), now);
         if let Some(per_second) = limits.requests_per_second {
@@ -118,43 +107,43 @@ impl Admission {
         Ok(Some(account))
     }
 
-    /// The way to a place for something that there is only so much of, for whom it is so.
-    pub(crate) fn quota(&self, account: Option<&Arc<Account>>, thing: Thing) -> Option<Quota> {
-        account?.quota(thing, &self.limits.load())
+    /// The quota of a caller for a resource, if it is limited.
+    pub(crate) fn quota(&self, account: Option<&Arc<Account>>, resource: Resource) -> Option<Quota> {
+        account?.quota(resource, &self.limits.load())
     }
 
-    /// A place for something that there is only so much of, waited for if need be; none for whom there is no limit.
+    /// Takes a permit for a resource, and waits for one if necessary. `None` if the caller has no quota.
     pub(crate) async fn acquire(
         &self,
         account: Option<&Arc<Account>>,
-        thing: Thing,
+        resource: Resource,
     ) -> Result<Option<Permit>, Error> {
-        let Some(quota) = self.quota(account, thing) else { return Ok(None) };
+        let Some(quota) = self.quota(account, resource) else { return Ok(None) };
         if let Some(permit) = quota.try_acquire() {
             return Ok(Some(permit));
         }
-        let (limit, name) = (quota.limit, thing.name());
+        let (limit, name) = (quota.limit, resource.name());
         Box::pin(quota.acquire()).await.map(Some).map_err(|_| {
             let text = format!("at most {limit} {name} of yours go on at once: wait for one to end");
-            Error::new(ErrorKind::ResourceExhausted, text).with("limit", limit).retry_in(SOON)
+            Error::new(ErrorKind::ResourceExhausted, text).with("limit", limit).retry_in(RETRY_AFTER)
         })
     }
 
-    /// Logs that someone was denied something, unless the log has heard much of that already.
+    /// Logs a denial, unless the address has caused too many lines already. Suppressed lines are counted.
     pub(crate) fn deny(&self, denial: &Denial<'_>) {
         let now = self.now();
         let account = match denial.address {
             Some(address) => self.accounts.of(Holder::Address(address::network(address)), now),
-            None => self.nowhere.clone(),
+            None => self.unknown_address.clone(),
         };
-        if account.told.pass(LINES, now).is_err() || self.lines.pass(ALL_LINES, now).is_err() {
+        if account.logged.pass(LINES, now).is_err() || self.lines.pass(ALL_LINES, now).is_err() {
             account.suppressed.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        audit::tell(denial, account.suppressed.swap(0, Ordering::Relaxed));
+        audit::log_denial(denial, account.suppressed.swap(0, Ordering::Relaxed));
     }
 
-    /// Forgets who is gone, and logs how much was not logged, for as long as there is a admission.
+    /// Removes idle accounts and logs how many denials were suppressed, for as long as the server runs.
     pub(crate) async fn run_maintenance(self: Arc<Self>) {
         loop {
             tokio::time::sleep(SWEEP_INTERVAL).await;
@@ -169,11 +158,11 @@ impl Admission {
                 Some(Holder::Address(address)) => Some(*address),
                 Some(Holder::Principal(_)) | None => None,
             };
-            audit::tell_rest(address, count);
+            audit::log_suppressed(address, count);
         });
-        let rest = self.nowhere.suppressed.swap(0, Ordering::Relaxed);
-        if rest > 0 {
-            audit::tell_rest(None, rest);
+        let suppressed = self.unknown_address.suppressed.swap(0, Ordering::Relaxed);
+        if suppressed > 0 {
+            audit::log_suppressed(None, suppressed);
         }
     }
 }
@@ -188,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_are_counted_by_address_but_for_proxies_and_this_machine() {
+    fn connections_are_counted_by_address_except_for_proxies_and_loopback() {
         let limited = |limits: Limits, peer: &str| {
             Admission::new(limits).connection_limit(peer.parse().unwrap()).map(|(address, _)| address.to_string())
         };

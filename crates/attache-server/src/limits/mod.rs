@@ -7,6 +7,7 @@
 mod accounts;
 mod address;
 mod admission;
+pub(crate) mod load;
 mod meter;
 
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -14,13 +15,13 @@ use std::time::Duration;
 
 use attache_outbound::IpNet;
 
-pub(crate) use self::accounts::Thing;
-pub(crate) use self::admission::{Admission, RequestContext};
+pub(crate) use self::accounts::{Account, Resource};
+pub(crate) use self::admission::Admission;
 
 /// What a caller may do at once and how fast. A principal is a caller; whoever is anonymous is known by their address, of IPv6 by
 /// the network of 64 bits that it is in.
 ///
-/// They can be changed while the server runs, with [`Surface::set_limits`](crate::Surface::set_limits).
+/// They can be changed while the server runs, with [`HttpService::set_limits`](crate::HttpService::set_limits).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// How many requests per second a principal may make, in the long run. Unlimited, if nothing is set.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
@@ -16,7 +17,7 @@ use tokio_rustls::server::TlsStream;
 pub use self::certificate::ClientCertificate;
 pub use self::error::TlsError;
 use self::load::{Files, Stamps};
-use crate::socket::Socket;
+use crate::listen::socket::Socket;
 
 /// How often it is looked at whether a file has changed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -94,7 +95,7 @@ impl Tls {
     }
 
     /// Begins TLS on a connection.
-    pub(crate) async fn accept(&self, socket: Socket) -> std::io::Result<TlsStream<Socket>> {
+    pub(crate) async fn accept(&self, socket: Socket<TcpStream>) -> std::io::Result<TlsStream<Socket<TcpStream>>> {
         TlsAcceptor::from(self.config().await?).accept(socket).await
     }
 

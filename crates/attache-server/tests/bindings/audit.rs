@@ -79,7 +79,7 @@ async fn a_caller_that_is_denied_again_and_again_does_not_fill_the_log() {
     tokio::time::advance(Duration::from_secs(1)).await;
     desk.list(Binding::HttpJson, &at("198.51.100.1")).await;
     let lines = ear.audit();
-    assert!(lines[0].ends_with("status=401 untold=980"), "{lines:#?}");
+    assert!(lines[0].ends_with("status=401 suppressed=980"), "{lines:#?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -91,5 +91,5 @@ async fn what_was_not_logged_is_counted_in_the_end() {
     }
     assert_eq!(ear.audit().len(), 20);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(ear.audit(), ["more were denied address=2001:db8:: untold=10"]);
+    assert_eq!(ear.audit(), ["denials were not logged address=2001:db8:: suppressed=10"]);
 }

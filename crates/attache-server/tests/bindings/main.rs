@@ -33,4 +33,6 @@ mod support;
 mod tls;
 mod v0_3_grpc;
 mod v0_3_http_json;
+#[cfg(unix)]
+mod unix;
 mod versions;

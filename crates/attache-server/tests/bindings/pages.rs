@@ -1,6 +1,6 @@
 //! Web pages: what a page in a browser on the same machine or network can make the server do. Nothing, unless its origin is allowed.
 
-use attache_server::auth::{Everyone, Exchangeable, KeyPlace, KnownCallers};
+use attache_server::auth::{AnonymousAccess, Reloadable, KeyPlace, KnownCallers};
 use attache_server::{AllowedOrigin, Cors, Limits, Server};
 use bytes::Bytes;
 use http::{Request, Response};
@@ -111,7 +111,7 @@ async fn another_host_name_is_answered_only_where_callers_are_authenticated() {
     let allowed = ["partner.example", "other.example:8443"].map(|text| text.parse().unwrap());
     let listed = open().options(|options| options.allowed_hosts = allowed.to_vec());
     let authenticated = open().authenticate(KnownCallers::new().bearer("alice", "t0ken"));
-    let callers = Exchangeable::new(Everyone);
+    let callers = Reloadable::new(AnonymousAccess);
     let (server, listed) = (serve(open()).await, serve(listed).await);
     let (authenticated, exchanged) =
         (serve(authenticated).await, serve(player().authenticate(callers.clone())).await);
@@ -148,7 +148,7 @@ async fn another_host_name_is_answered_only_where_callers_are_authenticated() {
         assert_eq!(named_as(server, "evil.example", "/health").await, 200);
     }
     assert_eq!(named_as(&exchanged, "evil.example", "/v1/tasks").await, 403);
-    callers.exchange(KnownCallers::new().bearer("alice", "t0ken"));
+    callers.replace(KnownCallers::new().bearer("alice", "t0ken"));
     assert_eq!(named_as(&exchanged, "evil.example", "/v1/tasks").await, 401);
 }
 

@@ -381,7 +381,7 @@ async fn a_task_is_canceled_with_any_kind_of_empty_body() {
 
 #[tokio::test]
 async fn the_binding_may_have_the_root_for_itself() {
-    let server = serve(player().options(|options| options.paths.http_json = String::new())).await;
+    let server = serve(player().options(|options| options.paths.http_json = Some(String::new()))).await;
     for (path, status) in
         [("/tasks", 200), ("/acme/tasks", 200), ("/v1/tasks", 200), ("/nowhere", 404), ("/health", 200)]
     {

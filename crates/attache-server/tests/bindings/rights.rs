@@ -62,7 +62,7 @@ async fn each_audience_has_a_card_of_its_own() {
 #[tokio::test]
 async fn who_is_known_already_is_not_asked() {
     let callers = KnownCallers::new().bearer("alice", "t0ken-of-alice");
-    let surface = player().authenticate(callers).into_surface("http://localhost").unwrap();
+    let surface = player().authenticate(callers).into_http_service("http://localhost").unwrap();
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}).to_string();
     let request = || {
         let head = http::Request::post("/a2a")
@@ -71,7 +71,7 @@ async fn who_is_known_already_is_not_asked() {
         head.extension(Identity::named("mallory")).body(http_body_util::Full::from(body.clone())).unwrap()
     };
     assert_eq!(surface.handle(request()).await.status(), 401, "whatever the request says of itself");
-    let mut known = surface.for_known(Identity::named("house"));
+    let mut known = surface.for_caller(Identity::named("house"));
     let Ok(answer) = tower_service::Service::call(&mut known, request()).await;
     assert_eq!(answer.status(), 200);
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use attache_core::{Agent, Identity};
 use attache_grpc::{Refusal, ending, to_proto, v1_0::proto};
 use attache_protocol::SendMessageRequest;
-use attache_server::{Body, Limits, Peer, Server, Surface};
+use attache_server::{Body, Limits, Peer, Server, HttpService};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -38,7 +38,7 @@ impl Errand {
 
 /// A server without a network.
 #[derive(Clone)]
-pub(crate) struct Desk(pub(crate) Surface);
+pub(crate) struct Desk(pub(crate) HttpService);
 
 /// Who asks, and from where.
 #[derive(Debug, Clone)]
@@ -80,7 +80,7 @@ pub(crate) struct Outcome {
 impl Desk {
     pub(crate) fn new<A: Agent>(server: Server<A>, limits: Limits) -> Self {
         let server = server.options(|options| options.limits = limits);
-        Self(server.into_surface("http://desk").unwrap())
+        Self(server.into_http_service("http://desk").unwrap())
     }
 
     /// Asks, and leaves the body of the response where it is.
@@ -117,7 +117,7 @@ impl Desk {
         let address = SocketAddr::new(from.address.parse().unwrap(), 4711);
         request = request
             .header("content-type", content_type)
-            .extension(Peer { address: Some(address), certificate: None });
+            .extension(Peer { address: Some(address), ..Peer::default() });
         if let Some(name) = from.name {
             request = request.extension(Identity::named(name));
         }

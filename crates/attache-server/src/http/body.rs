@@ -11,11 +11,11 @@ use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 
-use crate::idle::Busy;
-use crate::load::InFlight;
-use crate::sse::Events;
+use crate::listen::idle::Busy;
+use crate::limits::load::InFlight;
+use super::sse::SseBody;
 
-/// Why a body broke off.
+/// Why a body ended early.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct BodyError(Box<dyn std::error::Error + Send + Sync>);
@@ -25,11 +25,11 @@ impl BodyError {
         Self(error.into())
     }
 
-    /// What the client is told.
-    fn into_refusal(self) -> Error {
-        // A refusal of ours is told as it is.
+    /// The error that the client gets.
+    fn into_error(self) -> Error {
+        // An error of this server is reported as it is.
         let broken_off = |_| Error::new(ErrorKind::InvalidRequest, "the body broke off");
-        self.0.downcast::<Error>().map_or_else(broken_off, |refusal| *refusal)
+        self.0.downcast::<Error>().map_or_else(broken_off, |error| *error)
     }
 }
 
@@ -44,18 +44,19 @@ pub struct Body {
     guards: (Option<InFlight>, Option<Permit>, Option<Busy>),
 }
 
-/// How long a body takes.
+/// How long a body lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// As long as it takes to send it.
     Whole,
-    /// As long as there is something to tell.
+    /// As long as there are events.
     Stream,
 }
 
 enum Kind {
     Full(Option<Bytes>),
-    Events(Box<Events>),
+    Events(Box<SseBody>),
+    #[cfg(feature = "grpc")]
     Grpc(tonic::body::Body),
     Other(BoxBody),
 }
@@ -75,10 +76,11 @@ impl Body {
         Self::new(Kind::Full(None))
     }
 
-    pub(crate) fn events(events: Events) -> Self {
+    pub(crate) fn events(events: SseBody) -> Self {
         Self { shape: Shape::Stream, ..Self::new(Kind::Events(Box::new(events))) }
     }
 
+    #[cfg(feature = "grpc")]
     pub(crate) fn grpc(shape: Shape, body: tonic::body::Body) -> Self {
         Self { shape, ..Self::new(Kind::Grpc(body)) }
     }
@@ -87,15 +89,14 @@ impl Body {
         Self::new(Kind::Other(body))
     }
 
-    /// Counts the request among those being worked on until the body is written, and keeps its place among the caller's
-    /// unless it has become a stream.
+    /// Counts the request as in flight until the body is written. The permit is kept as long, unless the body is a stream.
     pub(crate) fn counted(mut self, in_flight: Option<InFlight>, permit: Option<Permit>) -> Self {
         self.guards.0 = in_flight;
         self.guards.1 = permit.filter(|_| self.is_whole());
         self
     }
 
-    /// Whether it takes no longer than it takes to send it.
+    /// Whether the body lasts no longer than it takes to send it.
     pub(crate) fn is_whole(&self) -> bool {
         self.shape == Shape::Whole
     }
@@ -120,6 +121,7 @@ impl http_body::Body for Body {
             Kind::Events(events) => {
                 events.poll_bytes(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
             }
+            #[cfg(feature = "grpc")]
             Kind::Grpc(body) => Pin::new(body).poll_frame(cx).map_err(BodyError::new),
             Kind::Other(body) => Pin::new(body).poll_frame(cx),
         }
@@ -129,6 +131,7 @@ impl http_body::Body for Body {
         match &self.kind {
             Kind::Full(bytes) => bytes.is_none(),
             Kind::Events(_) => false,
+            #[cfg(feature = "grpc")]
             Kind::Grpc(body) => body.is_end_stream(),
             Kind::Other(body) => body.is_end_stream(),
         }
@@ -138,6 +141,7 @@ impl http_body::Body for Body {
         match &self.kind {
             Kind::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Kind::Events(_) => SizeHint::default(),
+            #[cfg(feature = "grpc")]
             Kind::Grpc(body) => body.size_hint(),
             Kind::Other(body) => body.size_hint(),
         }
@@ -163,7 +167,7 @@ where
         let mut first = Bytes::new();
         let mut rest: Option<BytesMut> = None;
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(BodyError::into_refusal)?;
+            let frame = frame.map_err(BodyError::into_error)?;
             let Ok(data) = frame.into_data() else { continue };
             let read = rest.as_ref().map_or(first.len(), BytesMut::len);
             if read + data.len() > limit {

@@ -1,40 +1,38 @@
 //! The gRPC binding: a service for each version, `lf.a2a.v1.A2AService` for 1.0 and `a2a.v1.A2AService` for 0.3.
 //!
-//! The messages are those of [`attache_grpc`]; everything else sees the model. The package that a call names tells which messages
-//! it is written in, and [`call`] carries it out in one way for all.
+//! The messages are those of [`attache_grpc`]; everything else sees the model. The package that a call names decides which messages
+//! it is written in. Calls of both packages go to the [dispatcher](crate::dispatch) in the same way.
 
-mod answer;
 mod call;
+mod reply;
 mod v0_3;
 mod v1_0;
 
-use attache_core::{Reply, Service};
 pub(crate) use attache_grpc::Package;
 use attache_grpc::v0_3 as older;
-use attache_protocol::{Dialect, Error, ErrorKind, Operation, Request as Asked, Version};
+use attache_protocol::{Error, ErrorKind, Operation};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::Full;
 
-use self::call::Context;
-use crate::body::{self, Body, BodyError, Shape};
-use crate::limits::RequestContext;
-use crate::params::{self, Params};
-use crate::surface::{Surface, json_response};
+use self::call::CallContext;
+use crate::dispatch::{Dispatcher, Generation, RequestContext, ServiceParameters, http_error_body_for};
+use crate::http::body::{self, Body, BodyError, Shape};
+use crate::http::response::json_response;
 
-/// A response that refuses a call.
-pub(crate) fn refuse(package: Package, error: &Error) -> Response<Body> {
+/// The response to a call that fails.
+pub(crate) fn error_response(package: Package, error: &Error) -> Response<Body> {
     package.status(error).into_http::<tonic::body::Body>().map(|body| Body::grpc(Shape::Whole, body))
 }
 
-/// The version that a call speaks, if what it says about that fits the service.
-fn version(package: Package, params: &Params, strict: bool) -> Result<Version, Error> {
+/// Fails if a call of the package for 0.3 states another version.
+fn check_version(package: Package, parameters: &ServiceParameters, strict: bool) -> Result<(), Error> {
     match package {
-        Package::V1_0 => params.version(params::Shape::Current, strict),
-        Package::V0_3 if params.allows_older(strict) => Ok(Dialect::V0_3.version()),
+        Package::V1_0 => Ok(()),
+        Package::V0_3 if parameters.allows_older(strict) => Ok(()),
         Package::V0_3 => {
-            let version = params.version(params::Shape::Older, strict)?;
+            let version = parameters.version(Generation::Older, strict)?;
             let (here, there) = (&package.service()[1..], &Package::V1_0.service()[1..]);
             let text = format!("`{here}` does not speak version {version}: call `{there}`");
             Err(Error::new(ErrorKind::MethodNotFound, text))
@@ -42,15 +40,7 @@ fn version(package: Package, params: &Params, strict: bool) -> Result<Version, E
     }
 }
 
-/// An answer that is known without carrying out anything.
-fn known(package: Package, asked: &Asked, service: &Service) -> Option<Reply> {
-    match package {
-        Package::V1_0 => None,
-        Package::V0_3 => v0_3::known(asked, service),
-    }
-}
-
-/// What is called.
+/// The method of a call.
 #[derive(Debug, Clone, Copy)]
 enum Call {
     V1_0(Operation),
@@ -68,7 +58,7 @@ impl Call {
 
 /// Answers a call.
 pub(crate) async fn call<B>(
-    surface: &Surface,
+    dispatcher: &Dispatcher,
     package: Package,
     context: RequestContext,
     request: Request<B>,
@@ -80,24 +70,24 @@ where
         let text = "this path speaks gRPC: expected the content type `application/grpc`";
         let error = Error::new(ErrorKind::ContentTypeNotSupported, text);
         let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-        return json_response(status, "application/json", crate::reply::http_error_body_for(status, &error));
+        return json_response(status, "application/json", http_error_body_for(status, &error));
     }
     let name = package.name_in(request.uri().path()).unwrap_or_default();
     let Some(call) = Call::named(package, name) else {
         let name: String = name.chars().take(64).collect();
-        return refuse(package, &Error::new(ErrorKind::MethodNotFound, format!("there is no call `{name}`")));
+        return error_response(package, &Error::new(ErrorKind::MethodNotFound, format!("there is no call `{name}`")));
     };
-    let params = match Params::read(request.headers(), None) {
-        Ok(params) => params,
-        Err(error) => return refuse(package, &error),
+    let parameters = match ServiceParameters::read(request.headers(), None) {
+        Ok(parameters) => parameters,
+        Err(error) => return error_response(package, &error),
     };
-    let options = surface.options();
+    let options = dispatcher.options();
     let (head, body) = request.into_parts();
     let request = match body::read(body, options.max_body, options.body_timeout).await {
         Ok(body) => Request::from_parts(head, Full::new(body)),
-        Err(error) => return refuse(package, &error),
+        Err(error) => return error_response(package, &error),
     };
-    let context = Context { surface: surface.clone(), package, context, params };
+    let context = CallContext { dispatcher: dispatcher.clone(), package, request: context, parameters };
     match call {
         Call::V1_0(operation) => v1_0::call(context, operation, request).await,
         Call::V0_3(call) => v0_3::call(context, call, request).await,

@@ -14,8 +14,8 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::body::BodyError;
-use crate::idle::Activity;
+use crate::http::body::BodyError;
+use crate::listen::idle::Activity;
 
 /// The requests of a server.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ pub(crate) fn too_many_connections() -> Error {
 
 pin_project! {
     /// The body of a request, which is counted as awaited from the first time that there is nothing to read until its end.
-    pub(crate) struct Arriving<B> {
+    pub(crate) struct CountedBody<B> {
         #[pin]
         body: B,
         load: Arc<Load>,
@@ -108,14 +108,14 @@ pin_project! {
     }
 }
 
-impl<B> Arriving<B> {
+impl<B> CountedBody<B> {
     /// The body of a request that came over a connection of ours, if it did.
     pub(crate) fn new(body: B, load: Arc<Load>, connection: Option<Arc<Activity>>) -> Self {
         Self { body, load, connection, waiting: None }
     }
 }
 
-impl<B> http_body::Body for Arriving<B>
+impl<B> http_body::Body for CountedBody<B>
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     type Piece = Result<Frame<Bytes>, Infallible>;
-    type Pieces = Arriving<StreamBody<UnboundedReceiver<Piece>>>;
+    type Pieces = CountedBody<StreamBody<UnboundedReceiver<Piece>>>;
 
     /// Reads what there is of a body.
     fn poll(body: &mut Pieces) -> Poll<Option<Result<Bytes, String>>> {
@@ -181,7 +181,7 @@ mod tests {
 
     fn arriving(load: &Arc<Load>) -> (UnboundedSender<Piece>, Pieces) {
         let (sender, body) = unbounded();
-        (sender, Arriving::new(StreamBody::new(body), load.clone(), None))
+        (sender, CountedBody::new(StreamBody::new(body), load.clone(), None))
     }
 
     #[test]

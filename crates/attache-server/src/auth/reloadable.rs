@@ -1,4 +1,4 @@
-//! An authenticator that another can take the place of while the server runs.
+//! An authenticator that can be replaced while the server runs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,37 +12,37 @@ use tokio::sync::watch;
 
 use super::{Authenticator, Denied, Head, Verdict};
 
-/// An authenticator whose place another can take. Cheap to clone, and all clones are one.
+/// An authenticator that can be replaced at run time. Cheap to clone; all clones are one authenticator.
 ///
-/// Requests that were let in stay let in; the next one meets the new authenticator, and the card says what that one asks for.
+/// Requests that were admitted go on. The next request meets the new authenticator, and the card lists its security schemes.
 ///
 /// ```
-/// use attache_server::auth::{Everyone, Exchangeable, KnownCallers};
+/// use attache_server::auth::{AnonymousAccess, Reloadable, KnownCallers};
 ///
-/// let callers = Exchangeable::new(Everyone);
+/// let callers = Reloadable::new(AnonymousAccess);
 /// // Server::echo().authenticate(callers.clone()), and later:
-/// callers.exchange(KnownCallers::new().bearer("alice", "t0ken"));
+/// callers.replace(KnownCallers::new().bearer("alice", "t0ken"));
 /// ```
 #[derive(Clone)]
-pub struct Exchangeable {
+pub struct Reloadable {
     current: Arc<ArcSwap<Shared>>,
-    exchanged: watch::Sender<()>,
+    replaced: watch::Sender<()>,
 }
 
-/// A sized thing to point at, which a trait object is not.
+/// `ArcSwap` needs a sized type.
 struct Shared(Arc<dyn Authenticator>);
 
-impl Exchangeable {
-    /// Asks this authenticator, until it is exchanged.
+impl Reloadable {
+    /// Starts with this authenticator.
     pub fn new(first: impl Authenticator) -> Self {
         let first = Arc::new(Shared(Arc::new(first)));
-        Self { current: Arc::new(ArcSwap::new(first)), exchanged: watch::Sender::new(()) }
+        Self { current: Arc::new(ArcSwap::new(first)), replaced: watch::Sender::new(()) }
     }
 
-    /// Asks another one from now on.
-    pub fn exchange(&self, next: impl Authenticator) {
+    /// Replaces the authenticator.
+    pub fn replace(&self, next: impl Authenticator) {
         self.current.store(Arc::new(Shared(Arc::new(next))));
-        self.exchanged.send_replace(());
+        self.replaced.send_replace(());
     }
 
     fn current(&self) -> Arc<dyn Authenticator> {
@@ -50,13 +50,13 @@ impl Exchangeable {
     }
 }
 
-impl fmt::Debug for Exchangeable {
+impl fmt::Debug for Reloadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Exchangeable").finish_non_exhaustive()
+        f.debug_struct("Reloadable").finish_non_exhaustive()
     }
 }
 
-impl Authenticator for Exchangeable {
+impl Authenticator for Reloadable {
     fn authenticate<'a>(&'a self, head: Head<'a>) -> Verdict<'a> {
         let current = self.current();
         match current.authenticate(head) {
@@ -95,20 +95,20 @@ impl Authenticator for Exchangeable {
     }
 
     fn changes(&self) -> BoxStream<'static, ()> {
-        let exchanged = self.exchanged.subscribe();
-        let next = |mut exchanged: watch::Receiver<()>| async move {
-            exchanged.changed().await.ok()?;
-            Some(((), exchanged))
+        let replaced = self.replaced.subscribe();
+        let next = |mut replaced: watch::Receiver<()>| async move {
+            replaced.changed().await.ok()?;
+            Some(((), replaced))
         };
-        stream::unfold(exchanged, next).boxed()
+        stream::unfold(replaced, next).boxed()
     }
 }
 
-/// Lets everyone in, as nobody in particular.
+/// No authentication: every caller is admitted as anonymous.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Everyone;
+pub struct AnonymousAccess;
 
-impl Authenticator for Everyone {
+impl Authenticator for AnonymousAccess {
     fn authenticate<'a>(&'a self, _: Head<'a>) -> Verdict<'a> {
         Verdict::Known(Identity::default())
     }
@@ -153,7 +153,7 @@ mod tests {
         }
     }
 
-    async fn found(callers: &Exchangeable) -> Result<String, Denied> {
+    async fn found(callers: &Reloadable) -> Result<String, Denied> {
         let headers =
             HeaderMap::from_iter([(http::header::AUTHORIZATION, HeaderValue::from_static("Bearer t0ken"))]);
         match callers.authenticate(Head { headers: &headers, query: None, peer: None }) {
@@ -165,24 +165,24 @@ mod tests {
 
     #[tokio::test]
     async fn the_next_request_meets_the_new_authenticator() {
-        let callers = Exchangeable::new(Everyone);
+        let callers = Reloadable::new(AnonymousAccess);
         assert_eq!(found(&callers).await.as_deref(), Ok("anonymous"));
         assert!(callers.schemes().is_empty() && callers.challenges().is_empty());
-        callers.exchange(KnownCallers::new().bearer("alice", "t0ken"));
+        callers.replace(KnownCallers::new().bearer("alice", "t0ken"));
         assert_eq!(found(&callers).await.as_deref(), Ok("alice"));
         assert_eq!(callers.schemes()[0].0, "bearer");
-        callers.clone().exchange(KnownCallers::new().bearer("alice", "another"));
+        callers.clone().replace(KnownCallers::new().bearer("alice", "another"));
         assert!(matches!(found(&callers).await, Err(Denied::Wrong(_))));
-        callers.exchange(Slow("bob"));
+        callers.replace(Slow("bob"));
         assert_eq!(found(&callers).await.as_deref(), Ok("bob"));
     }
 
     #[tokio::test]
-    async fn who_listens_hears_of_an_exchange_since() {
-        let callers = Exchangeable::new(Everyone);
+    async fn a_listener_is_notified_of_a_replacement() {
+        let callers = Reloadable::new(AnonymousAccess);
         let mut changes = callers.changes();
         assert_eq!(changes.next().now_or_never(), None);
-        callers.exchange(Everyone);
+        callers.replace(AnonymousAccess);
         assert_eq!(changes.next().await, Some(()));
         assert_eq!(changes.next().now_or_never(), None);
     }

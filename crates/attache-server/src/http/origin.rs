@@ -26,7 +26,7 @@ use http::{HeaderMap, Method, Response, StatusCode};
 use url::{Host, Url};
 
 use crate::ServerOptions;
-use crate::body::Body;
+use crate::http::body::Body;
 
 /// The response headers that pages may read beside those that browsers always show them.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
@@ -364,20 +364,20 @@ pub(crate) struct RequestFilter {
 /// What becomes of a request.
 pub(crate) enum Filtered {
     /// It goes on. The answer says what its page is allowed.
-    Pass(Option<Box<Grant>>),
+    Accepted(Option<Box<Grant>>),
     /// It asked only whether another request may be sent.
     Preflight(Box<Response<Body>>),
-    Refused(Box<Refusal>),
+    Rejected(Box<RejectedRequest>),
 }
 
 /// Why a request is refused.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct RejectedRequest {
     pub(crate) status: StatusCode,
     pub(crate) error: Error,
 }
 
-impl Refusal {
+impl RejectedRequest {
     fn malformed(text: String) -> Self {
         Self { status: StatusCode::BAD_REQUEST, error: Error::new(ErrorKind::InvalidRequest, text) }
     }
@@ -464,8 +464,8 @@ impl RequestFilter {
             Ok(grant) if grant.is_some() && is_preflight(head) => {
                 Filtered::Preflight(Box::new(self.finish(preflight(&head.headers), grant.map(Box::new))))
             }
-            Ok(grant) => Filtered::Pass(grant.map(Box::new)),
-            Err(refusal) => Filtered::Refused(Box::new(refusal)),
+            Ok(grant) => Filtered::Accepted(grant.map(Box::new)),
+            Err(refusal) => Filtered::Rejected(Box::new(refusal)),
         }
     }
 
@@ -476,9 +476,9 @@ impl RequestFilter {
         signs: &Signs<'_>,
         has_body: bool,
         authenticated: impl FnOnce() -> bool,
-    ) -> Result<Option<Grant>, Refusal> {
+    ) -> Result<Option<Grant>, RejectedRequest> {
         if let Some(name) = signs.repeated.filter(|name| (purpose, *name) != (Purpose::Health, "Host")) {
-            return Err(Refusal::malformed(format!("the header `{name}` is there more than once: send one")));
+            return Err(RejectedRequest::malformed(format!("the header `{name}` is there more than once: send one")));
         }
         if purpose != Purpose::Health {
             self.check_host(head, signs, authenticated)?;
@@ -496,7 +496,7 @@ impl RequestFilter {
         head: &Parts,
         signs: &Signs<'_>,
         authenticated: impl FnOnce() -> bool,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RejectedRequest> {
         let header = signs.host.map(|value| value.to_str().unwrap_or("?"));
         let target = head.uri.authority().map(http::uri::Authority::as_str);
         if let (Some(header), Some(target)) = (header, target) {
@@ -506,7 +506,7 @@ impl RequestFilter {
             };
             if !same {
                 let text = "the header `Host` names another host than the request itself: send one of them";
-                return Err(Refusal::malformed(text.to_owned()));
+                return Err(RejectedRequest::malformed(text.to_owned()));
             }
         }
         // Whoever names no host is no browser.
@@ -514,7 +514,7 @@ impl RequestFilter {
         if Authority::read(named).is_some_and(|authority| self.is_own(&authority)) || authenticated() {
             return Ok(());
         }
-        Err(Refusal::forbidden(format!(
+        Err(RejectedRequest::forbidden(format!(
             "this server does not answer to the name in the header `Host`, `{}`: callers are not authenticated here, so its \
              operator has to list the name in `allowed-hosts`",
             shown(named)
@@ -539,7 +539,7 @@ impl RequestFilter {
         purpose: Purpose,
         head: &Parts,
         signs: &Signs<'_>,
-    ) -> Result<Option<Grant>, Refusal> {
+    ) -> Result<Option<Grant>, RejectedRequest> {
         let own = |origin: &HeaderValue| self.is_own_origin(origin, head, signs);
         let foreign = match signs.site.map(HeaderValue::as_bytes) {
             Some(b"same-origin") => false,
@@ -563,7 +563,7 @@ impl RequestFilter {
         match purpose {
             Purpose::Health | Purpose::Document if reads => Ok(None),
             Purpose::Health | Purpose::Document | Purpose::Json | Purpose::Grpc | Purpose::Fallback => {
-                Err(Refusal::forbidden(self.foreign(signs)))
+                Err(RejectedRequest::forbidden(self.foreign(signs)))
             }
         }
     }
@@ -628,7 +628,7 @@ pub fn is_loopback_url(url: &str) -> bool {
 }
 
 /// Whether a body is declared as JSON.
-fn check_content_type(value: Option<&HeaderValue>) -> Result<(), Refusal> {
+fn check_content_type(value: Option<&HeaderValue>) -> Result<(), RejectedRequest> {
     let text = value.map(|value| value.to_str().unwrap_or("?"));
     if text.is_some_and(is_json) {
         return Ok(());
@@ -639,7 +639,7 @@ fn check_content_type(value: Option<&HeaderValue>) -> Result<(), Refusal> {
         None => format!("{expected} with a body"),
     };
     let error = Error::new(ErrorKind::ContentTypeNotSupported, error);
-    Err(Refusal { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, error })
+    Err(RejectedRequest { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, error })
 }
 
 fn is_json(content_type: &str) -> bool {

@@ -17,9 +17,9 @@ use http::{HeaderMap, Response, StatusCode};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-use crate::body::Body;
+use crate::http::body::Body;
 use crate::signing::{self, Signing};
-use crate::{params, reply};
+use crate::dispatch::{json as write_json, stated_version};
 
 /// Where readers of 1.0 and 0.3 look for the card.
 pub(crate) const PATH: &str = "/.well-known/agent-card.json";
@@ -87,8 +87,8 @@ impl CardHost {
         Self { by_rights, ..self }
     }
 
-    /// Whether this is the path of keys that there are.
-    pub(crate) fn publishes(&self, path: &str) -> bool {
+    /// Whether the signing keys are published at this path.
+    pub(crate) fn publishes_keys_at(&self, path: &str) -> bool {
         let signing = self.signing.as_ref().filter(|_| path == signing::PATH);
         signing.is_some_and(|signing| !signing.keys().public_keys().is_empty())
     }
@@ -130,7 +130,7 @@ impl CardHost {
             signing::PATH => return Reader::Verifier,
             _ => {}
         }
-        let stated = params::stated_version(&request.headers, request.uri.query());
+        let stated = stated_version(&request.headers, request.uri.query());
         if self.pure || stated.is_some_and(|version| version >= Version::V1_0) {
             Reader::Current
         } else {
@@ -146,18 +146,18 @@ impl CardHost {
             None => card,
         };
         match reader {
-            Reader::Both => reply::json(&mut json, &dual_card(&signed(card.clone()))),
-            Reader::Current => reply::json(&mut json, &signed(pure_card(card))),
+            Reader::Both => write_json(&mut json, &dual_card(&signed(card.clone()))),
+            Reader::Current => write_json(&mut json, &signed(pure_card(card))),
             Reader::Verifier => {
                 let keys = keys.map(CurrentKeys::public_keys).unwrap_or_default();
-                reply::json(&mut json, &keys.to_json());
+                write_json(&mut json, &keys.to_json());
             }
             Reader::Oldest => {
                 let url = self
                     .oldest_url
                     .as_deref()
                     .or_else(|| card.supported_interfaces.first().map(|interface| interface.url.as_str()));
-                reply::json(&mut json, &v0_1_card(card, url.unwrap_or_default()));
+                write_json(&mut json, &v0_1_card(card, url.unwrap_or_default()));
             }
         }
         json

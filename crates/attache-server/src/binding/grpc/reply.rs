@@ -1,4 +1,4 @@
-//! What the service replies, as a message of whichever version.
+//! Replies of the service as messages of either version.
 
 use attache_core::Reply;
 use attache_grpc::{Wire, to_proto};
@@ -64,7 +64,7 @@ pub(super) fn done(_: Reply) -> Result<(), Error> {
     Ok(())
 }
 
-/// The service answers each operation with its own kind of reply; anything else is a mistake of ours.
+/// Each operation has its own kind of reply. Another kind is a bug in the server.
 pub(super) fn unexpected() -> Error {
-    Error::new(ErrorKind::Internal, "the answer does not fit the call")
+    Error::new(ErrorKind::Internal, "the reply does not match the call")
 }

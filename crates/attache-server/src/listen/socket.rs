@@ -6,34 +6,33 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
-use crate::idle::Activity;
+use crate::listen::idle::Activity;
 
-/// Up to what size a head and its body are one piece.
+/// Up to this size, a head and its body are written in one piece.
 const SMALL: usize = 1024;
 
-/// A socket to which what is small goes in one piece: the kernel takes longer over two pieces than it takes to put them together.
+/// A socket that writes small pieces at once: for the kernel, two pieces cost more than copying them together.
 ///
-/// It notes when bytes come and go, so that it is known which connection has waited longest.
-pub(crate) struct Socket {
-    stream: TcpStream,
+/// It records when bytes arrive and leave, so that the server knows which connection has waited longest.
+pub(crate) struct Socket<S> {
+    stream: S,
     activity: Arc<Activity>,
 }
 
-impl Socket {
-    pub(crate) fn new(stream: TcpStream, activity: Arc<Activity>) -> Self {
+impl<S> Socket<S> {
+    pub(crate) fn new(stream: S, activity: Arc<Activity>) -> Self {
         Self { stream, activity }
     }
 
-    /// Notes what became of writing.
+    /// Records the result of a write.
     fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         self.activity.wrote(written.is_ready());
         written
     }
 }
 
-impl AsyncRead for Socket {
+impl<S: AsyncRead + Unpin> AsyncRead for Socket<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -48,7 +47,7 @@ impl AsyncRead for Socket {
     }
 }
 
-impl AsyncWrite for Socket {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Socket<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.wrote(written)
@@ -64,13 +63,13 @@ impl AsyncWrite for Socket {
             let written = stream.poll_write_vectored(cx, pieces);
             return self.wrote(written);
         }
-        let mut whole = [0; SMALL];
+        let mut joined = [0; SMALL];
         let mut length = 0;
         for piece in pieces {
-            whole[length..length + piece.len()].copy_from_slice(piece);
+            joined[length..length + piece.len()].copy_from_slice(piece);
             length += piece.len();
         }
-        let written = stream.poll_write(cx, &whole[..length]);
+        let written = stream.poll_write(cx, &joined[..length]);
         self.wrote(written)
     }
 
@@ -90,13 +89,13 @@ impl AsyncWrite for Socket {
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::idle::Connections;
+    use crate::listen::idle::Connections;
 
     #[tokio::test]
-    async fn what_is_written_in_pieces_arrives_in_order_whatever_its_size() {
+    async fn pieces_arrive_in_order_whatever_their_size() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (mut reader, accepted) =
             tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());

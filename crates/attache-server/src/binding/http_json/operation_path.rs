@@ -1,4 +1,4 @@
-//! Which method and path is which operation, with and without a tenant in the path.
+//! The paths of the operations, with and without a tenant in the path.
 
 use attache_protocol::dialect::{HttpPath, HttpRequest};
 use attache_protocol::{Error, MEDIA_TYPE, Operation, Request};
@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 
 use super::{media_type, query};
 
-/// An operation with what the path says about it.
+/// The operation that a path names, and the arguments that the path holds.
 #[derive(Debug, PartialEq)]
-pub(super) struct Route {
+pub(super) struct OperationPath {
     operation: Operation,
     path: HttpPath,
     tenant: Option<String>,
@@ -21,8 +21,8 @@ pub(super) struct Route {
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Matched {
-    Route(Route),
-    /// The path exists, for these methods.
+    Operation(OperationPath),
+    /// The path exists for these methods only.
     OtherMethod(&'static str),
     Nothing,
 }
@@ -31,25 +31,33 @@ pub(super) enum Matched {
 pub(super) fn find(method: &Method, path: &str) -> Matched {
     let path = path.strip_prefix('/').unwrap_or(path);
     let segments: Vec<&str> = path.strip_suffix('/').unwrap_or(path).split('/').collect();
-    match plain(method, &segments, None) {
+    match match_segments(method, &segments, None) {
         Matched::Nothing => match segments.split_first() {
             Some((tenant, rest)) if !tenant.is_empty() && !rest.is_empty() => match decode(tenant) {
-                Some(tenant) => plain(method, rest, Some(tenant)),
+                Some(tenant) => match_segments(method, rest, Some(tenant)),
                 None => Matched::Nothing,
             },
             Some(_) | None => Matched::Nothing,
         },
-        found @ (Matched::Route(_) | Matched::OtherMethod(_)) => found,
+        found @ (Matched::Operation(_) | Matched::OtherMethod(_)) => found,
     }
 }
 
-fn plain(method: &Method, segments: &[&str], tenant: Option<String>) -> Matched {
+/// Whether a path is one of an operation, for any method.
+pub(crate) fn exists(path: &str) -> bool {
+    match find(&Method::GET, path) {
+        Matched::Operation(_) | Matched::OtherMethod(_) => true,
+        Matched::Nothing => matches!(find(&Method::POST, path), Matched::Operation(_)),
+    }
+}
+
+fn match_segments(method: &Method, segments: &[&str], tenant: Option<String>) -> Matched {
     let route = |operation, task: Option<&str>, config: Option<&str>| {
         let (task, config) = (task.map(decode), config.map(decode));
         if task == Some(None) || config == Some(None) {
             return Matched::Nothing;
         }
-        Matched::Route(Route {
+        Matched::Operation(OperationPath {
             operation,
             path: match (segments, &tenant) {
                 (["card"], _) => HttpPath::Card,
@@ -106,9 +114,9 @@ fn decode(segment: &str) -> Option<String> {
     percent_decode_str(segment).decode_utf8().ok().map(|text| text.into_owned())
 }
 
-impl Route {
-    /// The request as it is before anyone knows which generation it is of.
-    pub(super) fn asked<'a>(
+impl OperationPath {
+    /// The request as the dialects see it, before its version is settled.
+    pub(super) fn http_request<'a>(
         &'a self,
         query: &'a [(String, String)],
         headers: &'a HeaderMap,
@@ -196,7 +204,7 @@ mod tests {
         match find(&method.parse().unwrap(), path) {
             Matched::Nothing => "nothing".to_owned(),
             Matched::OtherMethod(allow) => format!("allow {allow}"),
-            Matched::Route(Route { operation, path, tenant, task, config }) => {
+            Matched::Operation(OperationPath { operation, path, tenant, task, config }) => {
                 let show = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
                 assert_eq!(path == HttpPath::Tenant, tenant.is_some());
                 format!("{} {} {} {}", operation.name(), show(tenant), show(task), show(config))
@@ -247,7 +255,7 @@ mod tests {
     #[test]
     fn the_path_and_the_body_must_agree() {
         let request = |path: &str, body: &str| match find(&Method::POST, path) {
-            Matched::Route(route) => route.request(&[], body.as_bytes()).map_err(|error| error.to_string()),
+            Matched::Operation(path) => path.request(&[], body.as_bytes()).map_err(|error| error.to_string()),
             Matched::OtherMethod(_) | Matched::Nothing => panic!("{path} is a route"),
         };
         assert_eq!(request("/a/message:send", r#"{"tenant":"a"}"#).unwrap().tenant(), Some("a"));

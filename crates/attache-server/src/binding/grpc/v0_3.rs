@@ -1,81 +1,87 @@
 //! Protocol 0.3: the package `a2a.v1`.
 
-use attache_core::{Reply, Service};
-use attache_grpc::to_model;
+use std::sync::Arc;
+
+use attache_grpc::{Package, to_model};
 use attache_grpc::v0_3::{Call, card, proto};
-use attache_protocol::{Error, FieldViolation, Operation, Request as Asked};
+use attache_protocol::{AgentCard, Error, FieldViolation, Operation, Request as ModelRequest};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 
-use super::answer;
-use super::call::Context;
-use crate::body::Body;
+use super::reply;
+use super::call::CallContext;
+use crate::dispatch::Dispatcher;
+use crate::http::body::Body;
 
 /// Answers a call.
-pub(super) async fn call(context: Context, call: Call, request: Request<Full<Bytes>>) -> Response<Body> {
+pub(super) async fn call(context: CallContext, call: Call, request: Request<Full<Bytes>>) -> Response<Body> {
     macro_rules! unary {
-        ($name:ident($message:ident), $answer:expr) => {
-            context.unary(request, |r: proto::$message| checked(Asked::$name(to_model(r)?)), $answer).await
+        ($name:ident($message:ident), $encode:expr) => {
+            context.unary(request, |r: proto::$message| checked(ModelRequest::$name(to_model(r)?)), $encode).await
         };
     }
     macro_rules! streaming {
         ($name:ident($message:ident)) => {
             context
                 .streaming::<_, proto::StreamResponse>(request, |r: proto::$message| {
-                    checked(Asked::$name(to_model(r)?))
+                    checked(ModelRequest::$name(to_model(r)?))
                 })
                 .await
         };
     }
     match call {
         Call::SendMessage => {
-            unary!(SendMessage(SendMessageRequest), answer::sent::<proto::SendMessageResponse>)
+            unary!(SendMessage(SendMessageRequest), reply::sent::<proto::SendMessageResponse>)
         }
         Call::SendStreamingMessage => streaming!(SendStreamingMessage(SendMessageRequest)),
         Call::TaskSubscription => streaming!(SubscribeToTask(TaskSubscriptionRequest)),
-        Call::GetTask => unary!(GetTask(GetTaskRequest), answer::task::<proto::Task>),
-        Call::CancelTask => unary!(CancelTask(CancelTaskRequest), answer::task::<proto::Task>),
+        Call::GetTask => unary!(GetTask(GetTaskRequest), reply::task::<proto::Task>),
+        Call::CancelTask => unary!(CancelTask(CancelTaskRequest), reply::task::<proto::Task>),
         Call::CreateTaskPushNotificationConfig => unary!(
             CreateTaskPushNotificationConfig(CreateTaskPushNotificationConfigRequest),
-            answer::push::<proto::TaskPushNotificationConfig>
+            reply::push::<proto::TaskPushNotificationConfig>
         ),
         Call::GetTaskPushNotificationConfig => unary!(
             GetTaskPushNotificationConfig(GetTaskPushNotificationConfigRequest),
-            answer::push::<proto::TaskPushNotificationConfig>
+            reply::push::<proto::TaskPushNotificationConfig>
         ),
         Call::ListTaskPushNotificationConfig => unary!(
             ListTaskPushNotificationConfigs(ListTaskPushNotificationConfigsRequest),
-            answer::pushes::<proto::ListTaskPushNotificationConfigsResponse>
+            reply::pushes::<proto::ListTaskPushNotificationConfigsResponse>
         ),
         Call::DeleteTaskPushNotificationConfig => {
-            unary!(DeleteTaskPushNotificationConfig(DeleteTaskPushNotificationConfigRequest), answer::done)
+            unary!(DeleteTaskPushNotificationConfig(DeleteTaskPushNotificationConfigRequest), reply::done)
         }
         Call::GetAgentCard => {
-            let ask = |_: proto::GetAgentCardRequest| Ok(Asked::GetExtendedAgentCard(Default::default()));
-            context.unary(request, ask, |reply| card(answer::card(reply)?)).await
+            let parse = |_: proto::GetAgentCardRequest| Ok(ModelRequest::GetExtendedAgentCard(Default::default()));
+            context.unary(request, parse, |reply| card(reply::card(reply)?)).await
         }
     }
 }
 
-/// The card of an agent that has no extended one: `GetAgentCard` is there for both.
-pub(super) fn known(asked: &Asked, service: &Service) -> Option<Reply> {
-    let Asked::GetExtendedAgentCard(_) = asked else { return None };
-    let card = service.card();
-    (card.capabilities.extended_agent_card != Some(true)).then_some(Reply::Card(card))
+/// The public card, where the agent has no extended card: `GetAgentCard` returns either of them.
+pub(super) fn public_card(
+    package: Package,
+    request: &Result<ModelRequest, Error>,
+    dispatcher: &Dispatcher,
+) -> Option<Arc<AgentCard>> {
+    let (Package::V0_3, Ok(ModelRequest::GetExtendedAgentCard(_))) = (package, request) else { return None };
+    let card = dispatcher.service().card();
+    (card.capabilities.extended_agent_card != Some(true)).then_some(card)
 }
 
-/// Checks a request before it is handed on, so that what is wrong with it is told in the words it was written in.
-fn checked(asked: Asked) -> Result<Asked, Error> {
-    let Err(error) = asked.validate() else { return Ok(asked) };
+/// Validates a request here, so that errors name the fields as 0.3 has them.
+fn checked(request: ModelRequest) -> Result<ModelRequest, Error> {
+    let Err(error) = request.validate() else { return Ok(request) };
     let violations = error.field_violations().iter().map(|violation| FieldViolation {
-        field: field(asked.operation(), &violation.field),
+        field: field(request.operation(), &violation.field),
         description: violation.description.clone(),
     });
     Err(Error::violations(violations.collect()))
 }
 
-/// What a field of 1.0 is called.
+/// The name that a field of 1.0 has in 0.3.
 fn field(operation: Operation, field: &str) -> String {
     let schemes = |field: &str| field.replace("authentication.scheme", "authentication.schemes");
     match operation {
@@ -90,7 +96,7 @@ fn field(operation: Operation, field: &str) -> String {
         Operation::CreateTaskPushNotificationConfig => {
             format!("config.pushNotificationConfig.{}", schemes(field))
         }
-        // Tasks and webhooks go by their names, which were read before.
+        // Resource names were parsed before.
         Operation::GetTask
         | Operation::ListTasks
         | Operation::CancelTask

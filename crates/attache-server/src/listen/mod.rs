@@ -1,8 +1,16 @@
-//! Accepting connections, serving them, and stopping without cutting anyone off.
+//! Accepts connections, serves them, and stops without cutting off running requests.
+
+pub(crate) mod descriptors;
+pub(crate) mod idle;
+#[cfg(unix)]
+mod lines;
+pub(crate) mod socket;
+#[cfg(unix)]
+mod unix;
 
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,38 +26,86 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
-use crate::descriptors::{self, Budget};
-use crate::idle::{Busy, Connections, Member};
-use crate::socket::Socket;
-use crate::{ClientCertificate, Peer, ServerOptions, Surface, Tls};
+use self::descriptors::Budget;
+use self::idle::{Busy, Connections, Member};
+use self::socket::Socket;
+use crate::{ClientCertificate, HttpService, Peer, ServerOptions, Tls};
 
-/// A server that has its port and waits to be run.
+/// What a server listens on.
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    #[cfg(unix)]
+    Unix(unix::UnixSocket),
+}
+
+/// A new connection, and the address that it comes from.
+enum Connection {
+    Tcp(TcpStream, SocketAddr),
+    #[cfg(unix)]
+    Unix(tokio::net::UnixStream),
+}
+
+impl Listener {
+    /// Binds `HOST:PORT` or `unix:PATH`.
+    pub(crate) async fn bind(address: &str) -> io::Result<Self> {
+        match address.strip_prefix("unix:") {
+            None => TcpListener::bind(address).await.map(Self::Tcp),
+            #[cfg(unix)]
+            Some(path) => unix::UnixSocket::bind(path.as_ref()).map(Self::Unix),
+            #[cfg(not(unix))]
+            Some(_) => Err(io::Error::new(ErrorKind::Unsupported, "this system has no Unix sockets")),
+        }
+    }
+
+    async fn accept(&self) -> io::Result<Connection> {
+        match self {
+            Self::Tcp(listener) => {
+                let (socket, address) = listener.accept().await?;
+                // Events are small and must not wait for each other.
+                if let Err(error) = socket.set_nodelay(true) {
+                    tracing::debug!(%error, "a client disconnected before its connection was used");
+                }
+                Ok(Connection::Tcp(socket, address))
+            }
+            #[cfg(unix)]
+            Self::Unix(listener) => listener.accept().await.map(Connection::Unix),
+        }
+    }
+}
+
+/// A server that has bound its address and is ready to run.
 pub struct Listening {
-    pub(crate) listener: TcpListener,
-    pub(crate) surface: Surface,
+    pub(crate) listener: Listener,
+    pub(crate) http: HttpService,
     pub(crate) tls: Option<Tls>,
 }
 
 impl Listening {
-    /// The address that it listens on.
-    pub fn address(&self) -> std::io::Result<SocketAddr> {
-        self.listener.local_addr()
+    /// The TCP address that the server listens on. A server on a Unix socket has none.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        match &self.listener {
+            Listener::Tcp(listener) => listener.local_addr(),
+            #[cfg(unix)]
+            Listener::Unix(_) => {
+                Err(io::Error::new(ErrorKind::AddrNotAvailable, "the server listens on a Unix socket"))
+            }
+        }
     }
 
-    /// What it answers with, for those who have requests that come another way.
-    pub fn surface(&self) -> Surface {
-        self.surface.clone()
+    /// The HTTP service, for requests that arrive in another way.
+    pub fn http_service(&self) -> HttpService {
+        self.http.clone()
     }
 
-    /// Serves until the process is told to stop (interrupt or termination signal).
-    pub async fn run(self) -> std::io::Result<()> {
+    /// Serves until the process receives a signal to stop (interrupt or termination).
+    pub async fn run(self) -> io::Result<()> {
         self.run_until(stop_signal()).await
     }
 
-    /// Serves until `stop` is done, then lets running turns and open streams finish.
-    pub async fn run_until(self, stop: impl Future<Output = ()>) -> std::io::Result<()> {
-        let Self { listener, surface, tls } = self;
-        let options: ServerOptions = surface.options().clone();
+    /// Serves until `stop` completes, then lets running turns and open streams finish.
+    pub async fn run_until(self, stop: impl Future<Output = ()>) -> io::Result<()> {
+        let Self { listener, http, tls } = self;
+        let options: ServerOptions = http.options().clone();
         let builder = builder(&options);
         let budget = Budget::now(options.max_connections);
         budget.log();
@@ -67,17 +123,26 @@ impl Listening {
                 }
                 accepted = accepting.accept() => accepted,
             };
-            let Some((socket, address)) = accepted else { continue };
-            let Ok(member) = connections.join(surface.connection_limit(address.ip())) else {
-                surface.deny_connection(address.ip());
-                continue;
-            };
-            let peer = Peer { address: Some(address), certificate: None };
-            let server = (builder.clone(), surface.clone());
-            tokio::spawn(begin(tls.clone(), socket, peer, server, member));
+            let server = (builder.clone(), http.clone());
+            match accepted {
+                None => {}
+                Some(Connection::Tcp(socket, address)) => {
+                    let Ok(member) = connections.join(http.connection_limit(address.ip())) else {
+                        http.deny_connection(address.ip());
+                        continue;
+                    };
+                    let peer = Peer { address: Some(address), ..Peer::default() };
+                    tokio::spawn(serve_tcp(tls.clone(), socket, peer, server, member));
+                }
+                #[cfg(unix)]
+                Some(Connection::Unix(socket)) => {
+                    let Ok(member) = connections.join(None) else { continue };
+                    tokio::spawn(unix::serve(socket, server, member));
+                }
+            }
         }
         drop(accepting);
-        surface.shutdown().await;
+        http.shutdown().await;
         connections.close();
         if tokio::time::timeout(options.drain, connections.gone()).await.is_err() {
             tracing::warn!("some connections did not close in time");
@@ -86,46 +151,46 @@ impl Listening {
     }
 }
 
-/// Begins a connection, with TLS if there is to be, and serves it then. Whoever takes as long about TLS as they may take to send
-/// headers is hung up on.
-async fn begin(
+/// Serves a TCP connection, with TLS if the server has a certificate. A client that takes longer for the handshake than it may take
+/// for headers is disconnected.
+async fn serve_tcp(
     tls: Option<Tls>,
     socket: TcpStream,
     peer: Peer,
-    server: (auto::Builder<TokioExecutor>, Surface),
+    server: (auto::Builder<TokioExecutor>, HttpService),
     member: Member,
 ) {
-    if !begins(&socket, server.1.first_byte_timeout(), &member).await {
+    if !has_first_byte(&socket, server.1.first_byte_timeout(), &member).await {
         return;
     }
     let socket = Socket::new(socket, member.activity());
-    let Some(tls) = tls else { return serve(socket, peer, server, member).await };
-    let begun = tokio::select! {
-        begun = tls.accept(socket) => begun,
+    let Some(tls) = tls else { return serve_http(socket, peer, server, member).await };
+    let handshake = tokio::select! {
+        handshake = tls.accept(socket) => handshake,
         () = member.closing() => return,
     };
-    match begun {
+    match handshake {
         Ok(stream) => {
-            let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-            let certificate = shown.and_then(|shown| ClientCertificate::read(shown)).map(Arc::new);
-            serve(stream, Peer { certificate, ..peer }, server, member).await;
+            let presented = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+            let certificate = presented.and_then(|der| ClientCertificate::read(der)).map(Arc::new);
+            serve_http(stream, Peer { certificate, ..peer }, server, member).await;
         }
-        Err(error) => tracing::debug!(%error, "a connection did not come to TLS"),
+        Err(error) => tracing::debug!(%error, "TLS handshake failed"),
     }
 }
 
-/// Serves one connection until it ends, is idle for too long, or the server stops.
-async fn serve<S>(
+/// Serves HTTP on one connection until it ends, is idle for too long, or the server stops.
+async fn serve_http<S>(
     socket: S,
     peer: Peer,
-    (builder, surface): (auto::Builder<TokioExecutor>, Surface),
+    (builder, http): (auto::Builder<TokioExecutor>, HttpService),
     member: Member,
 ) where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let activity = member.activity();
     let service = service_fn(move |request: Request<Incoming>| {
-        let (surface, peer, busy) = (surface.clone(), peer.clone(), Busy::new(&activity));
+        let (http, peer, busy) = (http.clone(), peer.clone(), Busy::new(&activity));
         let activity = activity.clone();
         // A spare connection is for one request.
         if activity.is_spare() {
@@ -133,7 +198,7 @@ async fn serve<S>(
         }
         async move {
             // Boxed, so that an idle connection does not keep the memory of a request.
-            let response = Box::pin(surface.handle_from(peer, activity, request)).await;
+            let response = Box::pin(http.handle_from(peer, activity, request)).await;
             if response.body().is_whole() {
                 yield_once().await;
             }
@@ -141,13 +206,13 @@ async fn serve<S>(
         }
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), service));
-    let mut asked = false;
+    let mut shutting_down = false;
     let ended = loop {
         tokio::select! {
             biased;
             ended = connection.as_mut() => break ended,
-            // Half a head is not idle to hyper: whoever has not closed when asked again is hung up on.
-            () = member.closing() => match std::mem::replace(&mut asked, true) {
+            // A connection with an incomplete head is not idle for hyper. It is closed when it is asked for the second time.
+            () = member.closing() => match std::mem::replace(&mut shutting_down, true) {
                 _ if member.is_evicted() => break Ok(()),
                 true if member.is_idle() => break Ok(()),
                 true => {}
@@ -178,47 +243,41 @@ async fn yield_once() {
     .await;
 }
 
-/// Waits for the first byte of a connection; false if it does not come in time.
-async fn begins(socket: &TcpStream, timeout: Duration, member: &Member) -> bool {
-    // Most come with their connection: no timer is set up for those.
+/// Waits for the first byte of a connection. Returns false if it does not arrive in time.
+async fn has_first_byte(socket: &TcpStream, timeout: Duration, member: &Member) -> bool {
+    // Created lazily: the first byte of most connections is there at once, and a timer costs more than that.
     let late = async { tokio::time::sleep(timeout).await };
     let mut first = [0];
     tokio::select! {
         biased;
-        // A look at the byte itself: that a socket can be read from is said without one, too.
+        // Peeked, because a socket can be readable without a byte.
         peeked = socket.peek(&mut first) => peeked.is_ok_and(|count| count > 0),
         () = late => false,
         () = member.closing() => false,
     }
 }
 
-/// Accepts connections. It never waits for clients: where there are too many connections, others are closed.
+/// Accepts connections. It never waits for clients: when there are too many connections, it closes others.
 struct Accepting {
-    listener: TcpListener,
+    listener: Listener,
     connections: Connections,
     /// When it was last logged that accepting failed.
     warned: Option<Instant>,
 }
 
-/// How long accepting waits after it has failed, at most, so that it does not spin.
+/// The longest pause after a failed accept, so that the loop does not spin.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How often it is logged that accepting fails.
+/// How often a failed accept is logged.
 const WARN_EVERY: Duration = Duration::from_secs(10);
 
 impl Accepting {
-    /// The next connection. Nothing when accepting failed, which passes.
-    async fn accept(&mut self) -> Option<(TcpStream, SocketAddr)> {
+    /// The next connection. `None` after a failure that is temporary.
+    async fn accept(&mut self) -> Option<Connection> {
         self.connections.accepting().await;
         match self.listener.accept().await {
-            Ok((socket, address)) => {
-                // Events are small and must not wait for each other.
-                if let Err(error) = socket.set_nodelay(true) {
-                    tracing::debug!(%error, "a socket vanished before it was used");
-                }
-                Some((socket, address))
-            }
-            // The client has gone before it was accepted.
+            Ok(connection) => Some(connection),
+            // The client disconnected before it was accepted.
             Err(error)
                 if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) =>
             {
@@ -229,9 +288,9 @@ impl Accepting {
                     self.warned = Some(Instant::now());
                     tracing::warn!(%error, "a connection could not be accepted");
                 }
-                // Something else in the process has used the reserve: the store, or what an agent has opened.
+                // Another part of the process has used the reserve: the store, or an agent.
                 match descriptors::are_used_up(&error) {
-                    // Either there is a descriptor now, or it is tried again without one.
+                    // If no descriptor was released, the next attempt fails again.
                     true => drop(tokio::time::timeout(PAUSE, self.connections.give_way()).await),
                     false => tokio::time::sleep(PAUSE).await,
                 }
@@ -243,9 +302,9 @@ impl Accepting {
 
 fn builder(options: &ServerOptions) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    // HTTP/1 gets no timer: one per request would cost more than the request, and idle connections are closed by `idle`.
-    // Nor does it gather the answers to requests sent ahead: a stream would wait for the next request's end, and a refusal of one
-    // that is not read to its end would never leave.
+    // HTTP/1 gets no timer: one per request would cost more than the request. The module `idle` closes idle connections.
+    // Pipelined responses are not aggregated: a stream would wait for the end of the next request, and an error response to a
+    // request that is not read to its end would never be sent.
     builder.http1().max_buf_size(options.max_headers.max(8192));
     builder
         .http2()
@@ -257,7 +316,7 @@ fn builder(options: &ServerOptions) -> auto::Builder<TokioExecutor> {
     builder
 }
 
-/// Waits until the process is told to stop (interrupt or termination signal).
+/// Waits for a signal to stop: interrupt or termination. Systems without signals have the interrupt only.
 pub async fn stop_signal() {
     let interrupt = async {
         if tokio::signal::ctrl_c().await.is_err() {

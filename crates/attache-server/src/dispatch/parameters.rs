@@ -1,15 +1,15 @@
-//! What comes beside a request's arguments: version, extensions, idempotency key, the last event seen.
+//! Service parameters: what a request carries beside its arguments. Version, extensions, idempotency key, the last event seen.
 
 use attache_core::Seq;
 use attache_protocol::{Error, ErrorKind, Extensions, Version};
 use http::HeaderMap;
 
-/// The header for extensions, and its name before 1.0. Clients that talk to both send both.
+/// The header for extensions, and its name before 1.0. Clients that speak both versions send both.
 const EXTENSIONS: [&str; 2] = ["a2a-extensions", "x-a2a-extensions"];
 
-/// What a request says about itself.
+/// The service parameters of a request.
 #[derive(Debug)]
-pub(crate) struct Params {
+pub(crate) struct ServiceParameters {
     version: Stated,
     pub(crate) extensions: Extensions,
     pub(crate) idempotency_key: Option<String>,
@@ -34,22 +34,22 @@ impl Stated {
     }
 }
 
-/// What a request looks like, where it does not say which version it speaks.
+/// The protocol generation that a request looks like, where it does not state its version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
-    /// As 1.0 has it.
+pub(crate) enum Generation {
+    /// 1.0 and later.
     Current,
-    /// As versions before 1.0 had it.
+    /// Before 1.0.
     Older,
 }
 
-/// The versions that are answered.
-const SPOKEN: [Version; 2] = [Version::V1_0, Version::V1_1];
+/// The versions that the server supports.
+const SUPPORTED: [Version; 2] = [Version::V1_0, Version::V1_1];
 
-impl Params {
+impl ServiceParameters {
     pub(crate) fn read(headers: &HeaderMap, query: Option<&str>) -> Result<Self, Error> {
         let (mut version, mut key, mut last_event, mut extended) = (None, None, None, false);
-        // Requests have few headers: walking them once costs less than looking for each.
+        // Requests have few headers: one pass over them costs less than a lookup for each name.
         for (name, value) in headers {
             match name.as_str() {
                 "a2a-version" => version = version.or(Some(value)),
@@ -87,15 +87,15 @@ impl Params {
         Ok(Self { version, extensions, idempotency_key, resume })
     }
 
-    /// The version that the request speaks, if it is spoken here.
-    pub(crate) fn version(&self, shape: Shape, strict: bool) -> Result<Version, Error> {
+    /// The version of the request, if the server supports it.
+    pub(crate) fn version(&self, generation: Generation, strict: bool) -> Result<Version, Error> {
         let version = match &self.version {
             Stated::Version(version) => Some(*version),
             Stated::Unreadable(_) => None,
-            Stated::None if strict || shape == Shape::Older => Some(Version::V0_3),
+            Stated::None if strict || generation == Generation::Older => Some(Version::V0_3),
             Stated::None => Some(Version::V1_0),
         };
-        if let Some(version) = version.filter(|version| SPOKEN.contains(version)) {
+        if let Some(version) = version.filter(|version| SUPPORTED.contains(version)) {
             return Ok(version);
         }
         let asked = match &self.version {
@@ -104,16 +104,16 @@ impl Params {
             Stated::None => "a request without `A2A-Version`, which means version 0.3,".to_owned(),
         };
         let text = format!("{asked} is not supported here: send `A2A-Version: 1.0`");
-        let spoken = SPOKEN.map(|version| version.to_string()).join(", ");
-        Err(Error::new(ErrorKind::VersionNotSupported, text).with("supportedVersions", spoken))
+        let supported = SUPPORTED.map(|version| version.to_string()).join(", ");
+        Err(Error::new(ErrorKind::VersionNotSupported, text).with("supportedVersions", supported))
     }
 
-    /// Whether the request says that it speaks something from before 1.0.
+    /// Whether the request states a version before 1.0.
     pub(crate) fn states_older(&self) -> bool {
         matches!(&self.version, Stated::Version(version) if *version < Version::V1_0)
     }
 
-    /// Whether the request may be in a dialect from before 1.0: it says so, or says nothing where that may be left out.
+    /// Whether the request may be in a dialect before 1.0: it states such a version, or it states none and the server is not strict.
     pub(crate) fn allows_older(&self, strict: bool) -> bool {
         match &self.version {
             Stated::None => !strict,
@@ -123,7 +123,7 @@ impl Params {
     }
 }
 
-/// The version that a request states, for those who take it for a wish: what cannot be read is none.
+/// The version that a request for a document prefers. A version that cannot be parsed counts as none.
 pub(crate) fn stated_version(headers: &HeaderMap, query: Option<&str>) -> Option<Version> {
     let stated = match (headers.get("a2a-version"), query) {
         (Some(value), _) => Stated::read(value.to_str().unwrap_or_default()),
@@ -144,7 +144,7 @@ fn version_in_query(query: &str) -> Stated {
     }
 }
 
-/// A key, with or without the quotes that HTTP's structured fields put around strings.
+/// An idempotency key, with or without the quotes of HTTP's structured fields.
 fn idempotency_key(value: &[u8]) -> Result<String, Error> {
     let text = std::str::from_utf8(value).ok().map(str::trim);
     let key = match text {

@@ -1,0 +1,6 @@
+//! The agent card: how it is built from what the author wrote, and how it is served.
+
+pub(crate) mod build;
+mod serve;
+
+pub(crate) use self::serve::{CardFor, CardHost, OLDEST_PATH, PATH};

@@ -1,0 +1,150 @@
+//! Replies and events as the JSON of the JSON bindings.
+
+use attache_core::{EventStream, Page, Reply, StreamItem, View};
+use attache_protocol::dialect::{Answer, HttpDialect};
+use attache_protocol::{Dialect, Error, ListTasksResponse, dialect, jsonrpc};
+use http::StatusCode;
+use serde::Serialize;
+
+/// Writes a reply that is not a stream, as 1.0 has it. Tasks that have ended are copied, not built.
+pub(crate) fn write_reply(reply: &Reply, out: &mut Vec<u8>) {
+    match reply {
+        Reply::Sent(snapshot, view) => {
+            out.extend_from_slice(b"{\"task\":");
+            snapshot.write(*view, out);
+            out.push(b'}');
+        }
+        Reply::Message(message) => {
+            out.extend_from_slice(b"{\"message\":");
+            json(out, message);
+            out.push(b'}');
+        }
+        Reply::Task(snapshot, view) => snapshot.write(*view, out),
+        Reply::Tasks(page) => write_page(page, out),
+        Reply::Push(config) => json(out, config),
+        Reply::Pushes(configs) => json(out, configs),
+        Reply::Done | Reply::Events(..) => out.extend_from_slice(b"{}"),
+        Reply::Card(card) => json(out, card),
+    }
+}
+
+/// A reply that is not a stream, as the value that dialects write.
+pub(crate) fn to_dialect(reply: &Reply) -> Answer<'_> {
+    match reply {
+        Reply::Sent(snapshot, view) => Answer::Sent(snapshot.viewed(*view)),
+        Reply::Message(message) => Answer::Message(message),
+        Reply::Task(snapshot, view) => Answer::Task(snapshot.viewed(*view)),
+        Reply::Tasks(page) => Answer::Tasks(ListTasksResponse {
+            tasks: page.tasks.iter().map(|task| task.viewed(page.view).into_owned()).collect(),
+            next_page_token: page.next_page_token.clone(),
+            page_size: page.page_size,
+            total_size: page.total_size,
+        }),
+        Reply::Push(config) => Answer::Push(config),
+        Reply::Pushes(configs) => Answer::Pushes(configs),
+        Reply::Done | Reply::Events(..) => Answer::Done,
+        Reply::Card(card) => Answer::Card(card),
+    }
+}
+
+fn write_page(page: &Page, out: &mut Vec<u8>) {
+    // Reserved at once: growing on the way would copy the page several times.
+    out.reserve(page.tasks.iter().map(|task| task.size_hint(page.view) + 1).sum::<usize>() + 256);
+    out.extend_from_slice(b"{\"tasks\":[");
+    for (i, task) in page.tasks.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        task.write(page.view, out);
+    }
+    out.extend_from_slice(b"],\"nextPageToken\":");
+    json(out, &page.next_page_token);
+    out.extend_from_slice(b",\"pageSize\":");
+    json(out, &page.page_size);
+    out.extend_from_slice(b",\"totalSize\":");
+    json(out, &page.total_size);
+    out.push(b'}');
+}
+
+/// What surrounds each event of a stream, and the dialect that it is written in.
+pub(crate) enum Envelope {
+    /// A JSON-RPC response to this id, in 1.0 or in an older dialect.
+    JsonRpc(jsonrpc::Id, Option<(Dialect, dialect::Events)>),
+    /// Nothing: the event itself, in 1.0 or in 0.3.
+    Plain(Option<HttpDialect>),
+}
+
+/// A stream of events with what is needed to write each of them. Transports frame the result.
+pub(crate) struct EventEncoder {
+    pub(crate) events: EventStream,
+    view: View,
+    envelope: Envelope,
+    prefix: Box<[u8]>,
+}
+
+impl EventEncoder {
+    pub(crate) fn new(events: EventStream, view: View, envelope: Envelope) -> Self {
+        let mut prefix = Vec::new();
+        if let Envelope::JsonRpc(id, _) = &envelope {
+            jsonrpc::write_result_prefix(id, &mut prefix);
+        }
+        Self { events, view, envelope, prefix: prefix.into() }
+    }
+
+    /// Writes one event.
+    pub(crate) fn write(&mut self, item: &StreamItem, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.prefix);
+        match &mut self.envelope {
+            Envelope::JsonRpc(_, None) => {
+                item.write(self.view, out);
+                out.extend_from_slice(jsonrpc::RESULT_SUFFIX.as_bytes());
+            }
+            Envelope::JsonRpc(_, Some((_, events))) => {
+                match item.to_response(self.view) {
+                    Some(event) => events.write(&event, out),
+                    None => out.extend_from_slice(b"null"),
+                }
+                out.extend_from_slice(jsonrpc::RESULT_SUFFIX.as_bytes());
+            }
+            Envelope::Plain(None) => item.write(self.view, out),
+            Envelope::Plain(Some(dialect)) => match item.to_response(self.view) {
+                Some(event) => dialect.write_event(&event, out),
+                None => out.extend_from_slice(b"null"),
+            },
+        }
+    }
+
+    /// The error that ends a stream.
+    pub(crate) fn error(&self, error: &Error) -> Vec<u8> {
+        match &self.envelope {
+            Envelope::JsonRpc(id, None) => jsonrpc::error_response(id, error),
+            Envelope::JsonRpc(id, Some((dialect, _))) => dialect.error_response(id, error),
+            Envelope::Plain(None) => http_error_body(error),
+            Envelope::Plain(Some(dialect)) => dialect.refusal(error).1,
+        }
+    }
+}
+
+/// The body of an HTTP+JSON error response.
+pub(crate) fn http_error_body(error: &Error) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256);
+    json(&mut out, &error.to_http_json());
+    out
+}
+
+/// The same for a status that HTTP has and the protocol does not.
+pub(crate) fn http_error_body_for(status: StatusCode, error: &Error) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256);
+    json(&mut out, &error.to_http_json_as(status.as_u16()));
+    out
+}
+
+/// Writes a value of the protocol. Writing such a value into memory cannot fail; should it fail all the same, `null` is written.
+pub(crate) fn json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
+    let start = out.len();
+    if let Err(error) = attache_protocol::json::write(out, value) {
+        tracing::error!(%error, "a value of the protocol could not be written as JSON");
+        out.truncate(start);
+        out.extend_from_slice(b"null");
+    }
+}

@@ -1,0 +1,330 @@
+//! The dispatcher: the one way in for every transport and binding.
+//!
+//! A transport frames bytes and knows the peer. A binding says what the bytes mean. Both end here:
+//!
+//! 1. [`Dispatcher::admit`] authenticates the caller, applies the limits, and yields one immutable [`RequestContext`].
+//! 2. [`Dispatcher::call`] settles version and extensions, parses the request, and runs the operation.
+//!
+//! For JSON-RPC, [`Dispatcher::jsonrpc`] does the second step for the bytes of one JSON-RPC request. A transport that carries
+//! JSON-RPC only has to frame what comes out: one response, or a stream of events.
+
+mod encode;
+mod jsonrpc;
+mod parameters;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use attache_core::{Caller, Identity, Permit, Principal, Reply, RequestTerms, Service};
+use attache_protocol::{Dialect, Error, ErrorKind, Extensions, Operation, Request, Version};
+use futures::future::{Either, TryFutureExt};
+use http::HeaderMap;
+
+pub(crate) use self::encode::{Envelope, EventEncoder, http_error_body, http_error_body_for, json};
+pub(crate) use self::encode::{to_dialect, write_reply};
+pub(crate) use self::jsonrpc::JsonRpcResponse;
+pub(crate) use self::parameters::{Generation, ServiceParameters, stated_version};
+
+use crate::audit::{self, Denial};
+use crate::auth::{self, Authenticator, Denied};
+use crate::limits::load::{InFlight, Load};
+use crate::limits::{Account, Admission, Resource};
+use crate::{Peer, ServerOptions};
+
+/// Takes requests of every transport to the service. Cheap to clone; all clones are one dispatcher.
+#[derive(Clone)]
+pub(crate) struct Dispatcher(Arc<Inner>);
+
+struct Inner {
+    service: Service,
+    options: ServerOptions,
+    admission: Arc<Admission>,
+    /// `None` if the server does not authenticate callers itself.
+    authenticator: Option<Arc<dyn Authenticator>>,
+    load: Arc<Load>,
+    stopping: AtomicBool,
+}
+
+/// What a transport knows about a request before its payload is parsed.
+pub(crate) struct RequestHead<'a> {
+    /// The binding that answers, if it is one; named in the audit log.
+    pub(crate) binding: Option<&'static str>,
+    /// Service parameters and credentials. Transports without headers fill them from their frames.
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) query: Option<&'a str>,
+    pub(crate) peer: &'a Peer,
+    /// The address that limits apply to: the peer's, or the one that a trusted proxy names.
+    pub(crate) address: Option<IpAddr>,
+    /// What the request asks for, for the audit log.
+    pub(crate) target: Target<'a>,
+    pub(crate) access: Access,
+}
+
+/// What a request is addressed to, as the audit log names it: for HTTP, method and path.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target<'a>(pub(crate) &'a str, pub(crate) &'a str);
+
+impl fmt::Display for Target<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.0, self.1)
+    }
+}
+
+/// Which checks a request has to pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// The caller is authenticated where the server authenticates callers.
+    Authenticated,
+    /// The request is answered without credentials.
+    Public,
+    /// The same, and no rate limit applies.
+    Health,
+    /// The transport has established who the caller is.
+    Established(Identity),
+}
+
+/// Everything that is known about an admitted request. It does not change while the request is processed.
+pub(crate) struct RequestContext {
+    /// The caller, with its rights.
+    pub(crate) identity: Identity,
+    /// The address that the request comes from.
+    pub(crate) address: Option<IpAddr>,
+    /// The name of the binding, for the audit log.
+    pub(crate) binding: &'static str,
+    /// The account that the request is charged to, if limits apply to the caller.
+    pub(crate) account: Option<Arc<Account>>,
+}
+
+/// A request that passed admission.
+pub(crate) struct Admitted {
+    pub(crate) context: RequestContext,
+    /// Counts against the caller's requests until it is dropped. Streams give it back when they begin.
+    pub(crate) permit: Option<Permit>,
+}
+
+/// Why a request was not admitted.
+pub(crate) enum Rejection {
+    /// The caller is not who it has to be.
+    Denied(Denied),
+    /// The caller is over a limit.
+    Limited(Error),
+}
+
+impl Rejection {
+    pub(crate) fn error(&self) -> Error {
+        match self {
+            Self::Denied(denied) => denied.error(),
+            Self::Limited(error) => error.clone(),
+        }
+    }
+}
+
+/// The reply to a request, and the extensions that are active for it.
+pub(crate) struct Completed {
+    pub(crate) reply: Reply,
+    pub(crate) extensions: Extensions,
+}
+
+impl Dispatcher {
+    pub(crate) fn new(
+        service: Service,
+        options: ServerOptions,
+        authenticator: Option<Arc<dyn Authenticator>>,
+    ) -> Self {
+        let admission = Arc::new(Admission::new(options.limits.clone()));
+        let load = Load::new(options.max_requests);
+        let stopping = AtomicBool::new(false);
+        Self(Arc::new(Inner { service, options, admission, authenticator, load, stopping }))
+    }
+
+    pub(crate) fn service(&self) -> &Service {
+        &self.0.service
+    }
+
+    pub(crate) fn options(&self) -> &ServerOptions {
+        &self.0.options
+    }
+
+    pub(crate) fn admission(&self) -> &Arc<Admission> {
+        &self.0.admission
+    }
+
+    pub(crate) fn authenticator(&self) -> Option<&dyn Authenticator> {
+        self.0.authenticator.as_deref()
+    }
+
+    pub(crate) fn load(&self) -> &Arc<Load> {
+        &self.0.load
+    }
+
+    /// Whether the server was told to stop.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.0.stopping.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_stopping(&self) {
+        self.0.stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Counts a request as in flight. `None` if the server processes as many as it may.
+    pub(crate) fn begin(&self) -> Option<InFlight> {
+        self.0.load.begin()
+    }
+
+    /// Authenticates the caller and applies the limits, in this order: the rate of the address, the credentials, the rate of the
+    /// caller, the caller's requests at once. Denials are logged here.
+    pub(crate) async fn admit(&self, head: &RequestHead<'_>) -> Result<Admitted, Rejection> {
+        let admission = &self.0.admission;
+        let limited = |principal: &Principal, error: Error| {
+            self.log_denial(head, principal, error.message(), error.kind().http_status());
+            Rejection::Limited(error)
+        };
+        let address_account = match head.access {
+            Access::Health => None,
+            Access::Authenticated | Access::Public | Access::Established(_) => {
+                admission.check_address(head.address).map_err(|error| limited(&Principal::Anonymous, error))?
+            }
+        };
+        let identity = match (&head.access, &self.0.authenticator) {
+            (Access::Established(identity), _) => identity.clone(),
+            (Access::Authenticated, Some(authenticator)) => {
+                auth::authenticate(&**authenticator, head.into()).await.map_err(|denied| {
+                    let status = denied.error().kind().http_status();
+                    self.log_denial(head, &Principal::Anonymous, denied.reason(), status);
+                    Rejection::Denied(denied)
+                })?
+            }
+            (Access::Authenticated | Access::Public | Access::Health, _) => Identity::default(),
+        };
+        let limited = |error: Error| limited(&identity.principal, error);
+        let account = admission.check_principal(&identity.principal, address_account).map_err(limited)?;
+        let permit = match head.binding {
+            Some(_) => admission.acquire(account.as_ref(), Resource::Requests).await.map_err(limited)?,
+            None => None,
+        };
+        let binding = head.binding.unwrap_or(NO_BINDING);
+        Ok(Admitted { context: RequestContext { identity, address: head.address, binding, account }, permit })
+    }
+
+    /// Runs the operation that an admitted request asks for.
+    ///
+    /// `dialect` is the dialect of the request, if it is not in 1.0. `parse` yields the request. It runs after version and
+    /// extensions were checked, so that a client with the wrong version is told that first.
+    pub(crate) fn call(
+        &self,
+        context: &RequestContext,
+        parameters: ServiceParameters,
+        dialect: Option<Dialect>,
+        parse: impl FnOnce() -> Result<Request, Error>,
+    ) -> impl Future<Output = Result<Completed, Error>> + Send {
+        // Everything that needs no waiting happens here, so that the future is small.
+        let begun = self.begin_call(context, parameters, dialect, parse);
+        async move {
+            let (running, extensions) = begun?;
+            Ok(Completed { reply: running.await?, extensions })
+        }
+    }
+
+    fn begin_call(
+        &self,
+        context: &RequestContext,
+        parameters: ServiceParameters,
+        dialect: Option<Dialect>,
+        parse: impl FnOnce() -> Result<Request, Error>,
+    ) -> Result<(impl Future<Output = Result<Reply, Error>> + Send, Extensions), Error> {
+        let version = match dialect {
+            Some(dialect) => dialect.version(),
+            None => parameters.version(Generation::Current, self.0.options.strict_version)?,
+        };
+        let ServiceParameters { extensions, idempotency_key, resume, .. } = parameters;
+        let caller = self.caller(context, version, &extensions, idempotency_key, dialect)?;
+        let request = parse()?;
+        let active = caller.extensions.clone();
+        Ok((self.execute(context, caller, request, resume), active))
+    }
+
+    fn caller(
+        &self,
+        context: &RequestContext,
+        version: Version,
+        extensions: &Extensions,
+        idempotency_key: Option<String>,
+        dialect: Option<Dialect>,
+    ) -> Result<Caller, Error> {
+        let turns = self.0.admission.quota(context.account.as_ref(), Resource::Turns);
+        let terms = RequestTerms { version, extensions, idempotency_key, dialect, turns };
+        self.0.service.caller(context.identity.clone(), terms)
+    }
+
+    fn execute(
+        &self,
+        context: &RequestContext,
+        caller: Caller,
+        request: Request,
+        resume: Option<attache_core::Seq>,
+    ) -> impl Future<Output = Result<Reply, Error>> + Send {
+        let admission = &self.0.admission;
+        let operation = request.operation();
+        let tenant = request.tenant().map(Arc::<str>::from);
+        let running = match operation {
+            Operation::SendStreamingMessage | Operation::SubscribeToTask => {
+                let streaming = async move {
+                    let permit = admission.acquire(context.account.as_ref(), Resource::Streams).await?;
+                    let reply = self.0.service.call(caller, request, resume).await?;
+                    Ok(match (reply, permit) {
+                        (Reply::Events(events, view), Some(permit)) => {
+                            Reply::Events(events.holding(permit), view)
+                        }
+                        (reply, _) => reply,
+                    })
+                };
+                Either::Left(Box::pin(streaming))
+            }
+            Operation::SendMessage
+            | Operation::GetTask
+            | Operation::ListTasks
+            | Operation::CancelTask
+            | Operation::CreateTaskPushNotificationConfig
+            | Operation::GetTaskPushNotificationConfig
+            | Operation::ListTaskPushNotificationConfigs
+            | Operation::DeleteTaskPushNotificationConfig
+            | Operation::GetExtendedAgentCard => Either::Right(self.0.service.call(caller, request, resume)),
+        };
+        running.inspect_err(move |error| {
+            let denial = Denial {
+                principal: &context.identity.principal,
+                tenant: tenant.as_deref(),
+                address: context.address,
+                binding: context.binding,
+                operation: &operation.name(),
+                task: audit::task_of(error),
+                reason: error.message(),
+                status: error.kind().http_status(),
+            };
+            if audit::denies(error) {
+                admission.deny(&denial);
+            } else if error.kind() == ErrorKind::TaskNotFound {
+                audit::not_found(&denial);
+            }
+        })
+    }
+
+    /// Logs that a request was rejected before it was parsed.
+    pub(crate) fn log_denial(&self, head: &RequestHead<'_>, principal: &Principal, reason: &str, status: u16) {
+        self.0.admission.deny(&Denial {
+            principal,
+            tenant: None,
+            address: head.address,
+            binding: head.binding.unwrap_or(NO_BINDING),
+            operation: &head.target,
+            task: None,
+            reason,
+            status,
+        });
+    }
+}
+
+/// The binding that the audit log names for requests that no binding answers.
+const NO_BINDING: &str = "HTTP";

@@ -1,0 +1,98 @@
+//! Which path is answered by what.
+
+use attache_protocol::binding;
+
+use super::origin::Purpose;
+#[cfg(feature = "grpc")]
+use crate::binding::grpc;
+use crate::binding::http_json::operation_path;
+use crate::card::CardHost;
+use crate::{Paths, ServerOptions, card};
+
+/// What a path leads to.
+pub(super) enum Route {
+    JsonRpc,
+    #[cfg(feature = "grpc")]
+    Grpc(grpc::Package),
+    /// The HTTP+JSON binding, with the rest of the path.
+    HttpJson(String),
+    Card,
+    /// The keys that cards are signed with.
+    Keys,
+    Health,
+    /// Whether the server accepts messages.
+    Ready,
+    /// A path that belongs to the application around the server.
+    Fallback,
+}
+
+impl Route {
+    pub(super) fn find(path: &str, paths: &Paths, card: &CardHost) -> Self {
+        if card.publishes_keys_at(path) {
+            return Self::Keys;
+        }
+        if paths.jsonrpc.iter().chain(&paths.oldest).any(|own| is_same_path(own, path)) {
+            return Self::JsonRpc;
+        }
+        #[cfg(feature = "grpc")]
+        if let Some(package) = grpc::Package::of(path).filter(|_| paths.grpc) {
+            return Self::Grpc(package);
+        }
+        match path {
+            card::PATH | card::OLDEST_PATH => Self::Card,
+            "/health" => Self::Health,
+            "/ready" => Self::Ready,
+            path => match paths.http_json_prefix().and_then(|prefix| path.strip_prefix(prefix)) {
+                // At the root, the binding has only the paths of its operations. The others belong to the application.
+                Some(rest) if rest.len() == path.len() && !operation_path::exists(rest) => Self::Fallback,
+                Some(rest) if rest.starts_with('/') => Self::HttpJson(rest.to_owned()),
+                Some(_) | None => Self::Fallback,
+            },
+        }
+    }
+
+    /// The binding that answers, if it is one.
+    pub(super) fn binding(&self) -> Option<&'static str> {
+        match self {
+            Self::JsonRpc => Some(binding::JSONRPC),
+            #[cfg(feature = "grpc")]
+            Self::Grpc(_) => Some(binding::GRPC),
+            Self::HttpJson(_) => Some(binding::HTTP_JSON),
+            Self::Card | Self::Keys | Self::Health | Self::Ready | Self::Fallback => None,
+        }
+    }
+
+    /// Whether it is a health check.
+    pub(super) fn is_health(&self) -> bool {
+        matches!(self, Self::Health | Self::Ready)
+    }
+
+    /// What kind of response a request gets, which decides how it is protected from web pages.
+    pub(super) fn purpose(&self) -> Purpose {
+        match self {
+            Self::JsonRpc | Self::HttpJson(_) => Purpose::Json,
+            #[cfg(feature = "grpc")]
+            Self::Grpc(_) => Purpose::Grpc,
+            Self::Card | Self::Keys => Purpose::Document,
+            Self::Health | Self::Ready => Purpose::Health,
+            Self::Fallback => Purpose::Fallback,
+        }
+    }
+
+    /// Whether it is answered without credentials, even where the server authenticates callers.
+    pub(super) fn is_public(&self, options: &ServerOptions) -> bool {
+        match self {
+            Self::JsonRpc | Self::HttpJson(_) => false,
+            #[cfg(feature = "grpc")]
+            Self::Grpc(_) => false,
+            Self::Card => options.public_card,
+            Self::Health | Self::Ready => options.public_health,
+            Self::Keys | Self::Fallback => true,
+        }
+    }
+}
+
+/// Whether two paths are the same, with or without a slash at the end.
+pub(crate) fn is_same_path(own: &str, path: &str) -> bool {
+    own == path || path.strip_suffix('/').is_some_and(|path| own == path)
+}

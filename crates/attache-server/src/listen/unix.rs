@@ -1,0 +1,163 @@
+//! Unix sockets: HTTP and line-framed JSON-RPC on one path, told apart by the first byte.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use hyper_util::rt::TokioExecutor;
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::net::{UnixListener, UnixStream};
+
+use super::idle::Member;
+use super::socket::Socket;
+use super::{lines, serve_http};
+use crate::peer::PeerProcess;
+use crate::{HttpService, Peer};
+
+/// A listening Unix socket. Only the user of the process can connect. The file is removed when the socket is dropped.
+pub(crate) struct UnixSocket {
+    listener: UnixListener,
+    path: PathBuf,
+    /// The file at `path`, to remove no other.
+    inode: (u64, u64),
+    /// Held as long as the socket exists, so that no two servers use one path.
+    _lock: File,
+}
+
+impl UnixSocket {
+    /// Binds the socket. A socket that another server has left behind is removed. Everything else at the path is an error.
+    pub(crate) fn bind(path: &Path) -> io::Result<Self> {
+        let error = |kind, text: String| io::Error::new(kind, text);
+        let shown = path.display();
+        if path.as_os_str().is_empty() {
+            return Err(error(ErrorKind::InvalidInput, "the path is empty: expected `unix:PATH`".to_owned()));
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !folder.is_dir() {
+            let text = format!("the folder `{}` does not exist: create it first", folder.display());
+            return Err(error(ErrorKind::NotFound, text));
+        }
+        let lock = lock(path)?;
+        match fs::symlink_metadata(path) {
+            Err(missing) if missing.kind() == ErrorKind::NotFound => {}
+            Err(other) => return Err(other),
+            Ok(found) if !found.file_type().is_socket() => {
+                let text = format!("`{shown}` exists and is not a Unix socket: choose another path, or remove it");
+                return Err(error(ErrorKind::AlreadyExists, text));
+            }
+            // A program that does not take the lock may listen here.
+            Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
+                return Err(in_use(path));
+            }
+            Ok(_) => fs::remove_file(path)?,
+        }
+        // The permissions are set before the socket gets its name, so that no other user can connect in between.
+        let temporary = path.with_added_extension(format!("{}.new", std::process::id()));
+        let _ = fs::remove_file(&temporary);
+        let listener = UnixListener::bind(&temporary)?;
+        let named = fs::set_permissions(&temporary, fs::Permissions::from_mode(0o600))
+            .and_then(|()| fs::hard_link(&temporary, path));
+        fs::remove_file(&temporary)?;
+        named?;
+        let found = fs::symlink_metadata(path)?;
+        Ok(Self { listener, path: path.to_owned(), inode: (found.dev(), found.ino()), _lock: lock })
+    }
+
+    pub(crate) async fn accept(&self) -> io::Result<UnixStream> {
+        self.listener.accept().await.map(|(stream, _)| stream)
+    }
+}
+
+impl Drop for UnixSocket {
+    fn drop(&mut self) {
+        let own = fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.inode);
+        if own && let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!(path = %self.path.display(), %error, "the Unix socket could not be removed");
+        }
+    }
+}
+
+/// Locks a file beside the socket.
+fn lock(path: &Path) -> io::Result<File> {
+    let file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed())
+        .open(path.with_added_extension("lock"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(in_use(path)),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+fn in_use(path: &Path) -> io::Error {
+    let text = format!("another process listens on `{}`: stop it, or choose another path", path.display());
+    io::Error::new(ErrorKind::AddrInUse, text)
+}
+
+/// Serves one connection: JSON-RPC in lines if the first byte begins a JSON object, HTTP otherwise.
+pub(super) async fn serve(
+    mut stream: UnixStream,
+    server: (auto::Builder<TokioExecutor>, HttpService),
+    member: Member,
+) {
+    let process = stream.peer_cred().ok().map(|process| PeerProcess { uid: process.uid(), pid: process.pid() });
+    let peer = Peer { process, ..Peer::default() };
+    let mut first = [0];
+    let timeout = server.1.first_byte_timeout();
+    let read = tokio::select! {
+        read = tokio::time::timeout(timeout, stream.read(&mut first)) => read,
+        () = member.closing() => return,
+    };
+    if !matches!(read, Ok(Ok(1))) {
+        return;
+    }
+    let socket = Socket::new(Unread { first: Some(first[0]), stream }, member.activity());
+    match first[0] {
+        b'{' | b'[' | b' ' | b'\t' | b'\r' | b'\n' => lines::serve(socket, peer, &server.1, &member).await,
+        _ => serve_http(socket, peer, server, member).await,
+    }
+}
+
+/// A stream whose first byte was read already.
+struct Unread {
+    first: Option<u8>,
+    stream: UnixStream,
+}
+
+impl AsyncRead for Unread {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if buffer.remaining() > 0
+            && let Some(first) = self.first.take()
+        {
+            buffer.put_slice(&[first]);
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Unread {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
