@@ -4,6 +4,8 @@
 mod bench;
 mod crash;
 mod docs;
+#[cfg(test)]
+mod documents;
 mod interop;
 mod overload;
 mod peers;

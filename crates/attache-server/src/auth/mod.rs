@@ -3,6 +3,7 @@
 mod certificates;
 mod combined;
 mod reloadable;
+mod function;
 mod hide;
 mod jwt;
 mod known;
@@ -21,6 +22,7 @@ use http::{HeaderMap, Response, StatusCode};
 pub use self::certificates::{CertificateCallers, CertificateName};
 pub use self::combined::{AllOf, AnyOf};
 pub use self::reloadable::{AnonymousAccess, Reloadable};
+pub use self::function::authenticator_fn;
 pub use self::jwt::{JwtCallers, JwtIssuer, JwtSetupError};
 pub use self::known::{KeyPlace, KnownCallers};
 

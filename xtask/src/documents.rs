@@ -1,0 +1,234 @@
+//! Tests that keep the documents true: links and paths lead somewhere, tests and commands that are named exist, and crates depend on each
+//! other in the order that CONTRIBUTING states.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::run;
+
+/// Every page that is written by hand, relative to the root of the workspace.
+fn pages() -> Vec<PathBuf> {
+    let mut pages: Vec<PathBuf> =
+        ["README.md", "CONTRIBUTING.md", "SECURITY.md", "fuzz/README.md"].map(PathBuf::from).to_vec();
+    for folder in ["docs", "docs/decisions"] {
+        for entry in fs::read_dir(run::root().join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "md") {
+                pages.push(path.strip_prefix(run::root()).unwrap().to_owned());
+            }
+        }
+    }
+    pages.sort();
+    pages
+}
+
+fn read(page: impl AsRef<Path>) -> String {
+    let page = run::root().join(page);
+    fs::read_to_string(&page).unwrap_or_else(|error| panic!("{}: {error}", page.display()))
+}
+
+/// Adds the text of every Rust file below a folder.
+fn read_code(folder: &Path, text: &mut String) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            read_code(&path, text);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            text.push_str(&fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+/// The inline code of a page, without its code blocks.
+fn inline_code(page: &str) -> Vec<&str> {
+    let outside = page.split("\n```").step_by(2);
+    outside.flat_map(|text| text.split('`').skip(1).step_by(2)).collect()
+}
+
+/// The lines of the code blocks of a page.
+fn code_lines(page: &str) -> Vec<&str> {
+    page.split("\n```").skip(1).step_by(2).flat_map(str::lines).collect()
+}
+
+/// The targets of the links of a page.
+fn links(page: &str) -> Vec<&str> {
+    page.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target).collect()
+}
+
+/// The anchors of a page, one for each heading, as GitHub forms them.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let headings = page.lines().filter(|line| line.starts_with('#'));
+    let anchor = |heading: &str| -> String {
+        let text = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = text.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    headings.map(anchor).collect()
+}
+
+#[test]
+fn every_link_in_the_documents_leads_somewhere() {
+    let mut broken = Vec::new();
+    for page in pages() {
+        for target in links(&read(&page)) {
+            if target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            let (path, anchor) = target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
+            let file = match path {
+                "" => page.clone(),
+                path => page.parent().unwrap_or(Path::new("")).join(path),
+            };
+            let exists = run::root().join(&file).exists();
+            if !exists || anchor.is_some_and(|anchor| !anchors(&read(&file)).contains(anchor)) {
+                broken.push(format!("{}: {target}", page.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "links that lead nowhere: {broken:#?}");
+}
+
+#[test]
+fn every_path_that_the_documents_name_exists() {
+    const FOLDERS: [&str; 7] = ["crates/", "docs/", "examples/", "bench/", "fuzz/", "xtask/", ".ci/"];
+    let mut missing = Vec::new();
+    for page in pages() {
+        let text = read(&page);
+        for code in inline_code(&text) {
+            let path = code.split(['#', ' ']).next().unwrap_or(code);
+            let is_path = FOLDERS.iter().any(|folder| path.starts_with(folder));
+            // Capital letters stand for a name of the reader's.
+            let is_pattern = path.contains(['*', '<', '{', '…']) || path.split('/').any(is_placeholder);
+            let is_generated = path.starts_with("fuzz/libfuzzer/corpus") || path.starts_with("fuzz/libfuzzer/artifacts");
+            if is_path && !is_pattern && !is_generated && !run::root().join(path).exists() {
+                missing.push(format!("{}: {path}", page.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "paths that do not exist: {missing:#?}");
+}
+
+fn is_placeholder(part: &str) -> bool {
+    part.len() > 1 && part.chars().all(|c| c.is_ascii_uppercase() || c == '_')
+}
+
+/// Names of tests: several words with underscores between them.
+fn tests_in(page: &str) -> BTreeSet<&str> {
+    let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_test =
+        |name: &&str| name.split('_').count() > 3 && name.split('_').all(|it| it.chars().all(is_word));
+    inline_code(page).into_iter().filter(is_test).collect()
+}
+
+#[test]
+fn every_test_that_the_page_on_security_names_exists() {
+    let page = read("docs/security.md");
+    let mut code = String::new();
+    ["crates", "fuzz/tests"].iter().for_each(|folder| read_code(&run::root().join(folder), &mut code));
+    let tests = tests_in(&page);
+    assert!(tests.len() > 50, "{tests:?}");
+    // A macro makes some of them, from a name and a description.
+    let exists =
+        |name: &str| code.contains(&format!("fn {name}(")) || code.contains(&format!("    {name}: \""));
+    let missing: Vec<_> = tests.into_iter().filter(|name| !exists(name)).collect();
+    assert!(missing.is_empty(), "`docs/security.md` names tests that do not exist: {missing:#?}");
+}
+
+/// The commands of the reference, each with its flags. Those of all commands that talk to an agent are in a section of their own.
+fn reference() -> BTreeMap<String, BTreeSet<String>> {
+    let page = read("docs/reference/command.md");
+    let mut commands: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut current = String::new();
+    for line in page.lines() {
+        if line.starts_with('#') {
+            current = line.trim_start_matches('#').trim().to_owned();
+            commands.entry(current.clone()).or_default();
+        } else if let Some(rest) = line.strip_prefix("| `") {
+            let argument = rest.split('`').next().unwrap_or_default();
+            let flags = argument.split([' ', ',', '[', '=']).filter(|word| word.starts_with('-'));
+            commands.entry(current.clone()).or_default().extend(flags.map(str::to_owned));
+        }
+    }
+    commands
+}
+
+/// The arguments of each call of `attache` in a page.
+fn calls(page: &str) -> Vec<Vec<&str>> {
+    code_lines(page).into_iter().chain(inline_code(page)).filter_map(arguments).collect()
+}
+
+/// The arguments of a call of `attache`, up to a quoted one, a comment or another command.
+fn arguments(line: &str) -> Option<Vec<&str>> {
+    let line = line.trim().trim_start_matches("$ ");
+    let rest = line.strip_prefix("attache ").or_else(|| line.strip_prefix("cargo run --release -- "))?;
+    let own = rest.split(['|', '#', '\'', '"', '>', '\\']).next().unwrap_or_default();
+    Some(own.split_whitespace().collect())
+}
+
+#[test]
+fn every_command_and_flag_in_the_documents_exists() {
+    let reference = reference();
+    let everywhere = &reference["Connection"];
+    let mut unknown = Vec::new();
+    for page in pages() {
+        let text = read(&page);
+        for call in calls(&text) {
+            let mut command = "attache".to_owned();
+            let mut words = call.iter().peekable();
+            while let Some(word) = words.next_if(|word| reference.contains_key(&format!("{command} {word}"))) {
+                command = format!("{command} {word}");
+            }
+            if command == "attache" {
+                let word = words.peek().copied().copied().unwrap_or_default();
+                // A list of alternatives such as `card|send`, an option such as `--version`, or an ellipsis.
+                let is_command = word.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !word.starts_with('-');
+                if is_command && !word.is_empty() && word != "help" {
+                    unknown.push(format!("{}: attache {word}", page.display()));
+                }
+                continue;
+            }
+            for flag in call.iter().filter(|word| word.starts_with("--") && word.len() > 2) {
+                let flag = flag.split(['=', '[', ',', ')', '`']).next().unwrap_or(flag);
+                let known = reference.iter().any(|(name, flags)| name.starts_with(&command) && flags.contains(flag));
+                if !known && !everywhere.contains(flag) && !matches!(flag, "--help" | "--version") {
+                    unknown.push(format!("{}: {command} {flag}", page.display()));
+                }
+            }
+        }
+    }
+    assert!(unknown.is_empty(), "commands or flags that do not exist: {unknown:#?}");
+}
+
+/// The dependencies of every crate on others of the workspace, without those that only tests have.
+fn dependencies() -> BTreeMap<String, Vec<String>> {
+    let output = run::cargo(&["metadata", "--no-deps", "--format-version", "1"]).output().unwrap();
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let crates = packages.iter().filter(|package| text(&package["manifest_path"]).contains("/crates/"));
+    crates
+        .map(|package| {
+            let all = package["dependencies"].as_array().unwrap().iter();
+            let own = all.filter(|dependency| dependency["kind"].is_null() && dependency["path"].is_string());
+            (text(&package["name"]), own.map(|dependency| text(&dependency["name"])).collect())
+        })
+        .collect()
+}
+
+#[test]
+fn crates_depend_only_on_crates_above_them_in_contributing() {
+    let page = read("CONTRIBUTING.md");
+    let listed: Vec<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `crates/")?.split('`').next())
+        .collect();
+    let position = |name: &str| listed.iter().position(|listed| *listed == name);
+    for (name, dependencies) in dependencies() {
+        let own = position(&name).unwrap_or_else(|| panic!("CONTRIBUTING.md does not list `crates/{name}`"));
+        for dependency in dependencies {
+            let above = position(&dependency).is_some_and(|other| other < own);
+            assert!(above, "`{name}` uses `{dependency}`, which CONTRIBUTING.md does not list above it");
+        }
+    }
+}
