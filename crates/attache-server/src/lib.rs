@@ -24,8 +24,6 @@ mod server;
 mod signing;
 mod tls;
 
-pub use attache_outbound::{IpNet, Policy};
-pub use attache_signing::{Algorithm, JwkError, KeySet, SigningKeys};
 pub use crate::http::body::{Body, BodyError, BoxBody};
 pub use crate::http::origin::{AllowedHost, AllowedOrigin, Cors, NotAHost, NotAnOrigin, is_loopback_url};
 pub use crate::http::{FallbackAccess, HttpService, HttpServiceFor};
@@ -37,3 +35,5 @@ pub use crate::peer::{Peer, PeerProcess};
 pub use crate::push::{PushOptions, SigningSecret};
 pub use crate::server::{Server, ServerError};
 pub use crate::tls::{ClientCertificate, Tls, TlsError, TlsRenewal};
+pub use attache_outbound::{IpNet, Policy};
+pub use attache_signing::{Algorithm, JwkError, KeySet, SigningKeys};

@@ -1,4 +1,4 @@
-//! What can be set about the server.
+//! Options of the server.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use std::time::Duration;
 use crate::binding::grpc;
 use crate::{AllowedHost, Cors, Limits, card};
 
-/// Where the bindings answer.
+/// The paths of the bindings.
 #[derive(Debug, Clone)]
 pub struct Paths {
     /// The paths of the JSON-RPC binding. The first one is advertised.
     pub jsonrpc: Vec<String>,
-    /// Further paths of the JSON-RPC binding, where a request that could be in the oldest dialect (protocol 0.1) is.
+    /// Further paths of the JSON-RPC binding. A request there that could be in the oldest dialect (protocol 0.1) is taken as such.
     pub oldest: Vec<String>,
-    /// What the paths of the HTTP+JSON binding begin with; empty or `/` for the root. `None` switches the binding off.
+    /// The prefix of the HTTP+JSON binding; empty or `/` for the root. `None` switches the binding off.
     pub http_json: Option<String>,
-    /// Whether the gRPC binding answers. Its paths are in its specification.
+    /// Whether the gRPC binding is on. Its paths are fixed by the specification.
     pub grpc: bool,
 }
 
@@ -31,7 +31,7 @@ impl Default for Paths {
 }
 
 impl Paths {
-    /// All paths that are answered: exact ones, and those below which everything is.
+    /// All paths that the server answers: exact paths, and prefixes.
     pub fn answered(&self) -> (Vec<String>, Vec<String>) {
         let mut exact = [card::PATH, card::OLDEST_PATH, "/health", "/ready"].map(str::to_owned).to_vec();
         for path in self.jsonrpc.iter().chain(&self.oldest) {
@@ -48,32 +48,32 @@ impl Paths {
         (exact, prefixes)
     }
 
-    /// What the paths of the HTTP+JSON binding begin with, without a slash at the end.
+    /// The prefix of the HTTP+JSON binding, without a slash at the end.
     pub(crate) fn http_json_prefix(&self) -> Option<&str> {
         self.http_json.as_deref().map(|path| path.trim_end_matches('/'))
     }
 }
 
-/// Settings of a [`Server`](crate::Server): paths, limits and timeouts. The defaults suit most.
+/// Options of a [`Server`](crate::Server): paths, limits and timeouts. The defaults suit most servers.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Where the bindings answer.
+    /// The paths of the bindings.
     pub paths: Paths,
-    /// Whether a request without `A2A-Version` is refused, as the letter of the specification has it for a server that does not
-    /// speak 0.3. Otherwise the shape of the request decides.
+    /// Whether a request without `A2A-Version` is rejected. The specification requires that of a server without 0.3. By default the shape of
+    /// the request decides.
     pub strict_version: bool,
-    /// Whether everyone gets the card of 1.0 alone. Otherwise those who do not ask with `A2A-Version: 1.0` get it with the
-    /// members that 0.3 reads beside it. It is implied by [`strict_version`](Self::strict_version).
+    /// Whether every client gets the card of 1.0 alone. By default a client that does not send `A2A-Version: 1.0` gets the card with the members
+    /// of 0.3 added. [`strict_version`](Self::strict_version) implies it.
     pub pure_card: bool,
-    /// Whether the card is there for everyone, where callers are asked who they are.
+    /// Whether the card needs no credentials, where the server authenticates callers.
     pub public_card: bool,
-    /// Whether the health check is there for everyone, where callers are asked who they are.
+    /// Whether the health check needs no credentials, where the server authenticates callers.
     pub public_health: bool,
-    /// The host names that the server answers to beside its own, where callers are not authenticated. Its own are `localhost` and
-    /// the loopback addresses, the address that it listens on, and the host of its base URL. Requests that name another host are
-    /// refused, since a web page can let any name of its own lead here.
+    /// Further host names that the server answers to, where it does not authenticate callers. Its own names are `localhost`, the loopback
+    /// addresses, the address that it listens on, and the host of its base URL. Requests with another host are rejected, because a web page
+    /// can let a name of its own resolve to this machine.
     pub allowed_hosts: Vec<AllowedHost>,
-    /// The origins whose pages may call the server. Requests of pages of other origins are refused.
+    /// The origins whose pages may call the server. Requests from pages of other origins are rejected.
     pub cors: Cors,
     /// The largest body, in bytes.
     pub max_body: usize,
@@ -81,27 +81,26 @@ pub struct ServerOptions {
     pub max_headers: usize,
     /// How deep JSON may nest.
     pub max_depth: usize,
-    /// How many requests may be worked on at once; more are refused. As many again may wait for their bodies. Health checks are
-    /// always answered.
+    /// How many requests are processed at once; more are rejected. As many again may wait for their bodies. Health checks are always answered.
     pub max_requests: usize,
-    /// How many connections may be open at once. For one more, the connection is closed that has waited longest for its client; where
-    /// none waits, nothing but health checks is answered on it.
+    /// How many connections may be open at once. For one more, the server closes the connection that has waited longest for its client. If
+    /// none waits, it answers only health checks on the new one.
     ///
-    /// The limit on open files of the process allows fewer, if need be: a quarter of them, from 64 to 1,024, is kept for
-    /// everything else, and at most half. [`raise_file_limit`](crate::raise_file_limit) raises it.
+    /// The limit on open files of the process can lower this number: a quarter of them, between 64 and 1,024 and at most half, is reserved for
+    /// everything else. [`raise_file_limit`](crate::raise_file_limit) raises the limit.
     pub max_connections: usize,
-    /// How many requests may be open at once on one connection of HTTP/2, at most half of [`max_requests`](Self::max_requests). Clients
-    /// wait before they send more.
+    /// How many requests may be open at once on one HTTP/2 connection, at most half of [`max_requests`](Self::max_requests). Clients wait before
+    /// they send more.
     pub max_streams_per_connection: usize,
     /// How long a client may take to send the headers of a request, and how long a connection may stay idle.
     pub header_timeout: Duration,
     /// How long a client may take to send a body.
     pub body_timeout: Duration,
-    /// How long a stream stays silent at most.
+    /// The interval of heartbeats on silent streams.
     pub heartbeat: Duration,
-    /// What a caller may do at once and how fast.
+    /// Limits for each caller.
     pub limits: Limits,
-    /// How long running turns and open connections may go on after the server is told to stop.
+    /// How long running turns and open connections may continue after the server receives a signal to stop.
     pub drain: Duration,
 }
 
@@ -131,7 +130,7 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    /// How many requests may be open on one connection, so that no connection alone makes the server full.
+    /// How many requests may be open on one connection, so that one connection cannot fill the server.
     pub(crate) fn streams_per_connection(&self) -> u32 {
         let most = self.max_streams_per_connection.min(self.max_requests / 2).max(1);
         u32::try_from(most).unwrap_or(u32::MAX)

@@ -16,14 +16,14 @@ use http::{Method, Request, Response, request};
 use http_body_util::BodyExt;
 
 use crate::auth::Authenticator;
-use crate::http::body::{Body, BodyError, BoxBody};
 use crate::card::CardHost;
 use crate::card::build::{self, CardBuilder, ExtendedCard};
+use crate::dispatch::Dispatcher;
+use crate::http::body::{Body, BodyError, BoxBody};
 use crate::http::origin::{Addresses, FallbackCors, RequestFilter};
+use crate::http::{Fallback, FallbackAccessFor, FallbackHandler};
 use crate::listen::Listener;
 use crate::signing::{self, Signing};
-use crate::dispatch::Dispatcher;
-use crate::http::{Fallback, FallbackAccessFor, FallbackHandler};
 use crate::{
     Cors, FallbackAccess, HttpService, Listening, PushOptions, ServerOptions, Tls, TlsError, is_loopback_url,
 };

@@ -1,4 +1,4 @@
-//! The signatures of the cards that are served.
+//! Signs the served cards.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use attache_protocol::AgentCard;
 use attache_signing::{CurrentKeys, SigningKeys};
 use parking_lot::Mutex;
 
-/// Where the keys are that signatures are checked with.
+/// Where the verification keys are published.
 pub(crate) const PATH: &str = "/.well-known/jwks.json";
 
-/// How many signed cards are kept: there may be one for each audience.
+/// How many signed cards are cached: there may be one for each audience.
 const MAX_SIGNED: usize = 16;
 
-/// Signs cards, and publishes the keys.
+/// Signs cards and publishes the keys.
 #[derive(Clone)]
 pub(crate) struct Signing {
     keys: SigningKeys,
-    /// Where the keys are published, as clients see it.
+    /// The public URL of the keys.
     address: Arc<str>,
 }
 
@@ -26,12 +26,12 @@ impl Signing {
         Self { keys, address: format!("{base_url}{PATH}").into() }
     }
 
-    /// The keys that sign now. The same for as long as they are.
+    /// The keys that sign now. The same pointer until they change.
     pub(crate) fn keys(&self) -> Arc<CurrentKeys> {
         self.keys.current()
     }
 
-    /// The card, signed. Without signatures if it cannot be: its reader can tell, and decide.
+    /// Signs the card. If that fails, the card is served without a signature, which clients can detect.
     pub(crate) fn sign(&self, keys: &CurrentKeys, card: &AgentCard) -> AgentCard {
         keys.sign(card, Some(&self.address)).unwrap_or_else(|error| {
             tracing::error!(agent = card.name, %error, "the card is served without a signature");
@@ -39,7 +39,7 @@ impl Signing {
         })
     }
 
-    /// What signs a card each time it or the keys have changed.
+    /// A function that signs a card once, until the card or the keys change.
     pub(crate) fn repeatedly(self) -> impl Fn(Arc<AgentCard>) -> Arc<AgentCard> + Send + Sync {
         let latest = Mutex::new(VecDeque::<(Arc<CurrentKeys>, Arc<AgentCard>, Arc<AgentCard>)>::new());
         move |card| {

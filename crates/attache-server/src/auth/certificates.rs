@@ -1,4 +1,4 @@
-//! Callers that are known by the certificate of their connection.
+//! Callers with a client certificate.
 
 use std::collections::HashMap;
 
@@ -13,8 +13,7 @@ use crate::tls::ClientCertificate;
 pub enum CertificateName {
     /// The whole subject, as in RFC 4514: `CN=worker-7,OU=Agents,O=Example`.
     Subject(String),
-    /// A common name in the subject. Where one authority signs for several organizations, it may do so for several people of that
-    /// name.
+    /// A common name in the subject. An authority that signs for several organizations may sign the same name for several callers.
     CommonName(String),
     /// An alternative name: a DNS name.
     Dns(String),
@@ -25,7 +24,7 @@ pub enum CertificateName {
 }
 
 impl CertificateName {
-    /// The same name for all spellings of it.
+    /// Folds the spellings of one name.
     fn folded(self) -> Self {
         match self {
             Self::Dns(name) => Self::Dns(name.to_ascii_lowercase()),
@@ -33,7 +32,7 @@ impl CertificateName {
         }
     }
 
-    /// The names in a certificate, those that say the most first.
+    /// The names in a certificate, the most specific first.
     fn all(certificate: &ClientCertificate) -> impl Iterator<Item = Self> {
         let of = |names: &[String], kind: fn(String) -> Self| -> Vec<Self> {
             names.iter().cloned().map(|name| kind(name).folded()).collect()
@@ -47,9 +46,9 @@ impl CertificateName {
     }
 }
 
-/// Callers that are known by a name in the certificate they show, which TLS has checked by then.
+/// Callers that are identified by a name in their certificate. TLS has verified the certificate before.
 ///
-/// Where several names of one certificate are known, the subject counts first, then URIs, DNS names, mail addresses and common names.
+/// If several names of a certificate are registered, the order is: subject, URIs, DNS names, mail addresses, common names.
 ///
 /// ```
 /// use attache_core::Identity;
@@ -60,20 +59,20 @@ impl CertificateName {
 ///     .caller(CertificateName::CommonName("ops".to_owned()), Identity::named("ops").tier("internal"));
 /// ```
 ///
-/// It needs [`Tls::client_certificates`](crate::Tls::client_certificates), or an application that puts a [`Peer`](crate::Peer) among
-/// the extensions of its requests.
+/// It needs [`Tls::client_certificates`](crate::Tls::client_certificates), or an application that puts a [`Peer`](crate::Peer) into the
+/// extensions of its requests.
 #[derive(Debug, Clone, Default)]
 pub struct CertificateCallers {
     known: HashMap<CertificateName, Identity>,
 }
 
 impl CertificateCallers {
-    /// Nobody.
+    /// No callers yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whose certificate has this name is this one.
+    /// Adds a caller whose certificate has this name.
     pub fn caller(mut self, name: CertificateName, who: impl Into<Identity>) -> Self {
         self.known.insert(name.folded(), who.into());
         self

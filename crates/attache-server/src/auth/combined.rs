@@ -1,4 +1,4 @@
-//! Several ways to find out who calls, of which any one suffices or all are needed.
+//! Combinations of authenticators: any of them is enough, or all are required.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use attache_protocol::{SecurityRequirement, SecurityScheme};
 
 use super::{Authenticator, Denied, Head, Verdict};
 
-/// Asks several authenticators, in order. The first one that knows the caller decides who it is.
+/// Tries several authenticators in order. The first one that knows the caller decides.
 ///
-/// A credential that is wrong for one may be right for another. If nobody knows the caller, then as long as one of them cannot tell at
-/// the moment it is not known ([`Denied::Unavailable`]); otherwise who is forbidden to come in is, then whoever has something that has
-/// expired, then whoever has something wrong. Credentials are missing only if all say so.
+/// A credential that is wrong for one authenticator may be right for another. If none knows the caller, the result is the first of these
+/// that any of them reports: [`Denied::Unavailable`], [`Denied::Forbidden`], [`Denied::Expired`], [`Denied::Wrong`]. It is
+/// [`Denied::Missing`] only if all of them report that.
 ///
 /// ```
 /// use attache_server::auth::{AnyOf, CertificateCallers, CertificateName, KnownCallers};
@@ -22,12 +22,12 @@ use super::{Authenticator, Denied, Head, Verdict};
 pub struct AnyOf(Vec<Box<dyn Authenticator>>);
 
 impl AnyOf {
-    /// This one, for a start.
+    /// Starts with this authenticator.
     pub fn new(authenticator: impl Authenticator) -> Self {
         Self(vec![Box::new(authenticator)])
     }
 
-    /// Or this one.
+    /// Adds an alternative.
     pub fn or(mut self, authenticator: impl Authenticator) -> Self {
         self.0.push(Box::new(authenticator));
         self
@@ -63,11 +63,11 @@ impl Authenticator for AnyOf {
     }
 
     fn schemes(&self) -> Vec<(String, SecurityScheme)> {
-        Asked::of(&self.0).schemes
+        CombinedSchemes::of(&self.0).schemes
     }
 
     fn requirements(&self) -> Vec<SecurityRequirement> {
-        Asked::of(&self.0).requirements.concat()
+        CombinedSchemes::of(&self.0).requirements.concat()
     }
 
     fn challenges(&self) -> Vec<String> {
@@ -83,11 +83,11 @@ impl Authenticator for AnyOf {
     }
 }
 
-/// Asks several authenticators, all of which must know the caller.
+/// Requires several authenticators to know the caller.
 ///
-/// Who it is says the first one. What they may do is what any of them says, and their tier is that of the first one that knows it. The
-/// first one that does not know the caller decides what they are told; that one of them cannot tell at the moment matters only if all
-/// others know the caller.
+/// The first authenticator names the caller. The caller has the scopes of all of them, and the tier of the first one that has a tier. The
+/// first authenticator that denies the caller decides about the response. [`Denied::Unavailable`] is reported only if all others know the
+/// caller.
 ///
 /// ```
 /// use attache_server::auth::{AllOf, CertificateCallers, CertificateName, KnownCallers};
@@ -98,12 +98,12 @@ impl Authenticator for AnyOf {
 pub struct AllOf(Vec<Box<dyn Authenticator>>);
 
 impl AllOf {
-    /// This one, for a start: it says who the caller is.
+    /// Starts with this authenticator, which names the caller.
     pub fn new(authenticator: impl Authenticator) -> Self {
         Self(vec![Box::new(authenticator)])
     }
 
-    /// And this one.
+    /// Adds a requirement.
     pub fn and(mut self, authenticator: impl Authenticator) -> Self {
         self.0.push(Box::new(authenticator));
         self
@@ -139,26 +139,27 @@ impl Authenticator for AllOf {
     }
 
     fn schemes(&self) -> Vec<(String, SecurityScheme)> {
-        Asked::of(&self.0).schemes
+        CombinedSchemes::of(&self.0).schemes
     }
 
     fn requirements(&self) -> Vec<SecurityRequirement> {
         let start = vec![SecurityRequirement::default()];
-        let together = Asked::of(&self.0).requirements.into_iter().fold(start, |so_far, alternatives| {
-            // One that asks for nothing that a card has words for leaves the others as they are.
-            if alternatives.is_empty() {
-                return so_far;
-            }
-            let both = |one: &SecurityRequirement| {
-                let one = one.clone();
-                alternatives.iter().map(move |other| {
-                    let mut both = one.clone();
-                    both.schemes.extend(other.schemes.clone());
-                    both
-                })
-            };
-            so_far.iter().flat_map(both).collect()
-        });
+        let together =
+            CombinedSchemes::of(&self.0).requirements.into_iter().fold(start, |so_far, alternatives| {
+                // An authenticator without schemes for the card leaves the others as they are.
+                if alternatives.is_empty() {
+                    return so_far;
+                }
+                let both = |one: &SecurityRequirement| {
+                    let one = one.clone();
+                    alternatives.iter().map(move |other| {
+                        let mut both = one.clone();
+                        both.schemes.extend(other.schemes.clone());
+                        both
+                    })
+                };
+                so_far.iter().flat_map(both).collect()
+            });
         together.into_iter().filter(|requirement| !requirement.schemes.is_empty()).collect()
     }
 
@@ -175,7 +176,7 @@ impl Authenticator for AllOf {
     }
 }
 
-/// What those who were asked so far agree about.
+/// What the authenticators so far agree on.
 #[derive(Default)]
 struct Agreed {
     identity: Option<Identity>,
@@ -208,7 +209,7 @@ impl Agreed {
     }
 }
 
-/// One with the rights of both.
+/// An identity with the rights of both.
 fn united(one: Identity, other: &Identity) -> Identity {
     let tier = other.rights.tier().filter(|_| one.rights.tier().is_none());
     let scopes = other.rights.scopes();
@@ -219,7 +220,7 @@ fn united(one: Identity, other: &Identity) -> Identity {
     }
 }
 
-/// What a verdict comes to in the end.
+/// Waits for a verdict.
 fn decided(verdict: Verdict<'_>) -> BoxFuture<'_, Result<Identity, Denied>> {
     match verdict {
         Verdict::Known(identity) => Box::pin(std::future::ready(Ok(identity))),
@@ -228,7 +229,7 @@ fn decided(verdict: Verdict<'_>) -> BoxFuture<'_, Result<Identity, Denied>> {
     }
 }
 
-/// Which of two denials counts; the first one, if they are of a kind.
+/// Which of two denials is reported; the first one, if they are of the same kind.
 fn graver(one: Denied, other: Denied) -> Denied {
     let gravity = |denied: &Denied| match denied {
         Denied::Missing => 0,
@@ -240,7 +241,7 @@ fn graver(one: Denied, other: Denied) -> Denied {
     if gravity(&other) > gravity(&one) { other } else { one }
 }
 
-/// Challenges without those that others begin with: one that says more says it all.
+/// Removes challenges that are the beginning of another one, which says more.
 fn distinct(challenges: impl Iterator<Item = String>) -> Vec<String> {
     let mut kept: Vec<String> = Vec::new();
     for challenge in challenges {
@@ -255,14 +256,14 @@ fn distinct(challenges: impl Iterator<Item = String>) -> Vec<String> {
     kept
 }
 
-/// What several authenticators ask for, under names of which each means one thing.
-struct Asked {
+/// The schemes of several authenticators, under unique names.
+struct CombinedSchemes {
     schemes: Vec<(String, SecurityScheme)>,
-    /// The alternatives of each of them.
+    /// The alternatives of each authenticator.
     requirements: Vec<Vec<SecurityRequirement>>,
 }
 
-impl Asked {
+impl CombinedSchemes {
     fn of(members: &[Box<dyn Authenticator>]) -> Self {
         let mut asked = Self { schemes: Vec::new(), requirements: Vec::new() };
         for member in members {
@@ -283,7 +284,7 @@ impl Asked {
         asked
     }
 
-    /// The name of a scheme: its own, unless that means something else already.
+    /// A name for a scheme: its own, unless another scheme has that name.
     fn name(&mut self, name: String, scheme: SecurityScheme) -> String {
         let mut number = 1;
         loop {
@@ -308,7 +309,7 @@ mod tests {
     use super::super::{KeyPlace, KnownCallers};
     use super::*;
 
-    /// Says the same to everyone, at once or after a while.
+    /// Returns the same verdict for every request, at once or later.
     struct Says(Result<Identity, Denied>, bool);
 
     impl Authenticator for Says {
@@ -347,7 +348,7 @@ mod tests {
         Err(Denied::Forbidden("no".into()))
     }
 
-    /// Every mixture of answers at once and answers after a while.
+    /// All combinations of immediate and later verdicts.
     fn mixtures(one: &Result<Identity, Denied>, other: &Result<Identity, Denied>) -> Vec<(Says, Says)> {
         let both = [(false, false), (false, true), (true, false), (true, true)];
         both.into_iter().map(|(a, b)| (Says(one.clone(), a), Says(other.clone(), b))).collect()

@@ -1,4 +1,4 @@
-//! Takes the credentials out of a request before it is passed on to code that they are not for.
+//! Removes credentials from a request before other code gets it.
 
 use attache_protocol::{ApiKeySecurityScheme, SecurityScheme};
 use http::header::{AUTHORIZATION, COOKIE, HeaderValue};
@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 
 use super::Authenticator;
 
-/// Removes what stands where an authenticator looks for credentials, be it good or not.
+/// Removes everything that an authenticator would read as a credential, valid or not.
 pub(crate) fn hide_credentials(authenticator: &dyn Authenticator, head: &mut Parts) {
     for (_, scheme) in authenticator.schemes() {
         match scheme {
@@ -25,7 +25,7 @@ pub(crate) fn hide_credentials(authenticator: &dyn Authenticator, head: &mut Par
                     }
                 }
             },
-            // A certificate is no part of the request.
+            // The certificate is not part of the request.
             SecurityScheme::MutualTls(_) => {}
         }
     }
@@ -44,7 +44,7 @@ fn hide_argument(uri: &mut Uri, name: &str) {
         true => uri.path().to_owned(),
         false => format!("{}?{}", uri.path(), others.join("&")),
     };
-    // Parts of a valid path and query are one again.
+    // The rest of a valid path and query is valid.
     let Ok(rest) = rest.parse::<PathAndQuery>() else { return };
     let mut parts = std::mem::take(uri).into_parts();
     parts.path_and_query = Some(rest);
@@ -55,7 +55,7 @@ fn hide_cookie(headers: &mut HeaderMap, name: &str) {
     let fields: Vec<HeaderValue> = headers.get_all(COOKIE).iter().cloned().collect();
     headers.remove(COOKIE);
     for field in fields {
-        // What is no text is looked at by nobody who reads cookies as text.
+        // A cookie that is not text is not read by the authenticators.
         let Ok(text) = field.to_str() else { continue };
         let is_other = |pair: &&str| pair.split_once('=').is_none_or(|(key, _)| key.trim() != name);
         let others: Vec<&str> = text.split(';').filter(is_other).map(str::trim).collect();

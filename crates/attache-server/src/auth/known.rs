@@ -1,4 +1,4 @@
-//! Callers that are known by a secret: a bearer token, a password, an API key.
+//! Callers with a static credential: a bearer token, a password or an API key.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,14 +14,14 @@ use percent_encoding::percent_decode_str;
 
 use super::{Authenticator, Denied, Head, Verdict};
 
-/// What a secret is kept as, and compared by: its HMAC under a key that nobody knows and that ends with the process. How long a
-/// comparison takes tells nothing about the secret.
-type Trace = [u8; 32];
+/// The digest of a secret: its HMAC under a random key of this process. Secrets are compared by their digests, so that the time a
+/// comparison takes reveals nothing about the secret.
+type Digest = [u8; 32];
 
-/// Callers by their traces, which are spread well whatever the secrets are.
-type Callers = HashMap<Trace, Identity, RandomState>;
+/// Callers by the digests of their secrets.
+type Callers = HashMap<Digest, Identity, RandomState>;
 
-/// Callers that are known by a secret, each under a name of its own. Of the secrets themselves nothing is kept.
+/// Callers with static credentials, each with a name. The secrets themselves are not stored.
 ///
 /// ```
 /// use attache_core::Identity;
@@ -39,14 +39,14 @@ pub struct KnownCallers {
     api_keys: Vec<(KeyPlace, Callers)>,
 }
 
-/// Where an API key stands in a request.
+/// Where a request carries an API key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyPlace {
-    /// In the header of this name.
+    /// In this header.
     Header(String),
-    /// In the argument of this name in the query. Such keys end up in the logs of everything on the way.
+    /// In this query argument. Such keys end up in the logs of proxies.
     Query(String),
-    /// In the cookie of this name.
+    /// In this cookie.
     Cookie(String),
 }
 
@@ -59,7 +59,7 @@ impl KeyPlace {
         }
     }
 
-    /// The keys that stand there.
+    /// The API keys of a request.
     fn keys(&self, head: Head<'_>) -> Vec<Vec<u8>> {
         match self {
             Self::Header(name) => {
@@ -98,10 +98,10 @@ impl fmt::Debug for KnownCallers {
 }
 
 impl KnownCallers {
-    /// Nobody.
+    /// No callers yet.
     pub fn new() -> Self {
         let mut secret = [0; 32];
-        // Without randomness there is no secret to compare by, and every comparison would tell.
+        // Without random bytes, the time of a comparison would reveal the secrets.
         rand::fill(&mut secret).expect("the system has randomness");
         Self {
             key: hmac::Key::new(hmac::HMAC_SHA256, &secret),
@@ -111,46 +111,46 @@ impl KnownCallers {
         }
     }
 
-    /// Who sends `Authorization: Bearer TOKEN` is this one.
+    /// Adds a caller that sends `Authorization: Bearer TOKEN`.
     pub fn bearer(mut self, who: impl Into<Identity>, token: &str) -> Self {
-        self.bearers.insert(self.trace(token.as_bytes()), who.into());
+        self.bearers.insert(self.digest(token.as_bytes()), who.into());
         self
     }
 
-    /// Who logs in with their name and this password is this one.
+    /// Adds a caller that sends its name and this password as HTTP basic authentication.
     pub fn basic(mut self, who: impl Into<Identity>, password: &str) -> Self {
         let who = who.into();
         let name = who.principal.name().unwrap_or_default();
-        let trace = self.trace(format!("{name}:{password}").as_bytes());
-        self.passwords.insert(trace, who);
+        let digest = self.digest(format!("{name}:{password}").as_bytes());
+        self.passwords.insert(digest, who);
         self
     }
 
-    /// Who has this key in that place is this one.
+    /// Adds a caller that sends this API key.
     pub fn api_key(mut self, who: impl Into<Identity>, place: KeyPlace, key: &str) -> Self {
-        let (trace, who) = (self.trace(key.as_bytes()), who.into());
+        let (digest, who) = (self.digest(key.as_bytes()), who.into());
         match self.api_keys.iter_mut().find(|(known, _)| *known == place) {
-            Some((_, keys)) => drop(keys.insert(trace, who)),
-            None => self.api_keys.push((place, Callers::from_iter([(trace, who)]))),
+            Some((_, keys)) => drop(keys.insert(digest, who)),
+            None => self.api_keys.push((place, Callers::from_iter([(digest, who)]))),
         }
         self
     }
 
-    fn trace(&self, secret: &[u8]) -> Trace {
+    fn digest(&self, secret: &[u8]) -> Digest {
         let tag = hmac::sign(&self.key, secret);
-        let mut trace = Trace::default();
-        trace.copy_from_slice(tag.as_ref());
-        trace
+        let mut digest = Digest::default();
+        digest.copy_from_slice(tag.as_ref());
+        digest
     }
 
-    /// Who a credential in the `Authorization` header belongs to.
+    /// The caller that a credential in the `Authorization` header belongs to.
     fn authorized(&self, value: &[u8]) -> Option<&Identity> {
         let space = value.iter().position(|byte| *byte == b' ')?;
         let (scheme, rest) = (&value[..space], value[space..].trim_ascii());
         if scheme.eq_ignore_ascii_case(b"bearer") {
-            self.bearers.get(&self.trace(rest))
+            self.bearers.get(&self.digest(rest))
         } else if scheme.eq_ignore_ascii_case(b"basic") {
-            self.passwords.get(&self.trace(&STANDARD.decode(rest).ok()?))
+            self.passwords.get(&self.digest(&STANDARD.decode(rest).ok()?))
         } else {
             None
         }
@@ -171,7 +171,7 @@ impl Authenticator for KnownCallers {
         for (place, known) in &self.api_keys {
             for key in place.keys(head) {
                 came_with_something = true;
-                if let Some(identity) = known.get(&self.trace(&key)) {
+                if let Some(identity) = known.get(&self.digest(&key)) {
                     return Verdict::Known(identity.clone());
                 }
             }

@@ -1,12 +1,12 @@
-//! Who may come in. Every request passes here before any binding sees it, so that none of them can forget to ask.
+//! Authentication. The [dispatcher](crate::dispatch) authenticates every request before a binding parses it.
 
 mod certificates;
 mod combined;
-mod reloadable;
 mod function;
 mod hide;
 mod jwt;
 mod known;
+mod reloadable;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,46 +21,46 @@ use http::{HeaderMap, Response, StatusCode};
 
 pub use self::certificates::{CertificateCallers, CertificateName};
 pub use self::combined::{AllOf, AnyOf};
-pub use self::reloadable::{AnonymousAccess, Reloadable};
 pub use self::function::authenticator_fn;
 pub use self::jwt::{JwtCallers, JwtIssuer, JwtSetupError};
 pub use self::known::{KeyPlace, KnownCallers};
+pub use self::reloadable::{AnonymousAccess, Reloadable};
 
 pub(crate) use self::hide::hide_credentials;
 
 use crate::Peer;
-use crate::dispatch::RequestHead;
-use crate::http::body::Body;
 #[cfg(feature = "grpc")]
 use crate::binding::grpc;
+use crate::dispatch::RequestHead;
+use crate::http::body::Body;
 use crate::http::response::json_response;
 
-/// Finds out who sends a request.
+/// Authenticates the callers of requests.
 ///
-/// [`KnownCallers`] is one for tokens, passwords and API keys, [`JwtCallers`] for tokens of an identity provider and
-/// [`CertificateCallers`] for certificates of clients. [`AnyOf`] and [`AllOf`] put several together.
+/// [`KnownCallers`] does it for static tokens, passwords and API keys, [`JwtCallers`] for tokens of an identity provider,
+/// [`CertificateCallers`] for client certificates, [`authenticator_fn`] for a closure. [`AnyOf`] and [`AllOf`] combine several.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot tell who sends a request",
     note = "`KnownCallers` can, for tokens, passwords and API keys"
 )]
 pub trait Authenticator: Send + Sync + 'static {
-    /// Who sends a request with this head.
+    /// The caller of a request.
     fn authenticate<'a>(&'a self, head: Head<'a>) -> Verdict<'a>;
 
-    /// What it asks for, under the names that the card gives it.
+    /// The security schemes, with their names in the card.
     fn schemes(&self) -> Vec<(String, SecurityScheme)>;
 
-    /// Which of the schemes suffice. Any one of them, unless it says otherwise.
+    /// Which schemes are required. By default any one of them.
     fn requirements(&self) -> Vec<SecurityRequirement> {
         let alone =
             |(name, _)| SecurityRequirement { schemes: BTreeMap::from([(name, StringList::default())]) };
         self.schemes().into_iter().map(alone).collect()
     }
 
-    /// What would do, for who came with nothing or with the wrong thing: values of `WWW-Authenticate`.
+    /// The values of `WWW-Authenticate` for a request without valid credentials.
     fn challenges(&self) -> Vec<String>;
 
-    /// The same for who was denied for this reason. Nothing is asked for of who is known and may not come in, unless it says otherwise.
+    /// The same by the reason of the denial. By default there are none for a caller that is known but not allowed.
     fn challenges_for(&self, head: Head<'_>, denied: &Denied) -> Vec<String> {
         let _ = head;
         match denied {
@@ -69,12 +69,12 @@ pub trait Authenticator: Send + Sync + 'static {
         }
     }
 
-    /// Whether it lets in everyone, whatever they show. The server then guards against web pages as one without authentication does.
+    /// Whether every caller is admitted without credentials. The server then protects itself from web pages as if it had no authenticator.
     fn admits_everyone(&self) -> bool {
         false
     }
 
-    /// Brings something each time that the [`schemes`](Self::schemes) may have become others, so that the card follows.
+    /// Yields an item whenever the [`schemes`](Self::schemes) may have changed, so that the card follows.
     fn changes(&self) -> BoxStream<'static, ()> {
         stream::empty().boxed()
     }
@@ -110,14 +110,14 @@ impl<A: Authenticator + ?Sized> Authenticator for Arc<A> {
     }
 }
 
-/// What a request says before its body.
+/// The part of a request that authenticators see.
 #[derive(Debug, Clone, Copy)]
 pub struct Head<'a> {
     /// The headers; over gRPC, the metadata.
     pub headers: &'a HeaderMap,
-    /// The query, as it was sent.
+    /// The query as it was sent.
     pub query: Option<&'a str>,
-    /// The other end of the connection, as far as it is known.
+    /// The other end of the connection, if it is known.
     pub peer: Option<&'a Peer>,
 }
 
@@ -133,28 +133,28 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Whether somebody is let in.
+/// The result of authenticating a request.
 pub enum Verdict<'a> {
-    /// This is who it is.
+    /// The caller.
     Known(Identity),
-    /// Nobody that is known.
+    /// The request is denied.
     Denied(Denied),
-    /// It takes a while to find out.
+    /// The result needs waiting, for example for a key.
     Later(BoxFuture<'a, Result<Identity, Denied>>),
 }
 
-/// Why somebody is not let in. Reasons go to the log and to nobody else.
+/// Why a request is denied. The reasons go to the audit log only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Denied {
-    /// There is no credential.
+    /// The request has no credential.
     Missing,
-    /// There is one that is not good.
+    /// The credential is not valid.
     Wrong(String),
-    /// There is one that was good once.
+    /// The credential has expired.
     Expired(String),
-    /// It is known who it is, and that they may not come in.
+    /// The caller is known but not allowed.
     Forbidden(String),
-    /// It cannot be found out at the moment.
+    /// The credential cannot be verified at the moment.
     Unavailable(String),
 }
 
@@ -184,7 +184,10 @@ impl Denied {
 }
 
 /// Authenticates a request.
-pub(crate) async fn authenticate(authenticator: &dyn Authenticator, head: Head<'_>) -> Result<Identity, Denied> {
+pub(crate) async fn authenticate(
+    authenticator: &dyn Authenticator,
+    head: Head<'_>,
+) -> Result<Identity, Denied> {
     match authenticator.authenticate(head) {
         Verdict::Known(identity) => Ok(identity),
         Verdict::Denied(denied) => Err(denied),

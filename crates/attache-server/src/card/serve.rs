@@ -1,4 +1,4 @@
-//! The public card, as documents that can be cached: one for each generation of readers, and the keys that they are signed with.
+//! Serves the public card as cacheable documents: one for each generation of clients, and the keys that sign them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,44 +17,44 @@ use http::{HeaderMap, Response, StatusCode};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
+use crate::dispatch::{json as write_json, stated_version};
 use crate::http::body::Body;
 use crate::signing::{self, Signing};
-use crate::dispatch::{json as write_json, stated_version};
 
-/// Where readers of 1.0 and 0.3 look for the card.
+/// Where clients of 1.0 and 0.3 look for the card.
 pub(crate) const PATH: &str = "/.well-known/agent-card.json";
 
-/// Where readers of 0.1 and 0.2 look for it.
+/// Where clients of 0.1 and 0.2 look for it.
 pub(crate) const OLDEST_PATH: &str = "/.well-known/agent.json";
 
-/// Serves the card, written once for as long as it stays the same.
+/// Serves the card. Each document is written once, until the card changes.
 pub(crate) struct CardHost {
-    /// Whether everyone gets the card of 1.0 alone.
+    /// Whether every client gets the card of 1.0 alone.
     pure: bool,
-    /// The address of the JSON-RPC endpoint for the oldest dialect, if there is one.
+    /// The URL of the JSON-RPC endpoint for protocol 0.1, if there is one.
     oldest_url: Option<String>,
     signing: Option<Signing>,
-    /// What makes the card of a caller who is known, where it differs from everybody's.
+    /// Builds the card of an authenticated caller, if it depends on the caller.
     by_rights: Option<CardFor>,
     documents: Mutex<HashMap<(Rights, Reader), Arc<Document>>>,
 }
 
-/// What makes a card for callers with some rights.
+/// Builds a card for a set of rights.
 pub(crate) type CardFor = Arc<dyn Fn(&Rights) -> Arc<AgentCard> + Send + Sync>;
 
-/// How many documents are kept ready. There are a few for each audience.
+/// The size of the cache. Each audience has a few documents.
 const MAX_DOCUMENTS: usize = 256;
 
-/// Whom a document is for.
+/// The kind of client that a document is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Reader {
-    /// Readers of 1.0 and of 0.3.
+    /// Clients of 1.0 and of 0.3.
     Both,
-    /// Readers of 1.0 alone.
+    /// Clients of 1.0 alone.
     Current,
-    /// Readers of 0.1.
+    /// Clients of 0.1.
     Oldest,
-    /// Those who check signatures: it holds the keys.
+    /// Clients that verify signatures: the document holds the keys.
     Verifier,
 }
 
@@ -70,7 +70,7 @@ impl Reader {
 #[derive(Clone)]
 struct Document {
     card: Arc<AgentCard>,
-    /// What it was signed with.
+    /// The keys that signed it.
     keys: Option<Arc<CurrentKeys>>,
     json: Bytes,
     etag: HeaderValue,
@@ -82,7 +82,7 @@ impl CardHost {
         Self { pure, oldest_url, signing, by_rights: None, documents: Mutex::default() }
     }
 
-    /// The same with other cards for callers who are known.
+    /// Sets how the cards of authenticated callers are built.
     pub(crate) fn by_rights(self, by_rights: Option<CardFor>) -> Self {
         Self { by_rights, ..self }
     }
@@ -93,7 +93,7 @@ impl CardHost {
         signing.is_some_and(|signing| !signing.keys().public_keys().is_empty())
     }
 
-    /// The answer at one of the paths. `card` is for everybody; who is known may have one of their own.
+    /// The response at one of the paths. `card` is the public card; an authenticated caller may get another one.
     pub(crate) fn respond(
         &self,
         card: Arc<AgentCard>,
@@ -115,7 +115,7 @@ impl CardHost {
         }
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(reader.content_type()));
-        // What is shown only to who is known must not be kept by caches that others read from.
+        // A card for one caller must not be stored by shared caches.
         let caching = if known { "private, max-age=60" } else { "public, max-age=60" };
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(caching));
         headers.insert(ETAG, document.etag.clone());
@@ -140,7 +140,7 @@ impl CardHost {
 
     fn write(&self, card: &AgentCard, keys: Option<&CurrentKeys>, reader: Reader) -> Vec<u8> {
         let mut json = Vec::with_capacity(2048);
-        // The documents list different interfaces, so each has signatures of its own.
+        // The documents list different interfaces, so each has its own signatures.
         let signed = |card| match self.signing.as_ref().zip(keys) {
             Some((signing, keys)) => signing.sign(keys, &card),
             None => card,
@@ -176,7 +176,7 @@ impl CardHost {
             if Arc::ptr_eq(&document.card, card) {
                 return document.clone();
             }
-            // The same content, published anew, keeps its signatures: some are never made twice the same.
+            // Unchanged content keeps its signatures: some algorithms never produce the same signature twice.
             if keys.is_some() && document.card == *card {
                 let document = Arc::new(Document { card: card.clone(), ..Document::clone(document) });
                 documents.insert(place, document.clone());
@@ -188,7 +188,7 @@ impl CardHost {
         let tag: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
         let etag =
             HeaderValue::from_str(&format!("\"{tag}\"")).unwrap_or(HeaderValue::from_static("\"card\""));
-        // The same content, published anew, has not been modified.
+        // Unchanged content keeps its modification time.
         let modified = match kept.filter(|document| document.etag == etag) {
             Some(document) => document.modified.clone(),
             None => HeaderValue::from_str(&httpdate::fmt_http_date(SystemTime::now()))
@@ -200,7 +200,7 @@ impl CardHost {
     }
 }
 
-/// Whether the client has this document already. Tags are compared weakly, and beat dates.
+/// Whether the client already has this document. Tags are compared weakly and take precedence over dates.
 fn is_fresh(headers: &HeaderMap, document: &Document) -> bool {
     if headers.contains_key(IF_NONE_MATCH) {
         let own = document.etag.to_str().unwrap_or_default();

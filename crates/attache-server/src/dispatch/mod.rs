@@ -183,9 +183,9 @@ impl Dispatcher {
         };
         let address_account = match head.access {
             Access::Health => None,
-            Access::Authenticated | Access::Public | Access::Established(_) => {
-                admission.check_address(head.address).map_err(|error| limited(&Principal::Anonymous, error))?
-            }
+            Access::Authenticated | Access::Public | Access::Established(_) => admission
+                .check_address(head.address)
+                .map_err(|error| limited(&Principal::Anonymous, error))?,
         };
         let identity = match (&head.access, &self.0.authenticator) {
             (Access::Established(identity), _) => identity.clone(),
@@ -312,7 +312,13 @@ impl Dispatcher {
     }
 
     /// Logs that a request was rejected before it was parsed.
-    pub(crate) fn log_denial(&self, head: &RequestHead<'_>, principal: &Principal, reason: &str, status: u16) {
+    pub(crate) fn log_denial(
+        &self,
+        head: &RequestHead<'_>,
+        principal: &Principal,
+        reason: &str,
+        status: u16,
+    ) {
         self.0.admission.deny(&Denial {
             principal,
             tenant: None,

@@ -11,9 +11,9 @@ use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 
-use crate::listen::idle::Busy;
-use crate::limits::load::InFlight;
 use super::sse::SseBody;
+use crate::limits::load::InFlight;
+use crate::listen::idle::Busy;
 
 /// Why a body ended early.
 #[derive(Debug, thiserror::Error)]
@@ -148,7 +148,7 @@ impl http_body::Body for Body {
     }
 }
 
-/// Reads a body whole, up to `limit` bytes and within `timeout`.
+/// Reads a whole body of up to `limit` bytes within `timeout`.
 pub(crate) async fn read<B>(body: B, limit: usize, timeout: Duration) -> Result<Bytes, Error>
 where
     B: http_body::Body<Data = Bytes, Error = BodyError>,
@@ -160,7 +160,7 @@ where
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large());
     }
-    // No more is set aside than was announced, and no more than is allowed.
+    // No more memory is reserved than was announced and is allowed.
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(limit);
     let mut body = std::pin::pin!(body);
     let whole = async {
@@ -186,7 +186,7 @@ where
         }
         Ok(rest.map_or(first, BytesMut::freeze))
     };
-    // Most bodies have arrived with their head: no timer is set up for those.
+    // Created lazily: most bodies arrive with their head, and a timer costs more than that.
     let late = async { tokio::time::sleep(timeout).await };
     tokio::select! {
         biased;

@@ -101,7 +101,8 @@ impl HttpService {
     ) -> Result<Self, SetupError> {
         let service = dispatcher.service();
         let admission = dispatcher.admission();
-        let push = push.map(|push| PushDispatcher::new(service.clone(), push, admission.clone())).transpose()?;
+        let push =
+            push.map(|push| PushDispatcher::new(service.clone(), push, admission.clone())).transpose()?;
         let mut tasks = vec![
             tokio::spawn(service.clone().run_maintenance()),
             tokio::spawn(admission.clone().run_maintenance()),

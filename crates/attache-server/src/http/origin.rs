@@ -1,15 +1,15 @@
-//! Protection from web pages: which requests may reach the server, judged by their headers alone.
+//! Protection from web pages: which requests may reach the server, decided by their headers alone.
 //!
 //! Any page that a user opens can make the browser send requests to this machine and its network. Every request is checked before
 //! its body is read and before its caller is authenticated:
 //!
 //! - `Host`. A page can let its own name resolve to this machine (DNS rebinding), but the browser still sends that name. A server
 //!   that does not authenticate its callers answers to its own names only.
-//! - `Sec-Fetch-Site` and `Origin`. A request of a page of another origin is refused unless the operator has allowed that origin.
+//! - `Sec-Fetch-Site` and `Origin`. A request from a page of another origin is rejected unless the operator has allowed that origin.
 //!   Allowed origins get the CORS headers, and their preflight requests are answered.
 //! - `Content-Type`. A page may send text and forms anywhere without a preflight request, but not JSON.
 //!
-//! Programs that are no browsers send neither `Origin` nor `Sec-Fetch-Site`, and name the server as they reach it.
+//! Other programs send neither `Origin` nor `Sec-Fetch-Site`, and name the server as they reach it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -28,12 +28,12 @@ use url::{Host, Url};
 use crate::ServerOptions;
 use crate::http::body::Body;
 
-/// The response headers that pages may read beside those that browsers always show them.
+/// The response headers that pages may read in addition to those that browsers always show.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
     "A2A-Extensions, A2A-Version, Allow, ETag, Retry-After, WWW-Authenticate, X-A2A-Extensions",
 );
 
-/// How long a browser may remember the answer to a preflight request, in seconds.
+/// How long a browser may cache the response to a preflight request, in seconds.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("600");
 
 const ALLOW_PRIVATE_NETWORK: HeaderName = HeaderName::from_static("access-control-allow-private-network");
@@ -42,10 +42,10 @@ const REQUEST_PRIVATE_NETWORK: HeaderName = HeaderName::from_static("access-cont
 /// How much of a header is repeated in a message.
 const SHOWN: usize = 128;
 
-/// A host name that requests may have in `Host`, where callers are not authenticated.
+/// A host name that the server answers to, where it does not authenticate callers.
 ///
-/// It is read from text: `agents.example.com` with any port, `agents.example.com:8443` with this one, or `*` for all names. With
-/// `*` a server without authentication is open to DNS rebinding: every page in a browser that can reach it can call it.
+/// It is parsed from text: `agents.example.com` with any port, `agents.example.com:8443` with this port, or `*` for all names. With `*` a
+/// server without authentication is open to DNS rebinding: every page in a browser that can reach it can call it.
 ///
 /// ```
 /// use attache_server::AllowedHost;
@@ -62,7 +62,7 @@ enum HostPattern {
     Host(HostName<String>, Option<u16>),
 }
 
-/// Why a text is no [`AllowedHost`].
+/// The error for text that is not an [`AllowedHost`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected a host name such as `agents.example.com`, with or without a port, or `*` for all")]
 pub struct NotAHost;
@@ -100,7 +100,7 @@ impl FromStr for AllowedHost {
         if text.contains(['*', '/', '@', '?', '#']) {
             return Err(NotAHost);
         }
-        // A URL without a path is what such a text is short for.
+        // Parsed as the URL that it abbreviates.
         let url = Url::parse(&format!("http://{text}")).map_err(|_| NotAHost)?;
         let host = url.host().ok_or(NotAHost)?;
         let port = Authority::read(text).map(|authority| authority.port).unwrap_or_default();
@@ -120,8 +120,8 @@ impl fmt::Display for AllowedHost {
 
 /// An origin whose pages may call the server.
 ///
-/// It is read from text: `https://app.example.com`, or `*` for every origin. Pages of an origin that is listed by its name may send
-/// cookies and passwords that the browser knows; with `*`, requests that carry those are refused.
+/// It is parsed from text: `https://app.example.com`, or `*` for every origin. Pages of an origin that is listed by name may send the cookies
+/// and passwords of the browser. With `*`, requests that carry those are rejected.
 ///
 /// ```
 /// use attache_server::AllowedOrigin;
@@ -135,11 +135,11 @@ pub struct AllowedOrigin(OriginPattern);
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum OriginPattern {
     Any,
-    /// As browsers write it.
+    /// In the form that browsers send.
     Origin(String),
 }
 
-/// Why a text is no [`AllowedOrigin`].
+/// The error for text that is not an [`AllowedOrigin`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected an origin such as `https://app.example.com`, without a path, or `*` for all")]
 pub struct NotAnOrigin;
@@ -177,7 +177,7 @@ impl FromStr for AllowedOrigin {
         let origin = url.origin();
         let origin = match origin.is_tuple() {
             true => origin.ascii_serialization(),
-            // Such as those of browser extensions: URLs of schemes that have no rules of their own.
+            // For example the origin of a browser extension, whose scheme has no standard origin.
             false => text.trim_end_matches('/').to_owned(),
         };
         Ok(Self(OriginPattern::Origin(origin)))
@@ -193,16 +193,16 @@ impl fmt::Display for AllowedOrigin {
     }
 }
 
-/// Which pages may call the server from other origins. None, unless they are listed.
+/// Which pages of other origins may call the server. None by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cors {
-    /// The origins of those pages.
+    /// Their origins.
     pub origins: Vec<AllowedOrigin>,
 }
 
 impl Cors {
-    /// What the page of a request is allowed, if it is.
-    fn grant(&self, signs: &Signs<'_>) -> Option<Grant> {
+    /// What the page of a request is allowed to do, if its origin is listed.
+    fn grant(&self, signs: &RelevantHeaders<'_>) -> Option<Grant> {
         let listed = |origin: &&HeaderValue| self.origins.iter().any(|allowed| allowed.names(origin));
         match signs.origin.filter(listed) {
             Some(origin) => Some(Grant::Listed(origin.clone())),
@@ -216,20 +216,20 @@ impl Cors {
     }
 }
 
-/// What the page that sent a request is allowed, beside what every client is.
+/// What a page of another origin is allowed to do.
 #[derive(Debug)]
 pub(crate) enum Grant {
-    /// To read the answer, and to send the credentials that the browser has.
+    /// Read the response, and send the credentials of the browser.
     Listed(HeaderValue),
-    /// To read the answer.
+    /// Read the response.
     Anyone,
 }
 
-/// The name of a host, or its address.
+/// The name or the address of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum HostName<S> {
     Name(S),
-    /// Never an IPv4 address in IPv6 form.
+    /// Never an IPv4-mapped IPv6 address.
     Address(IpAddr),
 }
 
@@ -279,7 +279,7 @@ impl fmt::Display for HostName<String> {
     }
 }
 
-/// A host and a port, as `Host` and `:authority` have them.
+/// Host and port, as in `Host` and `:authority`.
 struct Authority<'a> {
     host: HostName<&'a str>,
     port: Option<u16>,
@@ -295,12 +295,12 @@ impl<'a> Authority<'a> {
             }
             None => {
                 let (host, rest) = text.split_at(text.find(':').unwrap_or(text.len()));
-                // Names do not end in a digit, except for addresses.
+                // A name that ends in a digit is an address.
                 let address = match host.as_bytes().last()?.is_ascii_digit() {
                     true => host.parse().ok().map(|address| HostName::Address(IpAddr::V4(address))),
                     false => None,
                 };
-                // The dot at the end of a full name says nothing.
+                // The dot at the end of a fully qualified name is optional.
                 (address.unwrap_or(HostName::Name(host.strip_suffix('.').unwrap_or(host))), rest)
             }
         };
@@ -313,13 +313,13 @@ impl<'a> Authority<'a> {
     }
 }
 
-/// Where a server listens, as far as it is known.
+/// The addresses that a server listens on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Addresses {
-    /// On this address.
+    /// This address.
     Only(IpAddr),
-    /// On all addresses of the machine, or on some that an application has chosen. An address cannot be made to lead elsewhere as
-    /// a name can, so a request that names one is meant for it.
+    /// All addresses of the machine, or unknown ones. An address cannot be rebound as a name can, so that every address in a request is
+    /// accepted.
     Any,
 }
 
@@ -332,28 +332,28 @@ impl Addresses {
     }
 }
 
-/// What the answer to a request is made of.
+/// The kind of response that a request gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Whether the server is well. That is no secret, and probes name the server in ways of their own.
+    /// A health check. It is no secret, and probes name the server in various ways.
     Health,
-    /// A document that changes nothing when it is read. Browsers keep pages of other origins from reading it.
+    /// A document; reading it changes nothing. Browsers keep pages of other origins from reading it.
     Document,
-    /// An operation, with a body of JSON if it has one.
+    /// An operation with a JSON body, if it has a body.
     Json,
-    /// An operation of gRPC, which looks at the content type itself.
+    /// A gRPC operation. The binding checks the content type itself.
     Grpc,
-    /// What an application does at paths of its own.
+    /// A path of the application.
     Fallback,
 }
 
-/// Which origins an application allows at its own paths.
+/// Which origins may call the paths of the application.
 pub(crate) type FallbackCors = Box<dyn Fn(&Method, &str) -> Cors + Send + Sync>;
 
 /// Decides which requests may reach the server.
 pub(crate) struct RequestFilter {
     addresses: Addresses,
-    /// The host of the base URL, and its origin as browsers write it.
+    /// The host of the base URL, and its origin in the form that browsers send.
     base_host: Option<HostName<String>>,
     base_origin: Option<String>,
     allowed_hosts: Vec<AllowedHost>,
@@ -361,16 +361,16 @@ pub(crate) struct RequestFilter {
     fallback: Option<FallbackCors>,
 }
 
-/// What becomes of a request.
+/// The decision about a request.
 pub(crate) enum Filtered {
-    /// It goes on. The answer says what its page is allowed.
+    /// The request goes on. The response tells the browser what its page may do.
     Accepted(Option<Box<Grant>>),
-    /// It asked only whether another request may be sent.
+    /// The request was a preflight request.
     Preflight(Box<Response<Body>>),
     Rejected(Box<RejectedRequest>),
 }
 
-/// Why a request is refused.
+/// Why a request is rejected.
 #[derive(Debug)]
 pub(crate) struct RejectedRequest {
     pub(crate) status: StatusCode,
@@ -387,23 +387,23 @@ impl RejectedRequest {
     }
 }
 
-/// The headers that matter here.
+/// The headers that matter for the decision.
 #[derive(Default)]
-struct Signs<'a> {
+struct RelevantHeaders<'a> {
     host: Option<&'a HeaderValue>,
     origin: Option<&'a HeaderValue>,
     site: Option<&'a HeaderValue>,
     content_type: Option<&'a HeaderValue>,
     authorization: Option<&'a HeaderValue>,
     cookie: bool,
-    /// One that has come more than once although it has one value.
+    /// A header that must be unique but is repeated.
     repeated: Option<&'static str>,
 }
 
-impl<'a> Signs<'a> {
+impl<'a> RelevantHeaders<'a> {
     fn read(headers: &'a HeaderMap) -> Self {
         let mut signs = Self::default();
-        // Requests have few headers: walking them once costs less than looking for each.
+        // Requests have few headers: one pass over them costs less than a lookup for each name.
         for (name, value) in headers {
             let (place, name) = match name.as_str() {
                 "host" => (&mut signs.host, "Host"),
@@ -420,7 +420,7 @@ impl<'a> Signs<'a> {
                 }
                 _ => continue,
             };
-            // A second `Host` does not hide another one: it does not matter everywhere.
+            // Another repeated header is reported before `Host`, which health checks ignore.
             if place.replace(value).is_some() && (name != "Host" || signs.repeated.is_none()) {
                 signs.repeated = Some(name);
             }
@@ -428,7 +428,7 @@ impl<'a> Signs<'a> {
         signs
     }
 
-    /// Whether it carries credentials that a browser adds by itself, whichever page a request is from.
+    /// Whether it carries credentials that a browser adds by itself, for whichever page.
     fn is_ambient(&self) -> bool {
         let basic = |value: &&HeaderValue| {
             value.as_bytes().get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"basic"))
@@ -451,7 +451,7 @@ impl RequestFilter {
         Self { addresses, base_host, base_origin, allowed_hosts, cors, fallback }
     }
 
-    /// Decides about a request. `authenticated` says whether its caller must be known to be answered.
+    /// Decides about a request. `authenticated` returns whether only authenticated callers are answered.
     pub(crate) fn check(
         &self,
         purpose: Purpose,
@@ -459,7 +459,7 @@ impl RequestFilter {
         has_body: bool,
         authenticated: impl FnOnce() -> bool,
     ) -> Filtered {
-        let signs = Signs::read(&head.headers);
+        let signs = RelevantHeaders::read(&head.headers);
         match self.judge(purpose, head, &signs, has_body, authenticated) {
             Ok(grant) if grant.is_some() && is_preflight(head) => {
                 Filtered::Preflight(Box::new(self.finish(preflight(&head.headers), grant.map(Box::new))))
@@ -473,12 +473,14 @@ impl RequestFilter {
         &self,
         purpose: Purpose,
         head: &Parts,
-        signs: &Signs<'_>,
+        signs: &RelevantHeaders<'_>,
         has_body: bool,
         authenticated: impl FnOnce() -> bool,
     ) -> Result<Option<Grant>, RejectedRequest> {
         if let Some(name) = signs.repeated.filter(|name| (purpose, *name) != (Purpose::Health, "Host")) {
-            return Err(RejectedRequest::malformed(format!("the header `{name}` is there more than once: send one")));
+            return Err(RejectedRequest::malformed(format!(
+                "the header `{name}` is there more than once: send one"
+            )));
         }
         if purpose != Purpose::Health {
             self.check_host(head, signs, authenticated)?;
@@ -490,11 +492,11 @@ impl RequestFilter {
         Ok(grant)
     }
 
-    /// Whether a request names the server by a name of its own, if it is answered to everyone.
+    /// Rejects a request with a foreign host name, unless callers are authenticated.
     fn check_host(
         &self,
         head: &Parts,
-        signs: &Signs<'_>,
+        signs: &RelevantHeaders<'_>,
         authenticated: impl FnOnce() -> bool,
     ) -> Result<(), RejectedRequest> {
         let header = signs.host.map(|value| value.to_str().unwrap_or("?"));
@@ -509,7 +511,7 @@ impl RequestFilter {
                 return Err(RejectedRequest::malformed(text.to_owned()));
             }
         }
-        // Whoever names no host is no browser.
+        // A client that names no host is not a browser.
         let Some(named) = target.or(header) else { return Ok(()) };
         if Authority::read(named).is_some_and(|authority| self.is_own(&authority)) || authenticated() {
             return Ok(());
@@ -533,17 +535,17 @@ impl RequestFilter {
             || self.allowed_hosts.iter().any(|allowed| allowed.matches(authority))
     }
 
-    /// Whether a request may come from where it does. What its page is allowed then, if it is a page of another origin.
+    /// Rejects a request from a page of another origin, unless that origin is allowed. Returns what the page may do.
     fn check_origin(
         &self,
         purpose: Purpose,
         head: &Parts,
-        signs: &Signs<'_>,
+        signs: &RelevantHeaders<'_>,
     ) -> Result<Option<Grant>, RejectedRequest> {
         let own = |origin: &HeaderValue| self.is_own_origin(origin, head, signs);
         let foreign = match signs.site.map(HeaderValue::as_bytes) {
             Some(b"same-origin") => false,
-            // The user has asked for it, or something of the browser's has, which then says what.
+            // The user has entered the address, or a part of the browser sends the request and names its origin.
             None | Some(b"none") => signs.origin.is_some_and(|origin| !own(origin)),
             Some(_) => true,
         };
@@ -568,12 +570,12 @@ impl RequestFilter {
         }
     }
 
-    /// Whether an origin is the server's own: that of the name that the request has for it, or that of the base URL.
-    fn is_own_origin(&self, origin: &HeaderValue, head: &Parts, signs: &Signs<'_>) -> bool {
+    /// Whether an origin is the server's own: the one by which the request reached it, or that of the base URL.
+    fn is_own_origin(&self, origin: &HeaderValue, head: &Parts, signs: &RelevantHeaders<'_>) -> bool {
         let Ok(origin) = origin.to_str() else { return false };
         let header = || signs.host.and_then(|value| value.to_str().ok());
         let named = head.uri.authority().map(http::uri::Authority::as_str).or_else(header);
-        // Browsers leave the usual port out of both.
+        // Browsers omit the default port in both.
         let after_scheme = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
         if after_scheme.zip(named).is_some_and(|(origin, named)| origin.eq_ignore_ascii_case(named)) {
             return true;
@@ -581,7 +583,7 @@ impl RequestFilter {
         self.base_origin.as_ref().is_some_and(|own| own.eq_ignore_ascii_case(origin))
     }
 
-    fn foreign(&self, signs: &Signs<'_>) -> String {
+    fn foreign(&self, signs: &RelevantHeaders<'_>) -> String {
         let page = match signs.origin.map(|origin| origin.to_str().unwrap_or("?")) {
             Some(origin) => format!("a page of the origin `{}` (header `Origin`)", shown(origin)),
             None => "a page of another origin (header `Sec-Fetch-Site`)".to_owned(),
@@ -596,13 +598,13 @@ impl RequestFilter {
         }
     }
 
-    /// Adds to an answer what the browser has to know about it.
+    /// Adds the CORS headers to a response.
     pub(crate) fn finish(&self, mut response: Response<Body>, grant: Option<Box<Grant>>) -> Response<Body> {
         if grant.is_none() && self.cors.origins.is_empty() {
             return response;
         }
         let headers = response.headers_mut();
-        // An answer that a cache keeps for one origin must not be given to another.
+        // A cached response for one origin must not be given to another.
         headers.append(VARY, HeaderValue::from_static("Origin"));
         let Some(grant) = grant else { return response };
         match *grant {
@@ -621,13 +623,13 @@ impl RequestFilter {
     }
 }
 
-/// Whether a URL names this machine as only programs on it can: with `localhost` or a loopback address.
+/// Whether a URL names this machine: `localhost` or a loopback address.
 pub fn is_loopback_url(url: &str) -> bool {
     let url = Url::parse(url).ok();
     url.and_then(|url| url.host().map(HostName::from)).is_some_and(|host| host.borrowed().is_loopback())
 }
 
-/// Whether a body is declared as JSON.
+/// Checks that a body is declared as JSON.
 fn check_content_type(value: Option<&HeaderValue>) -> Result<(), RejectedRequest> {
     let text = value.map(|value| value.to_str().unwrap_or("?"));
     if text.is_some_and(is_json) {
@@ -660,13 +662,13 @@ fn is_preflight(head: &Parts) -> bool {
         && head.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
 }
 
-/// The method of a request or, if it is a preflight request, of the one that is to follow.
+/// The method of a request. For a preflight request, the method that it announces.
 fn requested_method(head: &Parts) -> Method {
     let requested = head.headers.get(ACCESS_CONTROL_REQUEST_METHOD).filter(|_| is_preflight(head));
     requested.and_then(|value| value.as_bytes().try_into().ok()).unwrap_or_else(|| head.method.clone())
 }
 
-/// Says that the request that is to follow may be sent. Whoever is allowed to send one may send it with any headers.
+/// The response to a preflight request of an allowed page. Every header is allowed.
 fn preflight(asked: &HeaderMap) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
@@ -684,7 +686,7 @@ fn preflight(asked: &HeaderMap) -> Response<Body> {
     response
 }
 
-/// The beginning of a text from outside.
+/// The beginning of a text from a client.
 fn shown(text: &str) -> &str {
     text.char_indices().nth(SHOWN).map_or(text, |(end, _)| &text[..end])
 }

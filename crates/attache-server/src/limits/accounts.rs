@@ -114,9 +114,9 @@ pub(super) struct Accounts {
 #[derive(Default)]
 struct Shard {
     accounts: HashMap<Holder, Arc<Account>, RandomState>,
-    /// How many accounts there may be before it is looked which are at rest.
+    /// How many accounts trigger the next sweep.
     enough: usize,
-    /// The account of those for whom there is no room.
+    /// The account that further callers share.
     crowd: Arc<Account>,
 }
 
@@ -142,7 +142,7 @@ impl Accounts {
         shard.accounts.entry(holder).or_default().clone()
     }
 
-    /// Drops what is at rest, and gives those that have left something suppressed to `tell`.
+    /// Removes idle accounts. Reports the number of suppressed denials of each account that has some.
     pub(super) fn sweep(&self, now: u64, mut tell: impl FnMut(Option<&Holder>, u64)) {
         for shard in &self.shards {
             let mut shard = shard.lock();
@@ -166,7 +166,7 @@ impl Accounts {
 impl Shard {
     fn sweep(&mut self, now: u64) {
         self.accounts.retain(|_, account| Arc::strong_count(account) > 1 || !account.is_idle(now));
-        // Not again before there are twice as many: then it costs each newcomer the same, however many there are.
+        // The next sweep follows when the number has doubled, so that the cost per new account is constant.
         self.enough = self.accounts.len() * 2;
     }
 }
@@ -215,7 +215,7 @@ mod tests {
         let accounts = Accounts::default();
         let pace = Pace::new(NonZeroU32::MIN, NonZeroU32::MIN);
         let refused = (0..400_000).filter(|i| accounts.of(holder(*i), 0).requests.pass(pace, 0).is_err());
-        // Who found no room shared an account with others, and its rate.
+        // Callers beyond the limit shared one account and its rate.
         assert_eq!(refused.count(), 400_000 - SHARDS * MAX_ACCOUNTS - SHARDS);
         assert_eq!(accounts.len(), SHARDS * MAX_ACCOUNTS);
         accounts.of(holder(u32::MAX), 2 * SECOND);

@@ -1,4 +1,4 @@
-//! Where a request comes from.
+//! The address that a request comes from.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -7,7 +7,7 @@ use http::HeaderMap;
 
 const FORWARDED: &str = "x-forwarded-for";
 
-/// The address that a request comes from: that of the connection or, if it is a proxy's that is trusted, what the proxy says.
+/// The address that a request comes from: the peer's or, if the peer is a trusted proxy, the address that the proxy names.
 pub(crate) fn of(connection: SocketAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
     let mut address = connection.ip().to_canonical();
     if trusted.is_empty() {
@@ -16,7 +16,7 @@ pub(crate) fn of(connection: SocketAddr, headers: &HeaderMap, trusted: &[IpNet])
     let is_trusted = |address: &IpAddr| trusted.iter().any(|net| net.contains(address));
     let fields = headers.get_all(FORWARDED).iter().rev();
     let mut hops = fields.flat_map(|field| field.to_str().unwrap_or_default().rsplit(','));
-    // Each proxy adds who it heard from at the end. What stands before the first one that is not trusted is hearsay.
+    // Each proxy appends the address of its peer. What precedes the first untrusted address may be forged.
     while is_trusted(&address)
         && let Some(before) = hops.next().and_then(read)
     {
@@ -33,7 +33,7 @@ fn read(text: &str) -> Option<IpAddr> {
     address.ok().map(|address: IpAddr| address.to_canonical())
 }
 
-/// The address that an account is for: of IPv6 the network, since who has one address there has all of them.
+/// The address that an account is for. For IPv6 it is the network, because a host there can use all addresses of its network.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,

@@ -179,7 +179,9 @@ mod tests {
     #[test]
     fn connections_are_counted_by_address_except_for_proxies_and_loopback() {
         let limited = |limits: Limits, peer: &str| {
-            Admission::new(limits).connection_limit(peer.parse().unwrap()).map(|(address, _)| address.to_string())
+            Admission::new(limits)
+                .connection_limit(peer.parse().unwrap())
+                .map(|(address, _)| address.to_string())
         };
         let usual = |peer: &str| limited(Limits::default(), peer);
         assert_eq!(usual("203.0.113.9").as_deref(), Some("203.0.113.9"));

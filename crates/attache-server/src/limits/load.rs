@@ -1,7 +1,7 @@
-//! How many requests the server works on, and how many of them only wait for their bodies.
+//! How many requests the server processes, and how many of them only wait for their bodies.
 //!
-//! A request whose body has not arrived costs its client nothing to keep open. Such requests are counted apart, so that they do not
-//! take the places of those that are complete.
+//! A client can keep a request open at no cost by not sending its body. Such requests are counted separately, so that they do not displace
+//! complete ones.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use pin_project_lite::pin_project;
 use crate::http::body::BodyError;
 use crate::listen::idle::Activity;
 
-/// The requests of a server.
+/// Counts the requests of a server.
 #[derive(Debug)]
 pub(crate) struct Load {
-    /// How many requests are worked on at once, at most. As many again may wait for their bodies.
+    /// The limit on requests that are processed at once. As many again may wait for their bodies.
     limit: usize,
     /// All requests.
     requests: AtomicUsize,
-    /// Those of them that wait for their bodies.
+    /// Requests that wait for their bodies.
     waiting: AtomicUsize,
 }
 
@@ -33,15 +33,15 @@ impl Load {
         Arc::new(Self { limit, requests: AtomicUsize::new(0), waiting: AtomicUsize::new(0) })
     }
 
-    /// Counts a request. Nothing if the server works on as many as it may.
+    /// Counts a request. `None` if the limit is reached.
     pub(crate) fn begin(self: &Arc<Self>) -> Option<InFlight> {
         let before = self.requests.fetch_add(1, Ordering::Relaxed);
         let request = InFlight(self.clone());
-        // What is over the limit is dropped here, and so not counted.
+        // A request beyond the limit is dropped here, which uncounts it.
         (before.saturating_sub(self.waiting.load(Ordering::Relaxed)) < self.limit).then_some(request)
     }
 
-    /// Counts a request as one that waits for its body. Nothing if as many wait as may.
+    /// Counts a request that waits for its body. `None` if the limit is reached.
     fn wait(self: &Arc<Self>, connection: Option<&Arc<Activity>>) -> Option<Waiting> {
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
         let waiting = Waiting::new(self.clone(), connection.cloned());
@@ -49,7 +49,7 @@ impl Load {
     }
 }
 
-/// A request that is being worked on; counted until dropped.
+/// A request that is being processed; counted until dropped.
 pub(crate) struct InFlight(Arc<Load>);
 
 impl Drop for InFlight {
@@ -82,23 +82,23 @@ impl Drop for Waiting {
     }
 }
 
-/// When a request that was refused may be tried again. Nobody knows when there is room.
+/// When a client should try again. The server cannot know when a request ends.
 const SOON: Duration = Duration::from_secs(1);
 
-/// Refuses a request since there are too many.
+/// The error for a request beyond the limit.
 pub(crate) fn too_many() -> Error {
     let error = Error::new(ErrorKind::Unavailable, "too many requests at once, try again in a moment");
     error.retry_in(SOON)
 }
 
-/// Refuses a request since there are too many connections.
+/// The error for a request on a connection beyond the limit.
 pub(crate) fn too_many_connections() -> Error {
     let error = Error::new(ErrorKind::Unavailable, "too many connections at once, try again in a moment");
     error.retry_in(SOON)
 }
 
 pin_project! {
-    /// The body of a request, which is counted as awaited from the first time that there is nothing to read until its end.
+    /// A request body that is counted as waiting from the first time that no data is available until its end.
     pub(crate) struct CountedBody<B> {
         #[pin]
         body: B,
@@ -109,7 +109,7 @@ pin_project! {
 }
 
 impl<B> CountedBody<B> {
-    /// The body of a request that came over a connection of ours, if it did.
+    /// `connection` is the connection of this server that the request came over, if it did.
     pub(crate) fn new(body: B, load: Arc<Load>, connection: Option<Arc<Activity>>) -> Self {
         Self { body, load, connection, waiting: None }
     }
@@ -170,7 +170,7 @@ mod tests {
     type Piece = Result<Frame<Bytes>, Infallible>;
     type Pieces = CountedBody<StreamBody<UnboundedReceiver<Piece>>>;
 
-    /// Reads what there is of a body.
+    /// Polls a body once.
     fn poll(body: &mut Pieces) -> Poll<Option<Result<Bytes, String>>> {
         let mut cx = Context::from_waker(Waker::noop());
         let text = |frame: Result<Frame<Bytes>, BodyError>| {

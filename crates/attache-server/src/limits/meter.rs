@@ -1,18 +1,18 @@
-//! Meters: how often something may happen, by the generic cell rate algorithm.
+//! Rate limits by the generic cell rate algorithm.
 //!
-//! A meter is one number, the time at which everything that was let through would have happened at an even pace. Whoever comes
-//! is let through as long as that time is not too far ahead.
+//! A meter is one number: the time at which all accepted events would have happened at an even pace. An event is accepted as long as that
+//! time is not too far in the future.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How often something may happen.
+/// A rate with a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pace {
-    /// The time from one to the next, in nanoseconds.
+    /// The time between two events, in nanoseconds.
     interval: u64,
-    /// How far ahead of time one may be, in nanoseconds.
+    /// How far ahead of the even pace events may be, in nanoseconds.
     ahead: u64,
 }
 
@@ -23,12 +23,12 @@ impl Pace {
     }
 }
 
-/// Counts what happens. Times are in nanoseconds since a moment that all of them have in common.
+/// Counts events. Times are in nanoseconds since a common start.
 #[derive(Debug, Default)]
 pub(crate) struct Meter(AtomicU64);
 
 impl Meter {
-    /// Lets one through, or says how long until one would be.
+    /// Accepts an event, or returns how long until one would be accepted.
     pub(crate) fn pass(&self, pace: Pace, now: u64) -> Result<(), Duration> {
         let next = |at: u64| (at <= now.saturating_add(pace.ahead)).then(|| at.max(now) + pace.interval);
         match self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
@@ -37,7 +37,7 @@ impl Meter {
         }
     }
 
-    /// Whether it is as if nothing had happened yet.
+    /// Whether the meter is as new.
     pub(crate) fn is_idle(&self, now: u64) -> bool {
         self.0.load(Ordering::Relaxed) <= now
     }
@@ -102,7 +102,7 @@ mod tests {
                 match meter.pass(pace, now) {
                     Ok(()) => passed.push(now),
                     Err(wait) => {
-                        // The time that is said is the first at which it works.
+                        // The returned time is the first at which an event is accepted.
                         let then = now + u64::try_from(wait.as_nanos()).unwrap();
                         let at = meter.0.load(Ordering::Relaxed);
                         prop_assert!(at <= then + pace.ahead && at > then - 1 + pace.ahead);

@@ -1,8 +1,7 @@
-//! How much a caller may ask for, and how fast.
+//! Limits for each caller: how much at once, and how fast.
 //!
-//! A caller is a principal or, for those who have not said who they are, an address. Each has an account of its own, so that one
-//! who is at a limit waits and is refused without anyone else noticing. What a caller may have at once is given out by
-//! [limiters](attache_core::Limiter), how often they may come is told by [meters](meter).
+//! A caller is a principal or, if it is anonymous, an address. Each caller has an account of its own, so that a caller at its limit does not
+//! affect others. [Limiters](attache_core::Limiter) bound what goes on at once, [meters](meter) bound the rate.
 
 mod accounts;
 mod address;
@@ -18,40 +17,38 @@ use attache_outbound::IpNet;
 pub(crate) use self::accounts::{Account, Resource};
 pub(crate) use self::admission::Admission;
 
-/// What a caller may do at once and how fast. A principal is a caller; whoever is anonymous is known by their address, of IPv6 by
-/// the network of 64 bits that it is in.
+/// Limits for each caller. A caller is a principal. An anonymous caller is identified by its address; for IPv6 by its network of 64 bits.
 ///
-/// They can be changed while the server runs, with [`HttpService::set_limits`](crate::HttpService::set_limits).
+/// They can be changed at run time with [`HttpService::set_limits`](crate::HttpService::set_limits).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// How many requests per second a principal may make, in the long run. Unlimited, if nothing is set.
+    /// The sustained rate of requests of a principal. `None` is unlimited.
     pub requests_per_second: Option<NonZeroU32>,
-    /// How many requests a principal that has been quiet may make at once before that rate is asked of it.
+    /// How many requests a principal may make at once after a pause, before the rate applies.
     pub burst: NonZeroU32,
-    /// How many requests per second may come from an address, in the long run. It is looked at before credentials are, so that
-    /// guessing them takes its time. Unlimited, if nothing is set.
+    /// The sustained rate of requests from an address. It is checked before credentials are, so that guessing them is slow. `None` is
+    /// unlimited.
     pub requests_per_second_per_address: Option<NonZeroU32>,
-    /// How many requests may come at once from an address that has been quiet.
+    /// How many requests may come from an address at once after a pause.
     pub burst_per_address: NonZeroU32,
-    /// How many requests of a caller are worked on at once. An open stream is not one of them.
+    /// How many requests of a caller are processed at once. Open streams do not count.
     pub requests_per_caller: Option<NonZeroUsize>,
     /// How many streams of a caller are open at once.
     pub streams_per_caller: Option<NonZeroUsize>,
-    /// How many turns the agent takes for a caller at once. Messages to a task that is being worked on share its turn.
+    /// How many turns of a caller run at once. Messages to a task that has a running turn do not count.
     pub turns_per_caller: Option<NonZeroUsize>,
-    /// How many connections may come from an address; more are closed at once. Those of
-    /// [`trusted_proxies`](Self::trusted_proxies) are not counted. Unlimited, if nothing is set.
+    /// How many connections an address may have; more are closed at once. Connections of [`trusted_proxies`](Self::trusted_proxies) do not count.
+    /// `None` is unlimited.
     pub connections_per_address: Option<NonZeroUsize>,
-    /// How long a request waits for one of these places before it is refused. They are given out in the order of arrival, and no
-    /// more wait than there are places.
+    /// How long a request waits for a permit before it is rejected. Permits are granted in the order of arrival, and the queue is no longer
+    /// than the limit.
     pub queue_timeout: Duration,
     /// How long the first byte of a new connection may take.
     pub first_byte_timeout: Duration,
-    /// The proxies whose word on where a request comes from is taken: the last address in `X-Forwarded-For` that is not one of
-    /// theirs is the caller's.
+    /// The proxies whose `X-Forwarded-For` is trusted: the caller is the last address in it that is not one of these.
     pub trusted_proxies: Vec<IpNet>,
-    /// Whether anonymous callers on this machine, and connections from it, are limited too. They are not, since a proxy that nobody has told about in
-    /// [`trusted_proxies`](Self::trusted_proxies) would be limited for all who are behind it.
+    /// Whether limits apply to anonymous callers and connections on this machine. By default they do not: a local proxy that is not listed in
+    /// [`trusted_proxies`](Self::trusted_proxies) would be limited for all its clients together.
     pub limit_loopback: bool,
 }
 
@@ -86,7 +83,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// No limits on callers.
+    /// No limits.
     pub fn none() -> Self {
         Self {
             requests_per_second: None,

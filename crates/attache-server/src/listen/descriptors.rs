@@ -1,27 +1,27 @@
-//! How many files the operating system lets this process have open, and how many of them may be connections.
+//! The limit on open files of the process, and how many of them may be connections.
 //!
-//! Every connection is a file descriptor, and so are the files of the store, the log, the connections of workers and those to
-//! webhooks. A process that has used up its descriptors cannot accept a health check nor write a task. The limit on connections is
-//! therefore derived from the limit of the operating system, less a reserve.
+//! Connections are file descriptors. So are the files of the store, the log, and the connections of workers and webhooks. A process without
+//! free descriptors can neither accept a health check nor write a task. Therefore the limit on connections is the limit of the operating
+//! system minus a reserve.
 
 use std::io;
 
-/// What is reserved, at the least and at the most.
+/// The bounds of the reserve.
 const RESERVE: std::ops::RangeInclusive<usize> = 64..=1024;
 
 /// How many connections a server accepts, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Budget {
-    /// The connections that are accepted.
+    /// The connections that it accepts.
     pub(crate) connections: usize,
     /// The connections that were configured.
     configured: usize,
-    /// The descriptors that the process may have, and those of them that no connection gets. Nothing where that is not limited.
+    /// The descriptors of the process and the reserve. `None` if they are not limited.
     descriptors: Option<(usize, usize)>,
 }
 
 impl Budget {
-    /// The budget under the limit that holds now.
+    /// The budget under the current limit.
     pub(crate) fn now(configured: usize) -> Self {
         Self::of(configured, soft_limit())
     }
@@ -50,19 +50,19 @@ impl Budget {
     }
 }
 
-/// How many of the descriptors no connection gets.
+/// How many descriptors are reserved.
 fn reserve(soft: usize) -> usize {
     (soft / 4).clamp(*RESERVE.start(), *RESERVE.end()).min(soft / 2)
 }
 
-/// Raises the limit on open files of this process, `RLIMIT_NOFILE`, as far as the operating system lets it: the soft limit to the
-/// hard one. Each connection needs a file, and the soft limit is often 1,024.
+/// Raises the soft limit on open files of this process (`RLIMIT_NOFILE`) to the hard limit. Each connection needs a file, and the soft limit
+/// is often 1,024.
 ///
-/// `attache serve` does this when it starts. A [`Server`](crate::Server) of yours does not do it by itself, since the limit is that
-/// of the whole process and of the programs it starts: call this at the beginning of `main`. In any case a server accepts no more
-/// connections than the soft limit allows when it begins to run, less a reserve.
+/// `attache serve` calls this when it starts. A [`Server`](crate::Server) does not, because the limit belongs to the whole process and is
+/// inherited by the programs that it starts: call this at the beginning of `main`. A server never accepts more connections than the soft
+/// limit allows when it starts, minus a reserve.
 ///
-/// Does nothing where there is no such limit.
+/// It does nothing on systems without such a limit.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -75,11 +75,11 @@ fn reserve(soft: usize) -> usize {
 pub fn raise_file_limit() -> io::Result<()> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-    /// What macOS takes although it says that there is no hard limit.
+    /// macOS reports no hard limit but accepts at most this value.
     const OPEN_MAX: u64 = 10_240;
 
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    // Nothing stands for no limit.
+    // `None` means unlimited.
     let Some(soft) = current else { return Ok(()) };
     if maximum.is_some_and(|hard| hard <= soft) {
         return Ok(());
@@ -92,13 +92,13 @@ pub fn raise_file_limit() -> io::Result<()> {
     raised.map_err(io::Error::from)
 }
 
-/// Does nothing where there is no such limit.
+/// It does nothing on systems without such a limit.
 #[cfg(not(unix))]
 pub fn raise_file_limit() -> io::Result<()> {
     Ok(())
 }
 
-/// How many files this process may have open.
+/// The soft limit on open files.
 #[cfg(unix)]
 fn soft_limit() -> Option<usize> {
     use rustix::process::{Resource, getrlimit};
@@ -111,7 +111,7 @@ fn soft_limit() -> Option<usize> {
     None
 }
 
-/// Whether a connection could not be accepted because the process, or the machine, has no descriptor or no memory for it.
+/// Whether accepting failed because the process or the machine is out of descriptors or memory.
 #[cfg(unix)]
 pub(crate) fn are_used_up(error: &io::Error) -> bool {
     use rustix::io::Errno;

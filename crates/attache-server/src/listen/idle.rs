@@ -1,12 +1,11 @@
-//! Which connections are at work and which have been silent for too long, and which are closed when there are too many.
+//! Closes connections that are idle for too long, and makes room when there are too many.
 //!
-//! A timer for every request would cost as much as a small request does. Instead one clock ticks for all connections, a
-//! request costs two counters, and a connection that has had nothing to do for some ticks is asked to close: one that sends its
-//! headers a byte at a time as well as one that was forgotten.
+//! A timer for every request would cost as much as a small request. Instead one clock ticks for all connections, and a request costs two
+//! counters. A connection without a request for some ticks is closed. That includes one that sends its headers byte by byte.
 //!
-//! When as many connections are open as there may be, a new one is still accepted: the connection that has waited for its client
-//! longest, without a byte in either direction, is closed for it. Where none waits for its client, a few spare connections are
-//! accepted on which nothing but health checks is answered. So accepting never waits for clients.
+//! When the limit on connections is reached, a new one is still accepted. The server closes the connection that has waited longest for its
+//! client, without a byte in either direction. If no connection waits for its client, a few spare connections are accepted, on which only
+//! health checks are answered. So accepting never waits for clients.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -19,30 +18,30 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How many ticks of silence close a connection.
+/// After how many ticks without a request a connection is closed.
 const TICKS: u64 = 4;
 
 /// How many connections beyond the limit are accepted for health checks.
 const SPARE: usize = 16;
 
-/// How many connections may be about to close, beyond the limit and the spare ones, before accepting waits for them.
+/// How many connections may be closing, beyond the limit and the spare ones, before accepting waits for them.
 const CLOSING: usize = 16;
 
-/// One of how many waiting connections is found at a time when some must close. Finding them takes a look at all connections.
+/// Finding the longest-waiting connections visits all connections, so that one in this many is found at a time.
 const FOUND_AT_A_TIME: usize = 64;
 
-/// The connections of a server. Cheap to clone; all clones are one.
+/// The connections of a server. Cheap to clone; all clones are one set.
 #[derive(Clone)]
 pub(crate) struct Connections(Arc<Inner>);
 
 struct Inner {
     tick: Duration,
-    /// How many may be open.
+    /// The limit on open connections.
     limit: usize,
     began: Instant,
     now: AtomicU64,
     members: Mutex<Members>,
-    /// Told whenever a connection is gone.
+    /// Notified when a connection has ended.
     gone: Notify,
 }
 
@@ -50,37 +49,37 @@ struct Inner {
 struct Members {
     next: u64,
     open: HashMap<u64, Arc<Activity>>,
-    /// How many of the open ones take a place: they are neither spare nor about to close.
+    /// How many count against the limit: they are neither spare nor closing.
     placed: usize,
     spare: usize,
-    /// How many each address has, where that is limited.
+    /// The number of connections by address, where it is limited.
     by_address: HashMap<IpAddr, usize>,
-    /// Connections that had waited longest when that was last looked at, with when each made progress; the longest last.
+    /// The connections that had waited longest at the last search, with the time of their last progress; the longest last.
     waiting: Vec<(u64, u64)>,
-    /// How many were closed for others since that was last logged.
+    /// How many were closed to make room since the last log line.
     evicted: usize,
     closing: bool,
 }
 
-/// What is known about one connection.
+/// The state of one connection.
 pub(crate) struct Activity {
-    /// Whether it is one of the few beyond the limit.
+    /// Whether it is beyond the limit.
     spare: bool,
-    /// Requests being answered.
+    /// The number of requests that are being answered.
     busy: AtomicUsize,
-    /// Those of them whose bodies have not arrived.
+    /// How many of them wait for their bodies.
     awaited: AtomicUsize,
-    /// Changes whenever a request begins or ends.
+    /// Increases when a request begins or ends.
     changes: AtomicU64,
-    /// What the clock last saw of `changes`, and when that was new.
+    /// The value of `changes` at the last tick, and the tick at which it was new.
     seen: AtomicU64,
     since: AtomicU64,
-    /// When a byte last came or went, in microseconds since `began`.
+    /// When a byte was last read or written, in microseconds since `began`.
     progress: AtomicU64,
     began: Instant,
-    /// Whether the client does not take what is written.
+    /// Whether the client does not accept what is written.
     blocked: AtomicBool,
-    /// Whether it is to close at once, for another one.
+    /// Whether it must close at once to make room.
     evicted: AtomicBool,
     close: Notify,
 }
@@ -104,13 +103,13 @@ impl Activity {
         activity
     }
 
-    /// A byte came or went.
+    /// Records that a byte was read or written.
     pub(crate) fn moved(&self) {
         let now = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.progress.store(now, Ordering::Relaxed);
     }
 
-    /// Bytes were written, or the client does not take them.
+    /// Records the result of a write: accepted, or blocked by the client.
     pub(crate) fn wrote(&self, taken: bool) {
         if self.blocked.load(Ordering::Relaxed) == taken {
             self.blocked.store(!taken, Ordering::Relaxed);
@@ -120,27 +119,27 @@ impl Activity {
         }
     }
 
-    /// The server waits for the body of a request.
+    /// Records that a request waits for its body.
     pub(crate) fn body_awaited(&self) {
         self.awaited.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It need not wait any longer.
+    /// Records that the body has arrived.
     pub(crate) fn body_arrived(&self) {
         self.awaited.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether it is one of the few beyond the limit, on which only health checks are answered.
+    /// Whether it is beyond the limit, so that only health checks are answered.
     pub(crate) fn is_spare(&self) -> bool {
         self.spare
     }
 
-    /// Asks for the connection to close once its requests are answered.
+    /// Closes the connection after its requests were answered.
     pub(crate) fn close(&self) {
         self.close.notify_one();
     }
 
-    /// When the last byte came or went, if the next step is the client's: to send the rest of a request, or to read a response.
+    /// The time of the last progress, if the client has to act next: send the rest of a request, or read a response.
     fn waits_since(&self) -> Option<u64> {
         let at_work = self.busy.load(Ordering::Relaxed) > self.awaited.load(Ordering::Relaxed);
         let waits = !at_work || self.blocked.load(Ordering::Relaxed);
@@ -154,9 +153,9 @@ impl Activity {
 }
 
 impl Members {
-    /// Closes the connection that has waited for its client longest. Whether there was one.
+    /// Closes the connection that has waited longest for its client. Returns whether there was one.
     fn evict_waiting(&mut self) -> bool {
-        // What was found may have moved on, but not all of what is found just now.
+        // Connections of the last search may have made progress since. Those of a new search have not all done so.
         for _ in 0..2 {
             while let Some((id, since)) = self.waiting.pop() {
                 let still = self.open.get(&id).filter(|activity| activity.waits_since() == Some(since));
@@ -180,7 +179,7 @@ impl Members {
         let mut waiting: Vec<_> =
             placed.filter_map(|(id, activity)| Some((*id, activity.waits_since()?))).collect();
         let count = waiting.len().div_ceil(FOUND_AT_A_TIME);
-        // The first to come is the first to go where the clock cannot tell.
+        // If the times are equal, the older connection is closed first.
         let age = |(id, since): &(u64, u64)| (*since, *id);
         if count > 0 {
             waiting.select_nth_unstable_by_key(count - 1, age);
@@ -190,7 +189,7 @@ impl Members {
         self.waiting = waiting;
     }
 
-    /// Closes the spare connection on which nothing has moved for longest.
+    /// Closes the spare connection with the longest time since its last progress.
     fn evict_spare(&mut self) {
         let spare =
             self.open.values().filter(|activity| activity.spare && !activity.evicted.load(Ordering::Relaxed));
@@ -202,12 +201,12 @@ impl Members {
     }
 }
 
-/// An address has as many connections as it may.
+/// An address has reached its limit of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooMany;
 
 impl Connections {
-    /// At most `limit` connections, which may be silent for `silence`.
+    /// At most `limit` connections, which are closed after `silence` without a request.
     pub(crate) fn new(limit: usize, silence: Duration) -> Self {
         let tick = (silence / TICKS as u32).max(Duration::from_millis(1));
         Self(Arc::new(Inner {
@@ -220,12 +219,12 @@ impl Connections {
         }))
     }
 
-    /// How often [`sweep`](Self::sweep) is to be called.
+    /// The interval at which [`sweep`](Self::sweep) must be called.
     pub(crate) fn tick(&self) -> Duration {
         self.0.tick
     }
 
-    /// Asks connections that have been silent for too long to close, and logs how many had to make room.
+    /// Closes idle connections, and logs how many were closed to make room.
     pub(crate) fn sweep(&self) {
         let now = self.0.now.fetch_add(1, Ordering::Relaxed) + 1;
         let mut members = self.0.members.lock();
@@ -252,8 +251,8 @@ impl Connections {
         }
     }
 
-    /// Takes a new connection in, and closes another one for it if there are too many. `from` is its address with the number of
-    /// connections that it may have, if that is limited.
+    /// Registers a new connection, and closes another one if there are too many. `from` is its address and how many connections that may have,
+    /// if that is limited.
     pub(crate) fn join(&self, from: Option<(IpAddr, NonZeroUsize)>) -> Result<Member, TooMany> {
         let mut members = self.0.members.lock();
         if let Some((address, limit)) = from {
@@ -281,8 +280,8 @@ impl Connections {
         Ok(Member { id, activity, address: from.map(|(address, _)| address), connections: self.clone() })
     }
 
-    /// Closes the connection that has waited for its client longest, if one waits, since something else needs its descriptor. Waits
-    /// until a connection is gone.
+    /// Closes the connection that has waited longest for its client, because another part of the process needs its descriptor. Waits until a
+    /// connection has ended.
     pub(crate) async fn give_way(&self) {
         let before = {
             let mut members = self.0.members.lock();
@@ -292,13 +291,13 @@ impl Connections {
         self.until(|open| open < before).await;
     }
 
-    /// Waits until another connection may be accepted: until those that were told to close have, if they are many.
+    /// Waits until another connection may be accepted. It waits only if many connections are closing.
     pub(crate) async fn accepting(&self) {
         let most = self.0.limit.saturating_add(SPARE + CLOSING);
         self.until(|open| open < most).await;
     }
 
-    /// Asks every connection to close once its requests are answered.
+    /// Closes every connection after its requests were answered.
     pub(crate) fn close(&self) {
         let mut members = self.0.members.lock();
         members.closing = true;
@@ -307,12 +306,12 @@ impl Connections {
         }
     }
 
-    /// Waits until no connection is left.
+    /// Waits until all connections have ended.
     pub(crate) async fn gone(&self) {
         self.until(|open| open == 0).await;
     }
 
-    /// Waits until the number of connections is as it should be.
+    /// Waits until the number of connections satisfies a condition.
     async fn until(&self, is_so: impl Fn(usize) -> bool) {
         loop {
             let mut gone = std::pin::pin!(self.0.gone.notified());
@@ -325,11 +324,11 @@ impl Connections {
     }
 }
 
-/// A connection's place among the others; given up when dropped.
+/// The registration of a connection; removed when dropped.
 pub(crate) struct Member {
     id: u64,
     activity: Arc<Activity>,
-    /// Its address, if the number of connections from there is limited.
+    /// Its address, if connections of that address are counted.
     address: Option<IpAddr>,
     connections: Connections,
 }
@@ -344,7 +343,7 @@ impl Member {
         self.activity.busy.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether it is to close at once.
+    /// Whether it must close at once.
     pub(crate) fn is_evicted(&self) -> bool {
         self.activity.evicted.load(Ordering::Relaxed)
     }
@@ -359,7 +358,7 @@ impl Drop for Member {
     fn drop(&mut self) {
         let mut members = self.connections.0.members.lock();
         members.open.remove(&self.id);
-        // Whether it is evicted changes under the lock only.
+        // The flag changes only under the lock.
         match (self.is_evicted(), self.activity.spare) {
             (true, _) => {}
             (false, true) => members.spare -= 1,
@@ -378,7 +377,7 @@ impl Drop for Member {
     }
 }
 
-/// A request that is being answered, from its head until the last byte of the answer.
+/// A request that is being answered, from its head until the last byte of the response.
 pub(crate) struct Busy(Arc<Activity>);
 
 impl Busy {
@@ -406,7 +405,7 @@ mod tests {
         connections.join(None).unwrap()
     }
 
-    /// Joins after everyone before.
+    /// Joins after all others.
     async fn later(connections: &Connections) -> Member {
         tokio::time::advance(Duration::from_millis(1)).await;
         joined(connections)

@@ -46,7 +46,8 @@ impl UnixSocket {
             Err(missing) if missing.kind() == ErrorKind::NotFound => {}
             Err(other) => return Err(other),
             Ok(found) if !found.file_type().is_socket() => {
-                let text = format!("`{shown}` exists and is not a Unix socket: choose another path, or remove it");
+                let text =
+                    format!("`{shown}` exists and is not a Unix socket: choose another path, or remove it");
                 return Err(error(ErrorKind::AlreadyExists, text));
             }
             // A program that does not take the lock may listen here.
@@ -74,7 +75,8 @@ impl UnixSocket {
 
 impl Drop for UnixSocket {
     fn drop(&mut self) {
-        let own = fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.inode);
+        let own =
+            fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.inode);
         if own && let Err(error) = fs::remove_file(&self.path) {
             tracing::warn!(path = %self.path.display(), %error, "the Unix socket could not be removed");
         }
@@ -108,7 +110,8 @@ pub(super) async fn serve(
     server: (auto::Builder<TokioExecutor>, HttpService),
     member: Member,
 ) {
-    let process = stream.peer_cred().ok().map(|process| PeerProcess { uid: process.uid(), pid: process.pid() });
+    let process =
+        stream.peer_cred().ok().map(|process| PeerProcess { uid: process.uid(), pid: process.pid() });
     let peer = Peer { process, ..Peer::default() };
     let mut first = [0];
     let timeout = server.1.first_byte_timeout();

@@ -1,8 +1,7 @@
-//! Delivering the news of tasks to webhooks, outside the way of requests and agents.
+//! Delivers push notifications to webhooks, independently of requests and agents.
 //!
-//! The outbox says who is due; deliveries to one receiver go out side by side up to a limit of its own, so that a receiver that
-//! hangs delays only itself. A delivery is settled only when the receiver has answered: whatever happens in between, it is made
-//! again.
+//! The outbox says which receivers have deliveries due. Each receiver has its own limit of parallel deliveries, so that a slow receiver
+//! delays only itself. A delivery is settled only after the receiver has responded. If anything fails before that, it is sent again.
 
 mod notification;
 mod options;
@@ -21,13 +20,13 @@ pub use self::options::{PushOptions, SigningSecret};
 use crate::audit::Denial;
 use crate::limits::Admission;
 
-/// How long to wait before looking again when nothing is known to be due: another process may have put something there.
+/// How often the outbox is read when nothing is due: another process may have added a delivery.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// How long the store may take to note what became of a delivery, beyond the time for the delivery itself.
+/// How long the store may take to record the outcome of a delivery, in addition to the time for the delivery itself.
 const SETTLING: Duration = Duration::from_secs(30);
 
-/// Makes deliveries. Cheap to clone; all clones are one.
+/// Sends push notifications. Cheap to clone; all clones are one dispatcher.
 #[derive(Clone)]
 pub(crate) struct PushDispatcher(Arc<Inner>);
 
@@ -35,33 +34,37 @@ struct Inner {
     service: Service,
     outbound: Outbound,
     options: PushOptions,
-    /// Where it is said which webhooks may not be called.
+    /// Logs webhooks with forbidden addresses.
     admission: Arc<Admission>,
-    under_way: Mutex<UnderWay>,
-    /// Held while looking for what is due: two who look at once would both fill the same room.
+    running: Mutex<RunningDeliveries>,
+    /// Held while the outbox is read: two readers would start more deliveries than the limits allow.
     looking: tokio::sync::Mutex<()>,
-    /// A delivery is done, so that there is room for another.
+    /// Notified when a delivery has ended, so that another can start.
     done: Notify,
 }
 
-/// How many deliveries are being made.
+/// How many deliveries are running.
 #[derive(Default)]
-struct UnderWay {
+struct RunningDeliveries {
     total: usize,
     by_receiver: HashMap<String, usize>,
 }
 
 impl PushDispatcher {
-    pub(crate) fn new(service: Service, options: PushOptions, admission: Arc<Admission>) -> Result<Self, SetupError> {
+    pub(crate) fn new(
+        service: Service,
+        options: PushOptions,
+        admission: Arc<Admission>,
+    ) -> Result<Self, SetupError> {
         let outbound = Outbound::new(options.policy.clone(), Arc::new(SystemResolver))?;
-        let (under_way, looking, done) = (Mutex::default(), tokio::sync::Mutex::default(), Notify::new());
-        Ok(Self(Arc::new(Inner { service, outbound, options, admission, under_way, looking, done })))
+        let (running, looking, done) = (Mutex::default(), tokio::sync::Mutex::default(), Notify::new());
+        Ok(Self(Arc::new(Inner { service, outbound, options, admission, running, looking, done })))
     }
 
-    /// Delivers what is due, and waits for more, until dropped.
+    /// Delivers what is due and waits for more, until it is dropped.
     pub(crate) async fn run(self) {
         loop {
-            // Before looking, so that what comes while looking is not missed.
+            // Subscribed before the outbox is read, so that no delivery is missed.
             let grown = self.0.service.store().outbox().grown();
             let done = self.0.done.notified();
             let wait = self.deliver_due().await;
@@ -73,19 +76,19 @@ impl PushDispatcher {
         }
     }
 
-    /// Delivers what is due, and waits until nothing is and nothing is being delivered.
+    /// Delivers what is due, and waits until nothing is due or running.
     pub(crate) async fn drain(&self) {
         loop {
             let done = self.0.done.notified();
             self.deliver_due().await;
-            if self.0.under_way.lock().total == 0 {
+            if self.0.running.lock().total == 0 {
                 return;
             }
             done.await;
         }
     }
 
-    /// Begins deliveries that are due, as far as there is room. How long until there may be more.
+    /// Starts deliveries that are due, within the limits. Returns how long to wait before the next look.
     async fn deliver_due(&self) -> Duration {
         let looking = self.0.looking.lock().await;
         let wait = self.begin_due().await.unwrap_or_else(|error| {
@@ -113,7 +116,7 @@ impl PushDispatcher {
             }
         }
         if begun {
-            // What is due next for the same receivers shows only now that this is taken.
+            // The next delivery of the same receivers is visible only after this one was taken.
             return Ok(Duration::ZERO);
         }
         let next = due.next.map(|next| next.to_millis().saturating_sub(now.to_millis()));
@@ -124,21 +127,21 @@ impl PushDispatcher {
     /// How many more deliveries a receiver can take now.
     fn room(&self, receiver: &str) -> usize {
         let PushOptions { per_receiver, at_once, .. } = &self.0.options;
-        let under_way = self.0.under_way.lock();
-        let here = under_way.by_receiver.get(receiver).copied().unwrap_or_default();
-        per_receiver.saturating_sub(here).min(at_once.saturating_sub(under_way.total))
+        let running = self.0.running.lock();
+        let here = running.by_receiver.get(receiver).copied().unwrap_or_default();
+        per_receiver.saturating_sub(here).min(at_once.saturating_sub(running.total))
     }
 
     fn begin(&self, receiver: &str, delivery: Delivery) {
         {
-            let mut under_way = self.0.under_way.lock();
-            under_way.total += 1;
-            *under_way.by_receiver.entry(receiver.to_owned()).or_default() += 1;
+            let mut running = self.0.running.lock();
+            running.total += 1;
+            *running.by_receiver.entry(receiver.to_owned()).or_default() += 1;
         }
-        let place = Place { dispatcher: self.clone(), receiver: receiver.to_owned() };
+        let running = RunningDelivery { dispatcher: self.clone(), receiver: receiver.to_owned() };
         tokio::spawn(async move {
-            place.dispatcher.deliver(delivery).await;
-            drop(place);
+            running.dispatcher.deliver(delivery).await;
+            drop(running);
         });
     }
 
@@ -147,11 +150,11 @@ impl PushDispatcher {
         let id = delivery.id.clone();
         let body = match notification::body(&delivery, service.store()).await {
             Ok(Some(body)) => body,
-            // Nobody waits for news of a task that is gone; its webhooks are too.
+            // The task was deleted, and its webhooks with it.
             Ok(None) => return,
             Err(error) => {
-                // It stays taken for a while and is then made again.
-                tracing::warn!(delivery = %id, %error, "a task cannot be read, so a webhook is told later");
+                // The delivery stays taken for a while and is then tried again.
+                tracing::warn!(delivery = %id, %error, "the task of a delivery cannot be read; the delivery is tried again later");
                 return;
             }
         };
@@ -175,36 +178,36 @@ impl PushDispatcher {
                 tracing::debug!(delivery = %id, "told a webhook");
             }
             Outcome::Failed { again, error } => {
-                tracing::debug!(delivery = %id, %again, error, "a webhook could not be told");
+                tracing::debug!(delivery = %id, %again, error, "a delivery failed and is tried again");
             }
             Outcome::GivenUp { error, .. } => {
-                tracing::warn!(delivery = %id, error, "a webhook could not be told; the delivery was given up");
+                tracing::warn!(delivery = %id, error, "a delivery failed for the last time");
             }
         }
         if let Err(error) = service.store().outbox().settle(&id, outcome).await {
-            // It stays taken for a while and is then made again: at least once, not at most.
-            tracing::warn!(delivery = %id, %error, "what became of a delivery could not be noted");
+            // The delivery stays taken for a while and is then sent again: at least once.
+            tracing::warn!(delivery = %id, %error, "the outcome of a delivery could not be recorded");
         }
     }
 }
 
-/// A delivery's place among those that are being made; free again when dropped.
-struct Place {
+/// Counts a running delivery until it is dropped.
+struct RunningDelivery {
     dispatcher: PushDispatcher,
     receiver: String,
 }
 
-impl Drop for Place {
+impl Drop for RunningDelivery {
     fn drop(&mut self) {
-        let mut under_way = self.dispatcher.0.under_way.lock();
-        under_way.total -= 1;
-        if let Some(here) = under_way.by_receiver.get_mut(&self.receiver) {
+        let mut running = self.dispatcher.0.running.lock();
+        running.total -= 1;
+        if let Some(here) = running.by_receiver.get_mut(&self.receiver) {
             *here -= 1;
             if *here == 0 {
-                under_way.by_receiver.remove(&self.receiver);
+                running.by_receiver.remove(&self.receiver);
             }
         }
-        drop(under_way);
+        drop(running);
         self.dispatcher.0.done.notify_waiters();
     }
 }

@@ -1,4 +1,4 @@
-//! A delivery as the receiver sees it.
+//! A push notification as the receiver sees it.
 
 use std::fmt::Write;
 
@@ -12,22 +12,22 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::{PushOptions, SigningSecret};
 
-/// The secret that the webhook's creator gave, so that the receiver knows what the notification belongs to.
+/// The token of the webhook's creator, by which the receiver recognizes the notification.
 const TOKEN: HeaderName = HeaderName::from_static("x-a2a-notification-token");
 
-/// The same for every attempt at the same delivery.
+/// The id of the delivery; the same for every attempt.
 const DELIVERY: HeaderName = HeaderName::from_static("x-a2a-delivery-id");
 
 /// The number of the event in the log of its task.
 const EVENT: HeaderName = HeaderName::from_static("x-a2a-event-number");
 
-/// Which attempt this is, counted from 1.
+/// The number of the attempt, from 1.
 const ATTEMPT: HeaderName = HeaderName::from_static("x-a2a-delivery-attempt");
 
 /// `t=<seconds since 1970>,v1=<HMAC-SHA256 of "<seconds>.<body>" in hexadecimal>`.
 const SIGNATURE: HeaderName = HeaderName::from_static("x-a2a-signature");
 
-/// What a delivery says: the event, or in an older dialect the task at that event. Nothing if the task is gone.
+/// The body of a delivery: the event, or in an older dialect the task at that event. `None` if the task was deleted.
 pub(super) async fn body(delivery: &Delivery, store: &dyn Store) -> Result<Option<Bytes>, StoreError> {
     match delivery.webhook.dialect {
         None => Ok(Some(delivery.entry.json().clone())),
@@ -42,7 +42,7 @@ async fn in_dialect(
 ) -> Result<Option<Bytes>, StoreError> {
     let Some(snapshot) = store.load(&delivery.owner, &delivery.id.task).await? else { return Ok(None) };
     let mut task = snapshot.viewed(View::FULL).into_owned();
-    // The task may have gone on since; what the receiver is told of is this status.
+    // The task may have changed since. The notification reports this status.
     match &delivery.entry.event {
         TaskEvent::Created(created) => task.status = created.status.clone(),
         TaskEvent::Status(update) => task.status = update.status.clone(),
@@ -53,7 +53,7 @@ async fn in_dialect(
     Ok(Some(out.into()))
 }
 
-/// The request that makes a delivery.
+/// The HTTP request of a delivery.
 pub(super) fn request(
     delivery: &Delivery,
     body: Bytes,
@@ -73,7 +73,7 @@ pub(super) fn request(
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(EVENT, HeaderValue::from(delivery.id.seq.0));
     headers.insert(ATTEMPT, HeaderValue::from(delivery.attempts + 1));
-    // What a webhook is made of was checked to fit into headers when it came in.
+    // The values were validated as headers when the webhook was created.
     let mut put = |name: HeaderName, value: &str, secret: bool| {
         if let Ok(mut value) = HeaderValue::from_str(value) {
             value.set_sensitive(secret);

@@ -1,28 +1,28 @@
-//! What can be set about push notifications.
+//! Options of push notifications.
 
 use std::fmt;
 use std::time::Duration;
 
 use attache_outbound::Policy;
 
-/// Settings of push notifications. The defaults suit most.
+/// Options of push notifications. The defaults suit most servers.
 #[derive(Debug, Clone)]
 pub struct PushOptions {
-    /// Which addresses webhooks may have: any public one, if nothing else is said.
+    /// Which addresses webhooks may have: by default every public address.
     pub policy: Policy,
-    /// How long a receiver may take to answer.
+    /// How long a receiver may take to respond.
     pub timeout: Duration,
-    /// How often a delivery is tried before it is given up.
+    /// How many attempts are made before a delivery is dead.
     pub attempts: u32,
-    /// How long to wait after the first failure, about; twice as long after each further one.
+    /// The back-off after the first failure, approximately. It doubles with each further failure.
     pub first_wait: Duration,
-    /// How long to wait at most, unless the receiver asks for more.
+    /// The longest back-off, unless the receiver asks for more.
     pub longest_wait: Duration,
-    /// How many deliveries go to one receiver at once.
+    /// How many deliveries run at once for one receiver.
     pub per_receiver: usize,
-    /// How many deliveries are made at once.
+    /// How many deliveries run at once.
     pub at_once: usize,
-    /// What deliveries are signed with, if they are to be.
+    /// Signs deliveries, if set.
     pub secret: Option<SigningSecret>,
 }
 
@@ -41,12 +41,12 @@ impl Default for PushOptions {
     }
 }
 
-/// A secret that the server and its receivers share, by which they know what comes from it.
+/// A secret that the server shares with its receivers, so that they can verify notifications.
 #[derive(Clone)]
 pub struct SigningSecret(Vec<u8>);
 
 impl SigningSecret {
-    /// A secret of these bytes.
+    /// A secret with these bytes.
     pub fn new(secret: impl Into<Vec<u8>>) -> Self {
         Self(secret.into())
     }

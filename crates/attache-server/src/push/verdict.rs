@@ -1,4 +1,4 @@
-//! What an attempt to deliver means: done, again later, or given up.
+//! The outcome of a delivery attempt: delivered, retry, or dead.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +9,7 @@ use http::StatusCode;
 
 use super::PushOptions;
 
-/// How long a receiver may ask to be left alone.
+/// The longest time that a receiver may ask for with `Retry-After`.
 const LONGEST_ASKED: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub(super) fn verdict(
@@ -24,7 +24,7 @@ pub(super) fn verdict(
             let asked = answer.retry_after(system_time(now)).unwrap_or_default().min(LONGEST_ASKED);
             (explain(answer.status), may_pass(answer.status), asked)
         }
-        // A name that led to a forbidden address is not asked again: it would be an invitation to try often.
+        // A host name that resolved to a forbidden address is not tried again, so that it cannot be used to probe the network.
         Err(error @ OutboundError::Refused(_)) => (error.to_string(), false, Duration::ZERO),
         Err(error @ (OutboundError::TimedOut { .. } | OutboundError::Failed(_))) => {
             (error.to_string(), true, Duration::ZERO)
@@ -37,7 +37,7 @@ pub(super) fn verdict(
     Outcome::Failed { again: now.after(wait), error }
 }
 
-/// Whether a receiver that answers like this may answer better later.
+/// Whether a retry may succeed after a response with this status.
 fn may_pass(status: StatusCode) -> bool {
     status.is_server_error()
         || matches!(
@@ -53,8 +53,8 @@ fn explain(status: StatusCode) -> String {
     format!("the receiver answered {status}")
 }
 
-/// Twice as long each time, up to a limit, and shortened by up to half at random: receivers that failed together are not
-/// all tried again together.
+/// Doubles with each attempt up to a limit, and is shortened at random by up to half, so that receivers that failed together are not tried
+/// again together.
 fn wait(attempts: u32, options: &PushOptions, random: f64) -> Duration {
     let doubled = options.first_wait.saturating_mul(2u32.saturating_pow(attempts));
     doubled.min(options.longest_wait).mul_f64(1.0 - random / 2.0)

@@ -1,4 +1,4 @@
-//! The certificate of a client, and the names in it.
+//! The certificate of a client, and its names.
 
 use std::fmt::Write;
 
@@ -7,18 +7,18 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::parse_x509_certificate;
 use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 
-/// A certificate that a client showed. Its authority and its time have been checked.
+/// A client certificate. Its authority and validity period were verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClientCertificate {
-    /// Whom it is for, as in RFC 4514: `CN=worker-7,OU=Agents,O=Example`. This is what
-    /// `openssl x509 -noout -subject -nameopt RFC2253` prints.
+    /// The subject as in RFC 4514: `CN=worker-7,OU=Agents,O=Example`. This is the output of
+    /// `openssl x509 -noout -subject -nameopt RFC2253`.
     pub subject: String,
     /// The common names in the subject.
     pub common_names: Vec<String>,
     /// The alternative names that are DNS names.
     pub dns: Vec<String>,
-    /// The alternative names that are URIs, as SPIFFE has them.
+    /// The alternative names that are URIs, for example SPIFFE ids.
     pub uris: Vec<String>,
     /// The alternative names that are mail addresses.
     pub emails: Vec<String>,
@@ -27,7 +27,7 @@ pub struct ClientCertificate {
 }
 
 impl ClientCertificate {
-    /// Reads a certificate. Whether it is to be trusted is for the caller to know.
+    /// Parses a certificate. It does not verify it.
     pub fn read(der: &[u8]) -> Option<Self> {
         let (_, certificate) = parse_x509_certificate(der).ok()?;
         let mut read = Self {
@@ -57,7 +57,7 @@ impl ClientCertificate {
     }
 }
 
-/// Whether this is the time of a certificate, if it is one.
+/// Whether a certificate is in its validity period. `None` if it is not a certificate.
 pub(super) fn is_current(der: &[u8]) -> Option<bool> {
     parse_x509_certificate(der).ok().map(|(_, certificate)| certificate.validity().is_valid())
 }
@@ -66,7 +66,7 @@ fn texts(name: &X509Name<'_>) -> Vec<String> {
     name.iter_common_name().filter_map(|name| name.as_str().ok()).map(str::to_owned).collect()
 }
 
-/// A name as in RFC 4514: the last part first, and what could be mistaken escaped.
+/// A name as in RFC 4514: in reverse order, with escapes.
 fn written(name: &X509Name<'_>) -> String {
     let relative: Vec<_> = name.iter_rdn().collect();
     let parts = relative.iter().rev().map(|relative| {
@@ -80,11 +80,11 @@ fn attribute(attribute: &AttributeTypeAndValue<'_>) -> String {
     match (short_name(attribute.attr_type()), attribute.as_str()) {
         (Some(name), Ok(value)) => format!("{name}={}", escaped(value)),
         (name, _) => {
-            // What has no name has no form but its bytes.
+            // An attribute without a short name is written as its bytes.
             let kind = name.map_or_else(|| attribute.attr_type().to_id_string(), str::to_owned);
             let mut text = format!("{kind}=#");
             for byte in attribute.attr_value().to_der_vec().unwrap_or_default() {
-                // Writing into a text cannot fail.
+                // Writing into a string cannot fail.
                 let _ = write!(text, "{byte:02x}");
             }
             text
@@ -92,7 +92,7 @@ fn attribute(attribute: &AttributeTypeAndValue<'_>) -> String {
     }
 }
 
-/// The names that RFC 4514 has for kinds of attributes, section 3.
+/// The short names of attribute types, from RFC 4514 section 3.
 fn short_name(kind: &Oid<'_>) -> Option<&'static str> {
     Some(match kind.to_id_string().as_str() {
         "2.5.4.3" => "CN",

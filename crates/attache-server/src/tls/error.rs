@@ -1,8 +1,8 @@
-//! Why there is no TLS.
+//! Errors of the TLS set-up.
 
 use std::path::PathBuf;
 
-/// Why the files of a certificate cannot be used.
+/// Why the certificate files cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -11,22 +11,22 @@ pub enum TlsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         error: std::io::Error,
     },
-    /// There is no certificate in a file.
+    /// The file contains no certificate.
     #[error("there is no certificate in `{}`: expected PEM, with a section `BEGIN CERTIFICATE`", path.display())]
     NoCertificate {
         /// The file.
         path: PathBuf,
     },
-    /// There is no key in a file.
+    /// The file contains no key.
     #[error("there is no private key in `{}`: expected PEM, with a section such as `BEGIN PRIVATE KEY`", path.display())]
     NoKey {
         /// The file.
         path: PathBuf,
     },
-    /// A file is not what it should be.
+    /// The content of a file cannot be used.
     #[error("`{}` cannot be used: {problem}", path.display())]
     Broken {
         /// The file.
@@ -34,7 +34,7 @@ pub enum TlsError {
         /// What is wrong.
         problem: String,
     },
-    /// Key and certificate do not belong together.
+    /// The key does not belong to the certificate.
     #[error("the key in `{}` is not that of the certificate in `{}`", key.display(), certificate.display())]
     Mismatch {
         /// The file of the key.

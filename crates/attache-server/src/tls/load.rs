@@ -1,4 +1,4 @@
-//! Reading the files.
+//! Loads the certificate files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use tokio_rustls::rustls::{Error, RootCertStore, ServerConfig};
 use super::TlsError;
 use super::certificate::is_current;
 
-/// Where everything is.
+/// The paths of the files.
 #[derive(Debug, Clone)]
 pub(super) struct Files {
     pub(super) certificate: PathBuf,
     pub(super) key: PathBuf,
-    /// The authorities of clients' certificates, and whether every client must have one.
+    /// The authorities for client certificates, and whether every client needs one.
     pub(super) clients: Option<(PathBuf, bool)>,
 }
 
-/// What tells that a file is another than before; nothing where there is none.
+/// Identifies a version of a file; `None` if the file does not exist.
 pub(super) type Stamps = [Option<Stamp>; 3];
 
 impl Files {
@@ -32,7 +32,7 @@ impl Files {
         [stamp(&self.certificate), stamp(&self.key), clients]
     }
 
-    /// Everything, if it fits together.
+    /// Loads all files and checks that they belong together.
     pub(super) fn load(&self) -> Result<Arc<ServerConfig>, TlsError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let chain = certificates(&self.certificate)?;
@@ -62,7 +62,7 @@ impl Files {
         Ok(Arc::new(config))
     }
 
-    /// Why certificate and key are not taken.
+    /// Explains why certificate and key were rejected.
     fn explain(&self, error: &Error) -> TlsError {
         if matches!(error, Error::InconsistentKeys(_)) {
             return TlsError::Mismatch { key: self.key.clone(), certificate: self.certificate.clone() };
@@ -78,7 +78,7 @@ fn broken(path: &Path, problem: impl std::fmt::Display) -> TlsError {
     TlsError::Broken { path: path.to_owned(), problem: problem.to_string() }
 }
 
-/// The text of a file, or why there is none.
+/// The content of a file.
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     std::fs::read(path).map_err(|error| TlsError::Read { path: path.to_owned(), error })
 }

@@ -1,4 +1,4 @@
-//! TLS: the server's certificate, which may change while it runs, and those of its clients.
+//! TLS: the server's certificate, which may be replaced at run time, and client certificates.
 
 mod certificate;
 mod error;
@@ -19,13 +19,13 @@ pub use self::error::TlsError;
 use self::load::{Files, Stamps};
 use crate::listen::socket::Socket;
 
-/// How often it is looked at whether a file has changed.
+/// How often the files are checked for changes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The certificate and key of a server, from PEM files, and whether its clients have certificates too.
+/// The certificate and key of a server, from PEM files, and how client certificates are handled.
 ///
-/// The files may be replaced at any time: within a second of the next connection the new ones are in use, and connections that are
-/// open go on as they are. Files that make no sense are logged and change nothing. All clones are one.
+/// The files may be replaced at any time. New ones are used within a second of the next connection; open connections are not affected.
+/// Invalid files are logged and change nothing. All clones share one state.
 ///
 /// ```no_run
 /// use attache_server::{Server, Tls};
@@ -41,7 +41,7 @@ pub struct Tls {
     current: Arc<Mutex<Option<Loaded>>>,
 }
 
-/// What is in use, and what was last looked at.
+/// The configuration in use, and the file versions that were last checked.
 #[derive(Debug)]
 struct Loaded {
     config: Arc<ServerConfig>,
@@ -49,7 +49,7 @@ struct Loaded {
     looked: Instant,
 }
 
-/// Files that were read again with [`Tls::renew`].
+/// Files that [`Tls::renew`] has loaded.
 #[derive(Debug)]
 #[must_use = "nothing changes until it is applied"]
 pub struct TlsRenewal {
@@ -58,35 +58,35 @@ pub struct TlsRenewal {
 }
 
 impl TlsRenewal {
-    /// Uses them for connections from now on.
+    /// Uses them for new connections.
     pub fn apply(self) {
         *self.current.lock() = Some(self.loaded);
     }
 }
 
 impl Tls {
-    /// With the certificate in one file, followed by those that lead from it to its authority, and its key in another.
+    /// The certificate with its intermediate certificates in one file, and its key in another.
     pub fn files(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         let files = Files { certificate: certificate.into(), key: key.into(), clients: None };
         Self { files, current: Arc::default() }
     }
 
-    /// Asks clients for certificates of these authorities. Where one is required, nobody gets a connection without; otherwise whoever
-    /// has none may come with something else, and whoever has one of another authority is turned away.
+    /// Asks clients for certificates of these authorities. If `required`, a client without one cannot connect. Otherwise it can, and may use
+    /// other credentials. A client with a certificate of another authority cannot connect in either case.
     ///
-    /// It is [`CertificateCallers`](crate::auth::CertificateCallers) that knows who they are.
+    /// [`CertificateCallers`](crate::auth::CertificateCallers) identifies the callers.
     pub fn client_certificates(mut self, authorities: impl Into<PathBuf>, required: bool) -> Self {
         self.files.clients = Some((authorities.into(), required));
         self.current = Arc::default();
         self
     }
 
-    /// Reads the files again, now. If they make no sense, those that were read before stay in use.
+    /// Loads the files again now. If they are invalid, the previous ones stay in use.
     pub fn reload(&self) -> Result<(), TlsError> {
         self.renew().map(TlsRenewal::apply)
     }
 
-    /// Reads the files again, without using what is in them yet.
+    /// Loads the files again without using them yet.
     pub fn renew(&self) -> Result<TlsRenewal, TlsError> {
         let stamps = self.files.stamps();
         let config = self.files.load()?;
@@ -94,8 +94,11 @@ impl Tls {
         Ok(TlsRenewal { current: self.current.clone(), loaded })
     }
 
-    /// Begins TLS on a connection.
-    pub(crate) async fn accept(&self, socket: Socket<TcpStream>) -> std::io::Result<TlsStream<Socket<TcpStream>>> {
+    /// Performs the TLS handshake.
+    pub(crate) async fn accept(
+        &self,
+        socket: Socket<TcpStream>,
+    ) -> std::io::Result<TlsStream<Socket<TcpStream>>> {
         TlsAcceptor::from(self.config().await?).accept(socket).await
     }
 
@@ -108,7 +111,7 @@ impl Tls {
             if loaded.looked.elapsed() < LOOK_EVERY {
                 return Ok(loaded.config.clone());
             }
-            // Nobody else needs to look.
+            // One task checks; the others use what is loaded.
             loaded.looked = Instant::now();
             (loaded.config.clone(), loaded.stamps)
         };
@@ -117,7 +120,7 @@ impl Tls {
         Ok(looked.ok().flatten().unwrap_or(config))
     }
 
-    /// What is in use from now on, if the files have changed.
+    /// The new configuration, if the files have changed.
     fn look(&self, seen: Stamps) -> Option<Arc<ServerConfig>> {
         let stamps = self.files.stamps();
         if stamps == seen {
@@ -126,7 +129,7 @@ impl Tls {
         let read = self.files.load();
         let mut current = self.current.lock();
         let loaded = current.as_mut()?;
-        // Also of files that make no sense, so that they are spoken of once.
+        // Recorded for invalid files too, so that each version is logged once.
         loaded.stamps = stamps;
         match read {
             Ok(config) => {

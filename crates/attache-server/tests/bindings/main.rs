@@ -31,8 +31,8 @@ mod signing;
 mod streams;
 mod support;
 mod tls;
-mod v0_3_grpc;
-mod v0_3_http_json;
 #[cfg(unix)]
 mod unix;
+mod v0_3_grpc;
+mod v0_3_http_json;
 mod versions;

@@ -1,6 +1,6 @@
 //! Web pages: what a page in a browser on the same machine or network can make the server do. Nothing, unless its origin is allowed.
 
-use attache_server::auth::{AnonymousAccess, Reloadable, KeyPlace, KnownCallers};
+use attache_server::auth::{AnonymousAccess, KeyPlace, KnownCallers, Reloadable};
 use attache_server::{AllowedOrigin, Cors, Limits, Server};
 use bytes::Bytes;
 use http::{Request, Response};

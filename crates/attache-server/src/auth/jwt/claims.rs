@@ -1,4 +1,4 @@
-//! What a token says, once its signature is good.
+//! The claims of a token whose signature is valid.
 
 use attache_core::Identity;
 use serde_json::{Map, Value};
@@ -9,12 +9,12 @@ use crate::auth::Denied;
 /// The longest name of a principal, in bytes.
 const LONGEST_NAME: usize = 512;
 
-/// The latest time that is told from another, in seconds: the year 9999.
+/// The latest time that is accepted, in seconds: the year 9999.
 const LATEST: f64 = 253_402_300_799.0;
 
 type Claims = Map<String, Value>;
 
-/// Somebody, and until when they are, in milliseconds.
+/// A caller, and until when its token is valid, in milliseconds.
 #[derive(Debug, PartialEq)]
 pub(super) struct Admitted {
     pub(super) identity: Identity,
@@ -22,7 +22,7 @@ pub(super) struct Admitted {
 }
 
 impl JwtIssuer {
-    /// Whether tokens of this kind (`typ`) are taken.
+    /// Whether tokens of this type (`typ`) are accepted.
     pub(super) fn check_kind(&self, kind: Option<&str>) -> Result<(), Denied> {
         match kind {
             Some("at+jwt") => Ok(()),
@@ -32,7 +32,7 @@ impl JwtIssuer {
         }
     }
 
-    /// Who has a token with these claims at `now`, in milliseconds.
+    /// The caller with these claims at `now`, in milliseconds.
     pub(super) fn admit(&self, claims: &Claims, now: i64) -> Result<Admitted, Denied> {
         if claims.get("iss").and_then(Value::as_str) != Some(&self.issuer) {
             return wrong("it is of another issuer");
@@ -41,7 +41,7 @@ impl JwtIssuer {
         if !self.is_for_us(claims) {
             return wrong("it is for another audience");
         }
-        // Who signs in somewhere gets an ID token to show who they are there. It is no leave to call anybody.
+        // An ID token tells a client who has signed in. It does not authorize calls.
         let marked = ["at_hash", "c_hash"].iter().any(|mark| claims.contains_key(*mark));
         if marked || matches!(claims.get("typ").and_then(Value::as_str), Some("ID" | "Refresh")) {
             return wrong("it is not an access token");
@@ -96,7 +96,7 @@ impl JwtIssuer {
         }
         Ok(match &self.naming {
             Naming::Prefixed(prefix) => format!("{prefix}{BETWEEN}{name}"),
-            // It would be called like somebody of another issuer.
+            // The principal would have the name of one of another issuer.
             Naming::Bare if name.contains(BETWEEN) => {
                 return wrong(&format!("its `{claim}` has a `{BETWEEN}` in it"));
             }
@@ -118,17 +118,17 @@ fn wrong<T>(reason: &str) -> Result<T, Denied> {
     Err(Denied::Wrong(format!("the token is not good: {reason}")))
 }
 
-/// A time, in milliseconds, if there is one.
+/// A time in milliseconds, if the claim exists.
 fn time(claims: &Claims, claim: &str) -> Result<Option<i64>, Denied> {
     let Some(value) = claims.get(claim) else { return Ok(None) };
     match value.as_f64().filter(|seconds| (0.0..=LATEST).contains(seconds)) {
-        // Far below where a number of milliseconds would lose anything.
+        // Far below the range in which milliseconds lose precision.
         Some(seconds) => Ok(Some((seconds * 1000.0) as i64)),
         None => wrong(&format!("its `{claim}` is not a time")),
     }
 }
 
-/// A text, or those in a list.
+/// A string, or the strings of a list.
 fn texts(value: &Value) -> impl Iterator<Item = &str> {
     let list = value.as_array().into_iter().flatten();
     value.as_str().into_iter().chain(list.filter_map(Value::as_str))

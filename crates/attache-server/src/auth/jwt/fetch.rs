@@ -1,4 +1,4 @@
-//! Fetching the keys of an issuer.
+//! Fetches the keys of an issuer.
 
 use std::time::Duration;
 
@@ -11,22 +11,22 @@ use url::Url;
 
 use super::issuer::{JwtSetupError, address};
 
-/// The longest document, in bytes.
+/// The largest document, in bytes.
 const LONGEST: usize = 512 * 1024;
 
-/// How long a request may take.
+/// The time limit of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long keys are good for, if their owner does not say, and the bounds of what they may say.
+/// How long keys are cached if the response does not say, and the bounds for what it says.
 const USUAL: Duration = Duration::from_secs(15 * 60);
 const SHORTEST: Duration = Duration::from_secs(60);
 const LONGEST_USE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Where the keys are.
+/// Where the keys are published.
 #[derive(Debug, Clone)]
-pub(super) enum Place {
-    Known(Url),
-    /// Where the issuer says.
+pub(super) enum KeyLocation {
+    Url(Url),
+    /// At the address that the discovery document of the issuer names.
     Discovered {
         issuer: String,
         configuration: Url,
@@ -39,7 +39,7 @@ pub(super) struct Fetched {
     pub(super) good_for: Duration,
 }
 
-/// What of an issuer's description of itself matters.
+/// The members of a discovery document that are used.
 #[derive(Deserialize)]
 struct Configuration {
     issuer: String,
@@ -50,15 +50,15 @@ pub(super) fn client() -> Result<Client, JwtSetupError> {
     Ok(build_client(|| careful_client().timeout(TIMEOUT).connect_timeout(TIMEOUT / 2))?)
 }
 
-/// Fetches keys. Otherwise why not, for the log.
-pub(super) async fn fetch(client: &Client, place: &Place) -> Result<Fetched, String> {
+/// Fetches keys. The error is for the log.
+pub(super) async fn fetch(client: &Client, place: &KeyLocation) -> Result<Fetched, String> {
     let url = match place {
-        Place::Known(url) => url.clone(),
-        Place::Discovered { issuer, configuration } => {
+        KeyLocation::Url(url) => url.clone(),
+        KeyLocation::Discovered { issuer, configuration } => {
             let (_, body) = get(client, configuration).await?;
             let read: Configuration = serde_json::from_slice(&body)
                 .map_err(|error| format!("`{configuration}` does not describe an issuer: {error}"))?;
-            // Or somebody else's keys would be good for this issuer's tokens.
+            // Otherwise the keys of another issuer would be valid for tokens of this one.
             if read.issuer != *issuer {
                 let other: String = read.issuer.chars().take(200).collect();
                 return Err(format!(
@@ -98,8 +98,8 @@ async fn get(client: &Client, url: &Url) -> Result<(HeaderMap, Vec<u8>), String>
     Ok((headers, body))
 }
 
-/// How long a document is good for, within bounds: keys that were withdrawn must not be good for long, and nobody wants to be asked
-/// with every request.
+/// How long a document is cached, within bounds: withdrawn keys must not be used for long, and the issuer must not be asked for every
+/// request.
 fn good_for(headers: &HeaderMap) -> Duration {
     let values = headers.get_all(CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
     let mut directives = values.flat_map(|value| value.split(',')).map(|one| one.trim().to_ascii_lowercase());

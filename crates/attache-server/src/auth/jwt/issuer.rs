@@ -1,4 +1,4 @@
-//! An issuer of tokens: what is believed of what it says, and what its tokens mean here.
+//! An issuer of tokens: which of its tokens are accepted, and what their claims mean.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use attache_outbound::SetupError;
 use attache_signing::{Algorithm, JwkError, KeySet, VerifyingKey};
 use url::{Host, Url};
 
-/// The algorithms that are taken if nothing else is said.
+/// The algorithms that are accepted by default.
 const ALGORITHMS: [Algorithm; 4] = [Algorithm::Rs256, Algorithm::Ps256, Algorithm::Es256, Algorithm::EdDsa];
 
-/// How far clocks may be apart if nothing else is said.
+/// The default tolerance for clocks that differ.
 const LEEWAY: Duration = Duration::from_secs(60);
 
-/// What stands between the name of an issuer and a name that it gave. It is in no name of an issuer.
+/// Separates the name of an issuer from the name of a principal. No name of an issuer contains it.
 pub(super) const BETWEEN: char = '#';
 
-/// An issuer whose tokens are believed, such as an identity provider.
+/// An issuer whose tokens are accepted, such as an identity provider.
 ///
-/// Its keys are found by OpenID Connect discovery, unless their address ([`jwks_url`](Self::jwks_url)) or they themselves
-/// ([`keys`](Self::keys)) are given.
+/// Its keys are found by OpenID Connect discovery, unless [`jwks_url`](Self::jwks_url) gives their address or [`keys`](Self::keys) the keys
+/// themselves.
 ///
 /// ```
 /// use attache_server::auth::{JwtCallers, JwtIssuer};
@@ -32,7 +32,7 @@ pub(super) const BETWEEN: char = '#';
 /// # Ok::<(), attache_server::auth::JwtSetupError>(())
 /// ```
 ///
-/// Who has the subject `alice` in a token of this issuer is the principal `staff#alice`.
+/// The subject `alice` of this issuer is the principal `staff#alice`.
 #[derive(Debug, Clone)]
 #[must_use = "an issuer is of no use until callers are made of it"]
 pub struct JwtIssuer {
@@ -50,56 +50,56 @@ pub struct JwtIssuer {
     pub(super) access_tokens_only: bool,
 }
 
-/// What the principals of an issuer are called.
+/// How the principals of an issuer are named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Naming {
-    /// With a name of the issuer before what it calls them.
+    /// With the name of the issuer as a prefix.
     Prefixed(String),
-    /// As it calls them.
+    /// Without a prefix.
     Bare,
 }
 
-/// For whom tokens must be.
+/// The audiences that tokens must have.
 #[derive(Debug, Clone)]
 pub(super) enum Audiences {
-    /// For one of these.
+    /// One of these.
     These(Vec<String>),
     Anyone,
 }
 
-/// Where the keys are.
+/// Where the keys come from.
 #[derive(Debug, Clone)]
 pub(super) enum Source {
-    /// Where the issuer says.
+    /// From the address in the discovery document.
     Discovered,
     Published(String),
     Pinned(KeySet),
 }
 
-/// Why tokens of an issuer cannot be checked.
+/// Why an issuer cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JwtSetupError {
-    /// There is no issuer.
+    /// No issuer is given.
     #[error("no issuer of tokens is given: without one nobody would be let in")]
     NoIssuer,
-    /// An issuer is there twice.
+    /// An issuer is given twice.
     #[error("the issuer `{0}` is given twice")]
     Twice(String),
-    /// Two issuers would give the same names to different people.
+    /// Two issuers would give the same name to different principals.
     #[error(
         "the principals of two issuers would be called alike, as `{0}`: give each of them a `name` of its own"
     )]
     SameName(String),
-    /// The name of an issuer cannot be told from what follows it.
+    /// The name of an issuer contains the separator.
     #[error("`{0}` cannot be the name of an issuer: expected one that is not empty and has no `#` in it")]
     Name(String),
-    /// An address cannot be one of keys.
+    /// An address cannot be used to fetch keys.
     #[error(
         "keys cannot be read from `{0}`: expected `https`, or an address on this machine, without credentials, such as `https://login.example.com`"
     )]
     Address(String),
-    /// Nothing is said about whom tokens must be for.
+    /// No audience is given.
     #[error(
         "the issuer `{0}` has no `audience`: without one, tokens that were made for others would be good here"
     )]
@@ -107,19 +107,19 @@ pub enum JwtSetupError {
     /// No algorithm is allowed.
     #[error("the issuer `{0}` has no algorithm that tokens may be signed with")]
     NoAlgorithm(String),
-    /// Secrets are allowed, and there is none.
+    /// Algorithms with a shared secret are allowed, but no secret is given.
     #[error("the issuer `{0}` allows `HS256`, which needs a `shared_secret`")]
     NoSecret(String),
-    /// There are no keys among those that are pinned.
+    /// The given key set is empty.
     #[error("the issuer `{0}` has no key that tokens could be checked with")]
     NoKey(String),
-    /// The client for fetching keys cannot be made.
+    /// The HTTP client for fetching keys could not be set up.
     #[error(transparent)]
     Client(#[from] SetupError),
 }
 
 impl JwtIssuer {
-    /// The issuer that tokens name as `iss`, exactly so.
+    /// The issuer that tokens name in `iss`, compared exactly.
     pub fn new(issuer: impl Into<String>) -> Self {
         let issuer = issuer.into();
         Self {
@@ -138,7 +138,7 @@ impl JwtIssuer {
         }
     }
 
-    /// Takes tokens that are for this audience (`aud`), besides others that are said. One is needed.
+    /// Accepts tokens for this audience (`aud`). Can be repeated. At least one is required.
     pub fn audience(mut self, audience: impl Into<String>) -> Self {
         match &mut self.audiences {
             Audiences::These(audiences) => audiences.push(audience.into()),
@@ -147,26 +147,26 @@ impl JwtIssuer {
         self
     }
 
-    /// Takes tokens for whomever they are, and so also those that somebody else was given and passes on.
+    /// Accepts tokens for every audience, also those that were issued for another service and passed on.
     pub fn any_audience(mut self) -> Self {
         self.audiences = Audiences::Anyone;
         self
     }
 
-    /// Reads the keys at this address, without asking the issuer where they are.
+    /// Fetches the keys from this address, without discovery.
     pub fn jwks_url(mut self, url: impl Into<String>) -> Self {
         self.source = Source::Published(url.into());
         self
     }
 
-    /// Takes these keys and fetches none.
+    /// Uses these keys and fetches none.
     pub fn keys(mut self, keys: KeySet) -> Self {
         self.source = Source::Pinned(keys);
         self
     }
 
-    /// Takes tokens that are signed with a secret of at least 32 bytes that the issuer has too (`HS256`), and fetches no keys. Nothing
-    /// else is taken, unless [`algorithms`](Self::algorithms) says so afterwards.
+    /// Accepts tokens that are signed with a shared secret of at least 32 bytes (`HS256`), and fetches no keys. No other algorithm is accepted,
+    /// unless [`algorithms`](Self::algorithms) is called afterwards.
     pub fn shared_secret(mut self, secret: &[u8]) -> Result<Self, JwkError> {
         let key = VerifyingKey::shared_secret(secret)?;
         match &mut self.source {
@@ -179,71 +179,70 @@ impl JwtIssuer {
         Ok(self)
     }
 
-    /// Takes tokens that are signed so: `RS256`, `PS256`, `ES256` and `EdDSA`, if nothing else is said. Each key is good for one of them.
+    /// Sets the accepted algorithms: `RS256`, `PS256`, `ES256` and `EdDSA` by default. Each key is valid for one algorithm only.
     pub fn algorithms(mut self, algorithms: impl IntoIterator<Item = Algorithm>) -> Self {
         self.algorithms = algorithms.into_iter().collect();
         self
     }
 
-    /// Sets what the names of the issuer's principals begin with: `name#subject`. It is the issuer itself, if not given, so that a
-    /// principal is called the same whoever else is known, and never like somebody else's.
+    /// Sets the prefix of the issuer's principals: `name#subject`. The default is the issuer itself. So a principal keeps its name when other
+    /// issuers are added, and never has the name of another issuer's principal.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.naming = Naming::Prefixed(name.into());
         self
     }
 
-    /// Calls principals as the issuer does, with nothing before it. Whoever is called the same elsewhere, such as in
-    /// [`KnownCallers`](crate::auth::KnownCallers), is then the same principal and has the same tasks. A name with a `#` in it is
-    /// refused then.
+    /// Names principals as the issuer does, without a prefix. A caller of the same name elsewhere, for example in
+    /// [`KnownCallers`](crate::auth::KnownCallers), is then the same principal and has the same tasks. Names that contain `#` are rejected.
     pub fn bare_names(mut self) -> Self {
         self.naming = Naming::Bare;
         self
     }
 
-    /// Sets the claim that says who somebody is: `sub`, if not given.
+    /// Sets the claim with the name of the principal: `sub` by default.
     pub fn principal_claim(mut self, claim: impl Into<String>) -> Self {
         self.principal_claim = claim.into();
         self
     }
 
-    /// Sets the claim that says what somebody may do, a text with spaces or a list of texts. Otherwise it is `scope` and `scp`.
+    /// Sets the claim with the scopes, a string with spaces or a list of strings: `scope` and `scp` by default.
     pub fn scope_claim(mut self, claim: impl Into<String>) -> Self {
         self.scope_claims = vec![claim.into()];
         self
     }
 
-    /// Lets in only who has this scope, besides others that are said.
+    /// Admits only callers that have this scope. Can be repeated.
     pub fn require_scope(mut self, scope: impl Into<String>) -> Self {
         self.required_scopes.push(scope.into());
         self
     }
 
-    /// Sets the claim that says which tier somebody belongs to, a text or a list of texts. Nobody belongs to one, if not given.
+    /// Sets the claim with the tier, a string or a list of strings. By default callers have no tier.
     pub fn tier_claim(mut self, claim: impl Into<String>) -> Self {
         self.tier_claim = Some(claim.into());
         self
     }
 
-    /// Gives a tier to those in whose claim this value is. The first one counts. Where any is given, other values mean nothing.
+    /// Gives a tier to callers whose claim has this value. The first match counts. If this is used at all, other values give no tier.
     pub fn tier(mut self, value: impl Into<String>, tier: impl Into<String>) -> Self {
         self.tiers.push((value.into(), tier.into()));
         self
     }
 
-    /// Sets how far the issuer's clock may be from this one: a minute, if not given.
+    /// Sets how far the clocks may differ: a minute by default.
     pub fn leeway(mut self, leeway: Duration) -> Self {
         self.leeway = leeway;
         self
     }
 
-    /// Takes only tokens that say to be access tokens (`at+jwt`, RFC 9068). Otherwise those that say to be a JWT, or nothing, are taken
-    /// too, unless they have the marks of an ID token.
+    /// Accepts only tokens of the type `at+jwt` (access tokens, RFC 9068). By default tokens of the type JWT or without a type are accepted
+    /// too, unless they have the claims of an ID token.
     pub fn access_tokens_only(mut self) -> Self {
         self.access_tokens_only = true;
         self
     }
 
-    /// Whether it makes sense.
+    /// Validates the settings.
     pub(super) fn check(&self) -> Result<(), JwtSetupError> {
         let own = || self.issuer.clone();
         match &self.naming {
@@ -274,7 +273,7 @@ impl JwtIssuer {
         Ok(())
     }
 
-    /// Where it describes itself, if it is asked.
+    /// The address of the discovery document, if it is needed.
     pub(super) fn discovery(&self) -> Option<String> {
         let issuer = self.issuer.trim_end_matches('/');
         matches!(self.source, Source::Discovered)
@@ -282,11 +281,11 @@ impl JwtIssuer {
     }
 }
 
-/// An address that keys may be read from: nobody on the way can change what is there.
+/// An address that keys may be fetched from: `https`, so that the keys cannot be changed on the way, or loopback.
 pub(super) fn address(text: &str) -> Result<Url, JwtSetupError> {
     let shown = |text: &str| JwtSetupError::Address(text.chars().take(200).collect());
     let url = Url::parse(text).map_err(|_| shown(text))?;
-    // Without what may be a secret.
+    // Without parts that may be secret.
     let wrong = || shown(text.rsplit_once('@').map_or(text, |(_, rest)| rest));
     let here = match url.host() {
         Some(Host::Domain(name)) => name == "localhost",

@@ -1,8 +1,8 @@
-//! The keys of an issuer, kept for as long as they are good.
+//! The keys of an issuer, cached for as long as they are valid.
 //!
-//! They are fetched when they are first needed, again before they go out of use while requests come in, and again for a token whose
-//! key is not among them. However many requests need them at once, they are fetched once. While the issuer cannot be reached, the keys
-//! that are known stay in use, for a day.
+//! They are fetched when they are first needed, again before they expire while requests arrive, and again for a token whose key is
+//! unknown. Requests that need them at the same time share one fetch. While the issuer cannot be reached, the cached keys stay in use
+//! for a day.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -15,27 +15,27 @@ use futures::future::Shared;
 use parking_lot::Mutex;
 use reqwest::Client;
 
-use super::fetch::{Fetched, Place, fetch};
+use super::fetch::{Fetched, KeyLocation, fetch};
 
-/// How long after one attempt to fetch keys the next one may be, while there are some.
+/// The shortest time between two fetches while there are cached keys.
 const AGAIN: i64 = 10_000;
 
 /// The same while there are none.
 const AGAIN_WITHOUT: i64 = 1_000;
 
-/// For how long keys that should have been replaced stay in use while the issuer cannot be reached.
+/// How long expired keys stay in use while the issuer cannot be reached.
 const STALE: i64 = 24 * 60 * 60 * 1000;
 
-/// Keys that are being fetched. Done when they have been, or could not be.
+/// A running fetch. It completes when the fetch has succeeded or failed.
 pub(super) type Flight = Shared<BoxFuture<'static, ()>>;
 
 /// The keys of one issuer.
 pub(super) struct Keys {
-    place: Option<(Client, Place)>,
+    place: Option<(Client, KeyLocation)>,
     clock: Arc<dyn Clock>,
-    /// Goes up whenever the keys are others than before.
+    /// Increases whenever the keys change.
     generation: AtomicU64,
-    /// When something is to be done about the keys, in milliseconds.
+    /// When the keys need attention, in milliseconds.
     look_at: AtomicI64,
     state: Mutex<State>,
 }
@@ -44,48 +44,48 @@ pub(super) struct Keys {
 struct State {
     held: Option<Held>,
     flight: Option<Flight>,
-    /// When keys were last asked for.
+    /// When the last fetch began.
     asked: Option<i64>,
-    /// Why they could not be fetched, the last time.
+    /// Why the last fetch failed.
     problem: Option<String>,
 }
 
 struct Held {
     keys: Arc<KeySet>,
-    /// When they are replaced beside the requests that use them.
+    /// From when they are refreshed in the background.
     refresh: i64,
-    /// When they are replaced before the next request.
+    /// From when they are refreshed before the next request is answered.
     expire: i64,
 }
 
 impl Held {
-    /// When they are of no use any more.
+    /// From when they must not be used.
     fn dead(&self) -> i64 {
         self.expire.saturating_add(STALE)
     }
 }
 
-/// What there is to check a token with.
+/// The keys for verifying a token.
 pub(super) enum Hand {
     Keys(Arc<KeySet>, u64),
-    /// They are on their way.
+    /// They are being fetched.
     Wait(Flight),
-    /// They cannot be had, and why.
+    /// They cannot be fetched, and why.
     Unavailable(String),
 }
 
-/// What becomes of a token whose key is not there.
+/// What to do about a token with an unknown key.
 pub(super) enum Unknown {
-    /// Perhaps it is there after this.
+    /// Try again after this fetch.
     Wait(Flight),
-    /// It is nobody's.
+    /// Reject it.
     Nobodys,
-    /// Nobody can say, and why.
+    /// The keys cannot be fetched, and why.
     Unavailable(String),
 }
 
 impl Keys {
-    /// Keys that are always the same.
+    /// Keys that never change.
     pub(super) fn pinned(keys: KeySet, clock: Arc<dyn Clock>) -> Self {
         let held = Held { keys: Arc::new(keys), refresh: i64::MAX, expire: i64::MAX };
         let state = Mutex::new(State { held: Some(held), ..State::default() });
@@ -93,17 +93,17 @@ impl Keys {
     }
 
     /// Keys that are fetched.
-    pub(super) fn published(client: Client, place: Place, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn published(client: Client, place: KeyLocation, clock: Arc<dyn Clock>) -> Self {
         let (generation, look_at) = (AtomicU64::new(0), AtomicI64::new(i64::MIN));
         Self { place: Some((client, place)), clock, generation, look_at, state: Mutex::default() }
     }
 
-    /// Whether what was found with keys of this generation holds without a further look.
+    /// Whether a result with keys of this generation is still valid.
     pub(super) fn stand(&self, generation: u64, now: i64) -> bool {
         now < self.look_at.load(Ordering::Acquire) && generation == self.generation.load(Ordering::Acquire)
     }
 
-    /// What there is to check a token with.
+    /// The keys for verifying a token.
     pub(super) fn at_hand(self: &Arc<Self>, now: i64) -> Hand {
         let mut state = self.state.lock();
         let (held, expired) = match &state.held {
@@ -124,7 +124,7 @@ impl Keys {
         }
     }
 
-    /// What becomes of a token whose key is not there.
+    /// What to do about a token with an unknown key.
     pub(super) fn unknown(self: &Arc<Self>, now: i64) -> Unknown {
         let mut state = self.state.lock();
         match (self.ask(&mut state, now, AGAIN), &state.problem) {
@@ -134,21 +134,21 @@ impl Keys {
         }
     }
 
-    /// Fetches the keys, unless that is being done, or was done within `pause`.
+    /// Starts a fetch, unless one is running or was started within `pause`.
     fn ask(self: &Arc<Self>, state: &mut State, now: i64, pause: i64) -> Option<Flight> {
-        // One that is over and still there was cut off, and nothing will come of it.
+        // A fetch that has ended but is still registered was aborted.
         if let Some(flight) = state.flight.as_ref().filter(|flight| flight.peek().is_none()) {
             return Some(flight.clone());
         }
         let (client, place) = self.place.as_ref()?;
-        // A clock that was set back must not keep anyone waiting.
+        // A clock that was set back must not delay requests.
         if state.asked.is_some_and(|asked| (asked..asked.saturating_add(pause)).contains(&now)) {
             return None;
         }
         state.asked = Some(now);
         self.look_at.store(now.saturating_add(AGAIN), Ordering::Release);
         let (keys, client, place) = (self.clone(), client.clone(), place.clone());
-        // Whoever asked first may hang up; the others still need the keys.
+        // Spawned: the first client may disconnect while others still need the keys.
         let fetching = tokio::spawn(async move {
             let fetched = fetch(&client, &place).await;
             keys.take(fetched);
@@ -162,7 +162,7 @@ impl Keys {
         let now = self.clock.now().to_millis();
         let mut state = self.state.lock();
         state.flight = None;
-        // It may have taken as long as the pause before the next attempt.
+        // The fetch may have taken as long as the pause before the next one.
         state.asked = Some(now);
         match fetched {
             Ok(Fetched { keys, good_for }) => {

@@ -1,4 +1,4 @@
-//! Callers that are known by a token of an identity provider.
+//! Callers with a token of an identity provider.
 
 mod claims;
 mod fetch;
@@ -19,7 +19,7 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
 use self::claims::Admitted;
-use self::fetch::Place;
+use self::fetch::KeyLocation;
 pub use self::issuer::{JwtIssuer, JwtSetupError};
 use self::issuer::{Naming, Source, address};
 use self::keys::{Flight, Hand, Keys, Unknown};
@@ -29,24 +29,23 @@ use super::{Authenticator, Denied, Head, Verdict};
 /// The longest token, in bytes.
 const LONGEST: usize = 16 * 1024;
 
-/// How often keys are waited for on behalf of one token: those that were missing, and those that have since been replaced.
+/// How often one request waits for keys: once for unknown ones, once for keys that were replaced meanwhile.
 const ROUNDS: usize = 3;
 
-/// What is asked for, before more is said about it.
+/// The challenge without parameters.
 const CHALLENGE: &str = "Bearer realm=\"a2a\"";
 
-/// Callers that are known by a JSON Web Token (RFC 7519) of an [issuer](JwtIssuer), sent as `Authorization: Bearer TOKEN`.
+/// Callers with a JSON Web Token (RFC 7519) of an [issuer](JwtIssuer), sent as `Authorization: Bearer TOKEN`.
 ///
-/// A principal is called `issuer#subject`, so that nobody is called like somebody of another issuer or with another kind of
-/// credential; see [`JwtIssuer::name`].
+/// A principal is named `issuer#subject`. So it never has the name of a principal of another issuer or with another kind of credential; see
+/// [`JwtIssuer::name`].
 ///
-/// - A token needs an issuer that is known, an algorithm that is allowed, a signature of one of the issuer's keys, an audience and an
-///   end (`exp`) that has not come. What it says about where its key is counts for nothing.
-/// - Keys are fetched when they are first needed and kept for as long as the issuer says (at least a minute, at most a day). They are
-///   fetched again for a token whose key is not among them, but not more than once in ten seconds.
-/// - While keys cannot be fetched, those that are known stay in use for a day; without any, nobody can tell who calls
-///   ([`Denied::Unavailable`]).
-/// - Tokens that were found good are remembered, ten thousand of them, until they expire or the issuer's keys change.
+/// - A token needs a known issuer, an allowed algorithm, a signature by one of the issuer's keys, an audience, and an expiry (`exp`) in the
+///   future. Key locations inside a token are ignored.
+/// - Keys are fetched when they are first needed and cached for as long as the issuer says (at least a minute, at most a day). They are
+///   fetched again for a token with an unknown key, at most once in ten seconds.
+/// - While keys cannot be fetched, cached keys stay in use for a day. Without cached keys, requests get [`Denied::Unavailable`].
+/// - Valid tokens are cached, up to ten thousand, until they expire or the keys of the issuer change.
 pub struct JwtCallers {
     issuers: Vec<Issuer>,
     seen: Seen,
@@ -65,21 +64,21 @@ impl fmt::Debug for JwtCallers {
     }
 }
 
-/// What a look at a token comes to.
+/// The result of verifying a token.
 enum Step {
     Known(Identity),
     Denied(Denied),
-    /// Another look is worth it after this.
+    /// Verify again after this fetch.
     Wait(Flight),
 }
 
 impl JwtCallers {
-    /// Callers with tokens of these issuers.
+    /// Accepts tokens of these issuers.
     pub fn new(issuers: impl IntoIterator<Item = JwtIssuer>) -> Result<Self, JwtSetupError> {
         Self::with_clock(issuers, SystemClock)
     }
 
-    /// The same, where the time comes from elsewhere.
+    /// The same with another clock.
     pub fn with_clock(
         issuers: impl IntoIterator<Item = JwtIssuer>,
         clock: impl Clock,
@@ -106,8 +105,8 @@ impl JwtCallers {
                     own.push(Issuer { terms, keys });
                     continue;
                 }
-                (Source::Published(url), _) => Place::Known(address(url)?),
-                (Source::Discovered, url) => Place::Discovered {
+                (Source::Published(url), _) => KeyLocation::Url(address(url)?),
+                (Source::Discovered, url) => KeyLocation::Discovered {
                     issuer: terms.issuer.clone(),
                     configuration: address(&url.unwrap_or_default())?,
                 },
@@ -125,7 +124,7 @@ impl JwtCallers {
         self.clock.now().to_millis()
     }
 
-    /// Who has a token, as far as that can be said at once.
+    /// Verifies a token without waiting.
     fn look(&self, text: &str, trace: Trace) -> Step {
         let now = self.now();
         let wrong = |reason: String| Step::Denied(Denied::Wrong(format!("the token is not good: {reason}")));
@@ -188,7 +187,7 @@ impl JwtCallers {
         Err(Denied::Unavailable("the issuer's keys do not come to rest".to_owned()))
     }
 
-    /// The scopes that the issuer of a token asks for.
+    /// The scopes that the issuer of a token requires.
     fn required_scopes(&self, head: Head<'_>) -> Option<String> {
         let text = bearer(head.headers).ok()??;
         let token = Token::read(text).ok()?;
@@ -197,7 +196,7 @@ impl JwtCallers {
     }
 }
 
-/// The token of a request, if there is one.
+/// The token of a request, if it has one.
 fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Denied> {
     let mut tokens = headers.get_all(AUTHORIZATION).iter().filter_map(|value| {
         let value = value.as_bytes().trim_ascii();
@@ -278,7 +277,7 @@ impl Authenticator for JwtCallers {
         vec![CHALLENGE.to_owned()]
     }
 
-    /// As RFC 6750 has it, section 3.
+    /// As RFC 6750 section 3 defines it.
     fn challenges_for(&self, head: Head<'_>, denied: &Denied) -> Vec<String> {
         let came = !matches!(bearer(head.headers), Ok(None));
         let invalid =
@@ -298,7 +297,7 @@ impl Authenticator for JwtCallers {
 }
 
 impl JwtCallers {
-    /// What the card calls the way to an issuer's tokens.
+    /// The name of the scheme in the card.
     fn scheme_name(&self, issuer: &Issuer) -> String {
         if issuer.terms.discovery().is_none() {
             return "jwt".to_owned();

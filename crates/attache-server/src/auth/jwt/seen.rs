@@ -1,4 +1,4 @@
-//! Tokens that were found good, so that one that comes again costs no more than being looked up.
+//! A cache of verified tokens, so that a repeated token costs one lookup.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -6,29 +6,29 @@ use attache_core::Identity;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-/// How many tokens are remembered.
+/// The size of the cache.
 const CAPACITY: usize = 10_000;
 
-/// What a token is remembered by. Of the token itself nothing is kept.
+/// The digest of a token. The token itself is not stored.
 pub(super) type Trace = [u8; 32];
 
 pub(super) fn trace(token: &str) -> Trace {
     Sha256::digest(token).into()
 }
 
-/// A token that was found good.
+/// A verified token.
 #[derive(Debug, Clone)]
 pub(super) struct Good {
     pub(super) identity: Identity,
-    /// Until when it is, in milliseconds.
+    /// Until when it is valid, in milliseconds.
     pub(super) until: i64,
-    /// Which issuer it is of.
+    /// The index of its issuer.
     pub(super) issuer: usize,
-    /// With which generation of the issuer's keys it was found good.
+    /// The generation of the issuer's keys that verified it.
     pub(super) generation: u64,
 }
 
-/// The latest tokens that were found good. The oldest makes room for a new one.
+/// The most recently verified tokens. A new one replaces the oldest.
 pub(super) struct Seen(Mutex<Inner>);
 
 #[derive(Default)]
@@ -42,7 +42,7 @@ impl Seen {
         Self(Mutex::default())
     }
 
-    /// Who has a token, if it was found good and that still holds.
+    /// The caller of a token, if the cached result is still valid.
     pub(super) fn find(&self, trace: &Trace, holds: impl FnOnce(&Good) -> bool) -> Option<Identity> {
         let inner = self.0.lock();
         inner.good.get(trace).filter(|good| holds(good)).map(|good| good.identity.clone())

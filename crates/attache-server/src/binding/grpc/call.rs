@@ -71,7 +71,10 @@ impl CallContext {
         check_version(package, &parameters, dispatcher.options().strict_version)?;
         let public_card = v0_3::public_card(package, &request, &dispatcher);
         let completed = match dispatcher.call(&context, parameters, package.dialect(), || request).await {
-            Err(error) if error.kind() == ErrorKind::UnsupportedOperation && let Some(card) = public_card => {
+            Err(error)
+                if error.kind() == ErrorKind::UnsupportedOperation
+                    && let Some(card) = public_card =>
+            {
                 Completed { reply: Reply::Card(card), extensions: Extensions::default() }
             }
             completed => completed?,

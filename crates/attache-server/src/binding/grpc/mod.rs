@@ -75,7 +75,10 @@ where
     let name = package.name_in(request.uri().path()).unwrap_or_default();
     let Some(call) = Call::named(package, name) else {
         let name: String = name.chars().take(64).collect();
-        return error_response(package, &Error::new(ErrorKind::MethodNotFound, format!("there is no call `{name}`")));
+        return error_response(
+            package,
+            &Error::new(ErrorKind::MethodNotFound, format!("there is no call `{name}`")),
+        );
     };
     let parameters = match ServiceParameters::read(request.headers(), None) {
         Ok(parameters) => parameters,

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use attache_grpc::{Package, to_model};
 use attache_grpc::v0_3::{Call, card, proto};
+use attache_grpc::{Package, to_model};
 use attache_protocol::{AgentCard, Error, FieldViolation, Operation, Request as ModelRequest};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 
-use super::reply;
 use super::call::CallContext;
+use super::reply;
 use crate::dispatch::Dispatcher;
 use crate::http::body::Body;
 
@@ -18,7 +18,9 @@ use crate::http::body::Body;
 pub(super) async fn call(context: CallContext, call: Call, request: Request<Full<Bytes>>) -> Response<Body> {
     macro_rules! unary {
         ($name:ident($message:ident), $encode:expr) => {
-            context.unary(request, |r: proto::$message| checked(ModelRequest::$name(to_model(r)?)), $encode).await
+            context
+                .unary(request, |r: proto::$message| checked(ModelRequest::$name(to_model(r)?)), $encode)
+                .await
         };
     }
     macro_rules! streaming {
@@ -54,7 +56,8 @@ pub(super) async fn call(context: CallContext, call: Call, request: Request<Full
             unary!(DeleteTaskPushNotificationConfig(DeleteTaskPushNotificationConfigRequest), reply::done)
         }
         Call::GetAgentCard => {
-            let parse = |_: proto::GetAgentCardRequest| Ok(ModelRequest::GetExtendedAgentCard(Default::default()));
+            let parse =
+                |_: proto::GetAgentCardRequest| Ok(ModelRequest::GetExtendedAgentCard(Default::default()));
             context.unary(request, parse, |reply| card(reply::card(reply)?)).await
         }
     }

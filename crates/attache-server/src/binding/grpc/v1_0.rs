@@ -7,8 +7,8 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 
-use super::reply;
 use super::call::CallContext;
+use super::reply;
 use crate::http::body::Body;
 
 /// Answers a call.

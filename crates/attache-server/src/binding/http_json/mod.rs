@@ -155,7 +155,12 @@ pub(crate) fn error_response_as(status: StatusCode, error: &Error, headers: &Hea
     error_response_with(error, status.as_u16(), media_type(headers), http_error_body_for(status, error))
 }
 
-fn error_response_with(error: &Error, status: u16, media_type: &'static str, body: Vec<u8>) -> Response<Body> {
+fn error_response_with(
+    error: &Error,
+    status: u16,
+    media_type: &'static str,
+    body: Vec<u8>,
+) -> Response<Body> {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     with_retry_hints(json_response(status, media_type, body), error)
 }

@@ -83,7 +83,7 @@ fn match_segments(method: &Method, segments: &[&str], tenant: Option<String>) ->
         ["tasks", task] => match task.rsplit_once(':') {
             Some(("", "cancel" | "subscribe")) => Matched::Nothing,
             Some((id, "cancel")) if post => route(Operation::CancelTask, Some(id), None),
-            // The specification says POST in prose and GET in its proto.
+            // The specification has POST in its prose and GET in its proto.
             Some((id, "subscribe")) if post || get => route(Operation::SubscribeToTask, Some(id), None),
             Some((_, "subscribe")) => Matched::OtherMethod("GET, POST"),
             Some((_, "cancel")) if !get => Matched::OtherMethod("POST"),
@@ -134,7 +134,7 @@ impl OperationPath {
         }
     }
 
-    /// The request of 1.0, from the path together with the query or the body.
+    /// The request of 1.0, from the path and the query or the body.
     pub(super) fn request(self, query: &[(String, String)], body: &[u8]) -> Result<Request, Error> {
         let task_member = match self.operation {
             Operation::GetTask | Operation::CancelTask | Operation::SubscribeToTask => "id",

@@ -4,7 +4,7 @@ use attache_protocol::{Error, Operation, Request};
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 
-/// The parameters of a query, decoded.
+/// The decoded parameters of a query.
 pub(super) fn pairs(query: &str) -> Result<Vec<(String, String)>, Error> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     pairs
@@ -15,7 +15,7 @@ pub(super) fn pairs(query: &str) -> Result<Vec<(String, String)>, Error> {
         .collect()
 }
 
-/// Reads the arguments of `operation` from a query; `fixed` are those that the path gives.
+/// Parses the arguments of `operation` from a query; `fixed` are those of the path.
 pub(super) fn read(
     operation: Operation,
     query: &[(String, String)],
@@ -29,7 +29,7 @@ pub(super) fn read(
         let value = match (key.as_str(), value.as_str()) {
             ("includeArtifacts" | "include_artifacts", "true") => Value::Bool(true),
             ("includeArtifacts" | "include_artifacts", "false") => Value::Bool(false),
-            // A plus sign that was not encoded: an offset, not a space.
+            // A plus sign that was not encoded is part of an offset, not a space.
             ("statusTimestampAfter" | "status_timestamp_after", time) => {
                 Value::String(time.replace(' ', "+"))
             }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use attache_core::{Agent, Identity};
 use attache_grpc::{Refusal, ending, to_proto, v1_0::proto};
 use attache_protocol::SendMessageRequest;
-use attache_server::{Body, Limits, Peer, Server, HttpService};
+use attache_server::{Body, HttpService, Limits, Peer, Server};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
