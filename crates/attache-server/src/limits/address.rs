@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_believed_who_is_not_trusted() {
+    fn forwarded_addresses_of_untrusted_proxies_are_ignored() {
         assert_eq!(from("203.0.113.9", &["198.51.100.1"], &[]), "203.0.113.9");
         assert_eq!(from("203.0.113.9", &["198.51.100.1"], &["10.0.0.0/8"]), "203.0.113.9");
     }

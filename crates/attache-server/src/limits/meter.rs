@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_been_quiet_has_a_whole_burst_again_and_no_more() {
+    fn a_caller_has_a_full_burst_after_a_pause_and_no_more() {
         let (meter, pace) = (Meter::default(), pace(1, 2));
         for begin in [0, 1_000 * SECOND] {
             assert!(meter.is_idle(begin));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_refused_is_not_charged() {
+    fn a_rejected_request_is_not_charged() {
         let (meter, pace) = (Meter::default(), pace(1, 1));
         assert_eq!(meter.pass(pace, 0), Ok(()));
         for _ in 0..100 {

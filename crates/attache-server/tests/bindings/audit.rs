@@ -1,4 +1,4 @@
-//! The audit log: one line for whoever is denied something, with who, what and why, and no more lines than are read.
+//! The audit log: one line for each denial, with caller, operation and reason, and a bounded number of lines.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use attache_server::Limits;
 use attache_server::auth::KnownCallers;
 use serde_json::json;
 
-use crate::support::desk::{Desk, Errand, at, named};
+use crate::support::desk::{Desk, TestOperation, at, named};
 use crate::support::{Binding, Ear, player, send};
 
 fn rate(number: u32) -> NonZeroU32 {
@@ -15,7 +15,7 @@ fn rate(number: u32) -> NonZeroU32 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_not_let_in_is_in_the_log_and_their_credential_is_not() {
+async fn a_denied_caller_is_in_the_audit_log_without_its_credential() {
     let ear = Ear::new();
     let desk =
         Desk::new(player().authenticate(KnownCallers::new().bearer("alice", "t0ken")), Limits::default());
@@ -29,7 +29,7 @@ async fn whoever_is_not_let_in_is_in_the_log_and_their_credential_is_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_at_a_limit_is_in_the_log() {
+async fn a_caller_at_a_limit_is_in_the_audit_log() {
     let ear = Ear::new();
     let limits = Limits { requests_per_second: Some(rate(1)), burst: rate(1), ..Limits::default() };
     let desk = Desk::new(player(), limits);
@@ -55,7 +55,7 @@ async fn a_webhook_that_may_not_be_called_is_in_the_log_and_its_url_is_not() {
     params["configuration"] =
         json!({"taskPushNotificationConfig": {"url": "http://169.254.169.254/s3cret?token=s3cret"}});
     for binding in Binding::ALL {
-        desk.ask(binding, &named("alice"), Errand::Send, &params).await;
+        desk.ask(binding, &named("alice"), TestOperation::Send, &params).await;
     }
     let lines = ear.audit();
     assert_eq!(lines.len(), 3, "{lines:#?}");

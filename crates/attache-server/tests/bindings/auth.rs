@@ -52,7 +52,7 @@ async fn asking(server: &Running) -> Value {
 }
 
 #[tokio::test]
-async fn nobody_gets_in_without_a_good_credential() {
+async fn every_binding_requires_a_valid_credential() {
     let server = guarded().await;
     let task = asking(&server).await;
     for credential in
@@ -97,7 +97,7 @@ async fn what_belongs_to_one_does_not_exist_for_another() {
 }
 
 #[tokio::test]
-async fn whoever_is_known_gets_in_on_every_binding() {
+async fn an_authenticated_caller_is_admitted_on_every_binding() {
     let server = guarded().await;
     let basic = "Basic b3BzOnBhNTV3b3Jk";
     for (name, value) in [("Authorization", ALICE), ("Authorization", basic), ("X-API-Key", "k3y")] {

@@ -1,4 +1,4 @@
-//! Limits on callers: each has its own, whoever is over them waits or is told when to come again, and nobody else notices.
+//! Limits for each caller: a caller over a limit waits or is rejected with a time to retry, and other callers are not affected.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::support::desk::{Desk, Errand, Outcome, at, named, outcome};
+use crate::support::desk::{Desk, TestOperation, Outcome, at, named, outcome};
 use crate::support::{Binding, card, player, send, stage};
 
 fn per_second(number: u32) -> Option<NonZeroU32> {
@@ -25,7 +25,7 @@ fn at_most(number: usize) -> Option<NonZeroUsize> {
     NonZeroUsize::new(number)
 }
 
-const PATIENCE: Duration = Duration::from_secs(2);
+const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// What a request that went well has for a status.
 fn fine(binding: Binding) -> i64 {
@@ -44,7 +44,7 @@ fn assert_exhausted(binding: Binding, refused: &Outcome, wait: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_too_fast_is_told_when_to_come_again() {
+async fn a_caller_that_is_too_fast_is_told_when_to_retry() {
     for binding in Binding::ALL {
         let limits = Limits { requests_per_second: per_second(2), burst: burst(3), ..Limits::default() };
         let desk = Desk::new(player(), limits);
@@ -130,15 +130,15 @@ async fn this_machine_is_limited_where_that_is_wanted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_has_too_much_under_way_waits_and_is_then_refused() {
+async fn a_caller_with_too_many_requests_waits_and_is_then_rejected() {
     for binding in Binding::ALL {
         let (agent, mut stage) = stage();
-        let limits = Limits { requests_per_caller: at_most(1), queue_timeout: PATIENCE, ..Limits::default() };
+        let limits = Limits { requests_per_caller: at_most(1), queue_timeout: MAX_WAIT, ..Limits::default() };
         let desk = Desk::new(Server::new(agent).card(card()), limits);
         let (alice, hi) = (named("alice"), send("hi"));
         let sending = tokio::spawn({
             let (desk, alice, hi) = (desk.clone(), alice.clone(), hi.clone());
-            async move { desk.ask(binding, &alice, Errand::Send, &hi).await }
+            async move { desk.ask(binding, &alice, TestOperation::Send, &hi).await }
         });
         let act = stage.turn().await;
 
@@ -153,7 +153,7 @@ async fn whoever_has_too_much_under_way_waits_and_is_then_refused() {
 
         let began = Instant::now();
         assert_exhausted(binding, &waiting.await, "1.000s");
-        assert_eq!(began.elapsed(), PATIENCE);
+        assert_eq!(began.elapsed(), MAX_WAIT);
 
         let mut waiting = Box::pin(desk.list(binding, &alice));
         assert!((&mut waiting).now_or_never().is_none());
@@ -171,16 +171,16 @@ async fn a_stream_has_a_place_until_it_ends_or_its_reader_goes() {
         let limits = Limits {
             requests_per_caller: at_most(1),
             streams_per_caller: at_most(1),
-            queue_timeout: PATIENCE,
+            queue_timeout: MAX_WAIT,
             ..Limits::default()
         };
         let desk = Desk::new(player(), limits);
         let alice = named("alice");
-        let stream = async |text: &str| desk.open(binding, &alice, Errand::Stream, &send(text)).await;
+        let stream = async |text: &str| desk.open(binding, &alice, TestOperation::Stream, &send(text)).await;
         let first = stream("wait").await;
         assert_eq!(desk.list(binding, &alice).await.status, fine(binding), "a stream is not a request");
         assert_exhausted(binding, &outcome(stream("hi").await).await, "1.000s");
-        let others = desk.open(binding, &named("bob"), Errand::Stream, &send("hi")).await;
+        let others = desk.open(binding, &named("bob"), TestOperation::Stream, &send("hi")).await;
         assert_eq!(others.status(), 200);
         assert_eq!(count(&desk, &alice).await, 1, "what is refused leaves no task");
 
@@ -203,12 +203,12 @@ async fn count(desk: &Desk, from: &crate::support::desk::From) -> i64 {
 async fn turns_go_on_after_their_requests_and_are_counted_until_they_end() {
     for binding in Binding::ALL {
         let (agent, mut stage) = stage();
-        let limits = Limits { turns_per_caller: at_most(2), queue_timeout: PATIENCE, ..Limits::default() };
+        let limits = Limits { turns_per_caller: at_most(2), queue_timeout: MAX_WAIT, ..Limits::default() };
         let desk = Desk::new(Server::new(agent).card(card()), limits);
         let (alice, bob) = (named("alice"), named("bob"));
         let mut at_once = send("hi");
         at_once["configuration"] = json!({"returnImmediately": true});
-        let send = async |from| desk.ask(binding, from, Errand::Send, &at_once).await;
+        let send = async |from| desk.ask(binding, from, TestOperation::Send, &at_once).await;
         assert_eq!(send(&alice).await.status, fine(binding));
         assert_eq!(send(&alice).await.status, fine(binding));
         let (first, second) = (stage.turn().await, stage.turn().await);
@@ -247,7 +247,7 @@ async fn a_server_that_is_full_says_so_in_the_words_of_the_binding() {
         let desk = Desk::new(server, Limits::default());
         let sending = tokio::spawn({
             let desk = desk.clone();
-            async move { desk.ask(binding, &named("alice"), Errand::Send, &send("hi")).await }
+            async move { desk.ask(binding, &named("alice"), TestOperation::Send, &send("hi")).await }
         });
         let act = stage.turn().await;
         let full = desk.list(binding, &named("bob")).await;
@@ -270,11 +270,11 @@ async fn a_limit_that_waiting_does_not_help_with_does_not_ask_to_wait() {
     let desk = Desk::new(player().service_options(|options| options.max_push_configs = 1), Limits::none());
     let mut asking = send("ask");
     let alice = named("alice");
-    let task = desk.ask(Binding::HttpJson, &alice, Errand::Send, &asking).await.body["task"].clone();
+    let task = desk.ask(Binding::HttpJson, &alice, TestOperation::Send, &asking).await.body["task"].clone();
     for (url, status) in [("https://example.com/a", 200), ("https://example.com/b", 429)] {
         asking["message"]["taskId"] = task["id"].clone();
         asking["configuration"] = json!({"taskPushNotificationConfig": {"url": url}});
-        let sent = desk.ask(Binding::HttpJson, &alice, Errand::Send, &asking).await;
+        let sent = desk.ask(Binding::HttpJson, &alice, TestOperation::Send, &asking).await;
         assert_eq!((sent.status, sent.retry_after), (status, None));
     }
 }

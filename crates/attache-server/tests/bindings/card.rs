@@ -16,7 +16,7 @@ async fn read(server: &Running) -> Reply {
     fetch(server.bare(Method::GET, PATH)).await
 }
 
-/// The card for those who speak 1.0.
+/// The card for clients of 1.0.
 async fn pure(server: &Running) -> Reply {
     fetch(server.bare(Method::GET, PATH).header("A2A-Version", "1.0")).await
 }

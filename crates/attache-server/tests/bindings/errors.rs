@@ -164,7 +164,7 @@ async fn an_extended_card_that_is_promised_but_missing() {
 }
 
 #[tokio::test]
-async fn an_extended_card_for_nobody_in_particular() {
+async fn an_extended_card_for_anonymous_callers() {
     let server = serve(player().extended_card(card())).await;
     assert_refused(server.ask("GetExtendedAgentCard", json!({})), "UNAUTHENTICATED").await;
     let reply = server.rest("GET", "/extendedAgentCard", None).await;

@@ -1,4 +1,4 @@
-//! What goes wrong inside: whoever asked gets an id, and what happened is in the log under that id and nowhere else.
+//! Internal errors: the client gets an id, and the log has the cause under that id.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::support::{BROKEN, Binding, Ear, Flaky, card, player, send, serve};
 
-/// What nobody outside may read.
+/// Text that must not reach a client.
 const INSIDE: [&str; 5] = ["SELECT", "/var/lib", "tasks.db", "swordfish", "panicked"];
 
 fn assert_nothing_shows(text: &str) {

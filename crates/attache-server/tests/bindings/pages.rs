@@ -8,7 +8,7 @@ use http_body_util::Full;
 use reqwest::Method;
 use serde_json::json;
 
-use crate::support::desk::{Desk, Errand, From, at, named};
+use crate::support::desk::{Desk, TestOperation, From, at, named};
 use crate::support::{Binding, Ear, Player, Raw, Reply, Running, fetch, over_http2, player, send, serve};
 
 const EVIL: &str = "https://evil.example";
@@ -60,9 +60,9 @@ async fn a_page_of_another_origin_calls_nothing_on_any_binding() {
         &[("origin", EVIL)],
     ] {
         for binding in Binding::ALL {
-            for errand in [Errand::Send, Errand::Stream, Errand::List] {
-                let outcome = desk.ask(binding, &from(headers), errand, &send("hi")).await;
-                assert_eq!(outcome.status, forbidden(binding), "{headers:?} {binding:?} {errand:?}");
+            for operation in [TestOperation::Send, TestOperation::Stream, TestOperation::List] {
+                let outcome = desk.ask(binding, &from(headers), operation, &send("hi")).await;
+                assert_eq!(outcome.status, forbidden(binding), "{headers:?} {binding:?} {operation:?}");
                 let text = outcome.body.to_string();
                 assert!(text.contains("`cors.origins`"), "{text}");
                 assert!(text.contains("`Origin`") || text.contains("`Sec-Fetch-Site`"), "{text}");
@@ -394,7 +394,7 @@ async fn paths_of_an_application_are_guarded_like_those_of_the_bindings() {
 }
 
 #[tokio::test]
-async fn whoever_is_refused_for_a_header_is_in_the_audit_log() {
+async fn a_request_rejected_for_a_header_is_in_the_audit_log() {
     let ear = Ear::new();
     let desk = Desk::new(player(), Limits::default());
     for binding in Binding::ALL {

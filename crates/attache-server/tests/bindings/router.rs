@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Binding, Running, Sse, adopt, card, fetch, player, send};
 
-/// Believes whoever names themselves. An application would check a token here.
+/// Trusts the name that a caller gives. A real application would verify a token here.
 async fn who(mut request: Request, next: Next) -> Response {
     let name = request.headers().get("x-user").and_then(|value| value.to_str().ok()).map(str::to_owned);
     if let Some(name) = name {

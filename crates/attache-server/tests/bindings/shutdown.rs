@@ -1,4 +1,4 @@
-//! Stopping: nobody is cut off, and nothing is waited for that will not come.
+//! Stopping: running requests finish, and the server does not wait for what cannot finish.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Signed cards: what is served is trusted by who knows the keys, whoever it is served to.
+//! Signed cards: every served card is verified by clients that have the keys.
 
 use attache_core::Echo;
 use attache_protocol::{AgentCard, AgentSkill, Timestamp};

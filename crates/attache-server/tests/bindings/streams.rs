@@ -362,7 +362,7 @@ async fn a_request_that_is_sent_ahead_does_not_hold_a_stream_back() {
 }
 
 #[tokio::test]
-async fn a_reader_that_never_reads_slows_nobody_and_misses_nothing() {
+async fn a_reader_that_never_reads_slows_no_other_and_misses_nothing() {
     const EVENTS: usize = 60;
     let (server, mut stage) = staged().await;
     let (id, act) = working(&server, &mut stage).await;

@@ -64,7 +64,7 @@ async fn the_card_says_that_it_is_tls() {
 }
 
 #[tokio::test]
-async fn whoever_does_not_speak_tls_is_hung_up_on() {
+async fn a_client_without_tls_is_disconnected() {
     let (server, _) = playing().await;
     let mut plain = Raw::connect(server.address).await;
     plain.write("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
@@ -73,14 +73,14 @@ async fn whoever_does_not_speak_tls_is_hung_up_on() {
 }
 
 #[tokio::test]
-async fn whoever_does_not_trust_the_authority_gets_no_connection() {
+async fn a_client_that_does_not_trust_the_authority_cannot_connect() {
     let (server, _) = playing().await;
     let other = Authority::new("other").trusting().build().unwrap();
     assert!(soon(other.get(format!("{}/health", server.base)).send()).await.unwrap_err().is_connect());
 }
 
 #[tokio::test]
-async fn whoever_dawdles_over_a_handshake_holds_up_nobody_and_is_hung_up_on() {
+async fn a_slow_handshake_delays_no_other_client_and_is_cut_off() {
     let authority = Authority::new("authority");
     let files = Files::new(&authority.server("first"));
     let server =
@@ -204,7 +204,7 @@ impl Mutual {
         Self { server, authority }
     }
 
-    /// The status of a listing for whoever has this certificate and this token.
+    /// The status of a listing for a client with this certificate and this token.
     async fn listing(&self, certified: Option<&Certified>, token: Option<&str>) -> Option<u16> {
         let builder = self.authority.trusting();
         let client = certified.into_iter().fold(builder, |builder, own| builder.identity(own.identity()));
@@ -220,7 +220,7 @@ impl Mutual {
         let config = certified.into_iter().fold(config, |config, own| config.identity(grpc_identity(own)));
         let mut client = connect_tls(&self.server.base, config).await.ok()?;
         let answer = client.call("ListTasks", json!({}), &[]).await;
-        // A server that wants a certificate says so only after the client thinks that it is connected.
+        // A server that requires a certificate rejects the connection only after the client believes that it is connected.
         let code = answer.map_or_else(|status| status.code(), |_| tonic::Code::Ok);
         let hung_up =
             [tonic::Code::Unknown, tonic::Code::Unavailable, tonic::Code::Cancelled].contains(&code);
@@ -238,7 +238,7 @@ fn callers() -> CertificateCallers {
 }
 
 #[tokio::test]
-async fn whoever_has_a_certificate_of_a_name_that_is_known_is_let_in() {
+async fn a_certificate_with_a_registered_name_authenticates() {
     let mutual = Mutual::new(true, callers()).await;
     let dns = |params: &mut CertificateParams| {
         params.subject_alt_names = vec![SanType::DnsName("worker.example.com".try_into().unwrap())];
@@ -263,7 +263,7 @@ async fn whoever_has_a_certificate_of_a_name_that_is_known_is_let_in() {
 }
 
 #[tokio::test]
-async fn where_a_certificate_is_required_nobody_connects_without_a_good_one() {
+async fn where_a_certificate_is_required_clients_without_a_valid_one_cannot_connect() {
     let mutual = Mutual::new(true, callers()).await;
     let foreign = Authority::new("authority").client(named("worker"));
     let wrong_use = mutual.authority.server("Example");

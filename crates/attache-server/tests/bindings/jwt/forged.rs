@@ -1,4 +1,4 @@
-//! Tokens that somebody made up: none of them is good.
+//! Forged tokens: all are rejected.
 
 use attache_server::auth::{Denied, JwtCallers, JwtIssuer};
 use serde_json::{Value, json};

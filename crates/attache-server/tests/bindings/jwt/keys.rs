@@ -110,7 +110,7 @@ async fn keys_are_replaced_before_they_expire_without_anyone_waiting() {
     .await;
     watched.provider.publish(&[&next]);
     watched.provider.hold(false);
-    // Whoever comes with the new key waits for the fetch that is under way.
+    // A request with the new key waits for the running fetch.
     assert!(watched.admits(&next).await);
     assert!(!watched.admits(&own).await);
     assert_eq!(watched.provider.fetches(), 2);
@@ -176,7 +176,7 @@ async fn however_many_come_at_once_keys_are_fetched_once() {
 }
 
 #[tokio::test]
-async fn whoever_hangs_up_while_keys_are_fetched_does_not_take_them_from_the_others() {
+async fn a_client_that_disconnects_during_a_fetch_of_keys_does_not_abort_it_for_others() {
     let own = Minter::new("ES256", "own");
     let watched = Watched::new(&[&own]).await;
     watched.provider.hold(true);
@@ -213,7 +213,7 @@ async fn an_issuer_that_is_down_at_the_start_is_our_trouble_and_not_the_callers(
 }
 
 #[tokio::test]
-async fn keys_of_somebody_else_are_not_taken_for_the_issuers() {
+async fn keys_of_another_issuer_are_not_accepted() {
     let minter = Minter::new("ES256", "own");
     let watched = Watched::new(&[&minter]).await;
     watched.provider.pretend("https://other.example.com");

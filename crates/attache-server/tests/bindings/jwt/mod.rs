@@ -57,7 +57,7 @@ impl Guarded {
         Self { provider, minter, server }
     }
 
-    /// The value of the header for somebody.
+    /// The value of the header for a subject.
     fn bearer(&self, subject: &str, change: Value) -> String {
         let mut claims = claims(&self.provider.url, subject, seconds());
         for (name, value) in change.as_object().unwrap() {

@@ -1,4 +1,4 @@
-//! Receivers that fail: asked again or given up, in order, and at nobody else's expense.
+//! Receivers that fail: retried or given up, in order, without delaying other receivers.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

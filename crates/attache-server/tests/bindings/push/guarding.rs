@@ -1,4 +1,4 @@
-//! What is not called, whoever asks for it, and what does not get into a header.
+//! Addresses that are never called, and values that never get into a header.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::support::{Binding, Ear, Player, Refusal, Running, card, serve};
 
 const INLINE: &str = "configuration.taskPushNotificationConfig.";
 
-/// What a client must not have a server call, unless its operator says so.
+/// Addresses that a client must not have a server call, unless the operator allows them.
 const FORBIDDEN: [&str; 29] = [
     "http://127.0.0.1:8080/hook",
     "http://127.8.8.8/",

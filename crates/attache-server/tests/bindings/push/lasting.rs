@@ -1,4 +1,4 @@
-//! What is to be told is told in the end: after a stop, after a restart, and after it was given up.
+//! Every delivery is made in the end: after a stop, after a restart, and after it was dead.
 
 use std::collections::HashSet;
 use std::sync::Arc;

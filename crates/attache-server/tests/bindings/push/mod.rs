@@ -30,7 +30,7 @@ fn pushing<A: Agent>(agent: A, store: &Arc<MemoryStore>, change: impl FnOnce(&mu
     })
 }
 
-/// Such a server, running, with the agent that does what it is told.
+/// A running server of that kind, with the scripted agent.
 async fn playing(change: impl FnOnce(&mut PushOptions)) -> (Running, Arc<MemoryStore>) {
     let store = Arc::new(MemoryStore::new());
     (serve(pushing(Player, &store, change)).await, store)

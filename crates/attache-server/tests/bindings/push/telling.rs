@@ -232,7 +232,7 @@ async fn a_webhook_that_comes_with_an_answer_is_told_what_comes_of_it() {
 }
 
 #[tokio::test]
-async fn an_answer_without_a_task_is_told_to_nobody() {
+async fn a_reply_without_a_task_causes_no_notification() {
     let (server, store) = playing(|_| {}).await;
     let receiver = Receiver::start().await;
     for operation in ["SendMessage", "SendStreamingMessage"] {

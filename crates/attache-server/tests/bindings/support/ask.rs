@@ -135,7 +135,7 @@ impl Ask {
             return Answer { result: Err(refusal), extensions };
         }
         let mut json = reply.json();
-        // Whoever is turned away before the body is looked at gets no id back.
+        // A request that is rejected before its body is parsed gets no id back.
         let id = if matches!(reply.status.as_u16(), 429 | 503) { json["id"].clone() } else { json!("ask") };
         assert_eq!((&json["id"], &json["jsonrpc"]), (&id, &json!("2.0")), "{json}");
         let result = match json.get("error") {

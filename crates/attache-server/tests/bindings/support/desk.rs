@@ -19,13 +19,13 @@ const ELSEWHERE: &str = "203.0.113.7";
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Errand {
+pub(crate) enum TestOperation {
     Send,
     Stream,
     List,
 }
 
-impl Errand {
+impl TestOperation {
     /// What it is called.
     fn name(self) -> &'static str {
         match self {
@@ -88,26 +88,26 @@ impl Desk {
         &self,
         binding: Binding,
         from: &From,
-        errand: Errand,
+        operation: TestOperation,
         params: &Value,
     ) -> Response<Body> {
         let (method, path, content_type, body) = match binding {
             Binding::JsonRpc => {
-                let call = json!({"jsonrpc": "2.0", "id": 1, "method": errand.name(), "params": params});
+                let call = json!({"jsonrpc": "2.0", "id": 1, "method": operation.name(), "params": params});
                 ("POST", "/a2a".to_owned(), "application/json", call.to_string().into_bytes())
             }
             Binding::HttpJson => {
-                let (method, path) = match errand {
-                    Errand::Send => ("POST", "/v1/message:send"),
-                    Errand::Stream => ("POST", "/v1/message:stream"),
-                    Errand::List => ("GET", "/v1/tasks"),
+                let (method, path) = match operation {
+                    TestOperation::Send => ("POST", "/v1/message:send"),
+                    TestOperation::Stream => ("POST", "/v1/message:stream"),
+                    TestOperation::List => ("GET", "/v1/tasks"),
                 };
                 let body = if method == "POST" { params.to_string() } else { String::new() };
                 (method, path.to_owned(), "application/json", body.into_bytes())
             }
             Binding::Grpc => {
-                let path = format!("/lf.a2a.v1.A2AService/{}", errand.name());
-                ("POST", path, "application/grpc", frame(errand, params))
+                let path = format!("/lf.a2a.v1.A2AService/{}", operation.name());
+                ("POST", path, "application/grpc", frame(operation, params))
             }
         };
         let mut request = Request::builder().method(method).uri(path).header("a2a-version", "1.0");
@@ -125,25 +125,25 @@ impl Desk {
     }
 
     /// Asks.
-    pub(crate) async fn ask(&self, binding: Binding, from: &From, errand: Errand, params: &Value) -> Outcome {
-        outcome(self.open(binding, from, errand, params).await).await
+    pub(crate) async fn ask(&self, binding: Binding, from: &From, operation: TestOperation, params: &Value) -> Outcome {
+        outcome(self.open(binding, from, operation, params).await).await
     }
 
     /// Asks for nothing much.
     pub(crate) async fn list(&self, binding: Binding, from: &From) -> Outcome {
-        self.ask(binding, from, Errand::List, &json!({})).await
+        self.ask(binding, from, TestOperation::List, &json!({})).await
     }
 }
 
 /// A message of gRPC, with the length before it.
-fn frame(errand: Errand, params: &Value) -> Vec<u8> {
-    let message = match errand {
-        Errand::Send | Errand::Stream => {
+fn frame(operation: TestOperation, params: &Value) -> Vec<u8> {
+    let message = match operation {
+        TestOperation::Send | TestOperation::Stream => {
             let request: SendMessageRequest = serde_json::from_value(params.clone()).unwrap();
             let message: proto::SendMessageRequest = to_proto(request).unwrap();
             message.encode_to_vec()
         }
-        Errand::List => proto::ListTasksRequest::default().encode_to_vec(),
+        TestOperation::List => proto::ListTasksRequest::default().encode_to_vec(),
     };
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
     [&[0], &length[..], &message].concat()

@@ -11,7 +11,7 @@ use futures::stream::{self, BoxStream};
 /// What a store says when it breaks.
 pub(crate) const BROKEN: &str = "SELECT secret FROM tasks: /var/lib/attache/tasks.db is gone";
 
-/// Keeps everything, but whoever follows a task loses it after a number of events, and nothing works once it is broken.
+/// Stores everything, but readers of a task lose it after a number of events, and every operation fails once it is broken.
 pub(crate) struct Flaky {
     store: MemoryStore,
     after: usize,

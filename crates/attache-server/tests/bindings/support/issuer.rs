@@ -195,7 +195,7 @@ impl Provider {
         self.state.published.lock().keys = keys;
     }
 
-    /// Says to be somebody else.
+    /// Claims to be another issuer.
     pub(crate) fn pretend(&self, issuer: &str) {
         self.state.published.lock().issuer = Some(issuer.to_owned());
     }

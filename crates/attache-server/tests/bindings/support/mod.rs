@@ -36,11 +36,11 @@ pub(crate) use self::sse::{Frame, Sse};
 pub(crate) use self::wire::{canonical, message, send, text, without_ids};
 
 /// How long a test waits for what must happen, before it says that it did not.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Waits for what must happen.
 pub(crate) async fn soon<F: Future>(what: F) -> F::Output {
-    tokio::time::timeout(PATIENCE, what).await.expect("it happens in time")
+    tokio::time::timeout(MAX_WAIT, what).await.expect("it happens in time")
 }
 
 /// A server that runs until it is dropped.
@@ -93,12 +93,12 @@ pub(crate) fn over_http2() -> reqwest::Client {
     reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap()
 }
 
-/// A server of the agent that does what it is told, with everything switched on.
+/// A server with the scripted agent, with everything switched on.
 pub(crate) fn player() -> Server<Player> {
     Server::new(Player).card(card())
 }
 
-/// A server of the agent that does what it is told, running.
+/// A running server with the scripted agent.
 pub(crate) async fn playing() -> Running {
     serve(player()).await
 }
