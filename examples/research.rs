@@ -45,7 +45,7 @@ async fn main() -> Result<(), Error> {
     let policy = Policy::default().allow_loopback(true);
     let delegation = Delegation::new(store, DelegationOptions { policy, ..DelegationOptions::default() })?;
     let gateway = Gateway::new(Arc::new(engine.clone()), GatewayOptions::default());
-    let surface = Server::new(gateway.clone()).card(gateway.card()).into_surface("http://localhost")?;
+    let surface = Server::new(gateway.clone()).card(gateway.card()).into_http_service("http://localhost")?;
     let _functions = delegation.offer(&engine, surface);
 
     let agents = try_join_all((1..=3).map(researcher)).await?;

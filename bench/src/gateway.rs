@@ -21,7 +21,7 @@ pub(crate) async fn serve(listen: SocketAddr, engine_listen: SocketAddr) -> Resu
     let workers = engine.listen().await?;
     let paths = Paths::default();
     let own = [crate::requests::CARD_PATH, "/health"];
-    let below = [paths.http_json.as_str(), "/lf.a2a.v1.A2AService"];
+    let below = [paths.http_json.as_deref().unwrap_or_default(), "/lf.a2a.v1.A2AService"];
     engine.reserve_paths(own.into_iter().chain(paths.jsonrpc.iter().map(String::as_str)), below);
     let gateway = Gateway::new(Arc::new(engine.clone()), GatewayOptions::default());
     let listening = Server::new(gateway.clone())

@@ -8,7 +8,7 @@ use std::time::Duration;
 use attache_core::{Agent, AgentResult, Identity, ManualClock, Turn};
 use attache_protocol::{AgentCard, Timestamp};
 use attache_server::auth::{KeyPlace, KnownCallers};
-use attache_server::{Policy, Server, Surface};
+use attache_server::{Policy, Server, HttpService};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -88,8 +88,8 @@ pub(crate) fn ask(door: Door, request: Request<Bytes>) -> Answer {
 }
 
 struct House {
-    open: Surface,
-    guarded: Surface,
+    open: HttpService,
+    guarded: HttpService,
     asked: u32,
     /// Dropped last: what runs beside the surfaces runs on it.
     runtime: Runtime,
@@ -177,8 +177,8 @@ fn server() -> Server<Player> {
         })
 }
 
-fn surface(server: Server<Player>) -> Surface {
-    server.into_surface("http://localhost:4600").expect("the system has what requests need")
+fn surface(server: Server<Player>) -> HttpService {
+    server.into_http_service("http://localhost:4600").expect("the system has what requests need")
 }
 
 /// Does what the first word of a message says, and gives back what it gets if it does not know the word.

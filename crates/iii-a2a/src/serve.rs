@@ -72,7 +72,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
                     Access::new(token, address.ip(), arguments.base_url.iter().cloned().chain(hosts));
                 let public = arguments.base_url.clone().unwrap_or_else(|| format!("http://{address}"));
                 delegation.at_home(gateway, public);
-                _offers = delegation.offer(&worker, listening.surface());
+                _offers = delegation.offer(&worker, listening.http_service());
                 let _ = api.set(Api::new(delegation, access));
             }
             announce(&arguments, &format!("http://{address}"));
@@ -82,7 +82,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
             let base = arguments.base_url.as_deref().unwrap_or(ENGINE_HTTP).trim_end_matches('/').to_owned();
             // The engine's HTTP has no gRPC.
             let server = server.options(|options| options.paths.grpc = false);
-            let surface = server.into_surface(&base).map_err(Failure::new)?;
+            let surface = server.into_http_service(&base).map_err(Failure::new)?;
             let mut _registered = serve_through(&worker, surface.clone());
             let mut _offers = Vec::new();
             if let Some(delegation) = delegation {

@@ -47,7 +47,7 @@ async fn set_up() -> Setting {
     let worker = Worker::connect(WorkerOptions::new(url)).expect("a worker");
     let gateway = Gateway::new(Arc::new(worker.clone()), GatewayOptions::default());
     let server = Server::new(gateway.clone()).card(gateway.card()).card_updates(gateway.cards());
-    let surface = server.into_surface("http://localhost:3111").expect("a surface");
+    let surface = server.into_http_service("http://localhost:3111").expect("a surface");
     let _registered = serve_through(&worker, surface);
     let delegation = Delegation::new(Arc::new(MemoryStore::new()), DelegationOptions::default());
     let access = Access::Token(Token::new(TOKEN));

@@ -12,7 +12,7 @@ use attache_iii::{CallError, FunctionCall, Functions, Gateway, GatewayOptions};
 use attache_outbound::Policy;
 use attache_protocol::{AgentCard, AgentSkill};
 use attache_server::auth::KnownCallers;
-use attache_server::{Server, Surface};
+use attache_server::{Server, HttpService};
 use serde_json::Value;
 use serde_json::value::to_raw_value;
 use tokio::sync::{Barrier, mpsc};
@@ -125,7 +125,7 @@ pub(crate) fn near() -> DelegationOptions {
 pub(crate) struct House {
     pub(crate) engine: Engine,
     pub(crate) delegation: Delegation,
-    _surface: Surface,
+    _surface: HttpService,
     _offers: Vec<Offer>,
 }
 
@@ -153,7 +153,7 @@ impl House {
         });
         let gateway = Gateway::new(Arc::new(engine.clone()), settings);
         let server = Server::new(gateway.clone()).card(gateway.card()).card_updates(gateway.cards());
-        let surface = server.shared_store(store).into_surface("http://house.example").unwrap();
+        let surface = server.shared_store(store).into_http_service("http://house.example").unwrap();
         delegation.at_home(gateway, "http://house.example");
         let offers = delegation.offer(&engine, surface.clone());
         Self { engine, delegation, _surface: surface, _offers: offers }

@@ -40,7 +40,7 @@ impl Announcement {
         writeln!(out, "  card       {url}/.well-known/agent-card.json")?;
         let jsonrpc = self.paths.jsonrpc.first().map_or("/", String::as_str);
         writeln!(out, "  JSON-RPC   {url}{jsonrpc}")?;
-        writeln!(out, "  HTTP+JSON  {url}{}", self.paths.http_json)?;
+        writeln!(out, "  HTTP+JSON  {url}{}", self.paths.http_json.as_deref().unwrap_or_default())?;
         if self.paths.grpc {
             writeln!(out, "  gRPC       {authority}")?;
         }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use attache::client::AddressBook;
 use attache::core::{News, Retention, Store};
 use attache::prelude::*;
-use attache::server::auth::{Authenticator, Everyone, Exchangeable};
+use attache::server::auth::{AnonymousAccess, Authenticator, Reloadable};
 use attache::server::{
     AllowedOrigin, Cors, FallbackAccess, Listening, PushOptions, ServerOptions, SigningKeys, SigningSecret,
     Tls, is_loopback_url,
@@ -230,7 +230,7 @@ pub(super) struct Prepared {
 struct Parts {
     options: ServerOptions,
     /// What finds out who calls, if there is a file that may say so.
-    callers: Option<Exchangeable>,
+    callers: Option<Reloadable>,
     tls: Option<Tls>,
     /// What can be changed of the server, once it has its port.
     running: Running,
@@ -363,8 +363,8 @@ impl Serve {
         let callers = match (&self.settled.file, &prepared.callers) {
             // Nobody is asked, and there is no file that could change that.
             (None, _) => None,
-            (Some(_), None) => Some(Exchangeable::new(Everyone)),
-            (Some(_), Some(callers)) => Some(Exchangeable::new(config::authenticator(callers)?)),
+            (Some(_), None) => Some(Reloadable::new(AnonymousAccess)),
+            (Some(_), Some(callers)) => Some(Reloadable::new(config::authenticator(callers)?)),
         };
         let tls = config::tls(&self.tls);
         if let Some(tls) = &tls {
@@ -446,7 +446,7 @@ impl Serve {
             let access = Access::new(api_token, address.ip(), self.base_url.iter().cloned().chain(hosts));
             let public = self.base_url.clone().unwrap_or_else(|| format!("{scheme}://{address}"));
             delegation.at_home(gateway, public);
-            _offers = delegation.offer(&engine, listening.surface().for_known(Identity::default()));
+            _offers = delegation.offer(&engine, listening.http_service().for_caller(Identity::default()));
             let _ = api.set(Api::new(delegation, access));
         }
         let engine_url = format!("ws://{}", workers.address());
@@ -499,7 +499,7 @@ impl Serve {
         let listening = server.listen().await.map_err(|error| {
             Failure::new(error).hint("choose another address with `--listen`, such as `--listen 127.0.0.1:0`")
         })?;
-        let _ = parts.running.set((listening.surface(), parts.tls));
+        let _ = parts.running.set((listening.http_service(), parts.tls));
         Ok(listening)
     }
 }

@@ -256,7 +256,7 @@ impl PathArgs {
             jsonrpc: all(&self.path_jsonrpc),
             oldest: all(&self.path_oldest),
             // The root is what begins with nothing.
-            http_json: self.path_http_json.0.trim_end_matches('/').to_owned(),
+            http_json: Some(self.path_http_json.0.trim_end_matches('/').to_owned()),
             grpc: !self.no_grpc,
         }
     }

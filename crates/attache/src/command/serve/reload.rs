@@ -12,8 +12,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use attache::client::AddressBook;
-use attache::server::auth::{Everyone, Exchangeable};
-use attache::server::{Surface, Tls};
+use attache::server::auth::{AnonymousAccess, Reloadable};
+use attache::server::{HttpService, Tls};
 use tracing_subscriber::EnvFilter;
 
 use super::{Prepared, Serve, TlsArgs};
@@ -24,11 +24,11 @@ use crate::config::{self, Callers, ClientCertificates, Resolved};
 pub(super) type Refilter = Box<dyn Fn(EnvFilter) -> Result<(), Failure> + Send + Sync>;
 
 /// The server and how its connections are encrypted, once it has its port.
-pub(super) type Running = Arc<OnceLock<(Surface, Option<Tls>)>>;
+pub(super) type Running = Arc<OnceLock<(HttpService, Option<Tls>)>>;
 
 /// What can be exchanged.
 pub(super) struct Exchanged {
-    pub(super) authenticator: Exchangeable,
+    pub(super) authenticator: Reloadable,
     /// What other agents are shown.
     pub(super) agents: AddressBook,
     pub(super) refilter: Refilter,
@@ -164,8 +164,8 @@ impl Reloading {
             tls.apply();
         }
         match callers {
-            Some(callers) => authenticator.exchange(callers),
-            None => authenticator.exchange(Everyone),
+            Some(callers) => authenticator.replace(callers),
+            None => authenticator.replace(AnonymousAccess),
         }
         agents.exchange(&prepared.agents);
         if let Some((surface, _)) = running {
