@@ -36,4 +36,5 @@ pub use crate::push::{PushOptions, SigningSecret};
 pub use crate::server::{Server, ServerError};
 pub use crate::tls::{ClientCertificate, Tls, TlsError, TlsRenewal};
 pub use attache_outbound::{IpNet, Policy};
+#[cfg(feature = "signing")]
 pub use attache_signing::{Algorithm, JwkError, KeySet, SigningKeys};

@@ -8,7 +8,6 @@ use attache_core::{
 };
 use attache_outbound::SetupError;
 use attache_protocol::{AgentCard, AgentSkill};
-use attache_signing::SigningKeys;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, Stream, StreamExt};
@@ -76,7 +75,7 @@ pub struct Server<A> {
     fallback: Option<FallbackHandler>,
     fallback_cors: Option<FallbackCors>,
     fallback_access: Option<FallbackAccessFor>,
-    signing: Option<SigningKeys>,
+    signing: Option<signing::Keys>,
     tls: Option<Tls>,
 }
 
@@ -194,7 +193,8 @@ impl<A: Agent> Server<A> {
     /// Signs the card and the extended card, and publishes the keys at `/.well-known/jwks.json`.
     ///
     /// The signatures are renewed when a card or the keys change.
-    pub fn signing(mut self, keys: SigningKeys) -> Self {
+    #[cfg(feature = "signing")]
+    pub fn signing(mut self, keys: crate::SigningKeys) -> Self {
         self.signing = Some(keys);
         self
     }

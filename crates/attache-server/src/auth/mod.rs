@@ -4,6 +4,7 @@ mod certificates;
 mod combined;
 mod function;
 mod hide;
+#[cfg(feature = "signing")]
 mod jwt;
 mod known;
 mod reloadable;
@@ -22,6 +23,7 @@ use http::{HeaderMap, Response, StatusCode};
 pub use self::certificates::{CertificateCallers, CertificateName};
 pub use self::combined::{AllOf, AnyOf};
 pub use self::function::authenticator_fn;
+#[cfg(feature = "signing")]
 pub use self::jwt::{JwtCallers, JwtIssuer, JwtSetupError};
 pub use self::known::{KeyPlace, KnownCallers};
 pub use self::reloadable::{AnonymousAccess, Reloadable};
@@ -37,7 +39,7 @@ use crate::http::response::json_response;
 
 /// Authenticates the callers of requests.
 ///
-/// [`KnownCallers`] does it for static tokens, passwords and API keys, [`JwtCallers`] for tokens of an identity provider,
+/// [`KnownCallers`] does it for static tokens, passwords and API keys, `JwtCallers` for tokens of an identity provider,
 /// [`CertificateCallers`] for client certificates, [`authenticator_fn`] for a closure. [`AnyOf`] and [`AllOf`] combine several.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot tell who sends a request",

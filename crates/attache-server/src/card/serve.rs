@@ -7,7 +7,6 @@ use std::time::SystemTime;
 use attache_core::{Identity, Principal, Rights};
 use attache_protocol::dialect::{dual_card, pure_card, v0_1_card};
 use attache_protocol::{AgentCard, Version};
-use attache_signing::CurrentKeys;
 use bytes::Bytes;
 use http::header::{
     CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, VARY,
@@ -19,7 +18,7 @@ use sha2::{Digest, Sha256};
 
 use crate::dispatch::{json as write_json, stated_version};
 use crate::http::body::Body;
-use crate::signing::{self, Signing};
+use crate::signing::{self, CurrentKeys, Signing};
 
 /// Where clients of 1.0 and 0.3 look for the card.
 pub(crate) const PATH: &str = "/.well-known/agent-card.json";
@@ -90,7 +89,7 @@ impl CardHost {
     /// Whether the signing keys are published at this path.
     pub(crate) fn publishes_keys_at(&self, path: &str) -> bool {
         let signing = self.signing.as_ref().filter(|_| path == signing::PATH);
-        signing.is_some_and(|signing| !signing.keys().public_keys().is_empty())
+        signing.is_some_and(Signing::publishes_keys)
     }
 
     /// The response at one of the paths. `card` is the public card; an authenticated caller may get another one.
@@ -149,8 +148,7 @@ impl CardHost {
             Reader::Both => write_json(&mut json, &dual_card(&signed(card.clone()))),
             Reader::Current => write_json(&mut json, &signed(pure_card(card))),
             Reader::Verifier => {
-                let keys = keys.map(CurrentKeys::public_keys).unwrap_or_default();
-                write_json(&mut json, &keys.to_json());
+                write_json(&mut json, &keys.map(Signing::published));
             }
             Reader::Oldest => {
                 let url = self

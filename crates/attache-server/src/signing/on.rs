@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use attache_protocol::AgentCard;
-use attache_signing::{CurrentKeys, SigningKeys};
+pub(crate) use attache_signing::CurrentKeys;
+pub(crate) use attache_signing::SigningKeys as Keys;
 use parking_lot::Mutex;
 
-/// Where the verification keys are published.
-pub(crate) const PATH: &str = "/.well-known/jwks.json";
+use super::PATH;
 
 /// How many signed cards are cached: there may be one for each audience.
 const MAX_SIGNED: usize = 16;
@@ -16,19 +16,29 @@ const MAX_SIGNED: usize = 16;
 /// Signs cards and publishes the keys.
 #[derive(Clone)]
 pub(crate) struct Signing {
-    keys: SigningKeys,
+    keys: Keys,
     /// The public URL of the keys.
     address: Arc<str>,
 }
 
 impl Signing {
-    pub(crate) fn new(keys: SigningKeys, base_url: &str) -> Self {
+    pub(crate) fn new(keys: Keys, base_url: &str) -> Self {
         Self { keys, address: format!("{base_url}{PATH}").into() }
     }
 
     /// The keys that sign now. The same pointer until they change.
     pub(crate) fn keys(&self) -> Arc<CurrentKeys> {
         self.keys.current()
+    }
+
+    /// Whether there are public keys to publish. Keys with a shared secret have none.
+    pub(crate) fn publishes_keys(&self) -> bool {
+        !self.keys().public_keys().is_empty()
+    }
+
+    /// The document with the public keys.
+    pub(crate) fn published(keys: &CurrentKeys) -> serde_json::Value {
+        serde_json::to_value(keys.public_keys().to_json()).unwrap_or_default()
     }
 
     /// Signs the card. If that fails, the card is served without a signature, which clients can detect.
