@@ -5,10 +5,12 @@
 //! also while a server uses it.
 
 mod keyring;
+mod registry;
 mod sqlite;
 mod url;
 
 pub use keyring::{KEYRING_VARIABLE, Keyring, KeyringError};
+pub use registry::{KeyringSource, StoreOpenError, StoreOptions, StoreRegistry, StoreScheme};
 pub use sqlite::{
     BackupProgress, CheckReport, CompactOptions, CompactReport, ExclusiveUse, ExportReport, ForgetOptions,
     ForgetReport, Maintenance, MaintenanceError, OpenError, SqliteOptions, SqliteStore,

@@ -384,7 +384,7 @@ impl Serve {
     }
 
     async fn serve_echo(self, prepared: Prepared, parts: Parts) -> Result<(), Failure> {
-        let store = self.place.open()?;
+        let store = self.place.open().await?;
         let announcement = self.announcement(&prepared)?;
         let listening = self.listen(Server::echo(), store, prepared, parts).await?;
         announcement.say(listening.address().map_err(Failure::new)?, None);
@@ -392,7 +392,7 @@ impl Serve {
     }
 
     async fn serve_functions(self, mut prepared: Prepared, parts: Parts) -> Result<(), Failure> {
-        let store = self.place.open()?;
+        let store = self.place.open().await?;
         let announcement = self.announcement(&prepared)?;
         let scheme = if parts.tls.is_some() { "https" } else { "http" };
         let own_url = self.base_url.clone().unwrap_or_else(|| format!("{scheme}://{}", self.listen));
