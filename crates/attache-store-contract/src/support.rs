@@ -36,10 +36,10 @@ pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// A task to be kept.
-pub(crate) struct Draft(pub(crate) NewTask);
+pub(crate) struct TaskBuilder(pub(crate) NewTask);
 
 /// A task at work since the morning, of nobody in particular, whose turn is believed to be alive for a minute.
-pub(crate) fn task(name: &str) -> Draft {
+pub(crate) fn task(name: &str) -> TaskBuilder {
     let task = Task {
         id: id(name),
         context_id: Some(ContextId::from("c")),
@@ -47,7 +47,7 @@ pub(crate) fn task(name: &str) -> Draft {
         history: vec![Message::user("m", "hi")],
         ..Task::default()
     };
-    Draft(NewTask {
+    TaskBuilder(NewTask {
         owner: Owner::default(),
         events: vec![TaskEvent::Created(Arc::new(task))],
         now: at(0),
@@ -58,7 +58,7 @@ pub(crate) fn task(name: &str) -> Draft {
     })
 }
 
-impl Draft {
+impl TaskBuilder {
     /// Changes the task as it comes into being.
     pub(crate) fn changed(mut self, change: impl FnOnce(&mut Task)) -> Self {
         if let Some(TaskEvent::Created(task)) = self.0.events.first_mut() {
@@ -151,15 +151,22 @@ pub(crate) fn message(text: &str) -> TaskEvent {
 }
 
 /// Events to be appended.
-pub(crate) struct More(pub(crate) Append);
+pub(crate) struct AppendBuilder(pub(crate) Append);
 
 /// Events for a log that ends here.
-pub(crate) fn more(after: u64, events: impl IntoIterator<Item = TaskEvent>) -> More {
+pub(crate) fn more(after: u64, events: impl IntoIterator<Item = TaskEvent>) -> AppendBuilder {
     let events = events.into_iter().collect();
-    More(Append { after: Seq(after), lease: None, idempotency: None, push: None, events, now: at(0) })
+    AppendBuilder(Append {
+        after: Seq(after),
+        lease: None,
+        idempotency: None,
+        push: None,
+        events,
+        now: at(0),
+    })
 }
 
-impl More {
+impl AppendBuilder {
     pub(crate) fn by(mut self, lease: Lease) -> Self {
         self.0.lease = Some(lease);
         self
@@ -204,11 +211,11 @@ pub(crate) struct Made {
     pub(crate) settled: Option<Snapshot>,
 }
 
-/// A store that is open.
+/// A store that is open, with shorter calls for tests.
 #[derive(Clone)]
-pub(crate) struct Kept(Arc<dyn Store>);
+pub struct TestStore(Arc<dyn Store>);
 
-impl Deref for Kept {
+impl Deref for TestStore {
     type Target = dyn Store;
 
     fn deref(&self) -> &Self::Target {
@@ -216,13 +223,13 @@ impl Deref for Kept {
     }
 }
 
-impl Kept {
+impl TestStore {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         Self(store)
     }
 
     /// Keeps a new task.
-    pub(crate) async fn make(&self, draft: Draft) -> Made {
+    pub(crate) async fn make(&self, draft: TaskBuilder) -> Made {
         match self.create(draft.0).await.expect("a task that is kept") {
             Created::New { seq, lease, settled } => Made { seq, lease, settled },
             Created::Known(known) => panic!("the key is known: {known:?}"),
@@ -231,7 +238,7 @@ impl Kept {
     }
 
     /// Adds events to a log.
-    pub(crate) async fn add(&self, task: &str, more: More) -> Result<Appended, AppendError> {
+    pub(crate) async fn add(&self, task: &str, more: AppendBuilder) -> Result<Appended, AppendError> {
         self.append(&id(task), more.0).await
     }
 

@@ -4,21 +4,23 @@
 //! limited.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use attache_core::{
-    AppendError, Created, DeliveryId, Entry, Lease, ListQuery, News, Outcome, Owner, Principal, Retention,
-    Snapshot, TaskEvent, View,
+    AppendError, Created, DeliveryId, Entry, Lease, ListQuery, MemoryStore, News, Outcome, Owner, Principal,
+    Retention, Snapshot, TaskEvent, View,
 };
 use attache_protocol::{ContextId, Json, TaskState};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{TestCaseError, TestRunner};
 
-use crate::bench::{Bench, Memory};
-use crate::support::{Draft, Kept, at, chunk, id, idempotency, message, more, says, task, webhook};
-
-durable_promises!(does_whatever_the_store_in_memory_does);
+use crate::StoreFactory;
+use crate::run::NewFactory;
+use crate::support::{
+    TaskBuilder, TestStore, at, chunk, id, idempotency, message, more, says, task, webhook,
+};
 
 /// Something that is done to a store. Which task it is about is taken modulo how many there are.
 #[derive(Debug, Clone)]
@@ -151,9 +153,9 @@ const KEYS: [&str; 4] = ["", "k", "K", "😀"];
 
 /// A store, and what those who use it know.
 struct Side<'a> {
-    store: Kept,
+    store: TestStore,
     /// How to open it again; one that cannot be only forgets who holds what.
-    bench: Option<&'a dyn Bench>,
+    factory: Option<&'a dyn StoreFactory>,
     tasks: Vec<Known>,
     taken: Vec<DeliveryId>,
 }
@@ -330,11 +332,11 @@ impl Side<'_> {
             }
             Deed::ListValues { scope } => self.values(SCOPES[scope]).await,
             Deed::Reopen => {
-                match self.bench {
-                    Some(bench) => {
-                        // Closed before it is opened.
-                        self.store = Memory::new().open().await;
-                        self.store = bench.open().await;
+                match self.factory {
+                    Some(factory) => {
+                        // Closes the store before it is opened again.
+                        self.store = memory();
+                        self.store = factory.open_store().await;
                     }
                     None => {
                         for known in &self.tasks {
@@ -350,7 +352,7 @@ impl Side<'_> {
         }
     }
 
-    async fn create(&mut self, name: String, owner: Owner, draft: Draft) -> String {
+    async fn create(&mut self, name: String, owner: Owner, draft: TaskBuilder) -> String {
         match self.store.create(draft.0).await {
             Ok(Created::New { seq, lease, settled }) => {
                 self.tasks.push(Known { name, owner, leases: vec![lease] });
@@ -490,11 +492,14 @@ fn deeds() -> impl Strategy<Value = Deed> {
     ]
 }
 
+fn memory() -> TestStore {
+    TestStore::new(Arc::new(MemoryStore::new()))
+}
+
 /// Does everything to both, and compares what they answer.
-async fn compare(deeds: &[Deed], bench: &dyn Bench) -> Result<(), TestCaseError> {
-    let side = |store, bench| Side { store, bench, tasks: Vec::new(), taken: Vec::new() };
-    let (mut model, mut real) =
-        (side(Memory::new().open().await, None), side(bench.open().await, Some(bench)));
+async fn compare(deeds: &[Deed], factory: &dyn StoreFactory) -> Result<(), TestCaseError> {
+    let side = |store, factory| Side { store, factory, tasks: Vec::new(), taken: Vec::new() };
+    let (mut model, mut real) = (side(memory(), None), side(factory.open_store().await, Some(factory)));
     let mut now = 0;
     for (step, deed) in deeds.iter().enumerate() {
         // After a restart, what was being told is due again, at once or when its time is up.
@@ -517,13 +522,12 @@ fn same(got: &str, expected: &str, when: &str) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-async fn does_whatever_the_store_in_memory_does(bench: &dyn Bench) {
+pub async fn behaves_like_the_memory_store(new_factory: NewFactory) {
     let config = ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() };
     let runtime = tokio::runtime::Handle::current();
     tokio::task::block_in_place(|| {
         let outcome = TestRunner::new(config).run(&prop::collection::vec(deeds(), 1..90), |deeds| {
-            let bench = bench.another();
-            runtime.block_on(compare(&deeds, &*bench))
+            runtime.block_on(compare(&deeds, &*new_factory()))
         });
         outcome.unwrap_or_else(|error| panic!("{error}"));
     });

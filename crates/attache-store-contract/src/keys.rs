@@ -3,19 +3,7 @@
 use attache_core::{AppendError, Created, Known, Lease, ListQuery, Owner, Principal, Seq};
 use attache_protocol::TaskState;
 
-use crate::support::{Kept, chunk, id, message, more, named, status, task};
-
-promises!(
-    a_key_is_good_for_one_task,
-    of_many_who_create_with_one_key_one_does,
-    whoever_learns_of_a_task_by_its_key_can_read_it,
-    keys_of_different_owners_have_nothing_in_common,
-    keys_are_told_apart_to_the_letter,
-    a_key_is_good_for_one_append,
-    of_many_who_append_with_one_key_one_does,
-    a_key_is_good_for_a_task_or_an_append_but_not_for_both,
-    an_append_that_is_refused_leaves_its_key_unused,
-);
+use crate::support::{TestStore, chunk, id, message, more, named, status, task};
 
 fn known(task: &str, fingerprint: u8) -> Known {
     Known { task: id(task), fingerprint: [fingerprint; 32] }
@@ -30,7 +18,7 @@ fn refused_as(result: Result<attache_core::Appended, AppendError>, expected: &Kn
     }
 }
 
-async fn a_key_is_good_for_one_task(store: Kept) {
+pub async fn a_key_creates_one_task(store: TestStore) {
     let me = Owner::default();
     assert!(store.find_key(&me, "k").await.unwrap().is_none());
     store.make(task("first").key("k", 1)).await;
@@ -46,7 +34,7 @@ async fn a_key_is_good_for_one_task(store: Kept) {
     assert!(matches!(store.create(task("third").key("k", 1).0).await.unwrap(), Created::Known(_)));
 }
 
-async fn of_many_who_create_with_one_key_one_does(store: Kept) {
+pub async fn concurrent_creates_with_one_key_make_one_task(store: TestStore) {
     let creators = (0..64).map(|number| {
         let store = store.clone();
         tokio::spawn(async move {
@@ -67,7 +55,7 @@ async fn of_many_who_create_with_one_key_one_does(store: Kept) {
     assert_eq!(store.page(&Owner::default(), &ListQuery { limit: 99, ..ListQuery::default() }).await.2, 1);
 }
 
-async fn whoever_learns_of_a_task_by_its_key_can_read_it(store: Kept) {
+pub async fn a_task_found_by_its_key_can_be_read(store: TestStore) {
     for round in 0..20 {
         let key = format!("k{round}");
         let creators = (0..4).map(|number| {
@@ -85,7 +73,7 @@ async fn whoever_learns_of_a_task_by_its_key_can_read_it(store: Kept) {
     }
 }
 
-async fn keys_of_different_owners_have_nothing_in_common(store: Kept) {
+pub async fn keys_of_different_owners_are_independent(store: TestStore) {
     let tenant = |name: &str| Owner { tenant: Some(name.into()), principal: Principal::named("ann") };
     let owners = [Owner::default(), named("ann"), named("bob"), tenant("x"), tenant("y")];
     for (number, owner) in (0..).zip(&owners) {
@@ -98,7 +86,7 @@ async fn keys_of_different_owners_have_nothing_in_common(store: Kept) {
     assert!(store.find_key(&tenant("z"), "k").await.unwrap().is_none());
 }
 
-async fn keys_are_told_apart_to_the_letter(store: Kept) {
+pub async fn keys_are_compared_exactly(store: TestStore) {
     let long = "x".repeat(255);
     let keys = ["k", "K", "k ", " k", "", "%", "k%", "1", "01", "1.0", &long];
     for (number, key) in (0..).zip(keys) {
@@ -110,7 +98,7 @@ async fn keys_are_told_apart_to_the_letter(store: Kept) {
     }
 }
 
-async fn a_key_is_good_for_one_append(store: Kept) {
+pub async fn a_key_makes_one_append(store: TestStore) {
     let me = Owner::default();
     store.make(task("t")).await;
     let keyed = |after, text: &str| more(after, [message(text)]).key(&me, "k", 1);
@@ -125,7 +113,7 @@ async fn a_key_is_good_for_one_append(store: Kept) {
     assert_eq!(store.add("t", other).await.unwrap().seq, Seq(3));
 }
 
-async fn of_many_who_append_with_one_key_one_does(store: Kept) {
+pub async fn concurrent_appends_with_one_key_make_one_append(store: TestStore) {
     store.make(task("t")).await;
     let appenders = (0..32).map(|number: u8| {
         let store = store.clone();
@@ -151,7 +139,7 @@ async fn of_many_who_append_with_one_key_one_does(store: Kept) {
     assert_eq!(store.get("t").await.seq, Seq(2));
 }
 
-async fn a_key_is_good_for_a_task_or_an_append_but_not_for_both(store: Kept) {
+pub async fn a_key_is_used_by_a_task_or_an_append_but_not_by_both(store: TestStore) {
     let me = Owner::default();
     store.make(task("t").key("of a task", 1)).await;
     refused_as(store.add("t", more(1, [message("x")]).key(&me, "of a task", 1)).await, &known("t", 1));
@@ -162,7 +150,7 @@ async fn a_key_is_good_for_a_task_or_an_append_but_not_for_both(store: Kept) {
     refused_as(store.add("u", more(1, [message("x")]).key(&me, "of an append", 2)).await, &known("t", 2));
 }
 
-async fn an_append_that_is_refused_leaves_its_key_unused(store: Kept) {
+pub async fn an_append_that_is_refused_leaves_its_key_unused(store: TestStore) {
     let me = Owner::default();
     let made = store.make(task("t")).await;
     let keyed = |after| more(after, [message("x")]).key(&me, "k", 1);

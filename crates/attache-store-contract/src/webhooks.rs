@@ -3,27 +3,13 @@
 use attache_core::{AppendError, News, Owner, PutWebhook, Seq, Webhook};
 use attache_protocol::{Dialect, TaskPushNotificationConfig, TaskState};
 
-use crate::support::{Kept, at, id, message, more, status, task, webhook};
-
-promises!(
-    webhooks_are_kept_in_the_order_in_which_they_came,
-    a_webhook_with_a_known_id_takes_the_place_of_the_old_one,
-    a_webhook_can_come_with_its_task,
-    a_webhook_is_kept_to_the_last_member,
-    a_webhook_can_be_forgotten_twice,
-    webhooks_belong_to_one_task,
-    a_task_that_is_not_there_has_no_webhooks,
-    a_task_that_has_ended_can_have_webhooks,
-    the_limit_of_webhooks_holds_however_many_come_at_once,
-    a_webhook_that_comes_with_events_is_told_of_them,
-    events_whose_webhook_is_one_too_many_are_not_added,
-);
+use crate::support::{TestStore, at, id, message, more, status, task, webhook};
 
 fn names(webhooks: &[Webhook]) -> Vec<&str> {
     webhooks.iter().map(Webhook::id).collect()
 }
 
-async fn webhooks_are_kept_in_the_order_in_which_they_came(store: Kept) {
+pub async fn webhooks_are_listed_in_the_order_of_their_registration(store: TestStore) {
     store.make(task("t")).await;
     assert!(store.hooks("t").await.is_empty());
     let order = ["m", "z", "a", "10", "9"];
@@ -33,7 +19,7 @@ async fn webhooks_are_kept_in_the_order_in_which_they_came(store: Kept) {
     assert_eq!(names(&store.hooks("t").await), order);
 }
 
-async fn a_webhook_with_a_known_id_takes_the_place_of_the_old_one(store: Kept) {
+pub async fn a_webhook_with_a_used_id_replaces_the_old_one(store: TestStore) {
     store.make(task("t").webhook(webhook("t", "a", "one", News::States))).await;
     store.put("t", webhook("t", "b", "one", News::States)).await;
     let changed = webhook("t", "a", "two", News::Everything);
@@ -41,14 +27,14 @@ async fn a_webhook_with_a_known_id_takes_the_place_of_the_old_one(store: Kept) {
     assert_eq!(store.hooks("t").await, [changed, webhook("t", "b", "one", News::States)]);
 }
 
-async fn a_webhook_can_come_with_its_task(store: Kept) {
+pub async fn a_webhook_can_be_registered_with_its_task(store: TestStore) {
     let given = webhook("t", "a", "one", News::Everything);
     store.make(task("t").webhook(given.clone())).await;
     store.put("t", webhook("t", "b", "one", News::States)).await;
     assert_eq!(store.hooks("t").await, [given, webhook("t", "b", "one", News::States)]);
 }
 
-async fn a_webhook_is_kept_to_the_last_member(store: Kept) {
+pub async fn every_member_of_a_webhook_is_stored(store: TestStore) {
     store.make(task("t")).await;
     let mut whole = webhook("t", "whole", "example.com:8443", News::Everything);
     whole.config.tenant = Some("x".into());
@@ -73,7 +59,7 @@ async fn a_webhook_is_kept_to_the_last_member(store: Kept) {
     assert_eq!(store.hooks("t").await, all);
 }
 
-async fn a_webhook_can_be_forgotten_twice(store: Kept) {
+pub async fn a_webhook_can_be_deleted_twice(store: TestStore) {
     store.make(task("t").webhook(webhook("t", "a", "one", News::States))).await;
     store.put("t", webhook("t", "b", "one", News::States)).await;
     for _ in 0..2 {
@@ -85,7 +71,7 @@ async fn a_webhook_can_be_forgotten_twice(store: Kept) {
     assert_eq!(names(&store.hooks("t").await), ["b", "a"]);
 }
 
-async fn webhooks_belong_to_one_task(store: Kept) {
+pub async fn webhooks_belong_to_one_task(store: TestStore) {
     for name in ["one", "two"] {
         store.make(task(name)).await;
         store.put(name, webhook(name, "a", name, News::States)).await;
@@ -95,7 +81,7 @@ async fn webhooks_belong_to_one_task(store: Kept) {
     assert_eq!(store.hooks("two").await, [webhook("two", "a", "two", News::States)]);
 }
 
-async fn a_task_that_is_not_there_has_no_webhooks(store: Kept) {
+pub async fn a_missing_task_has_no_webhooks(store: TestStore) {
     store.put("t", webhook("t", "a", "one", News::States)).await;
     store.outbox().delete_webhook(&id("t"), "a").await.unwrap();
     assert!(store.hooks("t").await.is_empty());
@@ -105,14 +91,14 @@ async fn a_task_that_is_not_there_has_no_webhooks(store: Kept) {
     assert!(store.take("one", 0).await.is_empty());
 }
 
-async fn a_task_that_has_ended_can_have_webhooks(store: Kept) {
+pub async fn a_task_that_has_ended_can_have_webhooks(store: TestStore) {
     store.make(task("t").then(status("t", TaskState::Completed, 1))).await;
     store.put("t", webhook("t", "a", "one", News::States)).await;
     assert_eq!(names(&store.hooks("t").await), ["a"]);
     assert!(store.take("one", 9).await.is_empty(), "a webhook was told what happened before it came");
 }
 
-async fn the_limit_of_webhooks_holds_however_many_come_at_once(store: Kept) {
+pub async fn the_limit_of_webhooks_holds_for_concurrent_registrations(store: TestStore) {
     store.make(task("t")).await;
     let puts = (0..32).map(|i| {
         let store = store.clone();
@@ -131,7 +117,7 @@ async fn the_limit_of_webhooks_holds_however_many_come_at_once(store: Kept) {
     assert_eq!(store.hooks("t").await[4], again);
 }
 
-async fn a_webhook_that_comes_with_events_is_told_of_them(store: Kept) {
+pub async fn a_webhook_registered_with_events_gets_them(store: TestStore) {
     store.make(task("t")).await;
     let given = webhook("t", "w", "one", News::States);
     let working = more(1, [status("t", TaskState::Working, 1)]).with_webhook(given.clone(), 1);
@@ -141,7 +127,7 @@ async fn a_webhook_that_comes_with_events_is_told_of_them(store: Kept) {
     assert_eq!(due.len(), 1, "{due:?}");
 }
 
-async fn events_whose_webhook_is_one_too_many_are_not_added(store: Kept) {
+pub async fn events_with_a_webhook_beyond_the_limit_are_not_appended(store: TestStore) {
     let made = store.make(task("t").webhook(webhook("t", "a", "one", News::States))).await;
     let refused = more(1, [message("x")]).with_webhook(webhook("t", "b", "one", News::States), 1);
     let refused = store.add("t", refused.key(&Owner::default(), "k", 1)).await.unwrap_err();

@@ -5,20 +5,7 @@ use std::time::Duration;
 use attache_core::{AppendError, Created, ListQuery, News, Outcome, Owner, Retention};
 use attache_protocol::TaskState;
 
-use crate::support::{Kept, at, id, ids, message, more, status, task, webhook};
-
-promises!(
-    nothing_is_forgotten_unless_something_is_set,
-    tasks_that_ended_too_long_ago_are_forgotten,
-    of_too_many_tasks_the_oldest_are_forgotten,
-    a_task_is_forgotten_for_its_age_or_its_number,
-    tasks_that_have_not_ended_are_never_forgotten,
-    no_more_are_forgotten_at_a_time_than_asked_for,
-    a_task_with_undelivered_news_waits_for_its_delivery,
-    news_that_were_given_up_do_not_keep_a_task,
-    a_forgotten_task_leaves_nothing_behind,
-    the_id_of_a_forgotten_task_is_free,
-);
+use crate::support::{TestStore, at, id, ids, message, more, status, task, webhook};
 
 fn by_age(millis: u64) -> Retention {
     Retention { max_age: Some(Duration::from_millis(millis)), max_tasks: None }
@@ -28,12 +15,12 @@ fn by_number(count: usize) -> Retention {
     Retention { max_age: None, max_tasks: Some(count) }
 }
 
-async fn prune(store: &Kept, retention: Retention, now: i64) -> usize {
+async fn prune(store: &TestStore, retention: Retention, now: i64) -> usize {
     store.prune(&retention, at(now), 1_000).await.unwrap()
 }
 
 /// The tasks that are left, whose number must be the one that is given.
-async fn left(store: &Kept) -> Vec<String> {
+async fn left(store: &TestStore) -> Vec<String> {
     let query = ListQuery { limit: 1_000, ..ListQuery::default() };
     let (tasks, _, total) = store.page(&Owner::default(), &query).await;
     assert_eq!(tasks.len(), total);
@@ -47,7 +34,7 @@ async fn left(store: &Kept) -> Vec<String> {
 }
 
 /// Tasks that ended at these times, in different ways.
-async fn ended_at(store: &Kept, times: impl IntoIterator<Item = i64>) {
+async fn ended_at(store: &TestStore, times: impl IntoIterator<Item = i64>) {
     let states: Vec<_> = TaskState::ALL.iter().copied().filter(|state| state.is_terminal()).collect();
     for (number, millis) in times.into_iter().enumerate() {
         let name = millis.to_string();
@@ -56,13 +43,13 @@ async fn ended_at(store: &Kept, times: impl IntoIterator<Item = i64>) {
     }
 }
 
-async fn nothing_is_forgotten_unless_something_is_set(store: Kept) {
+pub async fn nothing_is_pruned_without_a_limit(store: TestStore) {
     ended_at(&store, 0..5).await;
     assert_eq!(prune(&store, Retention::default(), 1_000_000_000).await, 0);
     assert_eq!(left(&store).await.len(), 5);
 }
 
-async fn tasks_that_ended_too_long_ago_are_forgotten(store: Kept) {
+pub async fn tasks_older_than_the_limit_are_pruned(store: TestStore) {
     ended_at(&store, [10, 40, 20, 50, 30]).await;
     assert_eq!(prune(&store, by_age(100), 110).await, 0, "a task was forgotten on its last moment");
     assert_eq!(prune(&store, by_age(100), 111).await, 1);
@@ -74,7 +61,7 @@ async fn tasks_that_ended_too_long_ago_are_forgotten(store: Kept) {
     assert!(left(&store).await.is_empty());
 }
 
-async fn of_too_many_tasks_the_oldest_are_forgotten(store: Kept) {
+pub async fn the_oldest_tasks_beyond_the_limit_are_pruned(store: TestStore) {
     ended_at(&store, [10, 40, 20, 50, 30]).await;
     assert_eq!(prune(&store, by_number(5), 100).await, 0);
     assert_eq!(prune(&store, by_number(3), 100).await, 2);
@@ -84,7 +71,7 @@ async fn of_too_many_tasks_the_oldest_are_forgotten(store: Kept) {
     assert!(left(&store).await.is_empty());
 }
 
-async fn a_task_is_forgotten_for_its_age_or_its_number(store: Kept) {
+pub async fn both_limits_apply_together(store: TestStore) {
     ended_at(&store, [10, 40, 20, 50, 30]).await;
     let both =
         |millis, count| Retention { max_age: Some(Duration::from_millis(millis)), max_tasks: Some(count) };
@@ -94,7 +81,7 @@ async fn a_task_is_forgotten_for_its_age_or_its_number(store: Kept) {
     assert_eq!(left(&store).await, ["50"]);
 }
 
-async fn tasks_that_have_not_ended_are_never_forgotten(store: Kept) {
+pub async fn tasks_that_have_not_ended_are_never_pruned(store: TestStore) {
     let live: Vec<_> = TaskState::ALL.iter().filter(|state| !state.is_terminal()).collect();
     for state in &live {
         store.make(task(state.as_str()).state(**state).since(-1_000)).await;
@@ -106,7 +93,7 @@ async fn tasks_that_have_not_ended_are_never_forgotten(store: Kept) {
     assert_eq!(prune(&store, by_number(1), 1_000_000).await, 0, "a task that lives counted as one too many");
 }
 
-async fn no_more_are_forgotten_at_a_time_than_asked_for(store: Kept) {
+pub async fn pruned_tasks_are_limited_in_number(store: TestStore) {
     ended_at(&store, 0..10).await;
     assert_eq!(store.prune(&by_number(2), at(99), 0).await.unwrap(), 0);
     assert_eq!(store.prune(&by_number(2), at(99), 5).await.unwrap(), 5);
@@ -117,7 +104,7 @@ async fn no_more_are_forgotten_at_a_time_than_asked_for(store: Kept) {
     assert_eq!(left(&store).await, ["9"]);
 }
 
-async fn a_task_with_undelivered_news_waits_for_its_delivery(store: Kept) {
+pub async fn a_task_with_pending_deliveries_is_not_pruned(store: TestStore) {
     store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
     store.add("t", more(1, [status("t", TaskState::Completed, 1)])).await.unwrap();
     ended_at(&store, [10]).await;
@@ -133,7 +120,7 @@ async fn a_task_with_undelivered_news_waits_for_its_delivery(store: Kept) {
     assert!(left(&store).await.is_empty());
 }
 
-async fn news_that_were_given_up_do_not_keep_a_task(store: Kept) {
+pub async fn dead_deliveries_do_not_prevent_pruning(store: TestStore) {
     store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
     store.add("t", more(1, [status("t", TaskState::Completed, 1)])).await.unwrap();
     for _ in 0..2 {
@@ -146,7 +133,7 @@ async fn news_that_were_given_up_do_not_keep_a_task(store: Kept) {
     assert_eq!(store.outbox().retry_dead(None, at(99)).await.unwrap(), 0);
 }
 
-async fn a_forgotten_task_leaves_nothing_behind(store: Kept) {
+pub async fn a_pruned_task_leaves_nothing_behind(store: TestStore) {
     let me = Owner::default();
     let made =
         store.make(task("t").key("of the task", 1).webhook(webhook("t", "w", "one", News::States))).await;
@@ -173,7 +160,7 @@ async fn a_forgotten_task_leaves_nothing_behind(store: Kept) {
     assert!(matches!(created, Created::New { .. }));
 }
 
-async fn the_id_of_a_forgotten_task_is_free(store: Kept) {
+pub async fn the_id_of_a_pruned_task_can_be_used_again(store: TestStore) {
     ended_at(&store, [1]).await;
     assert_eq!(prune(&store, by_number(0), 99).await, 1);
     let made = store.make(task("1").then(message("new"))).await;
