@@ -11,6 +11,7 @@
 //! No wire format is known here, and nothing reads a clock of its own: time comes from [`Clock`].
 
 mod agent;
+mod agent_kinds;
 mod artifact;
 mod caller;
 mod clock;
@@ -32,7 +33,8 @@ mod values;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub use agent::{Agent, AgentError, AgentResult, Echo, agent_fn, restartable};
+pub use agent::{Agent, AgentError, AgentResult, BoxAgent, Echo, agent_fn, restartable};
+pub use agent_kinds::{AgentKinds, BuildAgentError};
 pub use artifact::{ArtifactBuilder, ArtifactStream};
 pub use caller::{Caller, Identity, Owner, Principal, Rights};
 pub use clock::{Clock, ManualClock, SystemClock};

@@ -20,7 +20,7 @@ use crate::agent::Kind;
 use crate::shared::{Position, Shared};
 use crate::signal::Progress;
 use crate::turn::MAX_UNWRITTEN;
-use crate::{AgentError, AgentResult, BoxFuture, Lease, Permit, Store, Turn, new_id};
+use crate::{Agent, AgentError, AgentResult, BoxFuture, Lease, Permit, Store, Turn, new_id};
 
 /// The turns that run in this process, one per task, each with the messages that wait for it to end.
 #[derive(Default)]

@@ -25,11 +25,10 @@ use tokio_util::task::TaskTracker;
 
 pub use self::maintenance::Recovered;
 use self::read::Ending;
-use crate::agent::DynAgent;
 use crate::run::{self, Turns};
 use crate::signal::Progress;
 use crate::{
-    Agent, Caller, Clock, EventStream, Identity, Options, Owner, Principal, Rights, Seq, Snapshot, Store,
+    Agent, BoxAgent, Caller, Clock, EventStream, Identity, Options, Owner, Principal, Rights, Seq, Snapshot, Store,
     SystemClock, View, new_id,
 };
 
@@ -38,7 +37,7 @@ use crate::{
 pub struct Service(Arc<Inner>);
 
 pub(crate) struct Inner {
-    pub(crate) agent: Box<dyn DynAgent>,
+    pub(crate) agent: BoxAgent,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: Options,
@@ -125,7 +124,7 @@ impl Service {
         clock: Arc<dyn Clock>,
     ) -> Self {
         Self(Arc::new(Inner {
-            agent: Box::new(agent),
+            agent: agent.boxed(),
             store,
             clock,
             options,

@@ -487,7 +487,7 @@ async fn a_house_that_is_kept_needs_no_reminder() {
     let host = host_with(Script(vec![]), |_, options| options.retention = retention);
     let working = left_behind(&*host.store, "working", TaskState::Working).await;
     let follows = tokio::spawn(host.client().subscribe(&working.id).await.rest());
-    let keeping = tokio::spawn(host.service.clone().keep_house());
+    let keeping = tokio::spawn(host.service.clone().run_maintenance());
     let mut now = 0;
     let mut pass = async |seconds: i64| {
         for _ in 0..seconds / 10 {
