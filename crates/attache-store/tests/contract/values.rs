@@ -35,7 +35,7 @@ fn written(value: Option<&Json>) -> Option<&str> {
 /// Keeps a value, whatever was there.
 pub(crate) async fn set(store: &Kept, scope: &str, key: &str, text: &str) -> ChangedValue {
     let value = json(text);
-    store.values().change(scope, key, Box::new(|_| Some(value))).await.expect("a value that is kept")
+    store.values().change(scope, key, Box::new(move |_| Some(value.clone()))).await.expect("a value that is kept")
 }
 
 pub(crate) async fn remove(store: &Kept, scope: &str, key: &str) -> ChangedValue {
@@ -320,7 +320,7 @@ async fn of_many_who_come_first_one_does(store: Kept) {
         let store = store.clone();
         tokio::spawn(async move {
             let mine = Json::new(&number).expect("JSON");
-            let change = |old: Option<&Json>| Some(old.cloned().unwrap_or(mine));
+            let change = move |old: Option<&Json>| Some(old.unwrap_or(&mine).clone());
             store.values().change("s", "first", Box::new(change)).await.unwrap()
         })
     });
