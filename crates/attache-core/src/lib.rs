@@ -50,7 +50,7 @@ pub use service::{Page, Recovered, Reply, Service, internal};
 pub use snapshot::{Ended, EndedPieces, Snapshot, View};
 pub use store::{
     Abandoned, Append, AppendError, Appended, Created, Cursor, Idempotency, Known, Lease, ListPage,
-    ListQuery, NewTask, Retention, Store, StoreError, TailItem,
+    ListQuery, NewTask, RenewFailure, Retention, Store, StoreError, TailItem,
 };
 pub use stream::{EventStream, StreamItem};
 pub use turn::{Emitted, Turn};

@@ -127,6 +127,12 @@ impl Shared {
         self.cancel.get_or_init(CancellationToken::new)
     }
 
+    /// Whether the agent has ended the task in this turn, and no write has failed because another process ended it first.
+    pub(crate) fn has_ended_task(&self) -> bool {
+        let log = self.log.lock();
+        log.state.is_terminal() && matches!(log.position, Position::Writing { .. })
+    }
+
     /// The task when the turn began, if there was one.
     pub(crate) fn before(&self) -> Option<Snapshot> {
         self.before.lock().clone()

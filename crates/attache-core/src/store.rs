@@ -46,6 +46,15 @@ pub enum AppendError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease(pub u64);
 
+/// Why a lease was not renewed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RenewFailure {
+    /// The task is gone, or it has not ended and another lease holds it.
+    LeaseLost,
+    /// The task has ended in this state. Either the turn that has the lease ended it, or another process did, for example by a cancel.
+    Ended(TaskState),
+}
+
 /// What makes a repeated send the same send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Idempotency {
@@ -233,13 +242,14 @@ pub trait Store: Send + Sync + 'static {
         until: Timestamp,
     ) -> BoxFuture<'a, Result<Option<Lease>, StoreError>>;
 
-    /// Gives a sign of life for the turns of these tasks. Those whose lease is lost: the task is gone, or has not ended and is no
-    /// longer held under this lease.
+    /// Extends leases to `until`. The result has an entry for each lease that was not extended, and the reason.
+    ///
+    /// A process learns here that another process has ended its task, for example by a cancel.
     fn renew<'a>(
         &'a self,
         leases: &'a [(TaskId, Lease)],
         until: Timestamp,
-    ) -> BoxFuture<'a, Result<Vec<TaskId>, StoreError>>;
+    ) -> BoxFuture<'a, Result<Vec<(TaskId, RenewFailure)>, StoreError>>;
 
     /// Gives the right to run a turn back.
     fn release<'a>(&'a self, task: &'a TaskId, lease: Lease) -> BoxFuture<'a, Result<(), StoreError>>;

@@ -26,7 +26,7 @@ use self::values::MemoryValues;
 use crate::{
     Abandoned, Append, AppendError, Appended, BoxFuture, Created, DeadDelivery, Delivery, DeliveryId,
     DueReceivers, FoldError, Idempotency, Known, Lease, ListPage, ListQuery, NewTask, NewWebhook, Outbox,
-    Outcome, Owner, PutWebhook, Retention, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent, Values,
+    Outcome, Owner, PutWebhook, RenewFailure, Retention, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent, Values,
     Webhook,
 };
 
@@ -368,11 +368,13 @@ impl Store for MemoryStore {
         &'a self,
         leases: &'a [(TaskId, Lease)],
         until: Timestamp,
-    ) -> BoxFuture<'a, Result<Vec<TaskId>, StoreError>> {
-        let is_lost =
-            |task: &TaskId, lease: Lease| self.cell(task).is_none_or(|cell| !cell.renew(lease, until));
-        let lost = leases.iter().filter(|(task, lease)| is_lost(task, *lease));
-        ready(Ok(lost.map(|(task, _)| task.clone()).collect()))
+    ) -> BoxFuture<'a, Result<Vec<(TaskId, RenewFailure)>, StoreError>> {
+        let failures = leases.iter().filter_map(|(task, lease)| {
+            let cell = self.cell(task).ok_or(RenewFailure::LeaseLost);
+            let failure = cell.and_then(|cell| cell.renew(*lease, until)).err()?;
+            Some((task.clone(), failure))
+        });
+        ready(Ok(failures.collect()))
     }
 
     fn release<'a>(&'a self, task: &'a TaskId, lease: Lease) -> BoxFuture<'a, Result<(), StoreError>> {

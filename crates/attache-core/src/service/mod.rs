@@ -346,10 +346,7 @@ impl Inner {
                     continue;
                 }
                 match service.store.renew(&leases, service.lease_end(service.clock.now())).await {
-                    Ok(lost) => {
-                        let lost = leases.iter().filter(|(task, _)| lost.contains(task));
-                        lost.for_each(|(task, lease)| service.turns.lose(task, *lease));
-                    }
+                    Ok(failures) => service.turns.handle_renew_failures(&leases, failures),
                     Err(error) => tracing::warn!(%error, "leases could not be renewed"),
                 }
             }

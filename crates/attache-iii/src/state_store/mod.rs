@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use attache_core::{
     Abandoned, Append, AppendError, Appended, BoxFuture, Created, Known, Lease, ListPage, ListQuery,
-    MemoryStore, NewTask, Outbox, Owner, Retention, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent,
+    MemoryStore, NewTask, Outbox, Owner, RenewFailure, Retention, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent,
     Values, fold,
 };
 use attache_protocol::{Task, TaskId, Timestamp};
@@ -235,10 +235,11 @@ impl Inner {
         self: &Arc<Self>,
         leases: &[(TaskId, Lease)],
         until: Timestamp,
-    ) -> Result<Vec<TaskId>, StoreError> {
-        let lost = self.memory.renew(leases, until).await?;
+    ) -> Result<Vec<(TaskId, RenewFailure)>, StoreError> {
+        let failed = self.memory.renew(leases, until).await?;
         let step = LEASE_STEP.as_nanos() as i128;
-        let due = leases.iter().filter(|(task, _)| !lost.contains(task)).filter_map(|(task, _)| {
+        let is_renewed = |task: &TaskId| failed.iter().all(|(other, _)| other != task);
+        let due = leases.iter().filter(|(task, _)| is_renewed(task)).filter_map(|(task, _)| {
             let slot = self.slot(task)?;
             let mut saved = slot.saved.lock();
             saved.leased = Some(until);
@@ -253,7 +254,7 @@ impl Inner {
             }
         });
         join_all(written).await;
-        Ok(lost)
+        Ok(failed)
     }
 
     async fn prune(
@@ -371,7 +372,7 @@ impl Store for StateStore {
         &'a self,
         leases: &'a [(TaskId, Lease)],
         until: Timestamp,
-    ) -> BoxFuture<'a, Result<Vec<TaskId>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<(TaskId, RenewFailure)>, StoreError>> {
         Box::pin(self.0.renew(leases, until))
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use attache_core::{
     Abandoned, Append, AppendError, Appended, BoxFuture, Created, Known, Lease, ListPage, ListQuery,
-    MemoryStore, NewTask, Outbox, Owner, Retention, Seq, Snapshot, Store, StoreError, TailItem, Values,
+    MemoryStore, NewTask, Outbox, Owner, RenewFailure, Retention, Seq, Snapshot, Store, StoreError, TailItem, Values,
 };
 use attache_protocol::{TaskId, Timestamp};
 use futures::stream::BoxStream;
@@ -129,7 +129,7 @@ impl Store for SlowStore {
         &'a self,
         leases: &'a [(TaskId, Lease)],
         until: Timestamp,
-    ) -> BoxFuture<'a, Result<Vec<TaskId>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<(TaskId, RenewFailure)>, StoreError>> {
         Box::pin(self.slowly(async move { self.store.renew(leases, until).await }))
     }
 
