@@ -36,7 +36,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub use agent::{Agent, AgentError, AgentResult, BoxAgent, Echo, agent_fn, restartable};
 pub use agent_kinds::{AgentKinds, BuildAgentError};
 pub use artifact::{ArtifactBuilder, ArtifactStream};
-pub use caller::{Caller, Identity, Owner, Principal, Rights};
+pub use caller::{Caller, Identity, IdentityMetadata, Owner, Principal, Rights};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use event::{Entry, Seq, TaskEvent};
 pub use fold::{FoldError, fold};

@@ -199,11 +199,12 @@ impl Service {
             Extensions::parse(asked.iter().filter(|uri| known(uri)))
         };
         let generations = version >= Version::V1_1 || extensions.contains(GENERATION_EXTENSION);
-        let Identity { principal, rights } = identity;
+        let Identity { principal, rights, metadata } = identity;
         let owner = Owner { tenant: None, principal };
         Ok(Caller {
             owner,
             rights,
+            metadata,
             version,
             extensions,
             generations,
