@@ -191,13 +191,28 @@ pub struct Abandoned {
     pub task: Snapshot,
 }
 
-/// Which of the tasks that have ended are to be forgotten. Nothing is, unless something is set.
+/// Which of the tasks that have ended are deleted. Without a limit, none are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Retention {
-    /// Those that ended longer ago than this.
+    /// Tasks that ended longer ago than this are deleted.
     pub max_age: Option<Duration>,
-    /// Of each owner, those beyond this many, oldest first.
+    /// Of each owner, the oldest tasks beyond this number are deleted.
     pub max_tasks: Option<usize>,
+}
+
+impl Retention {
+    /// Sets `max_age`.
+    pub fn max_age(mut self, age: impl Into<Option<Duration>>) -> Self {
+        self.max_age = age.into();
+        self
+    }
+
+    /// Sets `max_tasks`.
+    pub fn max_tasks(mut self, count: impl Into<Option<usize>>) -> Self {
+        self.max_tasks = count.into();
+        self
+    }
 }
 
 /// Keeps the logs of tasks.

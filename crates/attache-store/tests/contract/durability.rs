@@ -295,7 +295,7 @@ async fn what_was_forgotten_stays_forgotten(bench: &dyn Bench) {
         store.make(task(&name).key(&name, 1).then(status(&name, TaskState::Completed, number))).await;
     }
     store.make(task("live")).await;
-    assert_eq!(store.prune(&Retention { max_tasks: Some(2), max_age: None }, at(9), 9).await.unwrap(), 4);
+    assert_eq!(store.prune(&Retention::default().max_tasks(2), at(9), 9).await.unwrap(), 4);
     drop(store);
     let store = bench.open().await;
     let (tasks, _, total) =
@@ -307,7 +307,7 @@ async fn what_was_forgotten_stays_forgotten(bench: &dyn Bench) {
     // What is made next has nothing to do with what went.
     store.make(task("3").then(message("new"))).await;
     assert_eq!(store.get("3").await.task().history.len(), 2);
-    let age = Retention { max_age: Some(Duration::ZERO), max_tasks: None };
+    let age = Retention::default().max_age(Duration::ZERO);
     assert_eq!(store.prune(&age, at(9), 9).await.unwrap(), 2);
 }
 

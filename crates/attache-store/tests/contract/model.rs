@@ -313,7 +313,7 @@ impl Side<'_> {
                 format!("{}", self.store.outbox().purge_dead(one).await.expect("an answer"))
             }
             Deed::Prune { ago, keep } => {
-                let retention = Retention { max_age: ago.map(Duration::from_millis), max_tasks: keep };
+                let retention = Retention::default().max_age(ago.map(Duration::from_millis)).max_tasks(keep);
                 format!("{}", self.store.prune(&retention, at(now), 10_000).await.expect("an answer"))
             }
             Deed::ChangeValue { scope, key, how } => {

@@ -96,7 +96,7 @@ async fn what_one_owner_has_too_many_of_is_not_counted_against_another(store: Ke
         store.make(task(&name).of(&ann).then(status(&name, TaskState::Completed, number))).await;
     }
     store.make(task("b").of(&bob).then(status("b", TaskState::Completed, -9))).await;
-    let retention = Retention { max_tasks: Some(2), ..Retention::default() };
+    let retention = Retention::default().max_tasks(2);
     assert_eq!(store.prune(&retention, at(9), 99).await.unwrap(), 3);
     assert_eq!(ids(&store.walk(&ann, &ListQuery::default(), 9).await), ["a4", "a3"]);
     assert_eq!(ids(&store.walk(&bob, &ListQuery::default(), 9).await), ["b"]);

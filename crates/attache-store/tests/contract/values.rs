@@ -357,7 +357,7 @@ async fn whoever_was_answered_reads_what_was_written(store: Kept) {
 async fn values_have_nothing_to_do_with_tasks(store: Kept) {
     store.make(task("t").then(status("t", TaskState::Completed, 1))).await;
     set(&store, "t", "t", "1").await;
-    let all = Retention { max_age: None, max_tasks: Some(0) };
+    let all = Retention::default().max_tasks(0);
     assert_eq!(store.prune(&all, at(1_000), 9).await.unwrap(), 1);
     assert!(store.find("t").await.is_none());
     assert_eq!(get(&store, "t", "t").await.as_deref(), Some("1"));
