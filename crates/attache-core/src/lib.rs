@@ -49,7 +49,7 @@ pub use outbox::{
 pub use service::{Page, Recovered, Reply, Service, internal};
 pub use snapshot::{Ended, EndedPieces, Snapshot, View};
 pub use store::{
-    Abandoned, Append, AppendError, Appended, Created, Cursor, Idempotency, Known, Lease, ListPage,
+    Abandoned, Append, AppendError, Appended, Created, Cursor, Idempotency, UsedKey, Lease, ListPage,
     ListQuery, NewTask, RenewFailure, Retention, Store, StoreError, TailItem,
 };
 pub use stream::{EventStream, StreamItem};

@@ -30,7 +30,7 @@ pub enum AppendError {
     Conflict(Seq),
     /// The key was used before.
     #[error("the key was used before")]
-    Known(Known),
+    KeyUsed(UsedKey),
     /// Someone else holds the task now.
     #[error("the lease is lost")]
     LeaseLost,
@@ -66,7 +66,7 @@ pub struct Idempotency {
 
 /// What a key was used for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct UsedKey {
     /// The task.
     pub task: TaskId,
     /// A digest of what was sent.
@@ -105,7 +105,7 @@ pub enum Created {
         settled: Option<Snapshot>,
     },
     /// The key was used before.
-    Known(Known),
+    KeyUsed(UsedKey),
     /// There is a task with this id already.
     Taken,
 }
@@ -237,7 +237,7 @@ pub trait Store: Send + Sync + 'static {
         &'a self,
         owner: &'a Owner,
         key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Known>, StoreError>>;
+    ) -> BoxFuture<'a, Result<Option<UsedKey>, StoreError>>;
 
     /// A page of the tasks that belong to `owner`.
     fn list<'a>(

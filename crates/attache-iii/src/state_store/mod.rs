@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use attache_core::{
-    Abandoned, Append, AppendError, Appended, BoxFuture, Created, Known, Lease, ListPage, ListQuery,
+    Abandoned, Append, AppendError, Appended, BoxFuture, Created, UsedKey, Lease, ListPage, ListQuery,
     MemoryStore, NewTask, Outbox, Owner, RenewFailure, Retention, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent,
     Values, fold,
 };
@@ -146,7 +146,7 @@ impl Inner {
         if let Some(idempotency) = &new.idempotency
             && let Some(known) = self.memory.find_key(&new.owner, &idempotency.key).await?
         {
-            return Ok(Created::Known(known));
+            return Ok(Created::KeyUsed(known));
         }
         let Some(coming) = self.reserve(&task.id) else { return Ok(Created::Taken) };
         if self.is_behind(&task.id) {
@@ -179,7 +179,7 @@ impl Inner {
                 drop(coming);
             }
             // The key was used a moment ago.
-            Created::Known(_) | Created::Taken => self.delete(id, Owed::Withdraw).await,
+            Created::KeyUsed(_) | Created::Taken => self.delete(id, Owed::Withdraw).await,
         }
         Ok(created)
     }
@@ -324,7 +324,7 @@ impl Store for StateStore {
         &'a self,
         owner: &'a Owner,
         key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Known>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<UsedKey>, StoreError>> {
         self.0.memory.find_key(owner, key)
     }
 

@@ -240,7 +240,7 @@ async fn the_same_key_creates_one_task() {
     let known = store.find_key(&nobody(), "k").await.unwrap().unwrap();
     let other = if known.task == id("a") { "b" } else { "a" };
     assert_eq!(house.kept(other).await, json!(null));
-    assert!(matches!(store.create(with_key("c")).await.unwrap(), Created::Known(_)));
+    assert!(matches!(store.create(with_key("c")).await.unwrap(), Created::KeyUsed(_)));
 }
 
 #[tokio::test]

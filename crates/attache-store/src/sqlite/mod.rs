@@ -40,7 +40,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use attache_core::{
-    Abandoned, Append, AppendError, Appended, BoxFuture, Created, Known, Lease, ListPage, ListQuery, NewTask,
+    Abandoned, Append, AppendError, Appended, BoxFuture, Created, UsedKey, Lease, ListPage, ListQuery, NewTask,
     Outbox, Owner, RenewFailure, Retention, Seq, Snapshot, Store, StoreError, TailItem, Values,
 };
 use attache_protocol::{TaskId, Timestamp};
@@ -322,7 +322,7 @@ impl Store for SqliteStore {
         &'a self,
         owner: &'a Owner,
         key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Known>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<UsedKey>, StoreError>> {
         Box::pin(async move { self.inner.find_key(owner, key) })
     }
 

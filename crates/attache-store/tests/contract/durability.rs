@@ -139,9 +139,9 @@ async fn keys_stay_used(bench: &dyn Bench) {
     assert_eq!((known.task, known.fingerprint), (id("t"), [1; 32]));
     assert_eq!(store.find_key(&named("ann"), "k").await.unwrap().unwrap().task, id("u"));
     assert!(store.find_key(&me, "refused").await.unwrap().is_none());
-    assert!(matches!(store.create(task("v").key("k", 1).0).await.unwrap(), Created::Known(_)));
+    assert!(matches!(store.create(task("v").key("k", 1).0).await.unwrap(), Created::KeyUsed(_)));
     let repeated = store.add("t", more(2, [message("x")]).key(&me, "m", 3)).await.unwrap_err();
-    assert!(matches!(repeated, AppendError::Known(known) if known.fingerprint == [3; 32]));
+    assert!(matches!(repeated, AppendError::KeyUsed(known) if known.fingerprint == [3; 32]));
 }
 
 async fn webhooks_come_back_with_their_secrets(bench: &dyn Bench) {

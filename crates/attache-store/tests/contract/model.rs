@@ -210,7 +210,7 @@ impl Side<'_> {
                 match self.store.add(&known.name, more).await {
                     Ok(appended) => format!("{} {}", appended.seq, shown(appended.settled.as_ref())),
                     Err(AppendError::Store(error)) => panic!("{error}"),
-                    Err(AppendError::Known(known)) => format!("{known:?}"),
+                    Err(AppendError::KeyUsed(known)) => format!("{known:?}"),
                     Err(error) => error.to_string(),
                 }
             }
@@ -356,7 +356,7 @@ impl Side<'_> {
                 self.tasks.push(Known { name, owner, leases: vec![lease] });
                 format!("{seq} {}", shown(settled.as_ref()))
             }
-            Ok(Created::Known(known)) => format!("{known:?}"),
+            Ok(Created::KeyUsed(known)) => format!("{known:?}"),
             Ok(Created::Taken) => "taken".to_owned(),
             // What was to happen to it cannot happen.
             Err(_) => "refused".to_owned(),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use attache_core::{
-    Abandoned, Append, AppendError, Appended, BoxFuture, Created, Known, Lease, ListPage, ListQuery,
+    Abandoned, Append, AppendError, Appended, BoxFuture, Created, UsedKey, Lease, ListPage, ListQuery,
     MemoryStore, NewTask, Outbox, Owner, RenewFailure, Retention, Seq, Snapshot, Store, StoreError, TailItem, Values,
 };
 use attache_protocol::{TaskId, Timestamp};
@@ -92,7 +92,7 @@ impl Store for SlowStore {
         &'a self,
         owner: &'a Owner,
         key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Known>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<UsedKey>, StoreError>> {
         Box::pin(self.slowly(async move { self.store.find_key(owner, key).await }))
     }
 
