@@ -100,7 +100,7 @@ async fn keep(store: &dyn Store, nth: u64) -> Result<TaskId> {
     let (id, task) = finished(nth);
     match store.create(task).await.map_err(|StoreError(why)| anyhow::anyhow!("storing a task: {why}"))? {
         Created::New { .. } => Ok(id),
-        Created::Known(_) | Created::Taken => bail!("a new task was already known"),
+        Created::KeyUsed(_) | Created::Taken => bail!("a new task was already known"),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 
 use attache_protocol::{Error, Message, Part};
 
@@ -50,6 +51,14 @@ pub trait Agent: Send + Sync + 'static {
     fn restartable(&self) -> bool {
         false
     }
+
+    /// The agent as a [`BoxAgent`], for code that chooses agents at run time.
+    fn boxed(self) -> BoxAgent
+    where
+        Self: Sized,
+    {
+        BoxAgent(Arc::new(self))
+    }
 }
 
 /// Declares that turns of an agent may be [run again](Agent::restartable).
@@ -73,8 +82,52 @@ pub fn restartable(agent: impl Agent) -> impl Agent {
     Restartable(agent)
 }
 
-/// An [`Agent`] behind a pointer.
-pub(crate) trait DynAgent: Send + Sync + 'static {
+/// An agent whose type is hidden, so that agents of different types can be chosen at run time. Cheap to clone: all clones are the
+/// same agent.
+///
+/// ```
+/// use attache_core::{Agent, BoxAgent, Echo, Turn, agent_fn};
+///
+/// fn choose(name: &str) -> Option<BoxAgent> {
+///     match name {
+///         "echo" => Some(Echo.boxed()),
+///         "greeter" => Some(agent_fn(|turn: Turn| async move { turn.reply("Hello").await }).boxed()),
+///         _ => None,
+///     }
+/// }
+///
+/// assert!(choose("echo").is_some_and(|agent| agent.restartable()));
+/// ```
+#[derive(Clone)]
+pub struct BoxAgent(Arc<dyn DynAgent>);
+
+impl fmt::Debug for BoxAgent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoxAgent").finish_non_exhaustive()
+    }
+}
+
+impl Agent for BoxAgent {
+    fn run(&self, turn: Turn) -> impl Future<Output = AgentResult> + Send {
+        self.0.run(turn)
+    }
+
+    fn admits(&self, caller: &Caller, message: &Message) -> Result<(), Error> {
+        self.0.admits(caller, message)
+    }
+
+    fn restartable(&self) -> bool {
+        self.0.restartable()
+    }
+
+    /// The same agent. It is not boxed a second time.
+    fn boxed(self) -> BoxAgent {
+        self
+    }
+}
+
+/// The object-safe form of [`Agent`].
+trait DynAgent: Send + Sync + 'static {
     fn run(&self, turn: Turn) -> BoxFuture<'_, AgentResult>;
     fn admits(&self, caller: &Caller, message: &Message) -> Result<(), Error>;
     fn restartable(&self) -> bool;

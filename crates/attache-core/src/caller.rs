@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use attache_protocol::dialect::Allowances;
 use attache_protocol::{Dialect, Extensions, Version};
+use serde_json::{Map, Value};
 
 use crate::Quota;
 
@@ -71,13 +72,51 @@ impl Rights {
     }
 }
 
-/// What a credential proves: who someone is, and what they may do.
+/// What an authenticator knows about a caller beyond name and rights: a JSON object of its choice. Cheap to clone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IdentityMetadata(Option<Arc<Map<String, Value>>>);
+
+impl IdentityMetadata {
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.0.as_ref()?.get(key)
+    }
+
+    /// All keys with their values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().flat_map(|members| members.iter().map(|(key, value)| (key.as_str(), value)))
+    }
+
+    /// Whether there are no keys.
+    pub fn is_empty(&self) -> bool {
+        self.0.as_ref().is_none_or(|members| members.is_empty())
+    }
+
+    fn change(&mut self) -> &mut Map<String, Value> {
+        Arc::make_mut(self.0.get_or_insert_default())
+    }
+}
+
+/// What an authenticator finds out about a caller: who it is, what it may do, and any metadata.
+///
+/// An agent reads all of it from [`Turn::caller`](crate::Turn::caller).
+///
+/// ```
+/// use attache_core::Identity;
+///
+/// let identity = Identity::named("alice").scope("quote").metadata("plan", "gold").metadata("seats", 5);
+/// assert_eq!(identity.metadata.get("seats").and_then(|seats| seats.as_u64()), Some(5));
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Identity {
-    /// Who they are.
+    /// Who the caller is.
     pub principal: Principal,
-    /// What they may do.
+    /// What the caller may do.
     pub rights: Rights,
+    /// Anything else that the agent should know about the caller. It is not stored: a turn that
+    /// [runs again](crate::Turn::is_rerun) after a restart has none.
+    pub metadata: IdentityMetadata,
 }
 
 impl Identity {
@@ -102,11 +141,27 @@ impl Identity {
         self.rights.change().tier = Some(tier.into());
         self
     }
+
+    /// Sets a member of the metadata.
+    pub fn metadata(mut self, key: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.metadata.change().insert(key.into(), value.into());
+        self
+    }
+
+    /// Adds the members of other metadata. A key that is already set keeps its value.
+    pub fn missing_metadata(mut self, other: &IdentityMetadata) -> Self {
+        for (key, value) in other.iter() {
+            if self.metadata.get(key).is_none() {
+                self.metadata.change().insert(key.to_owned(), value.clone());
+            }
+        }
+        self
+    }
 }
 
 impl From<Principal> for Identity {
     fn from(principal: Principal) -> Self {
-        Self { principal, rights: Rights::default() }
+        Self { principal, ..Self::default() }
     }
 }
 
@@ -132,6 +187,8 @@ pub struct Caller {
     pub owner: Owner,
     /// What the caller may do beyond reaching them.
     pub rights: Rights,
+    /// What the authenticator has set on the [`Identity`]. It is not stored with the task.
+    pub metadata: IdentityMetadata,
     /// The protocol version that the request speaks.
     pub version: Version,
     /// The extensions that the request asks for and the agent knows.
@@ -151,6 +208,7 @@ impl Default for Caller {
         Self {
             owner: Owner::default(),
             rights: Rights::default(),
+            metadata: IdentityMetadata::default(),
             version: Version::V1_0,
             extensions: Extensions::default(),
             generations: false,

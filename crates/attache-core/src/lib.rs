@@ -11,6 +11,7 @@
 //! No wire format is known here, and nothing reads a clock of its own: time comes from [`Clock`].
 
 mod agent;
+mod agent_kinds;
 mod artifact;
 mod caller;
 mod clock;
@@ -32,9 +33,10 @@ mod values;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub use agent::{Agent, AgentError, AgentResult, Echo, agent_fn, restartable};
+pub use agent::{Agent, AgentError, AgentResult, BoxAgent, Echo, agent_fn, restartable};
+pub use agent_kinds::{AgentKinds, BuildAgentError};
 pub use artifact::{ArtifactBuilder, ArtifactStream};
-pub use caller::{Caller, Identity, Owner, Principal, Rights};
+pub use caller::{Caller, Identity, IdentityMetadata, Owner, Principal, Rights};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use event::{Entry, Seq, TaskEvent};
 pub use fold::{FoldError, fold};
@@ -47,8 +49,8 @@ pub use outbox::{
 pub use service::{Page, Recovered, Reply, Service, internal};
 pub use snapshot::{Ended, EndedPieces, Snapshot, View};
 pub use store::{
-    Abandoned, Append, AppendError, Appended, Created, Cursor, Idempotency, Known, Lease, ListPage,
-    ListQuery, NewTask, Retention, Store, StoreError, TailItem,
+    Abandoned, Append, AppendError, Appended, Created, Cursor, Idempotency, UsedKey, Lease, ListPage,
+    ListQuery, NewTask, RenewFailure, Retention, Store, StoreError, TailItem,
 };
 pub use stream::{EventStream, StreamItem};
 pub use turn::{Emitted, Turn};

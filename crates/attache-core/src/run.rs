@@ -20,7 +20,7 @@ use crate::agent::Kind;
 use crate::shared::{Position, Shared};
 use crate::signal::Progress;
 use crate::turn::MAX_UNWRITTEN;
-use crate::{AgentError, AgentResult, BoxFuture, Lease, Permit, Store, Turn, new_id};
+use crate::{Agent, AgentError, AgentResult, BoxFuture, Lease, Permit, RenewFailure, Store, Turn, new_id};
 
 /// The turns that run in this process, one per task, each with the messages that wait for it to end.
 #[derive(Default)]
@@ -248,7 +248,7 @@ impl Turns {
 
     /// Breaks off the turn of a task whose lease this process has lost. Another process works on the task, with all messages that
     /// are in the log.
-    pub(crate) fn lose(&self, task: &TaskId, lease: Lease) {
+    fn lose(&self, task: &TaskId, lease: Lease) {
         let turn = {
             let mut turns = self.running.lock();
             let running = turns.get_mut(task).filter(|it| it.lease == Some(lease) && !it.closing);
@@ -266,10 +266,41 @@ impl Turns {
         }
     }
 
+    /// Cancels the turn of a task that another process has ended. A turn that has ended the task itself may go on.
+    fn ended_elsewhere(&self, task: &TaskId, lease: Lease, state: TaskState) {
+        let running = {
+            let turns = self.running.lock();
+            let running = turns.get(task).filter(|it| it.lease == Some(lease) && !it.closing);
+            running.and_then(|running| running.turn.clone())
+        };
+        if let Some(turn) = running
+            && !turn.has_ended_task()
+            && !turn.cancel().is_cancelled()
+        {
+            tracing::debug!(%task, %state, "another process has ended the task: its turn is canceled");
+            self.cancel(task);
+        }
+    }
+
     /// Tells those who wait for a turn that the task has ended, however long the turn that runs still takes.
     pub(crate) fn ended(&self, task: &TaskId) {
         if let Some(running) = self.running.lock().get(task) {
             running.waiting.iter().for_each(|ticket| ticket.settle());
+        }
+    }
+
+    /// Stops the turns whose leases could not be renewed. `leases` are those that were to be renewed.
+    pub(crate) fn handle_renew_failures(
+        &self,
+        leases: &[(TaskId, Lease)],
+        failures: Vec<(TaskId, RenewFailure)>,
+    ) {
+        for (task, failure) in failures {
+            let Some((_, lease)) = leases.iter().find(|(leased, _)| *leased == task) else { continue };
+            match failure {
+                RenewFailure::LeaseLost => self.lose(&task, *lease),
+                RenewFailure::Ended(state) => self.ended_elsewhere(&task, *lease, state),
+            }
         }
     }
 

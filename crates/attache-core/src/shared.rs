@@ -15,7 +15,7 @@ use crate::service::Inner as Service;
 use crate::signal::{Progress, Signal};
 use crate::store::Idempotency;
 use crate::{
-    AgentError, AgentResult, Append, AppendError, Appended, Caller, Created, Known, Lease, NewTask, Seq,
+    AgentError, AgentResult, Append, AppendError, Appended, Caller, Created, UsedKey, Lease, NewTask, Seq,
     Snapshot, TaskEvent, Webhook,
 };
 
@@ -90,7 +90,7 @@ pub(crate) enum Written {
     /// It is in the log.
     Done,
     /// An earlier send with the same key did it all before.
-    Repeat(Known),
+    Repeat(UsedKey),
     /// There is another task with the id that this one was to have.
     Taken,
 }
@@ -125,6 +125,12 @@ impl Shared {
 
     pub(crate) fn cancel(&self) -> &CancellationToken {
         self.cancel.get_or_init(CancellationToken::new)
+    }
+
+    /// Whether the agent has ended the task in this turn, and no write has failed because another process ended it first.
+    pub(crate) fn has_ended_task(&self) -> bool {
+        let log = self.log.lock();
+        log.state.is_terminal() && matches!(log.position, Position::Writing { .. })
     }
 
     /// The task when the turn began, if there was one.
@@ -223,7 +229,7 @@ impl Shared {
                     }
                     (seq, lease, settled)
                 }
-                Created::Known(known) => {
+                Created::KeyUsed(known) => {
                     self.log.lock().position = Position::Over("the send was repeated");
                     return Ok(Written::Repeat(known));
                 }
@@ -306,7 +312,7 @@ impl Shared {
                 Err(AppendError::Conflict(seq)) => after = seq,
                 Err(AppendError::Ended(_)) => return Err(self.over("the task has ended")),
                 Err(AppendError::LeaseLost) => return Err(self.over(ELSEWHERE)),
-                Err(AppendError::Known(_)) => return Err(self.over("the send was repeated")),
+                Err(AppendError::KeyUsed(_)) => return Err(self.over("the send was repeated")),
                 Err(error @ AppendError::TooManyWebhooks) => return Err(error.into()),
                 Err(AppendError::NotFound) => return Err(self.over("the task is gone")),
                 Err(AppendError::Store(error)) => return Err(error.into()),

@@ -30,7 +30,7 @@ pub enum AppendError {
     Conflict(Seq),
     /// The key was used before.
     #[error("the key was used before")]
-    Known(Known),
+    KeyUsed(UsedKey),
     /// Someone else holds the task now.
     #[error("the lease is lost")]
     LeaseLost,
@@ -46,6 +46,15 @@ pub enum AppendError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease(pub u64);
 
+/// Why a lease was not renewed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RenewFailure {
+    /// The task is gone, or it has not ended and another lease holds it.
+    LeaseLost,
+    /// The task has ended in this state. Either the turn that has the lease ended it, or another process did, for example by a cancel.
+    Ended(TaskState),
+}
+
 /// What makes a repeated send the same send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Idempotency {
@@ -57,7 +66,7 @@ pub struct Idempotency {
 
 /// What a key was used for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct UsedKey {
     /// The task.
     pub task: TaskId,
     /// A digest of what was sent.
@@ -96,7 +105,7 @@ pub enum Created {
         settled: Option<Snapshot>,
     },
     /// The key was used before.
-    Known(Known),
+    KeyUsed(UsedKey),
     /// There is a task with this id already.
     Taken,
 }
@@ -182,13 +191,28 @@ pub struct Abandoned {
     pub task: Snapshot,
 }
 
-/// Which of the tasks that have ended are to be forgotten. Nothing is, unless something is set.
+/// Which of the tasks that have ended are deleted. Without a limit, none are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Retention {
-    /// Those that ended longer ago than this.
+    /// Tasks that ended longer ago than this are deleted.
     pub max_age: Option<Duration>,
-    /// Of each owner, those beyond this many, oldest first.
+    /// Of each owner, the oldest tasks beyond this number are deleted.
     pub max_tasks: Option<usize>,
+}
+
+impl Retention {
+    /// Sets `max_age`.
+    pub fn max_age(mut self, age: impl Into<Option<Duration>>) -> Self {
+        self.max_age = age.into();
+        self
+    }
+
+    /// Sets `max_tasks`.
+    pub fn max_tasks(mut self, count: impl Into<Option<usize>>) -> Self {
+        self.max_tasks = count.into();
+        self
+    }
 }
 
 /// Keeps the logs of tasks.
@@ -213,7 +237,7 @@ pub trait Store: Send + Sync + 'static {
         &'a self,
         owner: &'a Owner,
         key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Known>, StoreError>>;
+    ) -> BoxFuture<'a, Result<Option<UsedKey>, StoreError>>;
 
     /// A page of the tasks that belong to `owner`.
     fn list<'a>(
@@ -233,13 +257,14 @@ pub trait Store: Send + Sync + 'static {
         until: Timestamp,
     ) -> BoxFuture<'a, Result<Option<Lease>, StoreError>>;
 
-    /// Gives a sign of life for the turns of these tasks. Those whose lease is lost: the task is gone, or has not ended and is no
-    /// longer held under this lease.
+    /// Extends leases to `until`. The result has an entry for each lease that was not extended, and the reason.
+    ///
+    /// A process learns here that another process has ended its task, for example by a cancel.
     fn renew<'a>(
         &'a self,
         leases: &'a [(TaskId, Lease)],
         until: Timestamp,
-    ) -> BoxFuture<'a, Result<Vec<TaskId>, StoreError>>;
+    ) -> BoxFuture<'a, Result<Vec<(TaskId, RenewFailure)>, StoreError>>;
 
     /// Gives the right to run a turn back.
     fn release<'a>(&'a self, task: &'a TaskId, lease: Lease) -> BoxFuture<'a, Result<(), StoreError>>;

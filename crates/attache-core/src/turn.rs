@@ -57,7 +57,7 @@ impl Turn {
         self.shared.before().map(|snapshot| snapshot.task().into_owned())
     }
 
-    /// Who asks: principal, tenant, protocol version and extensions.
+    /// Who calls: principal, tenant, rights, metadata from the authenticator, protocol version and extensions.
     pub fn caller(&self) -> &Caller {
         &self.shared.caller
     }

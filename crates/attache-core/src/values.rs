@@ -4,11 +4,12 @@ use attache_protocol::Json;
 
 use crate::{BoxFuture, StoreError};
 
-/// What becomes of a value: given what is kept now, says what is to be kept. Nothing means that nothing is.
+/// Computes the new value of a key from the current one. `None` means that the key has no value.
 ///
-/// It runs while nobody else changes the value, so it must be quick, and it may run for a change that is then not kept. Should it
-/// panic, nothing is changed, and whoever asked for the change panics.
-pub type ValueChange = Box<dyn FnOnce(Option<&Json>) -> Option<Json> + Send>;
+/// A store may run it more than once: after a conflict with another process, or after a transaction that failed. Only the result
+/// of the last run is stored, so it must have no effect but its result. A store may hold a lock while it runs, so it must be
+/// quick. If it panics, nothing is changed, and the call to [`Values::change`] panics.
+pub type ValueChange = Box<dyn Fn(Option<&Json>) -> Option<Json> + Send + Sync>;
 
 /// A value before and after a change.
 #[derive(Debug, Clone, PartialEq)]

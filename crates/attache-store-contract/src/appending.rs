@@ -210,7 +210,7 @@ pub async fn errors_are_checked_in_a_fixed_order(store: TestStore) {
     // A repeat is a repeat, whatever has become of the task since.
     for name in ["known", "ended"] {
         let refused = store.add(name, more(9, []).by(wrong).key(&me, "used", 7)).await.unwrap_err();
-        assert!(matches!(&refused, AppendError::Known(known) if known.task == id("known")), "{refused}");
+        assert!(matches!(&refused, AppendError::KeyUsed(known) if known.task == id("known")), "{refused}");
     }
     let refused = store.add("ended", more(9, [message("x")]).by(wrong)).await.unwrap_err();
     assert!(matches!(refused, AppendError::Ended(TaskState::Canceled)), "{refused}");

@@ -121,9 +121,9 @@ pub async fn used_keys_stay_used_after_a_restart(factory: Box<dyn StoreFactory>)
     assert_eq!((known.task, known.fingerprint), (id("t"), [1; 32]));
     assert_eq!(store.find_key(&named("ann"), "k").await.unwrap().unwrap().task, id("u"));
     assert!(store.find_key(&me, "refused").await.unwrap().is_none());
-    assert!(matches!(store.create(task("v").key("k", 1).0).await.unwrap(), Created::Known(_)));
+    assert!(matches!(store.create(task("v").key("k", 1).0).await.unwrap(), Created::KeyUsed(_)));
     let repeated = store.add("t", more(2, [message("x")]).key(&me, "m", 3)).await.unwrap_err();
-    assert!(matches!(repeated, AppendError::Known(known) if known.fingerprint == [3; 32]));
+    assert!(matches!(repeated, AppendError::KeyUsed(known) if known.fingerprint == [3; 32]));
 }
 
 pub async fn webhooks_keep_their_secrets_after_a_restart(factory: Box<dyn StoreFactory>) {
@@ -277,7 +277,7 @@ pub async fn pruned_tasks_stay_pruned_after_a_restart(factory: Box<dyn StoreFact
         store.make(task(&name).key(&name, 1).then(status(&name, TaskState::Completed, number))).await;
     }
     store.make(task("live")).await;
-    assert_eq!(store.prune(&Retention { max_tasks: Some(2), max_age: None }, at(9), 9).await.unwrap(), 4);
+    assert_eq!(store.prune(&Retention::default().max_tasks(2), at(9), 9).await.unwrap(), 4);
     drop(store);
     let store = factory.open_store().await;
     let (tasks, _, total) =
@@ -289,7 +289,7 @@ pub async fn pruned_tasks_stay_pruned_after_a_restart(factory: Box<dyn StoreFact
     // What is made next has nothing to do with what went.
     store.make(task("3").then(message("new"))).await;
     assert_eq!(store.get("3").await.task().history.len(), 2);
-    let age = Retention { max_age: Some(Duration::ZERO), max_tasks: None };
+    let age = Retention::default().max_age(Duration::ZERO);
     assert_eq!(store.prune(&age, at(9), 9).await.unwrap(), 2);
 }
 

@@ -1,18 +1,18 @@
 //! Idempotency: one owner's key is good for one task or one append, however many try at once.
 
-use attache_core::{AppendError, Created, Known, Lease, ListQuery, Owner, Principal, Seq};
+use attache_core::{AppendError, Created, UsedKey, Lease, ListQuery, Owner, Principal, Seq};
 use attache_protocol::TaskState;
 
 use crate::support::{TestStore, chunk, id, message, more, named, status, task};
 
-fn known(task: &str, fingerprint: u8) -> Known {
-    Known { task: id(task), fingerprint: [fingerprint; 32] }
+fn known(task: &str, fingerprint: u8) -> UsedKey {
+    UsedKey { task: id(task), fingerprint: [fingerprint; 32] }
 }
 
 #[track_caller]
-fn refused_as(result: Result<attache_core::Appended, AppendError>, expected: &Known) {
+fn refused_as(result: Result<attache_core::Appended, AppendError>, expected: &UsedKey) {
     match result {
-        Err(AppendError::Known(known)) => assert_eq!(&known, expected),
+        Err(AppendError::KeyUsed(known)) => assert_eq!(&known, expected),
         Err(error) => panic!("{error}"),
         Ok(_) => panic!("appended twice"),
     }
@@ -24,14 +24,14 @@ pub async fn a_key_creates_one_task(store: TestStore) {
     store.make(task("first").key("k", 1)).await;
     for fingerprint in [1, 2] {
         let again = store.create(task("second").key("k", fingerprint).0).await.unwrap();
-        assert!(matches!(again, Created::Known(first) if first == known("first", 1)));
+        assert!(matches!(again, Created::KeyUsed(first) if first == known("first", 1)));
     }
     assert!(store.find("second").await.is_none());
     assert_eq!(store.page(&me, &ListQuery { limit: 9, ..ListQuery::default() }).await.2, 1);
     assert_eq!(store.find_key(&me, "k").await.unwrap(), Some(known("first", 1)));
     // It stays used when the task has ended.
     store.add("first", more(1, [status("first", TaskState::Completed, 1)])).await.unwrap();
-    assert!(matches!(store.create(task("third").key("k", 1).0).await.unwrap(), Created::Known(_)));
+    assert!(matches!(store.create(task("third").key("k", 1).0).await.unwrap(), Created::KeyUsed(_)));
 }
 
 pub async fn concurrent_creates_with_one_key_make_one_task(store: TestStore) {
@@ -41,7 +41,7 @@ pub async fn concurrent_creates_with_one_key_make_one_task(store: TestStore) {
             let name = format!("t{number}");
             match store.create(task(&name).key("k", number).0).await.unwrap() {
                 Created::New { .. } => (true, known(&name, number)),
-                Created::Known(known) => (false, known),
+                Created::KeyUsed(known) => (false, known),
                 Created::Taken => panic!("the id is taken"),
             }
         })
@@ -62,7 +62,7 @@ pub async fn a_task_found_by_its_key_can_be_read(store: TestStore) {
             let (store, key) = (store.clone(), key.clone());
             tokio::spawn(async move {
                 let draft = task(&format!("{round}-{number}")).key(&key, 1);
-                if let Created::Known(known) = store.create(draft.0).await.unwrap() {
+                if let Created::KeyUsed(known) = store.create(draft.0).await.unwrap() {
                     assert!(store.load(&Owner::default(), &known.task).await.unwrap().is_some());
                 }
             })
@@ -123,7 +123,7 @@ pub async fn concurrent_appends_with_one_key_make_one_append(store: TestStore) {
                 let events = [message(&number.to_string())];
                 match store.add("t", more(after, events).key(&Owner::default(), "k", number)).await {
                     Ok(_) => return (true, known("t", number)),
-                    Err(AppendError::Known(known)) => return (false, known),
+                    Err(AppendError::KeyUsed(known)) => return (false, known),
                     Err(AppendError::Conflict(seq)) => after = seq.0,
                     Err(error) => panic!("{error}"),
                 }
@@ -145,7 +145,7 @@ pub async fn a_key_is_used_by_a_task_or_an_append_but_not_by_both(store: TestSto
     refused_as(store.add("t", more(1, [message("x")]).key(&me, "of a task", 1)).await, &known("t", 1));
     store.add("t", more(1, [message("x")]).key(&me, "of an append", 2)).await.unwrap();
     let created = store.create(task("u").key("of an append", 2).0).await.unwrap();
-    assert!(matches!(created, Created::Known(first) if first == known("t", 2)));
+    assert!(matches!(created, Created::KeyUsed(first) if first == known("t", 2)));
     store.make(task("u")).await;
     refused_as(store.add("u", more(1, [message("x")]).key(&me, "of an append", 2)).await, &known("t", 2));
 }

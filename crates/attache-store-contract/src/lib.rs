@@ -131,6 +131,7 @@ macro_rules! contract_tests {
                 renewing_extends_a_lease,
                 one_of_many_concurrent_claims_succeeds,
                 a_task_that_has_ended_cannot_be_claimed,
+                the_holder_of_a_lease_learns_that_the_task_was_ended_without_it,
                 a_missing_task_cannot_be_claimed,
                 an_append_without_a_lease_works_beside_a_lease,
             }

@@ -217,7 +217,7 @@ pub async fn a_cursor_stays_valid_without_its_task(store: TestStore) {
     assert_eq!(ids(&first), ["8", "7", "6", "5"]);
     let (rest, query) = (["4", "3", "2", "1", "0"], ListQuery { after: next, ..all(9) });
     assert_eq!(
-        store.prune(&Retention { max_tasks: Some(0), ..Retention::default() }, at(9), 9).await.unwrap(),
+        store.prune(&Retention::default().max_tasks(0), at(9), 9).await.unwrap(),
         1
     );
     assert_eq!(ids(&store.page(&me, &query).await.0), rest);

@@ -212,7 +212,7 @@ impl Side<'_> {
                 match self.store.add(&known.name, more).await {
                     Ok(appended) => format!("{} {}", appended.seq, shown(appended.settled.as_ref())),
                     Err(AppendError::Store(error)) => panic!("{error}"),
-                    Err(AppendError::Known(known)) => format!("{known:?}"),
+                    Err(AppendError::KeyUsed(known)) => format!("{known:?}"),
                     Err(error) => error.to_string(),
                 }
             }
@@ -315,7 +315,7 @@ impl Side<'_> {
                 format!("{}", self.store.outbox().purge_dead(one).await.expect("an answer"))
             }
             Deed::Prune { ago, keep } => {
-                let retention = Retention { max_age: ago.map(Duration::from_millis), max_tasks: keep };
+                let retention = Retention::default().max_age(ago.map(Duration::from_millis)).max_tasks(keep);
                 format!("{}", self.store.prune(&retention, at(now), 10_000).await.expect("an answer"))
             }
             Deed::ChangeValue { scope, key, how } => {
@@ -358,7 +358,7 @@ impl Side<'_> {
                 self.tasks.push(Known { name, owner, leases: vec![lease] });
                 format!("{seq} {}", shown(settled.as_ref()))
             }
-            Ok(Created::Known(known)) => format!("{known:?}"),
+            Ok(Created::KeyUsed(known)) => format!("{known:?}"),
             Ok(Created::Taken) => "taken".to_owned(),
             // What was to happen to it cannot happen.
             Err(_) => "refused".to_owned(),

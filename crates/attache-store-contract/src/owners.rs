@@ -89,7 +89,7 @@ pub async fn the_task_limit_applies_to_each_owner_separately(store: TestStore) {
         store.make(task(&name).of(&ann).then(status(&name, TaskState::Completed, number))).await;
     }
     store.make(task("b").of(&bob).then(status("b", TaskState::Completed, -9))).await;
-    let retention = Retention { max_tasks: Some(2), ..Retention::default() };
+    let retention = Retention::default().max_tasks(2);
     assert_eq!(store.prune(&retention, at(9), 99).await.unwrap(), 3);
     assert_eq!(ids(&store.walk(&ann, &ListQuery::default(), 9).await), ["a4", "a3"]);
     assert_eq!(ids(&store.walk(&bob, &ListQuery::default(), 9).await), ["b"]);

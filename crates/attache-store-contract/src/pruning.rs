@@ -8,11 +8,11 @@ use attache_protocol::TaskState;
 use crate::support::{TestStore, at, id, ids, message, more, status, task, webhook};
 
 fn by_age(millis: u64) -> Retention {
-    Retention { max_age: Some(Duration::from_millis(millis)), max_tasks: None }
+    Retention::default().max_age(Duration::from_millis(millis))
 }
 
 fn by_number(count: usize) -> Retention {
-    Retention { max_age: None, max_tasks: Some(count) }
+    Retention::default().max_tasks(count)
 }
 
 async fn prune(store: &TestStore, retention: Retention, now: i64) -> usize {
@@ -74,7 +74,7 @@ pub async fn the_oldest_tasks_beyond_the_limit_are_pruned(store: TestStore) {
 pub async fn both_limits_apply_together(store: TestStore) {
     ended_at(&store, [10, 40, 20, 50, 30]).await;
     let both =
-        |millis, count| Retention { max_age: Some(Duration::from_millis(millis)), max_tasks: Some(count) };
+        |millis, count| Retention::default().max_age(Duration::from_millis(millis)).max_tasks(count);
     assert_eq!(prune(&store, both(100, 4), 125).await, 2, "both by age");
     assert_eq!(left(&store).await, ["50", "40", "30"]);
     assert_eq!(prune(&store, both(100, 1), 125).await, 2, "both by number");
@@ -87,7 +87,7 @@ pub async fn tasks_that_have_not_ended_are_never_pruned(store: TestStore) {
         store.make(task(state.as_str()).state(**state).since(-1_000)).await;
     }
     ended_at(&store, [10, 20]).await;
-    let all = Retention { max_age: Some(Duration::ZERO), max_tasks: Some(0) };
+    let all = Retention::default().max_age(Duration::ZERO).max_tasks(0);
     assert_eq!(prune(&store, all, 1_000_000).await, 2);
     assert_eq!(left(&store).await.len(), live.len());
     assert_eq!(prune(&store, by_number(1), 1_000_000).await, 0, "a task that lives counted as one too many");

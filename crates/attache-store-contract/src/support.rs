@@ -232,7 +232,7 @@ impl TestStore {
     pub(crate) async fn make(&self, draft: TaskBuilder) -> Made {
         match self.create(draft.0).await.expect("a task that is kept") {
             Created::New { seq, lease, settled } => Made { seq, lease, settled },
-            Created::Known(known) => panic!("the key is known: {known:?}"),
+            Created::KeyUsed(known) => panic!("the key is known: {known:?}"),
             Created::Taken => panic!("the id is taken"),
         }
     }

@@ -187,7 +187,7 @@ pub async fn a_tail_of_a_pruned_task_ends(store: TestStore) {
     store.make(task("t")).await;
     end(&store, "t").await;
     let tail = store.tail(&id("t"), Seq(1));
-    let retention = Retention { max_tasks: Some(0), ..Retention::default() };
+    let retention = Retention::default().max_tasks(0);
     assert_eq!(store.prune(&retention, at(10), 9).await.unwrap(), 1);
     // What it still says, if anything, is the rest.
     let items: Vec<_> = soon(tail.collect()).await;

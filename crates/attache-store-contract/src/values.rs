@@ -342,7 +342,7 @@ pub async fn a_finished_change_is_visible_to_every_reader(store: TestStore) {
 pub async fn values_are_independent_of_tasks(store: TestStore) {
     store.make(task("t").then(status("t", TaskState::Completed, 1))).await;
     set(&store, "t", "t", "1").await;
-    let all = Retention { max_age: None, max_tasks: Some(0) };
+    let all = Retention::default().max_tasks(0);
     assert_eq!(store.prune(&all, at(1_000), 9).await.unwrap(), 1);
     assert!(store.find("t").await.is_none());
     assert_eq!(get(&store, "t", "t").await.as_deref(), Some("1"));

@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 use super::id::Id;
 use super::outbox::MemoryOutbox;
 use crate::{
-    AppendError, Ended, Entry, FoldError, Lease, NewWebhook, Owner, PutWebhook, Seq, Snapshot, TailItem,
-    TaskEvent, fold,
+    AppendError, Ended, Entry, FoldError, Lease, NewWebhook, Owner, PutWebhook, RenewFailure, Seq, Snapshot,
+    TailItem, TaskEvent, fold,
 };
 
 #[derive(Debug)]
@@ -268,15 +268,14 @@ impl Cell {
         }
     }
 
-    /// Makes a lease last longer. Whether it is not lost: the task has ended, or is still held under it.
-    pub(super) fn renew(&self, lease: Lease, until: Timestamp) -> bool {
+    pub(super) fn renew(&self, lease: Lease, until: Timestamp) -> Result<(), RenewFailure> {
         match &mut self.inner.lock().phase {
             Phase::Live(live) if live.lease.is_some_and(|(held, _)| held == lease) => {
                 live.lease = Some((lease, until));
-                true
+                Ok(())
             }
-            Phase::Live(_) => false,
-            Phase::Ended { .. } => true,
+            Phase::Live(_) => Err(RenewFailure::LeaseLost),
+            Phase::Ended { state, .. } => Err(RenewFailure::Ended(*state)),
         }
     }
 

@@ -25,8 +25,8 @@ use self::ranked::{Place, RankedMap};
 use self::values::MemoryValues;
 use crate::{
     Abandoned, Append, AppendError, Appended, BoxFuture, Created, DeadDelivery, Delivery, DeliveryId,
-    DueReceivers, FoldError, Idempotency, Known, Lease, ListPage, ListQuery, NewTask, NewWebhook, Outbox,
-    Outcome, Owner, PutWebhook, Retention, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent, Values,
+    DueReceivers, FoldError, Idempotency, UsedKey, Lease, ListPage, ListQuery, NewTask, NewWebhook, Outbox,
+    Outcome, Owner, PutWebhook, RenewFailure, Retention, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent, Values,
     Webhook,
 };
 
@@ -117,7 +117,7 @@ struct Owners {
 }
 
 /// The keys of each owner, with the task that was created under each and the digest of what was sent.
-type Keys = HashMap<(u32, String), Known>;
+type Keys = HashMap<(u32, String), UsedKey>;
 
 impl Default for MemoryStore {
     fn default() -> Self {
@@ -218,7 +218,7 @@ impl MemoryStore {
         let (mut keys, mut unused) = (None, None);
         if let Some(Idempotency { key, fingerprint }) = idempotency {
             match keys.insert(self.keys.lock()).entry((owner, key)) {
-                MapEntry::Occupied(known) => return Ok(Created::Known(known.get().clone())),
+                MapEntry::Occupied(known) => return Ok(Created::KeyUsed(known.get().clone())),
                 MapEntry::Vacant(vacant) => unused = Some((vacant, fingerprint)),
             }
         }
@@ -232,7 +232,7 @@ impl MemoryStore {
         let mut shard = self.shard(&id).write();
         let Some(vacancy) = shard.vacancy(&id) else { return Ok(Created::Taken) };
         if let Some((vacant, fingerprint)) = unused {
-            vacant.insert(Known { task: id.clone(), fingerprint });
+            vacant.insert(UsedKey { task: id.clone(), fingerprint });
         }
         let slot = self.slots.fetch_add(1, Ordering::Relaxed);
         let lease = self.next_lease();
@@ -262,10 +262,10 @@ impl MemoryStore {
             Some((owner, Idempotency { key, fingerprint })) => {
                 let mut keys = self.keys.lock();
                 match keys.entry((self.intern(&owner), key)) {
-                    MapEntry::Occupied(known) => return Err(AppendError::Known(known.get().clone())),
+                    MapEntry::Occupied(known) => return Err(AppendError::KeyUsed(known.get().clone())),
                     MapEntry::Vacant(vacant) => {
                         let change = cell.append(lease, after, events, push, (&self.outbox, now))?;
-                        vacant.insert(Known { task: task.clone(), fingerprint });
+                        vacant.insert(UsedKey { task: task.clone(), fingerprint });
                         change
                     }
                 }
@@ -309,7 +309,7 @@ impl Store for MemoryStore {
         &'a self,
         owner: &'a Owner,
         key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Known>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<UsedKey>, StoreError>> {
         let known =
             self.owner(owner).and_then(|owner| self.keys.lock().get(&(owner, key.to_owned())).cloned());
         ready(Ok(known))
@@ -368,11 +368,13 @@ impl Store for MemoryStore {
         &'a self,
         leases: &'a [(TaskId, Lease)],
         until: Timestamp,
-    ) -> BoxFuture<'a, Result<Vec<TaskId>, StoreError>> {
-        let is_lost =
-            |task: &TaskId, lease: Lease| self.cell(task).is_none_or(|cell| !cell.renew(lease, until));
-        let lost = leases.iter().filter(|(task, lease)| is_lost(task, *lease));
-        ready(Ok(lost.map(|(task, _)| task.clone()).collect()))
+    ) -> BoxFuture<'a, Result<Vec<(TaskId, RenewFailure)>, StoreError>> {
+        let failures = leases.iter().filter_map(|(task, lease)| {
+            let cell = self.cell(task).ok_or(RenewFailure::LeaseLost);
+            let failure = cell.and_then(|cell| cell.renew(*lease, until)).err()?;
+            Some((task.clone(), failure))
+        });
+        ready(Ok(failures.collect()))
     }
 
     fn release<'a>(&'a self, task: &'a TaskId, lease: Lease) -> BoxFuture<'a, Result<(), StoreError>> {

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::Service;
 use crate::store::Idempotency;
-use crate::{Caller, Permit, View, Webhook};
+use crate::{Agent, Caller, Permit, View, Webhook};
 
 /// When there may be a place among the turns again. Nobody knows when one ends.
 const SOON: Duration = Duration::from_secs(1);

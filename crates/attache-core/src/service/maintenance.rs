@@ -13,7 +13,7 @@ use super::Service;
 use crate::run;
 use crate::shared::{Origin, Position, Shared};
 use crate::signal::Progress;
-use crate::{Abandoned, Append, AppendError, Caller, Seq, Snapshot, StoreError, TaskEvent, new_id};
+use crate::{Abandoned, Agent, Append, AppendError, Caller, Seq, Snapshot, StoreError, TaskEvent, new_id};
 
 /// How many tasks are looked after at a time.
 const BATCH: usize = 256;

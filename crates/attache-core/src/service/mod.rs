@@ -25,11 +25,10 @@ use tokio_util::task::TaskTracker;
 
 pub use self::maintenance::Recovered;
 use self::read::Ending;
-use crate::agent::DynAgent;
 use crate::run::{self, Turns};
 use crate::signal::Progress;
 use crate::{
-    Agent, Caller, Clock, EventStream, Identity, Options, Owner, Principal, Rights, Seq, Snapshot, Store,
+    Agent, BoxAgent, Caller, Clock, EventStream, Identity, Options, Owner, Principal, Rights, Seq, Snapshot, Store,
     SystemClock, View, new_id,
 };
 
@@ -38,7 +37,7 @@ use crate::{
 pub struct Service(Arc<Inner>);
 
 pub(crate) struct Inner {
-    pub(crate) agent: Box<dyn DynAgent>,
+    pub(crate) agent: BoxAgent,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: Options,
@@ -125,7 +124,7 @@ impl Service {
         clock: Arc<dyn Clock>,
     ) -> Self {
         Self(Arc::new(Inner {
-            agent: Box::new(agent),
+            agent: agent.boxed(),
             store,
             clock,
             options,
@@ -200,11 +199,12 @@ impl Service {
             Extensions::parse(asked.iter().filter(|uri| known(uri)))
         };
         let generations = version >= Version::V1_1 || extensions.contains(GENERATION_EXTENSION);
-        let Identity { principal, rights } = identity;
+        let Identity { principal, rights, metadata } = identity;
         let owner = Owner { tenant: None, principal };
         Ok(Caller {
             owner,
             rights,
+            metadata,
             version,
             extensions,
             generations,
@@ -347,10 +347,7 @@ impl Inner {
                     continue;
                 }
                 match service.store.renew(&leases, service.lease_end(service.clock.now())).await {
-                    Ok(lost) => {
-                        let lost = leases.iter().filter(|(task, _)| lost.contains(task));
-                        lost.for_each(|(task, lease)| service.turns.lose(task, *lease));
-                    }
+                    Ok(failures) => service.turns.handle_renew_failures(&leases, failures),
                     Err(error) => tracing::warn!(%error, "leases could not be renewed"),
                 }
             }

@@ -153,7 +153,7 @@ impl Service {
                 Err(AppendError::NotFound) => return Err(Error::task_not_found(id)),
                 Err(
                     error @ (AppendError::LeaseLost
-                    | AppendError::Known(_)
+                    | AppendError::KeyUsed(_)
                     | AppendError::TooManyWebhooks
                     | AppendError::Store(_)),
                 ) => return Err(internal(&error)),

@@ -18,7 +18,7 @@ use super::{Inner, Reply, Service, internal, to_the_end};
 use crate::run::{self, Line};
 use crate::shared::{Origin, Position, Shared, Written};
 use crate::signal::Progress;
-use crate::store::{Idempotency, Known};
+use crate::store::{Idempotency, UsedKey};
 use crate::stream::Until;
 use crate::{
     Append, AppendError, Caller, EventStream, Lease, Permit, Seq, Snapshot, StoreError, TailItem, TaskEvent,
@@ -329,7 +329,7 @@ impl Service {
         mut before: Snapshot,
         task_id: &TaskId,
         lease: Lease,
-    ) -> Result<Option<Known>, Error> {
+    ) -> Result<Option<UsedKey>, Error> {
         let Incoming { caller, configuration, push, idempotency, .. } = incoming;
         let message = Arc::new(incoming.message.clone());
         let expected = configuration.if_generation_match.filter(|_| caller.generations);
@@ -347,7 +347,7 @@ impl Service {
             };
             match self.0.store.append(task_id, append).await {
                 Ok(_) => return Ok(None),
-                Err(AppendError::Known(known)) => return Ok(Some(known)),
+                Err(AppendError::KeyUsed(known)) => return Ok(Some(known)),
                 Err(AppendError::Conflict(_)) => before = self.find(caller, task_id).await?,
                 Err(AppendError::Ended(state)) => return Err(ended(task_id, state)),
                 Err(AppendError::NotFound) => return Err(Error::task_not_found(task_id)),
@@ -441,7 +441,7 @@ async fn start(turn: &Arc<Shared>, permit: Option<Permit>) {
 }
 
 /// Answers a send whose key was used before: with the same task for the same message, and not for another.
-fn repeat(known: Known, fingerprint: [u8; 32], caller: Caller) -> Result<Accepted, Error> {
+fn repeat(known: UsedKey, fingerprint: [u8; 32], caller: Caller) -> Result<Accepted, Error> {
     if known.fingerprint != fingerprint {
         let text = "this idempotency key was used for another message";
         return Err(Error::invalid_params("Idempotency-Key", text));

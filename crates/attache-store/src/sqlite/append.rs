@@ -61,7 +61,7 @@ impl Inner {
             None => None,
             Some((owner, idempotency)) => match self.reserve(&owner, idempotency).await? {
                 Ok(reservation) => Some(reservation),
-                Err(known) => return Err(AppendError::Known(known)),
+                Err(known) => return Err(AppendError::KeyUsed(known)),
             },
         };
         let live = match found {

@@ -55,7 +55,7 @@ impl Inner {
             None => None,
             Some(idempotency) => match self.reserve(&owner, idempotency).await? {
                 Ok(reservation) => Some(reservation),
-                Err(known) => return Ok(Created::Known(known)),
+                Err(known) => return Ok(Created::KeyUsed(known)),
             },
         };
         if events.len() as u64 > MAX_SEQ {

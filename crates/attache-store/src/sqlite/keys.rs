@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use attache_core::{Idempotency, Known, Owner, StoreError};
+use attache_core::{Idempotency, UsedKey, Owner, StoreError};
 use attache_protocol::TaskId;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
@@ -56,7 +56,7 @@ impl Inner {
         &self,
         owner: &Owner,
         idempotency: Idempotency,
-    ) -> Result<Result<Reservation, Known>, StoreError> {
+    ) -> Result<Result<Reservation, UsedKey>, StoreError> {
         let Idempotency { key, fingerprint } = idempotency;
         let place = (owner.clone(), key);
         loop {
@@ -74,7 +74,7 @@ impl Inner {
         })
     }
 
-    pub(super) fn find_key(&self, owner: &Owner, key: &str) -> Result<Option<Known>, StoreError> {
+    pub(super) fn find_key(&self, owner: &Owner, key: &str) -> Result<Option<UsedKey>, StoreError> {
         self.read(|db| match self.owners.find(db, owner)? {
             Some(owner) => find(db, owner, key),
             None => Ok(None),
@@ -82,13 +82,13 @@ impl Inner {
     }
 }
 
-fn find(db: &Connection, owner: i64, key: &str) -> Result<Option<Known>, Fault> {
+fn find(db: &Connection, owner: i64, key: &str) -> Result<Option<UsedKey>, Fault> {
     let mut find = db.prepare_cached(
         "SELECT tasks.task_id, keys.fingerprint FROM keys JOIN tasks ON tasks.id = keys.task
          WHERE keys.owner = ?1 AND keys.key = ?2",
     )?;
     let known = find.query_row(params![owner, key], |row| {
-        Ok(Known { task: TaskId::from(Id::read(row.get_ref(0)?)?), fingerprint: row.get(1)? })
+        Ok(UsedKey { task: TaskId::from(Id::read(row.get_ref(0)?)?), fingerprint: row.get(1)? })
     });
     Ok(known.optional()?)
 }

@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use attache_core::{Entry, Lease, Owner, Seq, Snapshot, TaskEvent, fold};
+use attache_core::{Entry, Lease, Owner, RenewFailure, Seq, Snapshot, TaskEvent, fold};
 use attache_protocol::{Task, TaskId, TaskState, Timestamp};
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, MutexGuard};
@@ -127,15 +127,17 @@ impl Live {
         free
     }
 
-    /// Changes when a lease ends, or that there is none any more, if it is still the one that counts. Whether it is, or the task has
-    /// ended and needs none.
-    pub(super) fn set_lease(&self, lease: Lease, until: Option<Timestamp>) -> bool {
+    /// Changes when a lease ends, or removes it, if the task is held under it.
+    pub(super) fn set_lease(&self, lease: Lease, until: Option<Timestamp>) -> Result<(), RenewFailure> {
         let mut inner = self.inner.lock();
-        let counts = inner.lease.is_some_and(|(held, _)| held == lease);
-        if counts {
-            inner.lease = until.map(|until| (lease, until));
+        if let Phase::Ended(state) = inner.phase {
+            return Err(RenewFailure::Ended(state));
         }
-        counts || inner.phase != Phase::Live
+        if inner.lease.is_none_or(|(held, _)| held != lease) {
+            return Err(RenewFailure::LeaseLost);
+        }
+        inner.lease = until.map(|until| (lease, until));
+        Ok(())
     }
 
     /// Whether nobody who is believed to be alive works on the task, though somebody should.

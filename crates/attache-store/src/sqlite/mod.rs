@@ -40,8 +40,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use attache_core::{
-    Abandoned, Append, AppendError, Appended, BoxFuture, Created, Known, Lease, ListPage, ListQuery, NewTask,
-    Outbox, Owner, Retention, Seq, Snapshot, Store, StoreError, TailItem, Values,
+    Abandoned, Append, AppendError, Appended, BoxFuture, Created, UsedKey, Lease, ListPage, ListQuery, NewTask,
+    Outbox, Owner, RenewFailure, Retention, Seq, Snapshot, Store, StoreError, TailItem, Values,
 };
 use attache_protocol::{TaskId, Timestamp};
 use futures::stream::BoxStream;
@@ -322,7 +322,7 @@ impl Store for SqliteStore {
         &'a self,
         owner: &'a Owner,
         key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Known>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<UsedKey>, StoreError>> {
         Box::pin(async move { self.inner.find_key(owner, key) })
     }
 
@@ -357,23 +357,25 @@ impl Store for SqliteStore {
         &'a self,
         leases: &'a [(TaskId, Lease)],
         until: Timestamp,
-    ) -> BoxFuture<'a, Result<Vec<TaskId>, StoreError>> {
-        let lost = leases.iter().filter_map(|(task, lease)| match self.inner.live.get(task) {
-            Some(live) if live.set_lease(*lease, Some(until)) => None,
-            Some(_) => Some(Ok(task.clone())),
-            // A task with a lease is in memory, so this one has ended or is gone.
-            None => match self.inner.read(|db| read::find(db, task)) {
-                Ok(Some(_)) => None,
-                Ok(None) => Some(Ok(task.clone())),
-                Err(error) => Some(Err(error)),
-            },
+    ) -> BoxFuture<'a, Result<Vec<(TaskId, RenewFailure)>, StoreError>> {
+        let renew = |task: &TaskId, lease: Lease| match self.inner.live.get(task) {
+            Some(live) => Ok(live.set_lease(lease, Some(until))),
+            // A task with a lease is in memory, so this one has ended, or is gone, or has no lease.
+            None => Ok(match self.inner.read(|db| read::find(db, task))? {
+                Some(found) if found.end.is_some() => Err(RenewFailure::Ended(found.state)),
+                Some(_) | None => Err(RenewFailure::LeaseLost),
+            }),
+        };
+        let failures = leases.iter().filter_map(|(task, lease)| match renew(task, *lease) {
+            Ok(renewed) => renewed.err().map(|failure| Ok((task.clone(), failure))),
+            Err(error) => Some(Err(error)),
         });
-        Box::pin(std::future::ready(lost.collect()))
+        Box::pin(std::future::ready(failures.collect()))
     }
 
     fn release<'a>(&'a self, task: &'a TaskId, lease: Lease) -> BoxFuture<'a, Result<(), StoreError>> {
         if let Some(live) = self.inner.live.get(task) {
-            live.set_lease(lease, None);
+            let _ = live.set_lease(lease, None);
         }
         Box::pin(std::future::ready(Ok(())))
     }

@@ -101,17 +101,10 @@ fn scopes(db: &Connection) -> Result<Vec<String>, Fault> {
 struct Change {
     scope: String,
     key: String,
-    progress: Progress,
+    change: ValueChange,
+    /// The result of the last run. An error is a panic, which changes nothing.
+    result: Option<thread::Result<ChangedValue>>,
     answer: Answer<thread::Result<ChangedValue>>,
-}
-
-enum Progress {
-    Asked(ValueChange),
-    Changed(ChangedValue),
-    /// Whoever was asked for the new value panicked. Nothing is changed.
-    Panicked(Box<dyn std::any::Any + Send>),
-    /// The new value was made from one that could then not be kept, and there is nobody to ask again. Nothing is changed.
-    Outdated,
 }
 
 /// Whether two values are the same to the letter.
@@ -119,27 +112,14 @@ fn is_same(one: Option<&Json>, other: Option<&Json>) -> bool {
     one.map(Json::as_str) == other.map(Json::as_str)
 }
 
-impl Progress {
-    /// Goes on, given what is kept now.
-    fn next(self, old: Option<Json>) -> Self {
-        match self {
-            Self::Asked(change) => match catch_unwind(AssertUnwindSafe(|| change(old.as_ref()))) {
-                Ok(new) => Self::Changed(ChangedValue { old, new }),
-                Err(panic) => Self::Panicked(panic),
-            },
-            Self::Changed(changed) if is_same(changed.old.as_ref(), old.as_ref()) => Self::Changed(changed),
-            Self::Changed(_) | Self::Outdated => Self::Outdated,
-            Self::Panicked(panic) => Self::Panicked(panic),
-        }
-    }
-}
-
 impl Command for Change {
     fn execute(&mut self, batch: &mut Batch<'_>) -> Result<(), Fault> {
         let (db, scope, key) = (batch.db, &*self.scope, &*self.key);
         let (row, old) = find(db, scope, key)?.unzip();
-        self.progress = std::mem::replace(&mut self.progress, Progress::Outdated).next(old);
-        let Progress::Changed(ChangedValue { old, new }) = &self.progress else { return Ok(()) };
+        // A transaction that failed is executed again, so the value may be another one than in the run before.
+        let new = catch_unwind(AssertUnwindSafe(|| (self.change)(old.as_ref())));
+        let result = self.result.insert(new.map(|new| ChangedValue { old, new }));
+        let Ok(ChangedValue { old, new }) = result else { return Ok(()) };
         if is_same(old.as_ref(), new.as_ref()) {
             return Ok(());
         }
@@ -162,16 +142,8 @@ impl Command for Change {
     }
 
     fn finish(self: Box<Self>, written: Result<(), StoreError>) {
-        let Self { progress, answer, .. } = *self;
-        let changed = written.and_then(|()| match progress {
-            Progress::Changed(changed) => Ok(Ok(changed)),
-            Progress::Panicked(panic) => Ok(Err(panic)),
-            Progress::Outdated => {
-                Err(StoreError("a change of the same value before this one could not be written".to_owned()))
-            }
-            Progress::Asked(_) => Err(closed()),
-        });
-        let _ = answer.send(changed);
+        let Self { result, answer, .. } = *self;
+        let _ = answer.send(written.and_then(|()| result.ok_or_else(closed)));
     }
 }
 
@@ -182,8 +154,9 @@ impl Inner {
         key: &str,
         change: ValueChange,
     ) -> Result<ChangedValue, StoreError> {
-        let (scope, key, progress) = (scope.to_owned(), key.to_owned(), Progress::Asked(change));
-        let changed = self.write(|answer| Box::new(Change { scope, key, progress, answer })).await?;
+        let (scope, key) = (scope.to_owned(), key.to_owned());
+        let changed =
+            self.write(|answer| Box::new(Change { scope, key, change, result: None, answer })).await?;
         Ok(changed.unwrap_or_else(|panic| resume_unwind(panic)))
     }
 }

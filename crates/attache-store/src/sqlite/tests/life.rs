@@ -77,7 +77,7 @@ async fn a_key_is_known_after_a_restart() {
     place.put(NewTask { idempotency: idempotency(1), ..ended("first", 0) }).await;
     place.reopen();
     let again = place.create(NewTask { idempotency: idempotency(2), ..ended("second", 0) }).await.unwrap();
-    let Created::Known(known) = again else { panic!("kept twice") };
+    let Created::KeyUsed(known) = again else { panic!("kept twice") };
     assert_eq!((known.task.as_str(), known.fingerprint), ("first", [1; 32]));
     assert!(place.get("second").await.is_none());
     assert!(place.find_key(&Owner::default(), "k").await.unwrap().is_none());
@@ -91,7 +91,7 @@ async fn a_key_is_known_after_a_restart() {
         events: vec![],
         now: at(0),
     };
-    assert!(matches!(place.append(&"third".into(), append).await, Err(AppendError::Known(_))));
+    assert!(matches!(place.append(&"third".into(), append).await, Err(AppendError::KeyUsed(_))));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,7 +22,7 @@ async fn some_tasks(place: &Place) {
 
 async fn put_value(place: &Place, key: &str, text: &str) {
     let value = Json::parse(text).unwrap();
-    place.values().change("a scope", key, Box::new(|_| Some(value))).await.unwrap();
+    place.values().change("a scope", key, Box::new(move |_| Some(value.clone()))).await.unwrap();
 }
 
 #[tokio::test]

@@ -74,7 +74,7 @@ impl Place {
     async fn put(&self, new: NewTask) -> (Seq, Lease) {
         match self.create(new).await.unwrap() {
             Created::New { seq, lease, .. } => (seq, lease),
-            Created::Known(known) => panic!("known as {known:?}"),
+            Created::KeyUsed(known) => panic!("known as {known:?}"),
             Created::Taken => panic!("the id is taken"),
         }
     }

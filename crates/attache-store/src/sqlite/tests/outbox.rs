@@ -179,11 +179,11 @@ async fn old_tasks_are_forgotten_with_everything_that_belongs_to_them() {
     let owing = NewTask { push: Some(webhook("owing", "w", "a.com")), ..ended("owing", 0) };
     place.put(owing).await;
     assert_eq!(place.prune(&Retention::default(), at(999), 100).await.unwrap(), 0);
-    let old = Retention { max_age: Some(Duration::from_secs(100)), max_tasks: None };
+    let old = Retention::default().max_age(Duration::from_secs(100));
     assert_eq!(place.prune(&old, at(103), 100).await.unwrap(), 3);
     assert_eq!(place.prune(&old, at(103), 100).await.unwrap(), 0);
     assert!(place.get("t2").await.is_none() && place.get("t3").await.is_some());
-    let few = Retention { max_age: None, max_tasks: Some(4) };
+    let few = Retention::default().max_tasks(4);
     assert_eq!(place.prune(&few, at(0), 2).await.unwrap(), 2);
     place.reopen();
     let total = place.list(&owner(), &super::all()).await.unwrap().total;

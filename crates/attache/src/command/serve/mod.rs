@@ -478,7 +478,7 @@ impl Serve {
             .options(|options| *options = parts.options)
             .service_options(|options| {
                 options.retention =
-                    Retention { max_age: self.keep.keep_for, max_tasks: self.keep.keep_tasks };
+                    Retention::default().max_age(self.keep.keep_for).max_tasks(self.keep.keep_tasks);
                 config::service_limits(&self.limits, options);
                 if self.push.push_every_event {
                     options.push_news = News::Everything;
