@@ -1,4 +1,4 @@
-//! Tasks that were left behind: those that somebody should work on, and nobody does.
+//! Abandoned tasks: submitted or working, and without a valid lease.
 
 use std::collections::BTreeSet;
 
@@ -75,7 +75,7 @@ pub async fn an_abandoned_task_has_its_owner_and_its_last_state(store: TestStore
 
 pub async fn abandoned_tasks_are_limited_in_number(store: TestStore) {
     for number in 0..10 {
-        // Those that are held do not take the place of those that are not.
+        // Tasks with a lease do not count towards the limit.
         store.make(task(&format!("held {number}"))).await;
         store.make(task(&number.to_string()).lease(0)).await;
     }

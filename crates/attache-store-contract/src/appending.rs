@@ -1,4 +1,4 @@
-//! Appending: one order, no gaps, all or nothing, and only where the log ends.
+//! Appending: one order, no gaps, all events or none, and only at the end of the log.
 
 use std::collections::BTreeSet;
 
@@ -204,10 +204,10 @@ pub async fn errors_are_checked_in_a_fixed_order(store: TestStore) {
     let wrong = store.make(task("other")).await.lease;
     store.make(task("ended").then(status("ended", TaskState::Canceled, 1))).await;
 
-    // A task that is not there has no log, no lease and no use for keys.
+    // A missing task is reported before everything else.
     let refused = store.add("missing", more(9, []).by(wrong).key(&me, "used", 7)).await.unwrap_err();
     assert!(matches!(refused, AppendError::NotFound), "{refused}");
-    // A repeat is a repeat, whatever has become of the task since.
+    // A used key is reported before the state of the task.
     for name in ["known", "ended"] {
         let refused = store.add(name, more(9, []).by(wrong).key(&me, "used", 7)).await.unwrap_err();
         assert!(matches!(&refused, AppendError::KeyUsed(known) if known.task == id("known")), "{refused}");

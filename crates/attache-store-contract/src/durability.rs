@@ -1,4 +1,4 @@
-//! What outlives the process: everything that was answered, exactly; and what does not: the right to run turns.
+//! Durability: everything that was acknowledged is unchanged after a restart. Leases end with the process.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::support::{
 };
 use crate::values;
 
-/// What is kept of every task, and in which order.
+/// All tasks of an owner, in the order of a listing.
 async fn everything(store: &TestStore, owner: &Owner) -> Vec<Snapshot> {
     store.walk(owner, &ListQuery::default(), 7).await
 }
@@ -78,7 +78,7 @@ pub async fn logs_continue_from_any_position_after_a_restart(factory: Box<dyn St
     assert!(
         again.iter().zip(&log).all(|(one, other)| one.event == other.event && one.json() == other.json())
     );
-    // It goes on: old events, new events and the end, without a seam.
+    // A tail continues from old events to new events and to the end, without a gap.
     let reader = tokio::spawn(crate::support::rest(store.tail(&id("live"), Seq(7))));
     store.add("live", more(20, [message("after")])).await.unwrap();
     store.add("live", more(21, [status("live", TaskState::Completed, 2)])).await.unwrap();
@@ -139,7 +139,7 @@ pub async fn webhooks_keep_their_secrets_after_a_restart(factory: Box<dyn StoreF
     let store = factory.open_store().await;
     assert_eq!(store.hooks("t").await, before);
     assert_eq!(before[0].config.token.as_deref(), Some("token of z"));
-    // They are still told of everything that happens.
+    // They still get deliveries.
     store.deliver_all("three", 0).await;
     store.add("t", more(1, [chunk("t", "a", "x")])).await.unwrap();
     for receiver in ["two", "three"] {
@@ -243,7 +243,7 @@ pub async fn listings_and_totals_are_unchanged_after_a_restart(factory: Box<dyn 
         let (page, next, total) = store.page(&me, query).await;
         assert_eq!(&(ids(&page), next, total, ids(&store.walk(&me, query, 4).await)), before, "{query:?}");
     }
-    // A page can be turned after the restart too.
+    // A cursor from before the restart is still valid.
     let query = ListQuery { limit: 50, after: before[0].1, ..ListQuery::default() };
     let (rest, ..) = store.page(&me, &query).await;
     assert_eq!(ids(&rest), before[0].3[5..]);
@@ -286,7 +286,7 @@ pub async fn pruned_tasks_stay_pruned_after_a_restart(factory: Box<dyn StoreFact
     assert!(store.find("3").await.is_none());
     assert!(store.find_key(&Owner::default(), "3").await.unwrap().is_none());
     assert!(store.read_on("3", 0).await.is_empty());
-    // What is made next has nothing to do with what went.
+    // A new task with a pruned id is independent of the old one.
     store.make(task("3").then(message("new"))).await;
     assert_eq!(store.get("3").await.task().history.len(), 2);
     let age = Retention::default().max_age(Duration::ZERO);
@@ -297,7 +297,7 @@ pub async fn a_store_can_be_opened_many_times(factory: Box<dyn StoreFactory>) {
     for round in 0..6 {
         let store = factory.open_store().await;
         assert_eq!(everything(&store, &Owner::default()).await.len(), round);
-        // Whoever follows a task does not keep the store open.
+        // A tail does not keep the store open.
         let name = round.to_string();
         let tail = store.tail(&id(&name), Seq::START);
         store.make(task(&name)).await;
@@ -323,7 +323,7 @@ pub async fn readers_never_see_a_task_go_back(factory: Box<dyn StoreFactory>) {
             for _ in 0..40 {
                 for (name, seen) in names.iter().zip(&mut seen) {
                     let snapshot = store.get(name).await;
-                    // One message came with the task, and every event brings another.
+                    // The task was created with one message, and every event adds one.
                     assert_eq!(snapshot.task().history.len() as u64, snapshot.seq.0);
                     assert!(snapshot.seq.0 >= *seen, "`{name}` went back to {}", snapshot.seq);
                     *seen = snapshot.seq.0;
@@ -375,7 +375,7 @@ pub async fn values_and_their_order_are_unchanged_after_a_restart(factory: Box<d
     for (scope, expected) in &before {
         assert_eq!(&values::list(&store, scope).await, expected);
     }
-    // What is new comes after what is old.
+    // New keys are listed after old ones.
     values::set(&store, "z", "0", "1").await;
     assert_eq!(values::keys(&store, "z").await, ["a", "c", "b", "0"]);
     assert_eq!(values::count(&store, "z", "a").await, 1);

@@ -1,6 +1,6 @@
-//! Idempotency: one owner's key is good for one task or one append, however many try at once.
+//! Idempotency keys: a key of an owner creates one task or makes one append, also under concurrency.
 
-use attache_core::{AppendError, Created, UsedKey, Lease, ListQuery, Owner, Principal, Seq};
+use attache_core::{AppendError, Created, Lease, ListQuery, Owner, Principal, Seq, UsedKey};
 use attache_protocol::TaskState;
 
 use crate::support::{TestStore, chunk, id, message, more, named, status, task};
@@ -29,7 +29,7 @@ pub async fn a_key_creates_one_task(store: TestStore) {
     assert!(store.find("second").await.is_none());
     assert_eq!(store.page(&me, &ListQuery { limit: 9, ..ListQuery::default() }).await.2, 1);
     assert_eq!(store.find_key(&me, "k").await.unwrap(), Some(known("first", 1)));
-    // It stays used when the task has ended.
+    // The key stays used after the task has ended.
     store.add("first", more(1, [status("first", TaskState::Completed, 1)])).await.unwrap();
     assert!(matches!(store.create(task("third").key("k", 1).0).await.unwrap(), Created::KeyUsed(_)));
 }
@@ -108,7 +108,7 @@ pub async fn a_key_makes_one_append(store: TestStore) {
     }
     assert_eq!(store.find_key(&me, "k").await.unwrap(), Some(known("t", 1)));
     assert_eq!(store.get("t").await.task().history.len(), 2);
-    // Another owner's key is another key.
+    // The same key of another owner is independent.
     let other = more(2, [message("more")]).key(&named("ann"), "k", 2);
     assert_eq!(store.add("t", other).await.unwrap().seq, Seq(3));
 }

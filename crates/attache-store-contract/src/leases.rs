@@ -1,4 +1,4 @@
-//! Leases: a task has one turn at a time, and those who are gone do not stand in the way.
+//! Leases: a task has one turn at a time, and the lease of a crashed process expires.
 
 use attache_core::{AppendError, Lease, RenewFailure};
 use attache_protocol::{TaskId, TaskState};
@@ -32,7 +32,7 @@ pub async fn a_newer_lease_invalidates_the_older(store: TestStore) {
     assert_ne!(old, new);
     let refused = store.add("t", more(1, [message("x")]).by(old)).await.unwrap_err();
     assert!(matches!(refused, AppendError::LeaseLost), "{refused}");
-    // Nor can the older one disturb the newer one.
+    // The older lease cannot change the newer one.
     store.release(&id("t"), old).await.unwrap();
     assert_eq!(store.can_claim("t", 999, 2_000).await, None);
     assert_eq!(store.renew(&[(id("t"), old)], at(9_000)).await.unwrap(), [lost("t")]);

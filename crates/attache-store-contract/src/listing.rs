@@ -1,4 +1,4 @@
-//! Listing: latest status first, filtered, counted, and in pages that hold still while tasks move.
+//! Listing: latest status first, with filters, totals and stable pages.
 
 use std::collections::BTreeSet;
 
@@ -123,10 +123,10 @@ pub async fn a_task_that_gets_a_new_status_moves_to_the_front(store: TestStore) 
     let working = ListQuery { state: Some(TaskState::Working), ..all(9) };
     assert_eq!(listed(&store, &working).await, ["3", "2", "0"]);
     assert_eq!(store.page(&Owner::default(), &working).await.2, 3);
-    // Also to where an earlier time puts it: clocks may be set back.
+    // An earlier time moves the task back: the clock can have been changed.
     store.add("3", more(1, [status("3", TaskState::Working, -5)])).await.unwrap();
     assert_eq!(listed(&store, &all(9)).await, ["1", "2", "0", "3"]);
-    // And only the last of several counts.
+    // Only the last of several statuses counts.
     let through = [status("0", TaskState::InputRequired, 20), status("0", TaskState::Working, 21)];
     store.add("0", more(1, through)).await.unwrap();
     assert_eq!(listed(&store, &all(9)).await, ["0", "1", "2", "3"]);
@@ -158,7 +158,7 @@ pub async fn unchanged_tasks_are_listed_once_while_others_move_or_appear(store: 
             break;
         }
         query.after = next;
-        // One that was seen, maybe the one that the cursor was taken from, and one that was not.
+        // Move one task that was listed, which can be the task of the cursor, and one that was not.
         for which in [seen.last().cloned(), Some((step * 5 % 40).to_string())].into_iter().flatten() {
             if moved.insert(which.clone()) {
                 let state = [TaskState::Completed, TaskState::InputRequired][step % 2];
@@ -216,17 +216,14 @@ pub async fn a_cursor_stays_valid_without_its_task(store: TestStore) {
     let (first, next, _) = store.page(&me, &all(4)).await;
     assert_eq!(ids(&first), ["8", "7", "6", "5"]);
     let (rest, query) = (["4", "3", "2", "1", "0"], ListQuery { after: next, ..all(9) });
-    assert_eq!(
-        store.prune(&Retention::default().max_tasks(0), at(9), 9).await.unwrap(),
-        1
-    );
+    assert_eq!(store.prune(&Retention::default().max_tasks(0), at(9), 9).await.unwrap(), 1);
     assert_eq!(ids(&store.page(&me, &query).await.0), rest);
 
     let (first, next, _) = store.page(&me, &all(3)).await;
     assert_eq!(ids(&first), ["8", "7", "6"]);
     store.add("6", more(1, [status("6", TaskState::Completed, 50)])).await.unwrap();
     assert_eq!(ids(&store.page(&me, &ListQuery { after: next, ..all(9) }).await.0), rest);
-    // It is as good for another filter.
+    // The cursor is also valid with another filter.
     let query = ListQuery { after: next, state: Some(TaskState::Working), since: Some(at(2)), ..all(9) };
     let (tasks, _, total) = store.page(&me, &query).await;
     assert_eq!((ids(&tasks), total), (vec!["4".into(), "3".into(), "2".into()], 5));

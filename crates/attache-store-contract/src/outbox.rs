@@ -1,12 +1,12 @@
-//! The outbox: what is to be told to webhooks, in order, one thing at a time, until it is told or given up.
+//! The outbox: deliveries to webhooks, one at a time and in order, until each is delivered or dead.
 
 use attache_core::{Delivery, DeliveryId, DueReceivers, News, Outcome, Owner, Principal, Seq};
 use attache_protocol::TaskState;
 
 use crate::support::{TestStore, at, chunk, id, message, more, soon, status, task, webhook};
 
-/// A task `t` with a webhook, which has been told that the task exists.
-async fn told(store: &TestStore, news: News) {
+/// Creates a task `t` with a webhook, and makes the delivery of its creation.
+async fn create_and_deliver(store: &TestStore, news: News) {
     store.make(task("t").webhook(webhook("t", "w", "one", news))).await;
     assert_eq!(store.deliver_all("one", 0).await.len(), 1);
 }
@@ -50,7 +50,7 @@ pub async fn a_webhook_gets_only_events_after_its_registration(store: TestStore)
 }
 
 pub async fn a_refused_append_creates_no_delivery(store: TestStore) {
-    told(&store, News::Everything).await;
+    create_and_deliver(&store, News::Everything).await;
     let conflict = store.add("t", more(9, [chunk("t", "a", "x")])).await;
     let late = store.add("t", more(1, [status("t", TaskState::Failed, 1), chunk("t", "a", "x")])).await;
     assert!(conflict.is_err() && late.is_err());
@@ -81,7 +81,7 @@ pub async fn webhooks_do_not_wait_for_each_other(store: TestStore) {
     let mut names: Vec<_> = taken.iter().map(name).collect();
     names.sort();
     assert_eq!(names, ["t/v/1", "t/w/2", "u/v/1"]);
-    // One is stuck; the others go on.
+    // One delivery fails. The others continue.
     let (stuck, rest) = taken.split_first().unwrap();
     store.settle(&stuck.id, Outcome::Failed { again: at(50), error: "no".into() }).await;
     for delivery in rest {
@@ -136,7 +136,7 @@ pub async fn a_taken_delivery_is_reserved_until_its_time(store: TestStore) {
     let first = outbox.take_due("one", at(0), at(100), 9).await.unwrap();
     assert!(outbox.take_due("one", at(99), at(300), 9).await.unwrap().is_empty());
     assert_eq!(due(&store, 99).await, DueReceivers { now: vec![], next: Some(at(100)) });
-    // Whoever took it is gone: someone else may try, and it was not a failure that is known of.
+    // The dispatcher that took it is gone. Another one can take it, and no failed attempt is counted.
     assert_eq!(due(&store, 100).await.now, ["one"]);
     let second = outbox.take_due("one", at(100), at(200), 9).await.unwrap();
     assert_eq!((&first[0].id, second[0].attempts), (&second[0].id, 0));
@@ -202,7 +202,7 @@ pub async fn receivers_are_listed_by_due_time(store: TestStore) {
     let taken = store.take("a", 99).await.remove(0);
     store.settle(&taken.id, Outcome::Failed { again: at(35), error: "no".into() }).await;
     assert_eq!(due(&store, 99).await.now, ["b", "c", "a", "d"]);
-    // What is due later for one that something is due for now does not move it.
+    // A later delivery for the same receiver does not move the receiver.
     store.make(task("late").since(50).webhook(webhook("late", "w", "b", News::States))).await;
     assert_eq!(due(&store, 99).await.now, ["b", "c", "a", "d"]);
     store.deliver_all("b", 40).await;
@@ -227,7 +227,7 @@ pub async fn the_next_due_time_is_reported(store: TestStore) {
 }
 
 pub async fn a_failed_delivery_is_due_again_and_counts_as_an_attempt(store: TestStore) {
-    told(&store, News::States).await;
+    create_and_deliver(&store, News::States).await;
     store.add("t", more(1, [status("t", TaskState::Working, 1)])).await.unwrap();
     store.add("t", more(2, [status("t", TaskState::Completed, 2)])).await.unwrap();
     for attempts in 0..3 {
@@ -245,7 +245,7 @@ pub async fn a_failed_delivery_is_due_again_and_counts_as_an_attempt(store: Test
 }
 
 pub async fn a_postponed_delivery_is_due_again_and_does_not_count(store: TestStore) {
-    told(&store, News::States).await;
+    create_and_deliver(&store, News::States).await;
     store.add("t", more(1, [status("t", TaskState::Completed, 1)])).await.unwrap();
     let taken = store.take("one", 0).await;
     store.settle(&taken[0].id, Outcome::Postponed(at(100))).await;
@@ -255,7 +255,7 @@ pub async fn a_postponed_delivery_is_due_again_and_does_not_count(store: TestSto
 }
 
 pub async fn a_dead_delivery_does_not_block_the_next_one(store: TestStore) {
-    told(&store, News::States).await;
+    create_and_deliver(&store, News::States).await;
     store.add("t", more(1, [status("t", TaskState::Working, 1)])).await.unwrap();
     store.add("t", more(2, [status("t", TaskState::Completed, 2)])).await.unwrap();
     let taken = store.take("one", 5).await;
@@ -270,7 +270,7 @@ pub async fn a_dead_delivery_does_not_block_the_next_one(store: TestStore) {
     assert!(store.take("one", 1_000_000).await.is_empty(), "what was given up was tried by itself");
 }
 
-/// Tasks whose only delivery was given up, in this order.
+/// Creates tasks whose only delivery is dead, in this order.
 async fn dead(store: &TestStore, names: &[&str]) -> Vec<DeliveryId> {
     for name in names {
         store.make(task(name).webhook(webhook(name, "w", "one", News::States))).await;
@@ -310,7 +310,7 @@ pub async fn one_dead_delivery_can_be_retried(store: TestStore) {
     assert!(store.take("one", 49).await.is_empty());
     let taken = store.take("one", 50).await;
     assert_eq!((taken.len(), &taken[0].id, taken[0].attempts), (1, &all[1], 0));
-    // It can be given up again, and is then the latest.
+    // It can become dead again, and is then the last in the list.
     store.settle(&all[1], given_up(60, "again")).await;
     assert_eq!(store.dead().await, [all[0].clone(), all[2].clone(), all[1].clone()]);
 }
@@ -358,7 +358,7 @@ pub async fn a_deleted_webhook_gets_no_more_deliveries(store: TestStore) {
     assert!(store.take("one", 1_000_000).await.is_empty());
     assert_eq!(due(&store, 1_000_000).await.now, ["two"]);
     assert_eq!(seqs(&store.deliver_all("two", 9).await), [2, 3, 4]);
-    // One of the same name is another one.
+    // A new webhook with the same id is independent of the deleted one.
     store.put("t", webhook("t", "w", "one", News::States)).await;
     assert!(store.take("one", 1_000_000).await.is_empty());
 }
@@ -380,7 +380,7 @@ pub async fn a_webhook_with_a_new_url_keeps_its_queue(store: TestStore) {
 }
 
 pub async fn a_changed_subscription_applies_to_later_events(store: TestStore) {
-    told(&store, News::States).await;
+    create_and_deliver(&store, News::States).await;
     store.add("t", more(1, [chunk("t", "a", "x"), status("t", TaskState::Working, 1)])).await.unwrap();
     store.put("t", webhook("t", "w", "one", News::Everything)).await;
     store.add("t", more(3, [chunk("t", "a", "y"), status("t", TaskState::Working, 1)])).await.unwrap();
@@ -390,7 +390,7 @@ pub async fn a_changed_subscription_applies_to_later_events(store: TestStore) {
 }
 
 pub async fn a_late_outcome_changes_nothing(store: TestStore) {
-    told(&store, News::States).await;
+    create_and_deliver(&store, News::States).await;
     store
         .add("t", more(1, [status("t", TaskState::Working, 1), status("t", TaskState::Completed, 2)]))
         .await
@@ -426,7 +426,7 @@ pub async fn a_waiting_dispatcher_is_woken_by_a_new_delivery(store: TestStore) {
     store.add("t", more(1, [status("t", TaskState::Working, 1)])).await.unwrap();
     soon(grown).await.unwrap();
     let taken = store.take("one", 1).await.remove(0);
-    // By a new task, by what makes the next due, and by what is tried anew.
+    // Woken by a new task, by a settled delivery with a successor, and by a retry.
     let grown = store.outbox().grown();
     store.make(task("u").webhook(webhook("u", "w", "two", News::States))).await;
     soon(grown).await;

@@ -1,4 +1,4 @@
-//! Isolation: for anyone but its owner, a task does not exist.
+//! Isolation: a task does not exist for other owners.
 
 use attache_core::{ListQuery, Owner, Principal, Retention};
 use attache_protocol::{ContextId, TaskState};
@@ -12,7 +12,7 @@ fn owner(tenant: Option<&str>, principal: Option<&str>) -> Owner {
     }
 }
 
-/// Owners that a careless store may take for one another.
+/// Owners that a faulty store could confuse.
 fn owners() -> Vec<Owner> {
     vec![
         owner(None, None),

@@ -1,4 +1,4 @@
-//! Forgetting: what has ended and is old, or too much, goes with everything that belongs to it, and nothing else does.
+//! Pruning: tasks that have ended are deleted by age or number, with everything that belongs to them.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn prune(store: &TestStore, retention: Retention, now: i64) -> usize {
     store.prune(&retention, at(now), 1_000).await.unwrap()
 }
 
-/// The tasks that are left, whose number must be the one that is given.
+/// The remaining tasks. Checks that the totals match.
 async fn left(store: &TestStore) -> Vec<String> {
     let query = ListQuery { limit: 1_000, ..ListQuery::default() };
     let (tasks, _, total) = store.page(&Owner::default(), &query).await;
@@ -33,7 +33,7 @@ async fn left(store: &TestStore) -> Vec<String> {
     ids(&tasks)
 }
 
-/// Tasks that ended at these times, in different ways.
+/// Creates tasks that ended at these times, in different states.
 async fn ended_at(store: &TestStore, times: impl IntoIterator<Item = i64>) {
     let states: Vec<_> = TaskState::ALL.iter().copied().filter(|state| state.is_terminal()).collect();
     for (number, millis) in times.into_iter().enumerate() {
@@ -51,7 +51,7 @@ pub async fn nothing_is_pruned_without_a_limit(store: TestStore) {
 
 pub async fn tasks_older_than_the_limit_are_pruned(store: TestStore) {
     ended_at(&store, [10, 40, 20, 50, 30]).await;
-    assert_eq!(prune(&store, by_age(100), 110).await, 0, "a task was forgotten on its last moment");
+    assert_eq!(prune(&store, by_age(100), 110).await, 0, "a task was pruned at exactly its maximum age");
     assert_eq!(prune(&store, by_age(100), 111).await, 1);
     assert_eq!(left(&store).await, ["50", "40", "30", "20"]);
     assert_eq!(prune(&store, by_age(100), 145).await, 3);
@@ -73,8 +73,7 @@ pub async fn the_oldest_tasks_beyond_the_limit_are_pruned(store: TestStore) {
 
 pub async fn both_limits_apply_together(store: TestStore) {
     ended_at(&store, [10, 40, 20, 50, 30]).await;
-    let both =
-        |millis, count| Retention::default().max_age(Duration::from_millis(millis)).max_tasks(count);
+    let both = |millis, count| Retention::default().max_age(Duration::from_millis(millis)).max_tasks(count);
     assert_eq!(prune(&store, both(100, 4), 125).await, 2, "both by age");
     assert_eq!(left(&store).await, ["50", "40", "30"]);
     assert_eq!(prune(&store, both(100, 1), 125).await, 2, "both by number");
@@ -90,7 +89,7 @@ pub async fn tasks_that_have_not_ended_are_never_pruned(store: TestStore) {
     let all = Retention::default().max_age(Duration::ZERO).max_tasks(0);
     assert_eq!(prune(&store, all, 1_000_000).await, 2);
     assert_eq!(left(&store).await.len(), live.len());
-    assert_eq!(prune(&store, by_number(1), 1_000_000).await, 0, "a task that lives counted as one too many");
+    assert_eq!(prune(&store, by_number(1), 1_000_000).await, 0, "a live task counted towards the limit");
 }
 
 pub async fn pruned_tasks_are_limited_in_number(store: TestStore) {
@@ -113,7 +112,7 @@ pub async fn a_task_with_pending_deliveries_is_not_pruned(store: TestStore) {
     for seq in [1, 2] {
         let taken = store.take("one", 99).await;
         assert_eq!((taken.len(), taken[0].id.seq.0), (1, seq));
-        assert_eq!(prune(&store, by_age(0), 99).await, 0, "a task went while it was told of");
+        assert_eq!(prune(&store, by_age(0), 99).await, 0, "a task was pruned during its delivery");
         store.settle(&taken[0].id, Outcome::Delivered).await;
     }
     assert_eq!(prune(&store, by_age(0), 99).await, 1);

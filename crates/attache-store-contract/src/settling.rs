@@ -1,4 +1,4 @@
-//! Whoever brings a task to rest gets it as they left it, whatever happens next.
+//! Settling: the call that settles a task returns it, unchanged by later events.
 
 use attache_core::{Seq, Snapshot};
 use attache_protocol::TaskState;

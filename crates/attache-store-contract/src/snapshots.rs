@@ -12,7 +12,7 @@ use proptest::test_runner::{TestCaseError, TestRunner};
 
 use crate::support::{TestStore, at, chunk, id, ids, message, more, status, task, views, written};
 
-/// What a view shows of a task, the plain way.
+/// The part of a task that a view shows.
 fn shown(task: &Task, seq: Seq, view: View) -> Task {
     let mut task = task.clone();
     if !view.artifacts {
@@ -26,7 +26,7 @@ fn shown(task: &Task, seq: Seq, view: View) -> Task {
     task
 }
 
-/// That a snapshot is this task, whichever way it is read.
+/// Checks that a snapshot equals a task, as a value and as JSON, in every view.
 fn check(snapshot: &Snapshot, task: &Task, seq: Seq) {
     assert_eq!((snapshot.seq, snapshot.state), (seq, task.status.state));
     assert_eq!(*snapshot.task(), *task);
@@ -37,7 +37,7 @@ fn check(snapshot: &Snapshot, task: &Task, seq: Seq) {
     }
 }
 
-/// That a task is this one, loaded and listed with every view.
+/// Checks that the stored task equals a task, loaded and listed in every view.
 async fn check_kept(store: &TestStore, task: &Task, seq: Seq) {
     let me = Owner::default();
     check(&store.load(&me, &task.id).await.unwrap().unwrap(), task, seq);
@@ -82,7 +82,7 @@ fn messages() -> impl Strategy<Value = Message> {
     )
 }
 
-/// Something that may happen to a task that has not ended.
+/// An event of a live task.
 fn events() -> impl Strategy<Value = TaskEvent> {
     let live = [TaskState::Submitted, TaskState::Working, TaskState::InputRequired, TaskState::AuthRequired];
     let statuses = (prop::sample::select(live.to_vec()), prop::option::of(messages()), 0..1_000i64)
@@ -121,7 +121,7 @@ fn statement(state: TaskState, message: Option<Message>, millis: i64) -> TaskEve
     }))
 }
 
-/// A log in the batches in which it is appended, and how it ends if it does.
+/// The batches of a log, and its end if it has one.
 type History = (Vec<Vec<TaskEvent>>, Option<(TaskState, Option<Message>)>);
 
 fn histories() -> impl Strategy<Value = History> {
@@ -130,7 +130,7 @@ fn histories() -> impl Strategy<Value = History> {
     (batches, prop::option::of((prop::sample::select(ends), prop::option::of(messages()))))
 }
 
-/// Plays a history on a store, and checks what it keeps after every batch that creates, settles or ends the task.
+/// Appends a log batch by batch, and checks the stored task after each one.
 async fn play(store: &TestStore, name: &str, (batches, end): History) {
     let mut batches = batches.into_iter();
     let mut draft = task(name).in_context(name);

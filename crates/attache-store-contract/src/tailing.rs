@@ -1,4 +1,4 @@
-//! Following a log: no gap, no repeat, at the reader's own pace.
+//! Tails: every event once and in order, at the pace of the reader.
 
 use attache_core::{Retention, Seq, TailItem, fold};
 use attache_protocol::TaskState;
@@ -152,7 +152,7 @@ pub async fn a_late_tail_of_an_unfollowed_task_has_the_rest_or_the_task(store: T
             None => assert_eq!(seen, 3),
             Some(TailItem::Reset(snapshot)) => {
                 assert_same(&snapshot, &store.get("t").await);
-                assert!(items.next().is_none(), "something came after the task took the events' place");
+                assert!(items.next().is_none(), "an item came after the task");
             }
             Some(TailItem::Entries(first)) => {
                 let more = items.flat_map(|item| entries(Ok(item)));
@@ -189,7 +189,7 @@ pub async fn a_tail_of_a_pruned_task_ends(store: TestStore) {
     let tail = store.tail(&id("t"), Seq(1));
     let retention = Retention::default().max_tasks(0);
     assert_eq!(store.prune(&retention, at(10), 9).await.unwrap(), 1);
-    // What it still says, if anything, is the rest.
+    // The tail can still return the rest of the events, or nothing.
     let items: Vec<_> = soon(tail.collect()).await;
     let read: Vec<_> = items.into_iter().flat_map(entries).collect();
     assert!(read.is_empty() || seqs(&read) == [2]);

@@ -1,4 +1,4 @@
-//! Small values: kept by scope and key, changed one after the other.
+//! Values: stored by scope and key, changed one after the other.
 
 use attache_core::{ChangedValue, Retention};
 use attache_protocol::{Json, TaskState};
@@ -13,7 +13,7 @@ fn written(value: Option<&Json>) -> Option<&str> {
     value.map(Json::as_str)
 }
 
-/// Keeps a value, whatever was there.
+/// Sets a value.
 pub(crate) async fn set(store: &TestStore, scope: &str, key: &str, text: &str) -> ChangedValue {
     let value = json(text);
     store
@@ -27,7 +27,7 @@ pub(crate) async fn remove(store: &TestStore, scope: &str, key: &str) -> Changed
     store.values().change(scope, key, Box::new(|_| None)).await.expect("a value that is gone")
 }
 
-/// Adds one to a number. What it is then.
+/// Adds one to a number. Returns the new number.
 pub(crate) async fn count(store: &TestStore, scope: &str, key: &str) -> u64 {
     let next = |old: Option<&Json>| old.map_or(0, |old| old.read::<u64>().expect("a number")) + 1;
     let change = Box::new(move |old: Option<&Json>| Some(Json::new(&next(old)).expect("JSON")));
@@ -70,7 +70,7 @@ pub async fn a_removed_value_is_gone(store: TestStore) {
     remove(&store, "s", "k").await;
     assert_eq!(get(&store, "s", "k").await, None);
     assert_eq!(keys(&store, "s").await, ["other"]);
-    // `null` is a value like any other.
+    // `null` is a value too.
     set(&store, "s", "other", "null").await;
     assert_eq!(get(&store, "s", "other").await.as_deref(), Some("null"));
 }
@@ -231,7 +231,7 @@ pub async fn scopes_and_keys_are_compared_exactly(store: TestStore) {
     assert_eq!(scopes(&store).await.len(), names.len() + 1);
 }
 
-/// Values of all kinds, with some that do not survive being read as something.
+/// Values of all kinds, with some whose text changes when they are parsed and written again.
 pub(crate) const ODD: [&str; 14] = [
     "null",
     "true",
@@ -263,7 +263,7 @@ pub async fn values_are_read_exactly_as_written(store: TestStore) {
 }
 
 pub async fn large_values_are_read_completely(store: TestStore) {
-    // Of sizes around those at which stores may do something else.
+    // Sizes around the limits of stores.
     for size in [100, 8_000, 65_533, 65_534, 65_535, 65_536, 3_000_000] {
         let text = format!("\"{}\"", "x".repeat(size));
         set(&store, "s", "k", &text).await;

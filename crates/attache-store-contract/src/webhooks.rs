@@ -1,4 +1,4 @@
-//! The webhooks of a task: kept in order, with their secrets.
+//! The webhooks of a task: stored in order, with their secrets.
 
 use attache_core::{AppendError, News, Owner, PutWebhook, Seq, Webhook};
 use attache_protocol::{Dialect, TaskPushNotificationConfig, TaskState};
@@ -66,7 +66,7 @@ pub async fn a_webhook_can_be_deleted_twice(store: TestStore) {
         store.outbox().delete_webhook(&id("t"), "a").await.unwrap();
         assert_eq!(names(&store.hooks("t").await), ["b"]);
     }
-    // One that comes back is new.
+    // A webhook that is registered again is new.
     store.put("t", webhook("t", "a", "one", News::States)).await;
     assert_eq!(names(&store.hooks("t").await), ["b", "a"]);
 }
@@ -95,7 +95,7 @@ pub async fn a_task_that_has_ended_can_have_webhooks(store: TestStore) {
     store.make(task("t").then(status("t", TaskState::Completed, 1))).await;
     store.put("t", webhook("t", "a", "one", News::States)).await;
     assert_eq!(names(&store.hooks("t").await), ["a"]);
-    assert!(store.take("one", 9).await.is_empty(), "a webhook was told what happened before it came");
+    assert!(store.take("one", 9).await.is_empty(), "a webhook got an event from before its registration");
 }
 
 pub async fn the_limit_of_webhooks_holds_for_concurrent_registrations(store: TestStore) {
@@ -111,7 +111,7 @@ pub async fn the_limit_of_webhooks_holds_for_concurrent_registrations(store: Tes
     }
     let known = store.hooks("t").await;
     assert_eq!((kept, known.len()), (5, 5));
-    // One that is there can be replaced.
+    // At the limit, an existing webhook can be replaced.
     let again = Webhook { news: News::Everything, ..known[4].clone() };
     assert_eq!(store.put_up_to("t", again.clone(), 5).await, PutWebhook::Kept);
     assert_eq!(store.hooks("t").await[4], again);
@@ -134,7 +134,7 @@ pub async fn events_with_a_webhook_beyond_the_limit_are_not_appended(store: Test
     assert!(matches!(refused, AppendError::TooManyWebhooks), "{refused}");
     assert_eq!(store.find("t").await.unwrap().seq, Seq(1));
     assert_eq!(names(&store.hooks("t").await), ["a"]);
-    // Nor is the key used up.
+    // The key is still unused.
     let taken = more(1, [message("x")]).with_webhook(webhook("t", "a", "two", News::States), 1);
     store.add("t", taken.by(made.lease).key(&Owner::default(), "k", 1)).await.unwrap();
     assert_eq!(store.find("t").await.unwrap().seq, Seq(2));

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use attache_core::{BoxFuture, MemoryStore, Store};
 
 use crate::url::{MEMORY, SQLITE};
-use crate::{Keyring, KeyringError, OpenError, SqliteOptions, SqliteStore, StoreUrl};
+use crate::{Keyring, KeyringError, SqliteOpenError, SqliteOptions, SqliteStore, StoreUrl};
 
 /// Why a store could not be opened. No message has a password in it.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +38,7 @@ pub enum StoreOpenError {
     Keyring(#[from] KeyringError),
     /// The SQLite file could not be opened.
     #[error(transparent)]
-    Sqlite(#[from] OpenError),
+    Sqlite(#[from] SqliteOpenError),
     /// A store of another kind could not be opened.
     #[error("the store `{url}` could not be opened: {problem}")]
     Failed {

@@ -1,4 +1,4 @@
-//! What a file promises beyond what every store does.
+//! Tests of the SQLite store beyond the contract of all stores.
 
 mod crash;
 mod full;
@@ -25,13 +25,13 @@ use tempfile::TempDir;
 use super::{SqliteOptions, SqliteStore};
 use crate::Keyring;
 
-/// A directory with a store, which can be closed and opened again.
-struct Place {
+/// A folder with a store that can be closed and opened again.
+struct StoreFolder {
     dir: TempDir,
     store: Option<SqliteStore>,
 }
 
-impl std::ops::Deref for Place {
+impl std::ops::Deref for StoreFolder {
     type Target = SqliteStore;
 
     fn deref(&self) -> &SqliteStore {
@@ -39,11 +39,11 @@ impl std::ops::Deref for Place {
     }
 }
 
-impl Place {
+impl StoreFolder {
     fn new() -> Self {
-        let mut place = Self { dir: tempfile::tempdir().unwrap(), store: None };
-        place.reopen();
-        place
+        let mut folder = Self { dir: tempfile::tempdir().unwrap(), store: None };
+        folder.reopen();
+        folder
     }
 
     fn path(&self) -> PathBuf {
