@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use attache_core::{
-    Append as Request, AppendError, Appended, Ended, EndedPieces, FoldError, Lease, Seq, Snapshot,
+    Append as Request, AppendError, Appended, EndedTask, StoredEndedTask, FoldError, Lease, Seq, Snapshot,
     StoreError, TaskEvent, fold,
 };
 use attache_protocol::{TaskId, TaskState, Timestamp};
@@ -31,7 +31,7 @@ struct Append {
     after: Seq,
     /// Where the task was filed and where it belongs now, if it has a new status.
     moved: Option<(Filed, Filed)>,
-    ended: Option<(EndedPieces, Snapshot)>,
+    ended: Option<(StoredEndedTask, Snapshot)>,
     /// The task before these events, if it is time to save it.
     snapshot: Option<Vec<u8>>,
     key: Option<Reservation>,
@@ -92,9 +92,9 @@ impl Inner {
                         FoldError::Exists => AppendError::Conflict(after),
                     })?;
                 }
-                let (state, ended) = (task.status.state, Arc::new(Ended::new(task)));
+                let (state, ended) = (task.status.state, Arc::new(EndedTask::new(task)));
                 let seq = after.plus(events.len());
-                Some((ended.to_pieces(), Snapshot::ended(seq, state, ended)))
+                Some((ended.to_stored(), Snapshot::ended(seq, state, ended)))
             }
         };
         let written = self.write(|answer| {

@@ -76,7 +76,7 @@ impl Inner {
     async fn put_webhook(self: &Arc<Self>, task: &TaskId, new: NewWebhook) -> Result<PutWebhook, StoreError> {
         let NewWebhook { webhook, limit } = new;
         let (row, live): (i64, Option<Arc<Live>>) = match self.locate(task).await? {
-            Place::Nowhere => return Ok(PutWebhook::Kept),
+            Place::Nowhere => return Ok(PutWebhook::Stored),
             Place::Live(live) => (live.row, Some(live)),
             Place::Ended(found) => (found.row, None),
         };
@@ -85,7 +85,7 @@ impl Inner {
         let work = move |db: &Connection| {
             // The task may have been forgotten meanwhile.
             if !db.prepare_cached("SELECT 1 FROM tasks WHERE id = ?1")?.exists(params![row])? {
-                return Ok(PutWebhook::Kept);
+                return Ok(PutWebhook::Stored);
             }
             if !kept.fits(db, row, limit)? {
                 return Ok(PutWebhook::LimitReached);
@@ -95,7 +95,7 @@ impl Inner {
                 // Whatever is appended after this is told. Should this not be written, looking in vain does no harm.
                 live.hooked.store(true, Ordering::Relaxed);
             }
-            Ok(PutWebhook::Kept)
+            Ok(PutWebhook::Stored)
         };
         self.change(work, |_| {}).await
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use attache_core::{Ended, EndedPieces, Entry, Seq, TaskEvent};
+use attache_core::{EndedTask, StoredEndedTask, Entry, Seq, TaskEvent};
 use attache_protocol::{StreamResponse, Task, TaskId, TaskState, Timestamp};
 use rusqlite::types::{FromSqlError, FromSqlResult, ToSqlOutput, Value, ValueRef};
 use rusqlite::{Row, ToSql};
@@ -149,19 +149,19 @@ pub(super) fn write_marks(marks: &[u32]) -> Vec<u8> {
 }
 
 /// The task of a row from four columns, of which those that were not asked for are null.
-pub(super) fn read_ended(row: &Row<'_>, from: usize, task: &TaskId) -> Result<Arc<Ended>, Fault> {
+pub(super) fn read_ended(row: &Row<'_>, from: usize, task: &TaskId) -> Result<Arc<EndedTask>, Fault> {
     let blob = |at: usize| -> rusqlite::Result<Vec<u8>> {
         Ok(row.get_ref(from + at)?.as_blob_or_null()?.unwrap_or_default().to_vec())
     };
     let marks = blob(1)?;
     let (marks, _) = marks.as_chunks();
-    let pieces = EndedPieces {
+    let pieces = StoredEndedTask {
         head: blob(0)?,
         messages: marks.iter().map(|mark| u32::from_le_bytes(*mark)).collect(),
         history: blob(2)?,
         artifacts: blob(3)?,
     };
-    Ended::from_pieces(pieces).map(Arc::new).map_err(|error| unreadable("the final form", task, error))
+    EndedTask::from_stored(pieces).map(Arc::new).map_err(|error| unreadable("the final form", task, error))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use attache_core::{AppendError, Created, ListQuery, News, Outcome, Owner, Retention, Seq, Snapshot};
+use attache_core::{AppendError, Created, ListQuery, PushEvents, Outcome, Owner, Retention, Seq, Snapshot};
 use attache_protocol::{Part, TaskState};
 
 use crate::bench::Bench;
@@ -146,11 +146,11 @@ async fn keys_stay_used(bench: &dyn Bench) {
 
 async fn webhooks_come_back_with_their_secrets(bench: &dyn Bench) {
     let store = bench.open().await;
-    store.make(task("t").webhook(webhook("t", "z", "one", News::States))).await;
+    store.make(task("t").webhook(webhook("t", "z", "one", PushEvents::States))).await;
     for name in ["b", "a"] {
-        store.put("t", webhook("t", name, "two", News::Everything)).await;
+        store.put("t", webhook("t", name, "two", PushEvents::Everything)).await;
     }
-    store.put("t", webhook("t", "z", "three", News::Everything)).await;
+    store.put("t", webhook("t", "z", "three", PushEvents::Everything)).await;
     store.outbox().delete_webhook(&id("t"), "b").await.unwrap();
     let before = store.hooks("t").await;
     drop(store);
@@ -167,12 +167,12 @@ async fn webhooks_come_back_with_their_secrets(bench: &dyn Bench) {
 
 async fn what_was_to_be_told_is_told_in_order(bench: &dyn Bench) {
     let store = bench.open().await;
-    store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::States))).await;
     store
         .add("t", more(1, [status("t", TaskState::Working, 1), status("t", TaskState::Completed, 2)]))
         .await
         .unwrap();
-    store.make(task("u").since(5).webhook(webhook("u", "w", "two", News::States))).await;
+    store.make(task("u").since(5).webhook(webhook("u", "w", "two", PushEvents::States))).await;
     for again in [100, 200] {
         let taken = store.take("one", again - 100).await.remove(0);
         store.settle(&taken.id, Outcome::Failed { again: at(again), error: "no".into() }).await;
@@ -191,7 +191,7 @@ async fn what_was_to_be_told_is_told_in_order(bench: &dyn Bench) {
 
 async fn what_was_being_told_is_told_again(bench: &dyn Bench) {
     let store = bench.open().await;
-    store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::States))).await;
     let taken = store.take("one", 0).await.remove(0);
     drop(store);
     let store = bench.open().await;
@@ -206,7 +206,7 @@ async fn what_was_being_told_is_told_again(bench: &dyn Bench) {
 async fn what_was_given_up_stays_given_up(bench: &dyn Bench) {
     let store = bench.open().await;
     for name in ["b", "a", "c"] {
-        store.make(task(name).webhook(webhook(name, "w", name, News::States))).await;
+        store.make(task(name).webhook(webhook(name, "w", name, PushEvents::States))).await;
         let taken = store.take(name, 0).await.remove(0);
         store.settle(&taken.id, Outcome::GivenUp { at: at(3), error: format!("no {name}") }).await;
     }

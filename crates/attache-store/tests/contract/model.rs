@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use attache_core::{
-    AppendError, Created, DeliveryId, Entry, Lease, ListQuery, News, Outcome, Owner, Principal, Retention,
+    AppendError, Created, DeliveryId, Entry, Lease, ListQuery, PushEvents, Outcome, Owner, Principal, Retention,
     Snapshot, TaskEvent, View,
 };
 use attache_protocol::{ContextId, Json, TaskState};
@@ -184,7 +184,7 @@ impl Side<'_> {
     }
 
     fn hook(name: &str, hook: Hook, number: usize) -> attache_core::Webhook {
-        let news = if hook.everything { News::Everything } else { News::States };
+        let news = if hook.everything { PushEvents::Everything } else { PushEvents::States };
         webhook(name, NAMES[number], RECEIVERS[hook.receiver], news)
     }
 

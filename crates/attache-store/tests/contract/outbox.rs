@@ -1,6 +1,6 @@
 //! The outbox: what is to be told to webhooks, in order, one thing at a time, until it is told or given up.
 
-use attache_core::{Delivery, DeliveryId, DueReceivers, News, Outcome, Owner, Principal, Seq};
+use attache_core::{Delivery, DeliveryId, DueReceivers, PushEvents, Outcome, Owner, Principal, Seq};
 use attache_protocol::TaskState;
 
 use crate::support::{Kept, at, chunk, id, message, more, soon, status, task, webhook};
@@ -34,7 +34,7 @@ promises!(
 );
 
 /// A task `t` with a webhook, which has been told that the task exists.
-async fn told(store: &Kept, news: News) {
+async fn told(store: &Kept, news: PushEvents) {
     store.make(task("t").webhook(webhook("t", "w", "one", news))).await;
     assert_eq!(store.deliver_all("one", 0).await.len(), 1);
 }
@@ -52,7 +52,7 @@ fn given_up(now: i64, error: &str) -> Outcome {
 }
 
 async fn a_webhook_is_told_what_it_asked_for_in_order(store: Kept) {
-    for (name, news) in [("states", News::States), ("everything", News::Everything)] {
+    for (name, news) in [("states", PushEvents::States), ("everything", PushEvents::Everything)] {
         let draft = task(name).webhook(webhook(name, "w", name, news));
         store.make(draft.then(chunk(name, "a", "x")).then(status(name, TaskState::Working, 1))).await;
         let events = [message("x"), status(name, TaskState::InputRequired, 2), chunk(name, "a", "y")];
@@ -71,14 +71,14 @@ async fn a_webhook_is_told_what_it_asked_for_in_order(store: Kept) {
 async fn a_webhook_that_comes_later_is_told_what_happens_later(store: Kept) {
     store.make(task("t")).await;
     store.add("t", more(1, [status("t", TaskState::Working, 1)])).await.unwrap();
-    store.put("t", webhook("t", "w", "one", News::States)).await;
+    store.put("t", webhook("t", "w", "one", PushEvents::States)).await;
     assert!(store.take("one", 9).await.is_empty());
     store.add("t", more(2, [status("t", TaskState::Working, 2)])).await.unwrap();
     assert_eq!(seqs(&store.deliver_all("one", 9).await), [3]);
 }
 
 async fn an_append_that_is_refused_is_not_told(store: Kept) {
-    told(&store, News::Everything).await;
+    told(&store, PushEvents::Everything).await;
     let conflict = store.add("t", more(9, [chunk("t", "a", "x")])).await;
     let late = store.add("t", more(1, [status("t", TaskState::Failed, 1), chunk("t", "a", "x")])).await;
     assert!(conflict.is_err() && late.is_err());
@@ -86,7 +86,7 @@ async fn an_append_that_is_refused_is_not_told(store: Kept) {
 }
 
 async fn what_comes_next_is_due_when_this_is_done_with(store: Kept) {
-    store.make(task("t").webhook(webhook("t", "w", "one", News::Everything))).await;
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::Everything))).await;
     store.add("t", more(1, [chunk("t", "a", "x"), chunk("t", "a", "y")])).await.unwrap();
     for seq in 1..=3 {
         let taken = store.take("one", 1).await;
@@ -99,9 +99,9 @@ async fn what_comes_next_is_due_when_this_is_done_with(store: Kept) {
 }
 
 async fn webhooks_do_not_wait_for_each_other(store: Kept) {
-    store.make(task("t").webhook(webhook("t", "v", "one", News::States))).await;
-    store.put("t", webhook("t", "w", "one", News::States)).await;
-    store.make(task("u").webhook(webhook("u", "v", "one", News::States))).await;
+    store.make(task("t").webhook(webhook("t", "v", "one", PushEvents::States))).await;
+    store.put("t", webhook("t", "w", "one", PushEvents::States)).await;
+    store.make(task("u").webhook(webhook("u", "v", "one", PushEvents::States))).await;
     store.add("t", more(1, [status("t", TaskState::Completed, 1)]).now(1)).await.unwrap();
     store.add("u", more(1, [status("u", TaskState::Completed, 2)]).now(2)).await.unwrap();
     let taken = store.take("one", 5).await;
@@ -120,7 +120,7 @@ async fn webhooks_do_not_wait_for_each_other(store: Kept) {
 }
 
 async fn a_delivery_says_where_to_and_what(store: Kept) {
-    let given = webhook("t", "w", "one", News::Everything);
+    let given = webhook("t", "w", "one", PushEvents::Everything);
     store.make(task("t").webhook(given.clone())).await;
     let events = [chunk("t", "a", "ü\"\n"), message("not told"), status("t", TaskState::Completed, 1)];
     store.add("t", more(1, events)).await.unwrap();
@@ -140,11 +140,11 @@ async fn a_delivery_says_where_to_and_what(store: Kept) {
 
 async fn a_delivery_says_whose_task_it_is(store: Kept) {
     let ann = Owner { tenant: Some("x".into()), principal: Principal::named("ann") };
-    store.make(task("t").of(&ann).webhook(webhook("t", "w", "one", News::States))).await;
+    store.make(task("t").of(&ann).webhook(webhook("t", "w", "one", PushEvents::States))).await;
     store.make(task("u").of(&Owner::default())).await;
     store.make(task("v").of(&ann)).await;
-    store.put("v", webhook("v", "w", "two", News::States)).await;
-    store.put("u", webhook("u", "w", "three", News::States)).await;
+    store.put("v", webhook("v", "w", "two", PushEvents::States)).await;
+    store.put("u", webhook("u", "w", "three", PushEvents::States)).await;
     for name in ["u", "v"] {
         store.add(name, more(1, [status(name, TaskState::Working, 1)])).await.unwrap();
     }
@@ -159,7 +159,7 @@ async fn a_delivery_says_whose_task_it_is(store: Kept) {
 }
 
 async fn what_was_taken_is_nobody_elses_for_a_while(store: Kept) {
-    store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::States))).await;
     let outbox = store.outbox();
     let first = outbox.take_due("one", at(0), at(100), 9).await.unwrap();
     assert!(outbox.take_due("one", at(99), at(300), 9).await.unwrap().is_empty());
@@ -176,7 +176,7 @@ async fn what_was_taken_is_nobody_elses_for_a_while(store: Kept) {
 async fn many_who_take_at_once_get_different_things(store: Kept) {
     for number in 0..20 {
         let name = number.to_string();
-        store.make(task(&name).webhook(webhook(&name, "w", "one", News::States))).await;
+        store.make(task(&name).webhook(webhook(&name, "w", "one", PushEvents::States))).await;
     }
     let takers = (0..8).map(|_| {
         let store = store.clone();
@@ -203,10 +203,10 @@ async fn many_who_take_at_once_get_different_things(store: Kept) {
 async fn no_more_are_taken_than_asked_for(store: Kept) {
     for number in 0..5 {
         let name = number.to_string();
-        let draft = task(&name).since(i64::from(number)).webhook(webhook(&name, "w", "one", News::States));
+        let draft = task(&name).since(i64::from(number)).webhook(webhook(&name, "w", "one", PushEvents::States));
         store.make(draft).await;
         store
-            .make(task(&format!("o{name}")).webhook(webhook(&format!("o{name}"), "w", "two", News::States)))
+            .make(task(&format!("o{name}")).webhook(webhook(&format!("o{name}"), "w", "two", PushEvents::States)))
             .await;
     }
     let mut names = Vec::new();
@@ -220,7 +220,7 @@ async fn no_more_are_taken_than_asked_for(store: Kept) {
 
 async fn receivers_come_in_the_order_in_which_something_was_due(store: Kept) {
     for (name, millis) in [("c", 30), ("a", 10), ("b", 20), ("d", 40)] {
-        store.make(task(name).since(millis).webhook(webhook(name, "w", name, News::States))).await;
+        store.make(task(name).since(millis).webhook(webhook(name, "w", name, PushEvents::States))).await;
     }
     assert_eq!(
         due(&store, 99).await,
@@ -231,7 +231,7 @@ async fn receivers_come_in_the_order_in_which_something_was_due(store: Kept) {
     store.settle(&taken.id, Outcome::Failed { again: at(35), error: "no".into() }).await;
     assert_eq!(due(&store, 99).await.now, ["b", "c", "a", "d"]);
     // What is due later for one that something is due for now does not move it.
-    store.make(task("late").since(50).webhook(webhook("late", "w", "b", News::States))).await;
+    store.make(task("late").since(50).webhook(webhook("late", "w", "b", PushEvents::States))).await;
     assert_eq!(due(&store, 99).await.now, ["b", "c", "a", "d"]);
     store.deliver_all("b", 40).await;
     assert_eq!(due(&store, 99).await.now, ["c", "a", "d", "b"]);
@@ -239,8 +239,8 @@ async fn receivers_come_in_the_order_in_which_something_was_due(store: Kept) {
 
 async fn when_something_is_due_next_is_known(store: Kept) {
     assert_eq!(due(&store, 0).await, DueReceivers::default());
-    store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
-    store.make(task("u").webhook(webhook("u", "w", "two", News::States))).await;
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::States))).await;
+    store.make(task("u").webhook(webhook("u", "w", "two", PushEvents::States))).await;
     let (one, two) = (store.take("one", 0).await.remove(0), store.take("two", 0).await.remove(0));
     assert_eq!(due(&store, 0).await.next, Some(at(10_000)));
     store.settle(&one.id, Outcome::Failed { again: at(700), error: "no".into() }).await;
@@ -255,7 +255,7 @@ async fn when_something_is_due_next_is_known(store: Kept) {
 }
 
 async fn what_failed_is_due_again_and_counts(store: Kept) {
-    told(&store, News::States).await;
+    told(&store, PushEvents::States).await;
     store.add("t", more(1, [status("t", TaskState::Working, 1)])).await.unwrap();
     store.add("t", more(2, [status("t", TaskState::Completed, 2)])).await.unwrap();
     for attempts in 0..3 {
@@ -273,7 +273,7 @@ async fn what_failed_is_due_again_and_counts(store: Kept) {
 }
 
 async fn what_was_postponed_is_due_again_and_does_not_count(store: Kept) {
-    told(&store, News::States).await;
+    told(&store, PushEvents::States).await;
     store.add("t", more(1, [status("t", TaskState::Completed, 1)])).await.unwrap();
     let taken = store.take("one", 0).await;
     store.settle(&taken[0].id, Outcome::Postponed(at(100))).await;
@@ -283,7 +283,7 @@ async fn what_was_postponed_is_due_again_and_does_not_count(store: Kept) {
 }
 
 async fn what_is_given_up_makes_way_for_what_comes_next(store: Kept) {
-    told(&store, News::States).await;
+    told(&store, PushEvents::States).await;
     store.add("t", more(1, [status("t", TaskState::Working, 1)])).await.unwrap();
     store.add("t", more(2, [status("t", TaskState::Completed, 2)])).await.unwrap();
     let taken = store.take("one", 5).await;
@@ -301,7 +301,7 @@ async fn what_is_given_up_makes_way_for_what_comes_next(store: Kept) {
 /// Tasks whose only delivery was given up, in this order.
 async fn dead(store: &Kept, names: &[&str]) -> Vec<DeliveryId> {
     for name in names {
-        store.make(task(name).webhook(webhook(name, "w", "one", News::States))).await;
+        store.make(task(name).webhook(webhook(name, "w", "one", PushEvents::States))).await;
     }
     let taken = store.take("one", 0).await;
     let mut ids = Vec::new();
@@ -344,7 +344,7 @@ async fn one_that_was_given_up_can_be_tried_anew(store: Kept) {
 }
 
 async fn all_that_were_given_up_can_be_tried_anew(store: Kept) {
-    store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::States))).await;
     store
         .add("t", more(1, [status("t", TaskState::Working, 1), status("t", TaskState::Completed, 2)]))
         .await
@@ -372,8 +372,8 @@ async fn those_given_up_can_be_forgotten_one_or_all(store: Kept) {
 }
 
 async fn a_deleted_webhook_is_told_nothing_more(store: Kept) {
-    store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
-    store.put("t", webhook("t", "v", "two", News::States)).await;
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::States))).await;
+    store.put("t", webhook("t", "v", "two", PushEvents::States)).await;
     let taken = store.take("one", 0).await.remove(0);
     store.settle(&taken.id, given_up(0, "no")).await;
     store.add("t", more(1, [status("t", TaskState::Working, 1)])).await.unwrap();
@@ -387,17 +387,17 @@ async fn a_deleted_webhook_is_told_nothing_more(store: Kept) {
     assert_eq!(due(&store, 1_000_000).await.now, ["two"]);
     assert_eq!(seqs(&store.deliver_all("two", 9).await), [2, 3, 4]);
     // One of the same name is another one.
-    store.put("t", webhook("t", "w", "one", News::States)).await;
+    store.put("t", webhook("t", "w", "one", PushEvents::States)).await;
     assert!(store.take("one", 1_000_000).await.is_empty());
 }
 
 async fn a_webhook_that_moves_takes_its_queue_along(store: Kept) {
-    store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::States))).await;
     let end = [status("t", TaskState::Working, 1), status("t", TaskState::Completed, 2)];
     store.add("t", more(1, end)).await.unwrap();
     let failed = store.take("one", 0).await.remove(0);
     store.settle(&failed.id, Outcome::Failed { again: at(50), error: "no".into() }).await;
-    let moved = webhook("t", "w", "two", News::States);
+    let moved = webhook("t", "w", "two", PushEvents::States);
     store.put("t", moved.clone()).await;
     assert_eq!(due(&store, 49).await, DueReceivers { now: vec![], next: Some(at(50)) });
     assert_eq!(due(&store, 50).await.now, ["two"]);
@@ -408,17 +408,17 @@ async fn a_webhook_that_moves_takes_its_queue_along(store: Kept) {
 }
 
 async fn a_webhook_that_changes_its_mind_is_told_what_it_wants_from_then_on(store: Kept) {
-    told(&store, News::States).await;
+    told(&store, PushEvents::States).await;
     store.add("t", more(1, [chunk("t", "a", "x"), status("t", TaskState::Working, 1)])).await.unwrap();
-    store.put("t", webhook("t", "w", "one", News::Everything)).await;
+    store.put("t", webhook("t", "w", "one", PushEvents::Everything)).await;
     store.add("t", more(3, [chunk("t", "a", "y"), status("t", TaskState::Working, 1)])).await.unwrap();
-    store.put("t", webhook("t", "w", "one", News::States)).await;
+    store.put("t", webhook("t", "w", "one", PushEvents::States)).await;
     store.add("t", more(5, [chunk("t", "a", "z"), status("t", TaskState::Completed, 1)])).await.unwrap();
     assert_eq!(seqs(&store.deliver_all("one", 9).await), [3, 4, 5, 7]);
 }
 
 async fn an_outcome_that_comes_too_late_changes_nothing(store: Kept) {
-    told(&store, News::States).await;
+    told(&store, PushEvents::States).await;
     store
         .add("t", more(1, [status("t", TaskState::Working, 1), status("t", TaskState::Completed, 2)]))
         .await
@@ -448,7 +448,7 @@ async fn an_outcome_that_comes_too_late_changes_nothing(store: Kept) {
 
 async fn whoever_waits_for_news_is_woken(store: Kept) {
     store.make(task("t")).await;
-    store.put("t", webhook("t", "w", "one", News::States)).await;
+    store.put("t", webhook("t", "w", "one", PushEvents::States)).await;
     let grown = tokio::spawn(store.outbox().grown());
     tokio::task::yield_now().await;
     store.add("t", more(1, [status("t", TaskState::Working, 1)])).await.unwrap();
@@ -456,7 +456,7 @@ async fn whoever_waits_for_news_is_woken(store: Kept) {
     let taken = store.take("one", 1).await.remove(0);
     // By a new task, by what makes the next due, and by what is tried anew.
     let grown = store.outbox().grown();
-    store.make(task("u").webhook(webhook("u", "w", "two", News::States))).await;
+    store.make(task("u").webhook(webhook("u", "w", "two", PushEvents::States))).await;
     soon(grown).await;
     store.add("t", more(2, [status("t", TaskState::Working, 2)])).await.unwrap();
     let grown = store.outbox().grown();
@@ -469,7 +469,7 @@ async fn whoever_waits_for_news_is_woken(store: Kept) {
 
 async fn news_that_come_before_the_first_look_are_not_missed(store: Kept) {
     store.make(task("t")).await;
-    store.put("t", webhook("t", "w", "one", News::States)).await;
+    store.put("t", webhook("t", "w", "one", PushEvents::States)).await;
     for after in 1..=20 {
         let grown = store.outbox().grown();
         store.add("t", more(after, [status("t", TaskState::Working, 1)])).await.unwrap();

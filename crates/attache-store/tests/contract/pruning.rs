@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use attache_core::{AppendError, Created, ListQuery, News, Outcome, Owner, Retention};
+use attache_core::{AppendError, Created, ListQuery, PushEvents, Outcome, Owner, Retention};
 use attache_protocol::TaskState;
 
 use crate::support::{Kept, at, id, ids, message, more, status, task, webhook};
@@ -118,7 +118,7 @@ async fn no_more_are_forgotten_at_a_time_than_asked_for(store: Kept) {
 }
 
 async fn a_task_with_undelivered_news_waits_for_its_delivery(store: Kept) {
-    store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::States))).await;
     store.add("t", more(1, [status("t", TaskState::Completed, 1)])).await.unwrap();
     ended_at(&store, [10]).await;
     assert_eq!(prune(&store, by_number(0), 99).await, 1);
@@ -134,7 +134,7 @@ async fn a_task_with_undelivered_news_waits_for_its_delivery(store: Kept) {
 }
 
 async fn news_that_were_given_up_do_not_keep_a_task(store: Kept) {
-    store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::States))).await;
     store.add("t", more(1, [status("t", TaskState::Completed, 1)])).await.unwrap();
     for _ in 0..2 {
         let taken = store.take("one", 9).await.remove(0);
@@ -149,7 +149,7 @@ async fn news_that_were_given_up_do_not_keep_a_task(store: Kept) {
 async fn a_forgotten_task_leaves_nothing_behind(store: Kept) {
     let me = Owner::default();
     let made =
-        store.make(task("t").key("of the task", 1).webhook(webhook("t", "w", "one", News::States))).await;
+        store.make(task("t").key("of the task", 1).webhook(webhook("t", "w", "one", PushEvents::States))).await;
     store.make(task("other").key("of another", 2)).await;
     store.add("t", more(1, [message("x")]).key(&me, "of a message", 1)).await.unwrap();
     store.add("other", more(1, [message("x")]).key(&me, "of another message", 2)).await.unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use attache_core::{
     Append, AppendError, Appended, Created, Cursor, Delivery, DeliveryId, Entry, Idempotency, Lease,
-    ListQuery, NewTask, NewWebhook, News, Owner, Principal, PutWebhook, Seq, Snapshot, Store, StoreError,
+    ListQuery, NewTask, NewWebhook, PushEvents, Owner, Principal, PutWebhook, Seq, Snapshot, Store, StoreError,
     TailItem, TaskEvent, View, Webhook,
 };
 use attache_protocol::{
@@ -182,7 +182,7 @@ impl More {
 }
 
 /// A webhook of `task`, delivered to `receiver`, with secrets.
-pub(crate) fn webhook(task: &str, name: &str, receiver: &str, news: News) -> Webhook {
+pub(crate) fn webhook(task: &str, name: &str, receiver: &str, news: PushEvents) -> Webhook {
     let config = TaskPushNotificationConfig {
         tenant: None,
         id: Some(name.to_owned()),
@@ -194,7 +194,7 @@ pub(crate) fn webhook(task: &str, name: &str, receiver: &str, news: News) -> Web
             credentials: Some(format!("secret of {name}")),
         }),
     };
-    Webhook { config, news, dialect: None }
+    Webhook { config, events: news, dialect: None }
 }
 
 /// What became of a task that was kept.
@@ -335,7 +335,7 @@ impl Kept {
     pub(crate) async fn put(&self, task: &str, webhook: Webhook) {
         let new = NewWebhook { webhook, limit: 32 };
         let put = self.outbox().put_webhook(&id(task), new).await.expect("a webhook that is kept");
-        assert_eq!(put, PutWebhook::Kept);
+        assert_eq!(put, PutWebhook::Stored);
     }
 
     /// Puts a webhook on a task that may have only so many.

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use attache_core::{
-    Append, AppendError, Appended, Created, Entry, Lease, ListQuery, NewTask, News, Owner, Principal, Seq,
+    Append, AppendError, Appended, Created, Entry, Lease, ListQuery, NewTask, PushEvents, Owner, Principal, Seq,
     Snapshot, Store, TailItem, TaskEvent, Webhook,
 };
 use attache_protocol::{
@@ -187,7 +187,7 @@ fn webhook(task: &str, id: &str, host: &str) -> Webhook {
                 credentials: Some("cr3dentials-of-the-hook".to_owned()),
             }),
         },
-        news: News::States,
+        events: PushEvents::States,
         dialect: None,
     }
 }

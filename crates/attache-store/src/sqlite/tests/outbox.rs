@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use attache_core::{
-    DeliveryId, DueReceivers, NewTask, NewWebhook, News, Outbox, Outcome, Retention, Seq, Store, Webhook,
+    DeliveryId, DueReceivers, NewTask, NewWebhook, PushEvents, Outbox, Outcome, Retention, Seq, Store, Webhook,
 };
 use attache_protocol::TaskState;
 use futures::FutureExt;
@@ -115,7 +115,7 @@ async fn attempts_and_times_to_try_again_survive() {
 async fn a_webhook_that_moves_takes_its_queue_along() {
     let place = Place::new();
     hooked(&place, "t", "old.com").await;
-    let everything = Webhook { news: News::Everything, ..webhook("t", "w", "new.com") };
+    let everything = Webhook { events: PushEvents::Everything, ..webhook("t", "w", "new.com") };
     let new = NewWebhook { webhook: everything.clone(), limit: 32 };
     place.put_webhook(&"t".into(), new).await.unwrap();
     assert!(taken(&place, "old.com", 1).await.is_empty());
