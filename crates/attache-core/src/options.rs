@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{News, Retention};
+use crate::{PushEvents, Retention};
 
 /// Settings of a [`Service`](crate::Service). The defaults suit most agents.
 ///
@@ -40,7 +40,7 @@ pub struct Options {
     /// How many webhooks a task may have. 32 unless set.
     pub max_push_configs: usize,
     /// Which events a webhook receives if the client that created it does not ask for all.
-    pub push_news: News,
+    pub push_events: PushEvents,
     /// Which URLs are accepted for webhooks. All unless set.
     pub webhook_check: WebhookCheck,
     /// Which tasks that have ended are deleted. None unless set.
@@ -71,7 +71,7 @@ setters!(
     extended_card_for_anyone: bool,
     max_parts: usize,
     max_push_configs: usize,
-    push_news: News,
+    push_events: PushEvents,
     webhook_check: WebhookCheck,
     retention: Retention,
 );
@@ -119,7 +119,7 @@ impl Default for Options {
             extended_card_for_anyone: false,
             max_parts: 1_000,
             max_push_configs: 32,
-            push_news: News::States,
+            push_events: PushEvents::States,
             webhook_check: WebhookCheck::default(),
             retention: Retention::default(),
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use attache_core::{AppendError, Created, ListQuery, News, Owner, Seq};
+use attache_core::{AppendError, Created, ListQuery, Owner, PushEvents, Seq};
 use attache_protocol::TaskState;
 
 use crate::support::{TestStore, assert_same, chunk, id, message, more, named, seqs, status, task, webhook};
@@ -32,7 +32,7 @@ pub async fn events_are_read_in_the_order_of_their_append(store: TestStore) {
 }
 
 pub async fn a_batch_with_an_event_after_the_end_is_refused_as_a_whole(store: TestStore) {
-    store.make(task("t").webhook(webhook("t", "w", "one", News::Everything))).await;
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::Everything))).await;
     store.deliver_all("one", 0).await;
     let before = store.get("t").await;
     for late in [chunk("t", "a", "late"), message("late"), status("t", TaskState::Failed, 2)] {
@@ -59,7 +59,8 @@ pub async fn a_batch_that_creates_its_task_again_is_refused_as_a_whole(store: Te
 
 pub async fn a_task_with_an_invalid_log_leaves_nothing_behind(store: TestStore) {
     let ended = |name| task(name).key("k", 1).then(status(name, TaskState::Completed, 1));
-    let draft = ended("t").then(chunk("t", "a", "late")).webhook(webhook("t", "w", "one", News::States));
+    let draft =
+        ended("t").then(chunk("t", "a", "late")).webhook(webhook("t", "w", "one", PushEvents::States));
     assert!(store.create(draft.0).await.is_err());
     assert!(store.find("t").await.is_none());
     assert_eq!(store.page(&Owner::default(), &ListQuery { limit: 9, ..ListQuery::default() }).await.2, 0);
@@ -119,9 +120,9 @@ pub async fn task_ids_are_compared_exactly(store: TestStore) {
 
 pub async fn any_text_can_be_an_id(store: TestStore) {
     for name in ["ü", "a\0b", "a", "'; --", "%", "_", "🦀", &"x".repeat(3_000), "1", "01", "1.0"] {
-        store.make(task(name).in_context(name).webhook(webhook(name, name, "one", News::States))).await;
+        store.make(task(name).in_context(name).webhook(webhook(name, name, "one", PushEvents::States))).await;
         assert_eq!(store.get(name).await.task().id.as_str(), name);
-        assert_eq!(store.hooks(name).await, [webhook(name, name, "one", News::States)]);
+        assert_eq!(store.hooks(name).await, [webhook(name, name, "one", PushEvents::States)]);
         let query = ListQuery { context: Some(name.into()), limit: 9, ..ListQuery::default() };
         let listed = store.page(&Owner::default(), &query).await;
         assert_eq!((listed.0.len(), listed.2), (1, 1), "{name}");

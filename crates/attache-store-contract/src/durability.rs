@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use attache_core::{AppendError, Created, ListQuery, News, Outcome, Owner, Retention, Seq, Snapshot};
+use attache_core::{AppendError, Created, ListQuery, Outcome, Owner, PushEvents, Retention, Seq, Snapshot};
 use attache_protocol::{Part, TaskState};
 
 use crate::StoreFactory;
@@ -128,11 +128,11 @@ pub async fn used_keys_stay_used_after_a_restart(factory: Box<dyn StoreFactory>)
 
 pub async fn webhooks_keep_their_secrets_after_a_restart(factory: Box<dyn StoreFactory>) {
     let store = factory.open_store().await;
-    store.make(task("t").webhook(webhook("t", "z", "one", News::States))).await;
+    store.make(task("t").webhook(webhook("t", "z", "one", PushEvents::States))).await;
     for name in ["b", "a"] {
-        store.put("t", webhook("t", name, "two", News::Everything)).await;
+        store.put("t", webhook("t", name, "two", PushEvents::Everything)).await;
     }
-    store.put("t", webhook("t", "z", "three", News::Everything)).await;
+    store.put("t", webhook("t", "z", "three", PushEvents::Everything)).await;
     store.outbox().delete_webhook(&id("t"), "b").await.unwrap();
     let before = store.hooks("t").await;
     drop(store);
@@ -149,12 +149,12 @@ pub async fn webhooks_keep_their_secrets_after_a_restart(factory: Box<dyn StoreF
 
 pub async fn pending_deliveries_stay_in_order_after_a_restart(factory: Box<dyn StoreFactory>) {
     let store = factory.open_store().await;
-    store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::States))).await;
     store
         .add("t", more(1, [status("t", TaskState::Working, 1), status("t", TaskState::Completed, 2)]))
         .await
         .unwrap();
-    store.make(task("u").since(5).webhook(webhook("u", "w", "two", News::States))).await;
+    store.make(task("u").since(5).webhook(webhook("u", "w", "two", PushEvents::States))).await;
     for again in [100, 200] {
         let taken = store.take("one", again - 100).await.remove(0);
         store.settle(&taken.id, Outcome::Failed { again: at(again), error: "no".into() }).await;
@@ -173,7 +173,7 @@ pub async fn pending_deliveries_stay_in_order_after_a_restart(factory: Box<dyn S
 
 pub async fn a_taken_delivery_is_due_again_after_a_restart(factory: Box<dyn StoreFactory>) {
     let store = factory.open_store().await;
-    store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::States))).await;
     let taken = store.take("one", 0).await.remove(0);
     drop(store);
     let store = factory.open_store().await;
@@ -188,7 +188,7 @@ pub async fn a_taken_delivery_is_due_again_after_a_restart(factory: Box<dyn Stor
 pub async fn dead_deliveries_stay_dead_after_a_restart(factory: Box<dyn StoreFactory>) {
     let store = factory.open_store().await;
     for name in ["b", "a", "c"] {
-        store.make(task(name).webhook(webhook(name, "w", name, News::States))).await;
+        store.make(task(name).webhook(webhook(name, "w", name, PushEvents::States))).await;
         let taken = store.take(name, 0).await.remove(0);
         store.settle(&taken.id, Outcome::GivenUp { at: at(3), error: format!("no {name}") }).await;
     }

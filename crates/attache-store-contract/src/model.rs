@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use attache_core::{
-    AppendError, Created, DeliveryId, Entry, Lease, ListQuery, MemoryStore, News, Outcome, Owner, Principal,
-    Retention, Snapshot, TaskEvent, View,
+    AppendError, Created, DeliveryId, Entry, Lease, ListQuery, MemoryStore, Outcome, Owner, Principal,
+    PushEvents, Retention, Snapshot, TaskEvent, View,
 };
 use attache_protocol::{ContextId, Json, TaskState};
 use proptest::prelude::*;
@@ -186,8 +186,8 @@ impl Side<'_> {
     }
 
     fn hook(name: &str, hook: Hook, number: usize) -> attache_core::Webhook {
-        let news = if hook.everything { News::Everything } else { News::States };
-        webhook(name, NAMES[number], RECEIVERS[hook.receiver], news)
+        let events = if hook.everything { PushEvents::Everything } else { PushEvents::States };
+        webhook(name, NAMES[number], RECEIVERS[hook.receiver], events)
     }
 
     /// Runs an operation. Returns its result as text.

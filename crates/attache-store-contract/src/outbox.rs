@@ -1,13 +1,13 @@
 //! The outbox: deliveries to webhooks, one at a time and in order, until each is delivered or dead.
 
-use attache_core::{Delivery, DeliveryId, DueReceivers, News, Outcome, Owner, Principal, Seq};
+use attache_core::{Delivery, DeliveryId, DueReceivers, Outcome, Owner, Principal, PushEvents, Seq};
 use attache_protocol::TaskState;
 
 use crate::support::{TestStore, at, chunk, id, message, more, soon, status, task, webhook};
 
 /// Creates a task `t` with a webhook, and makes the delivery of its creation.
-async fn create_and_deliver(store: &TestStore, news: News) {
-    store.make(task("t").webhook(webhook("t", "w", "one", news))).await;
+async fn create_and_deliver(store: &TestStore, events: PushEvents) {
+    store.make(task("t").webhook(webhook("t", "w", "one", events))).await;
     assert_eq!(store.deliver_all("one", 0).await.len(), 1);
 }
 
@@ -24,8 +24,8 @@ fn given_up(now: i64, error: &str) -> Outcome {
 }
 
 pub async fn a_webhook_gets_the_events_it_subscribed_to_in_order(store: TestStore) {
-    for (name, news) in [("states", News::States), ("everything", News::Everything)] {
-        let draft = task(name).webhook(webhook(name, "w", name, news));
+    for (name, events) in [("states", PushEvents::States), ("everything", PushEvents::Everything)] {
+        let draft = task(name).webhook(webhook(name, "w", name, events));
         store.make(draft.then(chunk(name, "a", "x")).then(status(name, TaskState::Working, 1))).await;
         let events = [message("x"), status(name, TaskState::InputRequired, 2), chunk(name, "a", "y")];
         store.add(name, more(3, events)).await.unwrap();
@@ -43,14 +43,14 @@ pub async fn a_webhook_gets_the_events_it_subscribed_to_in_order(store: TestStor
 pub async fn a_webhook_gets_only_events_after_its_registration(store: TestStore) {
     store.make(task("t")).await;
     store.add("t", more(1, [status("t", TaskState::Working, 1)])).await.unwrap();
-    store.put("t", webhook("t", "w", "one", News::States)).await;
+    store.put("t", webhook("t", "w", "one", PushEvents::States)).await;
     assert!(store.take("one", 9).await.is_empty());
     store.add("t", more(2, [status("t", TaskState::Working, 2)])).await.unwrap();
     assert_eq!(seqs(&store.deliver_all("one", 9).await), [3]);
 }
 
 pub async fn a_refused_append_creates_no_delivery(store: TestStore) {
-    create_and_deliver(&store, News::Everything).await;
+    create_and_deliver(&store, PushEvents::Everything).await;
     let conflict = store.add("t", more(9, [chunk("t", "a", "x")])).await;
     let late = store.add("t", more(1, [status("t", TaskState::Failed, 1), chunk("t", "a", "x")])).await;
     assert!(conflict.is_err() && late.is_err());
@@ -58,7 +58,7 @@ pub async fn a_refused_append_creates_no_delivery(store: TestStore) {
 }
 
 pub async fn the_next_delivery_is_due_after_the_previous_one_is_settled(store: TestStore) {
-    store.make(task("t").webhook(webhook("t", "w", "one", News::Everything))).await;
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::Everything))).await;
     store.add("t", more(1, [chunk("t", "a", "x"), chunk("t", "a", "y")])).await.unwrap();
     for seq in 1..=3 {
         let taken = store.take("one", 1).await;
@@ -71,9 +71,9 @@ pub async fn the_next_delivery_is_due_after_the_previous_one_is_settled(store: T
 }
 
 pub async fn webhooks_do_not_wait_for_each_other(store: TestStore) {
-    store.make(task("t").webhook(webhook("t", "v", "one", News::States))).await;
-    store.put("t", webhook("t", "w", "one", News::States)).await;
-    store.make(task("u").webhook(webhook("u", "v", "one", News::States))).await;
+    store.make(task("t").webhook(webhook("t", "v", "one", PushEvents::States))).await;
+    store.put("t", webhook("t", "w", "one", PushEvents::States)).await;
+    store.make(task("u").webhook(webhook("u", "v", "one", PushEvents::States))).await;
     store.add("t", more(1, [status("t", TaskState::Completed, 1)]).now(1)).await.unwrap();
     store.add("u", more(1, [status("u", TaskState::Completed, 2)]).now(2)).await.unwrap();
     let taken = store.take("one", 5).await;
@@ -92,7 +92,7 @@ pub async fn webhooks_do_not_wait_for_each_other(store: TestStore) {
 }
 
 pub async fn a_delivery_has_its_webhook_and_its_event(store: TestStore) {
-    let given = webhook("t", "w", "one", News::Everything);
+    let given = webhook("t", "w", "one", PushEvents::Everything);
     store.make(task("t").webhook(given.clone())).await;
     let events = [chunk("t", "a", "ü\"\n"), message("not told"), status("t", TaskState::Completed, 1)];
     store.add("t", more(1, events)).await.unwrap();
@@ -112,11 +112,11 @@ pub async fn a_delivery_has_its_webhook_and_its_event(store: TestStore) {
 
 pub async fn a_delivery_has_the_owner_of_its_task(store: TestStore) {
     let ann = Owner { tenant: Some("x".into()), principal: Principal::named("ann") };
-    store.make(task("t").of(&ann).webhook(webhook("t", "w", "one", News::States))).await;
+    store.make(task("t").of(&ann).webhook(webhook("t", "w", "one", PushEvents::States))).await;
     store.make(task("u").of(&Owner::default())).await;
     store.make(task("v").of(&ann)).await;
-    store.put("v", webhook("v", "w", "two", News::States)).await;
-    store.put("u", webhook("u", "w", "three", News::States)).await;
+    store.put("v", webhook("v", "w", "two", PushEvents::States)).await;
+    store.put("u", webhook("u", "w", "three", PushEvents::States)).await;
     for name in ["u", "v"] {
         store.add(name, more(1, [status(name, TaskState::Working, 1)])).await.unwrap();
     }
@@ -131,7 +131,7 @@ pub async fn a_delivery_has_the_owner_of_its_task(store: TestStore) {
 }
 
 pub async fn a_taken_delivery_is_reserved_until_its_time(store: TestStore) {
-    store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::States))).await;
     let outbox = store.outbox();
     let first = outbox.take_due("one", at(0), at(100), 9).await.unwrap();
     assert!(outbox.take_due("one", at(99), at(300), 9).await.unwrap().is_empty());
@@ -148,7 +148,7 @@ pub async fn a_taken_delivery_is_reserved_until_its_time(store: TestStore) {
 pub async fn concurrent_takers_get_different_deliveries(store: TestStore) {
     for number in 0..20 {
         let name = number.to_string();
-        store.make(task(&name).webhook(webhook(&name, "w", "one", News::States))).await;
+        store.make(task(&name).webhook(webhook(&name, "w", "one", PushEvents::States))).await;
     }
     let takers = (0..8).map(|_| {
         let store = store.clone();
@@ -175,10 +175,16 @@ pub async fn concurrent_takers_get_different_deliveries(store: TestStore) {
 pub async fn taken_deliveries_are_limited_in_number(store: TestStore) {
     for number in 0..5 {
         let name = number.to_string();
-        let draft = task(&name).since(i64::from(number)).webhook(webhook(&name, "w", "one", News::States));
+        let draft =
+            task(&name).since(i64::from(number)).webhook(webhook(&name, "w", "one", PushEvents::States));
         store.make(draft).await;
         store
-            .make(task(&format!("o{name}")).webhook(webhook(&format!("o{name}"), "w", "two", News::States)))
+            .make(task(&format!("o{name}")).webhook(webhook(
+                &format!("o{name}"),
+                "w",
+                "two",
+                PushEvents::States,
+            )))
             .await;
     }
     let mut names = Vec::new();
@@ -192,7 +198,7 @@ pub async fn taken_deliveries_are_limited_in_number(store: TestStore) {
 
 pub async fn receivers_are_listed_by_due_time(store: TestStore) {
     for (name, millis) in [("c", 30), ("a", 10), ("b", 20), ("d", 40)] {
-        store.make(task(name).since(millis).webhook(webhook(name, "w", name, News::States))).await;
+        store.make(task(name).since(millis).webhook(webhook(name, "w", name, PushEvents::States))).await;
     }
     assert_eq!(
         due(&store, 99).await,
@@ -203,7 +209,7 @@ pub async fn receivers_are_listed_by_due_time(store: TestStore) {
     store.settle(&taken.id, Outcome::Failed { again: at(35), error: "no".into() }).await;
     assert_eq!(due(&store, 99).await.now, ["b", "c", "a", "d"]);
     // A later delivery for the same receiver does not move the receiver.
-    store.make(task("late").since(50).webhook(webhook("late", "w", "b", News::States))).await;
+    store.make(task("late").since(50).webhook(webhook("late", "w", "b", PushEvents::States))).await;
     assert_eq!(due(&store, 99).await.now, ["b", "c", "a", "d"]);
     store.deliver_all("b", 40).await;
     assert_eq!(due(&store, 99).await.now, ["c", "a", "d", "b"]);
@@ -211,8 +217,8 @@ pub async fn receivers_are_listed_by_due_time(store: TestStore) {
 
 pub async fn the_next_due_time_is_reported(store: TestStore) {
     assert_eq!(due(&store, 0).await, DueReceivers::default());
-    store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
-    store.make(task("u").webhook(webhook("u", "w", "two", News::States))).await;
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::States))).await;
+    store.make(task("u").webhook(webhook("u", "w", "two", PushEvents::States))).await;
     let (one, two) = (store.take("one", 0).await.remove(0), store.take("two", 0).await.remove(0));
     assert_eq!(due(&store, 0).await.next, Some(at(10_000)));
     store.settle(&one.id, Outcome::Failed { again: at(700), error: "no".into() }).await;
@@ -227,7 +233,7 @@ pub async fn the_next_due_time_is_reported(store: TestStore) {
 }
 
 pub async fn a_failed_delivery_is_due_again_and_counts_as_an_attempt(store: TestStore) {
-    create_and_deliver(&store, News::States).await;
+    create_and_deliver(&store, PushEvents::States).await;
     store.add("t", more(1, [status("t", TaskState::Working, 1)])).await.unwrap();
     store.add("t", more(2, [status("t", TaskState::Completed, 2)])).await.unwrap();
     for attempts in 0..3 {
@@ -245,7 +251,7 @@ pub async fn a_failed_delivery_is_due_again_and_counts_as_an_attempt(store: Test
 }
 
 pub async fn a_postponed_delivery_is_due_again_and_does_not_count(store: TestStore) {
-    create_and_deliver(&store, News::States).await;
+    create_and_deliver(&store, PushEvents::States).await;
     store.add("t", more(1, [status("t", TaskState::Completed, 1)])).await.unwrap();
     let taken = store.take("one", 0).await;
     store.settle(&taken[0].id, Outcome::Postponed(at(100))).await;
@@ -255,7 +261,7 @@ pub async fn a_postponed_delivery_is_due_again_and_does_not_count(store: TestSto
 }
 
 pub async fn a_dead_delivery_does_not_block_the_next_one(store: TestStore) {
-    create_and_deliver(&store, News::States).await;
+    create_and_deliver(&store, PushEvents::States).await;
     store.add("t", more(1, [status("t", TaskState::Working, 1)])).await.unwrap();
     store.add("t", more(2, [status("t", TaskState::Completed, 2)])).await.unwrap();
     let taken = store.take("one", 5).await;
@@ -273,7 +279,7 @@ pub async fn a_dead_delivery_does_not_block_the_next_one(store: TestStore) {
 /// Creates tasks whose only delivery is dead, in this order.
 async fn dead(store: &TestStore, names: &[&str]) -> Vec<DeliveryId> {
     for name in names {
-        store.make(task(name).webhook(webhook(name, "w", "one", News::States))).await;
+        store.make(task(name).webhook(webhook(name, "w", "one", PushEvents::States))).await;
     }
     let taken = store.take("one", 0).await;
     let mut ids = Vec::new();
@@ -316,7 +322,7 @@ pub async fn one_dead_delivery_can_be_retried(store: TestStore) {
 }
 
 pub async fn all_dead_deliveries_can_be_retried(store: TestStore) {
-    store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::States))).await;
     store
         .add("t", more(1, [status("t", TaskState::Working, 1), status("t", TaskState::Completed, 2)]))
         .await
@@ -344,8 +350,8 @@ pub async fn dead_deliveries_can_be_purged_one_or_all(store: TestStore) {
 }
 
 pub async fn a_deleted_webhook_gets_no_more_deliveries(store: TestStore) {
-    store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
-    store.put("t", webhook("t", "v", "two", News::States)).await;
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::States))).await;
+    store.put("t", webhook("t", "v", "two", PushEvents::States)).await;
     let taken = store.take("one", 0).await.remove(0);
     store.settle(&taken.id, given_up(0, "no")).await;
     store.add("t", more(1, [status("t", TaskState::Working, 1)])).await.unwrap();
@@ -359,17 +365,17 @@ pub async fn a_deleted_webhook_gets_no_more_deliveries(store: TestStore) {
     assert_eq!(due(&store, 1_000_000).await.now, ["two"]);
     assert_eq!(seqs(&store.deliver_all("two", 9).await), [2, 3, 4]);
     // A new webhook with the same id is independent of the deleted one.
-    store.put("t", webhook("t", "w", "one", News::States)).await;
+    store.put("t", webhook("t", "w", "one", PushEvents::States)).await;
     assert!(store.take("one", 1_000_000).await.is_empty());
 }
 
 pub async fn a_webhook_with_a_new_url_keeps_its_queue(store: TestStore) {
-    store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::States))).await;
     let end = [status("t", TaskState::Working, 1), status("t", TaskState::Completed, 2)];
     store.add("t", more(1, end)).await.unwrap();
     let failed = store.take("one", 0).await.remove(0);
     store.settle(&failed.id, Outcome::Failed { again: at(50), error: "no".into() }).await;
-    let moved = webhook("t", "w", "two", News::States);
+    let moved = webhook("t", "w", "two", PushEvents::States);
     store.put("t", moved.clone()).await;
     assert_eq!(due(&store, 49).await, DueReceivers { now: vec![], next: Some(at(50)) });
     assert_eq!(due(&store, 50).await.now, ["two"]);
@@ -380,17 +386,17 @@ pub async fn a_webhook_with_a_new_url_keeps_its_queue(store: TestStore) {
 }
 
 pub async fn a_changed_subscription_applies_to_later_events(store: TestStore) {
-    create_and_deliver(&store, News::States).await;
+    create_and_deliver(&store, PushEvents::States).await;
     store.add("t", more(1, [chunk("t", "a", "x"), status("t", TaskState::Working, 1)])).await.unwrap();
-    store.put("t", webhook("t", "w", "one", News::Everything)).await;
+    store.put("t", webhook("t", "w", "one", PushEvents::Everything)).await;
     store.add("t", more(3, [chunk("t", "a", "y"), status("t", TaskState::Working, 1)])).await.unwrap();
-    store.put("t", webhook("t", "w", "one", News::States)).await;
+    store.put("t", webhook("t", "w", "one", PushEvents::States)).await;
     store.add("t", more(5, [chunk("t", "a", "z"), status("t", TaskState::Completed, 1)])).await.unwrap();
     assert_eq!(seqs(&store.deliver_all("one", 9).await), [3, 4, 5, 7]);
 }
 
 pub async fn a_late_outcome_changes_nothing(store: TestStore) {
-    create_and_deliver(&store, News::States).await;
+    create_and_deliver(&store, PushEvents::States).await;
     store
         .add("t", more(1, [status("t", TaskState::Working, 1), status("t", TaskState::Completed, 2)]))
         .await
@@ -420,7 +426,7 @@ pub async fn a_late_outcome_changes_nothing(store: TestStore) {
 
 pub async fn a_waiting_dispatcher_is_woken_by_a_new_delivery(store: TestStore) {
     store.make(task("t")).await;
-    store.put("t", webhook("t", "w", "one", News::States)).await;
+    store.put("t", webhook("t", "w", "one", PushEvents::States)).await;
     let grown = tokio::spawn(store.outbox().grown());
     tokio::task::yield_now().await;
     store.add("t", more(1, [status("t", TaskState::Working, 1)])).await.unwrap();
@@ -428,7 +434,7 @@ pub async fn a_waiting_dispatcher_is_woken_by_a_new_delivery(store: TestStore) {
     let taken = store.take("one", 1).await.remove(0);
     // Woken by a new task, by a settled delivery with a successor, and by a retry.
     let grown = store.outbox().grown();
-    store.make(task("u").webhook(webhook("u", "w", "two", News::States))).await;
+    store.make(task("u").webhook(webhook("u", "w", "two", PushEvents::States))).await;
     soon(grown).await;
     store.add("t", more(2, [status("t", TaskState::Working, 2)])).await.unwrap();
     let grown = store.outbox().grown();
@@ -441,7 +447,7 @@ pub async fn a_waiting_dispatcher_is_woken_by_a_new_delivery(store: TestStore) {
 
 pub async fn a_delivery_before_the_first_wait_is_not_missed(store: TestStore) {
     store.make(task("t")).await;
-    store.put("t", webhook("t", "w", "one", News::States)).await;
+    store.put("t", webhook("t", "w", "one", PushEvents::States)).await;
     for after in 1..=20 {
         let grown = store.outbox().grown();
         store.add("t", more(after, [status("t", TaskState::Working, 1)])).await.unwrap();

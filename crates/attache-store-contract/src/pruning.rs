@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use attache_core::{AppendError, Created, ListQuery, News, Outcome, Owner, Retention};
+use attache_core::{AppendError, Created, ListQuery, Outcome, Owner, PushEvents, Retention};
 use attache_protocol::TaskState;
 
 use crate::support::{TestStore, at, id, ids, message, more, status, task, webhook};
@@ -104,7 +104,7 @@ pub async fn pruned_tasks_are_limited_in_number(store: TestStore) {
 }
 
 pub async fn a_task_with_pending_deliveries_is_not_pruned(store: TestStore) {
-    store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::States))).await;
     store.add("t", more(1, [status("t", TaskState::Completed, 1)])).await.unwrap();
     ended_at(&store, [10]).await;
     assert_eq!(prune(&store, by_number(0), 99).await, 1);
@@ -120,7 +120,7 @@ pub async fn a_task_with_pending_deliveries_is_not_pruned(store: TestStore) {
 }
 
 pub async fn dead_deliveries_do_not_prevent_pruning(store: TestStore) {
-    store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::States))).await;
     store.add("t", more(1, [status("t", TaskState::Completed, 1)])).await.unwrap();
     for _ in 0..2 {
         let taken = store.take("one", 9).await.remove(0);
@@ -134,8 +134,9 @@ pub async fn dead_deliveries_do_not_prevent_pruning(store: TestStore) {
 
 pub async fn a_pruned_task_leaves_nothing_behind(store: TestStore) {
     let me = Owner::default();
-    let made =
-        store.make(task("t").key("of the task", 1).webhook(webhook("t", "w", "one", News::States))).await;
+    let made = store
+        .make(task("t").key("of the task", 1).webhook(webhook("t", "w", "one", PushEvents::States)))
+        .await;
     store.make(task("other").key("of another", 2)).await;
     store.add("t", more(1, [message("x")]).key(&me, "of a message", 1)).await.unwrap();
     store.add("other", more(1, [message("x")]).key(&me, "of another message", 2)).await.unwrap();

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use attache_core::{
     Append, AppendError, Appended, Created, Cursor, Delivery, DeliveryId, Entry, Idempotency, Lease,
-    ListQuery, NewTask, NewWebhook, News, Owner, Principal, PutWebhook, Seq, Snapshot, Store, StoreError,
-    TailItem, TaskEvent, View, Webhook,
+    ListQuery, NewTask, NewWebhook, Owner, Principal, PushEvents, PutWebhook, Seq, Snapshot, Store,
+    StoreError, TailItem, TaskEvent, View, Webhook,
 };
 use attache_protocol::{
     Artifact, AuthenticationInfo, ContextId, Message, Part, Task, TaskArtifactUpdateEvent, TaskId,
@@ -189,7 +189,7 @@ impl AppendBuilder {
 }
 
 /// A webhook of `task` with secrets. Its URL has the host `receiver`.
-pub(crate) fn webhook(task: &str, name: &str, receiver: &str, news: News) -> Webhook {
+pub(crate) fn webhook(task: &str, name: &str, receiver: &str, events: PushEvents) -> Webhook {
     let config = TaskPushNotificationConfig {
         tenant: None,
         id: Some(name.to_owned()),
@@ -201,7 +201,7 @@ pub(crate) fn webhook(task: &str, name: &str, receiver: &str, news: News) -> Web
             credentials: Some(format!("secret of {name}")),
         }),
     };
-    Webhook { config, news, dialect: None }
+    Webhook { config, events, dialect: None }
 }
 
 /// The result of creating a task.
@@ -345,7 +345,7 @@ impl TestStore {
     pub(crate) async fn put(&self, task: &str, webhook: Webhook) {
         let new = NewWebhook { webhook, limit: 32 };
         let put = self.outbox().put_webhook(&id(task), new).await.expect("a webhook that is kept");
-        assert_eq!(put, PutWebhook::Kept);
+        assert_eq!(put, PutWebhook::Stored);
     }
 
     /// Registers a webhook with a limit of webhooks.

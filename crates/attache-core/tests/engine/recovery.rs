@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use attache_core::{
-    Agent, MemoryStore, NewTask, NewWebhook, News, Owner, Recovered, Retention, Store, TaskEvent, Turn,
+    Agent, MemoryStore, NewTask, NewWebhook, PushEvents, Owner, Recovered, Retention, Store, TaskEvent, Turn,
     Webhook, agent_fn, restartable,
 };
 use attache_protocol::{
@@ -149,7 +149,7 @@ async fn the_webhooks_of_a_task_that_was_left_behind_are_told_how_it_ends() {
         ..TaskPushNotificationConfig::default()
     };
     let outbox = host.store.outbox();
-    let webhook = Webhook { config, news: News::States, dialect: None };
+    let webhook = Webhook { config, events: PushEvents::States, dialect: None };
     outbox.put_webhook(&task.id, NewWebhook { webhook, limit: 32 }).await.unwrap();
     host.clock_at(LEASE);
     recover(&host).await;

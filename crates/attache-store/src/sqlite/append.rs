@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use attache_core::{
-    Append as Request, AppendError, Appended, Ended, EndedPieces, FoldError, Lease, Seq, Snapshot,
-    StoreError, TaskEvent, fold,
+    Append as Request, AppendError, Appended, EndedTask, FoldError, Lease, Seq, Snapshot, StoreError,
+    StoredEndedTask, TaskEvent, fold,
 };
 use attache_protocol::{TaskId, TaskState, Timestamp};
 use rusqlite::params;
@@ -31,7 +31,7 @@ struct Append {
     after: Seq,
     /// The old and the new index key, if the events set a new status.
     moved: Option<(IndexKey, IndexKey)>,
-    ended: Option<(EndedPieces, Snapshot)>,
+    ended: Option<(StoredEndedTask, Snapshot)>,
     /// The task before these events as JSON, if a new snapshot is due.
     snapshot: Option<Vec<u8>>,
     key: Option<Reservation>,
@@ -92,9 +92,9 @@ impl Inner {
                         FoldError::Exists => AppendError::Conflict(after),
                     })?;
                 }
-                let (state, ended) = (task.status.state, Arc::new(Ended::new(task)));
+                let (state, ended) = (task.status.state, Arc::new(EndedTask::new(task)));
                 let seq = after.plus(events.len());
-                Some((ended.to_pieces(), Snapshot::ended(seq, state, ended)))
+                Some((ended.to_stored(), Snapshot::ended(seq, state, ended)))
             }
         };
         let written = self.write(|sender| {

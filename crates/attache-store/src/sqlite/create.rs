@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use attache_core::{
-    Created, Ended, EndedPieces, Lease, NewTask, Owner, Seq, Snapshot, StoreError, TaskEvent, fold,
+    Created, EndedTask, Lease, NewTask, Owner, Seq, Snapshot, StoreError, StoredEndedTask, TaskEvent, fold,
 };
 use attache_protocol::{ContextId, TaskId, TaskState};
 use rusqlite::{Connection, ErrorCode, params};
@@ -40,7 +40,7 @@ struct Create {
 }
 
 enum Body {
-    Ended(EndedPieces),
+    Ended(StoredEndedTask),
     Live(Arc<LiveTask>),
 }
 
@@ -64,7 +64,7 @@ impl Inner {
         let webhook = match push {
             None => None,
             Some(webhook) => {
-                let told = events.iter().enumerate().filter(|(_, event)| webhook.news.include(event));
+                let told = events.iter().enumerate().filter(|(_, event)| webhook.events.includes(event));
                 let told = told.map(|(i, _)| Seq::START.plus(i + 1)).collect();
                 let kept = WebhookRow::seal(&self.keyring, &id, &webhook);
                 Some((kept.map_err(|fault| self.explain(&fault))?, told, nanos_of(now)))
@@ -89,8 +89,8 @@ impl Inner {
         let (state, nanos) = (task.status.state, rows::status_nanos(&task));
         let context = task.context_id.clone().unwrap_or_default();
         let (body, settled) = if ended {
-            let ended = Arc::new(Ended::new(task));
-            (Body::Ended(ended.to_pieces()), Some(Snapshot::ended(seq, state, ended)))
+            let ended = Arc::new(EndedTask::new(task));
+            (Body::Ended(ended.to_stored()), Some(Snapshot::ended(seq, state, ended)))
         } else {
             let settled = state.is_settled().then(|| Snapshot::live(seq, task.clone()));
             let live = LiveTask::new(id.clone(), row, owner.clone(), Phase::Creating, Seq::START, task);
@@ -133,8 +133,8 @@ pub(super) struct EndedColumns<'a> {
     pub(super) artifacts: Option<&'a [u8]>,
 }
 
-impl<'a> From<&'a EndedPieces> for EndedColumns<'a> {
-    fn from(pieces: &'a EndedPieces) -> Self {
+impl<'a> From<&'a StoredEndedTask> for EndedColumns<'a> {
+    fn from(pieces: &'a StoredEndedTask) -> Self {
         let some = |piece: &'a Vec<u8>| (!piece.is_empty()).then_some(piece.as_slice());
         Self {
             head: &pieces.head,

@@ -76,7 +76,7 @@ impl Inner {
     async fn put_webhook(self: &Arc<Self>, task: &TaskId, new: NewWebhook) -> Result<PutWebhook, StoreError> {
         let NewWebhook { webhook, limit } = new;
         let (row, live): (i64, Option<Arc<LiveTask>>) = match self.locate(task).await? {
-            Location::Missing => return Ok(PutWebhook::Kept),
+            Location::Missing => return Ok(PutWebhook::Stored),
             Location::Live(live) => (live.row, Some(live)),
             Location::Ended(found) => (found.row, None),
         };
@@ -86,7 +86,7 @@ impl Inner {
         let work = move |db: &Connection| {
             // The task can have been pruned meanwhile.
             if !db.prepare_cached("SELECT 1 FROM tasks WHERE id = ?1")?.exists(params![row])? {
-                return Ok(PutWebhook::Kept);
+                return Ok(PutWebhook::Stored);
             }
             if !kept.fits(db, row, limit)? {
                 return Ok(PutWebhook::LimitReached);
@@ -96,7 +96,7 @@ impl Inner {
                 // Later appends look for webhooks. If the transaction fails, this stays set and costs only a useless query.
                 live.may_have_webhooks.store(true, Ordering::Relaxed);
             }
-            Ok(PutWebhook::Kept)
+            Ok(PutWebhook::Stored)
         };
         self.change(work, |_| {}).await
     }

@@ -1,6 +1,6 @@
 //! The rows of webhooks and of their deliveries. The server uses them, and the maintenance commands in other processes.
 
-use attache_core::{DeadDelivery, DeliveryId, News, Outcome, Seq, TaskEvent, Webhook};
+use attache_core::{DeadDelivery, DeliveryId, Outcome, PushEvents, Seq, TaskEvent, Webhook};
 use attache_protocol::{Dialect, TaskId, TaskPushNotificationConfig, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
@@ -36,10 +36,10 @@ fn purpose(task: &TaskId, webhook: &str) -> Vec<u8> {
     purpose
 }
 
-const fn news_of(number: u8) -> News {
+const fn events_of(number: u8) -> PushEvents {
     match number {
-        0 => News::States,
-        _ => News::Everything,
+        0 => PushEvents::States,
+        _ => PushEvents::Everything,
     }
 }
 
@@ -58,9 +58,9 @@ impl WebhookRow {
         };
         Ok(Self {
             name: webhook.id().to_owned(),
-            news: match webhook.news {
-                News::States => 0,
-                News::Everything => 1,
+            news: match webhook.events {
+                PushEvents::States => 0,
+                PushEvents::Everything => 1,
             },
             dialect: webhook.dialect.map(Dialect::name),
             receiver: webhook.receiver(),
@@ -124,7 +124,7 @@ pub(super) fn read_webhook(
     }
     let dialect = row.get::<_, Option<String>>(from + 4)?;
     let dialect = dialect.and_then(|name| Dialect::from_name(&name));
-    Ok(Webhook { config, news: news_of(row.get(from + 1)?), dialect })
+    Ok(Webhook { config, events: events_of(row.get(from + 1)?), dialect })
 }
 
 /// Queues events for a webhook. Returns whether its queue was empty before.
@@ -164,8 +164,8 @@ pub(super) fn enqueue_all(
     let mut webhooks = read.query(params![task])?;
     let mut grown = false;
     while let Some(row) = webhooks.next()? {
-        let news = news_of(row.get(1)?);
-        let included = events.iter().enumerate().filter(|(_, event)| news.include(event));
+        let wanted = events_of(row.get(1)?);
+        let included = events.iter().enumerate().filter(|(_, event)| wanted.includes(event));
         let included: Vec<_> = included.map(|(i, _)| after.plus(i + 1)).collect();
         grown |= enqueue(db, row.get(0)?, &row.get::<_, String>(2)?, &included, now)?;
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use attache_core::{Ended, EndedPieces, Entry, Seq, TaskEvent};
+use attache_core::{EndedTask, Entry, Seq, StoredEndedTask, TaskEvent};
 use attache_protocol::{StreamResponse, Task, TaskId, TaskState, Timestamp};
 use rusqlite::types::{FromSqlError, FromSqlResult, ToSqlOutput, Value, ValueRef};
 use rusqlite::{Row, ToSql};
@@ -149,19 +149,19 @@ pub(super) fn write_offsets(offsets: &[u32]) -> Vec<u8> {
 }
 
 /// Decodes a task that has ended from four columns. Columns that the query left out are null.
-pub(super) fn read_ended(row: &Row<'_>, from: usize, task: &TaskId) -> Result<Arc<Ended>, Fault> {
+pub(super) fn read_ended(row: &Row<'_>, from: usize, task: &TaskId) -> Result<Arc<EndedTask>, Fault> {
     let blob = |at: usize| -> rusqlite::Result<Vec<u8>> {
         Ok(row.get_ref(from + at)?.as_blob_or_null()?.unwrap_or_default().to_vec())
     };
     let offsets = blob(1)?;
     let (offsets, _) = offsets.as_chunks();
-    let pieces = EndedPieces {
+    let pieces = StoredEndedTask {
         head: blob(0)?,
         messages: offsets.iter().map(|offset| u32::from_le_bytes(*offset)).collect(),
         history: blob(2)?,
         artifacts: blob(3)?,
     };
-    Ended::from_pieces(pieces).map(Arc::new).map_err(|error| unreadable("the final form", task, error))
+    EndedTask::from_stored(pieces).map(Arc::new).map_err(|error| unreadable("the final form", task, error))
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use super::{StoreFolder, all, at, chunk, ended, live, owner, status, webhook};
 use crate::sqlite::maintenance::Maintenance;
 use crate::sqlite::{SqliteOptions, SqliteStore};
 
-/// Copies of the file and its write-ahead log at some moment are what a crash at that moment leaves behind, as long as nothing
-/// is moved from one to the other meanwhile.
+/// A crash leaves behind the database file and the write-ahead log of that moment. The test copies both instead, which is the same as
+/// long as no checkpoint runs during the copy.
 #[tokio::test(flavor = "multi_thread")]
 async fn acknowledged_writes_survive_a_crash_at_any_moment() {
     let folder = Arc::new(StoreFolder::new());

@@ -4,7 +4,7 @@ use attache_protocol::TaskState;
 use super::{StoreFolder, all, chunk, ended, live, owner, status};
 use crate::sqlite::maintenance::Maintenance;
 
-/// Lets the file have only this many more pages.
+/// Limits the file to this many more pages.
 pub(super) async fn leave_room(folder: &StoreFolder, pages: i64) {
     let limit = move |db: &rusqlite::Connection| {
         let used: i64 = db.pragma_query_value(None, "page_count", |row| row.get(0))?;

@@ -135,7 +135,7 @@ async fn a_reader_gets_every_event_once_however_far_behind_it_is() {
         })
     };
     let mut readers = vec![(0, follow(0)), (1, follow(1))];
-    // More than is kept at hand, so that some is read from the file.
+    // More events than the window in memory, so that some are read from the file.
     for i in 0..300 {
         let events = (0..10).map(|_| chunk("t", "x".repeat(100))).collect();
         seq = folder.add("t", seq, events).await.unwrap().seq;
@@ -259,7 +259,7 @@ async fn a_dropped_call_does_not_affect_others() {
     let mut append = Box::pin(async move { add.add("u", seq, vec![chunk("u", "x")]).await });
     assert!((&mut append).now_or_never().is_none());
     drop(append);
-    // It was on its way and is written, or was not and is not; either way the task goes on.
+    // The append was written or not, depending on when its call was dropped. In both cases the task continues.
     let next = match folder.add("u", seq, vec![chunk("u", "y")]).await {
         Ok(appended) => appended.seq,
         Err(AppendError::Conflict(seq)) => seq,

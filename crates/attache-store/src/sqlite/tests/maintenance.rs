@@ -162,7 +162,7 @@ async fn a_backup_replaces_nothing_is_private_and_leaves_nothing_else() {
     assert!(store.backup(folder.dir.path().join("none/copy.db"), |_| {}).is_err());
     #[cfg(unix)]
     {
-        // A link that someone put where the copy is written does not lead it elsewhere.
+        // A link at the path of the incomplete copy does not redirect the copy.
         let partial = folder.dir.path().join(format!("copy.db.{}.partial", std::process::id()));
         let elsewhere = folder.dir.path().join("elsewhere");
         std::os::unix::fs::symlink(&elsewhere, &partial).unwrap();
@@ -249,7 +249,7 @@ async fn forget_removes_the_data_of_one_caller_and_nothing_else() {
     assert!(folder.find_key(&bob, "k").await.unwrap().is_some());
     let report = Maintenance::open(folder.path()).unwrap().check().unwrap();
     assert_eq!((report.tasks, report.values, report.problems), (1, 2, vec![]));
-    // Not while a server uses it.
+    // Fails while a server uses the store.
     assert!(Maintenance::forget(folder.path(), &options(false, None)).is_err());
 }
 

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use attache_core::{
-    Append, AppendError, Appended, Created, Entry, Lease, ListQuery, NewTask, News, Owner, Principal, Seq,
-    Snapshot, Store, TailItem, TaskEvent, Webhook,
+    Append, AppendError, Appended, Created, Entry, Lease, ListQuery, NewTask, Owner, Principal, PushEvents,
+    Seq, Snapshot, Store, TailItem, TaskEvent, Webhook,
 };
 use attache_protocol::{
     Artifact, AuthenticationInfo, Message, Part, Task, TaskArtifactUpdateEvent, TaskId,
@@ -93,7 +93,7 @@ impl StoreFolder {
         page.tasks.iter().map(|task| task.task().id.to_string()).collect()
     }
 
-    /// All events after a position of a task that has ended, or as many as there are to come for `until` events.
+    /// Up to `until` events after a position, or all up to the end of the task.
     async fn events(&self, task: &str, after: u64, until: usize) -> Vec<Arc<Entry>> {
         let mut tail = self.tail(&task.into(), Seq(after));
         let mut events = Vec::new();
@@ -187,7 +187,7 @@ fn webhook(task: &str, id: &str, host: &str) -> Webhook {
                 credentials: Some("cr3dentials-of-the-hook".to_owned()),
             }),
         },
-        news: News::States,
+        events: PushEvents::States,
         dialect: None,
     }
 }

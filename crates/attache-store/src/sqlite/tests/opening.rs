@@ -13,7 +13,7 @@ fn open(path: &Path) -> Result<SqliteStore, SqliteOpenError> {
     SqliteStore::open(path, SqliteOptions::new(Keyring::ephemeral().unwrap()))
 }
 
-/// Everything in a directory with its content.
+/// The files in a directory with their content.
 fn contents(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let mut files: Vec<_> = fs::read_dir(dir)
         .unwrap()
@@ -25,7 +25,7 @@ fn contents(dir: &Path) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// The message with which a file is refused, after which everything is as it was.
+/// The error of opening a file. Checks that no file was changed.
 fn refusal(path: &Path) -> String {
     let before = contents(path.parent().unwrap());
     let message = open(path).unwrap_err().to_string();
@@ -103,7 +103,7 @@ async fn a_damaged_page_is_an_error_and_not_a_wrong_result() {
     assert_eq!(fs::read(folder.path()).unwrap(), bytes);
 }
 
-/// A file whose pages are whole but whose content is not. SQLite does not notice this by itself.
+/// A file with sound pages and damaged content, which SQLite does not detect.
 #[tokio::test]
 async fn damaged_content_is_an_error_that_names_the_task_and_hides_no_other() {
     let letter = |i: i64| char::from(b'a' + i as u8).to_string();
@@ -117,7 +117,7 @@ async fn damaged_content_is_an_error_that_names_the_task_and_hides_no_other() {
     folder.close();
     let whole = fs::read(folder.path()).unwrap();
     let mut bytes = whole.clone();
-    // The text of every second task, wherever it is kept.
+    // Damages the text of every second task in all tables.
     let mut damaged = 0;
     for i in (0..20).step_by(2) {
         let text = letter(i).repeat(2000);
@@ -150,7 +150,7 @@ async fn damaged_content_is_an_error_that_names_the_task_and_hides_no_other() {
     assert_eq!(fs::read(folder.path()).unwrap(), bytes, "it was left as it is");
 }
 
-/// Closing any descriptor of a file drops the process's POSIX locks on it. Without them, another program that closes the database
+/// Closing any descriptor of a file drops the POSIX locks of the process on it. Without them, another program that closes the database
 /// takes itself for the last user and deletes the write-ahead log.
 #[cfg(target_os = "linux")]
 #[tokio::test]
@@ -280,7 +280,7 @@ fn an_empty_file_becomes_a_store() {
     drop(open(&path).unwrap());
 }
 
-/// A file as version 1 of the schema had it, with a task that has ended and one that has not.
+/// A file with version 1 of the schema, with a task that has ended and one that has not.
 fn file_of_version_1(dir: &Path) -> PathBuf {
     let path = dir.join("tasks.db");
     Connection::open(&path).unwrap().execute_batch(include_str!("version_1.sql")).unwrap();
@@ -309,14 +309,14 @@ async fn a_file_of_an_older_version_is_migrated_without_loss() {
     assert_eq!((report.tasks, report.events, report.values, report.problems), (2, 5, 1, vec![]));
 }
 
-/// A file as the version before the identifiers of clients were scoped wrote it, with its keys.
+/// A file from before the ids of clients were scoped by owner, with its keyring.
 #[tokio::test]
 async fn a_file_that_version_0_1_0_wrote_keeps_everything() {
     let dir = tempfile::tempdir().unwrap();
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let (path, keys) = (dir.path().join("tasks.db"), dir.path().join("keyring.json"));
     fs::copy(fixtures.join("store-0.1.0.db"), &path).unwrap();
-    // Private, as the version had left it.
+    // Private, as that version wrote it.
     let keyring = fs::read(fixtures.join("keyring-0.1.0.json")).unwrap();
     attache_signing::private::write(&keys, &keyring).unwrap();
     let options = || SqliteOptions::new(Keyring::from_file(&keys).unwrap());
@@ -328,7 +328,7 @@ async fn a_file_that_version_0_1_0_wrote_keeps_everything() {
         assert_eq!((task.seq, task.state), (Seq(3), TaskState::Completed));
         assert_eq!(task.task().history.len(), 1);
         assert_eq!(store.find_key(&ann, "key-1").await.unwrap().unwrap().task, hello);
-        // An id that its client chose, from when such ids were shared by all.
+        // An id that the client chose. In that version such ids were shared by all owners.
         assert!(store.load(&ann, &"report".into()).await.unwrap().is_some());
         assert!(store.load(&bob, &"report".into()).await.unwrap().is_none());
         let listed = store.list(&bob, &super::all()).await.unwrap();

@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use attache_core::{
-    DeliveryId, DueReceivers, NewTask, NewWebhook, News, Outbox, Outcome, Retention, Seq, Store, Webhook,
+    DeliveryId, DueReceivers, NewTask, NewWebhook, Outbox, Outcome, PushEvents, Retention, Seq, Store,
+    Webhook,
 };
 use attache_protocol::TaskState;
 use futures::FutureExt;
@@ -47,7 +48,7 @@ async fn secrets_are_sealed_again_so_that_old_keys_can_be_retired() {
     hooked(&folder, "t", "example.com").await;
     let theirs = folder.keyring();
     theirs.rotate().unwrap();
-    // The server has not heard of the new key when another process seals everything under it.
+    // Another process rotates the key and seals all secrets again. The server has not read the new key yet.
     assert_eq!(Maintenance::open(folder.path()).unwrap().reseal(&theirs).unwrap(), 1);
     assert_eq!(folder.webhooks(&"t".into()).await.unwrap(), [webhook("t", "w", "example.com")]);
     folder.inner.keyring.rotate().unwrap();
@@ -88,7 +89,7 @@ async fn pending_deliveries_are_made_after_a_restart() {
     let due = folder.due_receivers(at(3)).await.unwrap();
     assert_eq!(due, DueReceivers { now: vec![], next: Some(at(9)) });
     folder.settle(&id("t", 1), Outcome::Delivered).await.unwrap();
-    // The piece of an artifact is no news.
+    // The webhook does not subscribe to artifacts.
     assert_eq!(taken(&folder, "example.com", 3).await, ["t/w/3"]);
     folder.settle(&id("t", 3), Outcome::Delivered).await.unwrap();
     assert_eq!(folder.due_receivers(at(99)).await.unwrap(), DueReceivers::default());
@@ -115,7 +116,7 @@ async fn attempts_and_retry_times_survive_a_restart() {
 async fn a_webhook_that_moves_takes_its_queue_along() {
     let folder = StoreFolder::new();
     hooked(&folder, "t", "old.com").await;
-    let everything = Webhook { news: News::Everything, ..webhook("t", "w", "new.com") };
+    let everything = Webhook { events: PushEvents::Everything, ..webhook("t", "w", "new.com") };
     let new = NewWebhook { webhook: everything.clone(), limit: 32 };
     folder.put_webhook(&"t".into(), new).await.unwrap();
     assert!(taken(&folder, "old.com", 1).await.is_empty());

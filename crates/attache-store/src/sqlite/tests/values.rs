@@ -24,7 +24,7 @@ async fn get(folder: &StoreFolder, key: &str) -> Option<String> {
     Values::get(&**folder, "s", key).await.unwrap().map(|value| value.as_str().to_owned())
 }
 
-/// Has everything that `rest` writes first written in one transaction.
+/// Runs the first writes of `rest` in one transaction.
 async fn together<T>(folder: &StoreFolder, rest: impl Future<Output = T>) -> T {
     let (begun, begins) = tokio::sync::oneshot::channel();
     let (go, goes) = std::sync::mpsc::channel::<()>();
@@ -47,7 +47,7 @@ async fn together<T>(folder: &StoreFolder, rest: impl Future<Output = T>) -> T {
     done
 }
 
-/// Spoils the first transaction that it is in.
+/// A write that fails the first transaction that contains it.
 async fn spoil(folder: &StoreFolder) {
     let mut spoilt = false;
     let work = move |db: &Connection| match std::mem::replace(&mut spoilt, true) {

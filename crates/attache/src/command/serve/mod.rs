@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use attache::client::AddressBook;
-use attache::core::{News, Retention, Store};
+use attache::core::{PushEvents, Retention, Store};
 use attache::prelude::*;
 use attache::server::auth::{Authenticator, Everyone, Exchangeable};
 use attache::server::{
@@ -481,7 +481,7 @@ impl Serve {
                     Retention::default().max_age(self.keep.keep_for).max_tasks(self.keep.keep_tasks);
                 config::service_limits(&self.limits, options);
                 if self.push.push_every_event {
-                    options.push_news = News::Everything;
+                    options.push_events = PushEvents::Everything;
                 }
             });
         if let Some(url) = &self.base_url {
