@@ -45,10 +45,10 @@ pub(crate) fn pin_load_generator() -> Result<Cores> {
 }
 
 /// Does `start` on the server's core. A process started there inherits the pinning, with all threads it will ever have.
-pub(crate) fn on_the_server_core<T>(cores: Cores, start: impl FnOnce() -> T) -> Result<T> {
-    let Some(pinned) = cores.pinned else { return Ok(start()) };
+pub(crate) async fn on_the_server_core<T>(cores: Cores, start: impl Future<Output = T>) -> Result<T> {
+    let Some(pinned) = cores.pinned else { return Ok(start.await) };
     os::pin(pinned.server)?;
-    let started = start();
+    let started = start.await;
     os::pin(pinned.load)?;
     Ok(started)
 }

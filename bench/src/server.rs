@@ -80,7 +80,7 @@ impl Server {
     ) -> Result<Self> {
         let mut command = how.command();
         if let Some(store) = store {
-            command.arg("--store").arg(store.to_string());
+            command.arg("--store").arg(store.to_os_string());
         }
         Self::start(command, cores).await.with_context(|| format!("starting the subject, `{how}`"))
     }
@@ -140,7 +140,7 @@ impl Server {
         let address = free_address()?;
         command.arg("--listen").arg(address.to_string()).stdin(Stdio::null()).stdout(Stdio::null());
         let started = Instant::now();
-        let child = machine::on_the_server_core(cores, || command.spawn())??;
+        let child = machine::on_the_server_core(cores, async { command.spawn() }).await??;
         let mut server = Self { child, address, cores, started, workers: None };
         while TcpStream::connect(address).await.is_err() {
             if let Some(status) = server.child.try_wait()? {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use attache::core::{Clock, Created, MemoryStore, NewTask, Owner, Store, StoreError, SystemClock, TaskEvent};
+use attache::core::{Clock, Created, NewTask, Owner, Store, StoreError, SystemClock, TaskEvent};
 use attache::prelude::{Artifact, Message, Part, Task, TaskState};
 use attache::protocol::{ContextId, TaskArtifactUpdateEvent, TaskId, TaskStatus, TaskStatusUpdateEvent};
-use attache::store::{Keyring, SqliteOptions, SqliteStore, StoreUrl};
+use attache::store::{KeyringSource, StoreOptions, StoreRegistry, StoreUrl};
 use futures::{StreamExt, TryStreamExt, stream};
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -27,13 +27,8 @@ const AT_ONCE: usize = 4_096;
 const REMEMBERED: u64 = 100_000;
 
 /// Opens a store. The secrets of webhooks, of which no work has any, are lost with the process.
-pub(crate) fn open(at: &StoreUrl) -> Result<Arc<dyn Store>> {
-    Ok(match at {
-        StoreUrl::Memory => Arc::new(MemoryStore::new()),
-        StoreUrl::Sqlite(path) => {
-            Arc::new(SqliteStore::open(path, SqliteOptions::new(Keyring::ephemeral()?))?)
-        }
-    })
+pub(crate) async fn open(at: &StoreUrl) -> Result<Arc<dyn Store>> {
+    Ok(StoreRegistry::built_in().open(at, &StoreOptions::new(KeyringSource::Ephemeral)).await?)
 }
 
 /// A SQLite file on disk. It is removed, and what is beside it, when this is dropped.
@@ -56,7 +51,7 @@ impl File {
 
     /// The store in it.
     pub(crate) fn store(&self) -> StoreUrl {
-        StoreUrl::Sqlite(self.directory.path().join("tasks.db"))
+        StoreUrl::sqlite(self.directory.path().join("tasks.db"))
     }
 }
 
@@ -73,7 +68,7 @@ impl Filled {
     pub(crate) async fn new(count: u64, cores: Cores) -> Result<Self> {
         let file = File::new()?;
         // The threads of the store on one core, what they are given is made on the other.
-        let store = machine::on_the_server_core(cores, || open(&file.store()))??;
+        let store = machine::on_the_server_core(cores, open(&file.store())).await??;
         let begun = Instant::now();
         let (mut ids, mut kept) = (Vec::new(), 0);
         let mut keeping = stream::iter((0..count).map(|nth| keep(&*store, nth))).buffer_unordered(AT_ONCE);
@@ -105,7 +100,7 @@ async fn keep(store: &dyn Store, nth: u64) -> Result<TaskId> {
     let (id, task) = finished(nth);
     match store.create(task).await.map_err(|StoreError(why)| anyhow::anyhow!("storing a task: {why}"))? {
         Created::New { .. } => Ok(id),
-        Created::Known(_) | Created::Taken => bail!("a new task was already known"),
+        Created::KeyUsed(_) | Created::Taken => bail!("a new task was already known"),
     }
 }
 
@@ -167,6 +162,8 @@ fn new_id() -> String {
 
 #[cfg(test)]
 mod tests {
+    use attache::core::MemoryStore;
+
     use super::*;
 
     #[test]

@@ -93,6 +93,6 @@ pub(crate) fn server(listen: SocketAddr, settings: Settings) -> Result<Server<im
 
 /// Serves the subject until the process is killed.
 pub(crate) async fn serve(listen: SocketAddr, store: StoreUrl, settings: Settings) -> Result<()> {
-    server(listen, settings)?.shared_store(crate::store::open(&store)?).run().await?;
+    server(listen, settings)?.shared_store(crate::store::open(&store).await?).run().await?;
     Ok(())
 }

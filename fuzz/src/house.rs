@@ -8,7 +8,7 @@ use std::time::Duration;
 use attache_core::{Agent, AgentResult, Identity, ManualClock, Turn};
 use attache_protocol::{AgentCard, Timestamp};
 use attache_server::auth::{KeyPlace, KnownCallers};
-use attache_server::{Policy, Server, HttpService};
+use attache_server::{HttpService, Policy, Server};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};

@@ -75,7 +75,8 @@ fn every_link_in_the_documents_leads_somewhere() {
             if target.contains("://") || target.starts_with("mailto:") {
                 continue;
             }
-            let (path, anchor) = target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
+            let (path, anchor) =
+                target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
             let file = match path {
                 "" => page.clone(),
                 path => page.parent().unwrap_or(Path::new("")).join(path),
@@ -100,7 +101,8 @@ fn every_path_that_the_documents_name_exists() {
             let is_path = FOLDERS.iter().any(|folder| path.starts_with(folder));
             // Capital letters stand for a name of the reader's.
             let is_pattern = path.contains(['*', '<', '{', '…']) || path.split('/').any(is_placeholder);
-            let is_generated = path.starts_with("fuzz/libfuzzer/corpus") || path.starts_with("fuzz/libfuzzer/artifacts");
+            let is_generated =
+                path.starts_with("fuzz/libfuzzer/corpus") || path.starts_with("fuzz/libfuzzer/artifacts");
             if is_path && !is_pattern && !is_generated && !run::root().join(path).exists() {
                 missing.push(format!("{}: {path}", page.display()));
             }
@@ -176,13 +178,15 @@ fn every_command_and_flag_in_the_documents_exists() {
         for call in calls(&text) {
             let mut command = "attache".to_owned();
             let mut words = call.iter().peekable();
-            while let Some(word) = words.next_if(|word| reference.contains_key(&format!("{command} {word}"))) {
+            while let Some(word) = words.next_if(|word| reference.contains_key(&format!("{command} {word}")))
+            {
                 command = format!("{command} {word}");
             }
             if command == "attache" {
                 let word = words.peek().copied().copied().unwrap_or_default();
                 // A list of alternatives such as `card|send`, an option such as `--version`, or an ellipsis.
-                let is_command = word.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !word.starts_with('-');
+                let is_command =
+                    word.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !word.starts_with('-');
                 if is_command && !word.is_empty() && word != "help" {
                     unknown.push(format!("{}: attache {word}", page.display()));
                 }
@@ -190,7 +194,8 @@ fn every_command_and_flag_in_the_documents_exists() {
             }
             for flag in call.iter().filter(|word| word.starts_with("--") && word.len() > 2) {
                 let flag = flag.split(['=', '[', ',', ')', '`']).next().unwrap_or(flag);
-                let known = reference.iter().any(|(name, flags)| name.starts_with(&command) && flags.contains(flag));
+                let known =
+                    reference.iter().any(|(name, flags)| name.starts_with(&command) && flags.contains(flag));
                 if !known && !everywhere.contains(flag) && !matches!(flag, "--help" | "--version") {
                     unknown.push(format!("{}: {command} {flag}", page.display()));
                 }
@@ -219,10 +224,8 @@ fn dependencies() -> BTreeMap<String, Vec<String>> {
 #[test]
 fn crates_depend_only_on_crates_above_them_in_contributing() {
     let page = read("CONTRIBUTING.md");
-    let listed: Vec<&str> = page
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `crates/")?.split('`').next())
-        .collect();
+    let listed: Vec<&str> =
+        page.lines().filter_map(|line| line.strip_prefix("| `crates/")?.split('`').next()).collect();
     let position = |name: &str| listed.iter().position(|listed| *listed == name);
     for (name, dependencies) in dependencies() {
         let own = position(&name).unwrap_or_else(|| panic!("CONTRIBUTING.md does not list `crates/{name}`"));

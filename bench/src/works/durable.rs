@@ -93,7 +93,7 @@ pub(super) async fn start(harness: &mut Harness) -> Result<Vec<Row>> {
 async fn sides(harness: &mut Harness, name: &str, plan: &Arc<Plan>) -> Result<(Series, Series)> {
     let file = File::new()?;
     let (memory, durable) =
-        (harness.subject_on(&StoreUrl::Memory).await?, harness.subject_on(&file.store()).await?);
+        (harness.subject_on(&StoreUrl::memory()).await?, harness.subject_on(&file.store()).await?);
     let [memory, durable] = harness
         .alternate(
             name,

@@ -1,21 +1,22 @@
-//! What does the work.
+//! Agents: the code that answers messages.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 
 use attache_protocol::{Error, Message, Part};
 
 use crate::{BoxFuture, Caller, Turn};
 
-/// How a turn ends, as the agent sees it.
+/// The result of an agent's turn.
 pub type AgentResult = Result<(), AgentError>;
 
-/// Anything that can take a turn: answer one message of a client's.
+/// Answers messages of clients, one message per [`Turn`].
 ///
-/// An async function is an agent by way of [`agent_fn`]; a type is one by implementing [`run`](Self::run). The agent says
-/// what happens through its [`Turn`]. When `run` returns without having ended the task or asked for something, the task is
-/// completed; when it returns an error, panics or takes too long, the task fails.
+/// [`agent_fn`] makes an agent of an async function. A type becomes an agent by implementing [`run`](Self::run). The agent reports
+/// progress and results through its turn. If `run` returns and has neither ended the task nor asked for input, the task is completed.
+/// If `run` returns an error, panics or takes too long, the task fails.
 ///
 /// ```
 /// use attache_core::{Agent, AgentResult, Turn};
@@ -37,22 +38,29 @@ pub trait Agent: Send + Sync + 'static {
     /// Answers one message.
     fn run(&self, turn: Turn) -> impl Future<Output = AgentResult> + Send;
 
-    /// Whether a caller may send this message. It is asked before anything comes of it: a refusal leaves no task behind.
+    /// Whether a caller may send this message. It is called before a task is created, so a rejected message leaves no task.
     fn admits(&self, caller: &Caller, message: &Message) -> Result<(), Error> {
         let _ = (caller, message);
         Ok(())
     }
 
-    /// Whether a turn that died with its process may simply be run again. Otherwise its task fails.
+    /// Whether a turn that died with its process may run again. Otherwise its task fails.
     ///
-    /// The turn that runs again gets the same message; what the first one said stays in the task, and
-    /// [`Turn::is_rerun`] tells them apart.
+    /// The new turn gets the same message. The events of the first turn stay in the task. [`Turn::is_rerun`] is true in the new turn.
     fn restartable(&self) -> bool {
         false
     }
+
+    /// The agent as a [`BoxAgent`], for code that chooses agents at run time.
+    fn boxed(self) -> BoxAgent
+    where
+        Self: Sized,
+    {
+        BoxAgent(Arc::new(self))
+    }
 }
 
-/// Declares that turns of an agent may be [run again](Agent::restartable).
+/// Declares that the turns of an agent may [run again](Agent::restartable).
 pub fn restartable(agent: impl Agent) -> impl Agent {
     struct Restartable<A>(A);
 
@@ -73,8 +81,52 @@ pub fn restartable(agent: impl Agent) -> impl Agent {
     Restartable(agent)
 }
 
-/// An [`Agent`] behind a pointer.
-pub(crate) trait DynAgent: Send + Sync + 'static {
+/// An agent whose type is hidden, so that agents of different types can be chosen at run time. Cheap to clone: all clones are the
+/// same agent.
+///
+/// ```
+/// use attache_core::{Agent, BoxAgent, Echo, Turn, agent_fn};
+///
+/// fn choose(name: &str) -> Option<BoxAgent> {
+///     match name {
+///         "echo" => Some(Echo.boxed()),
+///         "greeter" => Some(agent_fn(|turn: Turn| async move { turn.reply("Hello").await }).boxed()),
+///         _ => None,
+///     }
+/// }
+///
+/// assert!(choose("echo").is_some_and(|agent| agent.restartable()));
+/// ```
+#[derive(Clone)]
+pub struct BoxAgent(Arc<dyn DynAgent>);
+
+impl fmt::Debug for BoxAgent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoxAgent").finish_non_exhaustive()
+    }
+}
+
+impl Agent for BoxAgent {
+    fn run(&self, turn: Turn) -> impl Future<Output = AgentResult> + Send {
+        self.0.run(turn)
+    }
+
+    fn admits(&self, caller: &Caller, message: &Message) -> Result<(), Error> {
+        self.0.admits(caller, message)
+    }
+
+    fn restartable(&self) -> bool {
+        self.0.restartable()
+    }
+
+    /// The same agent. It is not boxed a second time.
+    fn boxed(self) -> BoxAgent {
+        self
+    }
+}
+
+/// The object-safe form of [`Agent`].
+trait DynAgent: Send + Sync + 'static {
     fn run(&self, turn: Turn) -> BoxFuture<'_, AgentResult>;
     fn admits(&self, caller: &Caller, message: &Message) -> Result<(), Error>;
     fn restartable(&self) -> bool;
@@ -125,16 +177,16 @@ where
     AgentFn(function)
 }
 
-/// Why a turn could not be finished.
+/// Why an agent could not finish its turn.
 ///
-/// Any error becomes one with `?`. What such an error says goes to the log and not to the client, who gets an id to quote; what
-/// the client should read is said with [`AgentError::public`].
+/// `?` converts any error into one. The text of such an error goes to the server's log, and the client gets an error id only. A text
+/// for the client is made with [`AgentError::public`].
 pub struct AgentError(Kind);
 
 pub(crate) enum Kind {
     Public(Cow<'static, str>),
     Internal(Box<dyn StdError + Send + Sync>),
-    /// The task is over: canceled, ended before, or taken by someone else.
+    /// The turn cannot write any more: the task was canceled, has ended, or runs in another process.
     Over(&'static str),
 }
 
@@ -152,7 +204,7 @@ impl AgentError {
         self.0
     }
 
-    /// Whether the task is over, so that nothing more can be said in this turn.
+    /// Whether the task is over for this turn: it was canceled, has ended, or runs in another process.
     pub fn is_over(&self) -> bool {
         matches!(self.0, Kind::Over(_))
     }
@@ -180,7 +232,7 @@ impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for AgentError {
     }
 }
 
-/// The agent that gives back what it gets.
+/// An agent that returns the parts of each message as an artifact.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Echo;
 

@@ -1,4 +1,4 @@
-//! How an agent hands out what it made.
+//! Artifacts: the results of an agent.
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use serde::Serialize;
 use crate::turn::Emitted;
 use crate::{AgentError, AgentResult, TaskEvent, Turn};
 
-/// An artifact being put together; awaiting it hands it out.
+/// Builds an artifact. Awaiting the builder adds the artifact to the task.
 ///
-/// An artifact with a name that the task used before replaces the earlier one.
-#[must_use = "an artifact is handed out by awaiting it"]
+/// It replaces an earlier artifact of the same name.
+#[must_use = "an artifact is added to the task when the builder is awaited"]
 pub struct ArtifactBuilder<'a> {
     turn: &'a Turn,
     artifact: Artifact,
@@ -31,7 +31,7 @@ impl<'a> ArtifactBuilder<'a> {
         self.part(Part::text(text))
     }
 
-    /// Adds structured data; an error if `value` cannot be written as JSON.
+    /// Adds structured data. Fails if `value` cannot be serialized as JSON.
     pub fn data<T: Serialize + ?Sized>(self, value: &T) -> Result<Self, AgentError> {
         Ok(self.part(Part::data(value)?.media_type("application/json")))
     }
@@ -58,21 +58,21 @@ impl<'a> ArtifactBuilder<'a> {
         self
     }
 
-    /// Says what it is, for people.
+    /// Sets the description for people.
     pub fn description(mut self, text: impl Into<String>) -> Self {
         self.artifact.description = Some(text.into());
         self
     }
 
-    /// Says anything else about it.
+    /// Sets the metadata.
     pub fn metadata(mut self, metadata: JsonObject) -> Self {
         self.artifact.metadata = Some(metadata);
         self
     }
 
-    /// Hands it out piece by piece instead. Parts added so far go with the first piece.
+    /// Sends the artifact in chunks instead. Parts added so far belong to the first chunk.
     pub fn stream(self) -> ArtifactStream<'a> {
-        ArtifactStream { turn: self.turn, next: self.artifact, begun: false }
+        ArtifactStream { turn: self.turn, next: self.artifact, started: false }
     }
 }
 
@@ -85,20 +85,20 @@ impl IntoFuture for ArtifactBuilder<'_> {
     }
 }
 
-/// An artifact that is handed out piece by piece, as its readers see it grow.
+/// Sends an artifact in chunks. Readers of streams receive each chunk.
 pub struct ArtifactStream<'a> {
     turn: &'a Turn,
     next: Artifact,
-    begun: bool,
+    started: bool,
 }
 
 impl ArtifactStream<'_> {
-    /// Hands out a piece.
+    /// Sends a chunk.
     pub async fn chunk(&mut self, part: impl Into<Part>) -> AgentResult {
         self.send(part.into(), false).await
     }
 
-    /// Hands out the last piece.
+    /// Sends the last chunk.
     pub async fn last(mut self, part: impl Into<Part>) -> AgentResult {
         self.send(part.into(), true).await
     }
@@ -106,9 +106,9 @@ impl ArtifactStream<'_> {
     async fn send(&mut self, part: Part, last: bool) -> AgentResult {
         self.next.parts.push(part);
         let id = self.next.artifact_id.clone();
-        let piece = std::mem::replace(&mut self.next, Artifact { artifact_id: id, ..Artifact::default() });
-        let append = std::mem::replace(&mut self.begun, true);
-        emit(self.turn, piece, append, last).await
+        let chunk = std::mem::replace(&mut self.next, Artifact { artifact_id: id, ..Artifact::default() });
+        let append = std::mem::replace(&mut self.started, true);
+        emit(self.turn, chunk, append, last).await
     }
 }
 

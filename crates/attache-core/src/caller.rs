@@ -1,4 +1,4 @@
-//! Who calls, and what belongs to them.
+//! The caller of a request, its rights, and the owner of tasks.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,21 +6,22 @@ use std::sync::Arc;
 
 use attache_protocol::dialect::Allowances;
 use attache_protocol::{Dialect, Extensions, Version};
+use serde_json::{Map, Value};
 
 use crate::Quota;
 
-/// Who is behind a request.
+/// The authenticated sender of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Principal {
-    /// Nobody said. All anonymous callers are one.
+    /// The request carried no credentials. All anonymous callers are one principal.
     #[default]
     Anonymous,
-    /// Someone who proved to be who they are.
+    /// The caller was authenticated under this name.
     Named(Arc<str>),
 }
 
 impl Principal {
-    /// A principal that is known by name.
+    /// A principal with a name.
     pub fn named(name: impl Into<Arc<str>>) -> Self {
         Self::Named(name.into())
     }
@@ -40,7 +41,7 @@ impl fmt::Display for Principal {
     }
 }
 
-/// What a caller may do beyond being let in. Cheap to clone.
+/// The scopes and the tier of a caller. Cheap to clone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Rights(Option<Arc<Granted>>);
 
@@ -51,17 +52,17 @@ struct Granted {
 }
 
 impl Rights {
-    /// Whether this scope is among those granted.
+    /// Whether the caller has this scope.
     pub fn has(&self, scope: &str) -> bool {
         self.0.as_ref().is_some_and(|granted| granted.scopes.contains(scope))
     }
 
-    /// The scopes that are granted, in the order of their names.
+    /// The scopes, sorted.
     pub fn scopes(&self) -> impl Iterator<Item = &str> {
         self.0.iter().flat_map(|granted| granted.scopes.iter().map(String::as_str))
     }
 
-    /// The audience that the caller belongs to.
+    /// The tier (audience) of the caller.
     pub fn tier(&self) -> Option<&str> {
         self.0.as_ref()?.tier.as_deref()
     }
@@ -71,17 +72,55 @@ impl Rights {
     }
 }
 
-/// What a credential proves: who someone is, and what they may do.
+/// What an authenticator knows about a caller beyond name and rights: a JSON object of its choice. Cheap to clone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IdentityMetadata(Option<Arc<Map<String, Value>>>);
+
+impl IdentityMetadata {
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.0.as_ref()?.get(key)
+    }
+
+    /// All keys with their values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().flat_map(|members| members.iter().map(|(key, value)| (key.as_str(), value)))
+    }
+
+    /// Whether there are no keys.
+    pub fn is_empty(&self) -> bool {
+        self.0.as_ref().is_none_or(|members| members.is_empty())
+    }
+
+    fn change(&mut self) -> &mut Map<String, Value> {
+        Arc::make_mut(self.0.get_or_insert_default())
+    }
+}
+
+/// What an authenticator finds out about a caller: who it is, what it may do, and any metadata.
+///
+/// An agent reads all of it from [`Turn::caller`](crate::Turn::caller).
+///
+/// ```
+/// use attache_core::Identity;
+///
+/// let identity = Identity::named("alice").scope("quote").metadata("plan", "gold").metadata("seats", 5);
+/// assert_eq!(identity.metadata.get("seats").and_then(|seats| seats.as_u64()), Some(5));
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Identity {
-    /// Who they are.
+    /// Who the caller is.
     pub principal: Principal,
-    /// What they may do.
+    /// What the caller may do.
     pub rights: Rights,
+    /// Anything else that the agent should know about the caller. It is not stored: a turn that
+    /// [runs again](crate::Turn::is_rerun) after a restart has none.
+    pub metadata: IdentityMetadata,
 }
 
 impl Identity {
-    /// Someone who is known by name and has no rights in particular.
+    /// A caller with a name and no rights.
     pub fn named(name: impl Into<Arc<str>>) -> Self {
         Principal::named(name).into()
     }
@@ -97,16 +136,32 @@ impl Identity {
         scopes.into_iter().fold(self, Self::scope)
     }
 
-    /// Says which audience they belong to.
+    /// Sets the tier.
     pub fn tier(mut self, tier: impl Into<String>) -> Self {
         self.rights.change().tier = Some(tier.into());
+        self
+    }
+
+    /// Sets a member of the metadata.
+    pub fn metadata(mut self, key: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.metadata.change().insert(key.into(), value.into());
+        self
+    }
+
+    /// Adds the members of other metadata. A key that is already set keeps its value.
+    pub fn missing_metadata(mut self, other: &IdentityMetadata) -> Self {
+        for (key, value) in other.iter() {
+            if self.metadata.get(key).is_none() {
+                self.metadata.change().insert(key.to_owned(), value.clone());
+            }
+        }
         self
     }
 }
 
 impl From<Principal> for Identity {
     fn from(principal: Principal) -> Self {
-        Self { principal, rights: Rights::default() }
+        Self { principal, ..Self::default() }
     }
 }
 
@@ -116,12 +171,12 @@ impl From<&str> for Identity {
     }
 }
 
-/// What a task, a context and a webhook belong to. For anyone else they do not exist.
+/// The owner of a task, a context or a webhook. For all other callers they do not exist.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner {
-    /// The tenant that the request named.
+    /// The tenant of the request.
     pub tenant: Option<Arc<str>>,
-    /// Who called.
+    /// The principal that called.
     pub principal: Principal,
 }
 
@@ -140,24 +195,33 @@ pub struct RequestTerms<'a> {
     pub turns: Option<Quota>,
 }
 
-/// Everything about a request that is not its arguments.
+impl<'a> RequestTerms<'a> {
+    /// The terms of a request in the current dialect, without idempotency key and without a limit on turns.
+    pub fn new(version: Version, extensions: &'a Extensions) -> Self {
+        Self { version, extensions, idempotency_key: None, dialect: None, turns: None }
+    }
+}
+
+/// Everything about a request but its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// Whose tasks the request can reach.
+    /// The owner of the tasks that the request can see.
     pub owner: Owner,
-    /// What the caller may do beyond reaching them.
+    /// The rights of the caller.
     pub rights: Rights,
-    /// The protocol version that the request speaks.
+    /// What the authenticator has set on the [`Identity`]. It is not stored with the task.
+    pub metadata: IdentityMetadata,
+    /// The protocol version of the request.
     pub version: Version,
-    /// The extensions that the request asks for and the agent knows.
+    /// The active extensions: the request asks for them, and the agent supports them.
     pub extensions: Extensions,
-    /// Whether task generations are part of the conversation: protocol 1.1, or the extension for it.
+    /// Whether the request uses task generations: by protocol 1.1, or by the extension for them.
     pub generations: bool,
-    /// The key under which a send is carried out only once.
+    /// The idempotency key of a send.
     pub idempotency_key: Option<String>,
-    /// The dialect that the request is in, if it is not in the words of 1.0.
+    /// The dialect of the request, if it is not 1.0.
     pub dialect: Option<Dialect>,
-    /// How many turns the caller may have at once, if that is limited.
+    /// The limit of concurrent turns of the caller, if there is one.
     pub turns: Option<Quota>,
 }
 
@@ -166,6 +230,7 @@ impl Default for Caller {
         Self {
             owner: Owner::default(),
             rights: Rights::default(),
+            metadata: IdentityMetadata::default(),
             version: Version::V1_0,
             extensions: Extensions::default(),
             generations: false,
@@ -177,17 +242,17 @@ impl Default for Caller {
 }
 
 impl Caller {
-    /// Who called.
+    /// The principal that called.
     pub fn principal(&self) -> &Principal {
         &self.owner.principal
     }
 
-    /// What the request may do because of the dialect it is in.
+    /// The exceptions that the dialect of the request makes.
     pub fn allowances(&self) -> Allowances {
         self.dialect.map(Dialect::allowances).unwrap_or_default()
     }
 
-    /// The tenant that the request named.
+    /// The tenant of the request.
     pub fn tenant(&self) -> Option<&str> {
         self.owner.tenant.as_deref()
     }

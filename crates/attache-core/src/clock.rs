@@ -1,9 +1,9 @@
-//! Where the time of day comes from.
+//! The source of the time of day.
 
 use attache_protocol::Timestamp;
 use parking_lot::Mutex;
 
-/// Tells the time of day.
+/// A source of the time of day.
 pub trait Clock: Send + Sync + 'static {
     /// The time now.
     fn now(&self) -> Timestamp;

@@ -10,8 +10,8 @@ use bytes::Bytes;
 
 /// The position of an event in its task's log. The first is 1; zero is before the first.
 ///
-/// It is also the id of the event in a stream, the cursor of a resumed stream, the version that an append must name,
-/// and the generation of the task.
+/// It is also the id of the event in a stream, the cursor of a resumed stream, the expected version of an append, and the generation of
+/// the task.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Seq(pub u64);
 
@@ -38,21 +38,21 @@ impl fmt::Debug for Seq {
     }
 }
 
-/// Something that happened to a task. Cheap to clone.
+/// A change of a task. Cheap to clone.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TaskEvent {
-    /// The task came into being. Always the first event, and only the first.
+    /// The task was created. This is always the first event, and only the first.
     Created(Arc<Task>),
-    /// The client said something more. It grows the history and has no form of its own in a stream.
+    /// The client sent another message. It is added to the history and is not part of streams.
     Message(Arc<Message>),
     /// The task has a new status.
     Status(Arc<TaskStatusUpdateEvent>),
-    /// The task produced an artifact, or a piece of one.
+    /// The agent produced an artifact, or a chunk of one.
     Artifact(Arc<TaskArtifactUpdateEvent>),
 }
 
 impl TaskEvent {
-    /// The state that the task has from this event on, if the event sets one.
+    /// The new state of the task, if the event sets one.
     pub fn state(&self) -> Option<TaskState> {
         match self {
             Self::Created(task) => Some(task.status.state),
@@ -61,7 +61,7 @@ impl TaskEvent {
         }
     }
 
-    /// The event as readers of a stream see it; nothing for what streams do not show.
+    /// The event as streams send it. `None` for events that are not part of streams.
     pub fn to_stream(&self) -> Option<StreamResponse> {
         match self {
             Self::Created(task) => Some(StreamResponse::Task((**task).clone())),
@@ -71,7 +71,7 @@ impl TaskEvent {
         }
     }
 
-    /// Writes the event as stores keep it: as streams show it, and a client's message as `{"message":…}`.
+    /// Writes the event as stores keep it: like in a stream, and a message of the client as `{"message":…}`.
     pub fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Created(task) => wrap(out, "task", task),
@@ -94,10 +94,10 @@ impl From<StreamResponse> for TaskEvent {
     }
 }
 
-/// An event with its place in the log.
+/// An event with its position in the log.
 #[derive(Debug)]
 pub struct Entry {
-    /// Where the event stands.
+    /// The position.
     pub seq: Seq,
     /// The event.
     pub event: TaskEvent,
@@ -105,12 +105,12 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// An event at its place.
+    /// An event at a position.
     pub fn new(seq: Seq, event: TaskEvent) -> Self {
         Self { seq, event, json: OnceLock::new() }
     }
 
-    /// The event as the JSON of a stream's event, written once for all readers. Empty for what streams do not show.
+    /// The event as JSON, encoded once for all readers of streams. Empty for events that are not part of streams.
     pub fn json(&self) -> &Bytes {
         self.json.get_or_init(|| {
             let mut out = Vec::new();
@@ -123,7 +123,7 @@ impl Entry {
     }
 }
 
-/// `{"member":value}`, without copying the value into the enum that describes it.
+/// Writes `{"member":value}` without copying the value into a `StreamResponse`.
 fn wrap<T: serde::Serialize>(out: &mut Vec<u8>, member: &str, value: &T) {
     out.extend_from_slice(b"{\"");
     out.extend_from_slice(member.as_bytes());
@@ -132,8 +132,8 @@ fn wrap<T: serde::Serialize>(out: &mut Vec<u8>, member: &str, value: &T) {
     out.push(b'}');
 }
 
-/// Writes JSON into memory. The types of the protocol have string keys and no failing parts, so this cannot fail; should
-/// it ever, the reader gets `null` rather than half a document.
+/// Appends a value as JSON. This cannot fail for the types of the protocol. If it ever does, the reader gets `null` instead of half a
+/// document.
 pub(crate) fn write_json<T: serde::Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     let start = out.len();
     if let Err(error) = json::write(out, value) {

@@ -1,7 +1,7 @@
-//! What an event does to a task: the state machine, as a pure function.
+//! The state machine of a task, as a pure function.
 //!
-//! Terminal states absorb. Artifacts are replaced or grow. A status message moves into the history when the next status
-//! replaces it, so that nothing that was said is lost.
+//! A terminal state is final. An artifact is replaced or grows. A status message moves into the history when the next status replaces
+//! it, so that no message is lost.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use attache_protocol::{Task, TaskArtifactUpdateEvent, TaskState};
 
 use crate::TaskEvent;
 
-/// Why an event cannot happen to a task.
+/// Why an event cannot be applied to a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FoldError {
-    /// The task has ended, and nothing happens to it any more.
+    /// The task has ended. Its state is final.
     #[error("the task has ended in {0}")]
     Ended(TaskState),
-    /// A task is created once.
+    /// The event creates a task that exists already.
     #[error("the task exists already")]
     Exists,
 }
 
-/// Applies one event to a task. What nobody else holds is moved, not copied.
+/// Applies one event to a task. Data that only this event holds is moved, not copied.
 pub fn fold(task: &mut Task, event: TaskEvent) -> Result<(), FoldError> {
     if task.status.state.is_terminal() {
         return Err(FoldError::Ended(task.status.state));
@@ -39,7 +39,7 @@ pub fn fold(task: &mut Task, event: TaskEvent) -> Result<(), FoldError> {
 
 fn artifact(task: &mut Task, update: TaskArtifactUpdateEvent) {
     let new = update.artifact;
-    // The one that grows is nearly always the one that was touched last.
+    // The artifact that grows is nearly always the last one.
     match task.artifacts.iter_mut().rev().find(|known| known.artifact_id == new.artifact_id) {
         None => task.artifacts.push(new),
         Some(known) if !update.append => *known = new,

@@ -4,13 +4,16 @@
 //! The blocking reply, the stream, a resumed stream, a long poll and a listing all read that log, so there is one order and
 //! one truth.
 //!
-//! - [`Agent`] is what does the work, one [`Turn`] per message.
-//! - [`Store`] keeps the logs; [`MemoryStore`] keeps them in this process.
-//! - [`Service`] carries out the operations of the protocol for one [`Caller`].
+//! - An [`Agent`] does the work, in one [`Turn`] per message. [`AgentKinds`] builds agents by name from settings.
+//! - A [`Store`] keeps the logs. [`MemoryStore`] keeps them in this process.
+//! - [`Service`] implements the operations of the protocol for one [`Caller`].
 //!
-//! No wire format is known here, and nothing reads a clock of its own: time comes from [`Clock`].
+//! The crate knows no transport and no binding. It does write JSON: events and tasks that have ended are encoded once, in the
+//! protocol's own JSON, and the same bytes go to all readers. Time comes from a [`Clock`], so that tests can set it. Only the ids of
+//! new tasks and messages contain the time of the system.
 
 mod agent;
+mod agent_kinds;
 mod artifact;
 mod caller;
 mod clock;
@@ -22,19 +25,21 @@ mod options;
 mod outbox;
 mod run;
 mod service;
-mod shared;
 mod signal;
 mod snapshot;
 mod store;
 mod stream;
 mod turn;
+mod turn_state;
+mod turns;
 mod values;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub use agent::{Agent, AgentError, AgentResult, Echo, agent_fn, restartable};
+pub use agent::{Agent, AgentError, AgentResult, BoxAgent, Echo, agent_fn, restartable};
+pub use agent_kinds::{AgentKinds, BuildAgentError};
 pub use artifact::{ArtifactBuilder, ArtifactStream};
-pub use caller::{Caller, Identity, Owner, Principal, RequestTerms, Rights};
+pub use caller::{Caller, Identity, IdentityMetadata, Owner, Principal, RequestTerms, Rights};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use event::{Entry, Seq, TaskEvent};
 pub use fold::{FoldError, fold};
@@ -42,27 +47,28 @@ pub use limiter::{Limiter, NoPermit, Permit, Quota};
 pub use memory::MemoryStore;
 pub use options::{Options, WebhookCheck};
 pub use outbox::{
-    DeadDelivery, Delivery, DeliveryId, DueReceivers, NewWebhook, News, Outbox, Outcome, PutWebhook, Webhook,
+    DeadDelivery, Delivery, DeliveryId, DueReceivers, NewWebhook, Outbox, Outcome, PushEvents, PutWebhook,
+    Webhook,
 };
 pub use service::{Page, Recovered, Reply, Service, internal};
-pub use snapshot::{Ended, EndedPieces, Snapshot, View};
+pub use snapshot::{EndedTask, Snapshot, StoredEndedTask, View};
 pub use store::{
-    Abandoned, Append, AppendError, Appended, Created, Cursor, Idempotency, Known, Lease, ListPage,
-    ListQuery, NewTask, Retention, Store, StoreError, TailItem,
+    Abandoned, Append, AppendError, Appended, Created, Cursor, Idempotency, Lease, ListPage, ListQuery,
+    NewTask, RenewFailure, Retention, Store, StoreError, TailItem, UsedKey,
 };
 pub use stream::{EventStream, StreamItem};
 pub use turn::{Emitted, Turn};
 pub use values::{ChangedValue, ValueChange, Values};
 
-/// A future on the heap, as the methods of object-safe traits return it.
+/// A boxed future, the return type of methods of object-safe traits.
 pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A new id, of version 7: it sorts by the time of its making. Those of one millisecond are in no order, for which nobody asks and
-/// which would take a clock that all threads share.
+/// A new UUID of version 7, which sorts by creation time. Ids of the same millisecond have no order: that would need a counter that
+/// all threads share.
 pub(crate) fn new_id<T: for<'a> From<&'a str>>() -> T {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-    // All of these are random: what says which version it is stands in the bytes between.
+    // These bytes of a version 4 UUID are random. The bytes that are left out contain its version and variant.
     let [a, b, c, d, e, f, _, _, _, g, h, i, j, _, _, _] = uuid::Uuid::new_v4().into_bytes();
     let id = uuid::Builder::from_unix_timestamp_millis(millis, &[a, b, c, d, e, f, g, h, i, j]).into_uuid();
     let mut text = [0; uuid::fmt::Hyphenated::LENGTH];

@@ -1,41 +1,82 @@
-//! What can be set about the service.
+//! Settings of the service.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{News, Retention};
+use crate::{PushEvents, Retention};
 
 /// Settings of a [`Service`](crate::Service). The defaults suit most agents.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use attache_core::{Options, Retention};
+///
+/// let options = Options::default()
+///     .turn_timeout(Duration::from_secs(600))
+///     .retention(Retention::default().max_age(Duration::from_secs(24 * 60 * 60)));
+/// ```
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Options {
-    /// How long one turn of the agent may take; then the task fails.
+    /// How long one turn of the agent may take. Then the task fails. One hour unless set.
     pub turn_timeout: Duration,
-    /// How long a canceled turn may go on to clean up; then it is dropped.
+    /// How long a canceled turn may go on to clean up. Then its future is dropped. 5 seconds unless set.
     pub cancel_grace: Duration,
-    /// How long a turn is believed to be alive without a sign of life.
+    /// How long a turn counts as alive after its last sign of life. Leases are renewed three times in that time. 30 seconds unless
+    /// set.
     pub lease: Duration,
-    /// How long a read may wait for the next generation of a task.
+    /// How long a read may wait for the next generation of a task. 30 seconds unless set.
     pub long_poll: Duration,
-    /// Whether a send's stream ends when the task asks for input. A subscription's never does.
+    /// Whether the stream of a send ends when the task asks for input. The stream of a subscription never does. Yes unless set.
     pub close_stream_on_input_required: bool,
-    /// Whether the message id is a send's idempotency key where it carries none.
+    /// Whether the message id is the idempotency key of a send that carries none. No unless set.
     pub message_id_is_idempotency_key: bool,
-    /// Whether anonymous callers may read the extended card.
+    /// Whether anonymous callers may read the extended card. No unless set.
     pub extended_card_for_anyone: bool,
-    /// How many parts a message may have.
+    /// How many parts a message may have. 1,000 unless set.
     pub max_parts: usize,
-    /// How many webhooks a task may have.
+    /// How many webhooks a task may have. 32 unless set.
     pub max_push_configs: usize,
-    /// What webhooks are told if their creator does not ask for everything.
-    pub push_news: News,
-    /// Which URLs are taken for webhooks.
+    /// Which events a webhook receives if the client that created it does not ask for all.
+    pub push_events: PushEvents,
+    /// Which URLs are accepted for webhooks. All unless set.
     pub webhook_check: WebhookCheck,
-    /// Which tasks that have ended are forgotten; none, if nothing is set.
+    /// Which tasks that have ended are deleted. None unless set.
     pub retention: Retention,
 }
 
-/// Decides whether a URL is taken for a webhook. What it says against one is told to whoever asked for it.
+macro_rules! setters {
+    ($($field:ident: $type:ty),+ $(,)?) => {
+        impl Options {
+            $(
+                #[doc = concat!("Sets `", stringify!($field), "`.")]
+                pub fn $field(mut self, $field: $type) -> Self {
+                    self.$field = $field;
+                    self
+                }
+            )+
+        }
+    };
+}
+
+setters!(
+    turn_timeout: Duration,
+    cancel_grace: Duration,
+    lease: Duration,
+    long_poll: Duration,
+    close_stream_on_input_required: bool,
+    message_id_is_idempotency_key: bool,
+    extended_card_for_anyone: bool,
+    max_parts: usize,
+    max_push_configs: usize,
+    push_events: PushEvents,
+    webhook_check: WebhookCheck,
+    retention: Retention,
+);
+
+/// Decides whether the URL of a webhook is accepted. The text of its error goes to the client.
 #[derive(Clone)]
 pub struct WebhookCheck(Arc<Check>);
 
@@ -47,13 +88,13 @@ impl WebhookCheck {
         Self(Arc::new(check))
     }
 
-    /// What there is to say against a URL.
+    /// Checks a URL. The error says why it is not accepted.
     pub fn check(&self, url: &str) -> Result<(), String> {
         (self.0)(url)
     }
 }
 
-/// Takes every URL.
+/// Accepts every URL.
 impl Default for WebhookCheck {
     fn default() -> Self {
         Self::new(|_| Ok(()))
@@ -78,7 +119,7 @@ impl Default for Options {
             extended_card_for_anyone: false,
             max_parts: 1_000,
             max_push_configs: 32,
-            push_news: News::States,
+            push_events: PushEvents::States,
             webhook_check: WebhookCheck::default(),
             retention: Retention::default(),
         }

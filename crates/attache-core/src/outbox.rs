@@ -1,4 +1,6 @@
-//! What is to be told to webhooks: written with the event it tells of, delivered later, by others than the agent.
+//! The push outbox: webhooks, and the deliveries that are to be sent to them.
+//!
+//! A delivery is stored in the same transaction as its event. A background task delivers it later, outside of the agent's turn.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,30 +11,31 @@ use sha2::{Digest, Sha256};
 
 use crate::{BoxFuture, Entry, Owner, Seq, StoreError, TaskEvent};
 
-/// A webhook as it is kept.
+/// A stored webhook.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Webhook {
-    /// Where to and how. It has an id and the id of its task.
+    /// Its URL, credentials, id and task.
     pub config: TaskPushNotificationConfig,
-    /// What it is told.
-    pub news: News,
-    /// The dialect of who made it, if that is not 1.0. It is told in that one: with the task in the place of its event.
+    /// Which events it receives.
+    pub events: PushEvents,
+    /// The dialect of the client that created it, if that is not 1.0. Its payloads are in this dialect, which sends the whole task
+    /// instead of the event.
     pub dialect: Option<Dialect>,
 }
 
-/// What a webhook is told.
+/// Which events a webhook receives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum News {
-    /// Every new status, the first included.
+pub enum PushEvents {
+    /// Every new status, including the first.
     #[default]
     States,
-    /// Every event that a stream would show.
+    /// Every event that a stream sends.
     Everything,
 }
 
-impl News {
-    /// Whether an event is among them.
-    pub fn include(self, event: &TaskEvent) -> bool {
+impl PushEvents {
+    /// Whether the webhook receives this event.
+    pub fn includes(self, event: &TaskEvent) -> bool {
         match event {
             TaskEvent::Created(_) | TaskEvent::Status(_) => true,
             TaskEvent::Artifact(_) => self == Self::Everything,
@@ -47,7 +50,7 @@ impl Webhook {
         self.config.id.as_deref().unwrap_or_default()
     }
 
-    /// Whom it is delivered to: host and port of the URL. Webhooks with the same receiver share its limits.
+    /// The receiver: host and port of the URL. Webhooks with the same receiver share its limits.
     pub fn receiver(&self) -> String {
         let rest = self.config.url.split_once("://").map_or(&*self.config.url, |(_, rest)| rest);
         let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or(rest);
@@ -55,19 +58,19 @@ impl Webhook {
     }
 }
 
-/// One event for one webhook.
+/// Identifies the delivery of one event to one webhook.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeliveryId {
     /// The task.
     pub task: TaskId,
-    /// The webhook.
+    /// The id of the webhook.
     pub webhook: String,
-    /// The event.
+    /// The position of the event.
     pub seq: Seq,
 }
 
 impl DeliveryId {
-    /// What a receiver knows the delivery by, however often it is tried.
+    /// The id that the receiver sees. It is the same for all attempts.
     pub fn token(&self) -> String {
         let text = format!("{}\n{}\n{}", self.task, self.webhook, self.seq);
         Sha256::digest(text.as_bytes()).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
@@ -86,56 +89,56 @@ impl FromStr for DeliveryId {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let expected = "expected `TASK/WEBHOOK/NUMBER`, as a list of deliveries shows it";
         let (task, rest) = text.split_once('/').ok_or(expected)?;
-        // The client chooses the webhook's id, which may have slashes of its own.
+        // The client chooses the id of the webhook, which may contain slashes.
         let (webhook, seq) = rest.rsplit_once('/').ok_or(expected)?;
         let seq = Seq(seq.parse().map_err(|_| expected)?);
         Ok(Self { task: task.into(), webhook: webhook.to_owned(), seq })
     }
 }
 
-/// Something to deliver.
+/// An event to deliver to a webhook.
 #[derive(Debug, Clone)]
 pub struct Delivery {
-    /// Which it is.
+    /// Its id.
     pub id: DeliveryId,
-    /// Whom the task belongs to.
+    /// The owner of the task.
     pub owner: Owner,
-    /// Where to and how.
+    /// The webhook.
     pub webhook: Webhook,
     /// The event.
     pub entry: Arc<Entry>,
-    /// How often it was tried before.
+    /// The number of earlier attempts.
     pub attempts: u32,
 }
 
-/// Whom something is to be delivered to.
+/// The receivers with deliveries that are due.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DueReceivers {
-    /// Those that something is due for now.
+    /// The receivers with deliveries that are due now.
     pub now: Vec<String>,
-    /// When something is due next, if anything is and nothing more happens.
+    /// The time of the next delivery that is due later, if there is one.
     pub next: Option<Timestamp>,
 }
 
-/// What became of an attempt to deliver.
+/// The result of a delivery attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The receiver has it.
+    /// The receiver has accepted it.
     Delivered,
-    /// It was not tried: nothing counts, it is due again at this time.
+    /// No attempt was made. It is due again at this time, and the number of attempts stays.
     Postponed(Timestamp),
-    /// It failed and is due again at this time.
+    /// The attempt failed. There will be another one.
     Failed {
-        /// When to try again.
+        /// The time of the next attempt.
         again: Timestamp,
-        /// What happened.
+        /// Why it failed.
         error: String,
     },
-    /// It failed and will not be tried again by itself. What comes next for the webhook is due.
+    /// The attempt failed, and there will be no other one. The next delivery of the webhook is due.
     GivenUp {
-        /// When that was.
+        /// The time of the last attempt.
         at: Timestamp,
-        /// What happened.
+        /// Why it failed.
         error: String,
     },
 }
@@ -143,40 +146,40 @@ pub enum Outcome {
 /// A delivery that was given up.
 #[derive(Debug, Clone)]
 pub struct DeadDelivery {
-    /// Which it is.
+    /// Its id.
     pub id: DeliveryId,
-    /// Where it should have gone.
+    /// The URL of the webhook.
     pub url: String,
-    /// How often it was tried.
+    /// The number of attempts.
     pub attempts: u32,
-    /// When it was given up.
+    /// The time of the last attempt.
     pub at: Timestamp,
-    /// What happened the last time.
+    /// Why the last attempt failed.
     pub error: String,
 }
 
-/// A webhook to be kept, unless its task has too many.
+/// A webhook to store, unless its task has too many.
 #[derive(Debug, Clone)]
 pub struct NewWebhook {
     /// The webhook.
     pub webhook: Webhook,
-    /// How many webhooks the task may have, this one included.
+    /// The maximal number of webhooks of the task, including this one.
     pub limit: usize,
 }
 
-/// What became of a [`NewWebhook`].
+/// The result of storing a [`NewWebhook`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PutWebhook {
-    /// It is kept, or its task is gone.
-    Kept,
-    /// The task has as many others as it may have. Nothing was changed.
+    /// The webhook is stored, or its task does not exist.
+    Stored,
+    /// The task has reached its limit. Nothing was changed.
     LimitReached,
 }
 
-/// Keeps the webhooks of tasks, and what is to be told to them.
+/// Stores the webhooks of tasks and their deliveries.
 pub trait Outbox: Send + Sync {
-    /// Keeps a webhook, replacing the one with the same id. The caller has checked that the task is the owner's. The limit holds
-    /// however many are put at the same time.
+    /// Stores a webhook. It replaces one with the same id. The caller has checked that the task belongs to the owner. The limit also
+    /// holds for concurrent calls.
     fn put_webhook<'a>(
         &'a self,
         task: &'a TaskId,
@@ -186,14 +189,14 @@ pub trait Outbox: Send + Sync {
     /// The webhooks of a task, oldest first.
     fn webhooks<'a>(&'a self, task: &'a TaskId) -> BoxFuture<'a, Result<Vec<Webhook>, StoreError>>;
 
-    /// Forgets a webhook and what it has not been told yet; nothing happens if there is none with this id.
+    /// Deletes a webhook and its deliveries. Does nothing if the task has no webhook with this id.
     fn delete_webhook<'a>(&'a self, task: &'a TaskId, id: &'a str) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// The receivers that something is to be delivered to now, in the order in which that was due.
+    /// The receivers with deliveries that are due at `now`, in the order of their due times.
     fn due_receivers(&self, now: Timestamp) -> BoxFuture<'_, Result<DueReceivers, StoreError>>;
 
-    /// Takes deliveries to one receiver that are due, at most one for each webhook: what comes next for a webhook is due when
-    /// this one is done with. They are nobody else's until `until`, unless they are [settled](Self::settle) before.
+    /// Takes deliveries to one receiver that are due, at most one for each webhook. The next delivery of a webhook is due when this
+    /// one is [settled](Self::settle). Until then, but not after `until`, no other call returns the same delivery.
     fn take_due<'a>(
         &'a self,
         receiver: &'a str,
@@ -202,31 +205,31 @@ pub trait Outbox: Send + Sync {
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<Delivery>, StoreError>>;
 
-    /// Notes what became of a delivery. Nothing happens if it is gone, because its webhook or its task is.
+    /// Stores the result of a delivery. Does nothing if the delivery does not exist, because its webhook or its task was deleted.
     fn settle<'a>(
         &'a self,
         delivery: &'a DeliveryId,
         outcome: Outcome,
     ) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// Waits until there may be something to deliver that was not there when this was called.
+    /// Waits until there may be a new delivery since this was called.
     fn grown(&self) -> BoxFuture<'static, ()>;
 
-    /// Deliveries that were given up, oldest first, those after `after` only.
+    /// Deliveries that were given up, oldest first. Only those after `after`.
     fn list_dead<'a>(
         &'a self,
         after: Option<&'a DeliveryId>,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<DeadDelivery>, StoreError>>;
 
-    /// Has deliveries that were given up tried anew, this one or all. How many they were.
+    /// Makes deliveries that were given up due again: the given one, or all. Returns their number.
     fn retry_dead<'a>(
         &'a self,
         delivery: Option<&'a DeliveryId>,
         now: Timestamp,
     ) -> BoxFuture<'a, Result<usize, StoreError>>;
 
-    /// Forgets deliveries that were given up, this one or all. How many they were.
+    /// Deletes deliveries that were given up: the given one, or all. Returns their number.
     fn purge_dead<'a>(&'a self, delivery: Option<&'a DeliveryId>)
     -> BoxFuture<'a, Result<usize, StoreError>>;
 }
@@ -236,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_can_be_read_as_it_is_shown() {
+    fn a_delivery_id_can_be_parsed_from_its_display_form() {
         let id = DeliveryId { task: "t".into(), webhook: "a/b".to_owned(), seq: Seq(7) };
         assert_eq!(id.to_string().parse(), Ok(id));
         for bad in ["", "t", "t/w", "t/w/x", "t/w/-1"] {
@@ -253,7 +256,7 @@ mod tests {
             ("nonsense", "nonsense"),
         ] {
             let config = TaskPushNotificationConfig { url: url.to_owned(), ..Default::default() };
-            assert_eq!(Webhook { config, news: News::States, dialect: None }.receiver(), receiver);
+            assert_eq!(Webhook { config, events: PushEvents::States, dialect: None }.receiver(), receiver);
         }
     }
 }

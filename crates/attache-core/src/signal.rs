@@ -1,4 +1,4 @@
-//! How those who wait for a turn hear of it.
+//! How the progress of a turn reaches the callers that wait for it.
 
 use attache_protocol::Message;
 use parking_lot::Mutex;
@@ -6,18 +6,18 @@ use tokio::sync::Notify;
 
 use crate::Snapshot;
 
-/// What those who wait for a turn wait for.
+/// What a turn has produced.
 #[derive(Debug, Clone)]
 pub(crate) enum Progress {
-    /// There is a task.
+    /// A task.
     Task,
-    /// The agent answered directly.
+    /// A direct message.
     Message(Box<Message>),
-    /// The turn is over and left nothing.
+    /// Neither: the turn is over.
     Nothing,
 }
 
-/// Tells waiters about the two moments that matter: something exists, and it has settled.
+/// Wakes waiting callers at two moments: when a task or message exists, and when it has settled.
 #[derive(Default)]
 pub(crate) struct Signal {
     state: Mutex<SignalState>,
@@ -28,7 +28,7 @@ pub(crate) struct Signal {
 struct SignalState {
     begun: Option<Progress>,
     settled: Option<Progress>,
-    left: Option<Snapshot>,
+    final_task: Option<Snapshot>,
 }
 
 impl Signal {
@@ -45,28 +45,28 @@ impl Signal {
         self.changed.notify_waiters();
     }
 
-    /// Tells waiters that the task has settled, and keeps it as it was then.
+    /// Settles with a task, and keeps the task as it was at that moment.
     pub(crate) fn settle_with(&self, task: Snapshot) {
         {
             let mut state = self.state.lock();
             if state.settled.is_none() {
-                state.left = Some(task);
+                state.final_task = Some(task);
             }
         }
         self.settle(Progress::Task);
     }
 
-    /// The task as it was when it settled, if that was the turn's doing.
-    pub(crate) fn left(&self) -> Option<Snapshot> {
-        self.state.lock().left.clone()
+    /// The task at the moment when it settled, if this turn settled it.
+    pub(crate) fn final_task(&self) -> Option<Snapshot> {
+        self.state.lock().final_task.clone()
     }
 
-    /// Waits until there is a task or a message.
+    /// Waits until a task or a message exists.
     pub(crate) async fn begun(&self) -> Progress {
         self.wait(|state| state.begun.clone()).await
     }
 
-    /// Waits until the task has settled or there is a message.
+    /// Waits until the task has settled or a message exists.
     pub(crate) async fn settled(&self) -> Progress {
         self.wait(|state| state.settled.clone()).await
     }

@@ -1,7 +1,7 @@
-//! A task at one point of its log, in the form in which it is cheapest to hand out.
+//! A task at one position of its log.
 //!
-//! A task that has ended never changes, so it is kept as the JSON it will be read as, with marks where the artifacts and
-//! each message of the history begin. Reading it copies bytes; nothing is parsed or built.
+//! A task that has ended never changes. It is kept as JSON, with the offsets of the artifacts and of each message of the history.
+//! Reading such a task copies bytes and parses nothing.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -14,10 +14,10 @@ use smallvec::SmallVec;
 use crate::Seq;
 use crate::event::write_json;
 
-/// How much of a task to show.
+/// Which parts of a task to show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct View {
-    /// How many messages of history at most, latest last; all if not given.
+    /// The maximal number of messages of the history, counted from the latest. `None` means all.
     pub history: Option<usize>,
     /// Whether to show the artifacts.
     pub artifacts: bool,
@@ -32,16 +32,16 @@ impl Default for View {
 }
 
 impl View {
-    /// Everything, as protocol 1.0 knows it.
+    /// Everything that protocol 1.0 has.
     pub const FULL: Self = Self { history: None, artifacts: true, generation: false };
 }
 
-/// A task at one point of its log.
+/// A task at one position of its log.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// The last event that the task includes.
+    /// The position of the last event that the task includes.
     pub seq: Seq,
-    /// Where the task stands.
+    /// The state of the task.
     pub state: TaskState,
     body: Body,
 }
@@ -49,8 +49,8 @@ pub struct Snapshot {
 #[derive(Debug, Clone)]
 enum Body {
     Live(Arc<Task>),
-    /// With the value, while it is still at hand.
-    Ended(Arc<Ended>, Option<Arc<Task>>),
+    /// With the parsed task, if it is available.
+    Ended(Arc<EndedTask>, Option<Arc<Task>>),
 }
 
 impl Snapshot {
@@ -60,19 +60,19 @@ impl Snapshot {
     }
 
     /// A snapshot of a task that has ended.
-    pub fn ended(seq: Seq, state: TaskState, ended: Arc<Ended>) -> Self {
+    pub fn ended(seq: Seq, state: TaskState, ended: Arc<EndedTask>) -> Self {
         Self { seq, state, body: Body::Ended(ended, None) }
     }
 
-    /// A snapshot of a task at the moment when it ends, and its final form. Who asks this snapshot for the value need not have it
-    /// parsed.
-    pub fn ending(seq: Seq, task: Task) -> (Self, Arc<Ended>) {
+    /// A snapshot of a task at the moment when it ends, and its final form. This snapshot has the task as a value, so that
+    /// [`task`](Self::task) need not parse it.
+    pub fn ending(seq: Seq, task: Task) -> (Self, Arc<EndedTask>) {
         let (state, task) = (task.status.state, Arc::new(task));
-        let ended = Arc::new(Ended::new(task.clone()));
+        let ended = Arc::new(EndedTask::new(task.clone()));
         (Self { seq, state, body: Body::Ended(ended.clone(), Some(task)) }, ended)
     }
 
-    /// The whole task, as a value.
+    /// The whole task.
     pub fn task(&self) -> Cow<'_, Task> {
         match &self.body {
             Body::Live(task) | Body::Ended(_, Some(task)) => Cow::Borrowed(task),
@@ -80,7 +80,7 @@ impl Snapshot {
         }
     }
 
-    /// The task as a value, with only what `view` shows.
+    /// The task with the parts that `view` shows.
     pub fn viewed(&self, view: View) -> Cow<'_, Task> {
         let task = self.task();
         let generation = view.generation.then_some(self.seq.0);
@@ -99,26 +99,26 @@ impl Snapshot {
         Cow::Owned(task)
     }
 
-    /// About how many bytes [`write`](Self::write) writes, where that is known without writing; else nothing.
+    /// The approximate number of bytes that [`write`](Self::write) writes. 0 if that is not known in advance.
     pub fn size_hint(&self, view: View) -> usize {
         match &self.body {
-            Body::Ended(ended, _) if let Form::Json(marked) = &ended.0 => {
-                let hidden = if view.artifacts { 0 } else { marked.history - marked.artifacts };
-                marked.json.len() - hidden as usize
+            Body::Ended(ended, _) if let EndedForm::Json(indexed) = &ended.0 => {
+                let hidden = if view.artifacts { 0 } else { indexed.history - indexed.artifacts };
+                indexed.json.len() - hidden as usize
             }
             Body::Live(_) | Body::Ended(..) => 0,
         }
     }
 
-    /// Writes the task as JSON with what `view` shows.
+    /// Writes the task as JSON with the parts that `view` shows.
     pub fn write(&self, view: View, out: &mut Vec<u8>) {
         let value = match &self.body {
             Body::Live(task) => &**task,
             Body::Ended(ended, _) => match &ended.0 {
-                Form::Large(task) => &**task,
-                Form::Json(marked) => {
+                EndedForm::Large(task) => &**task,
+                EndedForm::Json(indexed) => {
                     let start = out.len();
-                    marked.write(view, out);
+                    indexed.write(view, out);
                     if view.generation {
                         let member = format!("\"generation\":\"{}\",", self.seq);
                         out.splice(start + 1..start + 1, member.into_bytes());
@@ -128,7 +128,7 @@ impl Snapshot {
             },
         };
         if view == View::FULL {
-            out.reserve(weight(value) + 512);
+            out.reserve(content_size(value) + 512);
             write_json(out, value);
         } else {
             write_json(out, &*self.viewed(view));
@@ -136,53 +136,53 @@ impl Snapshot {
     }
 }
 
-/// A task that has ended: its JSON, or the value itself where that is so large that a second copy would hurt.
+/// A task that has ended, as JSON. A large task stays a value, because a second copy of its content would cost too much memory.
 #[derive(Debug)]
-pub struct Ended(Form);
+pub struct EndedTask(EndedForm);
 
 #[derive(Debug)]
-enum Form {
-    Json(Marked),
+enum EndedForm {
+    Json(IndexedJson),
     Large(Arc<Task>),
 }
 
-/// A task that has ended, in the pieces that stores keep, so that what is not asked for need not be read.
+/// A task that has ended, in the parts that a store keeps. A store need not read the parts that a caller does not need.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct EndedPieces {
-    /// Everything but artifacts and history, without the last brace.
+pub struct StoredEndedTask {
+    /// All members but artifacts and history, without the closing brace.
     pub head: Vec<u8>,
-    /// `,"artifacts":[…]`, or nothing.
+    /// `,"artifacts":[…]`, or empty.
     pub artifacts: Vec<u8>,
-    /// `,"history":[…]`, or nothing.
+    /// `,"history":[…]`, or empty.
     pub history: Vec<u8>,
-    /// Where in `history` each message begins.
+    /// The offset of each message in `history`.
     pub messages: Vec<u32>,
 }
 
-/// From how much content on a task is kept as a value. What its parts hold is then shared with whoever else holds it.
+/// From this content size on, a task stays a value. Its content is then shared with the events.
 const LARGE: usize = 32 * 1024;
 
-impl Ended {
+impl EndedTask {
     /// The final form of a task.
     pub fn new(task: impl Into<Arc<Task>>) -> Self {
         let task = task.into();
-        let large = weight(&task) >= LARGE;
-        Self(if large { Form::Large(task) } else { Form::Json(Marked::new(&task)) })
+        let large = content_size(&task) >= LARGE;
+        Self(if large { EndedForm::Large(task) } else { EndedForm::Json(IndexedJson::new(&task)) })
     }
 
-    /// The pieces in which to keep it.
-    pub fn to_pieces(&self) -> EndedPieces {
+    /// The form for a store.
+    pub fn to_stored(&self) -> StoredEndedTask {
         match &self.0 {
-            Form::Json(marked) => marked.to_pieces(),
-            Form::Large(task) => Marked::new(task).to_pieces(),
+            EndedForm::Json(indexed) => indexed.to_stored(),
+            EndedForm::Large(task) => IndexedJson::new(task).to_stored(),
         }
     }
 
-    /// Puts the pieces together again. Those that will not be shown may be missing.
+    /// Rebuilds the task from the form for a store. Parts that will not be shown may be missing.
     ///
-    /// The pieces are checked: a file can be damaged, and what is made of them goes to callers as it is.
-    pub fn from_pieces(pieces: EndedPieces) -> Result<Self, serde_json::Error> {
-        let EndedPieces { head: mut json, artifacts, history, messages } = pieces;
+    /// The JSON is validated, because a file can be damaged and the bytes go to callers unchanged.
+    pub fn from_stored(pieces: StoredEndedTask) -> Result<Self, serde_json::Error> {
+        let StoredEndedTask { head: mut json, artifacts, history, messages } = pieces;
         json.reserve_exact(artifacts.len() + history.len() + 1);
         json.push(b'}');
         serde_json::from_slice::<Task>(&json)?;
@@ -199,41 +199,42 @@ impl Ended {
         json.extend_from_slice(&history);
         json.push(b'}');
         let messages = messages.into_iter().map(|at| at + history_at).collect();
-        let marked = Marked { json: json.into(), artifacts: artifacts_at, history: history_at, messages };
-        Ok(Self(Form::Json(marked)))
+        let indexed =
+            IndexedJson { json: json.into(), artifacts: artifacts_at, history: history_at, messages };
+        Ok(Self(EndedForm::Json(indexed)))
     }
 
     fn task(&self) -> Cow<'_, Task> {
         match &self.0 {
-            Form::Json(marked) => Cow::Owned(marked.task()),
-            Form::Large(task) => Cow::Borrowed(task),
+            EndedForm::Json(indexed) => Cow::Owned(indexed.task()),
+            EndedForm::Large(task) => Cow::Borrowed(task),
         }
     }
 }
 
-/// How the piece with the artifacts begins.
+/// The beginning of the JSON of the artifacts.
 const ARTIFACTS: &[u8] = b",\"artifacts\":";
 
-/// How the piece with the history begins.
+/// The beginning of the JSON of the history.
 const HISTORY: &[u8] = b",\"history\":";
 
-/// The value of a piece that is one member of an object.
-fn member<'a>(piece: &'a [u8], name: &[u8]) -> Result<&'a [u8], serde_json::Error> {
-    piece.strip_prefix(name).ok_or_else(|| serde::de::Error::custom("a piece begins with the wrong name"))
+/// The value of one member of an object.
+fn member<'a>(json: &'a [u8], name: &[u8]) -> Result<&'a [u8], serde_json::Error> {
+    json.strip_prefix(name).ok_or_else(|| serde::de::Error::custom("a member has the wrong name"))
 }
 
-/// Whether the history is an array of messages, each of which begins where a mark says.
-fn check_history(history: &[u8], marks: &[u32]) -> Result<(), serde_json::Error> {
+/// Checks that the history is an array of messages at these offsets.
+fn check_history(history: &[u8], offsets: &[u32]) -> Result<(), serde_json::Error> {
     let messages: Vec<&RawValue> = serde_json::from_slice(member(history, HISTORY)?)?;
     let starts = messages.iter().map(|message| message.get().as_ptr().addr() - history.as_ptr().addr());
-    if !starts.eq(marks.iter().map(|mark| *mark as usize)) {
-        return Err(serde::de::Error::custom("the messages of the history are not where they should be"));
+    if !starts.eq(offsets.iter().map(|offset| *offset as usize)) {
+        return Err(serde::de::Error::custom("the messages of the history are not at their offsets"));
     }
     messages.into_iter().try_for_each(|message| serde_json::from_str::<Message>(message.get()).map(drop))
 }
 
-/// About how many bytes the content of a task takes.
-fn weight(task: &Task) -> usize {
+/// The approximate number of bytes of the content of a task.
+fn content_size(task: &Task) -> usize {
     let parts = |parts: &[Part]| -> usize {
         let sizes = parts.iter().map(|part| match &part.content {
             Content::Text(text) | Content::Url(text) => text.len(),
@@ -247,24 +248,24 @@ fn weight(task: &Task) -> usize {
     artifacts + history
 }
 
-/// A task as JSON with marks.
+/// A task as JSON with offsets.
 ///
-/// The members stand in the order: everything else, `artifacts`, `history`. Either of the last two may be missing.
+/// `artifacts` and `history` are the last members, in this order. Both may be missing.
 #[derive(Debug)]
-pub(crate) struct Marked {
+pub(crate) struct IndexedJson {
     json: Box<[u8]>,
-    /// Where `,"artifacts":[…]` begins; it ends where the history begins.
+    /// The offset of `,"artifacts":[…]`, which ends where the history begins.
     artifacts: u32,
-    /// Where `,"history":[…]` begins; it ends before the last brace.
+    /// The offset of `,"history":[…]`, which ends before the closing brace.
     history: u32,
-    /// Where each message of the history begins. Most histories are short.
+    /// The offset of each message of the history. Most histories are short.
     messages: SmallVec<[u32; 4]>,
 }
 
-impl Marked {
+impl IndexedJson {
     fn new(task: &Task) -> Self {
         thread_local! {
-            /// Where tasks are written before they get a place of exactly their size.
+            /// Tasks are written here first, then copied into an allocation of their exact size.
             static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
         SCRATCH.with_borrow_mut(|json| {
@@ -292,9 +293,9 @@ impl Marked {
         Self { json: json.as_slice().into(), artifacts, history, messages }
     }
 
-    fn to_pieces(&self) -> EndedPieces {
+    fn to_stored(&self) -> StoredEndedTask {
         let (artifacts, history) = (self.artifacts as usize, self.history as usize);
-        EndedPieces {
+        StoredEndedTask {
             head: self.json[..artifacts].to_vec(),
             artifacts: self.json[artifacts..history].to_vec(),
             history: self.json[history..self.json.len() - 1].to_vec(),
@@ -304,7 +305,7 @@ impl Marked {
 
     fn task(&self) -> Task {
         serde_json::from_slice(&self.json).unwrap_or_else(|error| {
-            tracing::error!(%error, "a task that was written cannot be read back");
+            tracing::error!(%error, "the JSON of an ended task cannot be parsed");
             Task::default()
         })
     }
@@ -328,7 +329,7 @@ impl Marked {
     }
 }
 
-/// The members of a task before `artifacts` and `history`. The type has no others, which `Task`'s field order and a test see to.
+/// The members of a task before `artifacts` and `history`. The pattern below does not compile if `Task` gets another field.
 struct HeadOnly<'a>(&'a Task);
 
 impl serde::Serialize for HeadOnly<'_> {
@@ -375,7 +376,8 @@ mod tests {
                     ..Task::default()
                 };
                 let live = Snapshot::live(Seq(7), task.clone());
-                let ended = Snapshot::ended(Seq(7), TaskState::Completed, Arc::new(Ended::new(task.clone())));
+                let ended =
+                    Snapshot::ended(Seq(7), TaskState::Completed, Arc::new(EndedTask::new(task.clone())));
                 for history in [None, Some(0), Some(1), Some(3), Some(9)] {
                     for (show, generation) in [(true, false), (false, true), (true, true), (false, false)] {
                         let view = View { history, artifacts: show, generation };
@@ -393,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_that_were_damaged_are_refused_and_whole_ones_come_back() {
+    fn a_damaged_stored_task_is_rejected_and_an_intact_one_is_read() {
         let task = Task {
             id: "t".into(),
             status: TaskStatus { state: TaskState::Completed, ..TaskStatus::default() },
@@ -405,13 +407,14 @@ mod tests {
             history: vec![Message::user("m0", "hi"), Message::user("m1", "ho")],
             ..Task::default()
         };
-        let whole = Ended::new(task.clone()).to_pieces();
-        let read = |pieces: EndedPieces| Ended::from_pieces(pieces).map(|ended| ended.task().into_owned());
+        let whole = EndedTask::new(task.clone()).to_stored();
+        let read =
+            |pieces: StoredEndedTask| EndedTask::from_stored(pieces).map(|ended| ended.task().into_owned());
         assert_eq!(read(whole.clone()).unwrap(), task);
-        let hidden = EndedPieces { head: whole.head.clone(), ..EndedPieces::default() };
+        let hidden = StoredEndedTask { head: whole.head.clone(), ..StoredEndedTask::default() };
         assert_eq!(read(hidden).unwrap(), Task { artifacts: vec![], history: vec![], ..task });
 
-        let broken = |damage: fn(&mut EndedPieces)| {
+        let broken = |damage: fn(&mut StoredEndedTask)| {
             let mut pieces = whole.clone();
             damage(&mut pieces);
             assert!(read(pieces.clone()).is_err(), "{pieces:?}");
@@ -426,7 +429,7 @@ mod tests {
         broken(|pieces| pieces.messages[1] += 1);
         broken(|pieces| pieces.messages[1] = u32::MAX);
         broken(|pieces| pieces.messages.truncate(1));
-        // Whole, but only together: each is also shown without the others.
+        // Valid together, but not alone: each part can also be shown without the others.
         broken(|pieces| {
             let end = pieces.head.pop().unwrap();
             pieces.artifacts.insert(0, end);

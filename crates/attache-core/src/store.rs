@@ -1,7 +1,7 @@
-//! What keeps the logs of tasks.
+//! The interface to the storage of tasks.
 //!
-//! A store appends events, tells what a task has become, lists tasks, and wakes those who read a log as it grows. It decides
-//! nothing about the protocol; the fold is the only rule it applies.
+//! A store appends events to logs, returns the current task, lists tasks, and wakes readers when a log grows. It decides nothing
+//! about the protocol: the fold is the only rule that it applies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use futures::stream::BoxStream;
 
 use crate::{BoxFuture, Entry, NewWebhook, Outbox, Owner, Seq, Snapshot, TaskEvent, Values, View, Webhook};
 
-/// The store could not do its work. What happened goes to the log, not to the caller.
+/// A failure of the store. Its text goes to the server's log, not to the caller.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct StoreError(pub String);
@@ -19,98 +19,107 @@ pub struct StoreError(pub String);
 /// Why events were not appended.
 #[derive(Debug, thiserror::Error)]
 pub enum AppendError {
-    /// There is no such task.
+    /// The task does not exist.
     #[error("there is no such task")]
     NotFound,
     /// The task has ended.
     #[error("the task has ended in {0}")]
     Ended(TaskState),
-    /// Others appended first: the log now ends at this position.
+    /// Other events were appended first. The log ends at this position.
     #[error("the log has grown to {0}")]
     Conflict(Seq),
-    /// The key was used before.
+    /// The idempotency key was used before.
     #[error("the key was used before")]
-    Known(Known),
-    /// Someone else holds the task now.
+    KeyUsed(UsedKey),
+    /// Another lease holds the task.
     #[error("the lease is lost")]
     LeaseLost,
-    /// The task has as many webhooks as it may have.
+    /// The task has reached its limit of webhooks.
     #[error("the task has too many webhooks")]
     TooManyWebhooks,
-    /// The store could not do its work.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// The right to run a task's turn. A newer lease makes an older one worthless.
+/// The right to run the turn of a task. A newer lease makes an older one invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease(pub u64);
 
-/// What makes a repeated send the same send.
+/// Why a lease was not renewed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RenewFailure {
+    /// The task is gone, or it has not ended and another lease holds it.
+    LeaseLost,
+    /// The task has ended in this state. Either the turn that has the lease ended it, or another process did, for example by a cancel.
+    Ended(TaskState),
+}
+
+/// Identifies repeats of a send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Idempotency {
-    /// The caller's key.
+    /// The key that the caller chose.
     pub key: String,
-    /// A digest of what was sent.
+    /// A digest of the request.
     pub fingerprint: [u8; 32],
 }
 
-/// What a key was used for.
+/// An idempotency key that was used before, and for what.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
-    /// The task.
+pub struct UsedKey {
+    /// The task that the send created or continued.
     pub task: TaskId,
-    /// A digest of what was sent.
+    /// A digest of the request.
     pub fingerprint: [u8; 32],
 }
 
-/// A task to be kept.
+/// A task to create.
 #[derive(Debug)]
 pub struct NewTask {
-    /// Whom it belongs to.
+    /// The owner of the task.
     pub owner: Owner,
-    /// Its log so far. The first event creates the task.
+    /// The log so far. The first event creates the task.
     pub events: Vec<TaskEvent>,
     /// The time now.
     pub now: Timestamp,
-    /// Whether someone reads its events as they come, and may come back for those it missed.
+    /// Whether a stream reads the events, and may be resumed later.
     pub followed: bool,
-    /// Until when its first turn is believed to be alive.
+    /// The end of the first lease.
     pub lease_until: Timestamp,
-    /// The key under which it is created only once.
+    /// The idempotency key of the send.
     pub idempotency: Option<Idempotency>,
     /// The webhook that came with the message.
     pub push: Option<Webhook>,
 }
 
-/// What became of a [`NewTask`].
+/// The result of creating a [`NewTask`].
 #[derive(Debug)]
 pub enum Created {
-    /// It is kept.
+    /// The task was created.
     New {
-        /// Where its log ends.
+        /// The end of its log.
         seq: Seq,
-        /// The right to run its turn.
+        /// The right to run its first turn.
         lease: Lease,
         /// The task, if it has settled already.
         settled: Option<Snapshot>,
     },
-    /// The key was used before.
-    Known(Known),
-    /// There is a task with this id already.
+    /// The task was not created: the idempotency key was used before.
+    KeyUsed(UsedKey),
+    /// The task was not created: another task has this id.
     Taken,
 }
 
-/// Events for a log, and under which conditions they are added.
+/// Events to append to a log, and the conditions for it.
 #[derive(Debug)]
 pub struct Append {
-    /// Where the log must end.
+    /// The position at which the log must end.
     pub after: Seq,
-    /// The right to run the task's turn, if the events are a turn's.
+    /// The lease that must hold the task, if a turn appends the events.
     pub lease: Option<Lease>,
-    /// The key under which the owner has them added only once.
+    /// The idempotency key of the send, and its owner.
     pub idempotency: Option<(Owner, Idempotency)>,
-    /// A webhook that is kept with them, and is told of them.
+    /// A webhook to store with the events. It receives them, too.
     pub push: Option<NewWebhook>,
     /// The events.
     pub events: Vec<TaskEvent>,
@@ -118,38 +127,38 @@ pub struct Append {
     pub now: Timestamp,
 }
 
-/// What became of events that were appended.
+/// The result of an append.
 #[derive(Debug)]
 pub struct Appended {
-    /// Where the log ends with them.
+    /// The end of the log with the events.
     pub seq: Seq,
-    /// The task as they left it, if it has settled: whoever waits for that gets it, whatever happens next.
+    /// The task right after the events, if they settled it. A caller that waits gets this task, even if it changes again.
     pub settled: Option<Snapshot>,
 }
 
 /// Which tasks to list.
 #[derive(Debug, Clone, Default)]
 pub struct ListQuery {
-    /// Only those of this context.
+    /// Only tasks of this context.
     pub context: Option<ContextId>,
-    /// Only those in this state.
+    /// Only tasks in this state.
     pub state: Option<TaskState>,
-    /// Only those whose status is of this time or later.
+    /// Only tasks whose status has this time or a later one.
     pub since: Option<Timestamp>,
-    /// Only those after this position.
+    /// Only tasks after this position.
     pub after: Option<Cursor>,
-    /// How many at most.
+    /// The maximal number of tasks.
     pub limit: usize,
-    /// What will be shown of each. What will not be shown need not be read.
+    /// The parts of each task that the caller needs. A store need not read the others.
     pub view: View,
 }
 
-/// A position in a listing. It stays valid when the task that it was taken from moves or goes.
+/// A position in a listing. It stays valid if the task at this position changes or is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cursor {
-    /// The time of the last task's status, in nanoseconds since 1970.
+    /// The status time of the last task, in nanoseconds since 1970.
     pub nanos: i64,
-    /// What tells tasks of the same time apart; its meaning is the store's.
+    /// Orders tasks of the same time. Each store defines its meaning.
     pub tie: u64,
 }
 
@@ -158,74 +167,89 @@ pub struct Cursor {
 pub struct ListPage {
     /// The tasks.
     pub tasks: Vec<Snapshot>,
-    /// Where to go on, if there are more.
+    /// The position of the next page, if there is one.
     pub next: Option<Cursor>,
-    /// How many tasks match, on all pages together.
+    /// The number of matching tasks on all pages.
     pub total: usize,
 }
 
-/// What a reader of a log gets.
+/// An item of [`Store::tail`].
 #[derive(Debug, Clone)]
 pub enum TailItem {
     /// The next events, in order and without a gap.
     Entries(Vec<Arc<Entry>>),
-    /// The events asked for are no longer kept one by one: the task as it is now takes their place.
+    /// The store no longer has the single events. The current task replaces them.
     Reset(Snapshot),
 }
 
-/// A task that nobody works on, though somebody should.
+/// A task that is submitted or working, but whose turn has died.
 #[derive(Debug)]
 pub struct Abandoned {
-    /// Whom it belongs to.
+    /// The owner of the task.
     pub owner: Owner,
-    /// The task as it was left.
+    /// The current task.
     pub task: Snapshot,
 }
 
-/// Which of the tasks that have ended are to be forgotten. Nothing is, unless something is set.
+/// Which of the tasks that have ended are deleted. Without a limit, none are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Retention {
-    /// Those that ended longer ago than this.
+    /// Tasks that ended longer ago than this are deleted.
     pub max_age: Option<Duration>,
-    /// Of each owner, those beyond this many, oldest first.
+    /// Of each owner, the oldest tasks beyond this number are deleted.
     pub max_tasks: Option<usize>,
 }
 
-/// Keeps the logs of tasks.
+impl Retention {
+    /// Sets `max_age`.
+    pub fn max_age(mut self, age: impl Into<Option<Duration>>) -> Self {
+        self.max_age = age.into();
+        self
+    }
+
+    /// Sets `max_tasks`.
+    pub fn max_tasks(mut self, count: impl Into<Option<usize>>) -> Self {
+        self.max_tasks = count.into();
+        self
+    }
+}
+
+/// Stores tasks as logs of events.
 #[diagnostic::on_unimplemented(message = "`{Self}` is not a store of tasks", note = "`MemoryStore` is one")]
 pub trait Store: Send + Sync + 'static {
-    /// Keeps a new task.
+    /// Creates a task.
     fn create(&self, task: NewTask) -> BoxFuture<'_, Result<Created, StoreError>>;
 
-    /// Adds events to a log. All of them, or none.
+    /// Appends events to a log: all of them, or none.
     fn append<'a>(&'a self, task: &'a TaskId, append: Append)
     -> BoxFuture<'a, Result<Appended, AppendError>>;
 
-    /// The task as it is now, if it belongs to `owner`.
+    /// The current task, if it belongs to `owner`.
     fn load<'a>(
         &'a self,
         owner: &'a Owner,
         task: &'a TaskId,
     ) -> BoxFuture<'a, Result<Option<Snapshot>, StoreError>>;
 
-    /// What a key was used for.
+    /// Finds an idempotency key that `owner` has used.
     fn find_key<'a>(
         &'a self,
         owner: &'a Owner,
         key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Known>, StoreError>>;
+    ) -> BoxFuture<'a, Result<Option<UsedKey>, StoreError>>;
 
-    /// A page of the tasks that belong to `owner`.
+    /// Lists tasks of `owner`.
     fn list<'a>(
         &'a self,
         owner: &'a Owner,
         query: &'a ListQuery,
     ) -> BoxFuture<'a, Result<ListPage, StoreError>>;
 
-    /// The events after `after` as they come, up to the one that ends the task.
+    /// Streams the events after `after`. The stream ends with the last event of the task.
     fn tail(&self, task: &TaskId, after: Seq) -> BoxStream<'static, Result<TailItem, StoreError>>;
 
-    /// Takes the right to run a turn, if nobody who is believed to be alive has it.
+    /// Claims a task until `until`. Returns `None` if the task has ended, does not exist, or has a lease that has not expired at `now`.
     fn claim<'a>(
         &'a self,
         task: &'a TaskId,
@@ -233,29 +257,29 @@ pub trait Store: Send + Sync + 'static {
         until: Timestamp,
     ) -> BoxFuture<'a, Result<Option<Lease>, StoreError>>;
 
-    /// Gives a sign of life for the turns of these tasks. Those whose lease is lost: the task is gone, or has not ended and is no
-    /// longer held under this lease.
+    /// Extends leases to `until`. The result has an entry for each lease that was not extended, and the reason.
+    ///
+    /// A process learns here that another process has ended its task, for example by a cancel.
     fn renew<'a>(
         &'a self,
         leases: &'a [(TaskId, Lease)],
         until: Timestamp,
-    ) -> BoxFuture<'a, Result<Vec<TaskId>, StoreError>>;
+    ) -> BoxFuture<'a, Result<Vec<(TaskId, RenewFailure)>, StoreError>>;
 
-    /// Gives the right to run a turn back.
+    /// Releases a lease. Does nothing if the lease does not hold the task.
     fn release<'a>(&'a self, task: &'a TaskId, lease: Lease) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// The webhooks of the tasks, and what is to be told to them. What an append has to tell is in the outbox with the append.
+    /// The webhooks of tasks and their deliveries. An append stores its deliveries in the same transaction.
     fn outbox(&self) -> &dyn Outbox;
 
-    /// Small values that are kept beside the tasks.
+    /// Small values that belong to no task.
     fn values(&self) -> &dyn Values;
 
-    /// Tasks that are to be worked on (submitted or working) and whose turn nobody has the right to run, or nobody who is believed
-    /// to be alive.
+    /// Tasks that are submitted or working and have no lease, or a lease that has expired at `now`.
     fn abandoned(&self, now: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Abandoned>, StoreError>>;
 
-    /// Forgets tasks that have ended, with everything that belongs to them, and which nothing is to be delivered for any more. At
-    /// most `limit`; how many they were.
+    /// Deletes tasks that have ended, with everything that belongs to them. Tasks with open deliveries stay. Deletes at most `limit`
+    /// tasks and returns their number.
     fn prune<'a>(
         &'a self,
         retention: &'a Retention,

@@ -1,4 +1,4 @@
-//! The events of a task as a reader follows them.
+//! Streams of the events of a task.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use futures::stream::{self, BoxStream, Stream, StreamExt};
 
 use crate::event::write_json;
 use crate::service::{Inner, internal};
-use crate::shared::Shared;
+use crate::turn_state::TurnState;
 use crate::{Entry, Permit, Seq, Snapshot, TailItem, TaskEvent, View};
 
 /// One event of a stream.
 #[derive(Debug, Clone)]
 pub enum StreamItem {
-    /// The task as it is now.
+    /// The current task.
     Snapshot(Snapshot),
     /// The next event of the log.
     Entry(Arc<Entry>),
-    /// A direct answer; the only event of its stream.
+    /// A direct message. It is the only event of its stream.
     Message(Arc<Message>),
 }
 
@@ -41,7 +41,7 @@ impl StreamItem {
         }
     }
 
-    /// Writes the event as JSON. Bytes that other readers need too are made only once.
+    /// Writes the event as JSON. The JSON of an entry is encoded once for all readers.
     pub fn write(&self, view: View, out: &mut Vec<u8>) {
         match self {
             Self::Snapshot(snapshot) => {
@@ -65,7 +65,7 @@ impl StreamItem {
         }
     }
 
-    /// The event as a value; nothing for what streams do not show.
+    /// The event as a value. `None` for events that are not part of streams.
     pub fn to_response(&self, view: View) -> Option<StreamResponse> {
         let mut response = match self {
             Self::Snapshot(snapshot) => {
@@ -90,20 +90,23 @@ impl StreamItem {
     }
 }
 
-/// When a stream is over, besides when the task is.
-pub(crate) enum Until {
-    Ended,
-    EndedOrAsking,
-    /// What was asked before the turn began does not answer its message.
-    EndedOrAskingIn(Arc<Shared>),
+/// When a stream ends.
+pub(crate) enum StreamEnd {
+    /// When the task has ended.
+    TaskEnded,
+    /// When the task has ended or asks for input.
+    InputRequired,
+    /// When the task has ended or this turn asks for input. A question from before the turn does not end the stream, because it is no
+    /// answer to the message of the turn.
+    InputRequiredIn(Arc<TurnState>),
 }
 
-/// Events in batches: whatever has happened since the reader last looked.
+/// Events in batches: all events since the last poll.
 ///
-/// A reader that is slow slows nobody: it reads from the log, at its own pace.
+/// A slow reader does not slow the agent or other readers: each reads from the log at its own pace.
 pub struct EventStream {
     events: BoxStream<'static, Result<Vec<StreamItem>, Error>>,
-    /// Given up when nobody reads any more.
+    /// Released at the end of the stream.
     permit: Option<Permit>,
 }
 
@@ -112,36 +115,36 @@ impl EventStream {
         Self { events: events.boxed(), permit: None }
     }
 
-    /// The same stream, with a place that is taken until it ends or is dropped.
+    /// The same stream, which holds a permit until it ends or is dropped.
     pub fn holding(self, permit: Permit) -> Self {
         Self { permit: Some(permit), ..self }
     }
 
-    /// A stream of one direct answer.
+    /// A stream of one direct message.
     pub(crate) fn message(message: Message) -> Self {
         Self::new(stream::iter([Ok(vec![StreamItem::Message(Arc::new(message))])]))
     }
 
-    /// A stream that breaks off at once.
-    pub(crate) fn broken(error: Error) -> Self {
+    /// A stream of one error.
+    pub(crate) fn error(error: Error) -> Self {
         Self::new(stream::iter([Err(error)]))
     }
 
-    /// A stream that is open before it is known what comes of it.
+    /// A stream that is open before its events are known.
     pub(crate) fn later(events: impl Future<Output = Self> + Send + 'static) -> Self {
         Self::new(stream::once(events).flatten())
     }
 
-    /// What happens to a task: the snapshot if there is one, then the log after it or after `after`.
+    /// The events of a task: first the snapshot, if given, then `tail`.
     pub(crate) fn follow(
         service: Arc<Inner>,
         first: Option<Snapshot>,
         tail: BoxStream<'static, Result<TailItem, crate::StoreError>>,
-        until: Until,
+        until: StreamEnd,
     ) -> Self {
         let over = first.as_ref().is_some_and(|snapshot| snapshot.state.is_terminal());
         let first = stream::iter(first.map(|snapshot| Ok(vec![StreamItem::Snapshot(snapshot)])));
-        // The service is kept alive as long as someone reads.
+        // The stream keeps the service alive.
         let state = (!over).then_some((service, tail, until));
         let rest = stream::unfold(state, |state| async {
             let (service, mut tail, until) = state?;
@@ -164,18 +167,18 @@ impl EventStream {
     }
 }
 
-/// Leaves out what streams do not show and what comes after the end.
-fn cut(items: Vec<StreamItem>, until: &Until) -> (Vec<StreamItem>, bool) {
+/// Removes events that are not part of streams, and events after the end. Returns whether the stream is over.
+fn cut(items: Vec<StreamItem>, until: &StreamEnd) -> (Vec<StreamItem>, bool) {
     let ends = |item: &StreamItem| {
-        let asks = item.state() == Some(TaskState::InputRequired);
-        let answers = match until {
-            Until::Ended => false,
-            Until::EndedOrAsking => asks,
-            Until::EndedOrAskingIn(turn) => {
-                asks && turn.began.get().is_some_and(|began| item.seq() > Some(*began))
+        let is_question = item.state() == Some(TaskState::InputRequired);
+        let ends_stream = match until {
+            StreamEnd::TaskEnded => false,
+            StreamEnd::InputRequired => is_question,
+            StreamEnd::InputRequiredIn(turn) => {
+                is_question && turn.began.get().is_some_and(|began| item.seq() > Some(*began))
             }
         };
-        answers || item.state().is_some_and(TaskState::is_terminal)
+        ends_stream || item.state().is_some_and(TaskState::is_terminal)
     };
     let mut shown = Vec::with_capacity(items.len());
     for item in items {

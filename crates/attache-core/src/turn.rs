@@ -1,7 +1,7 @@
 //! One execution of an agent for one message.
 //!
-//! A turn is the agent's only way to say anything about the task, and exactly one turn writes a task at a time. The task comes into
-//! being with the first thing the agent says about it; an agent that answers with a direct message never creates one.
+//! An agent changes its task through its turn only, and one turn at a time writes a task. The first event creates the task. An agent
+//! that replies with a direct message creates no task.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,70 +13,70 @@ use attache_protocol::{
 use serde::de::DeserializeOwned;
 use tokio_util::sync::WaitForCancellationFuture;
 
-use crate::shared::Shared;
 use crate::signal::Progress;
+use crate::turn_state::TurnState;
 use crate::{AgentError, AgentResult, ArtifactBuilder, Caller, ListQuery, TaskEvent, View, new_id};
 
 /// One execution of an agent for one message.
 pub struct Turn {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) inner: Arc<TurnState>,
 }
 
-/// How much an agent may say before it is made to pause.
+/// How many events an agent may emit before it has to pause.
 pub(crate) const MAX_UNWRITTEN: usize = 256;
 
-/// What the agent is asked.
+/// What the agent gets.
 impl Turn {
     /// The message to answer.
     pub fn message(&self) -> &Message {
-        &self.shared.message
+        &self.inner.message
     }
 
     /// The text of the message.
     pub fn text(&self) -> String {
-        self.shared.message.text()
+        self.inner.message.text()
     }
 
-    /// The first data part of the message, read as a `T`.
+    /// The first data part of the message, deserialized as a `T`.
     pub fn data<T: DeserializeOwned>(&self) -> Option<Result<T, serde_json::Error>> {
-        self.shared.message.parts.iter().find_map(Part::as_data).map(|data| data.read())
+        self.inner.message.parts.iter().find_map(Part::as_data).map(|data| data.read())
     }
 
-    /// The task that this turn works on, or will create with the first thing it says.
+    /// The id of the task that this turn works on, or will create with its first event.
     pub fn task_id(&self) -> &TaskId {
-        &self.shared.task_id
+        &self.inner.task_id
     }
 
     /// The conversation that the task belongs to.
     pub fn context_id(&self) -> &ContextId {
-        &self.shared.context_id
+        &self.inner.context_id
     }
 
-    /// The task so far, this message included, if the message continues one.
+    /// The task when the turn began, with this message, if the message continues a task.
     pub fn task(&self) -> Option<Task> {
-        self.shared.before().map(|snapshot| snapshot.task().into_owned())
+        self.inner.before().map(|snapshot| snapshot.task().into_owned())
     }
 
-    /// Who asks: principal, tenant, protocol version and extensions.
+    /// Who calls: principal, tenant, rights, metadata from the authenticator, protocol version and extensions.
     pub fn caller(&self) -> &Caller {
-        &self.shared.caller
+        &self.inner.caller
     }
 
-    /// The media types that the client can take; any, if it said nothing.
+    /// The media types that the client accepts. Empty means any.
     pub fn accepted_output_modes(&self) -> &[String] {
-        &self.shared.configuration.accepted_output_modes
+        &self.inner.configuration.accepted_output_modes
     }
 
-    /// What is said about the request that brought the message.
+    /// The metadata of the request.
     pub fn metadata(&self) -> Option<&JsonObject> {
-        self.shared.metadata.as_ref()
+        self.inner.metadata.as_ref()
     }
 
-    /// The tasks that the message refers to, as far as they exist for the caller.
+    /// The tasks that the message refers to, as far as they belong to the caller.
     pub async fn referenced_tasks(&self) -> Result<Vec<Task>, AgentError> {
         let mut tasks = Vec::new();
-        for id in &self.shared.message.reference_task_ids {
-            let found = self.shared.service.store.load(&self.shared.caller.owner, id).await?;
+        for id in &self.inner.message.reference_task_ids {
+            let found = self.inner.service.store.load(&self.inner.caller.owner, id).await?;
             tasks.extend(found.map(|snapshot| snapshot.task().into_owned()));
         }
         Ok(tasks)
@@ -85,96 +85,96 @@ impl Turn {
     /// The other tasks of the conversation, as far as they belong to the caller: the latest ones, at most `limit`, oldest first.
     pub async fn earlier_tasks(&self, limit: usize) -> Result<Vec<Task>, AgentError> {
         let query = ListQuery {
-            context: Some(self.shared.context_id.clone()),
+            context: Some(self.inner.context_id.clone()),
             state: None,
             since: None,
             after: None,
-            // This one may be among them.
+            // The listing may include the task of this turn.
             limit: limit.saturating_add(1),
             view: View { generation: false, ..View::FULL },
         };
-        let page = self.shared.service.store.list(&self.shared.caller.owner, &query).await?;
+        let page = self.inner.service.store.list(&self.inner.caller.owner, &query).await?;
         let tasks = page.tasks.iter().map(|snapshot| snapshot.task().into_owned());
-        let mut tasks: Vec<Task> = tasks.filter(|task| task.id != self.shared.task_id).take(limit).collect();
+        let mut tasks: Vec<Task> = tasks.filter(|task| task.id != self.inner.task_id).take(limit).collect();
         tasks.reverse();
         Ok(tasks)
     }
 
-    /// Whether an earlier turn for this message died with its process. What it said is in the [task](Self::task).
+    /// Whether an earlier turn for this message died with its process. The events of that turn are in the [task](Self::task).
     pub fn is_rerun(&self) -> bool {
-        self.shared.rerun
+        self.inner.rerun
     }
 
     /// Whether the task was canceled.
     pub fn is_cancelled(&self) -> bool {
-        self.shared.cancel().is_cancelled()
+        self.inner.cancel().is_cancelled()
     }
 
     /// Waits until the task is canceled.
     pub fn cancelled(&self) -> WaitForCancellationFuture<'_> {
-        self.shared.cancel().cancelled()
+        self.inner.cancel().cancelled()
     }
 }
 
-/// What the agent says.
+/// What the agent does to its task.
 impl Turn {
-    /// The agent is at work, and this is what it does. An empty text says only that.
+    /// Sets the state to working, with a text about the progress. An empty text sets the state only.
     pub async fn working(&self, text: impl Into<String>) -> AgentResult {
         let text = text.into();
         self.status(TaskState::Working, (!text.is_empty()).then(|| Part::text(text))).await
     }
 
-    /// Puts an artifact together. An artifact of the same name replaces an earlier one.
+    /// Builds an artifact. It replaces an earlier artifact of the same name.
     pub fn artifact(&self, name: impl Into<String>) -> ArtifactBuilder<'_> {
         ArtifactBuilder::new(self, name.into())
     }
 
-    /// The task is done.
+    /// Completes the task.
     pub async fn complete(&self) -> AgentResult {
         self.status(TaskState::Completed, None).await
     }
 
-    /// The task is done, and this is to be said about it. Results belong in artifacts.
+    /// Completes the task with a status message. Results belong in artifacts.
     pub async fn complete_with(&self, part: impl Into<Part>) -> AgentResult {
         self.status(TaskState::Completed, Some(part.into())).await
     }
 
-    /// The agent needs an answer from the client before it can go on. The answer starts the next turn.
+    /// Asks the client for input. The client's answer starts the next turn.
     pub async fn ask(&self, part: impl Into<Part>) -> AgentResult {
         self.status(TaskState::InputRequired, Some(part.into())).await
     }
 
-    /// The agent needs credentials, and this says which. They may come with a message, which starts the next turn, or another
-    /// way, in which case this turn can go on waiting for them.
+    /// Asks for credentials. They may come with a message, which starts the next turn. They may also come on another way, in which
+    /// case this turn can wait for them.
     pub async fn require_auth(&self, part: impl Into<Part>) -> AgentResult {
         self.status(TaskState::AuthRequired, Some(part.into())).await
     }
 
-    /// The agent will not do this.
+    /// Rejects the task: the agent will not do it.
     pub async fn reject(&self, part: impl Into<Part>) -> AgentResult {
         self.status(TaskState::Rejected, Some(part.into())).await
     }
 
-    /// The agent could not do this.
+    /// Fails the task: the agent could not do it.
     pub async fn fail(&self, part: impl Into<Part>) -> AgentResult {
         self.status(TaskState::Failed, Some(part.into())).await
     }
 
-    /// Answers with a direct message and no task.
+    /// Replies with a direct message, without a task.
     ///
-    /// Where there is a task already, because the message continues one or the client did not want to wait, the task is
-    /// completed with the message as its status.
+    /// If the task exists already, it is completed with the message as its status. It exists if the message continues a task, or if
+    /// the client did not want to wait.
     pub async fn reply(&self, part: impl Into<Part>) -> AgentResult {
         self.reply_with(vec![part.into()]).await
     }
 
     /// Like [`reply`](Self::reply), with several parts.
     pub async fn reply_with(&self, parts: Vec<Part>) -> AgentResult {
-        if !self.shared.leave_unborn() {
+        if !self.inner.close_without_task() {
             return self.state(TaskState::Completed, Some(parts)).await;
         }
-        let message = Message { task_id: None, ..self.say(parts) };
-        self.shared.signal.settle(Progress::Message(Box::new(message)));
+        let message = Message { task_id: None, ..self.agent_message(parts) };
+        self.inner.signal.settle(Progress::Message(Box::new(message)));
         Ok(())
     }
 
@@ -183,7 +183,7 @@ impl Turn {
     }
 
     fn state(&self, state: TaskState, parts: Option<Vec<Part>>) -> Emitted {
-        let message = parts.map(|parts| Box::new(self.say(parts)));
+        let message = parts.map(|parts| Box::new(self.agent_message(parts)));
         let update = TaskStatusUpdateEvent {
             task_id: self.task_id().clone(),
             context_id: self.context_id().clone(),
@@ -193,7 +193,7 @@ impl Turn {
         self.emit(TaskEvent::Status(Arc::new(update)))
     }
 
-    fn say(&self, parts: Vec<Part>) -> Message {
+    fn agent_message(&self, parts: Vec<Part>) -> Message {
         Message {
             message_id: new_id(),
             context_id: Some(self.context_id().clone()),
@@ -205,26 +205,29 @@ impl Turn {
     }
 
     pub(crate) fn emit(&self, event: TaskEvent) -> Emitted {
-        Emitted::new(self.shared.emit(event))
+        Emitted::new(self.inner.emit(event))
     }
 }
 
-/// What an agent says is noted at once. An agent that says much without a pause is made to pause, so that it is written and
-/// its readers can keep up.
+/// The result of emitting an event.
+///
+/// The event is added before this future is polled. An agent that emits many events without a pause is made to pause here, so that
+/// they are written and readers can keep up.
 pub struct Emitted {
     result: Option<AgentResult>,
     pause: bool,
 }
 
 impl Emitted {
-    /// What became of it, for those who will see to the writing themselves.
-    pub(crate) fn noted(mut self) -> AgentResult {
+    /// The result without the pause, for the driver of the turn, which writes the event itself.
+    pub(crate) fn into_result(mut self) -> AgentResult {
         self.result.take().unwrap_or(Ok(()))
     }
 
-    pub(crate) fn new(noted: Result<usize, AgentError>) -> Self {
-        let pause = noted.as_ref().is_ok_and(|waiting| *waiting >= MAX_UNWRITTEN);
-        Self { result: Some(noted.map(|_| ())), pause }
+    /// `unwritten` is the number of unwritten events.
+    pub(crate) fn new(unwritten: Result<usize, AgentError>) -> Self {
+        let pause = unwritten.as_ref().is_ok_and(|count| *count >= MAX_UNWRITTEN);
+        Self { result: Some(unwritten.map(|_| ())), pause }
     }
 }
 

@@ -1,37 +1,38 @@
-//! Small values by scope and key, kept beside the tasks and as safely as they are.
+//! Small values by scope and key, stored with the same durability as tasks.
 
 use attache_protocol::Json;
 
 use crate::{BoxFuture, StoreError};
 
-/// What becomes of a value: given what is kept now, says what is to be kept. Nothing means that nothing is.
+/// Computes the new value of a key from the current one. `None` means that the key has no value.
 ///
-/// It runs while nobody else changes the value, so it must be quick, and it may run for a change that is then not kept. Should it
-/// panic, nothing is changed, and whoever asked for the change panics.
-pub type ValueChange = Box<dyn FnOnce(Option<&Json>) -> Option<Json> + Send>;
+/// A store may run it more than once: after a conflict with another process, or after a transaction that failed. Only the result
+/// of the last run is stored, so it must have no effect but its result. A store may hold a lock while it runs, so it must be
+/// quick. If it panics, nothing is changed, and the call to [`Values::change`] panics.
+pub type ValueChange = Box<dyn Fn(Option<&Json>) -> Option<Json> + Send + Sync>;
 
 /// A value before and after a change.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChangedValue {
-    /// What was kept.
+    /// The value before the change.
     pub old: Option<Json>,
-    /// What is.
+    /// The value after the change.
     pub new: Option<Json>,
 }
 
-/// Keeps values by scope and key.
+/// Stores values by scope and key.
 pub trait Values: Send + Sync {
     /// The value of a key.
     fn get<'a>(&'a self, scope: &'a str, key: &'a str) -> BoxFuture<'a, Result<Option<Json>, StoreError>>;
 
-    /// The keys of a scope with their values, in the order in which the keys were first used. A key that had lost its value comes
-    /// last when it has one again.
+    /// The keys of a scope with their values, in the order in which the keys got a value. A key that was deleted and set again comes
+    /// last.
     fn list<'a>(&'a self, scope: &'a str) -> BoxFuture<'a, Result<Vec<(String, Json)>, StoreError>>;
 
-    /// The scopes that have values, in the order of their names.
+    /// The names of scopes that have values, sorted.
     fn scopes(&self) -> BoxFuture<'_, Result<Vec<String>, StoreError>>;
 
-    /// Changes a value. Changes of one key happen one after the other, and what is answered is kept.
+    /// Changes a value. Changes of one key happen one after the other. The result is stored when this returns.
     fn change<'a>(
         &'a self,
         scope: &'a str,

@@ -1,7 +1,15 @@
-//! Files with secrets in them: keys, tokens, how somebody logs in.
+//! Files with secrets in them: keys, tokens, logins.
 //!
-//! Only their owner can read them, and at every moment there is the old one or the new one, whole. Who changes a file by what was
-//! in it before holds its [lock](lock()) meanwhile, so that two who do so at once do not undo each other.
+//! Only the owner of a file can read it. A write replaces the file as a whole, so a reader sees the old content or the new content. A
+//! process that changes a file depending on its content holds the [lock](lock()) of the file meanwhile, so that two processes do not
+//! overwrite each other's changes.
+//!
+//! The parts that depend on the operating system are in [`permissions`], [`identity`] and [`durability`]. Each states its fallback for
+//! systems other than Unix.
+
+pub mod durability;
+pub mod identity;
+pub mod permissions;
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -12,40 +20,42 @@ use std::time::SystemTime;
 
 use zeroize::Zeroizing;
 
-/// What tells that a file is another than before.
+use self::identity::FileIdentity;
+
+/// A version of a file. It differs after the file was changed or replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     changed: Option<SystemTime>,
     length: u64,
-    /// A file that is replaced gets another number.
-    number: u64,
+    /// A replaced file has another identity.
+    identity: Option<FileIdentity>,
 }
 
 impl Stamp {
-    /// That of the file as it is now.
+    /// The current version of a file.
     pub fn of(path: &Path) -> io::Result<Self> {
         fs::metadata(path).map(|metadata| Self::new(&metadata))
     }
 
     fn new(metadata: &fs::Metadata) -> Self {
-        #[cfg(unix)]
-        let number = std::os::unix::fs::MetadataExt::ino(metadata);
-        #[cfg(not(unix))]
-        let number = 0;
-        Self { changed: metadata.modified().ok(), length: metadata.len(), number }
+        Self {
+            changed: metadata.modified().ok(),
+            length: metadata.len(),
+            identity: FileIdentity::of(metadata),
+        }
     }
 }
 
-/// What a file holds.
+/// The content of a file.
 #[derive(PartialEq, Eq)]
 pub enum Content {
-    /// This, which nobody else can have read.
+    /// The text of a file that only its owner can read.
     Private(Zeroizing<String>, Stamp),
-    /// Others than its owner can read it, so it is not looked at.
+    /// Other users can access the file, so it was not read.
     Exposed,
 }
 
-/// Shows nothing of what is in there.
+/// Does not write the text.
 impl std::fmt::Debug for Content {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -55,93 +65,74 @@ impl std::fmt::Debug for Content {
     }
 }
 
-/// Reads a file, if it is for its owner only.
+/// Reads a file if only its owner can access it.
 pub fn read(path: &Path) -> io::Result<Content> {
     let mut file = File::open(path)?;
     let metadata = file.metadata()?;
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        if metadata.permissions().mode() & 0o077 != 0 {
-            return Ok(Content::Exposed);
-        }
+    if permissions::shared_mode(&metadata).is_some() {
+        return Ok(Content::Exposed);
     }
     let mut text = Zeroizing::new(String::new());
     file.read_to_string(&mut text)?;
     Ok(Content::Private(text, Stamp::new(&metadata)))
 }
 
-/// Makes a file, with the folders that it is in, or replaces it as a whole. The text gets the end of its last line.
+/// Creates a file with its folders, or replaces it as a whole. A line break is added to the text.
 pub fn write(path: &Path, text: &[u8]) -> io::Result<()> {
-    make_folder(path)?;
-    let (next, mut file) = make_beside(path)?;
+    create_folder_of(path)?;
+    let (next, mut file) = create_temporary(path)?;
     let written = file
         .write_all(text)
         .and_then(|()| file.write_all(b"\n"))
         .and_then(|()| file.sync_all())
         .and_then(|()| fs::rename(&next, path));
     if let Err(error) = written {
-        // What is there of the new one is of no use to anybody. That it did not come about is what counts.
+        // The incomplete file is of no use. An error of the removal would hide the error of the write.
         let _ = fs::remove_file(&next);
         return Err(error);
     }
-    match folder(path) {
-        // Otherwise the machine may come back with the old one after it lost its power.
-        Some(folder) if cfg!(unix) => File::open(folder)?.sync_all(),
-        Some(_) | None => Ok(()),
-    }
+    // Otherwise the old file can be back after a power failure.
+    durability::sync_folder_of(path)
 }
 
-/// Keeps others who do the same from changing a file, for as long as what comes back is held. Whoever only reads it need not wait.
-#[must_use = "others may change the file as soon as this is dropped"]
+/// A lock that prevents other processes from changing a file while it is held. Reading needs no lock.
+#[must_use = "other processes can change the file as soon as this is dropped"]
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
 }
 
-/// Waits until nobody else holds the lock of a file, which need not be there yet. The folders that it will be in are made.
+/// Waits for the lock of a file, and takes it. The file need not exist. Its folders are created.
 pub fn lock(path: &Path) -> io::Result<Lock> {
-    make_folder(path)?;
-    let file = for_owner().create(true).append(true).open(path.with_extension("lock"))?;
+    create_folder_of(path)?;
+    let mut options = OpenOptions::new();
+    permissions::owner_only_file(&mut options).create(true).append(true);
+    let file = options.open(path.with_extension("lock"))?;
     file.lock()?;
     Ok(Lock { _file: file })
 }
 
-/// The folder that a file is in, if its path says so.
-fn folder(path: &Path) -> Option<&Path> {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty())
+fn create_folder_of(path: &Path) -> io::Result<()> {
+    match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        Some(folder) => permissions::create_owner_only_folder(folder),
+        None => Ok(()),
+    }
 }
 
-/// Makes the folder of a file for its owner only, with those above it. One that is there is left as it is.
-fn make_folder(path: &Path) -> io::Result<()> {
-    let Some(folder) = folder(path) else { return Ok(()) };
-    let mut builder = fs::DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.recursive(true).create(folder)
-}
-
-/// Makes an empty file beside another, which is nobody else's: others may be about to replace the same one.
-fn make_beside(path: &Path) -> io::Result<(PathBuf, File)> {
+/// Creates an empty file with a unique name next to a file. Other processes can be about to replace the same file.
+fn create_temporary(path: &Path) -> io::Result<(PathBuf, File)> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     loop {
         let mut name = OsString::from(path);
         name.push(format!(".{}-{}.new", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
         let next = PathBuf::from(name);
-        match for_owner().write(true).create_new(true).open(&next) {
-            // Left behind by a process of the same number that was killed.
+        let mut options = OpenOptions::new();
+        match permissions::owner_only_file(&mut options).write(true).create_new(true).open(&next) {
+            // A process with the same id was killed and has left it behind.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => return made.map(|file| (next, file)),
+            created => return created.map(|file| (next, file)),
         }
     }
-}
-
-/// How a file is opened that is for its owner only, if it is made.
-fn for_owner() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options
 }
 
 #[cfg(test)]
@@ -154,11 +145,11 @@ mod tests {
     fn text(path: &Path) -> String {
         match read(path).unwrap() {
             Content::Private(text, _) => text.to_string(),
-            Content::Exposed => panic!("others can read it"),
+            Content::Exposed => panic!("other users can read it"),
         }
     }
 
-    /// What is in a folder.
+    /// The names of the files in a folder.
     fn names(folder: &Path) -> Vec<String> {
         let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
         let mut names: Vec<_> = entries.map(|name| name.into_string().unwrap()).collect();
@@ -178,7 +169,7 @@ mod tests {
             write(&path, round.as_bytes()).unwrap();
             assert_eq!(text(&path), format!("{round}\n"));
             assert_eq!([mode("deep"), mode("deep/down"), mode("deep/down/keys.json")], [0o700, 0o700, 0o600]);
-            // Whoever opened it to others has it closed again with the next change, not before.
+            // The next change makes the file private again. Until then it is not read.
             fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
             assert_eq!(read(&path).unwrap(), Content::Exposed);
         }
@@ -187,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_the_text_is_in_what_is_shown() {
+    fn debug_output_does_not_contain_the_text() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("keys.json");
         write(&path, b"s3cret").unwrap();
@@ -195,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_sees_the_old_one_or_the_new_one_whoever_writes() {
+    fn a_reader_sees_the_old_or_the_new_content_during_concurrent_writes() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokens.json");
         let texts = ["a", "b", "c"].map(|letter| letter.repeat(100_000));
@@ -220,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_leaves_what_was_there() {
+    fn a_failed_write_leaves_the_old_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("keys.json");
         fs::create_dir(&path).unwrap();
@@ -244,7 +235,7 @@ mod tests {
         write(&path, b"old").unwrap();
         let open = |mode| fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
         open(0o500);
-        // Whoever may do everything cannot be kept out.
+        // The superuser can write everywhere.
         if fs::write(folder.path().join("probe"), "").is_err() {
             assert_eq!(write(&path, b"new").unwrap_err().kind(), io::ErrorKind::PermissionDenied);
             assert_eq!(lock(&path).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
@@ -254,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_the_lock_sees_what_its_holder_wrote() {
+    fn a_process_that_waited_for_the_lock_sees_the_writes_of_the_holder() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep/agents.json");
         let held = lock(&path).unwrap();

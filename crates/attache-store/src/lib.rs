@@ -1,16 +1,21 @@
-//! The durable store of A2A tasks, on SQLite.
+//! Stores of A2A tasks that outlive the process, and how a store is opened by its URL.
 //!
-//! [`SqliteStore`] keeps what [`attache_core::MemoryStore`] keeps, in a file that outlives the process: what was answered has
-//! been written. [`Keyring`] holds the keys under which the secrets of webhooks are sealed. [`Maintenance`] looks after a file,
-//! also while a server uses it.
+//! - [`StoreRegistry`] opens a store by the scheme of its [`StoreUrl`]: `memory:`, `sqlite:PATH`, and the schemes of other crates.
+//! - [`SqliteStore`] stores tasks in a SQLite file. A call returns after its write is on the disk.
+//! - [`Keyring`] holds the keys that encrypt the secrets of webhooks.
+//! - [`Maintenance`] checks, copies, compacts and exports a SQLite file, also while a server uses it.
+//!
+//! The crate `attache-store-contract` has the tests that every store passes.
 
 mod keyring;
+mod registry;
 mod sqlite;
 mod url;
 
 pub use keyring::{KEYRING_VARIABLE, Keyring, KeyringError};
+pub use registry::{KeyringSource, StoreOpenError, StoreOptions, StoreRegistry, StoreScheme};
 pub use sqlite::{
     BackupProgress, CheckReport, CompactOptions, CompactReport, ExclusiveUse, ExportReport, ForgetOptions,
-    ForgetReport, Maintenance, MaintenanceError, OpenError, SqliteOptions, SqliteStore,
+    ForgetReport, Maintenance, MaintenanceError, SqliteOpenError, SqliteOptions, SqliteStore,
 };
 pub use url::StoreUrl;

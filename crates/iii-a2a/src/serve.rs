@@ -23,6 +23,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         return Err(Failure::usage(format!("`--connect {url}` is not an `http` or `https` URL"))
             .hint("try `--connect https://agents.example.com`"));
     }
+    arguments.place.check()?;
     let token = arguments
         .delegation
         .token()
@@ -30,7 +31,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
     let credentials = agents::credentials(arguments.agent_credentials.as_deref())?;
     let worker =
         Worker::connect(worker_options(&arguments).map_err(Failure::usage)?).map_err(Failure::usage)?;
-    let store = arguments.place.open(&worker)?;
+    let store = arguments.place.open(&worker).await?;
     let remote = RemoteOptions {
         own_url: Some(own_url(&arguments)),
         credentials: credentials.clone(),

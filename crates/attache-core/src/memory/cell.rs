@@ -1,4 +1,4 @@
-//! One task in memory: its log while it lives, its final form afterwards.
+//! One task in memory: its log until it ends, then its final form.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 use super::id::Id;
 use super::outbox::MemoryOutbox;
 use crate::{
-    AppendError, Ended, Entry, FoldError, Lease, NewWebhook, Owner, PutWebhook, Seq, Snapshot, TailItem,
-    TaskEvent, fold,
+    AppendError, EndedTask, Entry, FoldError, Lease, NewWebhook, Owner, PutWebhook, RenewFailure, Seq,
+    Snapshot, TailItem, TaskEvent, fold,
 };
 
 #[derive(Debug)]
@@ -24,16 +24,17 @@ pub(super) struct Cell {
 #[derive(Debug)]
 struct Inner {
     phase: Phase,
-    /// Where the task is filed, and whether it waits to be filed anew.
-    filed: Option<Filed>,
-    waits: bool,
+    /// The entry of the task in the index.
+    indexed: Option<IndexEntry>,
+    /// Whether the task is in the batch that is indexed next.
+    index_pending: bool,
     /// Whether the task may have webhooks.
-    hooked: bool,
+    has_webhooks: bool,
 }
 
-/// The state and the time of it under which a task is filed.
+/// The state and status time under which a task is indexed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Filed {
+pub(super) struct IndexEntry {
     pub(super) state: TaskState,
     pub(super) nanos: i64,
 }
@@ -41,7 +42,7 @@ pub(super) struct Filed {
 #[derive(Debug)]
 enum Phase {
     Live(Box<Live>),
-    Ended { seq: Seq, state: TaskState, nanos: i64, task: Arc<Ended>, log: Option<Box<[Arc<Entry>]>> },
+    Ended { seq: Seq, state: TaskState, nanos: i64, task: Arc<EndedTask>, log: Option<Box<[Arc<Entry>]>> },
 }
 
 #[derive(Debug)]
@@ -50,18 +51,18 @@ struct Live {
     log: Vec<Arc<Entry>>,
     lease: Option<(Lease, Timestamp)>,
     grown: Arc<Notify>,
-    /// Whether anyone has read the log, and may come back for the rest of it.
+    /// Whether a stream has read the log, and may be resumed later.
     followed: bool,
 }
 
-/// What an append changed.
+/// The result of an append.
 pub(super) struct Change {
     pub(super) seq: Seq,
-    /// The task has a new status and does not yet wait to be filed.
-    pub(super) file: bool,
+    /// The task has a new status and must be added to the next batch of the index.
+    pub(super) index: bool,
     /// The task has ended.
     pub(super) ended: bool,
-    /// The task has ended, and its readers may still want its log.
+    /// The task has ended, and its log is kept for streams that are resumed.
     pub(super) log_kept: bool,
     /// The task, if it has settled.
     pub(super) settled: Option<Snapshot>,
@@ -71,13 +72,13 @@ fn nanos(task: &Task) -> i64 {
     nanos_of(task.status.timestamp.unwrap_or(Timestamp::UNIX_EPOCH))
 }
 
-/// A point in time in nanoseconds since 1970, brought into the years that fit.
+/// A time in nanoseconds since 1970, limited to the range of the type.
 pub(super) fn nanos_of(time: Timestamp) -> i64 {
     time.as_nanos().clamp(i64::MIN.into(), i64::MAX.into()) as i64
 }
 
-/// Why events cannot follow each other on a task that has not ended, if they cannot.
-pub(super) fn impossible(events: &[TaskEvent]) -> Option<FoldError> {
+/// Checks whether events can be appended to a task that has not ended. Returns the error of the fold if not.
+pub(super) fn fold_error(events: &[TaskEvent]) -> Option<FoldError> {
     let mut before_last = events.iter().rev().skip(1).filter_map(TaskEvent::state);
     if let Some(state) = before_last.find(|state| state.is_terminal()) {
         return Some(FoldError::Ended(state));
@@ -86,24 +87,24 @@ pub(super) fn impossible(events: &[TaskEvent]) -> Option<FoldError> {
 }
 
 impl Cell {
-    /// A task whose log begins with `events`, the first of which creates it.
+    /// A task whose log begins with `events`. The first event creates the task.
     pub(super) fn new(
         owner: u32,
         slot: u32,
         events: Vec<TaskEvent>,
         followed: bool,
         lease: (Lease, Timestamp),
-        tell: Option<(&MemoryOutbox, Timestamp)>,
+        push: Option<(&MemoryOutbox, Timestamp)>,
     ) -> Result<(Self, Change), FoldError> {
         let seq = Seq::START.plus(events.len());
         let ended = events.last().and_then(TaskEvent::state).is_some_and(TaskState::is_terminal);
-        // The log of a task that comes into being ended is not kept if nobody reads it: then nothing is copied.
-        let log: Vec<_> = if ended && !followed && tell.is_none() {
+        // If the task has ended already and no stream reads it, its log is not kept and no event is copied.
+        let log: Vec<_> = if ended && !followed && push.is_none() {
             Vec::new()
         } else {
-            let place =
+            let entry =
                 |(i, event): (usize, &TaskEvent)| Arc::new(Entry::new(Seq::START.plus(i + 1), event.clone()));
-            events.iter().enumerate().map(place).collect()
+            events.iter().enumerate().map(entry).collect()
         };
         let mut events = events.into_iter();
         let mut task = match events.next() {
@@ -115,8 +116,8 @@ impl Cell {
         for event in events {
             fold(&mut task, event)?;
         }
-        if let Some((outbox, now)) = tell {
-            outbox.tell(&task.id, &log, now);
+        if let Some((outbox, now)) = push {
+            outbox.enqueue(&task.id, &log, now);
         }
         let context = Id::read(task.context_id.as_ref().map_or("", ContextId::as_str));
         let (phase, settled) = if ended {
@@ -128,8 +129,9 @@ impl Cell {
             let settled = phase.settled();
             (phase, settled)
         };
-        let change = Change { seq, file: true, ended, log_kept: ended && followed, settled };
-        let inner = Mutex::new(Inner { phase, filed: None, waits: true, hooked: tell.is_some() });
+        let change = Change { seq, index: true, ended, log_kept: ended && followed, settled };
+        let inner =
+            Mutex::new(Inner { phase, indexed: None, index_pending: true, has_webhooks: push.is_some() });
         Ok((Self { owner, slot, context, inner }, change))
     }
 
@@ -142,7 +144,7 @@ impl Cell {
         (outbox, now): (&MemoryOutbox, Timestamp),
     ) -> Result<Change, AppendError> {
         let mut inner = self.inner.lock();
-        let hooked = inner.hooked || push.is_some();
+        let has_webhooks = inner.has_webhooks || push.is_some();
         let live = match &mut inner.phase {
             Phase::Live(live) => live,
             Phase::Ended { state, .. } => return Err(AppendError::Ended(*state)),
@@ -154,31 +156,31 @@ impl Cell {
         if seq != after {
             return Err(AppendError::Conflict(seq));
         }
-        // All or none: what the fold would refuse halfway is refused before it begins.
-        match impossible(&events) {
+        // All events or none: an event that the fold would reject is found before the first one is applied.
+        match fold_error(&events) {
             Some(FoldError::Ended(state)) => return Err(AppendError::Ended(state)),
             Some(FoldError::Exists) => return Err(AppendError::Conflict(seq)),
             None => {}
         }
         if let Some((owner, new)) = push {
             match outbox.put(&live.task.id, owner, new) {
-                PutWebhook::Kept => {}
+                PutWebhook::Stored => {}
                 PutWebhook::LimitReached => return Err(AppendError::TooManyWebhooks),
             }
         }
         let mut restated = false;
         for event in events {
             restated |= event.state().is_some();
-            let place = Seq::START.plus(live.log.len() + 1);
-            live.log.push(Arc::new(Entry::new(place, event.clone())));
+            let position = Seq::START.plus(live.log.len() + 1);
+            live.log.push(Arc::new(Entry::new(position, event.clone())));
             match fold(&mut live.task, event) {
                 Ok(()) => {}
                 Err(FoldError::Ended(state)) => return Err(AppendError::Ended(state)),
                 Err(FoldError::Exists) => return Err(AppendError::Conflict(seq)),
             }
         }
-        if hooked {
-            outbox.tell(&live.task.id, &live.log[after.0 as usize..], now);
+        if has_webhooks {
+            outbox.enqueue(&live.task.id, &live.log[after.0 as usize..], now);
         }
         let seq = Seq::START.plus(live.log.len());
         let (grown, followed) = (live.grown.clone(), live.followed);
@@ -194,12 +196,12 @@ impl Cell {
         } else if restated {
             settled = inner.phase.settled();
         }
-        inner.hooked = hooked;
-        let file = restated && !inner.waits;
-        inner.waits |= restated;
+        inner.has_webhooks = has_webhooks;
+        let index = restated && !inner.index_pending;
+        inner.index_pending |= restated;
         drop(inner);
         grown.notify_waiters();
-        Ok(Change { seq, file, ended, log_kept: ended && followed, settled })
+        Ok(Change { seq, index, ended, log_kept: ended && followed, settled })
     }
 
     pub(super) fn snapshot(&self) -> Snapshot {
@@ -212,14 +214,14 @@ impl Cell {
         matches!(inner.phase, Phase::Ended { .. }).then(|| inner.phase.snapshot())
     }
 
-    /// Takes note that someone reads the log.
+    /// Marks that a stream reads the log.
     pub(super) fn follow(&self) {
         if let Phase::Live(live) = &mut self.inner.lock().phase {
             live.followed = true;
         }
     }
 
-    /// What comes after a position: events, or a wait for them, or nothing more.
+    /// The events after a position.
     pub(super) fn after(&self, seq: Seq) -> After {
         let skip = |log: &[Arc<Entry>]| log.get(seq.0 as usize..).unwrap_or_default().to_vec();
         match &self.inner.lock().phase {
@@ -235,27 +237,27 @@ impl Cell {
         }
     }
 
-    /// Lets go of the events of a task that has ended.
+    /// Drops the events of a task that has ended.
     pub(super) fn forget_log(&self) {
         if let Phase::Ended { log, .. } = &mut self.inner.lock().phase {
             *log = None;
         }
     }
 
-    /// Where the task was filed, and where it belongs now.
-    pub(super) fn refile(&self) -> (Option<Filed>, Filed) {
+    /// Sets the new index entry. Returns the old and the new one.
+    pub(super) fn reindex(&self) -> (Option<IndexEntry>, IndexEntry) {
         let mut inner = self.inner.lock();
         let new = match &inner.phase {
-            Phase::Live(live) => Filed { state: live.task.status.state, nanos: nanos(&live.task) },
-            Phase::Ended { state, nanos, .. } => Filed { state: *state, nanos: *nanos },
+            Phase::Live(live) => IndexEntry { state: live.task.status.state, nanos: nanos(&live.task) },
+            Phase::Ended { state, nanos, .. } => IndexEntry { state: *state, nanos: *nanos },
         };
-        inner.waits = false;
-        (inner.filed.replace(new), new)
+        inner.index_pending = false;
+        (inner.indexed.replace(new), new)
     }
 
-    /// Where the task is filed.
-    pub(super) fn filed(&self) -> Option<Filed> {
-        self.inner.lock().filed
+    /// The entry of the task in the index.
+    pub(super) fn indexed(&self) -> Option<IndexEntry> {
+        self.inner.lock().indexed
     }
 
     pub(super) fn claim(&self, lease: Lease, now: Timestamp, until: Timestamp) -> bool {
@@ -268,15 +270,14 @@ impl Cell {
         }
     }
 
-    /// Makes a lease last longer. Whether it is not lost: the task has ended, or is still held under it.
-    pub(super) fn renew(&self, lease: Lease, until: Timestamp) -> bool {
+    pub(super) fn renew(&self, lease: Lease, until: Timestamp) -> Result<(), RenewFailure> {
         match &mut self.inner.lock().phase {
             Phase::Live(live) if live.lease.is_some_and(|(held, _)| held == lease) => {
                 live.lease = Some((lease, until));
-                true
+                Ok(())
             }
-            Phase::Live(_) => false,
-            Phase::Ended { .. } => true,
+            Phase::Live(_) => Err(RenewFailure::LeaseLost),
+            Phase::Ended { state, .. } => Err(RenewFailure::Ended(*state)),
         }
     }
 
@@ -288,14 +289,14 @@ impl Cell {
         }
     }
 
-    /// Has a webhook kept, so that it is told of everything that is appended from now on.
-    pub(super) fn hook(&self, put: impl FnOnce() -> PutWebhook) -> PutWebhook {
+    /// Stores a webhook by `put` under the lock of the task, so that it receives all later events.
+    pub(super) fn put_webhook(&self, put: impl FnOnce() -> PutWebhook) -> PutWebhook {
         let mut inner = self.inner.lock();
-        inner.hooked = true;
+        inner.has_webhooks = true;
         put()
     }
 
-    /// Whether nobody who is believed to be alive works on the task, though somebody should.
+    /// Whether the task is submitted or working, and has no lease or one that has expired.
     pub(super) fn is_abandoned(&self, now: Timestamp) -> bool {
         match &self.inner.lock().phase {
             Phase::Live(live) => {
@@ -312,14 +313,17 @@ impl Cell {
     }
 }
 
+/// What follows a position of the log.
 pub(super) enum After {
     Items(TailItem),
+    /// No event yet. The next one notifies this.
     Wait(Arc<Notify>),
+    /// The task has ended.
     End,
 }
 
 impl Phase {
-    /// What a task becomes when it ends, and the task for who ends it.
+    /// The final form of a task, and its snapshot.
     fn ended(seq: Seq, task: Task, log: Option<Vec<Arc<Entry>>>) -> (Self, Snapshot) {
         let (state, nanos) = (task.status.state, nanos(&task));
         let (snapshot, task) = Snapshot::ending(seq, task);
@@ -340,7 +344,7 @@ impl Phase {
         }
     }
 
-    /// Stands in while a phase is turned into the next; never seen from outside the lock.
+    /// Replaces a phase while it is converted into the next one. It is never visible outside of the lock.
     fn placeholder() -> Self {
         let live = Live {
             task: Task { id: TaskId::default(), ..Task::default() },

@@ -1,9 +1,9 @@
-//! Ids as the memory store looks them up.
+//! The form of ids in the memory store.
 
 /// The id of a task or of a context.
 ///
-/// The ids that this server gives, and those that most clients choose, are UUIDs. Their text is not kept a second time beside the
-/// task, and they are in the order in which they were made: those that come next to each other lie next to each other.
+/// The ids of this server, and those of most clients, are UUIDs. A UUID takes less memory than its text. UUIDs of version 7 are sorted
+/// by creation time, so tasks that are created one after the other are close in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Id {
     Uuid(Uuid),
@@ -19,8 +19,7 @@ impl Id {
     }
 }
 
-/// The UUID that is written just like this. To be told apart from others, an id must be what its UUID is written as: nothing but
-/// lower case with hyphens.
+/// Parses a UUID in lower case with hyphens. Other forms of a UUID are different ids, so they are not parsed.
 pub(super) fn uuid(text: &str) -> Option<Uuid> {
     if text.len() != uuid::fmt::Hyphenated::LENGTH || text.bytes().any(|byte| byte.is_ascii_uppercase()) {
         return None;
@@ -34,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_one_way_of_writing_a_uuid_is_one() {
+    fn only_lower_case_with_hyphens_is_parsed_as_a_uuid() {
         let text = "0199a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b";
         assert_eq!(Id::read(text), Id::Uuid([0x0199_a1b2_c3d4_7e5f, 0x8a9b_0c1d_2e3f_4a5b]));
         for other in [

@@ -1,8 +1,8 @@
-//! What keeps a listing's cost at the page: tasks sorted by status time within their owner, context and state.
+//! The index for listings: tasks sorted by status time within their owner, context and state. The cost of a listing depends on the
+//! page, not on the number of tasks.
 //!
-//! A task is filed under its state, among its owner's tasks and among those of its context; a listing of all states merges
-//! the nine. Tasks are filed in batches: between two listings a task passes through several states, and only the last one
-//! counts.
+//! A task is indexed under its state, once for its owner and once for its context. A listing of all states merges the nine states.
+//! Tasks are indexed in batches: between two listings a task goes through several states, and only the last one matters.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use std::sync::Arc;
 use attache_protocol::TaskState;
 use foldhash::fast::RandomState;
 
-use super::cell::{Cell, Filed, nanos_of};
+use super::cell::{Cell, IndexEntry, nanos_of};
 use super::id::{Id, Uuid};
-use super::ranked::{Place, RankedSet};
+use super::ranked::{Position, RankedSet};
 use crate::{Cursor, ListQuery, Snapshot};
 
-/// Where a task is filed among those of its group: an owner, or an owner's context.
+/// The key of a task in its group. A group is an owner, or a context of an owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key<G> {
     group: G,
@@ -25,22 +25,22 @@ struct Key<G> {
 }
 
 impl<G> Key<G> {
-    fn new(group: G, Filed { state, nanos }: Filed, slot: u32) -> Self {
+    fn new(group: G, IndexEntry { state, nanos }: IndexEntry, slot: u32) -> Self {
         Self { group, state: state as u8, nanos, slot }
     }
 
-    /// What comes before all those in a state that are not older than that.
+    /// The lower bound of the keys in a state that are not older than `nanos`.
     fn first(group: G, state: u8, nanos: i64) -> Self {
         Self { group, state, nanos, slot: 0 }
     }
 
-    /// What comes after all those in a state.
+    /// The upper bound of the keys in a state.
     fn end(group: G, state: u8) -> Self {
         Self::first(group, state + 1, i64::MIN)
     }
 }
 
-/// An owner's context. New ones come last, if their ids are in the order of time.
+/// A context of an owner. New contexts come last if their ids are sorted by creation time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Context {
     id: Uuid,
@@ -56,7 +56,7 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// The group of a context. One that is called otherwise than by a UUID is known by a hash.
+    /// The group of a context. An id that is no UUID is hashed.
     fn context(&self, owner: u32, id: &Id) -> Context {
         let id = match id {
             Id::Uuid(uuid) => *uuid,
@@ -65,9 +65,9 @@ impl Index {
         Context { id, owner }
     }
 
-    /// Files a task where it belongs now.
-    pub(super) fn file(&mut self, cell: &Arc<Cell>) {
-        let (old, new) = cell.refile();
+    /// Indexes a task under its current state and status time.
+    pub(super) fn update(&mut self, cell: &Arc<Cell>) {
+        let (old, new) = cell.reindex();
         let (owner, context, slot) = (cell.owner, self.context(cell.owner, &cell.context), cell.slot);
         if let Some(old) = old {
             self.by_owner.remove(&Key::new(owner, old, slot));
@@ -83,25 +83,25 @@ impl Index {
         self.by_context.insert(Key::new(context, new, slot), ());
     }
 
-    /// Takes a task out.
+    /// Removes a task.
     pub(super) fn remove(&mut self, cell: &Cell) {
-        let Some(filed) = cell.filed() else { return };
+        let Some(indexed) = cell.indexed() else { return };
         let context = self.context(cell.owner, &cell.context);
-        self.by_owner.remove(&Key::new(cell.owner, filed, cell.slot));
-        self.by_context.remove(&Key::new(context, filed, cell.slot));
-        if let Some(place) = self.cells.get_mut(cell.slot as usize) {
-            *place = None;
+        self.by_owner.remove(&Key::new(cell.owner, indexed, cell.slot));
+        self.by_context.remove(&Key::new(context, indexed, cell.slot));
+        if let Some(slot) = self.cells.get_mut(cell.slot as usize) {
+            *slot = None;
         }
     }
 
     /// A page of tasks.
-    pub(super) fn page(&self, owner: u32, query: &ListQuery) -> Found {
+    pub(super) fn page(&self, owner: u32, query: &ListQuery) -> IndexPage {
         let Some(context) = &query.context else {
             return self.page_of(&self.by_owner, owner, query, |cell| cell.owner == owner);
         };
         let id = Id::read(context.as_str());
         let group = self.context(owner, &id);
-        // Should two contexts ever share a hash, each still sees only its own tasks.
+        // Two contexts could have the same hash. Each listing shows only tasks of its own context.
         self.page_of(&self.by_context, group, query, |cell| cell.owner == owner && cell.context == id)
     }
 
@@ -111,10 +111,10 @@ impl Index {
         group: G,
         query: &ListQuery,
         is_wanted: impl Fn(&Cell) -> bool,
-    ) -> Found {
+    ) -> IndexPage {
         let wanted = query.state.map(|state| state as u8);
-        let (mut heads, mut total) = (Vec::<Head<G>>::new(), 0);
-        // Goes from each state that there are tasks in to the next.
+        let (mut heads, mut total) = (Vec::<StateCursor<G>>::new(), 0);
+        // Goes from each state with tasks to the next one.
         let mut from = set.lower_bound(&Key::first(group, wanted.unwrap_or_default(), i64::MIN));
         while let Some((Key { state, .. }, _)) = set
             .after(from)
@@ -133,19 +133,19 @@ impl Index {
                     set.lower_bound(&Key { group, state, nanos, slot }).min(ceiling)
                 }
             };
-            heads.extend(Head::below(set, top, floor));
+            heads.extend(StateCursor::below(set, top, floor));
             from = ceiling;
         }
 
-        let mut found = Found { tasks: Vec::with_capacity(query.limit), next: None, total };
+        let mut found = IndexPage { tasks: Vec::with_capacity(query.limit), next: None, total };
         let mut last = None;
         while let Some(at) = (0..heads.len()).max_by_key(|i| heads[*i].moment()) {
             let mut head = heads.swap_remove(at);
-            let next_of_others = heads.iter().map(Head::moment).max();
-            // From one state, for as long as no other has a later one.
+            let next_of_others = heads.iter().map(StateCursor::moment).max();
+            // Takes tasks of one state until another state has a later one.
             loop {
                 if found.tasks.len() == query.limit {
-                    return Found { next: last, ..found };
+                    return IndexPage { next: last, ..found };
                 }
                 let Key { nanos, slot, .. } = head.key;
                 if let Some(Some(cell)) = self.cells.get(slot as usize)
@@ -154,7 +154,7 @@ impl Index {
                     found.tasks.push(cell.ended().ok_or_else(|| cell.clone()));
                     last = Some(Cursor { nanos, tie: u64::from(slot) });
                 }
-                match Head::below(set, head.place, head.floor) {
+                match StateCursor::below(set, head.position, head.floor) {
                     None => break,
                     Some(next) if Some(next.moment()) < next_of_others => {
                         heads.push(next);
@@ -167,7 +167,7 @@ impl Index {
         found
     }
 
-    /// Tasks of an owner's that have ended, oldest first: those of before `since`, and those beyond `keep`.
+    /// Tasks of an owner that have ended, oldest first: those from before `since`, and those beyond the number `keep`.
     pub(super) fn expired(&self, owner: u32, since: Option<i64>, keep: Option<usize>) -> Vec<Arc<Cell>> {
         let mut heads = Vec::new();
         let mut count = 0;
@@ -198,32 +198,33 @@ impl Index {
 }
 
 /// A page of tasks.
-pub(super) struct Found {
-    /// Those that have ended, and the cells of those that have not: a copy of such a task takes longer than the index can wait.
+pub(super) struct IndexPage {
+    /// Snapshots of tasks that have ended, and the cells of the others. Copying a live task takes too long under the lock of the index.
     pub(super) tasks: Vec<Result<Snapshot, Arc<Cell>>>,
-    /// Where the next page begins, if there is one.
+    /// The position of the next page, if there is one.
     pub(super) next: Option<Cursor>,
-    /// How many match altogether.
+    /// The number of matching tasks on all pages.
     pub(super) total: usize,
 }
 
 /// The next task of one state.
-struct Head<G> {
+struct StateCursor<G> {
     key: Key<G>,
-    place: Place,
-    floor: Place,
+    position: Position,
+    floor: Position,
 }
 
-impl<G: Ord + Copy> Head<G> {
-    /// What tasks are listed by, the latest first.
+impl<G: Ord + Copy> StateCursor<G> {
+    /// The sort key of listings. The latest comes first.
     fn moment(&self) -> (i64, u32) {
         (self.key.nanos, self.key.slot)
     }
 
-    fn below(set: &RankedSet<Key<G>>, place: Place, floor: Place) -> Option<Self> {
-        if place <= floor {
+    /// The last task before `position`, but not before `floor`.
+    fn below(set: &RankedSet<Key<G>>, position: Position, floor: Position) -> Option<Self> {
+        if position <= floor {
             return None;
         }
-        set.before(place).map(|(key, place)| Self { key, place, floor })
+        set.before(position).map(|(key, position)| Self { key, position, floor })
     }
 }

@@ -1,4 +1,4 @@
-//! The store that keeps everything in this process: for tests, for embedding, and where nothing has to outlive the process.
+//! The store in memory: for tests, for embedding, and for tasks that need not survive the process.
 
 mod cell;
 mod id;
@@ -19,41 +19,40 @@ use parking_lot::{Mutex, RwLock};
 
 use self::cell::{After, Cell, Change};
 use self::id::Uuid;
-use self::index::{Found, Index};
+use self::index::{Index, IndexPage};
 use self::outbox::MemoryOutbox;
-use self::ranked::{Place, RankedMap};
+use self::ranked::{Position, RankedMap};
 use self::values::MemoryValues;
 use crate::{
     Abandoned, Append, AppendError, Appended, BoxFuture, Created, DeadDelivery, Delivery, DeliveryId,
-    DueReceivers, FoldError, Idempotency, Known, Lease, ListPage, ListQuery, NewTask, NewWebhook, Outbox,
-    Outcome, Owner, PutWebhook, Retention, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent, Values,
-    Webhook,
+    DueReceivers, FoldError, Idempotency, Lease, ListPage, ListQuery, NewTask, NewWebhook, Outbox, Outcome,
+    Owner, PutWebhook, RenewFailure, Retention, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent,
+    UsedKey, Values, Webhook,
 };
 
-/// How many parts the tasks are in, so that many can be created and read at once.
+/// The number of shards. Each has its own lock, so that many tasks can be created and read at once.
 const SHARDS: usize = 64;
 
-/// How many tasks wait at most before they are filed for listings.
-const FILING_BATCH: usize = 128;
+/// How many tasks are collected before they are indexed for listings.
+const INDEX_BATCH: usize = 128;
 
-/// How many tasks that were followed keep their events one by one after the end, so that a reader who was cut off can go on
-/// exactly.
+/// How many ended tasks keep their events, so that a stream can be resumed exactly. Only tasks that a stream has read count.
 const RECENT_LOGS: usize = 1024;
 
-/// Keeps tasks in memory.
+/// Stores tasks in memory.
 ///
-/// Listing, filtering and counting cost the page and not the collection. A task that has ended is kept as its JSON. The last
-/// 1,024 that were followed as they went also keep their events; a reader who comes back later than that gets the whole task
-/// instead.
+/// The cost of listing, filtering and counting depends on the page, not on the number of tasks. A task that has ended is kept as JSON.
+/// The last 1,024 ended tasks that were streamed also keep their events. A stream of an older task that is resumed gets the whole
+/// task instead.
 #[derive(Debug)]
 pub struct MemoryStore {
     shards: Vec<RwLock<Shard>>,
     owners: RwLock<Owners>,
     keys: Mutex<Keys>,
-    unfiled: Mutex<Vec<Arc<Cell>>>,
+    unindexed: Mutex<Vec<Arc<Cell>>>,
     index: Mutex<Index>,
     recent: Mutex<VecDeque<Arc<Cell>>>,
-    /// The tasks that outlived the moment of their creation and have not ended.
+    /// The tasks that have not ended.
     live: Mutex<HashSet<TaskId, RandomState>>,
     outbox: MemoryOutbox,
     values: MemoryValues,
@@ -61,16 +60,16 @@ pub struct MemoryStore {
     leases: AtomicU64,
 }
 
-/// A part of the tasks, by their ids.
+/// A part of the tasks, by id.
 #[derive(Debug, Default)]
 struct Shard {
     uuids: RankedMap<Uuid, Arc<Cell>>,
     others: HashMap<TaskId, Arc<Cell>, RandomState>,
 }
 
-/// Where in a shard a new task goes.
-enum Vacancy {
-    Uuid(Uuid, Place),
+/// The position of a new task in a shard.
+enum InsertPosition {
+    Uuid(Uuid, Position),
     Other(TaskId),
 }
 
@@ -82,18 +81,18 @@ impl Shard {
         }
     }
 
-    /// The place of a task that is not there yet.
-    fn vacancy(&self, task: &TaskId) -> Option<Vacancy> {
+    /// The position for a new task. `None` if the shard has the task.
+    fn insert_position(&self, task: &TaskId) -> Option<InsertPosition> {
         match id::uuid(task.as_str()) {
-            Some(uuid) => Some(Vacancy::Uuid(uuid, self.uuids.vacancy(&uuid)?)),
-            None => (!self.others.contains_key(task)).then(|| Vacancy::Other(task.clone())),
+            Some(uuid) => Some(InsertPosition::Uuid(uuid, self.uuids.insert_position(&uuid)?)),
+            None => (!self.others.contains_key(task)).then(|| InsertPosition::Other(task.clone())),
         }
     }
 
-    fn insert(&mut self, vacancy: Vacancy, cell: Arc<Cell>) {
-        match vacancy {
-            Vacancy::Uuid(uuid, place) => self.uuids.insert_at(place, uuid, cell),
-            Vacancy::Other(task) => {
+    fn insert(&mut self, position: InsertPosition, cell: Arc<Cell>) {
+        match position {
+            InsertPosition::Uuid(uuid, position) => self.uuids.insert_at(position, uuid, cell),
+            InsertPosition::Other(task) => {
                 self.others.insert(task, cell);
             }
         }
@@ -109,15 +108,15 @@ impl Shard {
     }
 }
 
-/// The owners and the numbers by which they are known.
+/// The owners and their numbers.
 #[derive(Debug, Default)]
 struct Owners {
     numbers: HashMap<Owner, u32, RandomState>,
     by_number: Vec<Owner>,
 }
 
-/// The keys of each owner, with the task that was created under each and the digest of what was sent.
-type Keys = HashMap<(u32, String), Known>;
+/// The idempotency keys that each owner has used.
+type Keys = HashMap<(u32, String), UsedKey>;
 
 impl Default for MemoryStore {
     fn default() -> Self {
@@ -132,7 +131,7 @@ impl MemoryStore {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             owners: RwLock::default(),
             keys: Mutex::default(),
-            unfiled: Mutex::default(),
+            unindexed: Mutex::default(),
             index: Mutex::default(),
             recent: Mutex::default(),
             live: Mutex::default(),
@@ -143,7 +142,7 @@ impl MemoryStore {
         }
     }
 
-    /// Ids end in random characters, which are spread well enough for choosing a shard.
+    /// The shard of a task. Most ids end in random characters, so the last ones spread tasks well.
     fn shard(&self, task: &TaskId) -> &RwLock<Shard> {
         let mix = task
             .as_str()
@@ -162,9 +161,10 @@ impl MemoryStore {
         self.owners.read().numbers.get(owner).copied()
     }
 
+    /// The number of an owner, which gets one if it has none.
     fn intern(&self, owner: &Owner) -> u32 {
-        if let Some(known) = self.owner(owner) {
-            return known;
+        if let Some(number) = self.owner(owner) {
+            return number;
         }
         let Owners { numbers, by_number } = &mut *self.owners.write();
         *numbers.entry(owner.clone()).or_insert_with(|| {
@@ -177,16 +177,17 @@ impl MemoryStore {
         Lease(self.leases.fetch_add(1, Ordering::Relaxed))
     }
 
-    fn settle(&self, cell: &Arc<Cell>, appended: &Change) {
-        if appended.file {
-            let mut unfiled = self.unfiled.lock();
-            unfiled.push(cell.clone());
-            if unfiled.len() >= FILING_BATCH {
-                drop(unfiled);
-                // The index first: what is taken from the unfiled is in it before anyone can list.
+    /// Adds a changed task to the next batch of the index, and limits the number of logs of ended tasks.
+    fn after_change(&self, cell: &Arc<Cell>, appended: &Change) {
+        if appended.index {
+            let mut unindexed = self.unindexed.lock();
+            unindexed.push(cell.clone());
+            if unindexed.len() >= INDEX_BATCH {
+                drop(unindexed);
+                // The index is locked first, so that no listing can miss the tasks of this batch.
                 let mut index = self.index.lock();
-                let batch = std::mem::take(&mut *self.unfiled.lock());
-                self.file(&mut index, batch);
+                let batch = std::mem::take(&mut *self.unindexed.lock());
+                self.update_index(&mut index, batch);
             }
         }
         if appended.log_kept {
@@ -200,9 +201,9 @@ impl MemoryStore {
         }
     }
 
-    fn file(&self, index: &mut Index, batch: Vec<Arc<Cell>>) {
+    fn update_index(&self, index: &mut Index, batch: Vec<Arc<Cell>>) {
         for cell in batch {
-            index.file(&cell);
+            index.update(&cell);
         }
     }
 
@@ -212,44 +213,43 @@ impl MemoryStore {
             return Err(StoreError("a log must begin with the event that creates the task".to_owned()));
         };
         let id = task.id.clone();
-        let whose = owner;
-        let owner = self.intern(&whose);
-        // Kept until the task can be found, so that nobody gets to know of it through its key before.
+        let number = self.intern(&owner);
+        // The lock is held until the task can be found, so that no other call finds the key before the task.
         let (mut keys, mut unused) = (None, None);
         if let Some(Idempotency { key, fingerprint }) = idempotency {
-            match keys.insert(self.keys.lock()).entry((owner, key)) {
-                MapEntry::Occupied(known) => return Ok(Created::Known(known.get().clone())),
+            match keys.insert(self.keys.lock()).entry((number, key)) {
+                MapEntry::Occupied(used) => return Ok(Created::KeyUsed(used.get().clone())),
                 MapEntry::Vacant(vacant) => unused = Some((vacant, fingerprint)),
             }
         }
-        // Before anything is kept, so that a task that cannot be leaves nothing behind.
+        // The events are checked before anything is stored, so that an invalid log leaves nothing behind.
         let ended = task.status.state.is_terminal() && events.len() > 1;
         let ended = ended.then_some(FoldError::Ended(task.status.state));
-        if let Some(error) = ended.or_else(|| cell::impossible(&events[1..])) {
-            return Err(StoreError(format!("a log that cannot be: {error}")));
+        if let Some(error) = ended.or_else(|| cell::fold_error(&events[1..])) {
+            return Err(StoreError(format!("invalid event log: {error}")));
         }
-        // Held until the task is in its place: of two with the same id only one gets there.
+        // The lock is held until the task is inserted, so that only one of two tasks with the same id is created.
         let mut shard = self.shard(&id).write();
-        let Some(vacancy) = shard.vacancy(&id) else { return Ok(Created::Taken) };
+        let Some(position) = shard.insert_position(&id) else { return Ok(Created::Taken) };
         if let Some((vacant, fingerprint)) = unused {
-            vacant.insert(Known { task: id.clone(), fingerprint });
+            vacant.insert(UsedKey { task: id.clone(), fingerprint });
         }
         let slot = self.slots.fetch_add(1, Ordering::Relaxed);
         let lease = self.next_lease();
-        let tell = push.map(|webhook| {
-            // The first webhook of a task: whether it may have any was decided before.
-            self.outbox.put(&id, whose, NewWebhook { webhook, limit: usize::MAX });
+        let push = push.map(|webhook| {
+            // This is the first webhook of the task. The service has checked that a task may have one.
+            self.outbox.put(&id, owner, NewWebhook { webhook, limit: usize::MAX });
             (&self.outbox, now)
         });
-        let (cell, appended) = Cell::new(owner, slot, events, followed, (lease, lease_until), tell)
-            .map_err(|error| StoreError(format!("a log that cannot be: {error}")))?;
+        let (cell, appended) = Cell::new(number, slot, events, followed, (lease, lease_until), push)
+            .map_err(|error| StoreError(format!("invalid event log: {error}")))?;
         let cell = Arc::new(cell);
         if !appended.ended {
             self.live.lock().insert(id);
         }
-        shard.insert(vacancy, cell.clone());
+        shard.insert(position, cell.clone());
         drop((shard, keys));
-        self.settle(&cell, &appended);
+        self.after_change(&cell, &appended);
         Ok(Created::New { seq: appended.seq, lease, settled: appended.settled })
     }
 
@@ -262,10 +262,10 @@ impl MemoryStore {
             Some((owner, Idempotency { key, fingerprint })) => {
                 let mut keys = self.keys.lock();
                 match keys.entry((self.intern(&owner), key)) {
-                    MapEntry::Occupied(known) => return Err(AppendError::Known(known.get().clone())),
+                    MapEntry::Occupied(used) => return Err(AppendError::KeyUsed(used.get().clone())),
                     MapEntry::Vacant(vacant) => {
                         let change = cell.append(lease, after, events, push, (&self.outbox, now))?;
-                        vacant.insert(Known { task: task.clone(), fingerprint });
+                        vacant.insert(UsedKey { task: task.clone(), fingerprint });
                         change
                     }
                 }
@@ -274,7 +274,7 @@ impl MemoryStore {
         if change.ended {
             self.live.lock().remove(task);
         }
-        self.settle(&cell, &change);
+        self.after_change(&cell, &change);
         Ok(Appended { seq: change.seq, settled: change.settled })
     }
 
@@ -283,9 +283,9 @@ impl MemoryStore {
             return ListPage { tasks: Vec::new(), next: None, total: 0 };
         };
         let mut index = self.index.lock();
-        let unfiled = std::mem::take(&mut *self.unfiled.lock());
-        self.file(&mut index, unfiled);
-        let Found { tasks, next, total } = index.page(owner, query);
+        let unindexed = std::mem::take(&mut *self.unindexed.lock());
+        self.update_index(&mut index, unindexed);
+        let IndexPage { tasks, next, total } = index.page(owner, query);
         drop(index);
         let tasks = tasks.into_iter().map(|task| task.unwrap_or_else(|cell| cell.snapshot())).collect();
         ListPage { tasks, next, total }
@@ -309,10 +309,10 @@ impl Store for MemoryStore {
         &'a self,
         owner: &'a Owner,
         key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Known>, StoreError>> {
-        let known =
+    ) -> BoxFuture<'a, Result<Option<UsedKey>, StoreError>> {
+        let used =
             self.owner(owner).and_then(|owner| self.keys.lock().get(&(owner, key.to_owned())).cloned());
-        ready(Ok(known))
+        ready(Ok(used))
     }
 
     fn load<'a>(
@@ -343,7 +343,7 @@ impl Store for MemoryStore {
                     After::End => return None,
                     After::Wait(grown) => grown,
                 };
-                // Register first, look again, then sleep: an append in between is not missed.
+                // Registers first and checks again before it waits, so that no append in between is missed.
                 let mut wake = std::pin::pin!(grown.notified());
                 wake.as_mut().enable();
                 if matches!(cell.after(after), After::Wait(_)) {
@@ -368,11 +368,13 @@ impl Store for MemoryStore {
         &'a self,
         leases: &'a [(TaskId, Lease)],
         until: Timestamp,
-    ) -> BoxFuture<'a, Result<Vec<TaskId>, StoreError>> {
-        let is_lost =
-            |task: &TaskId, lease: Lease| self.cell(task).is_none_or(|cell| !cell.renew(lease, until));
-        let lost = leases.iter().filter(|(task, lease)| is_lost(task, *lease));
-        ready(Ok(lost.map(|(task, _)| task.clone()).collect()))
+    ) -> BoxFuture<'a, Result<Vec<(TaskId, RenewFailure)>, StoreError>> {
+        let failures = leases.iter().filter_map(|(task, lease)| {
+            let cell = self.cell(task).ok_or(RenewFailure::LeaseLost);
+            let failure = cell.and_then(|cell| cell.renew(*lease, until)).err()?;
+            Some((task.clone(), failure))
+        });
+        ready(Ok(failures.collect()))
     }
 
     fn release<'a>(&'a self, task: &'a TaskId, lease: Lease) -> BoxFuture<'a, Result<(), StoreError>> {
@@ -421,8 +423,8 @@ impl MemoryStore {
             cell::nanos_of(now).saturating_sub(age)
         });
         let mut index = self.index.lock();
-        let unfiled = std::mem::take(&mut *self.unfiled.lock());
-        self.file(&mut index, unfiled);
+        let unindexed = std::mem::take(&mut *self.unindexed.lock());
+        self.update_index(&mut index, unindexed);
         let owners = 0..self.owners.read().by_number.len() as u32;
         let mut pruned = HashSet::new();
         for owner in owners {
@@ -437,7 +439,7 @@ impl MemoryStore {
             }
         }
         if !pruned.is_empty() {
-            self.keys.lock().retain(|_, known| !pruned.contains(&known.task));
+            self.keys.lock().retain(|_, used| !pruned.contains(&used.task));
         }
         pruned.len()
     }
@@ -450,8 +452,8 @@ impl Outbox for MemoryStore {
         new: NewWebhook,
     ) -> BoxFuture<'a, Result<PutWebhook, StoreError>> {
         let put = match self.cell(task).and_then(|cell| Some((self.owner_of(&cell)?, cell))) {
-            Some((owner, cell)) => cell.hook(|| self.outbox.put(task, owner, new)),
-            None => PutWebhook::Kept,
+            Some((owner, cell)) => cell.put_webhook(|| self.outbox.put(task, owner, new)),
+            None => PutWebhook::Stored,
         };
         ready(Ok(put))
     }

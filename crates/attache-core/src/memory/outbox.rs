@@ -1,4 +1,4 @@
-//! The webhooks of tasks in memory, and what is to be told to them.
+//! The push outbox in memory.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -21,15 +21,15 @@ pub(super) struct MemoryOutbox {
 #[derive(Debug, Default)]
 struct Inner {
     tasks: HashMap<TaskId, Vec<Hook>, RandomState>,
-    /// What each receiver is due, earliest first.
+    /// The webhooks of each receiver that have deliveries, earliest due time first.
     due: BTreeMap<String, BTreeSet<Due>>,
-    /// In the order in which they were given up.
+    /// Deliveries that were given up, oldest first.
     dead: BTreeMap<u64, Dead>,
-    /// Tells apart what is due, or was given up, at the same time.
+    /// Orders webhooks with the same due time, and deliveries that were given up.
     order: u64,
 }
 
-/// When the next thing is to be told to a webhook. One that is being told is due when whoever tells it has been gone for too long.
+/// When the next delivery of a webhook is due. A delivery that was taken is due again when it was not settled in time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
     at: Timestamp,
@@ -56,7 +56,7 @@ struct Item {
 
 #[derive(Debug)]
 struct Dead {
-    letter: DeadDelivery,
+    delivery: DeadDelivery,
     entry: Arc<Entry>,
 }
 
@@ -70,7 +70,7 @@ impl Inner {
         self.tasks.get_mut(task)?.iter_mut().find(|hook| hook.webhook.id() == webhook)
     }
 
-    /// Sets when a webhook is due next, or that it is not.
+    /// Sets the due time of a webhook. `None` means that it has no delivery.
     fn schedule(&mut self, task: &TaskId, webhook: &str, at: Option<Timestamp>) {
         let order = self.next_order();
         let Some(hook) = self.hook(task, webhook) else { return };
@@ -116,7 +116,7 @@ impl MemoryOutbox {
             }),
         }
         inner.schedule(task, &id, due);
-        PutWebhook::Kept
+        PutWebhook::Stored
     }
 
     pub(super) fn webhooks(&self, task: &TaskId) -> Vec<Webhook> {
@@ -128,7 +128,7 @@ impl MemoryOutbox {
     pub(super) fn delete(&self, task: &TaskId, webhook: &str) {
         let mut inner = self.inner.lock();
         inner.schedule(task, webhook, None);
-        inner.dead.retain(|_, dead| dead.letter.id.task != *task || dead.letter.id.webhook != webhook);
+        inner.dead.retain(|_, dead| dead.delivery.id.task != *task || dead.delivery.id.webhook != webhook);
         if let Some(hooks) = inner.tasks.get_mut(task) {
             hooks.retain(|hook| hook.webhook.id() != webhook);
             if hooks.is_empty() {
@@ -137,13 +137,13 @@ impl MemoryOutbox {
         }
     }
 
-    /// Queues the news of a task for those of its webhooks that are told of it.
-    pub(super) fn tell(&self, task: &TaskId, entries: &[Arc<Entry>], now: Timestamp) {
+    /// Adds deliveries of events to the queues of the webhooks that receive them.
+    pub(super) fn enqueue(&self, task: &TaskId, entries: &[Arc<Entry>], now: Timestamp) {
         let mut inner = self.inner.lock();
         let mut idle = Vec::new();
         for hook in inner.tasks.get_mut(task).into_iter().flatten() {
-            let news = entries.iter().filter(|entry| hook.webhook.news.include(&entry.event));
-            let items = news.map(|entry| Item { entry: entry.clone(), at: now, attempts: 0 });
+            let received = entries.iter().filter(|entry| hook.webhook.events.includes(&entry.event));
+            let items = received.map(|entry| Item { entry: entry.clone(), at: now, attempts: 0 });
             hook.queue.extend(items);
             if hook.due.is_none() && !hook.queue.is_empty() {
                 idle.push(hook.webhook.id().to_owned());
@@ -212,24 +212,24 @@ impl MemoryOutbox {
         let mut inner = self.inner.lock();
         let order = inner.next_order();
         let Some(hook) = inner.hook(&id.task, &id.webhook) else { return };
-        let Some(place) = hook.queue.iter().position(|item| item.entry.seq == id.seq) else { return };
+        let Some(at_index) = hook.queue.iter().position(|item| item.entry.seq == id.seq) else { return };
         let again = match outcome {
             Outcome::Postponed(again) => Some(again),
             Outcome::Failed { again, error: _ } => {
-                hook.queue[place].attempts += 1;
+                hook.queue[at_index].attempts += 1;
                 Some(again)
             }
             Outcome::Delivered => {
-                hook.queue.remove(place);
+                hook.queue.remove(at_index);
                 hook.queue.front().map(|item| item.at)
             }
             Outcome::GivenUp { at, error } => {
                 let url = hook.webhook.config.url.clone();
-                let item = hook.queue.remove(place);
+                let item = hook.queue.remove(at_index);
                 let next = hook.queue.front().map(|item| item.at);
                 if let Some(Item { entry, attempts, .. }) = item {
-                    let letter = DeadDelivery { id: id.clone(), url, attempts: attempts + 1, at, error };
-                    inner.dead.insert(order, Dead { letter, entry });
+                    let delivery = DeadDelivery { id: id.clone(), url, attempts: attempts + 1, at, error };
+                    inner.dead.insert(order, Dead { delivery, entry });
                 }
                 next
             }
@@ -241,15 +241,16 @@ impl MemoryOutbox {
 
     pub(super) fn list_dead(&self, after: Option<&DeliveryId>, limit: usize) -> Vec<DeadDelivery> {
         let inner = self.inner.lock();
-        let after = after.and_then(|id| inner.dead.iter().find(|(_, dead)| dead.letter.id == *id));
+        let after = after.and_then(|id| inner.dead.iter().find(|(_, dead)| dead.delivery.id == *id));
         let from = after.map_or(0, |(order, _)| order + 1);
-        inner.dead.range(from..).take(limit).map(|(_, dead)| dead.letter.clone()).collect()
+        inner.dead.range(from..).take(limit).map(|(_, dead)| dead.delivery.clone()).collect()
     }
 
     fn take_dead(&self, id: Option<&DeliveryId>) -> Vec<Dead> {
         let mut inner = self.inner.lock();
         let all = std::mem::take(&mut inner.dead);
-        let (taken, left) = all.into_iter().partition(|(_, dead)| id.is_none_or(|id| dead.letter.id == *id));
+        let (taken, left) =
+            all.into_iter().partition(|(_, dead)| id.is_none_or(|id| dead.delivery.id == *id));
         inner.dead = left;
         BTreeMap::into_values(taken).collect()
     }
@@ -257,11 +258,11 @@ impl MemoryOutbox {
     pub(super) fn retry_dead(&self, id: Option<&DeliveryId>, now: Timestamp) -> usize {
         let revived = self.take_dead(id);
         let count = revived.len();
-        for Dead { letter: DeadDelivery { id, .. }, entry } in revived {
+        for Dead { delivery: DeadDelivery { id, .. }, entry } in revived {
             let mut inner = self.inner.lock();
             let Some(hook) = inner.hook(&id.task, &id.webhook) else { continue };
-            let place = hook.queue.partition_point(|item| item.entry.seq < entry.seq);
-            hook.queue.insert(place, Item { entry, at: now, attempts: 0 });
+            let at_index = hook.queue.partition_point(|item| item.entry.seq < entry.seq);
+            hook.queue.insert(at_index, Item { entry, at: now, attempts: 0 });
             if hook.due.is_none() {
                 inner.schedule(&id.task, &id.webhook, Some(now));
             }

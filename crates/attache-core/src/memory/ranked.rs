@@ -1,29 +1,28 @@
-//! A sorted map that can also count: how many keys lie between two, without walking them.
+//! A sorted map that also counts the keys between two positions without visiting them.
 //!
-//! Keys lie in sorted chunks. Finding, inserting and removing touch one chunk; counting adds up the sizes of the chunks in
-//! between. New keys mostly arrive at the end or shortly before it: they are looked for there first, and the chunks that they leave
-//! behind are full.
+//! Keys are in sorted chunks. A lookup, an insertion and a removal touch one chunk. Counting adds up the sizes of the chunks in
+//! between. New keys mostly belong at the end or shortly before it. They are searched there first, and the chunks before stay full.
 
 const CHUNK: usize = 256;
 
-/// A place between two keys.
+/// A position between two keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct Position {
     chunk: usize,
     offset: usize,
 }
 
 #[derive(Debug)]
 pub(super) struct RankedMap<K, V> {
-    /// Never empty chunks.
+    /// No chunk is empty.
     chunks: Vec<Vec<(K, V)>>,
-    /// The last key of each chunk, side by side so that finding a chunk touches little memory.
+    /// The last key of each chunk. They are in one vector, so that finding a chunk reads little memory.
     lasts: Vec<K>,
-    /// How many keys each chunk has, side by side as well, so that counting is adding up.
+    /// The number of keys of each chunk. They are in one vector, so that counting reads little memory.
     sizes: Vec<u16>,
 }
 
-/// A sorted set that can count.
+/// A sorted set that counts.
 pub(super) type RankedSet<K> = RankedMap<K, ()>;
 
 impl<K, V> Default for RankedMap<K, V> {
@@ -33,8 +32,8 @@ impl<K, V> Default for RankedMap<K, V> {
 }
 
 impl<K: Ord + Copy, V> RankedMap<K, V> {
-    /// The place before the first key that is not less than `key`.
-    pub(super) fn lower_bound(&self, key: &K) -> Place {
+    /// The position before the first key that is not less than `key`.
+    pub(super) fn lower_bound(&self, key: &K) -> Position {
         let chunk = match self.lasts.as_slice() {
             lasts @ [.., last] if last < key => lasts.len(),
             lasts @ [.., before, _] if before < key => lasts.len() - 1,
@@ -42,35 +41,35 @@ impl<K: Ord + Copy, V> RankedMap<K, V> {
         };
         let offset =
             self.chunks.get(chunk).map_or(0, |chunk| chunk.partition_point(|(known, _)| known < key));
-        Place { chunk, offset }
+        Position { chunk, offset }
     }
 
     pub(super) fn get(&self, key: &K) -> Option<&V> {
-        let Place { chunk, offset } = self.lower_bound(key);
+        let Position { chunk, offset } = self.lower_bound(key);
         self.chunks.get(chunk)?.get(offset).filter(|(known, _)| known == key).map(|(_, value)| value)
     }
 
-    /// Where a key belongs that is not there yet.
-    pub(super) fn vacancy(&self, key: &K) -> Option<Place> {
-        let place = self.lower_bound(key);
+    /// The position for a new key. `None` if the map has the key.
+    pub(super) fn insert_position(&self, key: &K) -> Option<Position> {
+        let position = self.lower_bound(key);
         let taken = self
             .chunks
-            .get(place.chunk)
-            .and_then(|chunk| chunk.get(place.offset))
+            .get(position.chunk)
+            .and_then(|chunk| chunk.get(position.offset))
             .is_some_and(|(known, _)| known == key);
-        (!taken).then_some(place)
+        (!taken).then_some(position)
     }
 
-    /// Puts a key in, unless it is there.
+    /// Inserts a key, unless the map has it.
     pub(super) fn insert(&mut self, key: K, value: V) {
-        if let Some(place) = self.vacancy(&key) {
-            self.insert_at(place, key, value);
+        if let Some(position) = self.insert_position(&key) {
+            self.insert_at(position, key, value);
         }
     }
 
-    /// Puts a key in where it belongs.
-    pub(super) fn insert_at(&mut self, place: Place, key: K, value: V) {
-        let Place { mut chunk, mut offset } = place;
+    /// Inserts a key at its position.
+    pub(super) fn insert_at(&mut self, position: Position, key: K, value: V) {
+        let Position { mut chunk, mut offset } = position;
         if chunk == self.chunks.len() {
             match self.chunks.last() {
                 Some(last) if last.len() < CHUNK => {
@@ -99,7 +98,7 @@ impl<K: Ord + Copy, V> RankedMap<K, V> {
                 self.sizes[chunk + 1] += 1;
             }
             next => {
-                // After the end of the last chunk comes what is new: that one is not left half empty.
+                // New keys come after the last chunk, so that chunk is not left half empty.
                 let half = if next.is_none() { offset.max(CHUNK / 2) } else { CHUNK / 2 };
                 let mut upper = target.split_off(half);
                 if offset <= half {
@@ -118,7 +117,7 @@ impl<K: Ord + Copy, V> RankedMap<K, V> {
     }
 
     pub(super) fn remove(&mut self, key: &K) {
-        let Place { chunk, offset } = self.lower_bound(key);
+        let Position { chunk, offset } = self.lower_bound(key);
         let Some(target) = self.chunks.get_mut(chunk) else { return };
         if target.get(offset).is_none_or(|(known, _)| known != key) {
             return;
@@ -137,8 +136,8 @@ impl<K: Ord + Copy, V> RankedMap<K, V> {
         }
     }
 
-    /// How many keys lie from one place up to another.
-    pub(super) fn count(&self, from: Place, to: Place) -> usize {
+    /// The number of keys between two positions.
+    pub(super) fn count(&self, from: Position, to: Position) -> usize {
         if from >= to {
             return 0;
         }
@@ -149,24 +148,24 @@ impl<K: Ord + Copy, V> RankedMap<K, V> {
         between as usize - from.offset + to.offset
     }
 
-    /// The key before a place, and the place before it.
-    pub(super) fn before(&self, place: Place) -> Option<(K, Place)> {
-        let Place { mut chunk, mut offset } = place;
+    /// The key before a position, and the position before it.
+    pub(super) fn before(&self, position: Position) -> Option<(K, Position)> {
+        let Position { mut chunk, mut offset } = position;
         if offset == 0 {
             chunk = chunk.checked_sub(1)?;
             offset = self.chunks[chunk].len();
         }
-        Some((self.chunks[chunk][offset - 1].0, Place { chunk, offset: offset - 1 }))
+        Some((self.chunks[chunk][offset - 1].0, Position { chunk, offset: offset - 1 }))
     }
 
-    /// The key after a place, and the place after it.
-    pub(super) fn after(&self, place: Place) -> Option<(K, Place)> {
-        let Place { mut chunk, mut offset } = place;
+    /// The key after a position, and the position after it.
+    pub(super) fn after(&self, position: Position) -> Option<(K, Position)> {
+        let Position { mut chunk, mut offset } = position;
         if self.chunks.get(chunk).is_some_and(|known| offset == known.len()) {
             (chunk, offset) = (chunk + 1, 0);
         }
         let key = self.chunks.get(chunk)?.get(offset)?.0;
-        Some((key, Place { chunk, offset: offset + 1 }))
+        Some((key, Position { chunk, offset: offset + 1 }))
     }
 }
 
@@ -194,8 +193,8 @@ mod tests {
                 let counted = set.count(set.lower_bound(&from), set.lower_bound(&to));
                 prop_assert_eq!(counted, model.range(from..to).count());
             }
-            let (mut place, mut walked) = (set.lower_bound(&u16::MAX), Vec::new());
-            while let Some((key, before)) = set.before(place) { walked.push(key); place = before; }
+            let (mut position, mut walked) = (set.lower_bound(&u16::MAX), Vec::new());
+            while let Some((key, before)) = set.before(position) { walked.push(key); position = before; }
             prop_assert_eq!(walked, model.into_iter().rev().collect::<Vec<_>>());
         }
 

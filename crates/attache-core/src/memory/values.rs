@@ -7,19 +7,20 @@ use parking_lot::Mutex;
 
 use crate::{BoxFuture, ChangedValue, StoreError, ValueChange, Values};
 
-/// Keeps values in memory.
+/// Stores values in memory.
 #[derive(Default)]
-pub(super) struct MemoryValues(Mutex<Kept>);
+pub(super) struct MemoryValues(Mutex<ValueMap>);
 
 #[derive(Default)]
-struct Kept {
+struct ValueMap {
     scopes: BTreeMap<String, Scope>,
     next: u64,
 }
 
+/// The values of a scope. They are sorted by the number that a key gets when it is added.
 #[derive(Default)]
 struct Scope {
-    places: HashMap<String, u64>,
+    numbers: HashMap<String, u64>,
     values: BTreeMap<u64, (String, Json)>,
 }
 
@@ -29,31 +30,31 @@ impl std::fmt::Debug for MemoryValues {
     }
 }
 
-impl Kept {
+impl ValueMap {
     fn get(&self, scope: &str, key: &str) -> Option<Json> {
         let scope = self.scopes.get(scope)?;
-        scope.values.get(scope.places.get(key)?).map(|(_, value)| value.clone())
+        scope.values.get(scope.numbers.get(key)?).map(|(_, value)| value.clone())
     }
 
     fn put(&mut self, scope: &str, key: &str, value: Json) {
         if let Some(scope) = self.scopes.get_mut(scope)
-            && let Some((_, kept)) = scope.places.get(key).and_then(|place| scope.values.get_mut(place))
+            && let Some((_, old)) = scope.numbers.get(key).and_then(|number| scope.values.get_mut(number))
         {
-            *kept = value;
+            *old = value;
             return;
         }
         let scope = self.scopes.entry(scope.to_owned()).or_default();
         self.next += 1;
-        scope.places.insert(key.to_owned(), self.next);
+        scope.numbers.insert(key.to_owned(), self.next);
         scope.values.insert(self.next, (key.to_owned(), value));
     }
 
     fn remove(&mut self, name: &str, key: &str) {
         let Some(scope) = self.scopes.get_mut(name) else { return };
-        if let Some(place) = scope.places.remove(key) {
-            scope.values.remove(&place);
+        if let Some(number) = scope.numbers.remove(key) {
+            scope.values.remove(&number);
         }
-        if scope.places.is_empty() {
+        if scope.numbers.is_empty() {
             self.scopes.remove(name);
         }
     }
@@ -66,8 +67,8 @@ impl Values for MemoryValues {
 
     fn list<'a>(&'a self, scope: &'a str) -> BoxFuture<'a, Result<Vec<(String, Json)>, StoreError>> {
         Box::pin(async move {
-            let kept = self.0.lock();
-            Ok(kept
+            let values = self.0.lock();
+            Ok(values
                 .scopes
                 .get(scope)
                 .map(|scope| scope.values.values().cloned().collect())
@@ -86,12 +87,12 @@ impl Values for MemoryValues {
         change: ValueChange,
     ) -> BoxFuture<'a, Result<ChangedValue, StoreError>> {
         Box::pin(async move {
-            let mut kept = self.0.lock();
-            let old = kept.get(scope, key);
+            let mut values = self.0.lock();
+            let old = values.get(scope, key);
             let new = change(old.as_ref());
             match &new {
-                Some(value) => kept.put(scope, key, value.clone()),
-                None => kept.remove(scope, key),
+                Some(value) => values.put(scope, key, value.clone()),
+                None => values.remove(scope, key),
             }
             Ok(ChangedValue { old, new })
         })

@@ -1,4 +1,4 @@
-//! Finding tasks by the ids that their owners chose.
+//! Tasks whose ids were chosen by their owners.
 
 use attache_protocol::{Error, TaskId};
 use sha2::{Digest, Sha256};
@@ -6,17 +6,18 @@ use sha2::{Digest, Sha256};
 use super::{Service, internal};
 use crate::{Caller, Owner, Snapshot};
 
-/// The id under which a task is stored whose owner chose an id for it.
+/// The id under which the store keeps a task whose owner chose its id.
 ///
-/// Callers without a name and a tenant are one owner, so their ids need no scope. One that looks as if it had one gets another: it
-/// must not be the id of somebody else's task.
+/// The stored id contains a scope for the owner, so that owners can choose the same id. Anonymous callers without a tenant are one
+/// owner, and their ids need no scope. If such an id looks scoped, it is scoped again, so that it cannot name the task of another
+/// owner.
 pub(super) fn stored(owner: &Owner, chosen: &TaskId) -> TaskId {
     if *owner == Owner::default() && !chosen.is_scoped() {
         return chosen.clone();
     }
     let mut digest = Sha256::new();
     for text in [owner.tenant.as_deref(), owner.principal.name()] {
-        // With its length before it, so that where one ends and the next begins is told, too.
+        // The length comes first, so that different texts cannot add up to the same bytes.
         digest.update(text.map_or(u64::MAX, |text| text.len() as u64).to_be_bytes());
         digest.update(text.unwrap_or_default());
     }
@@ -25,8 +26,7 @@ pub(super) fn stored(owner: &Owner, chosen: &TaskId) -> TaskId {
 }
 
 impl Service {
-    /// The task that a caller names, if there is one for this caller. An id that the caller chose becomes the one that the task is
-    /// stored under.
+    /// Finds the task that a caller names. Replaces an id that the caller chose by the stored id.
     pub(super) async fn resolve(&self, caller: &Caller, id: &mut TaskId) -> Result<Snapshot, Error> {
         if let Some(found) = self.load(caller, id).await? {
             return Ok(found);
@@ -41,7 +41,7 @@ impl Service {
         Err(Error::task_not_found(id))
     }
 
-    /// The task that is stored under an id, if it is the caller's.
+    /// The task with this stored id, if it belongs to the caller.
     pub(super) async fn load(&self, caller: &Caller, id: &TaskId) -> Result<Option<Snapshot>, Error> {
         self.0.store.load(&caller.owner, id).await.map_err(|error| internal(&error))
     }

@@ -1,4 +1,4 @@
-//! A message that comes in, and the gates it passes that need no look at the store.
+//! An incoming message, and the checks that need no access to the store.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use sha2::{Digest, Sha256};
 
 use super::Service;
 use crate::store::Idempotency;
-use crate::{Caller, Permit, View, Webhook};
+use crate::{Agent, Caller, Permit, View, Webhook};
 
-/// When there may be a place among the turns again. Nobody knows when one ends.
-const SOON: Duration = Duration::from_secs(1);
+/// When a caller with too many turns should try again. The server cannot know when a turn will end.
+const RETRY_IN: Duration = Duration::from_secs(1);
 
-/// How the client wants its answer.
+/// How the client wants its reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
-    Whole,
+pub(super) enum ReplyMode {
+    Single,
     Stream,
 }
 
-/// A message that has passed the gates that need no look at the store.
+/// A message that has passed the checks that need no access to the store.
 pub(super) struct Incoming {
     pub(super) caller: Caller,
     pub(super) message: Message,
@@ -31,16 +31,16 @@ pub(super) struct Incoming {
     pub(super) metadata: Option<JsonObject>,
     pub(super) push: Option<Webhook>,
     pub(super) idempotency: Option<Idempotency>,
-    pub(super) answer: Answer,
+    pub(super) reply_mode: ReplyMode,
 }
 
 impl Service {
-    /// Checks everything that can be checked without looking at the store.
-    pub(super) fn screen(
+    /// Runs all checks that need no access to the store.
+    pub(super) fn check_send(
         &self,
         mut caller: Caller,
         request: Box<SendMessageRequest>,
-        answer: Answer,
+        reply_mode: ReplyMode,
     ) -> Result<Box<Incoming>, Error> {
         if self.0.closing.load(Ordering::Relaxed) {
             return Err(stopping());
@@ -49,11 +49,11 @@ impl Service {
         let idempotency = key.map(|key| Idempotency { key, fingerprint: fingerprint(&request) });
         let SendMessageRequest { message, configuration, metadata, .. } = *request;
         let mut configuration = configuration.unwrap_or_default();
-        // A stream is there at once anyway.
-        configuration.return_immediately &= answer == Answer::Whole;
+        // A stream opens immediately in any case.
+        configuration.return_immediately &= reply_mode == ReplyMode::Single;
         let push = match configuration.task_push_notification_config.take() {
             Some(config) => {
-                Some(self.screen_push(&caller, *config, "configuration.taskPushNotificationConfig.")?)
+                Some(self.check_push(&caller, *config, "configuration.taskPushNotificationConfig.")?)
             }
             None => None,
         };
@@ -66,10 +66,10 @@ impl Service {
             media_types(&card, &message)?;
         }
         self.0.agent.admits(&caller, &message)?;
-        Ok(Box::new(Incoming { caller, message, configuration, metadata, push, idempotency, answer }))
+        Ok(Box::new(Incoming { caller, message, configuration, metadata, push, idempotency, reply_mode }))
     }
 
-    /// The key of a send: from the header, from the metadata, or the message's id where that is the rule.
+    /// The idempotency key of a send: from the header, from the metadata, or the message id if the options say so.
     fn idempotency_key(
         &self,
         caller: &mut Caller,
@@ -103,18 +103,18 @@ impl Service {
 }
 
 impl Incoming {
-    /// Whether nothing has to be looked up before the agent can be asked.
-    pub(super) fn is_plain(&self) -> bool {
+    /// Whether the turn can start without a lookup in the store.
+    pub(super) fn needs_no_lookup(&self) -> bool {
         self.message.task_id.is_none() && self.idempotency.is_none()
     }
 
-    /// A permit for one of the turns that the caller may have at once.
+    /// Takes a permit for a turn from the quota of the caller.
     pub(super) async fn turn_permit(&self) -> Result<Option<Permit>, Error> {
         let Some(quota) = &self.caller.turns else { return Ok(None) };
         let full = |_| {
             let limit = quota.limit;
             let text = format!("at most {limit} turns of yours run at once: wait for one to end");
-            Error::new(ErrorKind::ResourceExhausted, text).with("limit", limit).retry_in(SOON)
+            Error::new(ErrorKind::ResourceExhausted, text).with("limit", limit).retry_in(RETRY_IN)
         };
         match quota.try_acquire() {
             Some(permit) => Ok(Some(permit)),
@@ -122,7 +122,7 @@ impl Incoming {
         }
     }
 
-    /// How much of the task the client wants to see.
+    /// The parts of the task that the client wants to see.
     pub(super) fn view(&self) -> View {
         View {
             history: self.configuration.history_length.map(|length| length.max(0) as usize),
@@ -136,20 +136,20 @@ pub(super) fn stopping() -> Error {
     Error::new(ErrorKind::Unavailable, "the server is about to stop, try another or again later")
 }
 
-/// A digest of what was sent, the same whichever way it came.
+/// A digest of the request. It is the same for all bindings.
 fn fingerprint(request: &SendMessageRequest) -> [u8; 32] {
     let mut bytes = Vec::new();
     crate::event::write_json(&mut bytes, request);
     Sha256::digest(&bytes).into()
 }
 
-/// Checks the media types that a message states against those that the agent takes.
+/// Checks the media types of a message against those that the agent accepts.
 pub(super) fn media_types(card: &AgentCard, message: &Message) -> Result<(), Error> {
     let essence = |text: &str| text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     for (i, part) in message.parts.iter().enumerate() {
         let Some(media_type) = &part.media_type else { continue };
         let given = essence(media_type);
-        let taken = card.all_input_modes().any(|mode| {
+        let accepted = card.all_input_modes().any(|mode| {
             let mode = essence(mode);
             match mode.strip_suffix("/*") {
                 Some("*") => true,
@@ -157,7 +157,7 @@ pub(super) fn media_types(card: &AgentCard, message: &Message) -> Result<(), Err
                 None => mode == given || !mode.contains('/') && given.starts_with(&format!("{mode}/")),
             }
         });
-        if !taken {
+        if !accepted {
             let modes: Vec<_> = card.all_input_modes().collect();
             let text = format!("`{media_type}` is not taken here, expected one of: {}", modes.join(", "));
             return Err(Error::new(ErrorKind::ContentTypeNotSupported, text)

@@ -1,4 +1,4 @@
-//! What goes on beside the requests: taking care of tasks that were left behind, and forgetting those that are old.
+//! Maintenance: recovering tasks whose turn died with its process, and deleting old tasks.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,66 +11,66 @@ use attache_protocol::{
 
 use super::Service;
 use crate::run;
-use crate::shared::{Origin, Position, Shared};
 use crate::signal::Progress;
-use crate::{Abandoned, Append, AppendError, Caller, Seq, Snapshot, StoreError, TaskEvent, new_id};
+use crate::turn_state::{TurnRequest, TurnState, WriteState};
+use crate::{Abandoned, Agent, Append, AppendError, Caller, Seq, Snapshot, StoreError, TaskEvent, new_id};
 
-/// How many tasks are looked after at a time.
+/// How many tasks the store returns or deletes at a time.
 const BATCH: usize = 256;
 
-/// How long a task with a new status may be nobody's: whoever has just added a message to it is about to begin its turn.
-const MOMENT: Duration = Duration::from_secs(1);
+/// How long a task with a new status may be without a lease: the process that has just added a message is about to start its turn.
+const STARTUP_TIME: Duration = Duration::from_secs(1);
 
-/// What became of tasks that were left behind.
+/// The result of a recovery.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// How many turns were begun again.
+    /// The number of turns that run again.
     pub rerun: usize,
-    /// How many tasks were failed.
+    /// The number of tasks that were failed.
     pub failed: usize,
 }
 
 impl Service {
-    /// Takes care of tasks for as long as it is polled: those whose turn died are [recovered](Self::recover), and those that
-    /// have ended are forgotten as the options say.
+    /// Runs maintenance until the future is dropped: [recovers](Self::recover) tasks whose turn died, and
+    /// [deletes](Self::prune) old tasks.
     pub async fn run_maintenance(self) {
         loop {
-            self.maintain().await;
+            self.sweep().await;
             tokio::time::sleep(self.0.options.lease).await;
         }
     }
 
-    async fn maintain(&self) {
+    async fn sweep(&self) {
         match self.recover().await {
             Ok(recovered) if recovered == Recovered::default() => {}
             Ok(Recovered { rerun, failed }) => {
-                tracing::info!(rerun, failed, "took care of tasks whose turn had died");
+                tracing::info!(rerun, failed, "recovered tasks whose turn had died");
             }
             Err(error) => tracing::warn!(%error, "tasks whose turn died could not be recovered"),
         }
         match self.prune().await {
             Ok(0) => {}
-            Ok(count) => tracing::info!(count, "forgot old tasks"),
-            Err(error) => tracing::warn!(%error, "old tasks could not be forgotten"),
+            Ok(count) => tracing::info!(count, "deleted old tasks"),
+            Err(error) => tracing::warn!(%error, "old tasks could not be deleted"),
         }
     }
 
-    /// Takes care of tasks whose turn died with its process: it is run again if the agent is
-    /// [restartable](crate::Agent::restartable), and otherwise the task fails and says why.
+    /// Recovers tasks whose turn died with its process. The turn runs again if the agent is
+    /// [restartable](crate::Agent::restartable). Otherwise the task fails, with a message that says why.
     pub async fn recover(&self) -> Result<Recovered, StoreError> {
         let mut recovered = Recovered::default();
         let (mut waiting, mut waited) = (HashMap::<TaskId, Seq>::new(), false);
-        // A server that stops leaves what it finds to the others.
+        // A server that stops leaves these tasks to other servers.
         while !self.0.closing.load(Ordering::Relaxed) {
             let (before, now) = (recovered, self.0.clock.now());
             for abandoned in self.0.store.abandoned(now, BATCH).await? {
                 let (id, seq) = (abandoned.task.task().id.clone(), abandoned.task.seq);
                 if self.0.turns.has(&id) {
-                    // Its turn is here and alive, whatever the clock says.
+                    // Its turn runs in this process, even if its lease has expired.
                     continue;
                 }
                 if is_new(&abandoned.task, now) && !(waited && waiting.get(&id) == Some(&seq)) {
-                    // Those that come after the wait are looked at next time.
+                    // Tasks that are found after the wait are checked in the next sweep.
                     if !waited {
                         waiting.insert(id, seq);
                     }
@@ -84,20 +84,20 @@ impl Service {
                 if waiting.is_empty() || waited {
                     break;
                 }
-                tokio::time::sleep(MOMENT).await;
+                tokio::time::sleep(STARTUP_TIME).await;
                 waited = true;
             }
         }
         Ok(recovered)
     }
 
-    /// Begins the turn of a task again. Whether that could be done.
+    /// Runs the turn of a task again. Returns whether it was started.
     async fn rerun(&self, Abandoned { owner, task: before }: Abandoned) -> bool {
         let task = before.task();
-        let asked = task.history.iter().rev().find(|message| message.role == Role::User);
-        let origin = Origin {
+        let last_message = task.history.iter().rev().find(|message| message.role == Role::User);
+        let request = TurnRequest {
             caller: Caller { owner, ..Caller::default() },
-            message: asked.cloned().unwrap_or_default(),
+            message: last_message.cloned().unwrap_or_default(),
             configuration: SendMessageConfiguration::default(),
             metadata: None,
             task_id: task.id.clone(),
@@ -105,34 +105,34 @@ impl Service {
             followed: false,
             rerun: true,
         };
-        let turn = Shared::new(
+        let turn = TurnState::new(
             self.0.clone(),
-            origin,
+            request,
             Some(before.clone()),
-            Position::Over("the turn has not begun"),
+            WriteState::Closed("the turn has not begun"),
         );
         turn.signal.begin(Progress::Task);
-        if !self.0.turns.start(&turn) {
+        if !self.0.turns.try_register(&turn) {
             return false;
         }
         if let Err(error) = run::take_over(&turn, None).await {
-            tracing::debug!(task = %turn.task_id, %error, "a task is looked after by someone else");
-            run::give_up(turn);
+            tracing::debug!(task = %turn.task_id, %error, "another process has recovered the task");
+            run::withdraw(turn);
             return false;
         }
-        let begins = !matches!(turn.log.lock().position, Position::Over(_));
+        let starts = !matches!(turn.log.lock().write_state, WriteState::Closed(_));
         self.0.spawn(run::run(turn, None));
-        begins
+        starts
     }
 
-    /// Fails a task whose turn died. Whether it was still to be failed.
+    /// Fails a task whose turn died. Returns `false` if the task was recovered by another process.
     async fn fail_abandoned(
         &self,
         Abandoned { owner: _, task: left }: Abandoned,
     ) -> Result<bool, StoreError> {
         let task = left.task();
         let now = self.0.clock.now();
-        // Whoever has the lease writes: two servers that find the task do not both.
+        // Only the holder of the lease writes, so that two servers do not fail the same task.
         let Some(lease) = self.0.store.claim(&task.id, now, self.0.lease_end(now)).await? else {
             return Ok(false);
         };
@@ -161,15 +161,15 @@ impl Service {
         let failed = match self.0.store.append(&task.id, append).await {
             Ok(_) => return Ok(true),
             Err(AppendError::Store(error)) => return Err(error),
-            // Someone was quicker. What they made of the task is looked at next time.
+            // Another process was faster. The next sweep checks the task again.
             Err(error) => error,
         };
-        tracing::debug!(task = %task.id, error = %failed, "a task whose turn had died went on without it");
+        tracing::debug!(task = %task.id, error = %failed, "another process continued the task");
         self.0.store.release(&task.id, lease).await?;
         Ok(false)
     }
 
-    /// Forgets tasks that have ended, as the options say. How many they were.
+    /// Deletes tasks that have ended, as the options say. Returns their number.
     pub async fn prune(&self) -> Result<usize, StoreError> {
         let retention = &self.0.options.retention;
         let mut count = 0;
@@ -185,8 +185,8 @@ impl Service {
     }
 }
 
-/// Whether a task got its status only a moment ago.
+/// Whether the status of a task is so new that its turn may be about to start.
 fn is_new(task: &Snapshot, now: Timestamp) -> bool {
     let since = task.task().status.timestamp.unwrap_or(Timestamp::UNIX_EPOCH);
-    now.as_nanos() - since.as_nanos() < MOMENT.as_nanos() as i128
+    now.as_nanos() - since.as_nanos() < STARTUP_TIME.as_nanos() as i128
 }

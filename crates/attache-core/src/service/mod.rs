@@ -1,4 +1,4 @@
-//! The operations of the protocol, for one caller: who may see what, which state allows what, what waits until when.
+//! The operations of the protocol for one caller: which tasks it may see, what each state allows, and how long requests wait.
 
 mod chosen_id;
 mod incoming;
@@ -25,20 +25,20 @@ use tokio_util::task::TaskTracker;
 
 pub use self::maintenance::Recovered;
 use self::read::Ending;
-use crate::agent::DynAgent;
-use crate::run::{self, Turns};
+use crate::run;
 use crate::signal::Progress;
+use crate::turns::Turns;
 use crate::{
-    Agent, Caller, Clock, EventStream, Identity, Options, Owner, Principal, RequestTerms, Rights, Seq, Snapshot, Store,
-    SystemClock, View, new_id,
+    Agent, BoxAgent, Caller, Clock, EventStream, Identity, Options, Owner, Principal, RequestTerms, Rights,
+    Seq, Snapshot, Store, SystemClock, View, new_id,
 };
 
-/// Carries out the operations of the protocol. Cheap to clone; all clones are one service.
+/// Implements the operations of the protocol. Cheap to clone: all clones are the same service.
 #[derive(Clone)]
 pub struct Service(Arc<Inner>);
 
 pub(crate) struct Inner {
-    pub(crate) agent: Box<dyn DynAgent>,
+    pub(crate) agent: BoxAgent,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: Options,
@@ -47,29 +47,29 @@ pub(crate) struct Inner {
     extended: ArcSwapOption<CardFor>,
     running: TaskTracker,
     closing: AtomicBool,
-    keeping_leases: AtomicBool,
+    renewing_leases: AtomicBool,
 }
 
-/// What makes the card for callers with some rights.
+/// Makes the extended card for callers with these rights.
 type CardFor = Box<dyn Fn(&Rights) -> Arc<AgentCard> + Send + Sync>;
 
-/// What an operation answers.
+/// The result of an operation.
 pub enum Reply {
-    /// A task that a message led to, with what to show of it.
+    /// The task of a message that was sent, and the parts of it to show.
     Sent(Snapshot, View),
-    /// A direct answer to a message.
+    /// A direct message of the agent.
     Message(Box<Message>),
-    /// A task, with what to show of it.
+    /// A task, and the parts of it to show.
     Task(Snapshot, View),
     /// A page of tasks.
     Tasks(Page),
-    /// Events as they come, with what to show of tasks.
+    /// A stream of events, and the parts of tasks to show.
     Events(EventStream, View),
     /// A webhook.
     Push(Box<TaskPushNotificationConfig>),
     /// Webhooks.
     Pushes(ListTaskPushNotificationConfigsResponse),
-    /// Done, with nothing to say.
+    /// Success without a result.
     Done,
     /// The extended card.
     Card(Arc<AgentCard>),
@@ -79,25 +79,26 @@ pub enum Reply {
 pub struct Page {
     /// The tasks, latest status first.
     pub tasks: Vec<Snapshot>,
-    /// What to show of each.
+    /// The parts of each task to show.
     pub view: View,
-    /// Where to go on; empty on the last page.
+    /// The token of the next page. Empty on the last page.
     pub next_page_token: String,
     /// The limit that was used.
     pub page_size: i32,
-    /// How many tasks match, on all pages together.
+    /// The number of matching tasks on all pages.
     pub total_size: i32,
 }
 
-/// The error for what nobody expected. What happened goes to the log with an id; the caller gets the id and nothing else.
+/// An internal error. Its cause goes to the server's log with an error id. The caller gets the id only.
 pub fn internal(error: &dyn std::fmt::Display) -> Error {
     let id: String = new_id();
     tracing::error!(error_id = id, %error, "an operation failed");
     Error::new(ErrorKind::Internal, format!("something went wrong here: error {id}")).with("errorId", id)
 }
 
-/// Carries work to its end even if whoever asked for it goes away halfway. Work that needs no waiting is simply done.
-async fn to_the_end<T: Send + 'static>(
+/// Runs a future to completion, even if the request that started it is dropped. A future that is ready at its first poll is not
+/// spawned.
+async fn run_to_completion<T: Send + 'static>(
     work: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Result<T, Error> {
     let mut work = Box::pin(work);
@@ -111,12 +112,12 @@ async fn to_the_end<T: Send + 'static>(
 }
 
 impl Service {
-    /// A service for an agent with a store.
+    /// A service for an agent, with a store and the clock of the system.
     pub fn new(agent: impl Agent, store: Arc<dyn Store>, card: AgentCard, options: Options) -> Self {
         Self::with_clock(agent, store, card, options, Arc::new(SystemClock))
     }
 
-    /// A service that takes the time from elsewhere.
+    /// A service with another clock.
     pub fn with_clock(
         agent: impl Agent,
         store: Arc<dyn Store>,
@@ -125,7 +126,7 @@ impl Service {
         clock: Arc<dyn Clock>,
     ) -> Self {
         Self(Arc::new(Inner {
-            agent: Box::new(agent),
+            agent: agent.boxed(),
             store,
             clock,
             options,
@@ -134,11 +135,11 @@ impl Service {
             extended: ArcSwapOption::empty(),
             running: TaskTracker::new(),
             closing: AtomicBool::new(false),
-            keeping_leases: AtomicBool::new(false),
+            renewing_leases: AtomicBool::new(false),
         }))
     }
 
-    /// Where tasks are kept.
+    /// The store of the service.
     pub fn store(&self) -> &dyn Store {
         &*self.0.store
     }
@@ -148,7 +149,7 @@ impl Service {
         self.0.clock.now()
     }
 
-    /// The card as it is now.
+    /// The current card.
     pub fn card(&self) -> Arc<AgentCard> {
         self.0.card.load_full()
     }
@@ -164,12 +165,12 @@ impl Service {
         self.set_extended_card_for(move |_| card.clone());
     }
 
-    /// Sets what makes the card for authenticated callers, each time one of them asks for it.
+    /// Sets a function that makes the card for authenticated callers. It is called for each request.
     pub fn set_extended_card_for(&self, card: impl Fn(&Rights) -> Arc<AgentCard> + Send + Sync + 'static) {
         self.0.extended.store(Some(Arc::new(Box::new(card))));
     }
 
-    /// How many turns are under way in this process. Messages that wait for theirs do not count.
+    /// The number of turns that run in this process. Messages in a queue do not count.
     pub fn running_turns(&self) -> usize {
         self.0.turns.len()
     }
@@ -177,31 +178,41 @@ impl Service {
     /// The caller of a request. Fails if the request does not name an extension that the agent requires. Of the extensions that the
     /// request names, those that the agent knows are active.
     pub fn caller(&self, identity: Identity, terms: RequestTerms<'_>) -> Result<Caller, Error> {
-        let RequestTerms { version, extensions: asked, idempotency_key, dialect, turns } = terms;
-        asked.validate()?;
+        let RequestTerms { version, extensions: requested, idempotency_key, dialect, turns } = terms;
+        requested.validate()?;
         let card = self.0.card.load();
-        if let Some(missing) = card.required_extensions().find(|uri| !asked.contains(uri)) {
+        if let Some(missing) = card.required_extensions().find(|uri| !requested.contains(uri)) {
             let text = format!("this agent requires the extension `{missing}`: name it in `A2A-Extensions`");
             return Err(Error::new(ErrorKind::ExtensionSupportRequired, text).with("extension", missing));
         }
-        let extensions = if asked.is_empty() {
+        let extensions = if requested.is_empty() {
             Extensions::default()
         } else {
-            let known = |uri: &str| {
+            let is_supported = |uri: &str| {
                 uri == IDEMPOTENCY_EXTENSION
                     || uri == GENERATION_EXTENSION
                     || uri == PUSH_EVERY_EVENT_EXTENSION
                     || card.capabilities.extensions.iter().any(|extension| extension.uri == uri)
             };
-            Extensions::parse(asked.iter().filter(|uri| known(uri)))
+            Extensions::parse(requested.iter().filter(|uri| is_supported(uri)))
         };
         let generations = version >= Version::V1_1 || extensions.contains(GENERATION_EXTENSION);
-        let Identity { principal, rights } = identity;
+        let Identity { principal, rights, metadata } = identity;
         let owner = Owner { tenant: None, principal };
-        Ok(Caller { owner, rights, version, extensions, generations, idempotency_key, dialect, turns })
+        Ok(Caller {
+            owner,
+            rights,
+            metadata,
+            version,
+            extensions,
+            generations,
+            idempotency_key,
+            dialect,
+            turns,
+        })
     }
 
-    /// Carries out a request. `resume` is the last event that a reader of streams has seen.
+    /// Executes a request. `resume` is the position of the last event that the reader of a stream has received.
     pub fn call(
         &self,
         mut caller: Caller,
@@ -214,8 +225,8 @@ impl Service {
         if let Err(error) = request.validate() {
             return Either::Right(future::ready(Err(error)).boxed());
         }
-        // The way of most requests is kept short: the others do not make its future larger.
-        #[expect(clippy::wildcard_enum_match_arm, reason = "all the others are listed where they are called")]
+        // The two most frequent operations get their own branch, so that the futures of the others do not make theirs larger.
+        #[expect(clippy::wildcard_enum_match_arm, reason = "`call_other` lists all other operations")]
         match request {
             Request::SendMessage(request) => Either::Left(Either::Left(self.send(caller, request))),
             Request::GetTask(request) if request.current_generation.is_none() => {
@@ -234,7 +245,7 @@ impl Service {
         match request {
             Request::SendMessage(request) => self.send(caller, request).await,
             Request::SendStreamingMessage(request) => self.stream(caller, request, resume).await,
-            Request::GetTask(request) => self.get_later(caller, request).await,
+            Request::GetTask(request) => self.long_poll(caller, request).await,
             Request::ListTasks(request) => self.list(caller, request).await,
             Request::CancelTask(request) => self.cancel(caller, request).await,
             Request::SubscribeToTask(request) => self.subscribe(caller, request, resume).await,
@@ -260,21 +271,21 @@ impl Service {
         Ok(Reply::Card(card(&caller.rights)))
     }
 
-    /// Takes no more messages, lets running turns finish, and after `grace` ends those that have not: their tasks fail, or are left
-    /// for the next process if the agent is [restartable](Agent::restartable).
+    /// Rejects new messages, and waits up to `grace` for running turns. Turns that still run then are stopped: their tasks fail, or
+    /// another process runs them again if the agent is [restartable](Agent::restartable).
     ///
-    /// Returns how many turns had to be ended.
+    /// Returns the number of turns that were stopped.
     pub async fn shutdown(&self, grace: Duration) -> usize {
         self.0.closing.store(true, Ordering::Relaxed);
         self.0.running.close();
         if tokio::time::timeout(grace, self.0.running.wait()).await.is_ok() {
             return 0;
         }
-        let late = self.0.turns.all();
+        let late = self.0.turns.running();
         let restartable = self.0.agent.restartable();
         for turn in &late {
             if restartable {
-                run::leave(turn).await;
+                run::hand_over(turn).await;
                 continue;
             }
             let message = Message {
@@ -287,7 +298,7 @@ impl Service {
             };
             let ending = Ending { state: TaskState::Failed, message: Some(message), metadata: None };
             if let Err(error) = self.end(&turn.caller, &turn.task_id, ending).await {
-                tracing::debug!(task = %turn.task_id, %error, "a turn ended without a task");
+                tracing::debug!(task = %turn.task_id, %error, "a turn without a task was stopped");
                 turn.signal.settle(Progress::Nothing);
                 turn.cancel().cancel();
             }
@@ -295,14 +306,14 @@ impl Service {
         late.len()
     }
 
-    /// The task that is stored under an id, if there is one for this caller.
+    /// The task with this stored id. An error if it does not belong to the caller.
     async fn find(&self, caller: &Caller, id: &TaskId) -> Result<Snapshot, Error> {
         self.load(caller, id).await?.ok_or_else(|| Error::task_not_found(id))
     }
 }
 
 impl Inner {
-    /// The time now, but never before `last`: the clock of a machine may be set back, the order of events may not.
+    /// The current time, but never before `last`: the clock of a machine can be set back, and events must stay in order.
     pub(crate) fn now_after(&self, last: Option<Timestamp>) -> Timestamp {
         let now = self.clock.now();
         last.map_or(now, |last| last.max(now))
@@ -312,15 +323,15 @@ impl Inner {
         now.after(self.options.lease)
     }
 
-    /// Keeps a turn going after the request that started it is gone.
+    /// Runs a turn independently of the request that started it.
     pub(crate) fn spawn(self: &Arc<Self>, turn: impl Future<Output = ()> + Send + 'static) {
-        self.keep_leases();
+        self.renew_leases();
         self.running.spawn(turn);
     }
 
-    /// Gives signs of life for all running turns, from the first that outlives a poll until the service is gone.
-    fn keep_leases(self: &Arc<Self>) {
-        if self.keeping_leases.swap(true, Ordering::Relaxed) {
+    /// Starts the background task that renews the leases of running turns, unless it runs. It stops when the service is dropped.
+    fn renew_leases(self: &Arc<Self>) {
+        if self.renewing_leases.swap(true, Ordering::Relaxed) {
             return;
         }
         let service = Arc::downgrade(self);
@@ -334,10 +345,7 @@ impl Inner {
                     continue;
                 }
                 match service.store.renew(&leases, service.lease_end(service.clock.now())).await {
-                    Ok(lost) => {
-                        let lost = leases.iter().filter(|(task, _)| lost.contains(task));
-                        lost.for_each(|(task, lease)| service.turns.lose(task, *lease));
-                    }
+                    Ok(failures) => service.turns.handle_renew_failures(&leases, failures),
                     Err(error) => tracing::warn!(%error, "leases could not be renewed"),
                 }
             }

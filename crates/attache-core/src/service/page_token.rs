@@ -1,4 +1,4 @@
-//! Where a listing goes on: a position, bound to the caller and the filters it was made for.
+//! Page tokens of listings. A token is a position that is valid for one caller and one filter only.
 
 use attache_protocol::{ContextId, Error, TaskState, Timestamp};
 use base64::Engine;
@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{Cursor, Owner};
 
-/// What a page token is good for.
+/// The caller and the filter that a page token is valid for.
 pub(super) struct Filter<'a> {
     pub(super) owner: &'a Owner,
     pub(super) context: Option<&'a ContextId>,
@@ -21,7 +21,7 @@ impl Filter<'_> {
         let texts =
             [self.owner.tenant.as_deref(), self.owner.principal.name(), self.context.map(ContextId::as_str)];
         for text in texts {
-            // With its length before it, so that where one ends and the next begins is told, too.
+            // The length comes first, so that different texts cannot add up to the same bytes.
             digest.update(text.map_or(u64::MAX, |text| text.len() as u64).to_be_bytes());
             digest.update(text.unwrap_or_default());
         }
@@ -41,7 +41,7 @@ pub(super) fn write(cursor: Cursor, digest: [u8; 8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// The position that a token stands for, if it was made for this caller and these filters.
+/// The position of a token. An error if the token is not valid for this caller and filter.
 pub(super) fn read(token: &str, filter: &Filter<'_>) -> Result<Cursor, Error> {
     let invalid =
         || Error::invalid_params("pageToken", "expected the `nextPageToken` of an earlier page of this list");

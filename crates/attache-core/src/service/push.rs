@@ -7,13 +7,13 @@ use attache_protocol::{
 };
 
 use super::{Reply, Service, internal};
-use crate::{Caller, NewWebhook, News, PutWebhook, Webhook, new_id};
+use crate::{Caller, NewWebhook, PushEvents, PutWebhook, Webhook, new_id};
 
 fn not_supported() -> Error {
     Error::new(ErrorKind::PushNotificationNotSupported, "this agent does not send push notifications")
 }
 
-/// A webhook as it is kept: with the task it belongs to and an id.
+/// Sets the task of a webhook, and an id if it has none.
 pub(super) fn complete(webhook: Webhook, task_id: &TaskId) -> Webhook {
     let mut webhook = webhook;
     webhook.config.task_id = Some(task_id.clone());
@@ -25,8 +25,8 @@ pub(super) fn complete(webhook: Webhook, task_id: &TaskId) -> Webhook {
     webhook
 }
 
-/// A webhook as it is shown: whoever reads it learns that there are secrets, not what they are.
-fn shown(webhook: Webhook) -> TaskPushNotificationConfig {
+/// The config of a webhook without its secrets.
+fn redacted(webhook: Webhook) -> TaskPushNotificationConfig {
     let mut config = webhook.config;
     config.token = None;
     if let Some(authentication) = &mut config.authentication {
@@ -41,8 +41,8 @@ impl Service {
         if card.capabilities.push_notifications == Some(true) { Ok(()) } else { Err(not_supported()) }
     }
 
-    /// Checks a webhook that a caller asks for, in the field at `path`.
-    pub(super) fn screen_push(
+    /// Checks a webhook of a request. `path` is the path of its fields in the request.
+    pub(super) fn check_push(
         &self,
         caller: &Caller,
         config: TaskPushNotificationConfig,
@@ -52,12 +52,12 @@ impl Service {
         if self.0.options.max_push_configs == 0 {
             return Err(self.too_many_webhooks());
         }
-        if let Err(refusal) = self.0.options.webhook_check.check(&config.url) {
-            return Err(Error::invalid_params(format!("{path}url"), refusal));
+        if let Err(reason) = self.0.options.webhook_check.check(&config.url) {
+            return Err(Error::invalid_params(format!("{path}url"), reason));
         }
         let every = caller.extensions.contains(PUSH_EVERY_EVENT_EXTENSION);
-        let news = if every { News::Everything } else { self.0.options.push_news };
-        Ok(Webhook { config, news, dialect: caller.dialect })
+        let events = if every { PushEvents::Everything } else { self.0.options.push_events };
+        Ok(Webhook { config, events, dialect: caller.dialect })
     }
 
     pub(super) fn too_many_webhooks(&self) -> Error {
@@ -66,7 +66,7 @@ impl Service {
         Error::new(ErrorKind::ResourceExhausted, text)
     }
 
-    /// A webhook for a task, with how many the task may have.
+    /// A webhook for a task, with the limit of webhooks per task.
     pub(super) fn new_webhook(&self, webhook: Webhook, task_id: &TaskId) -> NewWebhook {
         NewWebhook { webhook: complete(webhook, task_id), limit: self.0.options.max_push_configs }
     }
@@ -77,13 +77,13 @@ impl Service {
         config: TaskPushNotificationConfig,
     ) -> Result<Reply, Error> {
         let mut task_id = config.task_id.clone().unwrap_or_default();
-        let webhook = self.screen_push(&caller, config, "")?;
+        let webhook = self.check_push(&caller, config, "")?;
         self.resolve(&caller, &mut task_id).await?;
         let new = self.new_webhook(webhook, &task_id);
         let webhook = new.webhook.clone();
         let outbox = self.0.store.outbox();
         match outbox.put_webhook(&task_id, new).await.map_err(|error| internal(&error))? {
-            PutWebhook::Kept => Ok(Reply::Push(Box::new(shown(webhook)))),
+            PutWebhook::Stored => Ok(Reply::Push(Box::new(redacted(webhook)))),
             PutWebhook::LimitReached => Err(self.too_many_webhooks().with("taskId", &task_id)),
         }
     }
@@ -96,9 +96,9 @@ impl Service {
         self.require_push()?;
         self.resolve(&caller, &mut request.task_id).await?;
         let outbox = self.0.store.outbox();
-        let known = outbox.webhooks(&request.task_id).await.map_err(|error| internal(&error))?;
-        match known.into_iter().find(|webhook| webhook.id() == request.id) {
-            Some(webhook) => Ok(Reply::Push(Box::new(shown(webhook)))),
+        let webhooks = outbox.webhooks(&request.task_id).await.map_err(|error| internal(&error))?;
+        match webhooks.into_iter().find(|webhook| webhook.id() == request.id) {
+            Some(webhook) => Ok(Reply::Push(Box::new(redacted(webhook)))),
             None => Err(Error::task_not_found(&request.task_id).with("configId", &request.id)),
         }
     }
@@ -113,7 +113,7 @@ impl Service {
         let outbox = self.0.store.outbox();
         let mut webhooks = outbox.webhooks(&request.task_id).await.map_err(|error| internal(&error))?;
         if let Some(token) = &request.page_token {
-            // A task has few webhooks: the token is the id of the last one seen.
+            // A task has few webhooks: the token is the id of the last one on the page before.
             let at = webhooks.iter().position(|webhook| webhook.id() == token).ok_or_else(|| {
                 let text = "expected the `nextPageToken` of an earlier page of this list";
                 Error::invalid_params("pageToken", text)
@@ -128,7 +128,7 @@ impl Service {
             webhooks.truncate(size);
             next_page_token = webhooks.last().map(|webhook| webhook.id().to_owned()).unwrap_or_default();
         }
-        let configs = webhooks.into_iter().map(shown).collect();
+        let configs = webhooks.into_iter().map(redacted).collect();
         Ok(Reply::Pushes(ListTaskPushNotificationConfigsResponse { configs, next_page_token }))
     }
 

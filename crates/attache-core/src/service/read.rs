@@ -1,4 +1,4 @@
-//! Reading, listing, canceling and following tasks.
+//! Reading, listing, canceling and subscribing to tasks.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use attache_protocol::{
 use futures::StreamExt;
 
 use super::page_token::{self, Filter};
-use super::{Page, Reply, Service, internal, to_the_end};
-use crate::stream::Until;
+use super::{Page, Reply, Service, internal, run_to_completion};
+use crate::stream::StreamEnd;
 use crate::{Append, AppendError, Caller, EventStream, ListQuery, Seq, Snapshot, TaskEvent, View};
 
-/// How many tasks are on a page if the client does not say.
+/// The page size if the client does not set one.
 const DEFAULT_PAGE_SIZE: i32 = 50;
 
-/// How a task ends that does not end by itself.
+/// How a task is ended from outside its turn.
 pub(super) struct Ending {
     pub(super) state: TaskState,
     pub(super) message: Option<Message>,
@@ -37,21 +37,21 @@ impl Service {
         Ok(Reply::Task(snapshot, get_view(&caller, &request)))
     }
 
-    /// Reads a task that the client has seen before, once there is something new.
-    pub(super) async fn get_later(
+    /// Reads a task. If the client has its current generation, waits for the next one first.
+    pub(super) async fn long_poll(
         &self,
         caller: Caller,
         mut request: GetTaskRequest,
     ) -> Result<Reply, Error> {
         let mut snapshot = self.resolve(&caller, &mut request.id).await?;
         if let Some(seen) = request.current_generation.filter(|_| caller.generations) {
-            snapshot = self.later_than(Seq(seen), snapshot, &caller, &request).await?;
+            snapshot = self.wait_for_newer(Seq(seen), snapshot, &caller, &request).await?;
         }
         Ok(Reply::Task(snapshot, get_view(&caller, &request)))
     }
 
-    /// Waits until the task has gone on, has ended, or the time for a long poll is over.
-    async fn later_than(
+    /// Waits until the task has a newer event than `seen`, has ended, or the time for a long poll is over.
+    async fn wait_for_newer(
         &self,
         seen: Seq,
         snapshot: Snapshot,
@@ -111,7 +111,7 @@ impl Service {
             service.resolve(&caller, &mut id).await?;
             service.end(&caller, &id, ending).await
         };
-        let snapshot = to_the_end(canceled).await?;
+        let snapshot = run_to_completion(canceled).await?;
         if snapshot.state == TaskState::Canceled {
             return Ok(Reply::Task(snapshot, view));
         }
@@ -120,7 +120,7 @@ impl Service {
         Err(error.with("taskId", &request.id).with("state", snapshot.state))
     }
 
-    /// Ends a task from outside its turn, unless it has ended already; either way, this is how it ended.
+    /// Ends a task from outside its turn, unless it has ended already. Returns the ended task.
     pub(super) async fn end(&self, caller: &Caller, id: &TaskId, ending: Ending) -> Result<Snapshot, Error> {
         loop {
             let snapshot = self.find(caller, id).await?;
@@ -148,12 +148,12 @@ impl Service {
                     self.0.turns.cancel(id);
                     return self.find(caller, id).await;
                 }
-                // The agent was quicker, maybe to the end: look again.
+                // The agent was faster and may have ended the task: load it again.
                 Err(AppendError::Conflict(_) | AppendError::Ended(_)) => {}
                 Err(AppendError::NotFound) => return Err(Error::task_not_found(id)),
                 Err(
                     error @ (AppendError::LeaseLost
-                    | AppendError::Known(_)
+                    | AppendError::KeyUsed(_)
                     | AppendError::TooManyWebhooks
                     | AppendError::Store(_)),
                 ) => return Err(internal(&error)),
@@ -175,7 +175,7 @@ impl Service {
                 let text = format!("`{seen}` is ahead of the task, which is at {}", snapshot.seq);
                 return Err(Error::invalid_params("Last-Event-ID", text));
             }
-            // Whoever was cut off gets the rest, also of a task that has ended meanwhile.
+            // A resumed stream gets the events that it has missed, even if the task has ended meanwhile.
             Some(seen) => (None, seen),
             None if snapshot.state.is_terminal() && !caller.allowances().ended_subscriptions => {
                 let text = format!("the task has ended in {}: read it instead", snapshot.state);
@@ -188,7 +188,7 @@ impl Service {
             }
         };
         let tail = self.0.store.tail(&request.id, after);
-        Ok(Reply::Events(EventStream::follow(self.0.clone(), first, tail, Until::Ended), view))
+        Ok(Reply::Events(EventStream::follow(self.0.clone(), first, tail, StreamEnd::TaskEnded), view))
     }
 
     pub(super) fn require_streaming(&self) -> Result<(), Error> {

@@ -1,4 +1,4 @@
-//! Sending a message: the turn it starts, and the wait for the answer.
+//! Sending a message: the turn that it starts, and the wait for the result.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -13,63 +13,64 @@ use attache_protocol::{
 use futures::stream::{BoxStream, StreamExt};
 
 use super::chosen_id;
-use super::incoming::{Answer, Incoming, media_types, stopping};
-use super::{Inner, Reply, Service, internal, to_the_end};
-use crate::run::{self, Line};
-use crate::shared::{Origin, Position, Shared, Written};
+use super::incoming::{Incoming, ReplyMode, media_types, stopping};
+use super::{Inner, Reply, Service, internal, run_to_completion};
+use crate::run;
 use crate::signal::Progress;
-use crate::store::{Idempotency, Known};
-use crate::stream::Until;
+use crate::store::{Idempotency, UsedKey};
+use crate::stream::StreamEnd;
+use crate::turn_state::{TurnRequest, TurnState, WriteOutcome, WriteState};
+use crate::turns::TurnOrder;
 use crate::{
     Append, AppendError, Caller, EventStream, Lease, Permit, Seq, Snapshot, StoreError, TailItem, TaskEvent,
     new_id,
 };
 
-/// A message that was taken.
+/// A message that was accepted.
 enum Accepted {
-    /// The turn runs, or waits for the one that does. If the message continues a task and the answer is a stream: the task with the
-    /// message, and what comes after it.
-    Turn(Arc<Shared>, Option<(Snapshot, Tail)>),
-    /// An earlier send with the same key created this task.
+    /// The turn of the message, which runs or is in the queue. If the message continues a task and the reply is a stream: the task
+    /// with the message, and the events after it.
+    Turn(Arc<TurnState>, Option<(Snapshot, Tail)>),
+    /// The message is a repeat. Its task was created or continued before.
     Repeat(TaskId, Caller),
 }
 
-/// What became of a message to a task that exists.
-enum Added {
-    /// It is in the log, and this turn answers it. If the answer is a stream: the task with the message, and what comes after it.
-    /// Then the task with the message once more, for a turn that begins at once.
-    New(Arc<Shared>, Option<(Snapshot, Tail)>, Snapshot),
-    /// It was in the log before.
+/// The result of adding a message to an existing task.
+enum AddedMessage {
+    /// The message is in the log, and this turn answers it. If the reply is a stream: the task with the message, and the events after
+    /// it. The last member is the task with the message, for a turn that starts now.
+    New(Arc<TurnState>, Option<(Snapshot, Tail)>, Snapshot),
+    /// The message is a repeat.
     Repeat(Accepted),
 }
 
-/// What a message that names a task goes on with.
-enum Before {
-    /// That task.
+/// What a message that names a task continues.
+enum Continuation {
+    /// The task.
     Task(Box<Snapshot>),
-    /// That task, which has ended: there is nothing more to do than to show it.
+    /// The task, which has ended. The reply is this task.
     Ended,
-    /// Nothing: the task is to be created.
-    Nothing,
+    /// No task: it is to be created with the id of the message.
+    NewTask,
 }
 
 type Tail = BoxStream<'static, Result<TailItem, StoreError>>;
 
 impl Service {
-    /// What can be refused at once is before there is anything to wait for, so that the future of a send is small.
+    /// Sends a message. The checks run before the future is made, so that the future is small.
     pub(super) fn send(
         &self,
         caller: Caller,
         request: Box<SendMessageRequest>,
     ) -> impl Future<Output = Result<Reply, Error>> + Send {
-        let screened = self.screen(caller, request, Answer::Whole);
+        let checked = self.check_send(caller, request, ReplyMode::Single);
         async move {
-            let incoming = screened?;
+            let incoming = checked?;
             let view = incoming.view();
             let wait = !incoming.configuration.return_immediately;
-            let turn = if incoming.is_plain() {
+            let turn = if incoming.needs_no_lookup() {
                 let permit = incoming.turn_permit().await?;
-                let turn = self.begin(incoming);
+                let turn = self.new_turn(incoming);
                 start(&turn, permit).await;
                 turn
             } else {
@@ -81,35 +82,35 @@ impl Service {
             let progress = if wait { turn.signal.settled().await } else { turn.signal.begun().await };
             match progress {
                 Progress::Task => {
-                    // What the turn left, even if another one has gone on since.
-                    let left = if wait { turn.signal.left() } else { None };
-                    let task = match left {
-                        Some(left) => left,
+                    // The task at the end of this turn, even if another turn has changed it since.
+                    let settled = if wait { turn.signal.final_task() } else { None };
+                    let task = match settled {
+                        Some(settled) => settled,
                         None => self.find(&turn.caller, &turn.task_id).await?,
                     };
                     Ok(Reply::Sent(task, view))
                 }
                 Progress::Message(message) => Ok(Reply::Message(message)),
-                Progress::Nothing => Err(self.unanswered()),
+                Progress::Nothing => Err(self.no_result()),
             }
         }
     }
 
-    /// Takes a message and gives the turn that it gets, or else the task that an earlier send with the same key has created.
+    /// Accepts a message. Returns its turn, or the task of the earlier send if the message is a repeat.
     async fn accept_or_find(
         &self,
         incoming: Box<Incoming>,
         wait: bool,
-    ) -> Result<Result<Arc<Shared>, Snapshot>, Error> {
+    ) -> Result<Result<Arc<TurnState>, Snapshot>, Error> {
         match self.accept(incoming).await? {
             Accepted::Turn(turn, _) => Ok(Ok(turn)),
-            Accepted::Repeat(task, caller) if wait => self.settled(&caller, &task).await.map(Err),
+            Accepted::Repeat(task, caller) if wait => self.wait_until_settled(&caller, &task).await.map(Err),
             Accepted::Repeat(task, caller) => self.find(&caller, &task).await.map(Err),
         }
     }
 
-    /// Why a turn ended and left neither task nor message.
-    fn unanswered(&self) -> Error {
+    /// The error for a turn that ended with neither a task nor a message.
+    fn no_result(&self) -> Error {
         if self.0.closing.load(Ordering::Relaxed) {
             stopping()
         } else {
@@ -124,28 +125,28 @@ impl Service {
         resume: Option<Seq>,
     ) -> Result<Reply, Error> {
         self.require_streaming()?;
-        let incoming = self.screen(caller, request, Answer::Stream)?;
+        let incoming = self.check_send(caller, request, ReplyMode::Stream)?;
         let view = incoming.view();
         let closes = self.0.options.close_stream_on_input_required;
         let (first, tail, until) = match self.accept(incoming).await? {
             Accepted::Repeat(task, caller) => {
-                // For the caller it may not exist.
+                // The task may have been deleted.
                 self.find(&caller, &task).await?;
-                let until = if closes { Until::EndedOrAsking } else { Until::Ended };
+                let until = if closes { StreamEnd::InputRequired } else { StreamEnd::TaskEnded };
                 (None, self.0.store.tail(&task, resume.unwrap_or(Seq::START)), until)
             }
             Accepted::Turn(turn, followed) => {
                 let until = match &followed {
-                    _ if !closes => Until::Ended,
-                    None => Until::EndedOrAsking,
-                    Some(_) => Until::EndedOrAskingIn(turn.clone()),
+                    _ if !closes => StreamEnd::TaskEnded,
+                    None => StreamEnd::InputRequired,
+                    Some(_) => StreamEnd::InputRequiredIn(turn.clone()),
                 };
-                // The stream is open while the agent makes up its mind, so that nobody on the way takes it for dead.
+                // The stream opens before the agent's first event, so that no proxy times out the response.
                 let service = self.clone();
                 let events = async move {
                     match turn.signal.begun().await {
                         Progress::Message(message) => EventStream::message(*message),
-                        Progress::Nothing => EventStream::broken(service.unanswered()),
+                        Progress::Nothing => EventStream::error(service.no_result()),
                         Progress::Task => {
                             let (first, tail) = match followed {
                                 Some((first, tail)) => (Some(first), tail),
@@ -161,129 +162,135 @@ impl Service {
         Ok(Reply::Events(EventStream::follow(self.0.clone(), first, tail, until), view))
     }
 
-    /// Takes a message: from here on it will be answered, even if the client goes away.
+    /// Accepts a message. The agent answers it even if the client disconnects.
     async fn accept(&self, mut incoming: Box<Incoming>) -> Result<Accepted, Error> {
-        if incoming.is_plain() {
+        if incoming.needs_no_lookup() {
             let permit = incoming.turn_permit().await?;
-            let turn = self.begin(incoming);
+            let turn = self.new_turn(incoming);
             start(&turn, permit).await;
             return Ok(Accepted::Turn(turn, None));
         }
         if let Some(Idempotency { key, fingerprint }) = &incoming.idempotency {
-            // A repeat is answered whatever has become of the task since.
-            let known =
+            // A repeat gets its task in whatever state the task is now.
+            let used =
                 self.0.store.find_key(&incoming.caller.owner, key).await.map_err(|error| internal(&error))?;
-            if let Some(known) = known {
-                return repeat(known, *fingerprint, incoming.caller);
+            if let Some(used) = used {
+                return repeat(used, *fingerprint, incoming.caller);
             }
         }
         let service = self.clone();
         match incoming.message.task_id.clone() {
             None => {
                 let permit = incoming.turn_permit().await?;
-                to_the_end(async move { service.begin_once(incoming, permit).await }).await
+                run_to_completion(async move { service.create_task(incoming, permit).await }).await
             }
             Some(mut task_id) => {
-                let before = self.continuable(&incoming.caller, &mut task_id, &mut incoming.message).await?;
+                let before = self.continuation(&incoming.caller, &mut task_id, &mut incoming.message).await?;
                 media_types(&self.0.card.load(), &incoming.message)?;
                 match before {
-                    Before::Ended => Ok(Accepted::Repeat(task_id, incoming.caller)),
-                    Before::Nothing => {
+                    Continuation::Ended => Ok(Accepted::Repeat(task_id, incoming.caller)),
+                    Continuation::NewTask => {
                         let permit = incoming.turn_permit().await?;
-                        to_the_end(async move { service.begin_once(incoming, permit).await }).await
+                        run_to_completion(async move { service.create_task(incoming, permit).await }).await
                     }
-                    Before::Task(before) => {
-                        // Messages to a task that is being worked on share its permit.
+                    Continuation::Task(before) => {
+                        // Messages to a task with a running turn share the permit of that turn.
                         let running = self.0.turns.has(&task_id);
                         let permit = if running { None } else { incoming.turn_permit().await? };
-                        to_the_end(async move { service.go_on(incoming, *before, permit).await }).await
+                        run_to_completion(
+                            async move { service.continue_task(incoming, *before, permit).await },
+                        )
+                        .await
                     }
                 }
             }
         }
     }
 
-    /// A turn that may create a task.
-    fn begin(&self, incoming: Box<Incoming>) -> Arc<Shared> {
-        let Incoming { caller, mut message, mut configuration, metadata, push, idempotency, answer } =
+    /// Makes a turn without a task. Its first event creates the task.
+    fn new_turn(&self, incoming: Box<Incoming>) -> Arc<TurnState> {
+        let Incoming { caller, mut message, mut configuration, metadata, push, idempotency, reply_mode } =
             *incoming;
-        // A message that names a task gets here only if it may create that one.
+        // A message with a task id gets here only if it may create a task with that id.
         let task_id = message.task_id.take().unwrap_or_else(new_id::<TaskId>);
         let context_id = message.context_id.clone().unwrap_or_else(new_id::<ContextId>);
         message.context_id = Some(context_id.clone());
         message.task_id = Some(task_id.clone());
         configuration.if_generation_match = None;
         let push = push.map(|webhook| Box::new(super::push::complete(webhook, &task_id)));
-        let position = Position::Unborn { push, idempotency: idempotency.map(Box::new) };
-        let origin = Origin {
+        let write_state = WriteState::NoTask { push, idempotency: idempotency.map(Box::new) };
+        let request = TurnRequest {
             caller,
             message,
             configuration,
             metadata,
             task_id,
             context_id,
-            followed: answer == Answer::Stream,
+            followed: reply_mode == ReplyMode::Stream,
             rerun: false,
         };
-        Shared::new(self.0.clone(), origin, None, position)
+        TurnState::new(self.0.clone(), request, None, write_state)
     }
 
-    /// Starts a turn that creates a task, unless an earlier send with the same key has.
-    async fn begin_once(&self, incoming: Box<Incoming>, permit: Option<Permit>) -> Result<Accepted, Error> {
+    /// Creates a task and starts its turn, unless an earlier send has used the same key.
+    async fn create_task(&self, incoming: Box<Incoming>, permit: Option<Permit>) -> Result<Accepted, Error> {
         let fingerprint =
             incoming.idempotency.as_ref().map_or([0; 32], |idempotency| idempotency.fingerprint);
-        let turn = self.begin(incoming);
-        // The key is claimed together with the task, so that a repeat finds it even after a crash.
+        let turn = self.new_turn(incoming);
+        // The key is stored together with the task, so that a repeat finds it even after a crash.
         match turn.write().await.map_err(|error| internal(&error))? {
-            Written::Repeat(known) => repeat(known, fingerprint, turn.caller.clone()),
-            Written::Done => {
+            WriteOutcome::Repeat(used) => repeat(used, fingerprint, turn.caller.clone()),
+            WriteOutcome::Done => {
                 start(&turn, permit).await;
                 Ok(Accepted::Turn(turn, None))
             }
-            // Another message of this caller with the same task was a moment earlier, and this one is its repeat.
-            Written::Taken => Ok(Accepted::Repeat(turn.task_id.clone(), turn.caller.clone())),
+            // Another message of this caller has just created the task with this id. This one is its repeat.
+            WriteOutcome::Taken => Ok(Accepted::Repeat(turn.task_id.clone(), turn.caller.clone())),
         }
     }
 
-    /// Adds a message to a task and gives it a turn.
+    /// Adds a message to a task, and starts or queues its turn.
     ///
-    /// The message is added under the lease of this process. Where another process works on the task, the message is refused, and
-    /// nothing of it is kept: neither its idempotency key nor its webhook.
-    async fn go_on(
+    /// The message is added under the lease of this process. If another process works on the task, the message is rejected, and
+    /// nothing of it is stored: neither its idempotency key nor its webhook.
+    async fn continue_task(
         &self,
         incoming: Box<Incoming>,
         before: Snapshot,
         permit: Option<Permit>,
     ) -> Result<Accepted, Error> {
         let task_id = before.task().id.clone();
-        match self.0.turns.line_up(&task_id).await {
-            Line::First(first) => {
+        match self.0.turns.join_queue(&task_id).await {
+            TurnOrder::First(first) => {
                 let lease = self.claim(&incoming.caller, &task_id).await?;
-                let refused = match self.add(incoming, before, &task_id, lease).await {
-                    Ok(Added::New(turn, stream, snapshot)) => {
+                let not_started = match self.add_message(incoming, before, &task_id, lease).await {
+                    Ok(AddedMessage::New(turn, stream, snapshot)) => {
                         turn.begin_writing(snapshot, lease);
                         first.start(&turn, lease);
                         start(&turn, permit).await;
                         return Ok(Accepted::Turn(turn, stream));
                     }
-                    Ok(Added::Repeat(accepted)) => Ok(accepted),
+                    Ok(AddedMessage::Repeat(accepted)) => Ok(accepted),
                     Err(error) => Err(error),
                 };
-                // Before the next message of this process is let in.
+                // `first` is dropped after the release, so that the next message of this process can claim the task.
                 run::release(&*self.0.store, &task_id, lease).await;
-                refused
+                drop(first);
+                not_started
             }
-            Line::Behind(behind, lease) => match self.add(incoming, before, &task_id, lease).await? {
-                Added::New(turn, stream, _) => {
-                    behind.start_later(&turn);
-                    Ok(Accepted::Turn(turn, stream))
+            TurnOrder::Queued(queued, lease) => {
+                match self.add_message(incoming, before, &task_id, lease).await? {
+                    AddedMessage::New(turn, stream, _) => {
+                        queued.start_later(&turn);
+                        Ok(Accepted::Turn(turn, stream))
+                    }
+                    AddedMessage::Repeat(accepted) => Ok(accepted),
                 }
-                Added::Repeat(accepted) => Ok(accepted),
-            },
+            }
         }
     }
 
-    /// Takes the lease of a task that no turn of this process has.
+    /// Claims a task that has no turn in this process.
     async fn claim(&self, caller: &Caller, task_id: &TaskId) -> Result<Lease, Error> {
         let now = self.0.clock.now();
         let lease = self.0.store.claim(task_id, now, self.0.lease_end(now)).await;
@@ -294,48 +301,56 @@ impl Service {
         Err(if snapshot.state.is_terminal() { ended(task_id, snapshot.state) } else { busy(task_id) })
     }
 
-    /// Writes a message into a task's log under a lease, and makes a turn of it.
-    async fn add(
+    /// Appends a message to the log under a lease, and makes its turn.
+    async fn add_message(
         &self,
         incoming: Box<Incoming>,
         before: Snapshot,
         task_id: &TaskId,
         lease: Lease,
-    ) -> Result<Added, Error> {
-        if let Some(known) = self.append_message(&incoming, before, task_id, lease).await? {
+    ) -> Result<AddedMessage, Error> {
+        if let Some(used) = self.append_message(&incoming, before, task_id, lease).await? {
             let fingerprint = incoming.idempotency.as_ref().map_or([0; 32], |key| key.fingerprint);
-            return repeat(known, fingerprint, incoming.caller).map(Added::Repeat);
+            return repeat(used, fingerprint, incoming.caller).map(AddedMessage::Repeat);
         }
-        let Incoming { caller, message, configuration, metadata, answer, .. } = *incoming;
+        let Incoming { caller, message, configuration, metadata, reply_mode, .. } = *incoming;
         let snapshot = self.find(&caller, task_id).await?;
         let context_id = snapshot.task().context_id.clone().unwrap_or_default();
-        // Before the turn begins, so that the store knows that its events are read.
-        let stream = (answer == Answer::Stream).then(|| self.0.store.tail(task_id, snapshot.seq));
+        // The stream is opened before the turn starts, so that the store keeps the events for it.
+        let stream = (reply_mode == ReplyMode::Stream).then(|| self.0.store.tail(task_id, snapshot.seq));
         let stream = stream.map(|tail| (snapshot.clone(), tail));
         let (task_id, followed) = (task_id.clone(), stream.is_some());
-        let origin =
-            Origin { caller, message, configuration, metadata, task_id, context_id, followed, rerun: false };
-        let position = Position::Over("the turn has not begun");
-        let turn = Shared::new(self.0.clone(), origin, None, position);
+        let request = TurnRequest {
+            caller,
+            message,
+            configuration,
+            metadata,
+            task_id,
+            context_id,
+            followed,
+            rerun: false,
+        };
+        let write_state = WriteState::Closed("the turn has not begun");
+        let turn = TurnState::new(self.0.clone(), request, None, write_state);
         turn.signal.begin(Progress::Task);
-        Ok(Added::New(turn, stream, snapshot))
+        Ok(AddedMessage::New(turn, stream, snapshot))
     }
 
-    /// Writes a message into a task's log, and that the task is at work again if it was waiting for one. If the message is a
-    /// repeat, what it repeats comes back instead.
+    /// Appends a message to the log. If the task was interrupted, its state becomes working. If the message is a repeat, returns the
+    /// used key instead.
     async fn append_message(
         &self,
         incoming: &Incoming,
         mut before: Snapshot,
         task_id: &TaskId,
         lease: Lease,
-    ) -> Result<Option<Known>, Error> {
+    ) -> Result<Option<UsedKey>, Error> {
         let Incoming { caller, configuration, push, idempotency, .. } = incoming;
         let message = Arc::new(incoming.message.clone());
         let expected = configuration.if_generation_match.filter(|_| caller.generations);
         loop {
             require_generation(expected, &before, task_id)?;
-            // The status goes first: it moves the agent's question into the history, before the answer.
+            // The status goes first: it moves the question of the agent into the history, before the answer.
             let resumed = before.state.is_interrupted().then(|| self.0.resumed(&before.task()));
             let append = Append {
                 after: before.seq,
@@ -347,7 +362,7 @@ impl Service {
             };
             match self.0.store.append(task_id, append).await {
                 Ok(_) => return Ok(None),
-                Err(AppendError::Known(known)) => return Ok(Some(known)),
+                Err(AppendError::KeyUsed(used)) => return Ok(Some(used)),
                 Err(AppendError::Conflict(_)) => before = self.find(caller, task_id).await?,
                 Err(AppendError::Ended(state)) => return Err(ended(task_id, state)),
                 Err(AppendError::NotFound) => return Err(Error::task_not_found(task_id)),
@@ -360,19 +375,19 @@ impl Service {
         }
     }
 
-    /// What a message that names a task goes on with.
-    async fn continuable(
+    /// What a message that names a task continues.
+    async fn continuation(
         &self,
         caller: &Caller,
         task_id: &mut TaskId,
         message: &mut Message,
-    ) -> Result<Before, Error> {
+    ) -> Result<Continuation, Error> {
         let before = match self.resolve(caller, task_id).await {
             Ok(before) => before,
             Err(error) if error.kind() == ErrorKind::TaskNotFound && caller.allowances().chosen_task_ids => {
                 new_task_ids(message, caller.tenant())?;
                 message.task_id = Some(chosen_id::stored(&caller.owner, task_id));
-                return Ok(Before::Nothing);
+                return Ok(Continuation::NewTask);
             }
             Err(error) => return Err(error),
         };
@@ -386,14 +401,14 @@ impl Service {
         }
         message.context_id = context_id;
         match before.state.is_terminal() {
-            true if caller.allowances().ended_tasks => Ok(Before::Ended),
+            true if caller.allowances().ended_tasks => Ok(Continuation::Ended),
             true => Err(ended(task_id, before.state)),
-            false => Ok(Before::Task(Box::new(before))),
+            false => Ok(Continuation::Task(Box::new(before))),
         }
     }
 
-    /// The task once it has ended or needs something from the client.
-    async fn settled(&self, caller: &Caller, task_id: &TaskId) -> Result<Snapshot, Error> {
+    /// Waits until the task has ended or is interrupted.
+    async fn wait_until_settled(&self, caller: &Caller, task_id: &TaskId) -> Result<Snapshot, Error> {
         let snapshot = self.find(caller, task_id).await?;
         if snapshot.state.is_settled() {
             return Ok(snapshot);
@@ -415,7 +430,7 @@ impl Service {
 }
 
 impl Inner {
-    /// The event by which a task that waited for its client is at work again.
+    /// The event that sets an interrupted task to working.
     fn resumed(&self, task: &Task) -> TaskEvent {
         TaskEvent::Status(Arc::new(TaskStatusUpdateEvent {
             task_id: task.id.clone(),
@@ -430,26 +445,26 @@ impl Inner {
     }
 }
 
-/// Runs a turn. Most answers need no waiting, so the first step is taken right here; what is not done then goes on by itself,
-/// whether or not anyone still waits for it.
-async fn start(turn: &Arc<Shared>, permit: Option<Permit>) {
+/// Starts a turn. Most agents are done at the first poll, which happens here. Otherwise the turn is spawned, so that it does not depend
+/// on the request.
+async fn start(turn: &Arc<TurnState>, permit: Option<Permit>) {
     let mut running: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(run::run(turn.clone(), permit));
     if poll_fn(|cx| Poll::Ready(running.as_mut().poll(cx))).await.is_pending() {
-        turn.service.turns.note(turn);
+        turn.service.turns.register_running(turn);
         turn.service.spawn(running);
     }
 }
 
-/// Answers a send whose key was used before: with the same task for the same message, and not for another.
-fn repeat(known: Known, fingerprint: [u8; 32], caller: Caller) -> Result<Accepted, Error> {
-    if known.fingerprint != fingerprint {
+/// Accepts a repeat of an earlier send with the same key. Rejects a different message with that key.
+fn repeat(used: UsedKey, fingerprint: [u8; 32], caller: Caller) -> Result<Accepted, Error> {
+    if used.fingerprint != fingerprint {
         let text = "this idempotency key was used for another message";
         return Err(Error::invalid_params("Idempotency-Key", text));
     }
-    Ok(Accepted::Repeat(known.task, caller))
+    Ok(Accepted::Repeat(used.task, caller))
 }
 
-/// Refuses a message that is meant for the task at another point of its log.
+/// Rejects a message that expects another generation of the task.
 fn require_generation(expected: Option<u64>, before: &Snapshot, task_id: &TaskId) -> Result<(), Error> {
     match expected {
         Some(expected) if before.seq != Seq(expected) => {
@@ -461,7 +476,7 @@ fn require_generation(expected: Option<u64>, before: &Snapshot, task_id: &TaskId
     }
 }
 
-/// The error for a message to a task that another process works on. Nothing of the message was kept.
+/// The error for a message to a task that another process works on. Nothing of the message was stored.
 fn busy(task_id: &TaskId) -> Error {
     let text = "another server works on the task: send the message again in a moment";
     Error::new(ErrorKind::Unavailable, text).with("taskId", task_id)

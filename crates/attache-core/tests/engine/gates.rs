@@ -1,12 +1,12 @@
 //! What a request must pass before anything happens: extensions, capabilities, media types and limits.
 
-use attache_core::{Identity, Reply, Service};
+use attache_core::{Identity, Reply, RequestTerms, Service, Turn, agent_fn};
 use attache_protocol::{
     AgentCard, AgentExtension, AgentSkill, Error, ErrorKind, Extensions, GetExtendedAgentCardRequest, Part,
     Request, TaskState, Version,
 };
 
-use crate::support::{Client, Script, Step, host, host_with, say, say_part};
+use crate::support::{Client, Script, Step, host, host_with, say, say_part, status_text};
 
 async fn extended_card(client: &Client) -> Result<String, Error> {
     let reply = client.call(Request::GetExtendedAgentCard(GetExtendedAgentCardRequest::default())).await?;
@@ -72,7 +72,7 @@ async fn an_agent_that_does_not_stream_refuses_streams() {
 
 fn admit(service: &Service, asked: &str) -> Result<Vec<String>, ErrorKind> {
     let asked = Extensions::parse([asked]);
-    let admitted = service.admit(Identity::named("ann"), Version::V1_0, &asked, None);
+    let admitted = service.caller(Identity::named("ann"), RequestTerms::new(Version::V1_0, &asked));
     admitted.map(|caller| caller.extensions.iter().map(str::to_owned).collect()).map_err(|error| error.kind())
 }
 
@@ -92,6 +92,30 @@ fn only_extensions_that_the_agent_knows_become_active() {
     host.service.set_card(AgentCard::new("Open", "").extension(AgentExtension::new("urn:may/v1")));
     assert_eq!(admit(&host.service, ""), Ok(vec![]));
     assert_eq!(admit(&host.service, "urn:may/v2, urn:may/v1, urn:x"), Ok(vec!["urn:may/v1".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_metadata_of_an_identity_reaches_the_agent() {
+    let host = host(agent_fn(|turn: Turn| async move {
+        let plan = turn.caller().metadata.get("plan").and_then(|plan| plan.as_str()).unwrap_or("none");
+        turn.complete_with(plan).await
+    }));
+    let gold = Identity::named("ann").metadata("plan", "gold");
+    for (identity, plan) in [(gold, "gold"), (Identity::named("bob"), "none")] {
+        let caller =
+            host.service.caller(identity, RequestTerms::new(Version::V1_0, &Extensions::default())).unwrap();
+        let client = Client { service: host.service.clone(), caller };
+        assert_eq!(status_text(&client.send(say("hi")).await), plan);
+    }
+}
+
+#[test]
+fn metadata_that_is_set_is_not_replaced_by_missing_metadata() {
+    let one = Identity::named("ann").metadata("plan", "gold");
+    let other = Identity::named("gateway").metadata("plan", "none").metadata("region", "eu");
+    let both = one.clone().missing_metadata(&other.metadata);
+    assert_eq!(both, one.metadata("region", "eu"));
+    assert!(Identity::default().missing_metadata(&Identity::default().metadata).metadata.is_empty());
 }
 
 async fn takes(modes: &[&str], given: &str) -> bool {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use attache_core::{Identity, Turn, agent_fn};
+use attache_core::{Identity, RequestTerms, Turn, agent_fn};
 use attache_protocol::{
     ErrorKind, Extensions, GENERATION_EXTENSION, GetTaskRequest, StreamResponse, Task,
     TaskPushNotificationConfig, TaskState, Version,
@@ -63,7 +63,7 @@ async fn protocol_1_1_and_the_extension_speak_generations() {
     let host = asking();
     let admit = |version, asked: &str| {
         let asked = Extensions::parse([asked]);
-        host.service.admit(Identity::default(), version, &asked, None).unwrap()
+        host.service.caller(Identity::default(), RequestTerms::new(version, &asked)).unwrap()
     };
     assert!(!admit(Version::V1_0, "").generations);
     assert!(!admit(Version::V0_3, "urn:other").generations);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use attache_core::{Created, Idempotency, Known, MemoryStore, NewTask, Owner, Store, TaskEvent};
+use attache_core::{Created, Idempotency, MemoryStore, NewTask, Owner, Store, TaskEvent, UsedKey};
 use attache_protocol::{Message, Task, TaskId, TaskState, TaskStatus, Timestamp};
 use futures::FutureExt;
 
@@ -49,7 +49,7 @@ fn a_key_is_known_only_when_its_task_is() {
                 spin_loop();
             }
             (0..number * 200).for_each(|_| spin_loop());
-            if let Created::Known(Known { task: known, .. }) = at_once(store.create(task)) {
+            if let Created::KeyUsed(UsedKey { task: known, .. }) = at_once(store.create(task)) {
                 assert!(at_once(store.load(&Owner::default(), &known)).is_some());
             }
         });

@@ -135,6 +135,83 @@ async fn a_cancel_on_one_server_ends_the_task_on_the_other() {
     assert_eq!(here.client().get(&task.id).await, canceled);
 }
 
+/// An agent that works and says nothing until it is canceled.
+fn silent(gate: &Gate, canceled: &Arc<AtomicBool>) -> impl Agent {
+    let (gate, canceled) = (gate.clone(), canceled.clone());
+    agent_fn(move |turn: Turn| {
+        let (gate, canceled) = (gate.clone(), canceled.clone());
+        async move {
+            turn.working("").await?;
+            gate.pass().await;
+            turn.cancelled().await;
+            canceled.store(true, Ordering::Relaxed);
+            Ok(())
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_on_one_server_reaches_a_silent_agent_on_the_other_at_its_next_renewal() {
+    let (gate, store) = (Gate::new(), Arc::new(MemoryStore::new()));
+    let canceled = Arc::new(AtomicBool::new(false));
+    let here = host_on(store.clone(), silent(&gate, &canceled), |_, _| {});
+    let there = host_on(store, Script(vec![]), |_, _| {});
+    let sent = here.client().send_meanwhile(say("hi"));
+    gate.reached().await;
+    gate.open();
+    let task = there.client().list_all().await.remove(0);
+    let waiting = here.client().send_meanwhile(say("and this").to(&task));
+    settle_down().await;
+    let ended = there.client().cancel(&task.id).await.unwrap();
+    settle_down().await;
+    assert!(!canceled.load(Ordering::Relaxed), "the other server cannot know before it asks the store");
+    let began = tokio::time::Instant::now();
+    here.idle().await;
+    // A lease lasts 30 seconds and is renewed three times in that time.
+    assert!(began.elapsed() <= Duration::from_secs(11), "{:?}", began.elapsed());
+    assert!(canceled.load(Ordering::Relaxed));
+    for answered in [sent, waiting] {
+        assert_eq!(soon(answered).await.unwrap(), ended);
+    }
+    assert_eq!(here.client().get(&task.id).await, ended);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_ignores_a_cancel_on_another_server_is_dropped_after_the_grace_time() {
+    let store = Arc::new(MemoryStore::new());
+    let agent = agent_fn(|turn: Turn| async move {
+        turn.working("").await?;
+        std::future::pending().await
+    });
+    let (here, there) = (host_on(store.clone(), agent, |_, _| {}), host_on(store, Script(vec![]), |_, _| {}));
+    let task = here.client().send(say("hi").at_once()).await;
+    there.client().cancel(&task.id).await.unwrap();
+    let began = tokio::time::Instant::now();
+    here.idle().await;
+    assert!(began.elapsed() <= Duration::from_secs(16), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_has_ended_its_task_may_go_on_and_is_not_canceled() {
+    let finished = Arc::new(AtomicBool::new(false));
+    let agent_finished = finished.clone();
+    let agent = agent_fn(move |turn: Turn| {
+        let finished = agent_finished.clone();
+        async move {
+            turn.working("").await?;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            turn.complete().await?;
+            tokio::time::sleep(Duration::from_secs(300)).await;
+            finished.store(!turn.is_cancelled(), Ordering::Relaxed);
+            Ok(())
+        }
+    });
+    let here = host_on(Arc::new(MemoryStore::new()), agent, |_, _| {});
+    assert_eq!(here.client().send(say("hi")).await.status.state, TaskState::Completed);
+    here.idle().await;
+    assert!(finished.load(Ordering::Relaxed));
+}
+
 /// A webhook as it comes with a message.
 fn with_webhook(configuration: &mut SendMessageConfiguration) {
     let webhook =

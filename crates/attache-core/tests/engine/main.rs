@@ -2,6 +2,7 @@
 
 mod support;
 
+mod agents;
 mod cancel;
 mod crowd;
 mod folding;

@@ -1,6 +1,6 @@
 //! The webhooks of a task: kept, replaced, listed and forgotten, with their secrets to themselves.
 
-use attache_core::{News, Reply, Webhook};
+use attache_core::{PushEvents, Reply, Webhook};
 use attache_protocol::{
     AuthenticationInfo, DeleteTaskPushNotificationConfigRequest, Error, ErrorKind,
     GetTaskPushNotificationConfigRequest, ListTaskPushNotificationConfigsRequest,
@@ -153,7 +153,10 @@ async fn secrets_are_kept_and_never_returned() {
     assert!(!text.contains("sesame") && !text.contains("s3cret"), "{text}");
     assert_eq!(read.authentication.unwrap().scheme, "Bearer");
     let kept = host.store.outbox().webhooks(&task.id).await.unwrap();
-    assert_eq!(kept, [Webhook { config: webhook(&task, Some("a")), news: News::States, dialect: None }]);
+    assert_eq!(
+        kept,
+        [Webhook { config: webhook(&task, Some("a")), events: PushEvents::States, dialect: None }]
+    );
     assert!(!format!("{kept:?}").contains("s3cret"));
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use attache_core::{
-    Agent, MemoryStore, NewTask, NewWebhook, News, Owner, Recovered, Retention, Store, TaskEvent, Turn,
+    Agent, MemoryStore, NewTask, NewWebhook, Owner, PushEvents, Recovered, Retention, Store, TaskEvent, Turn,
     Webhook, agent_fn, restartable,
 };
 use attache_protocol::{
@@ -149,7 +149,7 @@ async fn the_webhooks_of_a_task_that_was_left_behind_are_told_how_it_ends() {
         ..TaskPushNotificationConfig::default()
     };
     let outbox = host.store.outbox();
-    let webhook = Webhook { config, news: News::States, dialect: None };
+    let webhook = Webhook { config, events: PushEvents::States, dialect: None };
     outbox.put_webhook(&task.id, NewWebhook { webhook, limit: 32 }).await.unwrap();
     host.clock_at(LEASE);
     recover(&host).await;
@@ -457,10 +457,10 @@ async fn what_is_too_old_or_too_much_is_forgotten() {
     let (day, hour) = (24 * 60 * 60 * 1_000, 60 * 60 * 1_000);
     let age = Some(Duration::from_millis(day as u64));
     for (retention, kept) in [
-        (Retention { max_age: age, max_tasks: None }, vec![3 * hour, 2 * hour, 0]),
-        (Retention { max_age: None, max_tasks: Some(1) }, vec![3 * hour, 0]),
-        (Retention { max_age: age, max_tasks: Some(9) }, vec![3 * hour, 2 * hour, 0]),
-        (Retention { max_age: None, max_tasks: Some(0) }, vec![0]),
+        (Retention::default().max_age(age), vec![3 * hour, 2 * hour, 0]),
+        (Retention::default().max_tasks(1), vec![3 * hour, 0]),
+        (Retention::default().max_age(age).max_tasks(9), vec![3 * hour, 2 * hour, 0]),
+        (Retention::default().max_tasks(0), vec![0]),
     ] {
         let host = host_with(Script(vec![]), |_, options| options.retention = retention);
         let unfinished = ended(&host, [hour, 2 * hour, 3 * hour]).await;
@@ -474,7 +474,7 @@ async fn what_is_too_old_or_too_much_is_forgotten() {
 
 #[tokio::test(start_paused = true)]
 async fn however_many_are_too_old_all_are_forgotten() {
-    let retention = Retention { max_age: None, max_tasks: Some(5) };
+    let retention = Retention::default().max_tasks(5);
     let host = host_with(Script(vec![]), |_, options| options.retention = retention);
     ended(&host, 1..=700).await;
     assert_eq!(host.service.prune().await.unwrap(), 695);
@@ -483,11 +483,11 @@ async fn however_many_are_too_old_all_are_forgotten() {
 
 #[tokio::test(start_paused = true)]
 async fn a_house_that_is_kept_needs_no_reminder() {
-    let retention = Retention { max_age: Some(Duration::from_secs(3_600)), max_tasks: None };
+    let retention = Retention::default().max_age(Duration::from_secs(3_600));
     let host = host_with(Script(vec![]), |_, options| options.retention = retention);
     let working = left_behind(&*host.store, "working", TaskState::Working).await;
     let follows = tokio::spawn(host.client().subscribe(&working.id).await.rest());
-    let keeping = tokio::spawn(host.service.clone().keep_house());
+    let keeping = tokio::spawn(host.service.clone().run_maintenance());
     let mut now = 0;
     let mut pass = async |seconds: i64| {
         for _ in 0..seconds / 10 {

@@ -95,7 +95,7 @@ impl Cards {
 
     async fn put(&self, key: &str, value: &impl Serialize) -> Result<(), DelegationError> {
         let value = Json::new(value).map_err(|error| DelegationError::Unreadable(error.to_string()))?;
-        self.store.values().change(SCOPE, key, Box::new(move |_| Some(value))).await?;
+        self.store.values().change(SCOPE, key, Box::new(move |_| Some(value.clone()))).await?;
         Ok(())
     }
 

@@ -65,7 +65,7 @@ impl Table {
             index.remove(&oldest);
         }
         let id = record.task.id.as_str();
-        self.store.values().change(SCOPE, id, Box::new(move |_| Some(kept))).await?;
+        self.store.values().change(SCOPE, id, Box::new(move |_| Some(kept.clone()))).await?;
         index.insert(age(record), progress(record));
         Ok(())
     }
@@ -82,7 +82,7 @@ impl Table {
         let change = move |old: Option<&Json>| {
             let old = old?;
             let ended = Record::read(old).is_some_and(|old| old.ended());
-            Some(if ended { old.clone() } else { new })
+            Some(if ended { old.clone() } else { new.clone() })
         };
         let id = record.task.id.as_str().to_owned();
         let changed = self.store.values().change(SCOPE, &id, Box::new(change)).await?;

@@ -12,7 +12,7 @@ const MAX_VALUE_KEYS: usize = 1024;
 const NOT_MEMBERS: [&str; 3] = ["__proto__", "constructor", "prototype"];
 
 /// A change to a part of a value.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub(super) enum Op {
     /// Sets a member, or with an empty path everything.
@@ -38,7 +38,7 @@ pub(super) enum Op {
 }
 
 /// Where in a value: a member, or one within the other.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Path {
     #[default]

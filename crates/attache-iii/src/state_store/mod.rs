@@ -34,9 +34,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use attache_core::{
-    Abandoned, Append, AppendError, Appended, BoxFuture, Created, Known, Lease, ListPage, ListQuery,
-    MemoryStore, NewTask, Outbox, Owner, Retention, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent,
-    Values, fold,
+    Abandoned, Append, AppendError, Appended, BoxFuture, Created, Lease, ListPage, ListQuery, MemoryStore,
+    NewTask, Outbox, Owner, RenewFailure, Retention, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent,
+    UsedKey, Values, fold,
 };
 use attache_protocol::{Task, TaskId, Timestamp};
 use futures::future::join_all;
@@ -146,7 +146,7 @@ impl Inner {
         if let Some(idempotency) = &new.idempotency
             && let Some(known) = self.memory.find_key(&new.owner, &idempotency.key).await?
         {
-            return Ok(Created::Known(known));
+            return Ok(Created::KeyUsed(known));
         }
         let Some(coming) = self.reserve(&task.id) else { return Ok(Created::Taken) };
         if self.is_behind(&task.id) {
@@ -179,7 +179,7 @@ impl Inner {
                 drop(coming);
             }
             // The key was used a moment ago.
-            Created::Known(_) | Created::Taken => self.delete(id, Owed::Withdraw).await,
+            Created::KeyUsed(_) | Created::Taken => self.delete(id, Owed::Withdraw).await,
         }
         Ok(created)
     }
@@ -235,10 +235,11 @@ impl Inner {
         self: &Arc<Self>,
         leases: &[(TaskId, Lease)],
         until: Timestamp,
-    ) -> Result<Vec<TaskId>, StoreError> {
-        let lost = self.memory.renew(leases, until).await?;
+    ) -> Result<Vec<(TaskId, RenewFailure)>, StoreError> {
+        let failed = self.memory.renew(leases, until).await?;
         let step = LEASE_STEP.as_nanos() as i128;
-        let due = leases.iter().filter(|(task, _)| !lost.contains(task)).filter_map(|(task, _)| {
+        let is_renewed = |task: &TaskId| failed.iter().all(|(other, _)| other != task);
+        let due = leases.iter().filter(|(task, _)| is_renewed(task)).filter_map(|(task, _)| {
             let slot = self.slot(task)?;
             let mut saved = slot.saved.lock();
             saved.leased = Some(until);
@@ -253,7 +254,7 @@ impl Inner {
             }
         });
         join_all(written).await;
-        Ok(lost)
+        Ok(failed)
     }
 
     async fn prune(
@@ -323,7 +324,7 @@ impl Store for StateStore {
         &'a self,
         owner: &'a Owner,
         key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Known>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<UsedKey>, StoreError>> {
         self.0.memory.find_key(owner, key)
     }
 
@@ -371,7 +372,7 @@ impl Store for StateStore {
         &'a self,
         leases: &'a [(TaskId, Lease)],
         until: Timestamp,
-    ) -> BoxFuture<'a, Result<Vec<TaskId>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<(TaskId, RenewFailure)>, StoreError>> {
         Box::pin(self.0.renew(leases, until))
     }
 

@@ -12,7 +12,7 @@ use attache_iii::{CallError, FunctionCall, Functions, Gateway, GatewayOptions};
 use attache_outbound::Policy;
 use attache_protocol::{AgentCard, AgentSkill};
 use attache_server::auth::KnownCallers;
-use attache_server::{Server, HttpService};
+use attache_server::{HttpService, Server};
 use serde_json::Value;
 use serde_json::value::to_raw_value;
 use tokio::sync::{Barrier, mpsc};

@@ -303,7 +303,7 @@ async fn a_function_that_streams_may_return_something_as_well_and_forget_to_clos
 
 /// Someone whose credentials say this much.
 fn with_rights(identity: Identity) -> Caller {
-    let Identity { principal, rights } = identity;
+    let Identity { principal, rights, .. } = identity;
     Caller { owner: Owner { tenant: None, principal }, rights, ..Caller::default() }
 }
 

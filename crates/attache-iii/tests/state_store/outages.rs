@@ -102,7 +102,7 @@ async fn what_is_forgotten_during_an_outage_is_gone_after_it() {
     store.add("t", Seq(1), vec![status("t", TaskState::Completed, 1)]).await.unwrap();
     assert_eq!(store.listed(&nobody()).await, ["t"]);
     link.is(Way::Cut);
-    let retention = Retention { max_age: Some(Duration::from_secs(60)), max_tasks: None };
+    let retention = Retention::default().max_age(Duration::from_secs(60));
     assert_eq!(store.prune(&retention, at(120), 100).await.unwrap(), 1);
     link.is(Way::Open);
     assert!(store.load(&nobody(), &id("t")).await.unwrap().is_none());

@@ -182,7 +182,7 @@ pub(crate) trait Asked: Store {
     async fn created(&self, new: NewTask) -> (Seq, Lease) {
         match self.create(new).await.unwrap() {
             Created::New { seq, lease, .. } => (seq, lease),
-            other @ (Created::Known(_) | Created::Taken) => panic!("{other:?}"),
+            other @ (Created::KeyUsed(_) | Created::Taken) => panic!("{other:?}"),
         }
     }
 

@@ -240,7 +240,7 @@ async fn the_same_key_creates_one_task() {
     let known = store.find_key(&nobody(), "k").await.unwrap().unwrap();
     let other = if known.task == id("a") { "b" } else { "a" };
     assert_eq!(house.kept(other).await, json!(null));
-    assert!(matches!(store.create(with_key("c")).await.unwrap(), Created::Known(_)));
+    assert!(matches!(store.create(with_key("c")).await.unwrap(), Created::KeyUsed(_)));
 }
 
 #[tokio::test]
@@ -275,7 +275,7 @@ async fn what_is_not_a_task_disturbs_nobody_and_stays() {
     house.keep("good", older("good", "completed", 0)).await;
     let store = house.store();
     assert_eq!(store.listed(&nobody()).await, ["good"]);
-    let all = Retention { max_age: Some(Duration::ZERO), max_tasks: Some(0) };
+    let all = Retention::default().max_age(Duration::ZERO).max_tasks(0);
     store.prune(&all, at(1_000_000), 100).await.unwrap();
     for (name, value) in &garbage {
         assert!(store.load(&nobody(), &id(name)).await.unwrap().is_none(), "{name}");
@@ -296,7 +296,7 @@ async fn what_is_forgotten_is_gone_from_the_state() {
     house.keep("older", older("older", "failed", 1)).await;
     store.add("old", Seq(1), vec![status("old", TaskState::Completed, 1)]).await.unwrap();
     store.add("new", Seq(1), vec![status("new", TaskState::Completed, 100)]).await.unwrap();
-    let retention = Retention { max_age: Some(Duration::from_secs(60)), max_tasks: None };
+    let retention = Retention::default().max_age(Duration::from_secs(60));
     assert_eq!(store.prune(&retention, at(120), 100).await.unwrap(), 2);
     for name in ["old", "older"] {
         assert_eq!(house.kept(name).await, json!(null));

@@ -213,7 +213,7 @@ impl Agreed {
 fn united(one: Identity, other: &Identity) -> Identity {
     let tier = other.rights.tier().filter(|_| one.rights.tier().is_none());
     let scopes = other.rights.scopes();
-    let all = one.scopes(scopes);
+    let all = one.scopes(scopes).missing_metadata(&other.metadata);
     match tier {
         Some(tier) => all.tier(tier),
         None => all,

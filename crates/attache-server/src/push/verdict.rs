@@ -68,7 +68,7 @@ fn system_time(time: Timestamp) -> SystemTime {
 mod tests {
     use std::sync::Arc;
 
-    use attache_core::{DeliveryId, Entry, News, Owner, Seq, TaskEvent, Webhook};
+    use attache_core::{DeliveryId, Entry, Owner, PushEvents, Seq, TaskEvent, Webhook};
     use attache_protocol::{Task, TaskPushNotificationConfig};
     use bytes::Bytes;
     use http::HeaderMap;
@@ -81,7 +81,7 @@ mod tests {
             id: DeliveryId { task: "t".into(), webhook: "w".into(), seq: Seq(1) },
             webhook: Webhook {
                 config: TaskPushNotificationConfig::default(),
-                news: News::States,
+                events: PushEvents::States,
                 dialect: None,
             },
             entry: Arc::new(Entry::new(Seq(1), TaskEvent::Created(Arc::new(Task::default())))),

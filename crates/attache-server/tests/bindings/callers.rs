@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::support::desk::{Desk, TestOperation, Outcome, at, named, outcome};
+use crate::support::desk::{Desk, Outcome, TestOperation, at, named, outcome};
 use crate::support::{Binding, card, player, send, stage};
 
 fn per_second(number: u32) -> Option<NonZeroU32> {

@@ -8,7 +8,7 @@ use http_body_util::Full;
 use reqwest::Method;
 use serde_json::json;
 
-use crate::support::desk::{Desk, TestOperation, From, at, named};
+use crate::support::desk::{Desk, From, TestOperation, at, named};
 use crate::support::{Binding, Ear, Player, Raw, Reply, Running, fetch, over_http2, player, send, serve};
 
 const EVIL: &str = "https://evil.example";

@@ -1,11 +1,11 @@
-//! Adding events to a log.
+//! Appending events to the log of a task.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use attache_core::{
-    Append as Request, AppendError, Appended, Ended, EndedPieces, FoldError, Lease, Seq, Snapshot,
-    StoreError, TaskEvent, fold,
+    Append as Request, AppendError, Appended, EndedTask, FoldError, Lease, Seq, Snapshot, StoreError,
+    StoredEndedTask, TaskEvent, fold,
 };
 use attache_protocol::{TaskId, TaskState, Timestamp};
 use rusqlite::params;
@@ -14,35 +14,35 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::create::{EndedColumns, write_log};
 use super::fault::Fault;
 use super::keys::Reservation;
-use super::live::{Live, Phase};
-use super::outbox_rows::{self, Kept};
+use super::live::{LiveTask, Phase};
+use super::outbox_rows::{self, WebhookRow};
 use super::rows::{self, MAX_SEQ, nanos_of};
 use super::writer::{Batch, Command, closed};
-use super::{Answer, Inner, Place};
+use super::{Inner, Location, ResultSender};
 
-/// State and status time.
-type Filed = (TaskState, i64);
+/// The state and the status time of a task, under which the indexes list it.
+type IndexKey = (TaskState, i64);
 
 struct Append {
     inner: Arc<Inner>,
-    live: Arc<Live>,
+    live: Arc<LiveTask>,
     events: Vec<TaskEvent>,
     log: Vec<u8>,
     after: Seq,
-    /// Where the task was filed and where it belongs now, if it has a new status.
-    moved: Option<(Filed, Filed)>,
-    ended: Option<(EndedPieces, Snapshot)>,
-    /// The task before these events, if it is time to save it.
+    /// The old and the new index key, if the events set a new status.
+    moved: Option<(IndexKey, IndexKey)>,
+    ended: Option<(StoredEndedTask, Snapshot)>,
+    /// The task before these events as JSON, if a new snapshot is due.
     snapshot: Option<Vec<u8>>,
     key: Option<Reservation>,
-    /// The webhook that comes with the events, and how many the task may have.
-    webhook: Option<(Kept, usize)>,
+    /// The webhook that is registered with the events, and the limit of webhooks per task.
+    webhook: Option<(WebhookRow, usize)>,
     /// The task has too many webhooks, so nothing was written.
     refused: bool,
     now: i64,
     grown: bool,
-    answer: Answer<Option<Appended>>,
-    /// Held until the events can be seen.
+    sender: ResultSender<Option<Appended>>,
+    /// Held until readers can see the events.
     turn: OwnedSemaphorePermit,
 }
 
@@ -54,33 +54,33 @@ impl Inner {
     ) -> Result<Appended, AppendError> {
         let Request { after, lease, idempotency, push, events, now } = request;
         let found = self.locate(task).await?;
-        if let Place::Nowhere = found {
+        if let Location::Missing = found {
             return Err(AppendError::NotFound);
         }
         let key = match idempotency {
             None => None,
             Some((owner, idempotency)) => match self.reserve(&owner, idempotency).await? {
                 Ok(reservation) => Some(reservation),
-                Err(known) => return Err(AppendError::Known(known)),
+                Err(known) => return Err(AppendError::KeyUsed(known)),
             },
         };
         let live = match found {
-            Place::Live(live) => live,
-            Place::Ended(found) => return Err(AppendError::Ended(found.state)),
-            Place::Nowhere => return Err(AppendError::NotFound),
+            Location::Live(live) => live,
+            Location::Ended(found) => return Err(AppendError::Ended(found.state)),
+            Location::Missing => return Err(AppendError::NotFound),
         };
-        // What is checked next stays true until this append is done.
+        // One append at a time: the result of the next check stays true until this append is done.
         let turn = live.turn.clone().acquire_owned().await.map_err(|_| closed())?;
         let end = check(&live, after, lease, &events)?;
         let webhook =
-            push.map(|new| Kept::seal(&self.keyring, task, &new.webhook).map(|kept| (kept, new.limit)));
+            push.map(|new| WebhookRow::seal(&self.keyring, task, &new.webhook).map(|kept| (kept, new.limit)));
         let webhook = webhook.transpose().map_err(|fault| self.explain(&fault))?;
         let log = if events.is_empty() { Vec::new() } else { rows::write_events(&events) };
         let (filed, unfinished, snapshot) = {
             let inner = live.lock();
             let unfinished = end.is_some().then(|| inner.task.clone());
             let snapshot = if end.is_none() { inner.overdue_snapshot() } else { None };
-            (inner.filed(), unfinished, snapshot)
+            (inner.index_key(), unfinished, snapshot)
         };
         let moved = events.iter().rev().find_map(status).map(|new| (filed, new));
         let ended = match unfinished {
@@ -92,12 +92,12 @@ impl Inner {
                         FoldError::Exists => AppendError::Conflict(after),
                     })?;
                 }
-                let (state, ended) = (task.status.state, Arc::new(Ended::new(task)));
+                let (state, ended) = (task.status.state, Arc::new(EndedTask::new(task)));
                 let seq = after.plus(events.len());
-                Some((ended.to_pieces(), Snapshot::ended(seq, state, ended)))
+                Some((ended.to_stored(), Snapshot::ended(seq, state, ended)))
             }
         };
-        let written = self.write(|answer| {
+        let written = self.write(|sender| {
             Box::new(Append {
                 inner: self.clone(),
                 live,
@@ -112,7 +112,7 @@ impl Inner {
                 refused: false,
                 now: nanos_of(now),
                 grown: false,
-                answer,
+                sender,
                 turn,
             })
         });
@@ -120,8 +120,8 @@ impl Inner {
     }
 }
 
-/// The state and time that an event sets.
-fn status(event: &TaskEvent) -> Option<Filed> {
+/// The index key that an event sets.
+fn status(event: &TaskEvent) -> Option<IndexKey> {
     let status = match event {
         TaskEvent::Created(task) => &task.status,
         TaskEvent::Status(update) => &update.status,
@@ -130,9 +130,9 @@ fn status(event: &TaskEvent) -> Option<Filed> {
     Some((status.state, nanos_of(status.timestamp.unwrap_or(Timestamp::UNIX_EPOCH))))
 }
 
-/// Whether events can be added: all of them, or none. If they end the task, how.
+/// Checks that all events can be appended. The result is the final state, if they end the task.
 fn check(
-    live: &Live,
+    live: &LiveTask,
     after: Seq,
     lease: Option<Lease>,
     events: &[TaskEvent],
@@ -140,7 +140,7 @@ fn check(
     let inner = live.lock();
     match inner.phase {
         Phase::Live => {}
-        Phase::Unborn => return Err(AppendError::NotFound),
+        Phase::Creating => return Err(AppendError::NotFound),
         Phase::Ended(state) => return Err(AppendError::Ended(state)),
     }
     if lease.is_some() && inner.lease.map(|(held, _)| held) != lease {
@@ -171,8 +171,8 @@ impl Command for Append {
                 return Ok(());
             }
             webhook.put(db, &self.inner.keyring, row)?;
-            // Should this not be written, looking for webhooks in vain does no harm.
-            self.live.hooked.store(true, Ordering::Relaxed);
+            // If the transaction fails, this stays set and costs only a useless query.
+            self.live.may_have_webhooks.store(true, Ordering::Relaxed);
         }
         if !self.events.is_empty() {
             write_log(db, row, self.after.plus(1), &self.log)?;
@@ -218,8 +218,8 @@ impl Command for Append {
         if let Some(key) = &self.key {
             key.write(batch, row)?;
         }
-        if self.live.hooked.load(Ordering::Relaxed) {
-            self.grown = outbox_rows::tell_all(db, row, self.after, &self.events, self.now)?;
+        if self.live.may_have_webhooks.load(Ordering::Relaxed) {
+            self.grown = outbox_rows::enqueue_all(db, row, self.after, &self.events, self.now)?;
         }
         Ok(())
     }
@@ -237,12 +237,12 @@ impl Command for Append {
             key,
             refused,
             grown,
-            answer,
+            sender,
             turn,
             ..
         } = *self;
         if refused || written.is_err() {
-            let _ = answer.send(written.map(|()| None));
+            let _ = sender.send(written.map(|()| None));
             return;
         }
         let seq = after.plus(events.len());
@@ -250,7 +250,7 @@ impl Command for Append {
         if let Some(body) = &snapshot {
             (task.unsaved, task.saved) = (0, Some(body.len()));
         }
-        task.remember(&events, log.len());
+        task.add_to_window(&events, log.len());
         let ended = ended.map(|(_, snapshot)| snapshot);
         match &ended {
             Some(snapshot) => task.end(snapshot.state),
@@ -272,6 +272,6 @@ impl Command for Append {
             inner.outbox.grown.notify_waiters();
         }
         drop((key, turn));
-        let _ = answer.send(Ok(Some(Appended { seq, settled })));
+        let _ = sender.send(Ok(Some(Appended { seq, settled })));
     }
 }

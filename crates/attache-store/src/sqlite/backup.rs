@@ -1,50 +1,50 @@
-//! Copying a store while a server uses it.
+//! Backups: copying a store while a server uses it.
 //!
-//! The copy is one view of the store: everything that was acknowledged before it began, and nothing of what comes later. It appears
-//! under its name when it is complete and on the disk.
+//! The copy has everything that was acknowledged before the backup began, and nothing of what came later. It gets its final name when
+//! it is complete and on the disk.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
+use attache_signing::private::durability;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 
 use super::fault::Fault;
+use super::lock;
 use super::maintenance::MaintenanceError;
-use super::open;
 
-/// How far a backup is.
+/// The progress of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BackupProgress {
-    /// How many bytes are copied.
+    /// The copied bytes.
     pub copied: u64,
-    /// How many there are.
+    /// All bytes.
     pub total: u64,
 }
 
-/// How many pages are copied between two reports.
+/// The number of pages between two progress reports.
 const PAGES: i32 = 512;
 
-/// How long to try again while another process keeps the file from being read.
+/// How long to retry while another process locks the file.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long to wait before trying again.
+/// The pause between two retries.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// Removes an incomplete copy, unless it was completed.
+/// An incomplete copy. It is removed when this is dropped.
 struct Incomplete(PathBuf);
 
 impl Drop for Incomplete {
     fn drop(&mut self) {
-        // Nothing is there any more after success.
+        // After success the file has its final name, so there is nothing to remove.
         let _ = fs::remove_file(&self.0);
     }
 }
 
-/// Copies a store into a new file. How many bytes it has.
+/// Copies a store into a new file. Returns its size in bytes.
 pub(super) fn backup(
     db: &Connection,
     to: &Path,
@@ -58,12 +58,12 @@ pub(super) fn backup(
     let mut name = OsString::from(to);
     name.push(format!(".{}.partial", std::process::id()));
     let partial = PathBuf::from(name);
-    // It must be ours: in a directory that others can write to, a link could lead the copy to a file of theirs.
-    open::create_new_file(&partial)
+    // The file must be new: in a directory that other users can write to, they could have put a link to a file of theirs there.
+    lock::create_new_file(&partial)
         .map_err(|error| MaintenanceError::Backup { path: partial.clone(), error })?;
     let partial = Incomplete(partial);
     let copied = copy(db, &partial.0, progress).map_err(|fault| match fault {
-        // The source has been read before this, so it is the copy that has no room.
+        // The source is only read, so the disk of the copy is full.
         Fault::Sqlite(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) => {
             failed(io::Error::new(io::ErrorKind::StorageFull, error))
         }
@@ -76,13 +76,13 @@ pub(super) fn backup(
 }
 
 fn copy(source: &Connection, to: &Path, progress: &mut dyn FnMut(BackupProgress)) -> Result<u64, Fault> {
-    // One view for the whole copy. Without it the copy would start again with every write of the server.
+    // One read transaction for the whole copy. Without it, SQLite restarts the copy after every write of the server.
     let source = source.unchecked_transaction()?;
     let page_size: u32 = source.pragma_query_value(None, "page_size", |row| row.get(0))?;
     let page_size = u64::from(page_size);
     source.query_row("SELECT count(*) FROM sqlite_schema", (), |_| Ok(()))?;
     let mut target = Connection::open_with_flags(to, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    // An incomplete copy is thrown away, so it needs no journal. What is complete must be on the disk.
+    // An incomplete copy is deleted, so it needs no journal. A complete copy must be on the disk.
     target.pragma_update(None, "journal_mode", "off")?;
     target.pragma_update(None, "synchronous", "full")?;
     let copied = {
@@ -117,20 +117,14 @@ fn copy(source: &Connection, to: &Path, progress: &mut dyn FnMut(BackupProgress)
     Ok(copied)
 }
 
-/// Gives a complete file its name, which must not be in use.
+/// Gives the complete copy its final name. An error if a file with that name exists.
 fn publish(partial: &Path, to: &Path) -> io::Result<()> {
     match fs::hard_link(partial, to) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(error),
-        // Not every file system has links.
+        // Some file systems have no hard links.
         Err(_) if fs::symlink_metadata(to).is_err() => fs::rename(partial, to)?,
         Err(error) => return Err(error),
     }
-    match to.parent() {
-        Some(folder) if cfg!(unix) => {
-            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-            File::open(folder)?.sync_all()
-        }
-        Some(_) | None => Ok(()),
-    }
+    durability::sync_folder_of(to)
 }

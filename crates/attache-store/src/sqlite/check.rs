@@ -1,4 +1,4 @@
-//! Whether everything in a store is as it should be.
+//! The check of a store for damage and contradictions.
 
 use attache_core::Snapshot;
 use attache_protocol::TaskId;
@@ -7,13 +7,13 @@ use serde::de::IgnoredAny;
 
 use super::fault::Fault;
 use super::maintenance::CheckReport;
-use super::rows::{self, Id, place};
+use super::rows::{self, Id, log_id};
 use super::{counts, read, values};
 
-/// How many problems are told at most: after that many, what else there is matters little.
+/// The maximum number of problems in a report.
 const MAX_PROBLEMS: usize = 100;
 
-/// Rows that refer to rows that are not there, with what to say of them.
+/// Queries that count rows with a missing counterpart, and their description.
 const ORPHANS: &[(&str, &str)] = &[
     (
         "SELECT count(*) FROM tasks WHERE NOT EXISTS (SELECT 1 FROM owners WHERE id = owner)",
@@ -46,7 +46,7 @@ const ORPHANS: &[(&str, &str)] = &[
     ),
     (
         "SELECT count(*) FROM dead WHERE NOT EXISTS (SELECT 1 FROM webhooks WHERE webhooks.id = dead.webhook)",
-        "deliveries that were given up, without a webhook",
+        "dead deliveries without a webhook",
     ),
 ];
 
@@ -57,7 +57,7 @@ pub(super) fn check(db: &Connection) -> Result<CheckReport, Fault> {
     let lines = integrity.query_map((), |row| row.get::<_, String>(0))?;
     report.problems.extend(lines.filter_map(Result::ok).filter(|line| line != "ok"));
     if !report.problems.is_empty() {
-        // What is in the pages means nothing if the pages themselves are wrong.
+        // If pages are damaged, their content has no meaning.
         return Ok(report);
     }
     for (query, what) in ORPHANS {
@@ -108,17 +108,17 @@ fn check_tasks(db: &Connection, report: &mut CheckReport) -> Result<(), Fault> {
                 }
                 match last {
                     Some(Err(gap)) => wrong(format!("its log has a gap after event {gap}")),
-                    // The events of a task that has ended may have been dropped.
+                    // Compacting can delete the events of a task that has ended.
                     Some(Ok(last)) if last as i64 != seq => {
                         wrong(format!("its log ends at {last} where the task ends at {seq}"));
                     }
                     Some(Ok(_)) | None => {}
                 }
-                let whole = matches!(last, Some(Ok(last)) if last as i64 == seq);
+                let is_complete = matches!(last, Some(Ok(last)) if last as i64 == seq);
                 rows::read_ended(row, 5, &id).and_then(|ended| {
                     let task = Snapshot::ended(rows::seq_of(seq), state, ended).task().into_owned();
-                    if whole && read::unfold(db, number, &id)?.task != task {
-                        wrong("its final form is not what its events say".to_owned());
+                    if is_complete && read::replay(db, number, &id)?.task != task {
+                        wrong("its final form does not match its events".to_owned());
                     }
                     Ok(task)
                 })
@@ -129,7 +129,7 @@ fn check_tasks(db: &Connection, report: &mut CheckReport) -> Result<(), Fault> {
                     Some(Err(gap)) => wrong(format!("its log has a gap after event {gap}")),
                     None => wrong("it has no log".to_owned()),
                 }
-                read::unfold(db, number, &id).map(|unfolded| unfolded.task)
+                read::replay(db, number, &id).map(|replayed| replayed.task)
             }
         };
         match task {
@@ -137,10 +137,10 @@ fn check_tasks(db: &Connection, report: &mut CheckReport) -> Result<(), Fault> {
             Err(fault @ (Fault::Unreadable { .. } | Fault::Keyring(_))) => wrong(fault.to_string()),
             Ok(task) => {
                 if task.id != id {
-                    wrong(format!("it says that it is `{}`", task.id));
+                    wrong(format!("its content has the id `{}`", task.id));
                 }
                 if (task.status.state, rows::status_nanos(&task)) != (state, nanos) {
-                    wrong(format!("it is filed as {state}, but is {}", task.status.state));
+                    wrong(format!("its row has the state {state}, its content {}", task.status.state));
                 }
             }
         }
@@ -156,13 +156,13 @@ fn check_tasks(db: &Connection, report: &mut CheckReport) -> Result<(), Fault> {
 struct Log {
     rows: i64,
     events: u64,
-    /// The last event, or the last before a gap.
+    /// The position of the last event, or of the last event before a gap.
     last: Option<Result<u64, u64>>,
 }
 
 fn log(db: &Connection, task: i64, id: &TaskId) -> Result<Log, Fault> {
     let mut read = db.prepare_cached("SELECT id, events FROM log WHERE id >= ?1 AND id < ?2 ORDER BY id")?;
-    let mut found = read.query(params![place(task, 0), place(task + 1, 0)])?;
+    let mut found = read.query(params![log_id(task, 0), log_id(task + 1, 0)])?;
     let mut log = Log { rows: 0, events: 0, last: None };
     let (mut last, mut gap) = (0, None);
     while let Some(row) = found.next()? {
@@ -180,7 +180,7 @@ fn log(db: &Connection, task: i64, id: &TaskId) -> Result<Log, Fault> {
     Ok(log)
 }
 
-/// Whether every event that is to be delivered is there.
+/// Checks that the log has the event of every delivery.
 fn check_deliveries(db: &Connection, report: &mut CheckReport) -> Result<(), Fault> {
     let mut read = db.prepare(
         "SELECT webhooks.task, tasks.task_id, told.seq FROM (
@@ -199,7 +199,7 @@ fn check_deliveries(db: &Connection, report: &mut CheckReport) -> Result<(), Fau
     Ok(())
 }
 
-/// Whether every value is JSON.
+/// Checks that every value is JSON.
 fn check_values(db: &Connection, report: &mut CheckReport) -> Result<(), Fault> {
     let mut read = db.prepare("SELECT scope, key, value FROM kept_values ORDER BY id")?;
     let mut rows = read.query(())?;

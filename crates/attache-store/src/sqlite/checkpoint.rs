@@ -1,7 +1,7 @@
-//! Moving what was written from the write-ahead log into the file.
+//! Checkpoints: moving pages from the write-ahead log into the database file.
 //!
-//! A thread of its own moves the bulk while others go on writing. What was added meanwhile is little; the writer moves that
-//! itself between two transactions, after which the write-ahead log begins anew instead of growing.
+//! A background thread moves most pages while the writer continues. The writer itself moves the few pages that were added meanwhile,
+//! between two transactions. Then SQLite can restart the write-ahead log from its beginning, and the log does not grow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,48 +10,48 @@ use std::thread::JoinHandle;
 use parking_lot::{Condvar, Mutex};
 use rusqlite::Connection;
 
-/// From how many pages on the write-ahead log is moved.
-const FROM: i64 = 2048;
+/// The length of the write-ahead log that starts a checkpoint, in pages.
+const MIN_PAGES: i64 = 2048;
 
-/// After how many writes the log is looked at.
-const EVERY: u32 = 64;
+/// After how many transactions the length of the log is checked.
+const CHECK_EVERY: u32 = 64;
 
-/// After how many bytes of values it is looked at earlier: a value can be as large as thousands of other writes.
-const EVERY_BYTES: usize = 16 * 1024 * 1024;
+/// After how many bytes of values the length is checked earlier: one value can be as large as thousands of other writes.
+const CHECK_EVERY_BYTES: usize = 16 * 1024 * 1024;
 
 pub(super) struct Checkpoints {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    /// How many writes there were since the log was looked at.
+    /// The number of transactions since the last check.
     writes: u32,
-    /// How many bytes of values they wrote.
+    /// The bytes of values in these transactions.
     bytes: usize,
 }
 
 #[derive(Default)]
 struct Shared {
-    wanted: Mutex<Wanted>,
+    request: Mutex<Request>,
     wake: Condvar,
-    /// Whether the bulk has been moved, and the rest is the writer's.
+    /// Whether the background thread is done, so that the writer moves the rest.
     moved: AtomicBool,
 }
 
 #[derive(Default, PartialEq, Eq)]
-enum Wanted {
+enum Request {
     #[default]
-    Nothing,
-    Move,
+    None,
+    Checkpoint,
     Stop,
 }
 
-/// Moves what no reader still needs where it is.
+/// Moves all pages that no reader needs in the log. Does not wait for readers.
 fn checkpoint(db: &Connection) {
     if let Err(error) = db.query_row("PRAGMA wal_checkpoint(PASSIVE)", (), |_| Ok(())) {
-        tracing::warn!(%error, "what was written could not be moved into the store's file; it is safe where it is");
+        tracing::warn!(%error, "a checkpoint failed; the data is safe in the write-ahead log");
     }
 }
 
-/// How many pages are in the log.
+/// The length of the log in pages.
 fn length(db: &Connection) -> i64 {
     db.query_row("PRAGMA wal_checkpoint(NOOP)", (), |row| row.get(1)).unwrap_or(0)
 }
@@ -59,23 +59,23 @@ fn length(db: &Connection) -> i64 {
 impl Checkpoints {
     pub(super) fn start(db: Connection) -> std::io::Result<Self> {
         let shared = Arc::<Shared>::default();
-        let theirs = shared.clone();
+        let in_thread = shared.clone();
         let work = move || {
             loop {
                 {
-                    let mut wanted = theirs.wanted.lock();
-                    while *wanted == Wanted::Nothing {
-                        theirs.wake.wait(&mut wanted);
+                    let mut request = in_thread.request.lock();
+                    while *request == Request::None {
+                        in_thread.wake.wait(&mut request);
                     }
-                    if *wanted == Wanted::Stop {
+                    if *request == Request::Stop {
                         return;
                     }
                 }
                 checkpoint(&db);
-                theirs.moved.store(true, Ordering::Release);
-                let mut wanted = theirs.wanted.lock();
-                if *wanted == Wanted::Move {
-                    *wanted = Wanted::Nothing;
+                in_thread.moved.store(true, Ordering::Release);
+                let mut request = in_thread.request.lock();
+                if *request == Request::Checkpoint {
+                    *request = Request::None;
                 }
             }
         };
@@ -83,33 +83,33 @@ impl Checkpoints {
         Ok(Self { shared, thread: Some(thread), writes: 0, bytes: 0 })
     }
 
-    /// Has the log moved when it is long enough. To be called between transactions.
+    /// Starts a checkpoint if the log is long enough. Call it between transactions.
     pub(super) fn after_write(&mut self, db: &Connection, bytes: usize) {
         if self.shared.moved.swap(false, Ordering::Acquire) {
             checkpoint(db);
         }
         self.writes += 1;
         self.bytes = self.bytes.saturating_add(bytes);
-        if self.writes < EVERY && self.bytes < EVERY_BYTES {
+        if self.writes < CHECK_EVERY && self.bytes < CHECK_EVERY_BYTES {
             return;
         }
         (self.writes, self.bytes) = (0, 0);
-        if length(db) >= FROM {
-            let mut wanted = self.shared.wanted.lock();
-            if *wanted == Wanted::Nothing {
-                *wanted = Wanted::Move;
+        if length(db) >= MIN_PAGES {
+            let mut request = self.shared.request.lock();
+            if *request == Request::None {
+                *request = Request::Checkpoint;
                 self.shared.wake.notify_one();
             }
         }
     }
 
     pub(super) fn stop(&mut self) {
-        *self.shared.wanted.lock() = Wanted::Stop;
+        *self.shared.request.lock() = Request::Stop;
         self.shared.wake.notify_one();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread that moves what was written panicked");
+            tracing::error!("the checkpoint thread panicked");
         }
     }
 }

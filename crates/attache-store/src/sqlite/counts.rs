@@ -1,7 +1,7 @@
-//! How many tasks there are, without counting them.
+//! The number of tasks since a time, without counting all of them.
 //!
-//! The numbers are kept for spans of time of several lengths. Counting from a point in time on adds up the largest spans that
-//! fit: at most 64 of each length, and what lies between the point and the end of its shortest span is counted one by one.
+//! The table `counts` has the number of tasks for spans of time of several lengths. A count since a time adds the largest spans that
+//! fit, at most 64 of each length. Only the tasks between that time and the end of its shortest span are counted one by one.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use rusqlite::{Connection, params};
 
 use super::fault::Fault;
 
-/// The lengths of the spans as powers of two of nanoseconds: from about 17 milliseconds to about half a year.
+/// The lengths of the spans, as exponents of 2 in nanoseconds: from about 17 milliseconds to about half a year.
 const LEVELS: [u32; 6] = [24, 30, 36, 42, 48, 54];
 
-/// The level at which all tasks of a state are one number.
+/// The level that has one number for all tasks of a state.
 const ALL: u32 = 0;
 
-/// How the numbers change in one transaction, by owner, state and shortest span.
+/// The changes of the numbers in one transaction, by owner, state and shortest span.
 #[derive(Debug, Default)]
 pub(super) struct Deltas(BTreeMap<(i64, u8, i64), i64>);
 
@@ -58,7 +58,7 @@ impl Deltas {
     }
 }
 
-/// How many tasks of an owner there are in each state.
+/// The number of tasks of an owner in each state.
 pub(super) fn by_state(db: &Connection, owner: i64) -> Result<Vec<(u8, i64)>, Fault> {
     let mut read =
         db.prepare_cached("SELECT state, n FROM counts WHERE owner = ?1 AND level = ?2 AND n > 0")?;
@@ -66,7 +66,7 @@ pub(super) fn by_state(db: &Connection, owner: i64) -> Result<Vec<(u8, i64)>, Fa
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// How many tasks of an owner and state have a status of `since` or later.
+/// The number of tasks of an owner and state whose status time is `since` or later.
 pub(super) fn since(db: &Connection, owner: i64, state: u8, since: i64) -> Result<i64, Fault> {
     let mut next = (since >> LEVELS[0]) + 1;
     let last = since | ((1 << LEVELS[0]) - 1);
@@ -81,7 +81,7 @@ pub(super) fn since(db: &Connection, owner: i64, state: u8, since: i64) -> Resul
          WHERE owner = ?1 AND level = ?2 AND state = ?3 AND bucket >= ?4 AND bucket < ?5",
     )?;
     for (i, level) in LEVELS.iter().enumerate() {
-        // Up to where the next longer span begins, or to the end of time.
+        // Up to the begin of the next longer span. The longest level has no end.
         let (longer, end) = match LEVELS.get(i + 1) {
             Some(above) => {
                 let span = above - level;
@@ -96,7 +96,7 @@ pub(super) fn since(db: &Connection, owner: i64, state: u8, since: i64) -> Resul
     Ok(total)
 }
 
-/// What the numbers should be, from the tasks themselves. What differs, in words.
+/// Compares the numbers with the tasks themselves. Returns a sentence for each difference.
 pub(super) fn check(db: &Connection) -> Result<Vec<String>, Fault> {
     let mut problems = Vec::new();
     for level in std::iter::once(ALL).chain(LEVELS) {
@@ -129,7 +129,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
         #[test]
-        fn counting_in_spans_is_counting(
+        fn counts_by_time_span_equal_a_full_count(
             times in prop::collection::vec(
                 prop_oneof![any::<i64>(), 0..1i64 << 40, -(1i64 << 32)..1 << 32, Just(i64::MIN), Just(i64::MAX)],
                 0..60,

@@ -1,24 +1,24 @@
-//! Keeping a new task.
+//! Storing a new task.
 //!
-//! Everything but the writing itself is done by whoever asks: the fold, the JSON of the events and that of a task that has
-//! already ended. Such a task, which is the most frequent, never comes into memory.
+//! The caller's thread folds the log and encodes the JSON of the events, and of the task if it has already ended. The writer only
+//! writes. A task that has already ended is the most frequent case; it is never loaded into memory.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use attache_core::{
-    Created, Ended, EndedPieces, Lease, NewTask, Owner, Seq, Snapshot, StoreError, TaskEvent, fold,
+    Created, EndedTask, Lease, NewTask, Owner, Seq, Snapshot, StoreError, StoredEndedTask, TaskEvent, fold,
 };
 use attache_protocol::{ContextId, TaskId, TaskState};
 use rusqlite::{Connection, ErrorCode, params};
 
 use super::fault::Fault;
 use super::keys::Reservation;
-use super::live::{Live, Phase};
-use super::outbox_rows::{self, Kept};
-use super::rows::{self, Id, MAX_SEQ, nanos_of, place};
+use super::live::{LiveTask, Phase};
+use super::outbox_rows::{self, WebhookRow};
+use super::rows::{self, Id, MAX_SEQ, log_id, nanos_of};
 use super::writer::{Batch, Command};
-use super::{Answer, Inner};
+use super::{Inner, ResultSender};
 
 struct Create {
     inner: Arc<Inner>,
@@ -34,14 +34,14 @@ struct Create {
     lease: Lease,
     settled: Option<Snapshot>,
     key: Option<Reservation>,
-    webhook: Option<(Kept, Vec<Seq>, i64)>,
+    webhook: Option<(WebhookRow, Vec<Seq>, i64)>,
     exists: bool,
-    answer: Answer<Created>,
+    sender: ResultSender<Created>,
 }
 
 enum Body {
-    Ended(EndedPieces),
-    Live(Arc<Live>),
+    Ended(StoredEndedTask),
+    Live(Arc<LiveTask>),
 }
 
 impl Inner {
@@ -55,7 +55,7 @@ impl Inner {
             None => None,
             Some(idempotency) => match self.reserve(&owner, idempotency).await? {
                 Ok(reservation) => Some(reservation),
-                Err(known) => return Ok(Created::Known(known)),
+                Err(known) => return Ok(Created::KeyUsed(known)),
             },
         };
         if events.len() as u64 > MAX_SEQ {
@@ -64,9 +64,9 @@ impl Inner {
         let webhook = match push {
             None => None,
             Some(webhook) => {
-                let told = events.iter().enumerate().filter(|(_, event)| webhook.news.include(event));
+                let told = events.iter().enumerate().filter(|(_, event)| webhook.events.includes(event));
                 let told = told.map(|(i, _)| Seq::START.plus(i + 1)).collect();
-                let kept = Kept::seal(&self.keyring, &id, &webhook);
+                let kept = WebhookRow::seal(&self.keyring, &id, &webhook);
                 Some((kept.map_err(|fault| self.explain(&fault))?, told, nanos_of(now)))
             }
         };
@@ -74,7 +74,7 @@ impl Inner {
         let seq = Seq::START.plus(events.len());
         let ended = events.last().and_then(TaskEvent::state).is_some_and(TaskState::is_terminal);
         let window = if ended { Vec::new() } else { events.clone() };
-        let impossible = |error| StoreError(format!("a log that cannot be: {error}"));
+        let invalid = |error| StoreError(format!("invalid event log: {error}"));
         let mut events = events.into_iter();
         let mut task = match events.next() {
             Some(TaskEvent::Created(task)) => Arc::unwrap_or_clone(task),
@@ -83,25 +83,25 @@ impl Inner {
             }
         };
         for event in events {
-            fold(&mut task, event).map_err(impossible)?;
+            fold(&mut task, event).map_err(invalid)?;
         }
         let (row, lease) = (self.next_row(), self.next_lease());
         let (state, nanos) = (task.status.state, rows::status_nanos(&task));
         let context = task.context_id.clone().unwrap_or_default();
         let (body, settled) = if ended {
-            let ended = Arc::new(Ended::new(task));
-            (Body::Ended(ended.to_pieces()), Some(Snapshot::ended(seq, state, ended)))
+            let ended = Arc::new(EndedTask::new(task));
+            (Body::Ended(ended.to_stored()), Some(Snapshot::ended(seq, state, ended)))
         } else {
             let settled = state.is_settled().then(|| Snapshot::live(seq, task.clone()));
-            let live = Live::new(id.clone(), row, owner.clone(), Phase::Unborn, Seq::START, task);
-            live.hooked.store(webhook.is_some(), Ordering::Relaxed);
+            let live = LiveTask::new(id.clone(), row, owner.clone(), Phase::Creating, Seq::START, task);
+            live.may_have_webhooks.store(webhook.is_some(), Ordering::Relaxed);
             let mut inner = live.lock();
             inner.lease = Some((lease, lease_until));
-            inner.remember(&window, log.len());
+            inner.add_to_window(&window, log.len());
             drop(inner);
             (Body::Live(Arc::new(live)), settled)
         };
-        self.write(|answer| {
+        self.write(|sender| {
             Box::new(Create {
                 inner: self.clone(),
                 owner,
@@ -118,14 +118,14 @@ impl Inner {
                 key,
                 webhook,
                 exists: false,
-                answer,
+                sender,
             })
         })
         .await
     }
 }
 
-/// The columns of a task that are known once it has ended.
+/// The columns that a task gets when it ends.
 pub(super) struct EndedColumns<'a> {
     pub(super) head: &'a [u8],
     pub(super) messages: Vec<u8>,
@@ -133,12 +133,12 @@ pub(super) struct EndedColumns<'a> {
     pub(super) artifacts: Option<&'a [u8]>,
 }
 
-impl<'a> From<&'a EndedPieces> for EndedColumns<'a> {
-    fn from(pieces: &'a EndedPieces) -> Self {
+impl<'a> From<&'a StoredEndedTask> for EndedColumns<'a> {
+    fn from(pieces: &'a StoredEndedTask) -> Self {
         let some = |piece: &'a Vec<u8>| (!piece.is_empty()).then_some(piece.as_slice());
         Self {
             head: &pieces.head,
-            messages: rows::write_marks(&pieces.messages),
+            messages: rows::write_offsets(&pieces.messages),
             history: some(&pieces.history),
             artifacts: some(&pieces.artifacts),
         }
@@ -199,10 +199,10 @@ impl Command for Create {
         }
         if let Some((kept, told, now)) = &mut self.webhook {
             let webhook = kept.put(batch.db, &self.inner.keyring, self.row)?;
-            outbox_rows::tell(batch.db, webhook, &kept.receiver, told, *now)?;
+            outbox_rows::enqueue(batch.db, webhook, &kept.receiver, told, *now)?;
         }
         if let Body::Live(live) = &self.body {
-            // Before it can be seen in the file, so that nobody makes a second one of it.
+            // Before readers see it in the file: otherwise a reader could load a second copy of it into memory.
             self.inner.live.add(live);
         }
         Ok(())
@@ -217,7 +217,7 @@ impl Command for Create {
     }
 
     fn finish(self: Box<Self>, written: Result<(), StoreError>) {
-        let Self { inner, seq, body, lease, settled, key, webhook, exists, answer, .. } = *self;
+        let Self { inner, seq, body, lease, settled, key, webhook, exists, sender, .. } = *self;
         let created = match written {
             Ok(()) if exists => Ok(Created::Taken),
             Ok(()) => {
@@ -232,13 +232,13 @@ impl Command for Create {
         if webhook.is_some_and(|(_, told, _)| !told.is_empty()) {
             inner.outbox.grown.notify_waiters();
         }
-        let _ = answer.send(created);
+        let _ = sender.send(created);
     }
 }
 
-/// Adds a row to the log of a task.
+/// Inserts a row into the log of a task.
 pub(super) fn write_log(db: &Connection, row: i64, first: Seq, events: &[u8]) -> Result<(), Fault> {
     db.prepare_cached("INSERT INTO log (id, events) VALUES (?1, ?2)")?
-        .execute(params![place(row, first.0), events])?;
+        .execute(params![log_id(row, first.0), events])?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Writing a store out as lines of JSON.
+//! The export of a store as lines of JSON.
 
 use std::io::Write;
 
@@ -8,16 +8,16 @@ use rusqlite::{Connection, Row, params};
 
 use super::fault::Fault;
 use super::maintenance::{ExportReport, MaintenanceError};
-use super::rows::{self, Id, place};
+use super::rows::{self, Id, log_id};
 use super::{owners, read, values};
 
-/// How many tasks are read in one view of the store. Between two, the server can tidy up behind itself.
-const TOGETHER: i64 = 256;
+/// The number of tasks in one transaction. Between two transactions, the server can restart its write-ahead log.
+const BATCH_TASKS: i64 = 256;
 
-/// About how many bytes of values are read in one view of the store.
-const STRETCH: usize = 1024 * 1024;
+/// About how many bytes of values are read in one transaction.
+const READ_BYTES: usize = 1024 * 1024;
 
-/// A line of the export, or what is wrong with the row that it would be made of.
+/// A line of the export, or the problem with its row.
 type Line = Result<Vec<u8>, String>;
 
 pub(super) fn export(
@@ -32,7 +32,7 @@ pub(super) fn export(
     Ok(ExportReport { tasks, values, problems })
 }
 
-/// Writes lines until there are none after the last. How many they were.
+/// Writes batches of lines until a batch is empty. Returns the number of lines.
 fn write_all(
     out: &mut dyn Write,
     problems: &mut Vec<String>,
@@ -56,7 +56,7 @@ fn write_all(
     }
 }
 
-/// A line, or what is wrong if it cannot be made because something is damaged. Other faults end the export.
+/// A damaged row becomes a problem in the report. Other faults end the export.
 fn line_or_problem(line: Result<Vec<u8>, Fault>) -> Result<Line, Fault> {
     match line {
         Ok(line) => Ok(Ok(line)),
@@ -71,7 +71,7 @@ fn tasks(db: &Connection, after: &mut i64) -> Result<Vec<Line>, Fault> {
         "SELECT tasks.id, task_id, state, seq, tenant, principal, head, messages, history, artifacts
          FROM tasks JOIN owners ON owners.id = tasks.owner WHERE tasks.id > ?1 ORDER BY tasks.id LIMIT ?2",
     )?;
-    let mut tasks = read.query(params![*after, TOGETHER])?;
+    let mut tasks = read.query(params![*after, BATCH_TASKS])?;
     let mut lines = Vec::new();
     while let Some(row) = tasks.next()? {
         *after = row.get(0)?;
@@ -90,8 +90,8 @@ fn task(db: &Connection, row: &Row<'_>) -> Result<Vec<u8>, Fault> {
             Snapshot::ended(rows::seq_of(seq), rows::state_of(row.get(2)?), ended)
         }
         None => {
-            let unfolded = read::unfold(db, number, &id)?;
-            Snapshot::live(unfolded.seq, unfolded.task)
+            let replayed = read::replay(db, number, &id)?;
+            Snapshot::live(replayed.seq, replayed.task)
         }
     };
     let owner = serde_json::json!({ "tenant": tenant, "principal": principal.name() });
@@ -99,10 +99,10 @@ fn task(db: &Connection, row: &Row<'_>) -> Result<Vec<u8>, Fault> {
     snapshot.write(View::FULL, &mut line);
     line.extend_from_slice(b",\"events\":");
     let mut log = db.prepare_cached("SELECT events FROM log WHERE id >= ?1 AND id < ?2 ORDER BY id")?;
-    let mut log = log.query(params![place(number, 0), place(number + 1, 0)])?;
+    let mut log = log.query(params![log_id(number, 0), log_id(number + 1, 0)])?;
     write_array(&mut log, &mut line, |events| {
         rows::read_events(0, events).map_err(|error| rows::unreadable("the log", &id, error))?;
-        // Rows of the log are arrays themselves.
+        // A row of the log is a JSON array. The brackets are removed to join the rows.
         Ok(events.strip_prefix(b"[").and_then(|events| events.strip_suffix(b"]")).unwrap_or(events))
     })?;
     line.extend_from_slice(b",\"webhooks\":");
@@ -121,7 +121,7 @@ fn values(db: &Connection, after: &mut i64) -> Result<Vec<Line>, Fault> {
         db.prepare_cached("SELECT id, scope, key, value FROM kept_values WHERE id > ?1 ORDER BY id")?;
     let mut rows = read.query(params![*after])?;
     let (mut lines, mut bytes) = (Vec::new(), 0);
-    while bytes < STRETCH
+    while bytes < READ_BYTES
         && let Some(row) = rows.next()?
     {
         *after = row.get(0)?;
@@ -144,10 +144,10 @@ fn value(row: &Row<'_>) -> Result<Vec<u8>, Fault> {
     Ok(line)
 }
 
-/// Ends an object, and with it the line.
+/// Closes the JSON object and the line.
 fn end(line: &mut Vec<u8>) {
     line.push(b'}');
-    // Data in a message is kept as it was sent, which may be on several lines. Between JSON's tokens a space is as good.
+    // Data in a message is stored as it was sent, and can have line breaks between its tokens. A space has the same meaning there.
     line.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')).for_each(|byte| *byte = b' ');
     line.push(b'\n');
 }

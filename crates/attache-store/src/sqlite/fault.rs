@@ -1,4 +1,4 @@
-//! What goes wrong inside, and how it is told.
+//! Internal errors, and how they are reported.
 
 use std::path::{Path, PathBuf};
 
@@ -7,12 +7,12 @@ use rusqlite::ErrorCode;
 
 use crate::KeyringError;
 
-/// Why something could not be read or written.
+/// Why a read or a write failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
-    /// What was written cannot be understood.
+    /// The content of a row cannot be decoded.
     #[error("{what} cannot be read: {error}")]
     Unreadable { what: String, error: serde_json::Error },
     #[error(transparent)]
@@ -23,7 +23,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// What happened and what to do, for the log.
+    /// An error for the log: what happened, and what to do.
     pub(super) fn explain(&self, path: &Path) -> StoreError {
         let path = path.display();
         StoreError(match self {
@@ -31,7 +31,7 @@ impl Fault {
             Self::Unreadable { .. } => format!("`{path}` is damaged ({self}): run `attache store check`"),
             Self::Keyring(error) => format!("{error} (needed for `{path}`)"),
             Self::Replaced(_) => {
-                format!("{self}; nothing is acknowledged any more: put the file back and restart the server")
+                format!("{self}; no write is acknowledged any more: put the file back and restart the server")
             }
         })
     }
@@ -40,7 +40,7 @@ impl Fault {
 fn explain(path: &std::path::Display<'_>, error: &rusqlite::Error) -> String {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => {
-            format!("no room to write to `{path}`, nothing was changed: make room on the disk ({error})")
+            format!("no space to write to `{path}`, nothing was changed: free space on the disk ({error})")
         }
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
             format!("`{path}` cannot be written: check who may write to it and to its directory ({error})")
@@ -49,10 +49,10 @@ fn explain(path: &std::path::Display<'_>, error: &rusqlite::Error) -> String {
             format!("`{path}` is damaged: run `attache store check`, or restore a copy ({error})")
         }
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            format!("`{path}` is held by another process for too long: end that one ({error})")
+            format!("another process locks `{path}` for too long: stop that process ({error})")
         }
         Some(ErrorCode::SystemIoFailure) => {
-            format!("the disk failed on `{path}`, nothing was changed: look at the system's log ({error})")
+            format!("the disk failed on `{path}`, nothing was changed: see the log of the system ({error})")
         }
         _ => format!("`{path}`: {error}"),
     }

@@ -1,27 +1,27 @@
-//! Whether the files of a store are still the ones that were opened.
+//! Detects that the files of an open store were deleted or replaced.
 //!
-//! Another program can delete, move or replace the database file or its write-ahead log while a server uses them. The server's
-//! descriptors then lead to files without a name, and everything written there is gone with the process. So nothing is
-//! acknowledged once the names lead elsewhere.
+//! Another program can delete, move or replace the database file or its write-ahead log while a server uses them. Then the open
+//! descriptors of the server belong to files without a name, and everything written there is lost with the process. So the store
+//! acknowledges no write after that.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use attache_signing::private::identity::FileIdentity;
 
 use super::fault::Fault;
-use super::open;
+use super::lock::sibling;
 
-/// The files of a store, as they were when it was opened.
+/// The files of a store, with their identities when the store was opened.
 #[derive(Debug)]
-pub(super) struct Files {
-    files: [(PathBuf, Option<Identity>); 2],
+pub(super) struct StoreFiles {
+    files: [(PathBuf, Option<FileIdentity>); 2],
 }
 
-/// What tells that a name leads to another file than before: device and number.
-type Identity = (u64, u64);
-
-impl Files {
-    /// The files of the store at a path. To be called after something was read, when the write-ahead log exists.
-    pub(super) fn of(path: &std::path::Path) -> Self {
-        let names = [open::beside(path, ""), open::beside(path, "-wal")];
+impl StoreFiles {
+    /// The files of the store at a path. Call it after the first read, when the write-ahead log exists.
+    pub(super) fn of(path: &Path) -> Self {
+        let names = [sibling(path, ""), sibling(path, "-wal")];
         Self {
             files: names.map(|name| {
                 let identity = identity(&name);
@@ -30,7 +30,7 @@ impl Files {
         }
     }
 
-    /// An error if a file is not where it was.
+    /// An error if a path no longer leads to the file that was opened.
     pub(super) fn check(&self) -> Result<(), Fault> {
         for (path, opened) in &self.files {
             if opened.is_some() && identity(path) != *opened {
@@ -41,15 +41,7 @@ impl Files {
     }
 }
 
-/// Does not open the file: that would break SQLite's locks when it is closed.
-#[cfg(unix)]
-fn identity(path: &std::path::Path) -> Option<Identity> {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
-}
-
-/// Files in use cannot be deleted or replaced.
-#[cfg(not(unix))]
-fn identity(_path: &std::path::Path) -> Option<Identity> {
-    None
+/// Does not open the file: closing it would drop the locks of SQLite.
+fn identity(path: &Path) -> Option<FileIdentity> {
+    FileIdentity::of(&fs::metadata(path).ok()?)
 }

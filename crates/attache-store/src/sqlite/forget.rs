@@ -4,33 +4,33 @@ use attache_core::Principal;
 use rusqlite::{Connection, params};
 
 use super::fault::Fault;
-use super::rows::place;
+use super::rows::log_id;
 
 /// Whose data is removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForgetOptions {
     /// The caller.
     pub principal: Principal,
-    /// Only what the caller has in this tenant. Without it, what the caller has in all tenants and outside of them.
+    /// Only the data in this tenant. `None` means the data in all tenants and outside of tenants.
     pub tenant: Option<String>,
-    /// Only count.
+    /// Only counts, and removes nothing.
     pub dry_run: bool,
 }
 
-/// What was removed, or would be.
+/// How much was removed, or would be removed by a dry run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ForgetReport {
-    /// How many tasks, with their messages, artifacts and events.
+    /// The number of tasks, with their messages, artifacts and events.
     pub tasks: usize,
-    /// How many webhooks.
+    /// The number of webhooks.
     pub webhooks: usize,
-    /// How many deliveries, due or given up.
+    /// The number of deliveries, pending or dead.
     pub deliveries: usize,
-    /// How many idempotency keys.
+    /// The number of idempotency keys.
     pub keys: usize,
 }
 
-/// Removes what belongs to a caller. To be called within a transaction.
+/// Removes the data of a caller. Call it within a transaction.
 pub(super) fn forget(db: &Connection, options: &ForgetOptions) -> Result<ForgetReport, Fault> {
     let mut read =
         db.prepare("SELECT id FROM owners WHERE principal IS ?1 AND (?2 IS NULL OR tenant IS ?2)")?;
@@ -58,7 +58,7 @@ fn forget_owner(db: &Connection, owner: i64, report: &mut ForgetReport) -> Resul
     let tasks = tasks.query_map(params![owner], |row| row.get(0))?.collect::<Result<Vec<i64>, _>>()?;
     let mut log = db.prepare("DELETE FROM log WHERE id >= ?1 AND id < ?2")?;
     for task in tasks {
-        log.execute(params![place(task, 0), place(task + 1, 0)])?;
+        log.execute(params![log_id(task, 0), log_id(task + 1, 0)])?;
     }
     report.tasks += delete("tasks WHERE owner = ?1".to_owned())?;
     delete("counts WHERE owner = ?1".to_owned())?;

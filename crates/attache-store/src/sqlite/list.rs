@@ -1,6 +1,6 @@
-//! Listing: tasks by the time of their status, at the cost of the page.
+//! Listing tasks by status time, latest first. The cost depends on the size of the page.
 //!
-//! The index has the tasks of each state in order; a listing of several states merges them as it goes.
+//! The index has the tasks of each state in order. A listing of several states merges these ranges.
 
 use std::sync::Arc;
 
@@ -13,18 +13,18 @@ use super::fault::Fault;
 use super::rows::{self, Id, nanos_of};
 use super::{Inner, counts, read};
 
-/// A task in the order of a listing: when it got its status, and its row.
+/// The position of a task in a listing: its status time and its row id.
 pub(super) type Position = (i64, i64);
 
-/// A range of an index that is read in order.
+/// A range of an index, which is read in order.
 pub(super) struct Range<'db> {
     statement: CachedStatement<'db>,
     values: Vec<Value>,
 }
 
 impl<'db> Range<'db> {
-    /// The tasks that a condition is true for, by `nanos` and `id` in this direction. Statements differ by state, so that
-    /// several can be ready at the same time.
+    /// The tasks that fulfil a condition, ordered by `nanos` and `id`. Each state has its own statement text, so that the statement
+    /// cache can hold the statements of several states at the same time.
     pub(super) fn new(
         db: &'db Connection,
         index: &str,
@@ -46,7 +46,7 @@ impl<'db> Range<'db> {
     }
 }
 
-/// How far a range has been read.
+/// A running read of a range, with its next position.
 pub(super) struct Head<'a> {
     rows: Rows<'a>,
     pub(super) next: Option<Position>,
@@ -70,8 +70,8 @@ impl Inner {
         query: &ListQuery,
     ) -> Result<ListPage, StoreError> {
         let (owner, query) = (owner.clone(), query.clone());
-        self.read_much(move |inner, db| {
-            // One view of everything: the page, the number and the tasks fit together.
+        self.read_blocking(move |inner, db| {
+            // One transaction, so that the page, the total and the tasks belong to one state of the store.
             let db = db.unchecked_transaction()?;
             let Some(owner) = inner.owners.find(&db, &owner)? else {
                 return Ok(ListPage { tasks: Vec::new(), next: None, total: 0 });
@@ -86,7 +86,7 @@ impl Inner {
             let last = page.last().filter(|_| more);
             let next = last.map(|(nanos, row)| Cursor { nanos: *nanos, tie: *row as u64 });
             let tasks = page.into_iter().filter_map(|at| match inner.listed(&db, at, query.view) {
-                // One damaged task does not hide all others.
+                // A damaged task must not hide the others.
                 Err(fault @ Fault::Unreadable { .. }) => {
                     tracing::error!(error = %inner.explain(&fault), "a task is missing from a list");
                     None
@@ -99,7 +99,7 @@ impl Inner {
         .await
     }
 
-    /// A task on a page, with what will be shown of it.
+    /// Reads a task of a page, with the parts that the view shows.
     fn listed(&self, db: &Connection, (nanos, row): Position, view: View) -> Result<Snapshot, Fault> {
         let history = if view.history == Some(0) { "NULL, NULL" } else { "messages, history" };
         let artifacts = if view.artifacts { "artifacts" } else { "NULL" };
@@ -113,19 +113,19 @@ impl Inner {
         if let Some(seq) = found.get::<_, Option<i64>>(1)? {
             return Ok(Snapshot::ended(rows::seq_of(seq), state, rows::read_ended(found, 3, &id)?));
         }
-        // From memory only if that is no other status than the one it is listed under.
+        // The task in memory can be newer. It is only used if it has the status of the index.
         if let Some(live) = self.live.get(&id)
             && let Some(snapshot) = live.snapshot()
             && (snapshot.state, rows::status_nanos(&snapshot.task())) == (state, nanos)
         {
             return Ok(snapshot);
         }
-        let unfolded = read::unfold(db, row, &id)?;
-        Ok(Snapshot::live(unfolded.seq, unfolded.task))
+        let replayed = read::replay(db, row, &id)?;
+        Ok(Snapshot::live(replayed.seq, replayed.task))
     }
 }
 
-/// What all ranges of a query have in common: the index, the condition and its values.
+/// The common part of all ranges of a query: the index, the condition and its values.
 fn scope(owner: i64, query: &ListQuery) -> (&'static str, &'static str, Vec<Value>) {
     match &query.context {
         None => ("tasks_by_state", "owner = ?1", vec![owner.into()]),
@@ -156,7 +156,8 @@ fn page(
         match query.after {
             None => add(format!("{scope} AND nanos >= ?"), &[since])?,
             Some(Cursor { nanos, tie }) => {
-                // The rest of those of the same time, then those before. In one condition, the first would be skipped one by one.
+                // Two ranges: the rest of the tasks of the same time, and the earlier ones. With one condition, SQLite would skip the
+                // tasks of the same time one by one.
                 if nanos >= since {
                     let tie = i64::try_from(tie).unwrap_or(i64::MAX);
                     add(format!("{scope} AND nanos = ? AND id < ?"), &[nanos, tie])?;
@@ -198,7 +199,7 @@ fn total(db: &Connection, owner: i64, states: &[(u8, i64)], query: &ListQuery) -
     Ok(usize::try_from(total).unwrap_or(0))
 }
 
-/// Every state in which tasks stay for good.
+/// All terminal states.
 pub(super) fn terminal_states() -> impl Iterator<Item = TaskState> {
     TaskState::ALL.iter().copied().filter(|state| state.is_terminal())
 }

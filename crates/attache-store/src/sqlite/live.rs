@@ -1,13 +1,13 @@
-//! Tasks that have not ended, in memory: what they have become, their latest events, and who may run their turn.
+//! Live tasks in memory: their current state, their latest events and their lease.
 //!
-//! What is here has been written. A task comes here when it is created or first asked for, and goes when it ends, or when
-//! nobody has any use for it and there are many others.
+//! Everything here is also in the file. A task is added when it is created or first read. It is removed when it ends, or when it
+//! is idle and there are too many others.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use attache_core::{Entry, Lease, Owner, Seq, Snapshot, TaskEvent, fold};
+use attache_core::{Entry, Lease, Owner, RenewFailure, Seq, Snapshot, TaskEvent, fold};
 use attache_protocol::{Task, TaskId, TaskState, Timestamp};
 use foldhash::fast::RandomState;
 use parking_lot::{Mutex, MutexGuard};
@@ -15,22 +15,22 @@ use tokio::sync::{Notify, Semaphore};
 
 use super::rows;
 
-/// How many events, and about how many bytes of them, are kept at hand for those who follow a task.
+/// The maximum number of a task's latest events in memory, and their maximum size. Readers of the log get them without a query.
 const WINDOW: usize = 1024;
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// From how many bytes of events on a snapshot is written, so that opening the task is not a replay of its life.
+/// After how many bytes of events a snapshot is written, so that loading a task does not read its whole log.
 const SNAPSHOT_FROM: usize = 64 * 1024;
 
-/// A task that has not ended, or has just done so.
-pub(super) struct Live {
+/// A task that has not ended, or has just ended.
+pub(super) struct LiveTask {
     pub(super) id: TaskId,
     pub(super) row: i64,
     pub(super) owner: Owner,
-    /// Appends happen one at a time: each is checked against what the one before left behind.
+    /// Allows one append at a time: each append is checked against the result of the one before.
     pub(super) turn: Arc<Semaphore>,
     /// Whether the task may have webhooks.
-    pub(super) hooked: AtomicBool,
+    pub(super) may_have_webhooks: AtomicBool,
     used: AtomicU64,
     inner: Mutex<Inner>,
     pub(super) grown: Notify,
@@ -43,30 +43,30 @@ pub(super) struct Inner {
     pub(super) lease: Option<(Lease, Timestamp)>,
     window: VecDeque<(Arc<Entry>, usize)>,
     window_bytes: usize,
-    /// How many bytes of events the latest snapshot lacks, and how large it is; nothing if there is none.
+    /// The bytes of events since the latest snapshot, and the size of that snapshot, if there is one.
     pub(super) unsaved: usize,
     pub(super) saved: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Being created; for everyone else it does not exist yet.
-    Unborn,
+    /// The writer is creating it. For readers it does not exist yet.
+    Creating,
     Live,
     Ended(TaskState),
 }
 
-/// What comes after a position in a log.
+/// The events after a position of the log, as far as they are in memory.
 pub(super) enum After {
     Entries(Vec<Arc<Entry>>),
-    /// What was asked for is not at hand any more.
-    Behind,
-    /// Nothing yet.
+    /// The next event is no longer in memory.
+    NotInMemory,
+    /// There is no next event yet.
     Wait,
     End,
 }
 
-impl Live {
+impl LiveTask {
     pub(super) fn new(id: TaskId, row: i64, owner: Owner, phase: Phase, seq: Seq, task: Task) -> Self {
         let inner = Inner {
             phase,
@@ -83,7 +83,7 @@ impl Live {
             row,
             owner,
             turn: Arc::new(Semaphore::new(1)),
-            hooked: AtomicBool::new(false),
+            may_have_webhooks: AtomicBool::new(false),
             used: AtomicU64::new(0),
             inner: Mutex::new(inner),
             grown: Notify::new(),
@@ -94,7 +94,7 @@ impl Live {
         self.inner.lock()
     }
 
-    /// The task as it is; nothing if it has ended or does not exist yet.
+    /// The current task. `None` if it has ended or does not exist yet.
     pub(super) fn snapshot(&self) -> Option<Snapshot> {
         let inner = self.inner.lock();
         (inner.phase == Phase::Live).then(|| Snapshot::live(inner.seq, inner.task.clone()))
@@ -109,12 +109,12 @@ impl Live {
                     let rest = inner.window.range(skip as usize..);
                     After::Entries(rest.map(|(entry, _)| entry.clone()).collect())
                 }
-                None => After::Behind,
+                None => After::NotInMemory,
             };
         }
         match inner.phase {
             Phase::Ended(_) => After::End,
-            Phase::Unborn | Phase::Live => After::Wait,
+            Phase::Creating | Phase::Live => After::Wait,
         }
     }
 
@@ -127,18 +127,20 @@ impl Live {
         free
     }
 
-    /// Changes when a lease ends, or that there is none any more, if it is still the one that counts. Whether it is, or the task has
-    /// ended and needs none.
-    pub(super) fn set_lease(&self, lease: Lease, until: Option<Timestamp>) -> bool {
+    /// Changes when a lease ends, or removes it, if the task is held under it.
+    pub(super) fn set_lease(&self, lease: Lease, until: Option<Timestamp>) -> Result<(), RenewFailure> {
         let mut inner = self.inner.lock();
-        let counts = inner.lease.is_some_and(|(held, _)| held == lease);
-        if counts {
-            inner.lease = until.map(|until| (lease, until));
+        if let Phase::Ended(state) = inner.phase {
+            return Err(RenewFailure::Ended(state));
         }
-        counts || inner.phase != Phase::Live
+        if inner.lease.is_none_or(|(held, _)| held != lease) {
+            return Err(RenewFailure::LeaseLost);
+        }
+        inner.lease = until.map(|until| (lease, until));
+        Ok(())
     }
 
-    /// Whether nobody who is believed to be alive works on the task, though somebody should.
+    /// Whether the task is submitted or working and has no valid lease.
     pub(super) fn is_abandoned(&self, now: Timestamp) -> bool {
         let inner = self.inner.lock();
         let due = matches!(inner.task.status.state, TaskState::Submitted | TaskState::Working);
@@ -147,13 +149,13 @@ impl Live {
 }
 
 impl Inner {
-    /// State and status time, under which the task is filed.
-    pub(super) fn filed(&self) -> (TaskState, i64) {
+    /// The state and status time under which the indexes list the task.
+    pub(super) fn index_key(&self) -> (TaskState, i64) {
         (self.task.status.state, rows::status_nanos(&self.task))
     }
 
-    /// Adds events that were written, `bytes` of them, to what is at hand.
-    pub(super) fn remember(&mut self, events: &[TaskEvent], bytes: usize) {
+    /// Adds events that were written to the window of latest events. `bytes` is their size.
+    pub(super) fn add_to_window(&mut self, events: &[TaskEvent], bytes: usize) {
         let each = bytes / events.len().max(1);
         for event in events {
             self.seq = self.seq.plus(1);
@@ -171,20 +173,20 @@ impl Inner {
     pub(super) fn apply(&mut self, events: Vec<TaskEvent>) {
         for event in events {
             if let Err(error) = fold(&mut self.task, event) {
-                tracing::error!(task = %self.task.id, %error, "an event that was written cannot have happened");
+                tracing::error!(task = %self.task.id, %error, "an event that was written does not fit the task");
             }
         }
     }
 
-    /// Lets go of what a task that has ended needs no more.
+    /// Marks the task as ended, and frees its content.
     pub(super) fn end(&mut self, state: TaskState) {
         self.phase = Phase::Ended(state);
         self.task = Task::default();
         self.lease = None;
     }
 
-    /// The task, if it has grown so much since the last snapshot that it is worth another: the cost of all snapshots together
-    /// stays in proportion to what was appended.
+    /// The task as JSON, if a new snapshot is due. A snapshot is due when the log has grown by the size of the last one, so that the
+    /// cost of all snapshots stays in proportion to the log.
     pub(super) fn overdue_snapshot(&self) -> Option<Vec<u8>> {
         if self.unsaved < SNAPSHOT_FROM.max(self.saved.unwrap_or(0)) {
             return None;
@@ -202,87 +204,87 @@ impl Inner {
 
 const SHARDS: usize = 64;
 
-/// The tasks that are here.
+/// All live tasks in memory.
 pub(super) struct LiveTasks {
     shards: Vec<Mutex<Shard>>,
-    /// How many a shard has before those that nobody needs are let go.
-    roomy: usize,
+    /// The number of tasks in a shard from which on idle tasks are evicted.
+    capacity: usize,
     clock: AtomicU64,
 }
 
 #[derive(Default)]
 struct Shard {
-    tasks: HashMap<TaskId, Arc<Live>, RandomState>,
-    /// How many have gone. Whoever reads a task from the file makes sure that none has gone meanwhile: it may have been this
-    /// one, further on than what was read.
-    gone: u64,
+    tasks: HashMap<TaskId, Arc<LiveTask>, RandomState>,
+    /// The number of removals. A reader that loads a task from the file compares it before and after: a removed task can be newer than
+    /// the copy that was read.
+    removals: u64,
 }
 
 impl LiveTasks {
-    pub(super) fn new(roomy: usize) -> Self {
+    pub(super) fn new(capacity: usize) -> Self {
         let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
-        Self { shards, roomy: roomy.div_ceil(SHARDS), clock: AtomicU64::new(0) }
+        Self { shards, capacity: capacity.div_ceil(SHARDS), clock: AtomicU64::new(0) }
     }
 
-    /// Ids end in random characters, which are spread well enough for choosing a shard.
+    /// The last characters of an id are random, which spreads the tasks over the shards.
     fn shard(&self, task: &TaskId) -> &Mutex<Shard> {
         let last = task.as_str().bytes().rev().take(4);
         let mix = last.fold(0usize, |mix, byte| mix.wrapping_mul(31) + usize::from(byte));
         &self.shards[mix % SHARDS]
     }
 
-    fn touch(&self, live: &Live) {
+    fn touch(&self, live: &LiveTask) {
         live.used.store(self.clock.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    pub(super) fn get(&self, task: &TaskId) -> Option<Arc<Live>> {
+    pub(super) fn get(&self, task: &TaskId) -> Option<Arc<LiveTask>> {
         let live = self.shard(task).lock().tasks.get(task).cloned()?;
         self.touch(&live);
         Some(live)
     }
 
-    /// Where a shard stands, for [`add_if_unchanged`](Self::add_if_unchanged).
-    pub(super) fn mark(&self, task: &TaskId) -> u64 {
-        self.shard(task).lock().gone
+    /// The number of removals, for [`add_if_unchanged`](Self::add_if_unchanged).
+    pub(super) fn removals(&self, task: &TaskId) -> u64 {
+        self.shard(task).lock().removals
     }
 
-    /// Adds a task that was read from the file, unless it has come here meanwhile: then that one comes back. Nothing if what
-    /// was read may be outdated.
-    pub(super) fn add_if_unchanged(&self, live: Live, mark: u64) -> Option<Arc<Live>> {
+    /// Adds a task that was read from the file. Returns the task in memory if another reader was faster, and `None` if the copy may be
+    /// outdated.
+    pub(super) fn add_if_unchanged(&self, live: LiveTask, removals: u64) -> Option<Arc<LiveTask>> {
         let mut shard = self.shard(&live.id).lock();
         if let Some(known) = shard.tasks.get(&live.id) {
             return Some(known.clone());
         }
-        if shard.gone != mark {
+        if shard.removals != removals {
             return None;
         }
         let live = Arc::new(live);
         self.touch(&live);
         shard.tasks.insert(live.id.clone(), live.clone());
-        self.make_room(&mut shard);
+        self.evict_idle(&mut shard);
         Some(live)
     }
 
-    pub(super) fn add(&self, live: &Arc<Live>) {
+    pub(super) fn add(&self, live: &Arc<LiveTask>) {
         self.touch(live);
         let mut shard = self.shard(&live.id).lock();
         shard.tasks.insert(live.id.clone(), live.clone());
-        self.make_room(&mut shard);
+        self.evict_idle(&mut shard);
     }
 
-    pub(super) fn remove(&self, live: &Live) {
+    pub(super) fn remove(&self, live: &LiveTask) {
         let mut shard = self.shard(&live.id).lock();
         shard.tasks.remove(&live.id);
-        shard.gone += 1;
+        shard.removals += 1;
     }
 
-    /// Lets go of those that were not used for longest, which nobody holds and whose turn nobody runs.
-    fn make_room(&self, shard: &mut Shard) {
-        if shard.tasks.len() <= self.roomy {
+    /// Evicts the least recently used tasks that have no lease, no reader and no running append.
+    fn evict_idle(&self, shard: &mut Shard) {
+        if shard.tasks.len() <= self.capacity {
             return;
         }
         let idle = shard.tasks.values().filter(|live| {
-            // Whoever holds it got it under the lock that is held now.
+            // A new reference is only made under the lock of the shard, which is held here. So a count of 1 stays 1.
             Arc::strong_count(live) == 1 && live.turn.available_permits() == 1 && {
                 let inner = live.lock();
                 inner.phase == Phase::Live && inner.lease.is_none()
@@ -291,10 +293,10 @@ impl LiveTasks {
         let mut idle: Vec<_> =
             idle.map(|live| (live.used.load(Ordering::Relaxed), live.id.clone())).collect();
         idle.sort_unstable_by_key(|(used, _)| *used);
-        let surplus = shard.tasks.len() - self.roomy + self.roomy / 4;
+        let surplus = shard.tasks.len() - self.capacity + self.capacity / 4;
         for (_, id) in idle.into_iter().take(surplus) {
             shard.tasks.remove(&id);
-            shard.gone += 1;
+            shard.removals += 1;
         }
     }
 

@@ -1,4 +1,4 @@
-//! Looking after a store from beside it: checking, compacting, exporting, and what was not delivered.
+//! Maintenance of a store file: check, backup, compact, export, and dead deliveries.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,102 +10,104 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 use super::backup::{self, BackupProgress};
 use super::fault::Fault;
 use super::forget::{self, ForgetOptions, ForgetReport};
-use super::rows::{nanos_of, place};
-use super::{OpenError, check, export, open, outbox_rows, schema};
+use super::header::inspect;
+use super::lock::{self, FileLock};
+use super::rows::{log_id, nanos_of};
+use super::{SqliteOpenError, check, export, open, outbox_rows, schema};
 use crate::Keyring;
 
-/// Why looking after a store did not work.
+/// Why maintenance failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MaintenanceError {
-    /// It could not be opened.
+    /// The store could not be opened.
     #[error(transparent)]
-    Open(#[from] OpenError),
-    /// It could not be read or written.
+    Open(#[from] SqliteOpenError),
+    /// The store could not be read or written.
     #[error("{0}")]
     Store(String),
-    /// What was exported could not be written.
+    /// The export could not be written.
     #[error("the export could not be written: {0}")]
     Export(#[from] std::io::Error),
     /// The backup could not be written.
     #[error("the backup `{}` could not be written: {error}", path.display())]
     Backup {
-        /// Where it was to be written.
+        /// The path of the backup.
         path: PathBuf,
-        /// What happened.
+        /// The error of the system.
         error: std::io::Error,
     },
 }
 
-/// A store that is looked after. A server may use it at the same time.
+/// A store file that is open for maintenance. A server can use the file at the same time.
 #[derive(Debug)]
 pub struct Maintenance {
     path: PathBuf,
     db: Connection,
 }
 
-/// No server can use the store while this exists.
+/// Exclusive use of a store: no server can open it until this is dropped.
 #[derive(Debug)]
-#[must_use = "servers may use the store as soon as this is dropped"]
-pub struct ExclusiveUse(#[expect(dead_code, reason = "it is held, not read")] open::FileLock);
+#[must_use = "servers can open the store as soon as this is dropped"]
+pub struct ExclusiveUse(#[expect(dead_code, reason = "it is held, not read")] FileLock);
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckReport {
-    /// How many tasks there are.
+    /// The number of tasks.
     pub tasks: u64,
-    /// How many events their logs have.
+    /// The number of events in their logs.
     pub events: u64,
-    /// How many values there are.
+    /// The number of values.
     pub values: u64,
-    /// What is wrong, in words. Nothing if all is well.
+    /// A sentence for each problem. Empty if the store is sound.
     pub problems: Vec<String>,
 }
 
-/// What was exported.
+/// The result of an export.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExportReport {
-    /// How many tasks.
+    /// The number of tasks.
     pub tasks: u64,
-    /// How many values.
+    /// The number of values.
     pub values: u64,
-    /// What is damaged and was left out, in words. Nothing if all is well.
+    /// A sentence for each damaged row that was left out. Empty if the store is sound.
     pub problems: Vec<String>,
 }
 
-/// What is let go when a store is compacted.
+/// The options of compacting.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CompactOptions {
-    /// The events of tasks that ended before this time. The tasks themselves are kept; whoever follows such a task from its
-    /// middle gets it as a whole.
+    /// Deletes the events of tasks that ended before this time. The tasks themselves stay. A client that resumes the stream of such a
+    /// task gets the whole task instead.
     pub drop_events_before: Option<Timestamp>,
 }
 
-/// What compacting a store did.
+/// The result of compacting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompactReport {
-    /// How many bytes it had.
+    /// The size in bytes before.
     pub before: u64,
-    /// How many it has.
+    /// The size in bytes after.
     pub after: u64,
-    /// Of how many tasks the events were dropped.
+    /// The number of tasks whose events were deleted.
     pub dropped: u64,
 }
 
 impl Maintenance {
-    /// Opens a store that exists. One of an older version is brought up to date, unless a server uses it.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+    /// Opens an existing store. Migrates a store of an older version, unless a server uses it.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, SqliteOpenError> {
         let path = path.as_ref();
-        let failed = |error| OpenError::sqlite(path, error);
-        if open::inspect(path)? {
-            return Err(OpenError::NotAStore { path: path.to_owned(), what: "empty" });
+        let failed = |error| SqliteOpenError::sqlite(path, error);
+        if inspect(path)? {
+            return Err(SqliteOpenError::NotAStore { path: path.to_owned(), what: "empty" });
         }
         let db = open::connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         let found = schema::version(&db).map_err(failed)?;
         if found > schema::VERSION {
-            return Err(OpenError::Newer { path: path.to_owned(), found, known: schema::VERSION });
+            return Err(SqliteOpenError::Newer { path: path.to_owned(), found, known: schema::VERSION });
         }
         if found < schema::VERSION {
-            let _lock = open::lock(path)?;
+            let _lock = lock::lock(path)?;
             open::writer(path)?;
         }
         db.pragma_update(None, "synchronous", "full").map_err(failed)?;
@@ -131,19 +133,19 @@ impl Maintenance {
         Ok(result)
     }
 
-    /// Looks whether everything in the store is as it should be. Reads all of it.
+    /// Checks the whole store for damage and contradictions.
     pub fn check(&self) -> Result<CheckReport, MaintenanceError> {
         check::check(&self.db).map_err(|fault| self.explain(&fault))
     }
 
     /// Writes every task with its owner, its events and its webhooks as one line of JSON each, then every value with its scope
-    /// and key. The secrets of webhooks stay where they are.
+    /// and key. Leaves out the secrets of webhooks.
     pub fn export(&self, out: &mut dyn Write) -> Result<ExportReport, MaintenanceError> {
         export::export(&self.db, out, |fault| self.explain(&fault))
     }
 
-    /// Copies the store into a new file, which must not exist. How many bytes it has. A server may go on writing meanwhile; the copy
-    /// has everything that was acknowledged before. The keyring is not part of it.
+    /// Copies the store into a new file and returns its size in bytes. The file must not exist. A server can write meanwhile: the copy
+    /// has everything that was acknowledged before the backup began. It does not contain the keyring.
     pub fn backup(
         &self,
         to: impl AsRef<Path>,
@@ -152,12 +154,12 @@ impl Maintenance {
         backup::backup(&self.db, to.as_ref(), &mut progress, |fault| self.explain(&fault))
     }
 
-    /// Keeps servers from using the store for as long as what comes back is held. An error if one uses it already.
-    pub fn exclusive(&self) -> Result<ExclusiveUse, OpenError> {
-        open::lock(&self.path).map(ExclusiveUse)
+    /// Prevents servers from opening the store while the result exists. An error if a server uses the store.
+    pub fn exclusive(&self) -> Result<ExclusiveUse, SqliteOpenError> {
+        lock::lock(&self.path).map(ExclusiveUse)
     }
 
-    /// Seals all secrets under the keyring's first key that are sealed under another. How many they were.
+    /// Seals all secrets that are under an old key again, under the current key. Returns their number.
     pub fn reseal(&mut self, keyring: &Keyring) -> Result<usize, MaintenanceError> {
         let (mut count, mut from) = (0, Some(0));
         while let Some(at) = from {
@@ -167,7 +169,7 @@ impl Maintenance {
         Ok(count)
     }
 
-    /// Deliveries that were given up, oldest first, those after `after` only.
+    /// The dead deliveries after `after`, oldest first.
     pub fn list_dead(
         &self,
         after: Option<&DeliveryId>,
@@ -176,7 +178,7 @@ impl Maintenance {
         outbox_rows::list_dead(&self.db, after, limit).map_err(|fault| self.explain(&fault))
     }
 
-    /// Has deliveries that were given up tried anew, this one or all. How many they were.
+    /// Queues one dead delivery again, or all. Returns their number.
     pub fn retry_dead(
         &mut self,
         delivery: Option<&DeliveryId>,
@@ -185,48 +187,48 @@ impl Maintenance {
         self.write(|db| outbox_rows::retry_dead(db, delivery, now))
     }
 
-    /// Forgets deliveries that were given up, this one or all. How many they were.
+    /// Deletes one dead delivery, or all. Returns their number.
     pub fn purge_dead(&mut self, delivery: Option<&DeliveryId>) -> Result<usize, MaintenanceError> {
         self.write(|db| outbox_rows::purge_dead(db, delivery))
     }
 
     /// Removes everything that belongs to a caller: tasks with their messages and artifacts, events, webhooks, deliveries and
-    /// idempotency keys. Needs the store for itself.
+    /// idempotency keys. Needs exclusive use of the store.
     ///
     /// The content is overwritten in the file. Values belong to no caller and stay.
     pub fn forget(path: impl AsRef<Path>, options: &ForgetOptions) -> Result<ForgetReport, MaintenanceError> {
-        let (mut store, _lock) = Self::open_alone(path.as_ref())?;
+        let (mut store, _lock) = Self::open_exclusively(path.as_ref())?;
         let failed =
             |error: rusqlite::Error| MaintenanceError::Store(Fault::from(error).explain(path.as_ref()).0);
         store.db.pragma_update(None, "secure_delete", true).map_err(failed)?;
         if options.dry_run {
             let change = store.db.transaction().map_err(failed)?;
-            // Rolled back when it is dropped.
+            // The transaction is rolled back when it is dropped.
             return forget::forget(&change, options)
                 .map_err(|fault| MaintenanceError::Store(fault.explain(path.as_ref()).0));
         }
         let report = store.write(|db| forget::forget(db, options))?;
-        // The write-ahead log still has what was overwritten in the file.
+        // The write-ahead log still has the removed content.
         store.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", (), |_| Ok(())).map_err(failed)?;
         Ok(report)
     }
 
-    /// Opens a store that no server uses, and keeps servers away.
-    fn open_alone(path: &Path) -> Result<(Self, open::FileLock), MaintenanceError> {
-        if open::inspect(path)? {
-            return Err(OpenError::NotAStore { path: path.to_owned(), what: "empty" }.into());
+    /// Opens a store for exclusive use.
+    fn open_exclusively(path: &Path) -> Result<(Self, FileLock), MaintenanceError> {
+        if inspect(path)? {
+            return Err(SqliteOpenError::NotAStore { path: path.to_owned(), what: "empty" }.into());
         }
-        let lock = open::lock(path)?;
+        let lock = lock::lock(path)?;
         Ok((Self { path: path.to_owned(), db: open::writer(path)? }, lock))
     }
 
-    /// Makes the file as small as it can be. Needs the store for itself, and room for a second copy while it works.
+    /// Makes the file as small as possible. Needs exclusive use of the store, and disk space for a second copy.
     pub fn compact(
         path: impl AsRef<Path>,
         options: CompactOptions,
     ) -> Result<CompactReport, MaintenanceError> {
         let path = path.as_ref();
-        let (mut store, _lock) = Self::open_alone(path)?;
+        let (mut store, _lock) = Self::open_exclusively(path)?;
         let before = size(path);
         let dropped = match options.drop_events_before {
             None => 0,
@@ -241,10 +243,11 @@ impl Maintenance {
 
 fn size(path: &Path) -> u64 {
     let length = |path: &Path| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-    length(path) + length(&open::beside(path, "-wal"))
+    length(path) + length(&lock::sibling(path, "-wal"))
 }
 
-/// Drops the events of tasks that ended before a time, except what webhooks may still be told. Of how many tasks.
+/// Deletes the events of tasks that ended before a time. Keeps those of tasks with pending or dead deliveries. Returns the number of
+/// tasks.
 fn drop_events(db: &Connection, before: i64) -> Result<u64, Fault> {
     let mut read = db.prepare(
         "SELECT id FROM tasks WHERE seq IS NOT NULL AND nanos < ?1 AND NOT EXISTS (
@@ -257,7 +260,7 @@ fn drop_events(db: &Connection, before: i64) -> Result<u64, Fault> {
     let mut dropped = 0;
     while let Some(row) = rows.next()? {
         let row: i64 = row.get(0)?;
-        dropped += u64::from(drop.execute(params![place(row, 0), place(row + 1, 0)])? > 0);
+        dropped += u64::from(drop.execute(params![log_id(row, 0), log_id(row + 1, 0)])? > 0);
     }
     Ok(dropped)
 }

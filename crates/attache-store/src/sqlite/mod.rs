@@ -1,11 +1,10 @@
-//! The store on SQLite.
+//! The store in a SQLite file.
 //!
-//! - One thread [writes](writer); it commits whatever waits, at once.
-//! - Tasks that have not ended are also [in memory](live), where those who follow them are woken.
-//! - Everything else is [read] from the file, at the cost of what is asked for.
+//! - One thread [writes](writer). It commits all waiting commands in one transaction.
+//! - Tasks that have not ended are also [in memory](live), where an append wakes the readers of their log.
+//! - Everything else is [read] from the file. A read costs what it returns, not what the file holds.
 //!
-//! Exactly one process serves a file, which a lock sees to. Therefore the rights to run turns need not be written: after a
-//! restart nobody has any.
+//! A lock ensures that exactly one process serves a file. Therefore leases are only in memory: after a restart no task has one.
 
 mod append;
 mod backup;
@@ -17,11 +16,14 @@ mod export;
 mod fault;
 mod files;
 mod forget;
+mod header;
 mod keys;
 mod list;
 mod live;
+mod lock;
 mod maintenance;
 mod open;
+mod open_error;
 mod outbox;
 mod outbox_rows;
 mod owners;
@@ -40,8 +42,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use attache_core::{
-    Abandoned, Append, AppendError, Appended, BoxFuture, Created, Known, Lease, ListPage, ListQuery, NewTask,
-    Outbox, Owner, Retention, Seq, Snapshot, Store, StoreError, TailItem, Values,
+    Abandoned, Append, AppendError, Appended, BoxFuture, Created, Lease, ListPage, ListQuery, NewTask,
+    Outbox, Owner, RenewFailure, Retention, Seq, Snapshot, Store, StoreError, TailItem, UsedKey, Values,
 };
 use attache_protocol::{TaskId, Timestamp};
 use futures::stream::BoxStream;
@@ -51,43 +53,43 @@ pub use self::backup::BackupProgress;
 use self::checkpoint::Checkpoints;
 use self::fault::Fault;
 pub use self::forget::{ForgetOptions, ForgetReport};
-use self::keys::Keys;
-use self::live::{Live, LiveTasks, Phase};
+use self::keys::KeyReservations;
+use self::live::{LiveTask, LiveTasks, Phase};
 pub use self::maintenance::{
     CheckReport, CompactOptions, CompactReport, ExclusiveUse, ExportReport, Maintenance, MaintenanceError,
 };
-pub use self::open::OpenError;
+pub use self::open_error::SqliteOpenError;
 use self::outbox::OutboxState;
 use self::owners::Owners;
 use self::read::{Found, Loaded, Readers};
 use self::writer::{Command, Queue, Relay, Writer, closed};
 use crate::Keyring;
 
-/// How a store is to be opened.
+/// The options of a SQLite store.
 #[derive(Debug, Clone)]
 pub struct SqliteOptions {
-    /// The keys under which the secrets of webhooks are sealed.
+    /// The keys that encrypt the secrets of webhooks.
     pub keyring: Keyring,
-    /// How many connections read.
+    /// The number of connections that read.
     pub readers: usize,
-    /// How many tasks that have not ended are kept in memory, if nobody works on them or follows them.
+    /// How many live tasks stay in memory while no turn runs and no reader follows them.
     pub live_tasks: usize,
 }
 
 impl SqliteOptions {
-    /// The usual options with these keys.
+    /// The default options with these keys.
     pub fn new(keyring: Keyring) -> Self {
         Self { keyring, readers: 4, live_tasks: 16 * 1024 }
     }
 }
 
-/// Keeps tasks in a SQLite file.
+/// Stores tasks in a SQLite file.
 ///
-/// What was answered has been written and survives the process and the machine. Reading, listing, filtering and counting cost
-/// what is asked for and not what is kept. Events are kept one by one for as long as their task, so a reader who was cut off
-/// can always go on exactly.
+/// A call returns after its write is on the disk, so the write survives a crash of the process and of the machine. The cost of
+/// reading, listing, filtering and counting depends on the size of the result, not on the size of the file. Events are stored one
+/// by one for as long as their task, so a reader that was disconnected can resume exactly.
 pub struct SqliteStore {
-    // First, so that everything is written before the rest goes.
+    // The first field: it is dropped first and writes all waiting commands.
     _writer: Writer,
     inner: Arc<Inner>,
 }
@@ -98,35 +100,35 @@ struct Inner {
     readers: Readers,
     live: LiveTasks,
     owners: Arc<Owners>,
-    keys: Arc<Keys>,
+    keys: Arc<KeyReservations>,
     keyring: Keyring,
     outbox: OutboxState,
     rows: AtomicI64,
     leases: AtomicU64,
-    /// The owner whose old tasks were forgotten last. With many owners, each round goes on where the last one ended.
+    /// The owner whose old tasks were pruned last. The next round continues there, so that with many owners all get their turn.
     pruned: AtomicI64,
 }
 
-/// Where a task is.
-enum Place {
-    Nowhere,
-    Live(Arc<Live>),
+/// Where a task is stored.
+enum Location {
+    Missing,
+    Live(Arc<LiveTask>),
     Ended(Found),
 }
 
 impl SqliteStore {
-    /// Opens a store, making the file and the directories above it if there are none.
+    /// Opens a store. Creates the file and its directories if they do not exist.
     ///
-    /// A file that is not a store, was written by a newer version, is damaged or in use is left as it is.
-    pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, OpenError> {
+    /// A file that is not a store, was written by a newer version, is damaged or in use is an error. It is not changed.
+    pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, SqliteOpenError> {
         let path = path.as_ref();
-        let lock = open::lock_for_server(path)?;
+        let lock = lock::lock_for_server(path)?;
         let db = open::writer(path)?;
-        let failed = |error| OpenError::sqlite(path, error);
+        let failed = |error| SqliteOpenError::sqlite(path, error);
         let last =
             db.query_row("SELECT ifnull(max(id), 0) FROM tasks", (), |row| row.get(0)).map_err(failed)?;
         let readers = (0..options.readers.max(1)).map(|_| open::reader(path)).collect::<Result<_, _>>()?;
-        let threads = |error| OpenError::Io { path: path.to_owned(), doing: "given a thread", error };
+        let threads = |error| SqliteOpenError::Io { path: path.to_owned(), doing: "given a thread", error };
         let checkpoints = Checkpoints::start(open::writer(path)?).map_err(threads)?;
         let (queue, owners) = (Arc::<Queue>::default(), Arc::<Owners>::default());
         let inner = Inner {
@@ -146,7 +148,7 @@ impl SqliteStore {
         Ok(Self { _writer: writer, inner: Arc::new(inner) })
     }
 
-    /// Where the store is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.inner.path
     }
@@ -171,13 +173,13 @@ impl Inner {
         fault.explain(&self.path)
     }
 
-    /// Reads a little, here and now.
+    /// Reads a few rows on the calling thread.
     fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T, Fault>) -> Result<T, StoreError> {
         work(&self.readers.get()).map_err(|fault| self.explain(&fault))
     }
 
-    /// Reads much, on a thread that may wait.
-    async fn read_much<T: Send + 'static>(
+    /// Reads many rows on a thread that may block.
+    async fn read_blocking<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self, &Connection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
@@ -188,45 +190,47 @@ impl Inner {
             drop(permit);
             read
         });
-        reading.await.map_err(|error| StoreError(format!("reading from the store was cut off: {error}")))?
+        reading
+            .await
+            .map_err(|error| StoreError(format!("reading from the store was interrupted: {error}")))?
     }
 
-    /// Has something written.
+    /// Sends a command to the writer, and waits for its result.
     async fn write<T: Send + 'static>(
         &self,
-        command: impl FnOnce(Answer<T>) -> Box<dyn Command>,
+        command: impl FnOnce(ResultSender<T>) -> Box<dyn Command>,
     ) -> Result<T, StoreError> {
-        let (answer, answered) = tokio::sync::oneshot::channel();
-        self.queue.push(command(answer));
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        self.queue.push(command(sender));
         let relay = Relay(&self.queue);
-        let answer = answered.await;
+        let result = receiver.await;
         drop(relay);
-        answer.map_err(|_| closed())?
+        result.map_err(|_| closed())?
     }
 
-    /// Finds a task, and brings it into memory if it has not ended.
-    async fn locate(self: &Arc<Self>, task: &TaskId) -> Result<Place, StoreError> {
+    /// Finds a task, and loads it into memory if it has not ended.
+    async fn locate(self: &Arc<Self>, task: &TaskId) -> Result<Location, StoreError> {
         loop {
             if let Some(live) = self.live.get(task) {
                 let phase = live.lock().phase;
                 match phase {
-                    Phase::Unborn => return Ok(Place::Nowhere),
-                    Phase::Live => return Ok(Place::Live(live)),
+                    Phase::Creating => return Ok(Location::Missing),
+                    Phase::Live => return Ok(Location::Live(live)),
                     Phase::Ended(_) => {}
                 }
             }
-            let mark = self.live.mark(task);
+            let removals = self.live.removals(task);
             match self.read(|db| read::find(db, task))? {
-                None => return Ok(Place::Nowhere),
-                Some(found) if found.end.is_some() => return Ok(Place::Ended(found)),
+                None => return Ok(Location::Missing),
+                Some(found) if found.end.is_some() => return Ok(Location::Ended(found)),
                 Some(_) => {}
             }
             let id = task.clone();
-            let live = self.read_much(move |_, db| read::live(db, &id)).await?;
-            if let Some(live) = live.and_then(|live| self.live.add_if_unchanged(live, mark)) {
+            let live = self.read_blocking(move |_, db| read::live(db, &id)).await?;
+            if let Some(live) = live.and_then(|live| self.live.add_if_unchanged(live, removals)) {
                 let phase = live.lock().phase;
                 if phase == Phase::Live {
-                    return Ok(Place::Live(live));
+                    return Ok(Location::Live(live));
                 }
             }
         }
@@ -241,7 +245,7 @@ impl Inner {
                 if let Some(snapshot) = live.snapshot() {
                     return Ok(Some(snapshot));
                 }
-                if live.lock().phase == Phase::Unborn {
+                if live.lock().phase == Phase::Creating {
                     return Ok(None);
                 }
             }
@@ -260,7 +264,7 @@ impl Inner {
     }
 
     async fn abandoned(self: &Arc<Self>, now: Timestamp, limit: usize) -> Result<Vec<Abandoned>, StoreError> {
-        self.read_much(move |inner, db| {
+        self.read_blocking(move |inner, db| {
             let db = db.unchecked_transaction()?;
             let mut read = db.prepare_cached(
                 "SELECT id, task_id, owner FROM tasks INDEXED BY tasks_at_work WHERE state IN (1, 2) ORDER BY id",
@@ -274,9 +278,9 @@ impl Inner {
                 let task = match inner.live.get(&id) {
                     Some(live) if live.is_abandoned(now) => live.snapshot(),
                     Some(_) => None,
-                    None => match read::unfold(&db, row.get(0)?, &id) {
-                        Ok(unfolded) => Some(Snapshot::live(unfolded.seq, unfolded.task)),
-                        // One damaged task does not keep all others from being recovered.
+                    None => match read::replay(&db, row.get(0)?, &id) {
+                        Ok(replayed) => Some(Snapshot::live(replayed.seq, replayed.task)),
+                        // A damaged task must not prevent the recovery of the others.
                         Err(fault @ Fault::Unreadable { .. }) => {
                             tracing::error!(error = %inner.explain(&fault), "a task cannot be recovered");
                             None
@@ -294,8 +298,8 @@ impl Inner {
     }
 }
 
-/// Where an answer goes.
-type Answer<T> = tokio::sync::oneshot::Sender<Result<T, StoreError>>;
+/// Sends the result of a command to the waiting caller.
+type ResultSender<T> = tokio::sync::oneshot::Sender<Result<T, StoreError>>;
 
 impl Store for SqliteStore {
     fn create(&self, task: NewTask) -> BoxFuture<'_, Result<Created, StoreError>> {
@@ -322,7 +326,7 @@ impl Store for SqliteStore {
         &'a self,
         owner: &'a Owner,
         key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Known>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<UsedKey>, StoreError>> {
         Box::pin(async move { self.inner.find_key(owner, key) })
     }
 
@@ -347,8 +351,8 @@ impl Store for SqliteStore {
         Box::pin(async move {
             let lease = self.inner.next_lease();
             Ok(match self.inner.locate(task).await? {
-                Place::Live(live) => live.claim(lease, now, until).then_some(lease),
-                Place::Ended(_) | Place::Nowhere => None,
+                Location::Live(live) => live.claim(lease, now, until).then_some(lease),
+                Location::Ended(_) | Location::Missing => None,
             })
         })
     }
@@ -357,23 +361,25 @@ impl Store for SqliteStore {
         &'a self,
         leases: &'a [(TaskId, Lease)],
         until: Timestamp,
-    ) -> BoxFuture<'a, Result<Vec<TaskId>, StoreError>> {
-        let lost = leases.iter().filter_map(|(task, lease)| match self.inner.live.get(task) {
-            Some(live) if live.set_lease(*lease, Some(until)) => None,
-            Some(_) => Some(Ok(task.clone())),
-            // A task with a lease is in memory, so this one has ended or is gone.
-            None => match self.inner.read(|db| read::find(db, task)) {
-                Ok(Some(_)) => None,
-                Ok(None) => Some(Ok(task.clone())),
-                Err(error) => Some(Err(error)),
-            },
+    ) -> BoxFuture<'a, Result<Vec<(TaskId, RenewFailure)>, StoreError>> {
+        let renew = |task: &TaskId, lease: Lease| match self.inner.live.get(task) {
+            Some(live) => Ok(live.set_lease(lease, Some(until))),
+            // A task with a lease is in memory, so this one has ended, or is gone, or has no lease.
+            None => Ok(match self.inner.read(|db| read::find(db, task))? {
+                Some(found) if found.end.is_some() => Err(RenewFailure::Ended(found.state)),
+                Some(_) | None => Err(RenewFailure::LeaseLost),
+            }),
+        };
+        let failures = leases.iter().filter_map(|(task, lease)| match renew(task, *lease) {
+            Ok(renewed) => renewed.err().map(|failure| Ok((task.clone(), failure))),
+            Err(error) => Some(Err(error)),
         });
-        Box::pin(std::future::ready(lost.collect()))
+        Box::pin(std::future::ready(failures.collect()))
     }
 
     fn release<'a>(&'a self, task: &'a TaskId, lease: Lease) -> BoxFuture<'a, Result<(), StoreError>> {
         if let Some(live) = self.inner.live.get(task) {
-            live.set_lease(lease, None);
+            let _ = live.set_lease(lease, None);
         }
         Box::pin(std::future::ready(Ok(())))
     }

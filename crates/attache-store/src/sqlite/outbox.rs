@@ -1,6 +1,6 @@
-//! The outbox of the store: webhooks, and who has taken which delivery.
+//! The outbox of the store: webhooks and their deliveries.
 //!
-//! That a delivery is taken is only in memory. After a restart nobody has any, and what was taken is due again.
+//! The reservation of a taken delivery is only in memory. After a restart all reserved deliveries are due again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,25 +17,25 @@ use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::Notify;
 
 use super::fault::Fault;
-use super::live::Live;
-use super::outbox_rows::{self, Kept};
+use super::live::LiveTask;
+use super::outbox_rows::{self, WebhookRow};
 use super::rows::{self, Id, nanos_of, time_of};
 use super::writer::{Batch, Command};
-use super::{Answer, Inner, Place, SqliteStore, read};
+use super::{Inner, Location, ResultSender, SqliteStore, read};
 
 #[derive(Default)]
 pub(super) struct OutboxState {
-    /// Until when the next delivery of each webhook is somebody's.
+    /// By webhook, the time until which a dispatcher has reserved the next delivery.
     taken: Mutex<HashMap<i64, i64, RandomState>>,
     pub(super) grown: Arc<Notify>,
 }
 
-/// A change to the outbox, and what to do in memory once it is written.
+/// A write to the outbox, and a change in memory that follows it once it is durable.
 struct Change<W, D, T> {
     work: W,
     done: Option<D>,
     result: Option<T>,
-    answer: Answer<T>,
+    sender: ResultSender<T>,
 }
 
 impl<W, D, T> Command for Change<W, D, T>
@@ -60,7 +60,7 @@ where
             (Err(error), _) => Err(error),
             (Ok(()), None) => Err(super::closed()),
         };
-        let _ = self.answer.send(result);
+        let _ = self.sender.send(result);
     }
 }
 
@@ -70,32 +70,33 @@ impl Inner {
         work: impl FnMut(&Connection) -> Result<T, Fault> + Send + 'static,
         done: impl FnOnce(&T) + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.write(|answer| Box::new(Change { work, done: Some(done), result: None, answer })).await
+        self.write(|sender| Box::new(Change { work, done: Some(done), result: None, sender })).await
     }
 
     async fn put_webhook(self: &Arc<Self>, task: &TaskId, new: NewWebhook) -> Result<PutWebhook, StoreError> {
         let NewWebhook { webhook, limit } = new;
-        let (row, live): (i64, Option<Arc<Live>>) = match self.locate(task).await? {
-            Place::Nowhere => return Ok(PutWebhook::Kept),
-            Place::Live(live) => (live.row, Some(live)),
-            Place::Ended(found) => (found.row, None),
+        let (row, live): (i64, Option<Arc<LiveTask>>) = match self.locate(task).await? {
+            Location::Missing => return Ok(PutWebhook::Stored),
+            Location::Live(live) => (live.row, Some(live)),
+            Location::Ended(found) => (found.row, None),
         };
-        let mut kept = Kept::seal(&self.keyring, task, &webhook).map_err(|fault| self.explain(&fault))?;
+        let mut kept =
+            WebhookRow::seal(&self.keyring, task, &webhook).map_err(|fault| self.explain(&fault))?;
         let keyring = self.keyring.clone();
         let work = move |db: &Connection| {
-            // The task may have been forgotten meanwhile.
+            // The task can have been pruned meanwhile.
             if !db.prepare_cached("SELECT 1 FROM tasks WHERE id = ?1")?.exists(params![row])? {
-                return Ok(PutWebhook::Kept);
+                return Ok(PutWebhook::Stored);
             }
             if !kept.fits(db, row, limit)? {
                 return Ok(PutWebhook::LimitReached);
             }
             kept.put(db, &keyring, row)?;
             if let Some(live) = &live {
-                // Whatever is appended after this is told. Should this not be written, looking in vain does no harm.
-                live.hooked.store(true, Ordering::Relaxed);
+                // Later appends look for webhooks. If the transaction fails, this stays set and costs only a useless query.
+                live.may_have_webhooks.store(true, Ordering::Relaxed);
             }
-            Ok(PutWebhook::Kept)
+            Ok(PutWebhook::Stored)
         };
         self.change(work, |_| {}).await
     }
@@ -115,8 +116,8 @@ impl Inner {
         })
     }
 
-    /// Lets the next delivery of a webhook be taken.
-    fn give_back(self: &Arc<Self>) -> impl FnOnce(&Option<i64>) + Send + 'static {
+    /// Ends the reservation of a webhook, so that its next delivery can be taken.
+    fn end_reservation(self: &Arc<Self>) -> impl FnOnce(&Option<i64>) + Send + 'static {
         let inner = self.clone();
         move |webhook| {
             if let Some(webhook) = webhook {
@@ -139,7 +140,7 @@ impl Inner {
             let mut rows = queues.query(params![receiver])?;
             while let Some(row) = rows.next()? {
                 let due: i64 = row.get(1)?;
-                match self.taken_until(row.get(0)?, now) {
+                match self.reserved_until(row.get(0)?, now) {
                     Some(until) => earliest = earliest.min(until),
                     None => {
                         earliest = earliest.min(due);
@@ -157,8 +158,8 @@ impl Inner {
         Ok(DueReceivers { now: firsts.into_iter().map(|(_, receiver)| receiver).collect(), next })
     }
 
-    /// Until when the next delivery of a webhook is somebody's, if it is.
-    fn taken_until(&self, webhook: i64, now: i64) -> Option<i64> {
+    /// The time until which the next delivery of a webhook is reserved, if it is.
+    fn reserved_until(&self, webhook: i64, now: i64) -> Option<i64> {
         self.outbox.taken.lock().get(&webhook).copied().filter(|until| *until > now)
     }
 
@@ -178,7 +179,7 @@ impl Inner {
         Ok(deliveries)
     }
 
-    /// Takes what is due for webhooks.
+    /// Reserves the webhooks of a receiver that are due.
     fn take(
         &self,
         db: &Connection,
@@ -187,7 +188,7 @@ impl Inner {
         until: i64,
         limit: usize,
     ) -> Result<Vec<i64>, Fault> {
-        // Held while reading: what is settled meanwhile is given back only after this has seen that it was taken.
+        // The lock is held while reading. A delivery that is settled meanwhile keeps its reservation until this query has seen it.
         let mut taken = self.outbox.taken.lock();
         taken.retain(|_, until| *until > now);
         let mut read =
@@ -206,8 +207,8 @@ impl Inner {
         Ok(webhooks)
     }
 
-    /// What a webhook is to be told next. Nothing if that cannot be read: it does not hold up the others, and is looked at again
-    /// later.
+    /// The next delivery of a webhook. `None` if it cannot be read: then it does not block the others, and is read again when its
+    /// reservation ends.
     fn delivery(&self, db: &Connection, webhook: i64) -> Result<Option<Delivery>, Fault> {
         let mut read = db.prepare_cached(
             "SELECT webhooks.task, tasks.task_id, tasks.owner, outbox.seq, outbox.attempts,
@@ -228,7 +229,7 @@ impl Inner {
         match read() {
             Ok((entry, webhook)) => {
                 let Some(entry) = entry.and_then(|entries| entries.into_iter().next()) else {
-                    tracing::error!(%task, %seq, "an event that is to be delivered is not in the log");
+                    tracing::error!(%task, %seq, "the event of a delivery is not in the log");
                     return Ok(None);
                 };
                 let id = DeliveryId { task, webhook: webhook.id().to_owned(), seq };
@@ -237,7 +238,7 @@ impl Inner {
             Err(fault @ (Fault::Sqlite(_) | Fault::Replaced(_))) => Err(fault),
             Err(fault @ (Fault::Keyring(_) | Fault::Unreadable { .. })) => {
                 let error = self.explain(&fault);
-                tracing::error!(%task, %seq, %error, "a delivery cannot be made");
+                tracing::error!(%task, %seq, %error, "a delivery cannot be read");
                 Ok(None)
             }
         }
@@ -245,7 +246,7 @@ impl Inner {
 }
 
 impl SqliteStore {
-    /// Seals all secrets under the keyring's first key that are sealed under another. How many they were.
+    /// Seals all secrets that are under an old key again, under the current key. Returns their number.
     ///
     /// Afterwards the other keys can be [retired](crate::Keyring::retire_old).
     pub async fn reseal(&self) -> Result<usize, StoreError> {
@@ -277,12 +278,12 @@ impl Outbox for SqliteStore {
         Box::pin(async move {
             let (task, id) = (task.clone(), id.to_owned());
             let work = move |db: &Connection| outbox_rows::delete(db, &task, &id);
-            self.inner.change(work, self.inner.give_back()).await.map(|_| ())
+            self.inner.change(work, self.inner.end_reservation()).await.map(|_| ())
         })
     }
 
     fn due_receivers(&self, now: Timestamp) -> BoxFuture<'_, Result<DueReceivers, StoreError>> {
-        Box::pin(self.inner.read_much(move |inner, db| inner.due_receivers(db, nanos_of(now))))
+        Box::pin(self.inner.read_blocking(move |inner, db| inner.due_receivers(db, nanos_of(now))))
     }
 
     fn take_due<'a>(
@@ -294,7 +295,7 @@ impl Outbox for SqliteStore {
     ) -> BoxFuture<'a, Result<Vec<Delivery>, StoreError>> {
         let receiver = receiver.to_owned();
         let (now, until) = (nanos_of(now), nanos_of(until));
-        Box::pin(self.inner.read_much(move |inner, db| inner.take_due(db, &receiver, now, until, limit)))
+        Box::pin(self.inner.read_blocking(move |inner, db| inner.take_due(db, &receiver, now, until, limit)))
     }
 
     fn settle<'a>(
@@ -305,7 +306,7 @@ impl Outbox for SqliteStore {
         Box::pin(async move {
             let delivery = delivery.clone();
             let work = move |db: &Connection| outbox_rows::settle(db, &delivery, &outcome);
-            self.inner.change(work, self.inner.give_back()).await.map(|_| ())
+            self.inner.change(work, self.inner.end_reservation()).await.map(|_| ())
         })
     }
 
@@ -319,7 +320,7 @@ impl Outbox for SqliteStore {
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<DeadDelivery>, StoreError>> {
         let after = after.cloned();
-        Box::pin(self.inner.read_much(move |_, db| {
+        Box::pin(self.inner.read_blocking(move |_, db| {
             let db = db.unchecked_transaction()?;
             outbox_rows::list_dead(&db, after.as_ref(), limit)
         }))

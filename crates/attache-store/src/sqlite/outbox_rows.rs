@@ -1,6 +1,6 @@
-//! The rows of webhooks and of what is to be told to them. Used by the server, and by commands beside it.
+//! The rows of webhooks and of their deliveries. The server uses them, and the maintenance commands in other processes.
 
-use attache_core::{DeadDelivery, DeliveryId, News, Outcome, Seq, TaskEvent, Webhook};
+use attache_core::{DeadDelivery, DeliveryId, Outcome, PushEvents, Seq, TaskEvent, Webhook};
 use attache_protocol::{Dialect, TaskId, TaskPushNotificationConfig, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
@@ -10,8 +10,8 @@ use super::fault::Fault;
 use super::rows::{self, Id, nanos_of, time_of};
 use crate::Keyring;
 
-/// A webhook as its row has it.
-pub(super) struct Kept {
+/// A webhook as a row, with its secrets sealed.
+pub(super) struct WebhookRow {
     name: String,
     news: u8,
     dialect: Option<&'static str>,
@@ -21,14 +21,14 @@ pub(super) struct Kept {
     purpose: Vec<u8>,
 }
 
-/// What is sealed of a webhook.
+/// The secrets of a webhook, which are sealed.
 #[derive(Default, PartialEq, Serialize, Deserialize)]
 struct Secrets {
     token: Option<String>,
     credentials: Option<String>,
 }
 
-/// What a webhook's secrets are sealed for, so that they are worthless in any other row.
+/// The additional data that binds sealed secrets to one webhook: they do not open in another row.
 fn purpose(task: &TaskId, webhook: &str) -> Vec<u8> {
     let mut purpose = (task.as_str().len() as u64).to_le_bytes().to_vec();
     purpose.extend_from_slice(task.as_str().as_bytes());
@@ -36,14 +36,14 @@ fn purpose(task: &TaskId, webhook: &str) -> Vec<u8> {
     purpose
 }
 
-const fn news_of(number: u8) -> News {
+const fn events_of(number: u8) -> PushEvents {
     match number {
-        0 => News::States,
-        _ => News::Everything,
+        0 => PushEvents::States,
+        _ => PushEvents::Everything,
     }
 }
 
-impl Kept {
+impl WebhookRow {
     pub(super) fn seal(keyring: &Keyring, task: &TaskId, webhook: &Webhook) -> Result<Self, Fault> {
         let mut config = webhook.config.clone();
         let credentials = config.authentication.as_mut().and_then(|info| info.credentials.take());
@@ -58,9 +58,9 @@ impl Kept {
         };
         Ok(Self {
             name: webhook.id().to_owned(),
-            news: match webhook.news {
-                News::States => 0,
-                News::Everything => 1,
+            news: match webhook.events {
+                PushEvents::States => 0,
+                PushEvents::Everything => 1,
             },
             dialect: webhook.dialect.map(Dialect::name),
             receiver: webhook.receiver(),
@@ -70,16 +70,16 @@ impl Kept {
         })
     }
 
-    /// Whether the task may have this webhook: it has fewer others than the limit.
+    /// Whether the task has fewer other webhooks than the limit.
     pub(super) fn fits(&self, db: &Connection, task: i64, limit: usize) -> Result<bool, Fault> {
         let mut count = db.prepare_cached("SELECT count(*) FROM webhooks WHERE task = ?1 AND name != ?2")?;
         let others: i64 = count.query_row(params![task, self.name], |row| row.get(0))?;
         Ok(usize::try_from(others).unwrap_or(0) < limit)
     }
 
-    /// Keeps the webhook, in the place of the one with the same name. Its number.
+    /// Writes the webhook and returns its row id. Replaces a webhook with the same name.
     pub(super) fn put(&mut self, db: &Connection, keyring: &Keyring, task: i64) -> Result<i64, Fault> {
-        // Whoever seals everything under a new key has either seen this row or put the key in place before it is written.
+        // Sealing all secrets again after a rotation either finds this row, or has changed the key before this check.
         if let Some(sealed) = &mut self.secrets
             && !keyring.is_current(sealed)?
         {
@@ -124,11 +124,11 @@ pub(super) fn read_webhook(
     }
     let dialect = row.get::<_, Option<String>>(from + 4)?;
     let dialect = dialect.and_then(|name| Dialect::from_name(&name));
-    Ok(Webhook { config, news: news_of(row.get(from + 1)?), dialect })
+    Ok(Webhook { config, events: events_of(row.get(from + 1)?), dialect })
 }
 
-/// Queues events for a webhook. Whether it had nothing to be told before.
-pub(super) fn tell(
+/// Queues events for a webhook. Returns whether its queue was empty before.
+pub(super) fn enqueue(
     db: &Connection,
     webhook: i64,
     receiver: &str,
@@ -151,9 +151,9 @@ pub(super) fn tell(
     Ok(due > 0)
 }
 
-/// Queues events that come after a position for those of a task's webhooks that are told of them. Whether one of these had
-/// nothing to be told before.
-pub(super) fn tell_all(
+/// Queues the events after a position for all webhooks of a task that subscribe to them. Returns whether one of the queues was empty
+/// before.
+pub(super) fn enqueue_all(
     db: &Connection,
     task: i64,
     after: Seq,
@@ -164,15 +164,15 @@ pub(super) fn tell_all(
     let mut webhooks = read.query(params![task])?;
     let mut grown = false;
     while let Some(row) = webhooks.next()? {
-        let news = news_of(row.get(1)?);
-        let told = events.iter().enumerate().filter(|(_, event)| news.include(event));
-        let told: Vec<_> = told.map(|(i, _)| after.plus(i + 1)).collect();
-        grown |= tell(db, row.get(0)?, &row.get::<_, String>(2)?, &told, now)?;
+        let wanted = events_of(row.get(1)?);
+        let included = events.iter().enumerate().filter(|(_, event)| wanted.includes(event));
+        let included: Vec<_> = included.map(|(i, _)| after.plus(i + 1)).collect();
+        grown |= enqueue(db, row.get(0)?, &row.get::<_, String>(2)?, &included, now)?;
     }
     Ok(grown)
 }
 
-/// The number of a webhook, and its receiver.
+/// The row id of a webhook, and its receiver.
 fn find(db: &Connection, task: &TaskId, name: &str) -> Result<Option<(i64, String)>, Fault> {
     let mut find = db.prepare_cached(
         "SELECT webhooks.id, webhooks.receiver FROM tasks JOIN webhooks ON webhooks.task = tasks.id
@@ -182,7 +182,7 @@ fn find(db: &Connection, task: &TaskId, name: &str) -> Result<Option<(i64, Strin
     Ok(found.optional()?)
 }
 
-/// Sets when a webhook is due next, or that it is not.
+/// Sets the time at which a webhook is due next. `None` removes it from the queues.
 fn schedule(db: &Connection, webhook: i64, due: Option<i64>) -> Result<(), Fault> {
     match due {
         Some(due) => db
@@ -193,8 +193,8 @@ fn schedule(db: &Connection, webhook: i64, due: Option<i64>) -> Result<(), Fault
     Ok(())
 }
 
-/// Takes an event out of a webhook's queue, and sets when the next is due. How often it was tried.
-fn take_out(db: &Connection, webhook: i64, seq: Seq) -> Result<Option<u32>, Fault> {
+/// Removes an event from the queue of a webhook, and schedules the next one. Returns the number of attempts so far.
+fn dequeue(db: &Connection, webhook: i64, seq: Seq) -> Result<Option<u32>, Fault> {
     let attempts = db
         .prepare_cached("DELETE FROM outbox WHERE webhook = ?1 AND seq = ?2 RETURNING attempts")?
         .query_row(params![webhook, seq.0 as i64], |row| row.get(0))
@@ -209,14 +209,14 @@ fn take_out(db: &Connection, webhook: i64, seq: Seq) -> Result<Option<u32>, Faul
     Ok(attempts)
 }
 
-/// Notes what became of a delivery. The webhook, if there was something to note.
+/// Records the outcome of a delivery. Returns the webhook, or `None` if the delivery is no longer queued.
 pub(super) fn settle(db: &Connection, id: &DeliveryId, outcome: &Outcome) -> Result<Option<i64>, Fault> {
     let Some((webhook, _)) = find(db, &id.task, &id.webhook)? else { return Ok(None) };
     let seq = id.seq.0 as i64;
     let (again, more) = match outcome {
-        Outcome::Delivered => return Ok(take_out(db, webhook, id.seq)?.map(|_| webhook)),
+        Outcome::Delivered => return Ok(dequeue(db, webhook, id.seq)?.map(|_| webhook)),
         Outcome::GivenUp { at, error } => {
-            let Some(attempts) = take_out(db, webhook, id.seq)? else { return Ok(None) };
+            let Some(attempts) = dequeue(db, webhook, id.seq)? else { return Ok(None) };
             db.prepare_cached(
                 "INSERT INTO dead (webhook, seq, attempts, at, error) VALUES (?1, ?2, ?3, ?4, ?5)",
             )?
@@ -236,14 +236,14 @@ pub(super) fn settle(db: &Connection, id: &DeliveryId, outcome: &Outcome) -> Res
     Ok(Some(webhook))
 }
 
-/// Forgets a webhook with everything that it was to be told.
+/// Deletes a webhook with all its deliveries.
 pub(super) fn delete(db: &Connection, task: &TaskId, name: &str) -> Result<Option<i64>, Fault> {
     let Some((webhook, _)) = find(db, task, name)? else { return Ok(None) };
-    delete_number(db, webhook)?;
+    delete_row(db, webhook)?;
     Ok(Some(webhook))
 }
 
-fn delete_number(db: &Connection, webhook: i64) -> Result<(), Fault> {
+fn delete_row(db: &Connection, webhook: i64) -> Result<(), Fault> {
     db.prepare_cached("DELETE FROM outbox WHERE webhook = ?1")?.execute(params![webhook])?;
     db.prepare_cached("DELETE FROM queues WHERE webhook = ?1")?.execute(params![webhook])?;
     db.prepare_cached("DELETE FROM dead WHERE webhook = ?1")?.execute(params![webhook])?;
@@ -251,22 +251,22 @@ fn delete_number(db: &Connection, webhook: i64) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Forgets the webhooks of a task.
+/// Deletes the webhooks of a task.
 pub(super) fn delete_all(db: &Connection, task: i64) -> Result<(), Fault> {
     let mut read = db.prepare_cached("SELECT id FROM webhooks WHERE task = ?1")?;
     let webhooks = read.query_map(params![task], |row| row.get(0))?.collect::<Result<Vec<_>, _>>()?;
-    webhooks.into_iter().try_for_each(|webhook| delete_number(db, webhook))
+    webhooks.into_iter().try_for_each(|webhook| delete_row(db, webhook))
 }
 
-/// Whether something is still to be delivered for a task.
-pub(super) fn owes(db: &Connection, task: i64) -> Result<bool, Fault> {
-    let mut owes = db.prepare_cached(
+/// Whether a task has pending deliveries.
+pub(super) fn has_pending(db: &Connection, task: i64) -> Result<bool, Fault> {
+    let mut has_pending = db.prepare_cached(
         "SELECT 1 FROM webhooks JOIN outbox ON outbox.webhook = webhooks.id WHERE webhooks.task = ?1 LIMIT 1",
     )?;
-    Ok(owes.exists(params![task])?)
+    Ok(has_pending.exists(params![task])?)
 }
 
-/// The number of a delivery that was given up.
+/// The row id of a dead delivery.
 fn find_dead(db: &Connection, id: &DeliveryId) -> Result<Option<i64>, Fault> {
     let Some((webhook, _)) = find(db, &id.task, &id.webhook)? else { return Ok(None) };
     let mut find = db.prepare_cached("SELECT id FROM dead WHERE webhook = ?1 AND seq = ?2")?;
@@ -306,8 +306,8 @@ pub(super) fn list_dead(
     Ok(dead)
 }
 
-/// The numbers of deliveries that were given up: this one, or all.
-fn chosen_dead(db: &Connection, id: Option<&DeliveryId>) -> Result<Vec<i64>, Fault> {
+/// The row ids of one dead delivery, or of all.
+fn select_dead(db: &Connection, id: Option<&DeliveryId>) -> Result<Vec<i64>, Fault> {
     if let Some(id) = id {
         return Ok(find_dead(db, id)?.into_iter().collect());
     }
@@ -315,10 +315,10 @@ fn chosen_dead(db: &Connection, id: Option<&DeliveryId>) -> Result<Vec<i64>, Fau
     Ok(read.query_map((), |row| row.get(0))?.collect::<Result<_, _>>()?)
 }
 
-/// Has deliveries that were given up tried anew. How many they were. To be called within a transaction.
+/// Queues one dead delivery again, or all. Returns their number. Call it within a transaction.
 pub(super) fn retry_dead(db: &Connection, id: Option<&DeliveryId>, now: Timestamp) -> Result<usize, Fault> {
     let now = nanos_of(now);
-    let chosen = chosen_dead(db, id)?;
+    let chosen = select_dead(db, id)?;
     for dead in &chosen {
         let (webhook, seq): (i64, i64) = db
             .prepare_cached("DELETE FROM dead WHERE id = ?1 RETURNING webhook, seq")?
@@ -326,32 +326,32 @@ pub(super) fn retry_dead(db: &Connection, id: Option<&DeliveryId>, now: Timestam
         let receiver: String = db
             .prepare_cached("SELECT receiver FROM webhooks WHERE id = ?1")?
             .query_row(params![webhook], |row| row.get(0))?;
-        tell(db, webhook, &receiver, &[rows::seq_of(seq)], now)?;
+        enqueue(db, webhook, &receiver, &[rows::seq_of(seq)], now)?;
     }
     Ok(chosen.len())
 }
 
-/// Forgets deliveries that were given up. How many they were.
+/// Deletes one dead delivery, or all. Returns their number.
 pub(super) fn purge_dead(db: &Connection, id: Option<&DeliveryId>) -> Result<usize, Fault> {
-    let chosen = chosen_dead(db, id)?;
+    let chosen = select_dead(db, id)?;
     for dead in &chosen {
         db.prepare_cached("DELETE FROM dead WHERE id = ?1")?.execute(params![dead])?;
     }
     Ok(chosen.len())
 }
 
-/// How many secrets are sealed anew at a time, so that others can write in between.
-const RESEALED: usize = 256;
+/// How many secrets one transaction seals again. Other writes can run between two transactions.
+const RESEAL_BATCH: usize = 256;
 
-/// Seals secrets under the key in use that are sealed under another, from a webhook on. How many they were, and where to go on
-/// if there may be more.
+/// Seals the secrets of one batch of webhooks under the current key, beginning with the webhook `from`. Returns how many were sealed
+/// under another key before, and where the next batch begins.
 pub(super) fn reseal(db: &Connection, keyring: &Keyring, from: i64) -> Result<(usize, Option<i64>), Fault> {
     let mut read = db.prepare_cached(
         "SELECT webhooks.id, tasks.task_id, webhooks.name, webhooks.secrets
          FROM webhooks JOIN tasks ON tasks.id = webhooks.task
          WHERE webhooks.id >= ?1 AND webhooks.secrets IS NOT NULL ORDER BY webhooks.id LIMIT ?2",
     )?;
-    let mut rows = read.query(params![from, RESEALED as i64])?;
+    let mut rows = read.query(params![from, RESEAL_BATCH as i64])?;
     let (mut seen, mut last, mut resealed) = (0, from, 0);
     while let Some(row) = rows.next()? {
         (seen, last) = (seen + 1, row.get(0)?);
@@ -361,9 +361,10 @@ pub(super) fn reseal(db: &Connection, keyring: &Keyring, from: i64) -> Result<(u
         }
         let task = TaskId::from(Id::read(row.get_ref(1)?).map_err(rusqlite::Error::from)?);
         let purpose = purpose(&task, &row.get::<_, String>(2)?);
-        let anew = keyring.seal(&purpose, &keyring.open(&purpose, &sealed)?)?;
-        db.prepare_cached("UPDATE webhooks SET secrets = ?2 WHERE id = ?1")?.execute(params![last, anew])?;
+        let sealed_again = keyring.seal(&purpose, &keyring.open(&purpose, &sealed)?)?;
+        db.prepare_cached("UPDATE webhooks SET secrets = ?2 WHERE id = ?1")?
+            .execute(params![last, sealed_again])?;
         resealed += 1;
     }
-    Ok((resealed, (seen == RESEALED).then_some(last + 1)))
+    Ok((resealed, (seen == RESEAL_BATCH).then_some(last + 1)))
 }

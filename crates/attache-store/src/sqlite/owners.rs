@@ -1,4 +1,4 @@
-//! The numbers of owners.
+//! Owners, and their row ids.
 
 use std::collections::HashMap;
 
@@ -9,10 +9,10 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::fault::Fault;
 
-/// How many owners are remembered at most.
-const MAX: usize = 64 * 1024;
+/// The maximum number of owners in the cache.
+const MAX_CACHED: usize = 64 * 1024;
 
-/// The numbers of owners that were met lately. Numbers never change.
+/// A cache of the row ids of owners. The row id of an owner never changes.
 #[derive(Default)]
 pub(super) struct Owners(RwLock<HashMap<Owner, i64, RandomState>>);
 
@@ -22,14 +22,14 @@ impl Owners {
     }
 
     pub(super) fn remember(&self, owner: Owner, number: i64) {
-        let mut known = self.0.write();
-        if known.len() >= MAX {
-            known.clear();
+        let mut cache = self.0.write();
+        if cache.len() >= MAX_CACHED {
+            cache.clear();
         }
-        known.insert(owner, number);
+        cache.insert(owner, number);
     }
 
-    /// The number of an owner, if they have one.
+    /// The row id of an owner, if there is one.
     pub(super) fn find(&self, db: &Connection, owner: &Owner) -> Result<Option<i64>, Fault> {
         if let Some(number) = self.get(owner) {
             return Ok(Some(number));
@@ -53,7 +53,7 @@ pub(super) fn insert(db: &Connection, owner: &Owner) -> Result<i64, Fault> {
     Ok(db.last_insert_rowid())
 }
 
-/// An owner from two columns.
+/// Reads an owner from the columns `tenant` and `principal`.
 pub(super) fn read(row: &Row<'_>, from: usize) -> rusqlite::Result<Owner> {
     let tenant: Option<String> = row.get(from)?;
     let principal: Option<String> = row.get(from + 1)?;

@@ -1,4 +1,4 @@
-//! Forgetting tasks that have ended.
+//! Pruning: deleting tasks that have ended.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,9 +10,9 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::fault::Fault;
 use super::list::{Range, terminal_states};
-use super::rows::{self, nanos_of, place};
+use super::rows::{self, log_id, nanos_of};
 use super::writer::{Batch, Command};
-use super::{Answer, Inner, counts, outbox_rows};
+use super::{Inner, ResultSender, counts, outbox_rows};
 
 impl Inner {
     pub(super) async fn prune(
@@ -25,7 +25,7 @@ impl Inner {
             return Ok(0);
         }
         let expired = self
-            .read_much(move |inner, db| {
+            .read_blocking(move |inner, db| {
                 let from = inner.pruned.load(Ordering::Relaxed);
                 let (expired, last) = expired(db, retention, now, limit, from)?;
                 inner.pruned.store(last, Ordering::Relaxed);
@@ -35,11 +35,11 @@ impl Inner {
         if expired.is_empty() {
             return Ok(0);
         }
-        self.write(|answer| Box::new(Prune { rows: expired, pruned: 0, answer })).await
+        self.write(|sender| Box::new(Prune { rows: expired, pruned: 0, sender })).await
     }
 }
 
-/// Tasks that have ended and are to be forgotten, those of the owners from `from` on first. Which owner was looked at last.
+/// The rows of tasks to prune, beginning with the owner `from`, and the last owner that was examined.
 fn expired(
     db: &Connection,
     retention: Retention,
@@ -88,7 +88,7 @@ fn expired_of(
         let Some(head) = oldest else { break };
         let Some((_, row)) = head.next.filter(|(nanos, _)| beyond > 0 || *nanos < before) else { break };
         beyond = (beyond - 1).max(0);
-        if !outbox_rows::owes(db, row)? {
+        if !outbox_rows::has_pending(db, row)? {
             expired.push(row);
         }
         head.advance()?;
@@ -99,27 +99,27 @@ fn expired_of(
 struct Prune {
     rows: Vec<i64>,
     pruned: usize,
-    answer: Answer<usize>,
+    sender: ResultSender<usize>,
 }
 
 impl Command for Prune {
     fn execute(&mut self, batch: &mut Batch<'_>) -> Result<(), Fault> {
         self.pruned = 0;
         for row in &self.rows {
-            self.pruned += usize::from(forget(batch, *row)?);
+            self.pruned += usize::from(delete(batch, *row)?);
         }
         Ok(())
     }
 
     fn finish(self: Box<Self>, written: Result<(), StoreError>) {
-        let _ = self.answer.send(written.map(|()| self.pruned));
+        let _ = self.sender.send(written.map(|()| self.pruned));
     }
 }
 
-/// Forgets a task with everything that belongs to it, unless there is none or something is still to be delivered for it.
-fn forget(batch: &mut Batch<'_>, row: i64) -> Result<bool, Fault> {
+/// Deletes a task with all its rows. Keeps a task with pending deliveries. Returns whether the task was deleted.
+fn delete(batch: &mut Batch<'_>, row: i64) -> Result<bool, Fault> {
     let db = batch.db;
-    if outbox_rows::owes(db, row)? {
+    if outbox_rows::has_pending(db, row)? {
         return Ok(false);
     }
     let task = db
@@ -131,6 +131,6 @@ fn forget(batch: &mut Batch<'_>, row: i64) -> Result<bool, Fault> {
     outbox_rows::delete_all(db, row)?;
     db.prepare_cached("DELETE FROM keys WHERE task = ?1")?.execute(params![row])?;
     db.prepare_cached("DELETE FROM log WHERE id >= ?1 AND id < ?2")?
-        .execute(params![place(row, 0), place(row + 1, 0)])?;
+        .execute(params![log_id(row, 0), log_id(row + 1, 0)])?;
     Ok(true)
 }

@@ -1,4 +1,4 @@
-//! Reading: connections that read while others write, and tasks and events from their rows.
+//! Reading: the connections for it, and how tasks and events are read from their rows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,14 +10,14 @@ use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::Semaphore;
 
 use super::fault::Fault;
-use super::live::{Live, Phase};
+use super::live::{LiveTask, Phase};
 use super::owners;
-use super::rows::{self, Id, MAX_SEQ, place};
+use super::rows::{self, Id, MAX_SEQ, log_id};
 
-/// Connections that read.
+/// The connections for reading. They work while the writer writes.
 ///
-/// Reading one row takes about as long as handing the work to another thread, so it is done where it is asked for. What reads
-/// many rows goes to a thread that may wait, and leaves at least one connection to the others.
+/// Reading one row takes about as long as a switch to another thread, so the calling thread reads it. A query for many rows runs on a
+/// thread that may block. `heavy` limits these queries, so that one connection is left for short reads.
 pub(super) struct Readers {
     all: Vec<Mutex<Connection>>,
     next: AtomicUsize,
@@ -39,7 +39,7 @@ impl Readers {
     }
 }
 
-/// Where a task is kept.
+/// The row of a task, without its content.
 pub(super) struct Found {
     pub(super) row: i64,
     pub(super) owner: i64,
@@ -61,15 +61,15 @@ pub(super) fn find(db: &Connection, task: &TaskId) -> Result<Option<Found>, Faul
     Ok(found.optional()?)
 }
 
-/// What reading a task by its id brings.
+/// The result of reading a task by its id.
 pub(super) enum Loaded {
-    /// It is not the owner's, or there is none.
+    /// There is no such task, or it belongs to another owner.
     Nothing,
     Ended(Snapshot),
     Live,
 }
 
-/// Reads a task of an owner's by its id.
+/// Reads a task of an owner by its id.
 pub(super) fn load(db: &Connection, owner: i64, task: &TaskId) -> Result<Loaded, Fault> {
     let mut read = db.prepare_cached(
         "SELECT owner, state, seq, head, messages, history, artifacts FROM tasks WHERE task_id = ?1",
@@ -88,17 +88,17 @@ pub(super) fn load(db: &Connection, owner: i64, task: &TaskId) -> Result<Loaded,
     })
 }
 
-/// A task that has not ended, from its snapshot and what came after.
-pub(super) struct Unfolded {
+/// A task that has not ended, as its snapshot and its later events give it.
+pub(super) struct Replayed {
     pub(super) seq: Seq,
     pub(super) task: Task,
-    /// How many bytes of events came after the snapshot, and how large that is.
+    /// The bytes of events after the snapshot, and the size of the snapshot.
     pub(super) unsaved: usize,
     pub(super) saved: Option<usize>,
 }
 
-/// Reads a task that has not ended. To be called within a transaction.
-pub(super) fn unfold(db: &Connection, row: i64, id: &TaskId) -> Result<Unfolded, Fault> {
+/// Reads a task that has not ended. Call it within a transaction.
+pub(super) fn replay(db: &Connection, row: i64, id: &TaskId) -> Result<Replayed, Fault> {
     let mut read = db.prepare_cached("SELECT seq, body FROM snapshots WHERE task = ?1")?;
     let saved = read
         .query_row(params![row], |row| Ok((rows::seq_of(row.get(0)?), row.get_ref(1)?.as_blob()?.to_vec())));
@@ -111,36 +111,36 @@ pub(super) fn unfold(db: &Connection, row: i64, id: &TaskId) -> Result<Unfolded,
     };
     let mut unsaved = 0;
     let mut read = db.prepare_cached("SELECT id, events FROM log WHERE id > ?1 AND id < ?2 ORDER BY id")?;
-    let mut log = read.query(params![place(row, seq.0), place(row + 1, 0)])?;
+    let mut log = read.query(params![log_id(row, seq.0), log_id(row + 1, 0)])?;
     while let Some(next) = log.next()? {
         let events = next.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
         unsaved += events.len();
         let events = rows::read_events(next.get(0)?, events);
-        for (place, event) in events.map_err(|error| rows::unreadable("the log", id, error))? {
-            seq = place;
+        for (position, event) in events.map_err(|error| rows::unreadable("the log", id, error))? {
+            seq = position;
             match event {
                 TaskEvent::Created(created) => task = Arc::unwrap_or_clone(created),
                 event @ (TaskEvent::Message(_) | TaskEvent::Status(_) | TaskEvent::Artifact(_)) => {
                     if let Err(error) = fold(&mut task, event) {
-                        tracing::error!(task = %id, %seq, %error, "an event in the log cannot have happened");
+                        tracing::error!(task = %id, %seq, %error, "an event in the log does not fit the task");
                     }
                 }
             }
         }
     }
-    Ok(Unfolded { seq, task, unsaved, saved })
+    Ok(Replayed { seq, task, unsaved, saved })
 }
 
-/// A task for those who work on it or follow it; nothing if it has ended or there is none.
-pub(super) fn live(db: &Connection, task: &TaskId) -> Result<Option<Live>, Fault> {
+/// Reads a live task for the memory. `None` if it has ended or does not exist.
+pub(super) fn live(db: &Connection, task: &TaskId) -> Result<Option<LiveTask>, Fault> {
     let db = db.unchecked_transaction()?;
     let Some(found) = find(&db, task)?.filter(|found| found.end.is_none()) else { return Ok(None) };
-    let Unfolded { seq, task: value, unsaved, saved } = unfold(&db, found.row, task)?;
+    let Replayed { seq, task: value, unsaved, saved } = replay(&db, found.row, task)?;
     let owner = owner(&db, found.owner)?;
     let hooked =
         db.prepare_cached("SELECT 1 FROM webhooks WHERE task = ?1 LIMIT 1")?.exists(params![found.row])?;
-    let live = Live::new(task.clone(), found.row, owner, Phase::Live, seq, value);
-    live.hooked.store(hooked, Ordering::Relaxed);
+    let live = LiveTask::new(task.clone(), found.row, owner, Phase::Live, seq, value);
+    live.may_have_webhooks.store(hooked, Ordering::Relaxed);
     {
         let mut inner = live.lock();
         (inner.unsaved, inner.saved) = (unsaved, saved);
@@ -153,28 +153,28 @@ pub(super) fn owner(db: &Connection, number: i64) -> Result<Owner, Fault> {
     Ok(read.query_row(params![number], |row| owners::read(row, 0))?)
 }
 
-/// About how many bytes of the log are read at a time.
-pub(super) const STRETCH: usize = 256 * 1024;
+/// About how many bytes of the log one read returns.
+pub(super) const READ_BYTES: usize = 256 * 1024;
 
-/// Events after a position, at least one and about as many bytes of them as `stretch` says. Nothing if they are not kept.
+/// Reads events after a position: at least one, and about `max_bytes` bytes. `None` if the next event is not in the log.
 pub(super) fn log_after(
     db: &Connection,
     row: i64,
     id: &TaskId,
     after: Seq,
-    stretch: usize,
+    max_bytes: usize,
 ) -> Result<Option<Vec<Arc<Entry>>>, Fault> {
     if after.0 >= MAX_SEQ {
         return Ok(None);
     }
-    // The row that has the next event may begin before it.
+    // A row holds the events of one append, so the row of the next event can begin with an earlier one.
     let mut read = db.prepare_cached(
         "SELECT id, events FROM log
          WHERE id >= ifnull((SELECT max(id) FROM log WHERE id BETWEEN ?1 AND ?2), ?2) AND id < ?3 ORDER BY id",
     )?;
-    let mut log = read.query(params![place(row, 0), place(row, after.0 + 1), place(row + 1, 0)])?;
+    let mut log = read.query(params![log_id(row, 0), log_id(row, after.0 + 1), log_id(row + 1, 0)])?;
     let (mut entries, mut bytes) = (Vec::<Arc<Entry>>::new(), 0);
-    while bytes < stretch
+    while bytes < max_bytes
         && let Some(next) = log.next()?
     {
         let events = next.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;

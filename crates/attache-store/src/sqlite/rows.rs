@@ -1,8 +1,8 @@
-//! How values become columns, and back.
+//! Encoding and decoding of columns.
 
 use std::sync::Arc;
 
-use attache_core::{Ended, EndedPieces, Entry, Seq, TaskEvent};
+use attache_core::{EndedTask, Entry, Seq, StoredEndedTask, TaskEvent};
 use attache_protocol::{StreamResponse, Task, TaskId, TaskState, Timestamp};
 use rusqlite::types::{FromSqlError, FromSqlResult, ToSqlOutput, Value, ValueRef};
 use rusqlite::{Row, ToSql};
@@ -44,7 +44,7 @@ impl Id<'_> {
         }
     }
 
-    /// The text of an id from its column.
+    /// Decodes an id.
     pub(super) fn read(value: ValueRef<'_>) -> FromSqlResult<String> {
         match value {
             ValueRef::Text(text) => Ok(String::from_utf8_lossy(text).into_owned()),
@@ -76,34 +76,34 @@ impl ToSql for Id<'_> {
     }
 }
 
-/// How many bits of a row's id in the log tell the place of its first event.
-const PLACE_BITS: u32 = 26;
+/// The number of bits in the id of a log row that hold the position of its first event.
+const SEQ_BITS: u32 = 26;
 
-/// The longest log that a task can have.
-pub(super) const MAX_SEQ: u64 = (1 << PLACE_BITS) - 1;
+/// The maximum length of a log.
+pub(super) const MAX_SEQ: u64 = (1 << SEQ_BITS) - 1;
 
-/// The id of the row in the log that begins with an event: the task's number, then the event's place.
-pub(super) const fn place(task: i64, seq: u64) -> i64 {
-    task << PLACE_BITS | seq as i64
+/// The id of the log row that begins with an event: the row id of the task, then the position of the event.
+pub(super) const fn log_id(task: i64, seq: u64) -> i64 {
+    task << SEQ_BITS | seq as i64
 }
 
-/// The place of the first event in a row of the log.
+/// The position of the first event in a row of the log.
 pub(super) const fn first_seq(id: i64) -> u64 {
     id as u64 & MAX_SEQ
 }
 
-/// A point in time as a column, brought into the years that fit.
+/// Encodes a time. A time outside of the range of the column becomes the nearest one in it.
 pub(super) fn nanos_of(time: Timestamp) -> i64 {
     time.as_nanos().clamp(i64::MIN.into(), i64::MAX.into()) as i64
 }
 
-/// A point in time from its column.
+/// Decodes a time.
 pub(super) fn time_of(nanos: i64) -> Timestamp {
     const SECOND: i64 = 1_000_000_000;
     Timestamp::new(nanos.div_euclid(SECOND), nanos.rem_euclid(SECOND) as i32).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-/// When a task got its status.
+/// The status time of a task.
 pub(super) fn status_nanos(task: &Task) -> i64 {
     nanos_of(task.status.timestamp.unwrap_or(Timestamp::UNIX_EPOCH))
 }
@@ -116,7 +116,7 @@ pub(super) fn seq_of(number: i64) -> Seq {
     Seq(number as u64)
 }
 
-/// Writes events as a row of the log keeps them: as an array.
+/// Encodes the events of a log row as a JSON array.
 pub(super) fn write_events(events: &[TaskEvent]) -> Vec<u8> {
     let mut out = Vec::with_capacity(512 * events.len());
     for event in events {
@@ -127,14 +127,14 @@ pub(super) fn write_events(events: &[TaskEvent]) -> Vec<u8> {
     out
 }
 
-/// Reads the events of a row of the log.
+/// Decodes the events of a log row.
 pub(super) fn read_events(row: i64, events: &[u8]) -> Result<Vec<(Seq, TaskEvent)>, serde_json::Error> {
     let events: Vec<StreamResponse> = serde_json::from_slice(events)?;
     let first = Seq(first_seq(row));
     Ok(events.into_iter().enumerate().map(|(i, event)| (first.plus(i), event.into())).collect())
 }
 
-/// Gives events their places in the log.
+/// Makes log entries of events.
 pub(super) fn entries(events: Vec<(Seq, TaskEvent)>) -> impl Iterator<Item = Arc<Entry>> {
     events.into_iter().map(|(seq, event)| Arc::new(Entry::new(seq, event)))
 }
@@ -143,25 +143,25 @@ pub(super) fn unreadable(what: &str, task: &TaskId, error: serde_json::Error) ->
     Fault::Unreadable { what: format!("{what} of task `{task}`"), error }
 }
 
-/// Where messages begin, as a column.
-pub(super) fn write_marks(marks: &[u32]) -> Vec<u8> {
-    marks.iter().flat_map(|mark| mark.to_le_bytes()).collect()
+/// Encodes the offsets at which messages begin.
+pub(super) fn write_offsets(offsets: &[u32]) -> Vec<u8> {
+    offsets.iter().flat_map(|offset| offset.to_le_bytes()).collect()
 }
 
-/// The task of a row from four columns, of which those that were not asked for are null.
-pub(super) fn read_ended(row: &Row<'_>, from: usize, task: &TaskId) -> Result<Arc<Ended>, Fault> {
+/// Decodes a task that has ended from four columns. Columns that the query left out are null.
+pub(super) fn read_ended(row: &Row<'_>, from: usize, task: &TaskId) -> Result<Arc<EndedTask>, Fault> {
     let blob = |at: usize| -> rusqlite::Result<Vec<u8>> {
         Ok(row.get_ref(from + at)?.as_blob_or_null()?.unwrap_or_default().to_vec())
     };
-    let marks = blob(1)?;
-    let (marks, _) = marks.as_chunks();
-    let pieces = EndedPieces {
+    let offsets = blob(1)?;
+    let (offsets, _) = offsets.as_chunks();
+    let pieces = StoredEndedTask {
         head: blob(0)?,
-        messages: marks.iter().map(|mark| u32::from_le_bytes(*mark)).collect(),
+        messages: offsets.iter().map(|offset| u32::from_le_bytes(*offset)).collect(),
         history: blob(2)?,
         artifacts: blob(3)?,
     };
-    Ended::from_pieces(pieces).map(Arc::new).map_err(|error| unreadable("the final form", task, error))
+    EndedTask::from_stored(pieces).map(Arc::new).map_err(|error| unreadable("the final form", task, error))
 }
 
 #[cfg(test)]
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_come_back_as_they_were() {
+    fn ids_are_read_as_written() {
         for id in [
             "0198c5a1-2b3c-7d4e-8f50-123456789abc",
             "0198C5A1-2B3C-7D4E-8F50-123456789ABC",
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn times_come_back_as_they_were() {
+    fn times_are_read_as_written() {
         for (seconds, nanos) in [(0, 0), (1_790_000_000, 123_456_789), (-5, -7), (-1, 0)] {
             let time = Timestamp::new(seconds, nanos).unwrap();
             assert_eq!(time_of(nanos_of(time)), time);

@@ -1,27 +1,27 @@
-//! The tables, and how older files become newer ones.
+//! The tables, and the migration of older files.
 
 use rusqlite::Connection;
 
-/// What SQLite files of ours are marked with: `Atta` in ASCII.
+/// The application id in our SQLite files: `Atta` in ASCII.
 pub(super) const APPLICATION_ID: i32 = 0x4174_7461;
 
-/// Each step leads from one version of the schema to the next. A step that was released is never changed.
+/// The migrations. Each one leads from one version of the schema to the next. A released migration is never changed.
 const STEPS: &[&str] = &[V1, V2, V3];
 
 /// The version that this program writes.
 pub(super) const VERSION: i32 = STEPS.len() as i32;
 
-/// Ids that are UUIDs in their usual form are kept as their 16 bytes, all others as text.
+/// An id that is a UUID in its usual form is stored as 16 bytes, any other id as text.
 ///
-/// - A listing of all states merges one range of an index for each state, so there is no index for it, and writing a task is
-///   cheaper by one.
-/// - A task's `head`, `history` and `artifacts` are its JSON in pieces, once it has ended. What is read most rarely comes last,
-///   so that it lies on pages that need not be read.
-/// - `log` has one row for each append: its id is the task and the place of the first event in one number (see
-///   [`place`](super::rows::place)), which makes the table its own index. Rows are never rewritten.
-/// - `snapshots` has the latest snapshot of a task that is live and long.
-/// - `counts` has how many tasks there are of an owner, state and span of time, in spans of several lengths.
-/// - `queues` has a row for each webhook that something is to be told to, with when.
+/// - A listing of all states merges one index range for each state. So it needs no index of its own, which makes writing a task
+///   cheaper.
+/// - `head`, `history` and `artifacts` are the parts of the JSON of a task that has ended. The part that is read most rarely is last,
+///   on pages that most queries do not read.
+/// - `log` has one row for each append. Its id combines the task and the position of the first event in one number (see
+///   [`log_id`](super::rows::log_id)), so the table needs no other index. Rows are never updated.
+/// - `snapshots` has the latest snapshot of a live task with a long log.
+/// - `counts` has the number of tasks of an owner and state for spans of time of several lengths.
+/// - `queues` has a row for each webhook with pending deliveries, and the time at which the next one is due.
 const V1: &str = "
 CREATE TABLE owners (id INTEGER PRIMARY KEY, tenant TEXT, principal TEXT);
 CREATE INDEX owners_by_name ON owners (tenant, principal);
@@ -97,8 +97,8 @@ CREATE TABLE dead (
 CREATE UNIQUE INDEX dead_by_webhook ON dead (webhook, seq);
 ";
 
-/// Values by scope and key. Rows are numbered as they come, so a scope's part of its index is in the order of first use, and
-/// values themselves are nowhere but in their rows.
+/// Values by scope and key. Row ids ascend, so the index of a scope is in the order of first use. No index contains the values
+/// themselves.
 const V2: &str = "
 CREATE TABLE kept_values (
     id INTEGER PRIMARY KEY,
@@ -110,7 +110,7 @@ CREATE UNIQUE INDEX kept_values_by_key ON kept_values (scope, key);
 CREATE INDEX kept_values_by_scope ON kept_values (scope);
 ";
 
-/// The dialect that a webhook is told in, if it is not 1.0.
+/// The dialect of the notifications of a webhook, if it is not 1.0.
 const V3: &str = "ALTER TABLE webhooks ADD COLUMN dialect TEXT";
 
 /// The version of the schema that a file has.
@@ -118,7 +118,7 @@ pub(super) fn version(db: &Connection) -> rusqlite::Result<i32> {
     db.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
-/// Brings a file to the version that this program writes. Each step happens as a whole or not at all.
+/// Migrates a file to the version that this program writes. Each step is one transaction.
 pub(super) fn migrate(db: &mut Connection) -> rusqlite::Result<()> {
     let from = version(db)?;
     for (at, step) in STEPS.iter().enumerate().skip(from.max(0) as usize) {

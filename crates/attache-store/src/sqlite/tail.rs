@@ -1,7 +1,7 @@
-//! Following a log.
+//! Tails: reading the log of a task while it grows.
 //!
-//! Events come from memory while they are at hand there, and from the file otherwise. Both are only ever read up to what has
-//! been written, and each reader goes on right after the last event it got, so nothing is missed and nothing comes twice.
+//! Events come from memory if they are there, otherwise from the file. Both have only durable events. Each reader continues after the
+//! last event that it got, so it misses no event and gets none twice.
 
 use std::sync::Arc;
 
@@ -9,21 +9,21 @@ use attache_core::{Seq, Snapshot, StoreError, TailItem};
 use attache_protocol::TaskId;
 use futures::stream::{self, BoxStream, StreamExt};
 
-use super::live::{After, Live};
+use super::live::{After, LiveTask};
 use super::read::{self, Loaded};
-use super::{Inner, Place};
+use super::{Inner, Location};
 
 struct Tail {
     inner: Arc<Inner>,
     id: TaskId,
     after: Seq,
-    at: At,
+    source: Source,
 }
 
-enum At {
+enum Source {
     Unknown,
-    Live(Arc<Live>),
-    /// The task has ended with this event.
+    Live(Arc<LiveTask>),
+    /// The task has ended. `end` is its last event.
     Ended {
         row: i64,
         end: Seq,
@@ -36,7 +36,7 @@ pub(super) fn tail(
     id: TaskId,
     after: Seq,
 ) -> BoxStream<'static, Result<TailItem, StoreError>> {
-    let tail = Tail { inner, id, after, at: At::Unknown };
+    let tail = Tail { inner, id, after, source: Source::Unknown };
     stream::unfold(tail, async |mut tail| {
         let item = tail.next().await.transpose()?;
         match &item {
@@ -44,7 +44,7 @@ pub(super) fn tail(
                 tail.after = entries.last().map_or(tail.after, |entry| entry.seq);
             }
             Ok(TailItem::Reset(snapshot)) => tail.after = snapshot.seq,
-            Err(_) => tail.at = At::Over,
+            Err(_) => tail.source = Source::Over,
         }
         Some((item, tail))
     })
@@ -54,27 +54,27 @@ pub(super) fn tail(
 impl Tail {
     async fn next(&mut self) -> Result<Option<TailItem>, StoreError> {
         loop {
-            match &self.at {
-                At::Over => return Ok(None),
-                At::Unknown => {
-                    self.at = match self.inner.locate(&self.id).await? {
-                        Place::Nowhere => At::Over,
-                        Place::Live(live) => At::Live(live),
-                        Place::Ended(found) => {
-                            At::Ended { row: found.row, end: found.end.unwrap_or(Seq::START) }
+            match &self.source {
+                Source::Over => return Ok(None),
+                Source::Unknown => {
+                    self.source = match self.inner.locate(&self.id).await? {
+                        Location::Missing => Source::Over,
+                        Location::Live(live) => Source::Live(live),
+                        Location::Ended(found) => {
+                            Source::Ended { row: found.row, end: found.end.unwrap_or(Seq::START) }
                         }
                     }
                 }
-                At::Ended { end, .. } if self.after >= *end => return Ok(None),
-                At::Ended { row, .. } => return self.read_file(*row).await,
-                At::Live(live) => {
+                Source::Ended { end, .. } if self.after >= *end => return Ok(None),
+                Source::Ended { row, .. } => return self.read_file(*row).await,
+                Source::Live(live) => {
                     let live = live.clone();
-                    // Register first, look, then sleep: an append in between is not missed.
+                    // Register before the check, so that an append between check and wait is not missed.
                     let mut grown = std::pin::pin!(live.grown.notified());
                     grown.as_mut().enable();
                     match live.after(self.after) {
                         After::Entries(entries) => return Ok(Some(TailItem::Entries(entries))),
-                        After::Behind => return self.read_file(live.row).await,
+                        After::NotInMemory => return self.read_file(live.row).await,
                         After::End => return Ok(None),
                         After::Wait => grown.await,
                     }
@@ -86,16 +86,16 @@ impl Tail {
     async fn read_file(&self, row: i64) -> Result<Option<TailItem>, StoreError> {
         let (id, after) = (self.id.clone(), self.after);
         self.inner
-            .read_much(move |_, db| {
+            .read_blocking(move |_, db| {
                 let db = db.unchecked_transaction()?;
-                if let Some(entries) = read::log_after(&db, row, &id, after, read::STRETCH)? {
+                if let Some(entries) = read::log_after(&db, row, &id, after, read::READ_BYTES)? {
                     return Ok(Some(TailItem::Entries(entries)));
                 }
-                // The events are not kept any more: the task takes their place.
+                // Compacting has deleted the events. The reader gets the task instead.
                 let Some(found) = read::find(&db, &id)? else { return Ok(None) };
                 if found.end.is_none() {
-                    let unfolded = read::unfold(&db, row, &id)?;
-                    return Ok(Some(TailItem::Reset(Snapshot::live(unfolded.seq, unfolded.task))));
+                    let replayed = read::replay(&db, row, &id)?;
+                    return Ok(Some(TailItem::Reset(Snapshot::live(replayed.seq, replayed.task))));
                 }
                 Ok(match read::load(&db, found.owner, &id)? {
                     Loaded::Ended(snapshot) => Some(TailItem::Reset(snapshot)),

@@ -1,7 +1,7 @@
-//! Small values by scope and key.
+//! Values by scope and key.
 //!
-//! A value is changed within the writer's transaction, so changes happen one after the other, and many of them cost one wait for
-//! the disk.
+//! A change runs within the transaction of the writer. So changes run one after the other, and many of them share one wait for the
+//! disk.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
@@ -13,20 +13,20 @@ use rusqlite::{Connection, params};
 
 use super::fault::Fault;
 use super::writer::{Batch, Command, closed};
-use super::{Answer, Inner, SqliteStore};
+use super::{Inner, ResultSender, SqliteStore};
 
-/// Up to how many bytes a value is read where it is asked for.
-const LITTLE: usize = 64 * 1024;
+/// The maximum size of a value that the calling thread reads, in bytes.
+const MAX_SMALL_VALUE: usize = 64 * 1024;
 
 const FIND: &str = "SELECT id, value FROM kept_values WHERE scope = ?1 AND key = ?2";
 
-const FIND_LITTLE: &str = "SELECT CASE WHEN octet_length(value) <= ?3 THEN value END FROM kept_values
+const FIND_SMALL: &str = "SELECT CASE WHEN octet_length(value) <= ?3 THEN value END FROM kept_values
     WHERE scope = ?1 AND key = ?2";
 
 const LIST: &str =
     "SELECT key, value FROM kept_values INDEXED BY kept_values_by_scope WHERE scope = ?1 ORDER BY id";
 
-/// Goes from each scope right to the next, over all that is in it.
+/// Jumps from each scope to the next one, without reading the rows between.
 const SCOPES: &str = "WITH RECURSIVE names (name) AS (
         SELECT min(scope) FROM kept_values
         UNION ALL
@@ -35,9 +35,9 @@ const SCOPES: &str = "WITH RECURSIVE names (name) AS (
     SELECT name FROM names WHERE name IS NOT NULL";
 
 #[cfg(test)]
-pub(super) const QUERIES: [&str; 4] = [FIND, FIND_LITTLE, LIST, SCOPES];
+pub(super) const QUERIES: [&str; 4] = [FIND, FIND_SMALL, LIST, SCOPES];
 
-/// The text of a value from its column.
+/// The text in the column of a value.
 pub(super) fn text(column: ValueRef<'_>) -> Result<&str, serde_json::Error> {
     column.as_str().map_err(serde::de::Error::custom)
 }
@@ -46,12 +46,12 @@ pub(super) fn unreadable(scope: &str, key: &str, error: serde_json::Error) -> Fa
     Fault::Unreadable { what: format!("the value of `{key}` in `{scope}`"), error }
 }
 
-/// A value from its column.
+/// Decodes a value.
 pub(super) fn read(column: ValueRef<'_>, scope: &str, key: &str) -> Result<Json, Fault> {
     text(column).and_then(Json::parse).map_err(|error| unreadable(scope, key, error))
 }
 
-/// The value of a key and the number of its row.
+/// The row id and the value of a key.
 fn find(db: &Connection, scope: &str, key: &str) -> Result<Option<(i64, Json)>, Fault> {
     let mut find = db.prepare_cached(FIND)?;
     let mut rows = find.query(params![scope, key])?;
@@ -59,22 +59,22 @@ fn find(db: &Connection, scope: &str, key: &str) -> Result<Option<(i64, Json)>, 
     Ok(Some((row.get(0)?, read(row.get_ref(1)?, scope, key)?)))
 }
 
-/// What reading a value where it is asked for brings.
-enum Little {
-    Nothing,
+/// The result of reading a value on the calling thread.
+enum SmallValue {
+    Missing,
     Value(Json),
-    /// It is not little.
-    Much,
+    /// The value is larger than [`MAX_SMALL_VALUE`].
+    TooLarge,
 }
 
-fn find_little(db: &Connection, scope: &str, key: &str) -> Result<Little, Fault> {
-    let mut find = db.prepare_cached(FIND_LITTLE)?;
-    let mut rows = find.query(params![scope, key, LITTLE as i64])?;
-    let Some(row) = rows.next()? else { return Ok(Little::Nothing) };
+fn find_small(db: &Connection, scope: &str, key: &str) -> Result<SmallValue, Fault> {
+    let mut find = db.prepare_cached(FIND_SMALL)?;
+    let mut rows = find.query(params![scope, key, MAX_SMALL_VALUE as i64])?;
+    let Some(row) = rows.next()? else { return Ok(SmallValue::Missing) };
     match row.get_ref(0)? {
-        ValueRef::Null => Ok(Little::Much),
+        ValueRef::Null => Ok(SmallValue::TooLarge),
         column @ (ValueRef::Text(_) | ValueRef::Blob(_) | ValueRef::Integer(_) | ValueRef::Real(_)) => {
-            Ok(Little::Value(read(column, scope, key)?))
+            Ok(SmallValue::Value(read(column, scope, key)?))
         }
     }
 }
@@ -101,45 +101,25 @@ fn scopes(db: &Connection) -> Result<Vec<String>, Fault> {
 struct Change {
     scope: String,
     key: String,
-    progress: Progress,
-    answer: Answer<thread::Result<ChangedValue>>,
+    change: ValueChange,
+    /// The result of the last run. An error is a panic, which changes nothing.
+    result: Option<thread::Result<ChangedValue>>,
+    sender: ResultSender<thread::Result<ChangedValue>>,
 }
 
-enum Progress {
-    Asked(ValueChange),
-    Changed(ChangedValue),
-    /// Whoever was asked for the new value panicked. Nothing is changed.
-    Panicked(Box<dyn std::any::Any + Send>),
-    /// The new value was made from one that could then not be kept, and there is nobody to ask again. Nothing is changed.
-    Outdated,
-}
-
-/// Whether two values are the same to the letter.
+/// Whether two values have the same text.
 fn is_same(one: Option<&Json>, other: Option<&Json>) -> bool {
     one.map(Json::as_str) == other.map(Json::as_str)
-}
-
-impl Progress {
-    /// Goes on, given what is kept now.
-    fn next(self, old: Option<Json>) -> Self {
-        match self {
-            Self::Asked(change) => match catch_unwind(AssertUnwindSafe(|| change(old.as_ref()))) {
-                Ok(new) => Self::Changed(ChangedValue { old, new }),
-                Err(panic) => Self::Panicked(panic),
-            },
-            Self::Changed(changed) if is_same(changed.old.as_ref(), old.as_ref()) => Self::Changed(changed),
-            Self::Changed(_) | Self::Outdated => Self::Outdated,
-            Self::Panicked(panic) => Self::Panicked(panic),
-        }
-    }
 }
 
 impl Command for Change {
     fn execute(&mut self, batch: &mut Batch<'_>) -> Result<(), Fault> {
         let (db, scope, key) = (batch.db, &*self.scope, &*self.key);
         let (row, old) = find(db, scope, key)?.unzip();
-        self.progress = std::mem::replace(&mut self.progress, Progress::Outdated).next(old);
-        let Progress::Changed(ChangedValue { old, new }) = &self.progress else { return Ok(()) };
+        // A transaction that failed is executed again, so the value may be another one than in the run before.
+        let new = catch_unwind(AssertUnwindSafe(|| (self.change)(old.as_ref())));
+        let result = &*self.result.insert(new.map(|new| ChangedValue { old, new }));
+        let Ok(ChangedValue { old, new }) = result else { return Ok(()) };
         if is_same(old.as_ref(), new.as_ref()) {
             return Ok(());
         }
@@ -162,16 +142,8 @@ impl Command for Change {
     }
 
     fn finish(self: Box<Self>, written: Result<(), StoreError>) {
-        let Self { progress, answer, .. } = *self;
-        let changed = written.and_then(|()| match progress {
-            Progress::Changed(changed) => Ok(Ok(changed)),
-            Progress::Panicked(panic) => Ok(Err(panic)),
-            Progress::Outdated => {
-                Err(StoreError("a change of the same value before this one could not be written".to_owned()))
-            }
-            Progress::Asked(_) => Err(closed()),
-        });
-        let _ = answer.send(changed);
+        let Self { result, sender, .. } = *self;
+        let _ = sender.send(written.and_then(|()| result.ok_or_else(closed)));
     }
 }
 
@@ -182,8 +154,9 @@ impl Inner {
         key: &str,
         change: ValueChange,
     ) -> Result<ChangedValue, StoreError> {
-        let (scope, key, progress) = (scope.to_owned(), key.to_owned(), Progress::Asked(change));
-        let changed = self.write(|answer| Box::new(Change { scope, key, progress, answer })).await?;
+        let (scope, key) = (scope.to_owned(), key.to_owned());
+        let changed =
+            self.write(|sender| Box::new(Change { scope, key, change, result: None, sender })).await?;
         Ok(changed.unwrap_or_else(|panic| resume_unwind(panic)))
     }
 }
@@ -191,12 +164,12 @@ impl Inner {
 impl Values for SqliteStore {
     fn get<'a>(&'a self, scope: &'a str, key: &'a str) -> BoxFuture<'a, Result<Option<Json>, StoreError>> {
         Box::pin(async move {
-            match self.inner.read(|db| find_little(db, scope, key))? {
-                Little::Nothing => Ok(None),
-                Little::Value(value) => Ok(Some(value)),
-                Little::Much => {
+            match self.inner.read(|db| find_small(db, scope, key))? {
+                SmallValue::Missing => Ok(None),
+                SmallValue::Value(value) => Ok(Some(value)),
+                SmallValue::TooLarge => {
                     let (scope, key) = (scope.to_owned(), key.to_owned());
-                    let found = self.inner.read_much(move |_, db| find(db, &scope, &key)).await?;
+                    let found = self.inner.read_blocking(move |_, db| find(db, &scope, &key)).await?;
                     Ok(found.map(|(_, value)| value))
                 }
             }
@@ -205,11 +178,11 @@ impl Values for SqliteStore {
 
     fn list<'a>(&'a self, scope: &'a str) -> BoxFuture<'a, Result<Vec<(String, Json)>, StoreError>> {
         let scope = scope.to_owned();
-        Box::pin(self.inner.read_much(move |_, db| list(db, &scope)))
+        Box::pin(self.inner.read_blocking(move |_, db| list(db, &scope)))
     }
 
     fn scopes(&self) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
-        Box::pin(self.inner.read_much(|_, db| scopes(db)))
+        Box::pin(self.inner.read_blocking(|_, db| scopes(db)))
     }
 
     fn change<'a>(

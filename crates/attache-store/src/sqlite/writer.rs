@@ -1,10 +1,10 @@
-//! The one thread that writes.
+//! The thread that writes.
 //!
-//! It takes everything that waits, writes it in one transaction and makes that durable once, so that the cost of durability is
-//! shared by all who write at the same time. Nobody gets an answer, and no reader sees anything, before it is durable.
+//! It takes all waiting commands, writes them in one transaction and waits for the disk once, so that concurrent writes share the
+//! cost of durability. A caller gets its result, and readers see the write, only after it is durable.
 //!
-//! Waking a thread for every answer would cost more than the writing. So the thread wakes one of those who wait, who then
-//! answers the others from where they wait too. Should that one be busy elsewhere, the thread does it a moment later.
+//! Waking a runtime thread for every result would cost more than the write. So the writer wakes one caller, and that caller sends
+//! the results of the others. If it is busy for too long, the writer sends them itself.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,45 +18,45 @@ use rusqlite::Connection;
 use super::checkpoint::Checkpoints;
 use super::counts::Deltas;
 use super::fault::Fault;
-use super::files::Files;
-use super::open::FileLock;
+use super::files::StoreFiles;
+use super::lock::FileLock;
 use super::owners::{self, Owners};
 
-/// How many commands are written together at most.
+/// The maximum number of commands in one transaction.
 const MAX_BATCH: usize = 1024;
 
-/// From how many at a time on it is worth waiting for more.
+/// The size of a batch from which on the writer yields before the next one, so that more commands can arrive.
 const BUSY: usize = 8;
 
-/// How long the thread waits for others to pass on answers.
-const RELAY: Duration = Duration::from_micros(500);
+/// How long the writer waits for a caller to send the other results.
+const RELAY_TIMEOUT: Duration = Duration::from_micros(500);
 
-/// Something to write.
+/// A write.
 pub(super) trait Command: Send {
-    /// Writes. An error spoils the transaction; what is refused for reasons of its own is kept for [`finish`](Self::finish).
-    /// May happen again after [`undo`](Self::undo).
+    /// Writes within the transaction. An error fails the transaction. A command that is refused returns `Ok` and reports the refusal
+    /// in [`finish`](Self::finish). The writer can call this again after [`undo`](Self::undo).
     fn execute(&mut self, batch: &mut Batch<'_>) -> Result<(), Fault>;
 
-    /// Takes back what [`execute`](Self::execute) did outside the transaction.
+    /// Reverts what [`execute`](Self::execute) did outside the transaction.
     fn undo(&mut self) {}
 
-    /// Shows readers what was written, or does not, and answers.
+    /// Makes the write visible to readers if it succeeded, and sends the result to the caller.
     fn finish(self: Box<Self>, written: Result<(), StoreError>);
 }
 
-/// A transaction while it grows.
+/// An open transaction.
 pub(super) struct Batch<'a> {
     pub(super) db: &'a Connection,
-    /// How the numbers of tasks change.
+    /// The changes of the task counts.
     pub(super) counts: Deltas,
-    /// How many bytes of values are written.
+    /// The bytes of values in this transaction.
     pub(super) bytes: usize,
     owners: &'a Owners,
     new_owners: Vec<(Owner, i64)>,
 }
 
 impl Batch<'_> {
-    /// The number of an owner, who gets one if they are new.
+    /// The row id of an owner. A new owner gets a row.
     pub(super) fn owner(&mut self, owner: &Owner) -> Result<i64, Fault> {
         if let Some(number) = self.owners.get(owner) {
             return Ok(number);
@@ -73,12 +73,12 @@ impl Batch<'_> {
     }
 }
 
-/// Where commands wait for the writer.
+/// The commands that wait for the writer.
 #[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
     wake: Condvar,
-    /// What was written and not yet answered.
+    /// Commands that are durable and whose results are not sent yet.
     written: Mutex<Vec<Box<dyn Command>>>,
 }
 
@@ -101,10 +101,10 @@ impl Queue {
         self.wake.notify_one();
     }
 
-    /// Everything that waits, in order. Nothing when the queue is closed and empty.
+    /// Takes the waiting commands, in order. `None` when the queue is closed and empty.
     ///
-    /// `answered` is how many were answered last.
-    fn take(&self, answered: usize) -> Option<Vec<Box<dyn Command>>> {
+    /// `last_batch` is the size of the batch before.
+    fn take(&self, last_batch: usize) -> Option<Vec<Box<dyn Command>>> {
         let mut state = self.state.lock();
         while state.waiting.is_empty() {
             if state.closed {
@@ -112,15 +112,15 @@ impl Queue {
             }
             if self.written.lock().is_empty() {
                 self.wake.wait(&mut state);
-            } else if self.wake.wait_for(&mut state, RELAY).timed_out() {
+            } else if self.wake.wait_for(&mut state, RELAY_TIMEOUT).timed_out() {
                 drop(state);
                 self.relay();
                 state = self.state.lock();
             }
         }
         drop(state);
-        if answered >= BUSY {
-            // Those who were just answered are about to write more. With one core, they only can if they get it.
+        if last_batch >= BUSY {
+            // The callers of the last batch are about to write more. On a single core they can only run if this thread yields.
             std::thread::yield_now();
         }
         self.relay();
@@ -131,7 +131,7 @@ impl Queue {
         Some(state.waiting.drain(..MAX_BATCH).collect())
     }
 
-    /// Answers what was written, the first directly and the others through whoever gets that answer.
+    /// Sends the first result. The caller that gets it sends the others, see [`Relay`].
     fn publish(&self, commands: Vec<Box<dyn Command>>) {
         let mut commands = commands.into_iter();
         let first = commands.next();
@@ -141,7 +141,7 @@ impl Queue {
         }
     }
 
-    /// Answers what was written and nobody has answered yet.
+    /// Sends the results that are not sent yet.
     fn relay(&self) {
         let written = std::mem::take(&mut *self.written.lock());
         written.into_iter().for_each(|command| command.finish(Ok(())));
@@ -153,7 +153,7 @@ impl Queue {
     }
 }
 
-/// Answers others when its owner has an answer, or goes away without.
+/// Sends the results of other callers when it is dropped: after the own result arrived, or when the call is abandoned.
 pub(super) struct Relay<'a>(pub(super) &'a Queue);
 
 impl Drop for Relay<'_> {
@@ -162,12 +162,12 @@ impl Drop for Relay<'_> {
     }
 }
 
-/// What is said when nothing can be written any more.
+/// The error of a store that is closed.
 pub(super) fn closed() -> StoreError {
     StoreError("the store is closed".to_owned())
 }
 
-/// The thread, for as long as it lives.
+/// A handle of the writer thread.
 pub(super) struct Writer {
     queue: Arc<Queue>,
     thread: Option<JoinHandle<()>>,
@@ -182,15 +182,15 @@ impl Writer {
         owners: Arc<Owners>,
         lock: FileLock,
     ) -> std::io::Result<Self> {
-        let files = Files::of(&path);
-        let thread = Thread { path, files, db, checkpoints, queue: queue.clone(), owners, _lock: lock };
+        let files = StoreFiles::of(&path);
+        let thread = WriterThread { path, files, db, checkpoints, queue: queue.clone(), owners, _lock: lock };
         let thread = std::thread::Builder::new().name("attache-store".to_owned()).spawn(|| thread.run())?;
         Ok(Self { queue, thread: Some(thread) })
     }
 }
 
 impl Drop for Writer {
-    /// Writes what waits, and leaves the file to others.
+    /// Writes all waiting commands, and unlocks the file.
     fn drop(&mut self) {
         self.queue.close();
         if let Some(thread) = self.thread.take()
@@ -201,9 +201,9 @@ impl Drop for Writer {
     }
 }
 
-struct Thread {
+struct WriterThread {
     path: PathBuf,
-    files: Files,
+    files: StoreFiles,
     db: Connection,
     checkpoints: Checkpoints,
     queue: Arc<Queue>,
@@ -211,10 +211,10 @@ struct Thread {
     _lock: FileLock,
 }
 
-/// Answers those who still wait when the thread ends, however it ends.
-struct Last<'a>(&'a Queue);
+/// Finishes all waiting commands when the thread ends, also by a panic.
+struct FinishOnExit<'a>(&'a Queue);
 
-impl Drop for Last<'_> {
+impl Drop for FinishOnExit<'_> {
     fn drop(&mut self) {
         self.0.relay();
         let left = {
@@ -228,21 +228,21 @@ impl Drop for Last<'_> {
     }
 }
 
-impl Thread {
+impl WriterThread {
     fn run(mut self) {
         let queue = self.queue.clone();
-        let last = Last(&queue);
-        let mut answered = 0;
-        while let Some(commands) = queue.take(answered) {
-            answered = commands.len();
+        let finish = FinishOnExit(&queue);
+        let mut last_batch = 0;
+        while let Some(commands) = queue.take(last_batch) {
+            last_batch = commands.len();
             let bytes = self.write(commands);
             self.checkpoints.after_write(&self.db, bytes);
         }
-        drop(last);
+        drop(finish);
         self.checkpoints.stop();
     }
 
-    /// Writes and answers. How many bytes of values were written.
+    /// Writes commands and sends their results. Returns the bytes of values.
     fn write(&self, mut commands: Vec<Box<dyn Command>>) -> usize {
         match self.try_write(&mut commands) {
             Ok(bytes) => {
@@ -254,7 +254,7 @@ impl Thread {
                 commands.into_iter().for_each(|command| command.finish(Err(StoreError(error.0.clone()))));
                 0
             }
-            // What spoils a transaction may be one of many: each gets one of its own.
+            // One command can fail the transaction of all: run each in a transaction of its own.
             Err(_) => commands.into_iter().map(|command| self.write(vec![command])).sum(),
         }
     }
@@ -266,11 +266,11 @@ impl Thread {
             for command in commands {
                 command.undo();
             }
-            // Some errors have ended the transaction already.
+            // SQLite rolls back by itself after some errors.
             if !self.db.is_autocommit()
                 && let Err(error) = self.db.execute_batch("ROLLBACK")
             {
-                tracing::error!(%error, "a transaction could not be taken back");
+                tracing::error!(%error, "a transaction could not be rolled back");
             }
         }
         written

@@ -1,10 +1,12 @@
 //! Where settings and data are kept: `--config`, `--store` and `--keyring`, the same for every subcommand that needs them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use attache::core::{MemoryStore, Store};
-use attache::store::{KEYRING_VARIABLE, Keyring, SqliteOptions, SqliteStore, StoreUrl};
+use attache::core::Store;
+use attache::store::{
+    KEYRING_VARIABLE, Keyring, KeyringSource, StoreOpenError, StoreOptions, StoreRegistry, StoreUrl,
+};
 use clap::Args;
 
 use super::Failure;
@@ -25,7 +27,7 @@ pub(crate) struct Place {
     /// Where tasks are kept: `sqlite:PATH`, or `memory:` for as long as the process runs
     ///
     /// Without it they are kept in `attache/attache.db` below the user's data directory.
-    #[arg(long, value_name = "STORE", env = "ATTACHE_STORE")]
+    #[arg(long, value_name = "STORE", env = "ATTACHE_STORE", hide_env_values = true)]
     store: Option<StoreUrl>,
 
     /// The file of the keys that the secrets of webhooks are encrypted with
@@ -40,22 +42,25 @@ impl Place {
     /// Where tasks are kept.
     pub(crate) fn url(&self) -> Result<StoreUrl, Failure> {
         if let Some(url) = &self.store {
+            StoreRegistry::built_in().check(url).map_err(Failure::usage)?;
             return Ok(url.clone());
         }
         let data = dirs::data_dir().ok_or_else(|| {
             Failure::usage("this user has no data directory to keep tasks in")
                 .hint("say where with `--store sqlite:PATH`, or use `--store memory:`")
         })?;
-        Ok(StoreUrl::Sqlite(data.join("attache").join("attache.db")))
+        Ok(StoreUrl::sqlite(data.join("attache").join("attache.db")))
     }
 
     /// The file that tasks are kept in, for what can only be done with one.
     pub(crate) fn file(&self) -> Result<PathBuf, Failure> {
-        match self.url()? {
-            StoreUrl::Sqlite(path) => Ok(path),
-            StoreUrl::Memory => Err(Failure::usage("a store in memory is gone with its process")
-                .hint("name the file with `--store sqlite:PATH`")),
-        }
+        let url = self.url()?;
+        let problem = match url.sqlite_path() {
+            Some(path) => return Ok(path.to_owned()),
+            None if url.is_memory() => "a store in memory is gone with its process".to_owned(),
+            None => format!("the store `{url}` is not a file"),
+        };
+        Err(Failure::usage(problem).hint("name the file with `--store sqlite:PATH`"))
     }
 
     /// Whether the keys come from the environment, where only the operator can change them.
@@ -69,17 +74,13 @@ impl Place {
     }
 
     /// Opens the store for a server.
-    pub(crate) fn open(&self) -> Result<Arc<dyn Store>, Failure> {
-        match self.url()? {
-            StoreUrl::Memory => Ok(Arc::new(MemoryStore::new())),
-            StoreUrl::Sqlite(path) => Ok(Arc::new(open_sqlite(&path, self.keyring()?)?)),
-        }
+    pub(crate) async fn open(&self) -> Result<Arc<dyn Store>, Failure> {
+        let options = StoreOptions::new(KeyringSource::User { file: self.keyring.clone() });
+        StoreRegistry::built_in().open(&self.url()?, &options).await.map_err(|error| match error {
+            StoreOpenError::Keyring(error) => Failure::new(error),
+            error => Failure::new(error).hint(
+                "another place can be named with `--store sqlite:PATH`, or none with `--store memory:`",
+            ),
+        })
     }
-}
-
-fn open_sqlite(path: &Path, keyring: Keyring) -> Result<SqliteStore, Failure> {
-    SqliteStore::open(path, SqliteOptions::new(keyring)).map_err(|error| {
-        Failure::new(error)
-            .hint("another place can be named with `--store sqlite:PATH`, or none with `--store memory:`")
-    })
 }

@@ -5,14 +5,13 @@
 use std::path::PathBuf;
 
 use attache::server::{AllowedHost, AllowedOrigin};
-use attache::store::StoreUrl;
 use attache_iii::AgentSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::auth::Auth;
 use super::secret::Secret;
-use super::units::{Count, Filter, HttpPath, HttpUrl, Network, Said, Seconds, Size, Time};
+use super::units::{Count, Filter, HttpPath, HttpUrl, Network, Said, Seconds, Size, StoreText, Time};
 
 /// The settings of `attache serve`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
@@ -26,7 +25,7 @@ pub(crate) struct Settings {
     /// The URL that the card advertises, if clients reach the server under another one
     pub(crate) base_url: Option<Said<HttpUrl>>,
     /// Where tasks are kept
-    pub(crate) store: Option<Said<StoreUrl>>,
+    pub(crate) store: Option<Said<StoreText>>,
     /// The file of the keys that the secrets of webhooks are encrypted with
     pub(crate) keyring: Option<PathBuf>,
     /// Refuse requests that do not say which protocol version they speak

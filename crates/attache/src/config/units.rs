@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use attache::server::{AllowedHost, AllowedOrigin, IpNet};
-use attache::store::StoreUrl;
+use attache::store::{StoreRegistry, StoreUrl};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tracing_subscriber::EnvFilter;
@@ -281,7 +281,30 @@ impl Described for Filter {
     const EXAMPLE: &'static str = "info";
 }
 
-impl Described for StoreUrl {
+/// The URL of a store. It is written with its password, because flags are made from the settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StoreText(StoreUrl);
+
+impl FromStr for StoreText {
+    type Err = String;
+
+    /// Rejects an unknown store here, where its line is known. The error repeats the text, so a text with a password is rejected later.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (url, registry) = (StoreUrl::from(text), StoreRegistry::built_in());
+        match registry.check(&url) {
+            Err(_) if url.to_string() == text => Err(format!("expected {}", registry.forms())),
+            Ok(()) | Err(_) => Ok(Self(url)),
+        }
+    }
+}
+
+impl fmt::Display for StoreText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.to_os_string().to_string_lossy())
+    }
+}
+
+impl Described for StoreText {
     const NAME: &'static str = "Store";
     const PATTERN: &'static str = "^[a-z]+:";
     const EXAMPLE: &'static str = "sqlite:/var/lib/attache/tasks.db";

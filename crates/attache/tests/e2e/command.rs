@@ -35,7 +35,7 @@ async fn mistakes_get_an_error_and_a_hint() {
         "bad_listen",
         attache(&["serve", "--agent", "echo", "--listen", "nowhere", "--store", "memory:"]).await
     );
-    insta::assert_snapshot!("bad_store", attache(&["serve", "--store", "postgres://x"]).await);
+    insta::assert_snapshot!("bad_store", attache(&["serve", "--store", "postgres://user:s3cret@x/y"]).await);
     insta::assert_snapshot!("bad_age", attache(&["serve", "--keep-for", "30"]).await);
     insta::assert_snapshot!("bad_network", attache(&["serve", "--allow-webhook-network", "10.0.0"]).await);
     insta::assert_snapshot!(

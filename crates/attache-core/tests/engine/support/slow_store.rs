@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use attache_core::{
-    Abandoned, Append, AppendError, Appended, BoxFuture, Created, Known, Lease, ListPage, ListQuery,
-    MemoryStore, NewTask, Outbox, Owner, Retention, Seq, Snapshot, Store, StoreError, TailItem, Values,
+    Abandoned, Append, AppendError, Appended, BoxFuture, Created, Lease, ListPage, ListQuery, MemoryStore,
+    NewTask, Outbox, Owner, RenewFailure, Retention, Seq, Snapshot, Store, StoreError, TailItem, UsedKey,
+    Values,
 };
 use attache_protocol::{TaskId, Timestamp};
 use futures::stream::BoxStream;
@@ -92,7 +93,7 @@ impl Store for SlowStore {
         &'a self,
         owner: &'a Owner,
         key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Known>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<UsedKey>, StoreError>> {
         Box::pin(self.slowly(async move { self.store.find_key(owner, key).await }))
     }
 
@@ -129,7 +130,7 @@ impl Store for SlowStore {
         &'a self,
         leases: &'a [(TaskId, Lease)],
         until: Timestamp,
-    ) -> BoxFuture<'a, Result<Vec<TaskId>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<(TaskId, RenewFailure)>, StoreError>> {
         Box::pin(self.slowly(async move { self.store.renew(leases, until).await }))
     }
 

@@ -25,8 +25,8 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Response, StatusCode};
 use url::Url;
 
-pub use self::allowed::{AllowedHost, AllowedOrigin, Cors, NotAHost, NotAnOrigin};
 pub(crate) use self::allowed::Grant;
+pub use self::allowed::{AllowedHost, AllowedOrigin, Cors, NotAHost, NotAnOrigin};
 use self::allowed::{Authority, HostName};
 
 use crate::ServerOptions;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use attache_core::{MemoryStore, NewWebhook, News, Store, Webhook};
+use attache_core::{MemoryStore, NewWebhook, PushEvents, Store, Webhook};
 use attache_protocol::{TaskId, TaskPushNotificationConfig};
 use serde_json::{Value, json};
 
@@ -167,7 +167,7 @@ async fn a_server_whose_card_says_no_refuses_webhooks_and_tells_none() {
         url: receiver.url("/"),
         ..TaskPushNotificationConfig::default()
     };
-    let webhook = Webhook { config, news: News::States, dialect: None };
+    let webhook = Webhook { config, events: PushEvents::States, dialect: None };
     store.outbox().put_webhook(&id, NewWebhook { webhook, limit: 32 }).await.unwrap();
     server.sent(send_to(&task, "this")).await;
     server.stop();

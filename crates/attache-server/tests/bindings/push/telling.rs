@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use attache_core::{MemoryStore, News};
+use attache_core::{MemoryStore, PushEvents};
 use attache_protocol::PUSH_EVERY_EVENT_EXTENSION;
 use attache_server::{Server, SigningSecret};
 use aws_lc_rs::hmac;
@@ -135,7 +135,7 @@ async fn artifacts_are_told_only_to_those_who_asked_for_every_event() {
 async fn an_operator_can_have_every_event_told_to_everyone() {
     let store = Arc::new(MemoryStore::new());
     let server = pushing(Player, &store, |_| {}).service_options(|options| {
-        options.push_news = News::Everything;
+        options.push_events = PushEvents::Everything;
     });
     let server = serve(server).await;
     let mut receiver = Receiver::start().await;

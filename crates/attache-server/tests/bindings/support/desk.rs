@@ -125,7 +125,13 @@ impl Desk {
     }
 
     /// Asks.
-    pub(crate) async fn ask(&self, binding: Binding, from: &From, operation: TestOperation, params: &Value) -> Outcome {
+    pub(crate) async fn ask(
+        &self,
+        binding: Binding,
+        from: &From,
+        operation: TestOperation,
+        params: &Value,
+    ) -> Outcome {
         outcome(self.open(binding, from, operation, params).await).await
     }
 

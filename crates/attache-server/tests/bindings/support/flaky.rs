@@ -70,7 +70,7 @@ impl Store for Flaky {
         &'a self,
         owner: &'a Owner,
         key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<Known>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Option<UsedKey>, StoreError>> {
         self.unless_broken(self.store.find_key(owner, key))
     }
 
@@ -103,7 +103,7 @@ impl Store for Flaky {
         &'a self,
         leases: &'a [(TaskId, Lease)],
         until: Timestamp,
-    ) -> BoxFuture<'a, Result<Vec<TaskId>, StoreError>> {
+    ) -> BoxFuture<'a, Result<Vec<(TaskId, RenewFailure)>, StoreError>> {
         self.store.renew(leases, until)
     }
 

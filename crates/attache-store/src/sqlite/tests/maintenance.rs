@@ -4,37 +4,37 @@ use futures::StreamExt;
 use rusqlite::Connection;
 
 use super::super::{
-    BackupProgress, CompactOptions, ExportReport, ForgetOptions, ForgetReport, Maintenance, OpenError,
+    BackupProgress, CompactOptions, ExportReport, ForgetOptions, ForgetReport, Maintenance, SqliteOpenError,
 };
-use super::{Place, at, chunk, ended, live, status, webhook};
+use super::{StoreFolder, at, chunk, ended, live, status, webhook};
 
-async fn some_tasks(place: &Place) {
+async fn some_tasks(folder: &StoreFolder) {
     for i in 0..20 {
-        place.put(ended(&format!("t{i}"), i)).await;
+        folder.put(ended(&format!("t{i}"), i)).await;
     }
     let push = Some(webhook("open", "w", "example.com"));
-    let (seq, _) = place.put(NewTask { push, ..live("open") }).await;
-    place.add("open", seq, vec![chunk("open", "x"), status("open", TaskState::Working, 1)]).await.unwrap();
+    let (seq, _) = folder.put(NewTask { push, ..live("open") }).await;
+    folder.add("open", seq, vec![chunk("open", "x"), status("open", TaskState::Working, 1)]).await.unwrap();
     for (key, text) in [("z", "12345678901234567890"), ("a \"b\"", "[1, null]")] {
-        put_value(place, key, text).await;
+        put_value(folder, key, text).await;
     }
 }
 
-async fn put_value(place: &Place, key: &str, text: &str) {
+async fn put_value(folder: &StoreFolder, key: &str, text: &str) {
     let value = Json::parse(text).unwrap();
-    place.values().change("a scope", key, Box::new(|_| Some(value))).await.unwrap();
+    folder.values().change("a scope", key, Box::new(move |_| Some(value.clone()))).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_check_finds_nothing_wrong_in_a_sound_store_while_it_is_in_use() {
-    let place = Place::new();
-    some_tasks(&place).await;
-    let report = Maintenance::open(place.path()).unwrap().check().unwrap();
+    let folder = StoreFolder::new();
+    some_tasks(&folder).await;
+    let report = Maintenance::open(folder.path()).unwrap().check().unwrap();
     assert_eq!((report.tasks, report.events, report.values, report.problems), (21, 63, 2, vec![]));
 }
 
 #[tokio::test]
-async fn a_check_finds_what_is_wrong() {
+async fn a_check_reports_each_problem() {
     for (damage, expected) in [
         ("DELETE FROM log WHERE id = 1 << 26 | 1", ""),
         ("DELETE FROM log WHERE id = 21 << 26 | 1", "task `open`: its log has a gap after event 0"),
@@ -43,7 +43,7 @@ async fn a_check_finds_what_is_wrong() {
         ("UPDATE log SET events = x'5b' WHERE id >> 26 = 5", "the log of task `t4` cannot be read"),
         (
             "UPDATE tasks SET artifacts = CAST(replace(CAST(artifacts AS TEXT), 'result', 'tluser') AS BLOB) WHERE id = 3",
-            "task `t2`: its final form is not what its events say",
+            "task `t2`: its final form does not match its events",
         ),
         ("UPDATE tasks SET state = 5 WHERE id = 3", "the number of tasks"),
         ("DELETE FROM counts WHERE level = 42", "at level 42"),
@@ -64,11 +64,11 @@ async fn a_check_finds_what_is_wrong() {
             "the value of `z` in `a scope` cannot be read",
         ),
     ] {
-        let mut place = Place::new();
-        some_tasks(&place).await;
-        place.close();
-        Connection::open(place.path()).unwrap().execute_batch(damage).unwrap();
-        let problems = Maintenance::open(place.path()).unwrap().check().unwrap().problems.join("\n");
+        let mut folder = StoreFolder::new();
+        some_tasks(&folder).await;
+        folder.close();
+        Connection::open(folder.path()).unwrap().execute_batch(damage).unwrap();
+        let problems = Maintenance::open(folder.path()).unwrap().check().unwrap().problems.join("\n");
         assert!(
             problems.contains(expected) && problems.is_empty() == expected.is_empty(),
             "{damage}: {problems}"
@@ -78,10 +78,10 @@ async fn a_check_finds_what_is_wrong() {
 
 #[tokio::test]
 async fn an_export_has_everything_but_the_secrets() {
-    let place = Place::new();
-    some_tasks(&place).await;
+    let folder = StoreFolder::new();
+    some_tasks(&folder).await;
     let mut out = Vec::new();
-    let report = Maintenance::open(place.path()).unwrap().export(&mut out).unwrap();
+    let report = Maintenance::open(folder.path()).unwrap().export(&mut out).unwrap();
     assert_eq!(report, ExportReport { tasks: 21, values: 2, problems: vec![] });
     let text = String::from_utf8(out).unwrap();
     assert!(!text.contains("t0ken") && !text.contains("cr3dentials"));
@@ -101,16 +101,16 @@ async fn an_export_has_everything_but_the_secrets() {
 }
 
 #[tokio::test]
-async fn an_export_of_a_damaged_store_has_what_can_be_read_and_says_what_is_missing() {
-    let mut place = Place::new();
-    some_tasks(&place).await;
-    place.close();
+async fn an_export_of_a_damaged_store_has_the_readable_rows_and_lists_the_others() {
+    let mut folder = StoreFolder::new();
+    some_tasks(&folder).await;
+    folder.close();
     let damage =
         "UPDATE tasks SET head = x'ff' WHERE id = 3; UPDATE log SET events = x'5b' WHERE id >> 26 = 21;
          UPDATE webhooks SET config = x'00'; UPDATE kept_values SET value = '[' WHERE key = 'z'";
-    Connection::open(place.path()).unwrap().execute_batch(damage).unwrap();
+    Connection::open(folder.path()).unwrap().execute_batch(damage).unwrap();
     let mut out = Vec::new();
-    let report = Maintenance::open(place.path()).unwrap().export(&mut out).unwrap();
+    let report = Maintenance::open(folder.path()).unwrap().export(&mut out).unwrap();
     assert_eq!((report.tasks, report.values, report.problems.len()), (19, 1, 3));
     for (problem, expected) in report.problems.iter().zip(["task `t2`", "task `open`", "`z` in `a scope`"]) {
         assert!(problem.contains(expected), "{problem}");
@@ -123,22 +123,22 @@ async fn an_export_of_a_damaged_store_has_what_can_be_read_and_says_what_is_miss
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backup_has_everything_that_was_acknowledged_before_it_while_others_write() {
-    let place = std::sync::Arc::new(Place::new());
-    some_tasks(&place).await;
+    let folder = std::sync::Arc::new(StoreFolder::new());
+    some_tasks(&folder).await;
     let writer = {
-        let place = place.clone();
+        let folder = folder.clone();
         tokio::spawn(async move {
             for i in 0..200 {
-                place.put(ended(&format!("later{i}"), i)).await;
+                folder.put(ended(&format!("later{i}"), i)).await;
             }
         })
     };
     let mut round = 0;
     while !writer.is_finished() || round == 0 {
-        let copy = place.path().with_file_name(format!("copy{round}.db"));
-        let before = place.list(&super::owner(), &super::all()).await.unwrap().total as u64;
+        let copy = folder.path().with_file_name(format!("copy{round}.db"));
+        let before = folder.list(&super::owner(), &super::all()).await.unwrap().total as u64;
         let mut last = None;
-        let bytes = Maintenance::open(place.path()).unwrap().backup(&copy, |at| last = Some(at)).unwrap();
+        let bytes = Maintenance::open(folder.path()).unwrap().backup(&copy, |at| last = Some(at)).unwrap();
         assert_eq!(last, Some(BackupProgress { copied: bytes, total: bytes }));
         assert_eq!(std::fs::metadata(&copy).unwrap().len(), bytes);
         let report = Maintenance::open(&copy).unwrap().check().unwrap();
@@ -151,20 +151,20 @@ async fn a_backup_has_everything_that_was_acknowledged_before_it_while_others_wr
 
 #[tokio::test]
 async fn a_backup_replaces_nothing_is_private_and_leaves_nothing_else() {
-    let place = Place::new();
-    some_tasks(&place).await;
-    let (store, copy) = (Maintenance::open(place.path()).unwrap(), place.dir.path().join("copy.db"));
+    let folder = StoreFolder::new();
+    some_tasks(&folder).await;
+    let (store, copy) = (Maintenance::open(folder.path()).unwrap(), folder.dir.path().join("copy.db"));
     std::fs::write(&copy, "mine").unwrap();
     let error = store.backup(&copy, |_| {}).unwrap_err().to_string();
     assert!(error.contains("copy.db") && error.contains("exists"), "{error}");
     assert_eq!(std::fs::read(&copy).unwrap(), b"mine");
     std::fs::remove_file(&copy).unwrap();
-    assert!(store.backup(place.dir.path().join("none/copy.db"), |_| {}).is_err());
+    assert!(store.backup(folder.dir.path().join("none/copy.db"), |_| {}).is_err());
     #[cfg(unix)]
     {
-        // A link that someone put where the copy is written does not lead it elsewhere.
-        let partial = place.dir.path().join(format!("copy.db.{}.partial", std::process::id()));
-        let elsewhere = place.dir.path().join("elsewhere");
+        // A link at the path of the incomplete copy does not redirect the copy.
+        let partial = folder.dir.path().join(format!("copy.db.{}.partial", std::process::id()));
+        let elsewhere = folder.dir.path().join("elsewhere");
         std::os::unix::fs::symlink(&elsewhere, &partial).unwrap();
         let error = store.backup(&copy, |_| {}).unwrap_err().to_string();
         assert!(error.contains("partial") && !elsewhere.exists() && !copy.exists(), "{error}");
@@ -177,19 +177,19 @@ async fn a_backup_replaces_nothing_is_private_and_leaves_nothing_else() {
         assert_eq!(std::fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
     }
     let mut names: Vec<_> =
-        std::fs::read_dir(place.dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        std::fs::read_dir(folder.dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, ["copy.db", "data", "keyring.json", "keyring.lock"]);
 }
 
 #[tokio::test]
 async fn an_export_of_many_large_values_has_each_once() {
-    let place = Place::new();
+    let folder = StoreFolder::new();
     for i in 0..40 {
-        put_value(&place, &i.to_string(), &format!("\"{}\"", "x".repeat(i * 10_000))).await;
+        put_value(&folder, &i.to_string(), &format!("\"{}\"", "x".repeat(i * 10_000))).await;
     }
     let mut out = Vec::new();
-    Maintenance::open(place.path()).unwrap().export(&mut out).unwrap();
+    Maintenance::open(folder.path()).unwrap().export(&mut out).unwrap();
     let keys = String::from_utf8(out).unwrap();
     let keys = keys.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let keys: Vec<_> = keys.map(|line| line["key"].as_str().unwrap().parse::<usize>().unwrap()).collect();
@@ -197,39 +197,39 @@ async fn an_export_of_many_large_values_has_each_once() {
 }
 
 #[tokio::test]
-async fn compacting_keeps_values_in_their_order_and_gives_back_the_room_of_others() {
-    let mut place = Place::new();
+async fn compacting_keeps_values_in_their_order_and_frees_space() {
+    let mut folder = StoreFolder::new();
     for key in ["c", "gone", "a", "b"] {
-        put_value(&place, key, &format!("\"{}\"", "x".repeat(200_000))).await;
+        put_value(&folder, key, &format!("\"{}\"", "x".repeat(200_000))).await;
     }
-    place.values().change("a scope", "gone", Box::new(|_| None)).await.unwrap();
-    put_value(&place, "c", "1").await;
-    place.close();
-    let report = Maintenance::compact(place.path(), CompactOptions::default()).unwrap();
+    folder.values().change("a scope", "gone", Box::new(|_| None)).await.unwrap();
+    put_value(&folder, "c", "1").await;
+    folder.close();
+    let report = Maintenance::compact(folder.path(), CompactOptions::default()).unwrap();
     assert!(report.after < 600_000, "{report:?}");
-    place.reopen();
-    put_value(&place, "new", "1").await;
-    let kept = place.values().list("a scope").await.unwrap();
+    folder.reopen();
+    put_value(&folder, "new", "1").await;
+    let kept = folder.values().list("a scope").await.unwrap();
     let kept: Vec<_> = kept.iter().map(|(key, value)| (key.as_str(), value.as_str().len())).collect();
     assert_eq!(kept, [("c", 1), ("a", 200_002), ("b", 200_002), ("new", 1)]);
 }
 
 #[tokio::test]
-async fn what_belongs_to_a_caller_is_forgotten_and_nothing_else() {
-    let mut place = Place::new();
+async fn forget_removes_the_data_of_one_caller_and_nothing_else() {
+    let mut folder = StoreFolder::new();
     let bob = Owner { tenant: None, principal: Principal::named("bob") };
-    some_tasks(&place).await;
+    some_tasks(&folder).await;
     let elsewhere = Owner { tenant: None, ..super::owner() };
-    place.put(NewTask { owner: elsewhere, ..ended("elsewhere", 1) }).await;
+    folder.put(NewTask { owner: elsewhere, ..ended("elsewhere", 1) }).await;
     let key = Idempotency { key: "k".to_owned(), fingerprint: [1; 32] };
-    place.put(NewTask { owner: bob.clone(), idempotency: Some(key), ..ended("bobs", 1) }).await;
-    place.close();
+    folder.put(NewTask { owner: bob.clone(), idempotency: Some(key), ..ended("bobs", 1) }).await;
+    folder.close();
     let options = |dry_run, tenant: Option<&str>| ForgetOptions {
         principal: Principal::named("ann"),
         tenant: tenant.map(str::to_owned),
         dry_run,
     };
-    let count = |options| Maintenance::forget(place.path(), &options).unwrap();
+    let count = |options| Maintenance::forget(folder.path(), &options).unwrap();
     let all = ForgetReport { tasks: 22, webhooks: 1, deliveries: 2, keys: 0 };
     for _ in 0..2 {
         assert_eq!(count(options(true, None)), all);
@@ -238,55 +238,55 @@ async fn what_belongs_to_a_caller_is_forgotten_and_nothing_else() {
     }
     assert_eq!(count(options(false, None)), all);
     assert_eq!(count(options(false, None)), ForgetReport::default());
-    for file in std::fs::read_dir(place.path().parent().unwrap()).unwrap() {
+    for file in std::fs::read_dir(folder.path().parent().unwrap()).unwrap() {
         let bytes = std::fs::read(file.unwrap().path()).unwrap();
         let holds = |text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
         assert!(!holds("ann") && !holds("example.com"), "nothing of it is left in the files");
     }
-    place.reopen();
-    let left = place.list(&bob, &super::all()).await.unwrap();
-    assert_eq!((left.total, place.ids(super::all()).await.len()), (1, 0));
-    assert!(place.find_key(&bob, "k").await.unwrap().is_some());
-    let report = Maintenance::open(place.path()).unwrap().check().unwrap();
+    folder.reopen();
+    let left = folder.list(&bob, &super::all()).await.unwrap();
+    assert_eq!((left.total, folder.ids(super::all()).await.len()), (1, 0));
+    assert!(folder.find_key(&bob, "k").await.unwrap().is_some());
+    let report = Maintenance::open(folder.path()).unwrap().check().unwrap();
     assert_eq!((report.tasks, report.values, report.problems), (1, 2, vec![]));
-    // Not while a server uses it.
-    assert!(Maintenance::forget(place.path(), &options(false, None)).is_err());
+    // Fails while a server uses the store.
+    assert!(Maintenance::forget(folder.path(), &options(false, None)).is_err());
 }
 
 #[tokio::test]
-async fn compacting_needs_the_store_for_itself() {
-    let place = Place::new();
-    let error = Maintenance::compact(place.path(), CompactOptions::default()).unwrap_err();
+async fn compacting_needs_exclusive_use_of_the_store() {
+    let folder = StoreFolder::new();
+    let error = Maintenance::compact(folder.path(), CompactOptions::default()).unwrap_err();
     assert!(error.to_string().contains("in use"), "{error}");
 }
 
 #[tokio::test]
 async fn dropped_events_leave_the_task() {
-    let mut place = Place::new();
+    let mut folder = StoreFolder::new();
     for i in 0..200 {
-        place.put(ended(&format!("t{i}"), i)).await;
+        folder.put(ended(&format!("t{i}"), i)).await;
     }
-    place.put(NewTask { push: Some(webhook("told", "w", "a.com")), ..ended("told", 0) }).await;
-    place.close();
+    folder.put(NewTask { push: Some(webhook("told", "w", "a.com")), ..ended("told", 0) }).await;
+    folder.close();
     let options = CompactOptions { drop_events_before: Some(at(100)) };
-    let report = Maintenance::compact(place.path(), options).unwrap();
+    let report = Maintenance::compact(folder.path(), options).unwrap();
     assert!(report.dropped == 100 && report.after < report.before, "{report:?}");
-    place.reopen();
-    let first = place.tail(&"t5".into(), Seq(1)).collect::<Vec<_>>().await;
+    folder.reopen();
+    let first = folder.tail(&"t5".into(), Seq(1)).collect::<Vec<_>>().await;
     let [Ok(TailItem::Reset(snapshot))] = &first[..] else { panic!("{first:?}") };
     assert_eq!((snapshot.seq, snapshot.task().artifacts.len()), (Seq(3), 1));
-    assert!(place.tail(&"t5".into(), Seq(3)).next().await.is_none());
-    assert_eq!(place.events("t150", 0, 9).await.len(), 3);
-    assert_eq!(place.events("told", 0, 9).await.len(), 3);
-    let report = Maintenance::open(place.path()).unwrap().check().unwrap();
+    assert!(folder.tail(&"t5".into(), Seq(3)).next().await.is_none());
+    assert_eq!(folder.events("t150", 0, 9).await.len(), 3);
+    assert_eq!(folder.events("told", 0, 9).await.len(), 3);
+    let report = Maintenance::open(folder.path()).unwrap().check().unwrap();
     assert_eq!((report.tasks, report.problems), (201, vec![]));
 }
 
 #[test]
-fn what_is_not_there_is_not_made() {
+fn maintenance_does_not_create_a_missing_store() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tasks.db");
-    assert!(matches!(Maintenance::open(&path), Err(OpenError::Missing { .. })));
+    assert!(matches!(Maintenance::open(&path), Err(SqliteOpenError::Missing { .. })));
     assert!(Maintenance::compact(&path, CompactOptions::default()).is_err());
     assert!(!path.exists());
 }

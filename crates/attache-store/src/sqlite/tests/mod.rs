@@ -1,4 +1,4 @@
-//! What a file promises beyond what every store does.
+//! Tests of the SQLite store beyond the contract of all stores.
 
 mod crash;
 mod full;
@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use attache_core::{
-    Append, AppendError, Appended, Created, Entry, Lease, ListQuery, NewTask, News, Owner, Principal, Seq,
-    Snapshot, Store, TailItem, TaskEvent, Webhook,
+    Append, AppendError, Appended, Created, Entry, Lease, ListQuery, NewTask, Owner, Principal, PushEvents,
+    Seq, Snapshot, Store, TailItem, TaskEvent, Webhook,
 };
 use attache_protocol::{
     Artifact, AuthenticationInfo, Message, Part, Task, TaskArtifactUpdateEvent, TaskId,
@@ -25,13 +25,13 @@ use tempfile::TempDir;
 use super::{SqliteOptions, SqliteStore};
 use crate::Keyring;
 
-/// A directory with a store, which can be closed and opened again.
-struct Place {
+/// A folder with a store that can be closed and opened again.
+struct StoreFolder {
     dir: TempDir,
     store: Option<SqliteStore>,
 }
 
-impl std::ops::Deref for Place {
+impl std::ops::Deref for StoreFolder {
     type Target = SqliteStore;
 
     fn deref(&self) -> &SqliteStore {
@@ -39,11 +39,11 @@ impl std::ops::Deref for Place {
     }
 }
 
-impl Place {
+impl StoreFolder {
     fn new() -> Self {
-        let mut place = Self { dir: tempfile::tempdir().unwrap(), store: None };
-        place.reopen();
-        place
+        let mut folder = Self { dir: tempfile::tempdir().unwrap(), store: None };
+        folder.reopen();
+        folder
     }
 
     fn path(&self) -> PathBuf {
@@ -74,7 +74,7 @@ impl Place {
     async fn put(&self, new: NewTask) -> (Seq, Lease) {
         match self.create(new).await.unwrap() {
             Created::New { seq, lease, .. } => (seq, lease),
-            Created::Known(known) => panic!("known as {known:?}"),
+            Created::KeyUsed(known) => panic!("known as {known:?}"),
             Created::Taken => panic!("the id is taken"),
         }
     }
@@ -93,7 +93,7 @@ impl Place {
         page.tasks.iter().map(|task| task.task().id.to_string()).collect()
     }
 
-    /// All events after a position of a task that has ended, or as many as there are to come for `until` events.
+    /// Up to `until` events after a position, or all up to the end of the task.
     async fn events(&self, task: &str, after: u64, until: usize) -> Vec<Arc<Entry>> {
         let mut tail = self.tail(&task.into(), Seq(after));
         let mut events = Vec::new();
@@ -187,7 +187,7 @@ fn webhook(task: &str, id: &str, host: &str) -> Webhook {
                 credentials: Some("cr3dentials-of-the-hook".to_owned()),
             }),
         },
-        news: News::States,
+        events: PushEvents::States,
         dialect: None,
     }
 }

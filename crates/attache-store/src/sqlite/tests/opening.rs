@@ -5,15 +5,15 @@ use attache_core::{Owner, Principal, Seq, Store};
 use attache_protocol::{Json, TaskState};
 use rusqlite::Connection;
 
-use super::super::{CompactOptions, Maintenance, OpenError, SqliteOptions, SqliteStore, schema};
-use super::{Place, ended};
+use super::super::{CompactOptions, Maintenance, SqliteOpenError, SqliteOptions, SqliteStore, schema};
+use super::{StoreFolder, ended};
 use crate::Keyring;
 
-fn open(path: &Path) -> Result<SqliteStore, OpenError> {
+fn open(path: &Path) -> Result<SqliteStore, SqliteOpenError> {
     SqliteStore::open(path, SqliteOptions::new(Keyring::ephemeral().unwrap()))
 }
 
-/// Everything in a directory with its content.
+/// The files in a directory with their content.
 fn contents(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let mut files: Vec<_> = fs::read_dir(dir)
         .unwrap()
@@ -25,7 +25,7 @@ fn contents(dir: &Path) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// The message with which a file is refused, after which everything is as it was.
+/// The error of opening a file. Checks that no file was changed.
 fn refusal(path: &Path) -> String {
     let before = contents(path.parent().unwrap());
     let message = open(path).unwrap_err().to_string();
@@ -35,7 +35,7 @@ fn refusal(path: &Path) -> String {
 }
 
 #[test]
-fn what_is_not_a_store_is_refused_untouched() {
+fn a_file_that_is_not_a_store_is_refused_and_not_changed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tasks.db");
     fs::write(&path, "Dear diary, ".repeat(100)).unwrap();
@@ -54,10 +54,10 @@ fn what_is_not_a_store_is_refused_untouched() {
 }
 
 #[tokio::test]
-async fn a_store_of_a_newer_version_is_refused_untouched() {
-    let mut place = Place::new();
-    place.close();
-    let path = place.path();
+async fn a_store_of_a_newer_version_is_refused_and_not_changed() {
+    let mut folder = StoreFolder::new();
+    folder.close();
+    let path = folder.path();
     let newer = schema::VERSION + 1;
     Connection::open(&path).unwrap().pragma_update(None, "user_version", newer).unwrap();
     let message = refusal(&path);
@@ -65,59 +65,59 @@ async fn a_store_of_a_newer_version_is_refused_untouched() {
 }
 
 #[tokio::test]
-async fn a_torn_file_is_refused_untouched() {
-    let mut place = Place::new();
+async fn a_truncated_file_is_refused_and_not_changed() {
+    let mut folder = StoreFolder::new();
     for i in 0..100 {
-        place.put(ended(&format!("t{i}"), i)).await;
+        folder.put(ended(&format!("t{i}"), i)).await;
     }
-    place.close();
-    let (path, whole) = (place.path(), fs::read(place.path()).unwrap());
-    fs::remove_file(place.path().with_extension("db.lock")).unwrap();
+    folder.close();
+    let (path, whole) = (folder.path(), fs::read(folder.path()).unwrap());
+    fs::remove_file(folder.path().with_extension("db.lock")).unwrap();
     for length in [50, 99, 100, 4096, whole.len() / 2, whole.len() - 1] {
         fs::write(&path, &whole[..length]).unwrap();
         let message = refusal(&path);
         assert!(message.contains("damaged"), "{length}: {message}");
     }
     fs::write(&path, &whole).unwrap();
-    place.reopen();
-    assert!(place.get("t99").await.is_some());
+    folder.reopen();
+    assert!(folder.get("t99").await.is_some());
 }
 
 #[tokio::test]
-async fn a_damaged_page_is_an_error_and_not_a_wrong_answer() {
-    let mut place = Place::new();
+async fn a_damaged_page_is_an_error_and_not_a_wrong_result() {
+    let mut folder = StoreFolder::new();
     for i in 0..500 {
-        place.put(ended(&format!("t{i}"), i)).await;
+        folder.put(ended(&format!("t{i}"), i)).await;
     }
-    place.close();
-    let mut bytes = fs::read(place.path()).unwrap();
+    folder.close();
+    let mut bytes = fs::read(folder.path()).unwrap();
     for page in bytes.chunks_mut(4096).skip(1) {
         page[..2000].fill(0xAA);
     }
-    fs::write(place.path(), &bytes).unwrap();
-    let message = match SqliteStore::open(place.path(), place.options()) {
+    fs::write(folder.path(), &bytes).unwrap();
+    let message = match SqliteStore::open(folder.path(), folder.options()) {
         Err(error) => error.to_string(),
         Ok(store) => store.load(&super::owner(), &"t7".into()).await.unwrap_err().to_string(),
     };
     assert!(message.contains("damaged") && message.contains("attache store check"), "{message}");
-    assert_eq!(fs::read(place.path()).unwrap(), bytes);
+    assert_eq!(fs::read(folder.path()).unwrap(), bytes);
 }
 
-/// A file whose pages are whole but whose content is not. SQLite does not notice this by itself.
+/// A file with sound pages and damaged content, which SQLite does not detect.
 #[tokio::test]
 async fn damaged_content_is_an_error_that_names_the_task_and_hides_no_other() {
     let letter = |i: i64| char::from(b'a' + i as u8).to_string();
-    let mut place = Place::new();
+    let mut folder = StoreFolder::new();
     for i in 0..20 {
         let mut new = ended(&format!("t{i}"), i);
         let text = letter(i).repeat(80_000);
         new.events.insert(1, super::chunk(&format!("t{i}"), text));
-        place.put(new).await;
+        folder.put(new).await;
     }
-    place.close();
-    let whole = fs::read(place.path()).unwrap();
+    folder.close();
+    let whole = fs::read(folder.path()).unwrap();
     let mut bytes = whole.clone();
-    // The text of every second task, wherever it is kept.
+    // Damages the text of every second task in all tables.
     let mut damaged = 0;
     for i in (0..20).step_by(2) {
         let text = letter(i).repeat(2000);
@@ -129,11 +129,11 @@ async fn damaged_content_is_an_error_that_names_the_task_and_hides_no_other() {
         }
     }
     assert!(damaged >= 20, "{damaged}");
-    fs::write(place.path(), &bytes).unwrap();
-    place.reopen();
+    fs::write(folder.path(), &bytes).unwrap();
+    folder.reopen();
     for i in 0..20 {
         let id = format!("t{i}");
-        match place.load(&super::owner(), &id.as_str().into()).await {
+        match folder.load(&super::owner(), &id.as_str().into()).await {
             Ok(task) => assert!(i % 2 == 1 && task.is_some(), "{id}"),
             Err(error) => {
                 let message = error.to_string();
@@ -142,37 +142,37 @@ async fn damaged_content_is_an_error_that_names_the_task_and_hides_no_other() {
             }
         }
     }
-    let listed = place.ids(super::all()).await;
+    let listed = folder.ids(super::all()).await;
     assert_eq!(listed.len(), 10, "{listed:?}");
-    let problems = Maintenance::open(place.path()).unwrap().check().unwrap().problems;
+    let problems = Maintenance::open(folder.path()).unwrap().check().unwrap().problems;
     assert_eq!(problems.len(), 10, "{problems:?}");
-    place.close();
-    assert_eq!(fs::read(place.path()).unwrap(), bytes, "it was left as it is");
+    folder.close();
+    assert_eq!(fs::read(folder.path()).unwrap(), bytes, "it was left as it is");
 }
 
-/// Closing any descriptor of a file drops the process's POSIX locks on it. Without them, another program that closes the database
+/// Closing any descriptor of a file drops the POSIX locks of the process on it. Without them, another program that closes the database
 /// takes itself for the last user and deletes the write-ahead log.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn nothing_in_the_process_drops_the_locks_of_sqlite() {
     use std::os::unix::fs::MetadataExt;
-    let place = Place::new();
-    place.put(ended("t", 0)).await;
+    let folder = StoreFolder::new();
+    folder.put(ended("t", 0)).await;
     let locks = || {
-        let inode = format!(":{} ", fs::metadata(place.path()).unwrap().ino());
+        let inode = format!(":{} ", fs::metadata(folder.path()).unwrap().ino());
         let locks = fs::read_to_string("/proc/locks").unwrap();
         locks.lines().filter(|line| line.contains("POSIX") && line.contains(&inode)).count()
     };
     let held = locks();
     assert!(held > 0);
-    assert!(open(&place.path()).is_err());
+    assert!(open(&folder.path()).is_err());
     assert_eq!(locks(), held, "a second server is refused");
-    assert!(Maintenance::compact(place.path(), CompactOptions::default()).is_err());
+    assert!(Maintenance::compact(folder.path(), CompactOptions::default()).is_err());
     assert_eq!(locks(), held, "compacting is refused");
-    let beside = Maintenance::open(place.path()).unwrap();
+    let beside = Maintenance::open(folder.path()).unwrap();
     beside.check().unwrap();
     beside.export(&mut Vec::new()).unwrap();
-    beside.backup(place.dir.path().join("copy.db"), |_| {}).unwrap();
+    beside.backup(folder.dir.path().join("copy.db"), |_| {}).unwrap();
     assert!(beside.exclusive().is_err());
     drop(beside);
     assert_eq!(locks(), held, "maintenance is over");
@@ -183,9 +183,9 @@ async fn nothing_in_the_process_drops_the_locks_of_sqlite() {
 async fn nothing_is_acknowledged_after_the_files_were_deleted_or_replaced() {
     for name in ["tasks.db", "tasks.db-wal"] {
         for replace in [false, true] {
-            let place = Place::new();
-            place.put(ended("before", 0)).await;
-            let path = place.path().with_file_name(name);
+            let folder = StoreFolder::new();
+            folder.put(ended("before", 0)).await;
+            let path = folder.path().with_file_name(name);
             let content = fs::read(&path).unwrap();
             fs::remove_file(&path).unwrap();
             if replace {
@@ -193,7 +193,7 @@ async fn nothing_is_acknowledged_after_the_files_were_deleted_or_replaced() {
                 fs::write(path.with_extension("new"), content).unwrap();
                 fs::rename(path.with_extension("new"), &path).unwrap();
             }
-            let error = place.create(ended("after", 1)).await.unwrap_err().to_string();
+            let error = folder.create(ended("after", 1)).await.unwrap_err().to_string();
             assert!(error.contains(name) && error.contains("restart the server"), "{error}");
         }
     }
@@ -201,28 +201,28 @@ async fn nothing_is_acknowledged_after_the_files_were_deleted_or_replaced() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn a_file_that_others_may_use_becomes_its_owners_only() {
+async fn a_file_that_other_users_can_access_becomes_private() {
     use std::os::unix::fs::PermissionsExt;
-    let mut place = Place::new();
-    place.put(ended("t", 0)).await;
-    place.close();
+    let mut folder = StoreFolder::new();
+    folder.put(ended("t", 0)).await;
+    folder.close();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     for open in [0o666, 0o640, 0o602] {
         for name in ["tasks.db", "tasks.db.lock"] {
-            let path = place.path().with_file_name(name);
+            let path = folder.path().with_file_name(name);
             fs::set_permissions(path, fs::Permissions::from_mode(open)).unwrap();
         }
-        place.reopen();
-        for (name, _) in contents(place.path().parent().unwrap()) {
-            assert_eq!(mode(&place.path().with_file_name(&name)), 0o600, "{name} was {open:o}");
+        folder.reopen();
+        for (name, _) in contents(folder.path().parent().unwrap()) {
+            assert_eq!(mode(&folder.path().with_file_name(&name)), 0o600, "{name} was {open:o}");
         }
-        assert!(place.get("t").await.is_some());
-        place.close();
+        assert!(folder.get("t").await.is_some());
+        folder.close();
     }
 }
 
 #[tokio::test]
-async fn a_path_may_hold_what_means_something_in_a_uri() {
+async fn a_path_can_contain_special_characters_of_a_uri() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("50%41?mode=memory#x ä.db");
     for _ in 0..2 {
@@ -235,37 +235,37 @@ async fn a_path_may_hold_what_means_something_in_a_uri() {
 
 #[test]
 fn two_servers_do_not_share_a_file() {
-    let place = Place::new();
-    let message = open(&place.path()).unwrap_err().to_string();
+    let folder = StoreFolder::new();
+    let message = open(&folder.path()).unwrap_err().to_string();
     assert!(message.contains("in use") && message.contains(&std::process::id().to_string()), "{message}");
 }
 
 #[cfg(unix)]
 #[test]
-fn a_file_has_one_lock_whatever_it_is_called() {
-    let place = Place::new();
-    let link = place.dir.path().join("link.db");
-    std::os::unix::fs::symlink(place.path(), &link).unwrap();
-    assert!(matches!(open(&link), Err(OpenError::InUse { .. })));
+fn a_file_has_one_lock_under_all_its_names() {
+    let folder = StoreFolder::new();
+    let link = folder.dir.path().join("link.db");
+    std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+    assert!(matches!(open(&link), Err(SqliteOpenError::InUse { .. })));
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_is_named() {
-    // Nobody can write there, not even the superuser.
+fn the_error_names_a_directory_that_cannot_be_written() {
+    // No user can write there, not even the superuser.
     let message = open(Path::new("/proc/attache/tasks.db")).unwrap_err().to_string();
     assert!(message.contains("`/proc/attache` could not be created"), "{message}");
 }
 
 #[cfg(unix)]
 #[tokio::test]
-async fn files_are_for_their_owner_only() {
+async fn files_are_created_for_their_owner_only() {
     use std::os::unix::fs::PermissionsExt;
-    let place = Place::new();
-    place.put(ended("t", 0)).await;
+    let folder = StoreFolder::new();
+    folder.put(ended("t", 0)).await;
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!(mode(place.path().parent().unwrap()), 0o700);
-    for (name, _) in contents(place.path().parent().unwrap()) {
-        assert_eq!(mode(&place.path().with_file_name(&name)), 0o600, "{name}");
+    assert_eq!(mode(folder.path().parent().unwrap()), 0o700);
+    for (name, _) in contents(folder.path().parent().unwrap()) {
+        assert_eq!(mode(&folder.path().with_file_name(&name)), 0o600, "{name}");
     }
 }
 
@@ -280,7 +280,7 @@ fn an_empty_file_becomes_a_store() {
     drop(open(&path).unwrap());
 }
 
-/// A file as version 1 of the schema had it, with a task that has ended and one that has not.
+/// A file with version 1 of the schema, with a task that has ended and one that has not.
 fn file_of_version_1(dir: &Path) -> PathBuf {
     let path = dir.join("tasks.db");
     Connection::open(&path).unwrap().execute_batch(include_str!("version_1.sql")).unwrap();
@@ -289,7 +289,7 @@ fn file_of_version_1(dir: &Path) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_file_of_an_older_version_becomes_a_newer_one_and_keeps_everything() {
+async fn a_file_of_an_older_version_is_migrated_without_loss() {
     let dir = tempfile::tempdir().unwrap();
     let path = file_of_version_1(dir.path());
     for first in [true, false] {
@@ -309,14 +309,14 @@ async fn a_file_of_an_older_version_becomes_a_newer_one_and_keeps_everything() {
     assert_eq!((report.tasks, report.events, report.values, report.problems), (2, 5, 1, vec![]));
 }
 
-/// A file as the version before the identifiers of clients were scoped wrote it, with its keys.
+/// A file from before the ids of clients were scoped by owner, with its keyring.
 #[tokio::test]
 async fn a_file_that_version_0_1_0_wrote_keeps_everything() {
     let dir = tempfile::tempdir().unwrap();
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let (path, keys) = (dir.path().join("tasks.db"), dir.path().join("keyring.json"));
     fs::copy(fixtures.join("store-0.1.0.db"), &path).unwrap();
-    // Private, as the version had left it.
+    // Private, as that version wrote it.
     let keyring = fs::read(fixtures.join("keyring-0.1.0.json")).unwrap();
     attache_signing::private::write(&keys, &keyring).unwrap();
     let options = || SqliteOptions::new(Keyring::from_file(&keys).unwrap());
@@ -328,7 +328,7 @@ async fn a_file_that_version_0_1_0_wrote_keeps_everything() {
         assert_eq!((task.seq, task.state), (Seq(3), TaskState::Completed));
         assert_eq!(task.task().history.len(), 1);
         assert_eq!(store.find_key(&ann, "key-1").await.unwrap().unwrap().task, hello);
-        // An id that its client chose, from when such ids were shared by all.
+        // An id that the client chose. In that version such ids were shared by all owners.
         assert!(store.load(&ann, &"report".into()).await.unwrap().is_some());
         assert!(store.load(&bob, &"report".into()).await.unwrap().is_none());
         let listed = store.list(&bob, &super::all()).await.unwrap();
@@ -345,7 +345,7 @@ fn owned_by(name: &str) -> Owner {
 
 #[test]
 fn a_file_of_an_older_version_has_the_same_tables_as_a_new_one() {
-    let (old, new) = (tempfile::tempdir().unwrap(), Place::new());
+    let (old, new) = (tempfile::tempdir().unwrap(), StoreFolder::new());
     let tables = |path: &Path| -> Vec<(String, String)> {
         let db = Connection::open(path).unwrap();
         let mut read =
@@ -359,7 +359,7 @@ fn a_file_of_an_older_version_has_the_same_tables_as_a_new_one() {
 }
 
 #[test]
-fn looking_after_a_file_of_an_older_version_brings_it_up_to_date() {
+fn maintenance_migrates_a_file_of_an_older_version() {
     for look in [
         |path: &Path| Maintenance::open(path).unwrap().check().unwrap().tasks,
         |path: &Path| Maintenance::open(path).unwrap().export(&mut Vec::new()).unwrap().tasks,

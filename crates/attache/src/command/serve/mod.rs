@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use attache::client::AddressBook;
-use attache::core::{News, Retention, Store};
+use attache::core::{PushEvents, Retention, Store};
 use attache::prelude::*;
 use attache::server::auth::{AnonymousAccess, Authenticator, Reloadable};
 use attache::server::{
@@ -384,7 +384,7 @@ impl Serve {
     }
 
     async fn serve_echo(self, prepared: Prepared, parts: Parts) -> Result<(), Failure> {
-        let store = self.place.open()?;
+        let store = self.place.open().await?;
         let announcement = self.announcement(&prepared)?;
         let listening = self.listen(Server::echo(), store, prepared, parts).await?;
         announcement.say(listening.address().map_err(Failure::new)?, None);
@@ -392,7 +392,7 @@ impl Serve {
     }
 
     async fn serve_functions(self, mut prepared: Prepared, parts: Parts) -> Result<(), Failure> {
-        let store = self.place.open()?;
+        let store = self.place.open().await?;
         let announcement = self.announcement(&prepared)?;
         let scheme = if parts.tls.is_some() { "https" } else { "http" };
         let own_url = self.base_url.clone().unwrap_or_else(|| format!("{scheme}://{}", self.listen));
@@ -478,10 +478,10 @@ impl Serve {
             .options(|options| *options = parts.options)
             .service_options(|options| {
                 options.retention =
-                    Retention { max_age: self.keep.keep_for, max_tasks: self.keep.keep_tasks };
+                    Retention::default().max_age(self.keep.keep_for).max_tasks(self.keep.keep_tasks);
                 config::service_limits(&self.limits, options);
                 if self.push.push_every_event {
-                    options.push_news = News::Everything;
+                    options.push_events = PushEvents::Everything;
                 }
             });
         if let Some(url) = &self.base_url {

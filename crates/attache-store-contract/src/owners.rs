@@ -1,16 +1,9 @@
-//! Isolation: for anyone but its owner, a task does not exist.
+//! Isolation: a task does not exist for other owners.
 
 use attache_core::{ListQuery, Owner, Principal, Retention};
 use attache_protocol::{ContextId, TaskState};
 
-use crate::support::{Kept, at, id, ids, status, task};
-
-promises!(
-    a_task_exists_for_its_owner_only,
-    owners_are_told_apart_by_principal_and_tenant_to_the_letter,
-    contexts_of_the_same_name_are_not_shared,
-    what_one_owner_has_too_many_of_is_not_counted_against_another,
-);
+use crate::support::{TestStore, at, id, ids, status, task};
 
 fn owner(tenant: Option<&str>, principal: Option<&str>) -> Owner {
     Owner {
@@ -19,7 +12,7 @@ fn owner(tenant: Option<&str>, principal: Option<&str>) -> Owner {
     }
 }
 
-/// Owners that a careless store may take for one another.
+/// Owners that a faulty store could confuse.
 fn owners() -> Vec<Owner> {
     vec![
         owner(None, None),
@@ -42,7 +35,7 @@ fn owners() -> Vec<Owner> {
     ]
 }
 
-async fn a_task_exists_for_its_owner_only(store: Kept) {
+pub async fn a_task_exists_for_its_owner_only(store: TestStore) {
     let (mine, other) = (owner(Some("x"), Some("ann")), owner(Some("x"), Some("bob")));
     store.make(task("t").of(&mine).key("k", 1)).await;
     for stranger in [&other, &owner(None, Some("ann")), &owner(Some("y"), Some("ann")), &Owner::default()] {
@@ -55,7 +48,7 @@ async fn a_task_exists_for_its_owner_only(store: Kept) {
     assert!(store.load(&mine, &id("t")).await.unwrap().is_some());
 }
 
-async fn owners_are_told_apart_by_principal_and_tenant_to_the_letter(store: Kept) {
+pub async fn owners_are_compared_exactly_by_principal_and_tenant(store: TestStore) {
     for (number, owner) in owners().iter().enumerate() {
         store.make(task(&number.to_string()).of(owner).key("k", number as u8).lease(0)).await;
     }
@@ -76,7 +69,7 @@ async fn owners_are_told_apart_by_principal_and_tenant_to_the_letter(store: Kept
     }
 }
 
-async fn contexts_of_the_same_name_are_not_shared(store: Kept) {
+pub async fn contexts_of_the_same_name_are_separate_for_each_owner(store: TestStore) {
     let (ann, bob) = (owner(None, Some("ann")), owner(Some("ann"), None));
     for (name, owner) in [("a1", &ann), ("b1", &bob), ("a2", &ann)] {
         store.make(task(name).of(owner).since(name.len() as i64)).await;
@@ -89,14 +82,14 @@ async fn contexts_of_the_same_name_are_not_shared(store: Kept) {
     }
 }
 
-async fn what_one_owner_has_too_many_of_is_not_counted_against_another(store: Kept) {
+pub async fn the_task_limit_applies_to_each_owner_separately(store: TestStore) {
     let (ann, bob) = (owner(None, Some("ann")), owner(Some("x"), Some("ann")));
     for number in 0..5 {
         let name = format!("a{number}");
         store.make(task(&name).of(&ann).then(status(&name, TaskState::Completed, number))).await;
     }
     store.make(task("b").of(&bob).then(status("b", TaskState::Completed, -9))).await;
-    let retention = Retention { max_tasks: Some(2), ..Retention::default() };
+    let retention = Retention::default().max_tasks(2);
     assert_eq!(store.prune(&retention, at(9), 99).await.unwrap(), 3);
     assert_eq!(ids(&store.walk(&ann, &ListQuery::default(), 9).await), ["a4", "a3"]);
     assert_eq!(ids(&store.walk(&bob, &ListQuery::default(), 9).await), ["b"]);

@@ -1,4 +1,6 @@
-//! What a turn, those who wait for it and those who may cancel it have in common, and how what the agent says gets into the log.
+//! The state of a turn, and how the agent's events get into the log.
+//!
+//! The agent, the callers that wait for the turn, and requests that cancel it share this state.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -10,114 +12,120 @@ use attache_protocol::{
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::run::ELSEWHERE;
 use crate::service::Inner as Service;
 use crate::signal::{Progress, Signal};
 use crate::store::Idempotency;
+use crate::turns::ANOTHER_SERVER;
 use crate::{
-    AgentError, AgentResult, Append, AppendError, Appended, Caller, Created, Known, Lease, NewTask, Seq,
-    Snapshot, TaskEvent, Webhook,
+    AgentError, AgentResult, Append, AppendError, Appended, Caller, Created, Lease, NewTask, Seq, Snapshot,
+    TaskEvent, UsedKey, Webhook,
 };
 
-/// What a turn, those who wait for it and those who may cancel it have in common.
-pub(crate) struct Shared {
+/// The state of a turn, shared by the agent, the callers that wait for it, and requests that cancel it.
+pub(crate) struct TurnState {
     pub(crate) service: Arc<Service>,
-    origin: Origin,
-    /// The task when the turn began, if there was one. A turn that waits for another holds none: a task can be much larger than the
-    /// messages that wait for it.
+    request: TurnRequest,
+    /// The task when the turn began, if it existed. A turn in the queue does not hold it, because a task can be much larger than the
+    /// messages in the queue.
     before: Mutex<Option<Snapshot>>,
-    pub(crate) log: Mutex<Writer>,
+    pub(crate) log: Mutex<TurnLog>,
     pub(crate) signal: Signal,
     cancel: OnceLock<CancellationToken>,
-    /// Where the log was when a turn on an existing task began.
+    /// The end of the log when a turn on an existing task began.
     pub(crate) began: OnceLock<Seq>,
 }
 
-/// What a turn is for.
-pub(crate) struct Origin {
+/// The message of a turn, and everything that came with it.
+pub(crate) struct TurnRequest {
     pub(crate) caller: Caller,
     pub(crate) message: Message,
     pub(crate) configuration: SendMessageConfiguration,
-    /// What is said about the request.
+    /// The metadata of the request.
     pub(crate) metadata: Option<JsonObject>,
     pub(crate) task_id: TaskId,
     pub(crate) context_id: ContextId,
-    /// Whether someone reads the task's events as they come.
+    /// Whether a stream reads the events of the task.
     pub(crate) followed: bool,
-    /// Whether an earlier turn for the message died.
+    /// Whether an earlier turn for the message died with its process.
     pub(crate) rerun: bool,
 }
 
-impl Deref for Shared {
-    type Target = Origin;
+impl Deref for TurnState {
+    type Target = TurnRequest;
 
-    fn deref(&self) -> &Origin {
-        &self.origin
+    fn deref(&self) -> &TurnRequest {
+        &self.request
     }
 }
 
-/// What the agent has said, and how much of it is in the log.
+/// The events of a turn that are not written yet, and the state after them.
 ///
-/// What an agent says without pausing in between is written together: one append for all of it.
-pub(crate) struct Writer {
-    pub(crate) position: Position,
-    /// Said, but not written yet.
+/// Events that an agent emits without pausing are written together, in one append.
+pub(crate) struct TurnLog {
+    pub(crate) write_state: WriteState,
+    /// Emitted, but not written yet.
     unwritten: Vec<TaskEvent>,
-    /// Whom to wake for writing while the agent pauses: it may have others speak for it.
+    /// Wakes the future that writes while the agent pauses. Other tasks of the agent may emit events during that time.
     driver: Option<Waker>,
-    /// Where the task stands after all that was said.
+    /// The state of the task after all events that were emitted.
     pub(crate) state: TaskState,
     pub(crate) last_status: Option<Timestamp>,
 }
 
-impl Writer {
-    pub(crate) fn new(position: Position) -> Self {
-        Self { position, unwritten: Vec::new(), driver: None, state: TaskState::Submitted, last_status: None }
+impl TurnLog {
+    pub(crate) fn new(write_state: WriteState) -> Self {
+        Self {
+            write_state,
+            unwritten: Vec::new(),
+            driver: None,
+            state: TaskState::Submitted,
+            last_status: None,
+        }
     }
 }
 
-pub(crate) enum Position {
-    /// There is no task yet. What is needed to create it waits here.
-    Unborn { push: Option<Box<Webhook>>, idempotency: Option<Box<Idempotency>> },
-    /// The log ends here, as far as this turn knows.
+pub(crate) enum WriteState {
+    /// The task does not exist yet. These belong to its creation.
+    NoTask { push: Option<Box<Webhook>>, idempotency: Option<Box<Idempotency>> },
+    /// The task exists. The log ends here, as far as this turn knows.
     Writing { seq: Seq, lease: Lease },
-    /// Nothing more can be said.
-    Over(&'static str),
+    /// The turn cannot write any more, for this reason.
+    Closed(&'static str),
 }
 
-/// What became of what the agent has said.
-pub(crate) enum Written {
-    /// It is in the log.
+/// The result of a write.
+pub(crate) enum WriteOutcome {
+    /// The events are in the log.
     Done,
-    /// An earlier send with the same key did it all before.
-    Repeat(Known),
-    /// There is another task with the id that this one was to have.
+    /// The task was not created: an earlier send used the same key.
+    Repeat(UsedKey),
+    /// The task was not created: another task has its id.
     Taken,
 }
 
-impl Shared {
+impl TurnState {
     pub(crate) fn new(
         service: Arc<Service>,
-        origin: Origin,
+        request: TurnRequest,
         before: Option<Snapshot>,
-        position: Position,
+        write_state: WriteState,
     ) -> Arc<Self> {
         Arc::new(Self {
             service,
-            origin,
+            request,
             before: Mutex::new(before),
-            log: Mutex::new(Writer::new(position)),
+            log: Mutex::new(TurnLog::new(write_state)),
             signal: Signal::default(),
             cancel: OnceLock::new(),
             began: OnceLock::new(),
         })
     }
 
-    /// Lets the agent write to a task that exists.
+    /// Lets the turn write to an existing task.
     pub(crate) fn begin_writing(&self, before: Snapshot, lease: Lease) {
         let mut log = self.log.lock();
         log.last_status = before.task().status.timestamp;
-        log.position = Position::Writing { seq: before.seq, lease };
+        log.write_state = WriteState::Writing { seq: before.seq, lease };
         drop(log);
         let _ = self.began.set(before.seq);
         *self.before.lock() = Some(before);
@@ -127,16 +135,22 @@ impl Shared {
         self.cancel.get_or_init(CancellationToken::new)
     }
 
-    /// The task when the turn began, if there was one.
+    /// Whether the agent has ended the task in this turn, and no write has failed because another process ended it first.
+    pub(crate) fn has_ended_task(&self) -> bool {
+        let log = self.log.lock();
+        log.state.is_terminal() && matches!(log.write_state, WriteState::Writing { .. })
+    }
+
+    /// The task when the turn began, if it existed.
     pub(crate) fn before(&self) -> Option<Snapshot> {
         self.before.lock().clone()
     }
 
-    /// Notes an event, to be written when the agent pauses. Returns how many wait.
+    /// Adds an event, which is written when the agent pauses. Returns the number of unwritten events.
     pub(crate) fn emit(&self, mut event: TaskEvent) -> Result<usize, AgentError> {
         check(&event)?;
         let mut log = self.log.lock();
-        if let Position::Over(why) = log.position {
+        if let WriteState::Closed(why) = log.write_state {
             return Err(AgentError::over(why));
         }
         if log.state.is_terminal() || self.cancel.get().is_some_and(CancellationToken::is_cancelled) {
@@ -149,115 +163,114 @@ impl Shared {
         }
         log.state = event.state().unwrap_or(log.state);
         log.unwritten.push(event);
-        let waiting = log.unwritten.len();
+        let unwritten = log.unwritten.len();
         let driver = log.driver.take();
         drop(log);
         if let Some(driver) = driver {
             driver.wake();
         }
-        Ok(waiting)
+        Ok(unwritten)
     }
 
-    /// Whether nothing waits to be written. If so, the driver is woken as soon as something does.
-    pub(crate) fn rest(&self, driver: &Waker) -> bool {
+    /// If all events are written, registers the driver to be woken by the next event and returns `true`.
+    pub(crate) fn wait_for_events(&self, driver: &Waker) -> bool {
         let mut log = self.log.lock();
-        let nothing = log.unwritten.is_empty();
-        log.driver = nothing.then(|| driver.clone());
-        nothing
+        let all_written = log.unwritten.is_empty();
+        log.driver = all_written.then(|| driver.clone());
+        all_written
     }
 
-    /// The driver is awake and looks by itself.
-    pub(crate) fn wake_up(&self) {
+    /// Removes the registered driver: it is awake.
+    pub(crate) fn clear_driver(&self) {
         self.log.lock().driver = None;
     }
 
-    /// Ends a turn that has said nothing about a task, and so needs none. Whether it was one.
-    pub(crate) fn leave_unborn(&self) -> bool {
+    /// Closes a turn that has no task and has emitted no event. Returns `false` for any other turn, which is not closed.
+    pub(crate) fn close_without_task(&self) -> bool {
         let mut log = self.log.lock();
-        let unborn = matches!(log.position, Position::Unborn { .. }) && log.unwritten.is_empty();
-        if unborn {
-            log.position = Position::Over("the agent has answered with a message");
+        let without_task = matches!(log.write_state, WriteState::NoTask { .. }) && log.unwritten.is_empty();
+        if without_task {
+            log.write_state = WriteState::Closed("the agent has answered with a message");
         }
-        unborn
+        without_task
     }
 
-    /// How much waits to be written.
+    /// The number of unwritten events.
     pub(crate) fn unwritten(&self) -> usize {
         self.log.lock().unwritten.len()
     }
 
-    /// Writes what was said, creating the task if there is none yet; with nothing said, that is all it does.
+    /// Writes the unwritten events. Creates the task first if it does not exist, even without events.
     ///
-    /// Only whoever drives the turn calls this, so that there is one writer. If the send is a repeat, there is a task
-    /// already: then its id and the digest of what was sent come back.
-    pub(crate) async fn write(self: &Arc<Self>) -> Result<Written, AgentError> {
+    /// Only the driver of the turn calls this, so that a task has one writer.
+    pub(crate) async fn write(self: &Arc<Self>) -> Result<WriteOutcome, AgentError> {
         let written = self.try_write().await;
         if written.as_ref().is_err_and(|error| !error.is_over()) {
-            // What was said is lost, so the task does not stand where it was said to.
+            // The events are lost, so the task is not in the state that they set.
             self.log.lock().state = TaskState::Submitted;
         }
         written
     }
 
-    async fn try_write(self: &Arc<Self>) -> Result<Written, AgentError> {
-        let (events, state, unborn, writing) = {
+    async fn try_write(self: &Arc<Self>) -> Result<WriteOutcome, AgentError> {
+        let (events, state, new, writing) = {
             let mut log = self.log.lock();
             let events = std::mem::take(&mut log.unwritten);
-            match &mut log.position {
-                Position::Over(why) => return Err(AgentError::over(why)),
-                Position::Unborn { push, idempotency } => {
-                    let unborn = (push.clone(), idempotency.clone());
-                    (events, log.state, Some(unborn), None)
+            match &mut log.write_state {
+                WriteState::Closed(why) => return Err(AgentError::over(why)),
+                WriteState::NoTask { push, idempotency } => {
+                    let new = (push.clone(), idempotency.clone());
+                    (events, log.state, Some(new), None)
                 }
-                Position::Writing { seq, lease } => {
+                WriteState::Writing { seq, lease } => {
                     let writing = (*seq, *lease);
                     (events, log.state, None, Some(writing))
                 }
             }
         };
-        let written = match (unborn, writing) {
+        let written = match (new, writing) {
             (Some((push, idempotency)), _) => match self.create(events, push, idempotency).await? {
                 Created::New { seq, lease, settled } => {
                     if !state.is_terminal() {
-                        self.service.turns.register(self, lease);
+                        self.service.turns.register_created(self, lease);
                     }
                     (seq, lease, settled)
                 }
-                Created::Known(known) => {
-                    self.log.lock().position = Position::Over("the send was repeated");
-                    return Ok(Written::Repeat(known));
+                Created::KeyUsed(used) => {
+                    self.log.lock().write_state = WriteState::Closed("the send was repeated");
+                    return Ok(WriteOutcome::Repeat(used));
                 }
                 Created::Taken => {
-                    self.log.lock().position = Position::Over("the id is taken");
-                    return Ok(Written::Taken);
+                    self.log.lock().write_state = WriteState::Closed("the id is taken");
+                    return Ok(WriteOutcome::Taken);
                 }
             },
             (None, Some((seq, lease))) if !events.is_empty() => {
                 let Appended { seq, settled } = self.append(seq, lease, events).await?;
                 (seq, lease, settled)
             }
-            (None, _) => return Ok(Written::Done),
+            (None, _) => return Ok(WriteOutcome::Done),
         };
         let (seq, lease, settled) = written;
-        self.log.lock().position = Position::Writing { seq, lease };
+        self.log.lock().write_state = WriteState::Writing { seq, lease };
         if state.is_terminal() {
-            self.service.turns.ended(&self.task_id);
+            self.service.turns.settle_queue(&self.task_id);
         }
         match settled {
             Some(task) => self.signal.settle_with(task),
             None => self.signal.begin(Progress::Task),
         }
-        Ok(Written::Done)
+        Ok(WriteOutcome::Done)
     }
 
     async fn create(
         &self,
-        said: Vec<TaskEvent>,
+        emitted: Vec<TaskEvent>,
         push: Option<Box<Webhook>>,
         idempotency: Option<Box<Idempotency>>,
     ) -> Result<Created, AgentError> {
-        // A task is not younger than the first thing said about it.
-        let first = said.iter().find_map(|event| match event {
+        // A task is created no later than its first status.
+        let first = emitted.iter().find_map(|event| match event {
             TaskEvent::Status(update) => update.status.timestamp,
             TaskEvent::Created(_) | TaskEvent::Message(_) | TaskEvent::Artifact(_) => None,
         });
@@ -270,7 +283,7 @@ impl Shared {
             metadata: self.metadata.clone().filter(|_| self.caller.allowances().task_metadata),
             ..Task::default()
         };
-        let mut events = said;
+        let mut events = emitted;
         events.insert(0, TaskEvent::Created(Arc::new(task)));
         let new = NewTask {
             owner: self.caller.owner.clone(),
@@ -302,11 +315,11 @@ impl Shared {
             };
             match self.service.store.append(&self.task_id, append).await {
                 Ok(appended) => return Ok(appended),
-                // Only the client's messages come in between; they do not contradict what the agent says.
+                // Only messages of the client can be appended in between. They do not contradict the events of the agent.
                 Err(AppendError::Conflict(seq)) => after = seq,
                 Err(AppendError::Ended(_)) => return Err(self.over("the task has ended")),
-                Err(AppendError::LeaseLost) => return Err(self.over(ELSEWHERE)),
-                Err(AppendError::Known(_)) => return Err(self.over("the send was repeated")),
+                Err(AppendError::LeaseLost) => return Err(self.over(ANOTHER_SERVER)),
+                Err(AppendError::KeyUsed(_)) => return Err(self.over("the send was repeated")),
                 Err(error @ AppendError::TooManyWebhooks) => return Err(error.into()),
                 Err(AppendError::NotFound) => return Err(self.over("the task is gone")),
                 Err(AppendError::Store(error)) => return Err(error.into()),
@@ -314,16 +327,15 @@ impl Shared {
         }
     }
 
-    /// The task went on, or ended, without this turn.
+    /// Closes the turn: the task has ended, or another turn writes it.
     fn over(&self, why: &'static str) -> AgentError {
-        self.log.lock().position = Position::Over(why);
+        self.log.lock().write_state = WriteState::Closed(why);
         self.signal.settle(Progress::Task);
         AgentError::over(why)
     }
 }
 
-/// Refuses what an agent says under names that are too long to be stored with every event. It is the agent's fault, but the client
-/// learns why its task failed.
+/// Rejects events whose names are too long to be stored. This is a fault of the agent, but the client learns why its task failed.
 fn check(event: &TaskEvent) -> AgentResult {
     let checked = match event {
         TaskEvent::Artifact(update) => update.artifact.validate(),

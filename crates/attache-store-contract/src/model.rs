@@ -1,41 +1,43 @@
-//! Every store against the one in memory: whatever happens to both, they give the same answers.
+//! The store under test against the memory store: random operations have the same results in both.
 //!
-//! Where stores may differ they are not asked: statuses have different times, what is due is compared as a set, and nothing is
-//! limited.
+//! Stores may differ in some points, so the test avoids them: no two statuses have the same time, due deliveries are compared as a
+//! set, and there are no limits.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use attache_core::{
-    AppendError, Created, DeliveryId, Entry, Lease, ListQuery, News, Outcome, Owner, Principal, Retention,
-    Snapshot, TaskEvent, View,
+    AppendError, Created, DeliveryId, Entry, Lease, ListQuery, MemoryStore, Outcome, Owner, Principal,
+    PushEvents, Retention, Snapshot, TaskEvent, View,
 };
 use attache_protocol::{ContextId, Json, TaskState};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{TestCaseError, TestRunner};
 
-use crate::bench::{Bench, Memory};
-use crate::support::{Draft, Kept, at, chunk, id, idempotency, message, more, says, task, webhook};
+use crate::StoreFactory;
+use crate::run::NewFactory;
+use crate::support::{
+    TaskBuilder, TestStore, at, chunk, id, idempotency, message, more, says, task, webhook,
+};
 
-durable_promises!(does_whatever_the_store_in_memory_does);
-
-/// Something that is done to a store. Which task it is about is taken modulo how many there are.
+/// An operation on a store. The index of its task is taken modulo the number of tasks.
 #[derive(Debug, Clone)]
-enum Deed {
+enum Operation {
     Create {
         owner: usize,
         context: usize,
         state: TaskState,
         key: Option<u8>,
         hook: Option<Hook>,
-        more: Vec<What>,
+        more: Vec<Event>,
     },
     Append {
         which: Index,
-        whats: Vec<What>,
-        by: By,
-        astray: bool,
+        whats: Vec<Event>,
+        by: LeaseChoice,
+        at_wrong_position: bool,
         key: Option<u8>,
     },
     Claim {
@@ -43,11 +45,11 @@ enum Deed {
     },
     Renew {
         which: Index,
-        by: By,
+        by: LeaseChoice,
     },
     Release {
         which: Index,
-        by: By,
+        by: LeaseChoice,
     },
     Tail {
         which: Index,
@@ -78,7 +80,7 @@ enum Deed {
     },
     Settle {
         which: Index,
-        how: How,
+        how: Settlement,
     },
     RetryDead {
         which: Option<Index>,
@@ -102,15 +104,15 @@ enum Deed {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum What {
+enum Event {
     Status(TaskState, bool),
     Chunk(usize),
     Message,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum By {
-    Anyone,
+enum LeaseChoice {
+    None,
     Latest,
     Earlier,
 }
@@ -122,14 +124,14 @@ struct Hook {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum How {
+enum Settlement {
     Delivered,
     Postponed,
     Failed,
     GivenUp,
 }
 
-/// What becomes of a value.
+/// A change of a value.
 #[derive(Debug, Clone, Copy)]
 enum Change {
     Set(u64),
@@ -149,32 +151,32 @@ const NAMES: [&str; 2] = ["v", "w"];
 const SCOPES: [&str; 3] = ["", "s", "ä"];
 const KEYS: [&str; 4] = ["", "k", "K", "😀"];
 
-/// A store, and what those who use it know.
+/// A store, and what its client knows.
 struct Side<'a> {
-    store: Kept,
-    /// How to open it again; one that cannot be only forgets who holds what.
-    bench: Option<&'a dyn Bench>,
-    tasks: Vec<Known>,
+    store: TestStore,
+    /// Opens the store again. The memory store has none: a restart only releases its leases.
+    factory: Option<&'a dyn StoreFactory>,
+    tasks: Vec<KnownTask>,
     taken: Vec<DeliveryId>,
 }
 
-struct Known {
+struct KnownTask {
     name: String,
     owner: Owner,
     leases: Vec<Lease>,
 }
 
 impl Side<'_> {
-    fn known(&self, which: Index) -> Option<&Known> {
+    fn known(&self, which: Index) -> Option<&KnownTask> {
         (!self.tasks.is_empty()).then(|| which.get(&self.tasks))
     }
 
-    fn lease(&self, which: Index, by: By) -> Option<Lease> {
+    fn lease(&self, which: Index, by: LeaseChoice) -> Option<Lease> {
         let leases = &self.known(which)?.leases;
         match by {
-            By::Anyone => None,
-            By::Latest => leases.last().copied(),
-            By::Earlier => leases.iter().rev().nth(1).copied(),
+            LeaseChoice::None => None,
+            LeaseChoice::Latest => leases.last().copied(),
+            LeaseChoice::Earlier => leases.iter().rev().nth(1).copied(),
         }
     }
 
@@ -184,15 +186,15 @@ impl Side<'_> {
     }
 
     fn hook(name: &str, hook: Hook, number: usize) -> attache_core::Webhook {
-        let news = if hook.everything { News::Everything } else { News::States };
-        webhook(name, NAMES[number], RECEIVERS[hook.receiver], news)
+        let events = if hook.everything { PushEvents::Everything } else { PushEvents::States };
+        webhook(name, NAMES[number], RECEIVERS[hook.receiver], events)
     }
 
-    /// Does it, and says what came of it.
-    async fn act(&mut self, deed: &Deed, now: i64) -> String {
-        match deed.clone() {
-            Deed::Create { owner: number, context, state, key, hook, more } => {
-                // Names that end alike: a store that sorts tasks by the end of their ids has all of them in one place.
+    /// Runs an operation. Returns its result as text.
+    async fn act(&mut self, operation: &Operation, now: i64) -> String {
+        match operation.clone() {
+            Operation::Create { owner: number, context, state, key, hook, more } => {
+                // All ids have the same end, so that a store with shards by the end of the id has all tasks in one shard.
                 let name = format!("{}-task", self.tasks.len());
                 let mut draft = task(&name).of(&owner(number)).in_context(CONTEXTS[context]).since(now);
                 draft = draft.state(state).lease(now + 60);
@@ -201,39 +203,40 @@ impl Side<'_> {
                 draft.0.events.extend(events(&name, &more, now + 1));
                 self.create(name, owner(number), draft).await
             }
-            Deed::Append { which, whats, by, astray, key } => {
+            Operation::Append { which, whats, by, at_wrong_position, key } => {
                 let Some(known) = self.known(which) else { return String::new() };
                 let seq = self.snapshot(which).await.map_or(1, |snapshot| snapshot.seq.0);
-                let mut more = more(seq + u64::from(astray), events(&known.name, &whats, now)).now(now);
+                let mut more =
+                    more(seq + u64::from(at_wrong_position), events(&known.name, &whats, now)).now(now);
                 more.0.lease = self.lease(which, by);
                 more.0.idempotency = key.map(|key| (known.owner.clone(), idempotency(&key.to_string(), key)));
                 match self.store.add(&known.name, more).await {
                     Ok(appended) => format!("{} {}", appended.seq, shown(appended.settled.as_ref())),
                     Err(AppendError::Store(error)) => panic!("{error}"),
-                    Err(AppendError::Known(known)) => format!("{known:?}"),
+                    Err(AppendError::KeyUsed(known)) => format!("{known:?}"),
                     Err(error) => error.to_string(),
                 }
             }
-            Deed::Claim { which } => {
+            Operation::Claim { which } => {
                 let Some(known) = self.known(which) else { return String::new() };
                 let lease = self.store.can_claim(&known.name, now, now + 60).await;
                 let at = which.index(self.tasks.len());
                 self.tasks[at].leases.extend(lease);
                 format!("claimed: {}", lease.is_some())
             }
-            Deed::Renew { which, by } => {
+            Operation::Renew { which, by } => {
                 if let (Some(known), Some(lease)) = (self.known(which), self.lease(which, by)) {
                     self.store.renew(&[(id(&known.name), lease)], at(now + 120)).await.expect("an answer");
                 }
                 String::new()
             }
-            Deed::Release { which, by } => {
+            Operation::Release { which, by } => {
                 if let (Some(known), Some(lease)) = (self.known(which), self.lease(which, by)) {
                     self.store.release(&id(&known.name), lease).await.expect("an answer");
                 }
                 String::new()
             }
-            Deed::Tail { which, after } => {
+            Operation::Tail { which, after } => {
                 let Some(known) = self.known(which) else { return String::new() };
                 let Some(snapshot) = self.snapshot(which).await else { return "gone".to_owned() };
                 let count = snapshot.seq.0.saturating_sub(after) as usize;
@@ -243,7 +246,7 @@ impl Side<'_> {
                 };
                 read.iter().map(|entry| entry_text(entry)).collect()
             }
-            Deed::List { owner: number, context, state, ago, size } => {
+            Operation::List { owner: number, context, state, ago, size } => {
                 let context = context.map(|number| ContextId::from(CONTEXTS[number]));
                 let since = ago.map(|ago| at(now - ago));
                 let query = ListQuery { context, state, since, limit: size, ..ListQuery::default() };
@@ -253,26 +256,26 @@ impl Side<'_> {
                 walked.iter().for_each(|snapshot| text.push_str(&shown(Some(snapshot))));
                 text
             }
-            Deed::FindKey { owner: number, key } => {
+            Operation::FindKey { owner: number, key } => {
                 format!(
                     "{:?}",
                     self.store.find_key(&owner(number), &key.to_string()).await.expect("an answer")
                 )
             }
-            Deed::Put { which, name, hook } => {
+            Operation::Put { which, name, hook } => {
                 if let Some(known) = self.known(which) {
                     self.store.put(&known.name, Self::hook(&known.name, hook, name)).await;
                 }
                 String::new()
             }
-            Deed::Delete { which, name } => {
+            Operation::Delete { which, name } => {
                 if let Some(known) = self.known(which) {
                     let outbox = self.store.outbox();
                     outbox.delete_webhook(&id(&known.name), NAMES[name]).await.expect("an answer");
                 }
                 String::new()
             }
-            Deed::Take { receiver } => {
+            Operation::Take { receiver } => {
                 let outbox = self.store.outbox();
                 let mut taken = outbox
                     .take_due(RECEIVERS[receiver], at(now), at(now + 300), 1_000)
@@ -287,36 +290,36 @@ impl Side<'_> {
                 self.taken.extend(taken.into_iter().map(|delivery| delivery.id));
                 text
             }
-            Deed::Settle { which, how } => {
+            Operation::Settle { which, how } => {
                 if !self.taken.is_empty() {
                     let at_place = which.index(self.taken.len());
                     let delivery = self.taken.swap_remove(at_place);
                     let (again, error) = (at(now + 50), format!("at {now}"));
                     let outcome = match how {
-                        How::Delivered => Outcome::Delivered,
-                        How::Postponed => Outcome::Postponed(again),
-                        How::Failed => Outcome::Failed { again, error },
-                        How::GivenUp => Outcome::GivenUp { at: at(now), error },
+                        Settlement::Delivered => Outcome::Delivered,
+                        Settlement::Postponed => Outcome::Postponed(again),
+                        Settlement::Failed => Outcome::Failed { again, error },
+                        Settlement::GivenUp => Outcome::GivenUp { at: at(now), error },
                     };
                     self.store.settle(&delivery, outcome).await;
                 }
                 String::new()
             }
-            Deed::RetryDead { which } => {
+            Operation::RetryDead { which } => {
                 let dead = self.store.dead().await;
                 let one = which.filter(|_| !dead.is_empty()).map(|which| which.get(&dead));
                 format!("{}", self.store.outbox().retry_dead(one, at(now)).await.expect("an answer"))
             }
-            Deed::PurgeDead { which } => {
+            Operation::PurgeDead { which } => {
                 let dead = self.store.dead().await;
                 let one = which.filter(|_| !dead.is_empty()).map(|which| which.get(&dead));
                 format!("{}", self.store.outbox().purge_dead(one).await.expect("an answer"))
             }
-            Deed::Prune { ago, keep } => {
-                let retention = Retention { max_age: ago.map(Duration::from_millis), max_tasks: keep };
+            Operation::Prune { ago, keep } => {
+                let retention = Retention::default().max_age(ago.map(Duration::from_millis)).max_tasks(keep);
                 format!("{}", self.store.prune(&retention, at(now), 10_000).await.expect("an answer"))
             }
-            Deed::ChangeValue { scope, key, how } => {
+            Operation::ChangeValue { scope, key, how } => {
                 let change = move |old: Option<&Json>| match how {
                     Change::Set(number) => Json::new(&number).ok(),
                     Change::Add => Json::new(&(old.map_or(0, |old| old.read().unwrap_or(0)) + 1_u64)).ok(),
@@ -328,13 +331,13 @@ impl Side<'_> {
                 let kept = self.store.values().get(scope, key).await;
                 format!("{:?} {:?}", changed.expect("a change"), kept.expect("an answer"))
             }
-            Deed::ListValues { scope } => self.values(SCOPES[scope]).await,
-            Deed::Reopen => {
-                match self.bench {
-                    Some(bench) => {
-                        // Closed before it is opened.
-                        self.store = Memory::new().open().await;
-                        self.store = bench.open().await;
+            Operation::ListValues { scope } => self.values(SCOPES[scope]).await,
+            Operation::Reopen => {
+                match self.factory {
+                    Some(factory) => {
+                        // Closes the store before it is opened again.
+                        self.store = memory();
+                        self.store = factory.open_store().await;
                     }
                     None => {
                         for known in &self.tasks {
@@ -345,20 +348,20 @@ impl Side<'_> {
                     }
                 }
                 self.tasks.iter_mut().for_each(|known| known.leases.clear());
-                self.look(now).await
+                self.visible_state(now).await
             }
         }
     }
 
-    async fn create(&mut self, name: String, owner: Owner, draft: Draft) -> String {
+    async fn create(&mut self, name: String, owner: Owner, draft: TaskBuilder) -> String {
         match self.store.create(draft.0).await {
             Ok(Created::New { seq, lease, settled }) => {
-                self.tasks.push(Known { name, owner, leases: vec![lease] });
+                self.tasks.push(KnownTask { name, owner, leases: vec![lease] });
                 format!("{seq} {}", shown(settled.as_ref()))
             }
-            Ok(Created::Known(known)) => format!("{known:?}"),
+            Ok(Created::KeyUsed(known)) => format!("{known:?}"),
             Ok(Created::Taken) => "taken".to_owned(),
-            // What was to happen to it cannot happen.
+            // The events do not make a valid log.
             Err(_) => "refused".to_owned(),
         }
     }
@@ -367,8 +370,8 @@ impl Side<'_> {
         format!("{:?}", self.store.values().list(scope).await.expect("values"))
     }
 
-    /// Everything that can be seen.
-    async fn look(&self, now: i64) -> String {
+    /// The whole visible state of the store as text.
+    async fn visible_state(&self, now: i64) -> String {
         let mut text = String::new();
         for known in &self.tasks {
             let loaded = self.store.load(&known.owner, &id(&known.name)).await.expect("an answer");
@@ -389,7 +392,7 @@ impl Side<'_> {
         let mut due = self.store.outbox().due_receivers(at(now)).await.expect("an answer");
         due.now.sort();
         let mut dead = self.store.outbox().list_dead(None, 1_000).await.expect("an answer");
-        // A webhook may have moved since: then it is the new URL for some stores, and the old one for others.
+        // After a change of the webhook, stores may report its new URL or the old one.
         dead.iter_mut().for_each(|dead| dead.url.clear());
         let left = self.store.abandoned(at(now), 1_000).await.expect("an answer");
         let mut left: Vec<_> =
@@ -417,11 +420,11 @@ fn entry_text(entry: &Entry) -> String {
     format!("{} {};", entry.seq, String::from_utf8_lossy(&json))
 }
 
-fn events(name: &str, whats: &[What], now: i64) -> Vec<TaskEvent> {
-    let event = |(millis, what): (i64, &What)| match what {
-        What::Status(state, speaks) => says(name, *state, millis, speaks.then_some("so")),
-        What::Chunk(number) => chunk(name, ["a", "b"][*number], &millis.to_string()),
-        What::Message => message(&millis.to_string()),
+fn events(name: &str, whats: &[Event], now: i64) -> Vec<TaskEvent> {
+    let event = |(millis, what): (i64, &Event)| match what {
+        Event::Status(state, speaks) => says(name, *state, millis, speaks.then_some("so")),
+        Event::Chunk(number) => chunk(name, ["a", "b"][*number], &millis.to_string()),
+        Event::Message => message(&millis.to_string()),
     };
     (now..).zip(whats).map(event).collect()
 }
@@ -432,24 +435,51 @@ fn states() -> impl Strategy<Value = TaskState> {
     prop_oneof![2 => prop::sample::select(live.to_vec()), 1 => prop::sample::select(ends.to_vec())]
 }
 
-fn deeds() -> impl Strategy<Value = Deed> {
+fn operations() -> impl Strategy<Value = Operation> {
     let what = prop_oneof![
-        3 => (states(), any::<bool>()).prop_map(|(state, speaks)| What::Status(state, speaks)),
-        2 => (0..2usize).prop_map(What::Chunk),
-        1 => Just(What::Message),
+        3 => (states(), any::<bool>()).prop_map(|(state, speaks)| Event::Status(state, speaks)),
+        2 => (0..2usize).prop_map(Event::Chunk),
+        1 => Just(Event::Message),
     ];
     let whats = |count| prop::collection::vec(what.clone(), count);
     let key = || prop::option::weighted(0.2, 0..6u8);
     let which = any::<Index>;
-    let by = || prop::sample::select(vec![By::Anyone, By::Anyone, By::Latest, By::Latest, By::Earlier]);
+    let by = || {
+        prop::sample::select(vec![
+            LeaseChoice::None,
+            LeaseChoice::None,
+            LeaseChoice::Latest,
+            LeaseChoice::Latest,
+            LeaseChoice::Earlier,
+        ])
+    };
     let hook = || (0..3usize, any::<bool>()).prop_map(|(receiver, everything)| Hook { receiver, everything });
-    let how =
-        prop::sample::select(vec![How::Delivered, How::Delivered, How::Postponed, How::Failed, How::GivenUp]);
+    let how = prop::sample::select(vec![
+        Settlement::Delivered,
+        Settlement::Delivered,
+        Settlement::Postponed,
+        Settlement::Failed,
+        Settlement::GivenUp,
+    ]);
     let create = (0..3usize, 0..3usize, states(), key(), prop::option::of(hook()), whats(0..3)).prop_map(
-        |(owner, context, state, key, hook, more)| Deed::Create { owner, context, state, key, hook, more },
+        |(owner, context, state, key, hook, more)| Operation::Create {
+            owner,
+            context,
+            state,
+            key,
+            hook,
+            more,
+        },
     );
-    let append = (which(), whats(1..4), by(), prop::bool::weighted(0.1), key())
-        .prop_map(|(which, whats, by, astray, key)| Deed::Append { which, whats, by, astray, key });
+    let append = (which(), whats(1..4), by(), prop::bool::weighted(0.1), key()).prop_map(
+        |(which, whats, by, at_wrong_position, key)| Operation::Append {
+            which,
+            whats,
+            by,
+            at_wrong_position,
+            key,
+        },
+    );
     let list = (
         0..3usize,
         prop::option::of(0..3usize),
@@ -457,7 +487,13 @@ fn deeds() -> impl Strategy<Value = Deed> {
         prop::option::of(0..400i64),
         1..6usize,
     )
-        .prop_map(|(owner, context, state, ago, size)| Deed::List { owner, context, state, ago, size });
+        .prop_map(|(owner, context, state, ago, size)| Operation::List {
+            owner,
+            context,
+            state,
+            ago,
+            size,
+        });
     let dead = prop::option::of(which());
     let change = prop_oneof![
         2 => any::<u64>().prop_map(|number| Change::Set(number >> 1)),
@@ -465,50 +501,56 @@ fn deeds() -> impl Strategy<Value = Deed> {
         1 => Just(Change::Keep),
         2 => Just(Change::Remove),
     ];
-    let change_value =
-        (0..3usize, 0..4usize, change).prop_map(|(scope, key, how)| Deed::ChangeValue { scope, key, how });
+    let change_value = (0..3usize, 0..4usize, change).prop_map(|(scope, key, how)| Operation::ChangeValue {
+        scope,
+        key,
+        how,
+    });
     prop_oneof![
         8 => create,
         12 => append,
-        2 => which().prop_map(|which| Deed::Claim { which }),
-        1 => (which(), by()).prop_map(|(which, by)| Deed::Renew { which, by }),
-        2 => (which(), by()).prop_map(|(which, by)| Deed::Release { which, by }),
-        3 => (which(), 0..6u64).prop_map(|(which, after)| Deed::Tail { which, after }),
+        2 => which().prop_map(|which| Operation::Claim { which }),
+        1 => (which(), by()).prop_map(|(which, by)| Operation::Renew { which, by }),
+        2 => (which(), by()).prop_map(|(which, by)| Operation::Release { which, by }),
+        3 => (which(), 0..6u64).prop_map(|(which, after)| Operation::Tail { which, after }),
         4 => list,
-        1 => (0..3usize, 0..6u8).prop_map(|(owner, key)| Deed::FindKey { owner, key }),
-        3 => (which(), 0..2usize, hook()).prop_map(|(which, name, hook)| Deed::Put { which, name, hook }),
-        1 => (which(), 0..2usize).prop_map(|(which, name)| Deed::Delete { which, name }),
-        6 => (0..3usize).prop_map(|receiver| Deed::Take { receiver }),
-        8 => (which(), how).prop_map(|(which, how)| Deed::Settle { which, how }),
-        1 => dead.clone().prop_map(|which| Deed::RetryDead { which }),
-        1 => dead.prop_map(|which| Deed::PurgeDead { which }),
+        1 => (0..3usize, 0..6u8).prop_map(|(owner, key)| Operation::FindKey { owner, key }),
+        3 => (which(), 0..2usize, hook()).prop_map(|(which, name, hook)| Operation::Put { which, name, hook }),
+        1 => (which(), 0..2usize).prop_map(|(which, name)| Operation::Delete { which, name }),
+        6 => (0..3usize).prop_map(|receiver| Operation::Take { receiver }),
+        8 => (which(), how).prop_map(|(which, how)| Operation::Settle { which, how }),
+        1 => dead.clone().prop_map(|which| Operation::RetryDead { which }),
+        1 => dead.prop_map(|which| Operation::PurgeDead { which }),
         1 => (prop::option::of(0..400u64), prop::option::of(0..4usize))
-            .prop_map(|(ago, keep)| Deed::Prune { ago, keep }),
+            .prop_map(|(ago, keep)| Operation::Prune { ago, keep }),
         8 => change_value,
-        1 => (0..3usize).prop_map(|scope| Deed::ListValues { scope }),
-        1 => Just(Deed::Reopen),
+        1 => (0..3usize).prop_map(|scope| Operation::ListValues { scope }),
+        1 => Just(Operation::Reopen),
     ]
 }
 
-/// Does everything to both, and compares what they answer.
-async fn compare(deeds: &[Deed], bench: &dyn Bench) -> Result<(), TestCaseError> {
-    let side = |store, bench| Side { store, bench, tasks: Vec::new(), taken: Vec::new() };
-    let (mut model, mut real) =
-        (side(Memory::new().open().await, None), side(bench.open().await, Some(bench)));
+fn memory() -> TestStore {
+    TestStore::new(Arc::new(MemoryStore::new()))
+}
+
+/// Runs all operations on both stores, and compares the results.
+async fn compare(operations: &[Operation], factory: &dyn StoreFactory) -> Result<(), TestCaseError> {
+    let side = |store, factory| Side { store, factory, tasks: Vec::new(), taken: Vec::new() };
+    let (mut model, mut real) = (side(memory(), None), side(factory.open_store().await, Some(factory)));
     let mut now = 0;
-    for (step, deed) in deeds.iter().enumerate() {
-        // After a restart, what was being told is due again, at once or when its time is up.
-        now += if matches!(deed, Deed::Reopen) { 1_000 } else { 10 };
-        let (expected, got) = (model.act(deed, now).await, real.act(deed, now).await);
-        same(&got, &expected, &format!("step {step}, {deed:?}"))?;
+    for (step, operation) in operations.iter().enumerate() {
+        // After a restart, taken deliveries are due at once or when their reservation ends. Both is the case after this time.
+        now += if matches!(operation, Operation::Reopen) { 1_000 } else { 10 };
+        let (expected, got) = (model.act(operation, now).await, real.act(operation, now).await);
+        same(&got, &expected, &format!("step {step}, {operation:?}"))?;
     }
     now += 1_000;
-    same(&real.look(now).await, &model.look(now).await, "the end")?;
-    let (expected, got) = (model.act(&Deed::Reopen, now).await, real.act(&Deed::Reopen, now).await);
+    same(&real.visible_state(now).await, &model.visible_state(now).await, "the end")?;
+    let (expected, got) = (model.act(&Operation::Reopen, now).await, real.act(&Operation::Reopen, now).await);
     same(&got, &expected, "the last restart")
 }
 
-/// Says where two answers differ first.
+/// Reports the first line in which two results differ.
 fn same(got: &str, expected: &str, when: &str) -> Result<(), TestCaseError> {
     for (got, expected) in got.lines().zip(expected.lines()) {
         prop_assert_eq!(got, expected, "at {}", when);
@@ -517,14 +559,14 @@ fn same(got: &str, expected: &str, when: &str) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-async fn does_whatever_the_store_in_memory_does(bench: &dyn Bench) {
+pub async fn behaves_like_the_memory_store(new_factory: NewFactory) {
     let config = ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() };
     let runtime = tokio::runtime::Handle::current();
     tokio::task::block_in_place(|| {
-        let outcome = TestRunner::new(config).run(&prop::collection::vec(deeds(), 1..90), |deeds| {
-            let bench = bench.another();
-            runtime.block_on(compare(&deeds, &*bench))
-        });
+        let outcome = TestRunner::new(config)
+            .run(&prop::collection::vec(operations(), 1..90), |operations| {
+                runtime.block_on(compare(&operations, &*new_factory()))
+            });
         outcome.unwrap_or_else(|error| panic!("{error}"));
     });
 }

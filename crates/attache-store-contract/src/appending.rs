@@ -1,29 +1,13 @@
-//! Appending: one order, no gaps, all or nothing, and only where the log ends.
+//! Appending: one order, no gaps, all events or none, and only at the end of the log.
 
 use std::collections::BTreeSet;
 
-use attache_core::{AppendError, Created, ListQuery, News, Owner, Seq};
+use attache_core::{AppendError, Created, ListQuery, Owner, PushEvents, Seq};
 use attache_protocol::TaskState;
 
-use crate::support::{Kept, assert_same, chunk, id, message, more, named, seqs, status, task, webhook};
+use crate::support::{TestStore, assert_same, chunk, id, message, more, named, seqs, status, task, webhook};
 
-promises!(
-    events_come_back_in_the_order_in_which_they_were_appended,
-    a_batch_with_anything_after_the_end_is_refused_whole,
-    a_batch_that_creates_its_task_again_is_refused_whole,
-    a_task_whose_log_cannot_be_leaves_nothing_behind,
-    a_log_begins_with_the_task,
-    an_id_that_is_taken_is_refused_and_the_first_task_stays,
-    ids_are_told_apart_to_the_letter,
-    any_text_can_be_an_id,
-    an_append_at_the_wrong_place_is_told_the_right_one,
-    nothing_is_appended_to_a_task_that_has_ended,
-    many_who_append_and_try_again_all_get_in_exactly_once,
-    logs_grow_independently,
-    refusals_come_in_a_fixed_order,
-);
-
-async fn events_come_back_in_the_order_in_which_they_were_appended(store: Kept) {
+pub async fn events_are_read_in_the_order_of_their_append(store: TestStore) {
     let made = store.make(task("t").then(chunk("t", "a", "0"))).await;
     assert_eq!(made.seq, Seq(2));
     let (mut after, mut expected) = (2, Vec::new());
@@ -47,8 +31,8 @@ async fn events_come_back_in_the_order_in_which_they_were_appended(store: Kept) 
     assert_eq!(store.get("t").await.seq, Seq(26));
 }
 
-async fn a_batch_with_anything_after_the_end_is_refused_whole(store: Kept) {
-    store.make(task("t").webhook(webhook("t", "w", "one", News::Everything))).await;
+pub async fn a_batch_with_an_event_after_the_end_is_refused_as_a_whole(store: TestStore) {
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::Everything))).await;
     store.deliver_all("one", 0).await;
     let before = store.get("t").await;
     for late in [chunk("t", "a", "late"), message("late"), status("t", TaskState::Failed, 2)] {
@@ -63,7 +47,7 @@ async fn a_batch_with_anything_after_the_end_is_refused_whole(store: Kept) {
     assert_eq!(store.take_seqs("one", 0).await, [2], "something that did not happen is told");
 }
 
-async fn a_batch_that_creates_its_task_again_is_refused_whole(store: Kept) {
+pub async fn a_batch_that_creates_its_task_again_is_refused_as_a_whole(store: TestStore) {
     store.make(task("t")).await;
     let before = store.get("t").await;
     let again = task("t").0.events.remove(0);
@@ -73,9 +57,10 @@ async fn a_batch_that_creates_its_task_again_is_refused_whole(store: Kept) {
     assert_eq!(store.get("t").await.task().artifact("a").unwrap().text(), "y");
 }
 
-async fn a_task_whose_log_cannot_be_leaves_nothing_behind(store: Kept) {
+pub async fn a_task_with_an_invalid_log_leaves_nothing_behind(store: TestStore) {
     let ended = |name| task(name).key("k", 1).then(status(name, TaskState::Completed, 1));
-    let draft = ended("t").then(chunk("t", "a", "late")).webhook(webhook("t", "w", "one", News::States));
+    let draft =
+        ended("t").then(chunk("t", "a", "late")).webhook(webhook("t", "w", "one", PushEvents::States));
     assert!(store.create(draft.0).await.is_err());
     assert!(store.find("t").await.is_none());
     assert_eq!(store.page(&Owner::default(), &ListQuery { limit: 9, ..ListQuery::default() }).await.2, 0);
@@ -85,7 +70,7 @@ async fn a_task_whose_log_cannot_be_leaves_nothing_behind(store: Kept) {
     store.make(ended("t")).await;
 }
 
-async fn a_log_begins_with_the_task(store: Kept) {
+pub async fn a_log_begins_with_the_task(store: TestStore) {
     for events in [vec![], vec![status("t", TaskState::Working, 0)]] {
         let mut draft = task("t");
         draft.0.events = events;
@@ -94,7 +79,7 @@ async fn a_log_begins_with_the_task(store: Kept) {
     assert!(store.find("t").await.is_none());
 }
 
-async fn an_id_that_is_taken_is_refused_and_the_first_task_stays(store: Kept) {
+pub async fn a_used_task_id_is_refused_and_the_first_task_stays(store: TestStore) {
     let made = store.make(task("t")).await;
     store.add("t", more(1, [chunk("t", "a", "x")])).await.unwrap();
     let before = store.get("t").await;
@@ -111,7 +96,7 @@ async fn an_id_that_is_taken_is_refused_and_the_first_task_stays(store: Kept) {
     store.add("t", more(2, [chunk("t", "a", "y")]).by(made.lease)).await.unwrap();
 }
 
-async fn ids_are_told_apart_to_the_letter(store: Kept) {
+pub async fn task_ids_are_compared_exactly(store: TestStore) {
     let names = [
         "0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b",
         "0190A1B2-C3D4-7E5F-8A9B-0C1D2E3F4A5B",
@@ -133,11 +118,11 @@ async fn ids_are_told_apart_to_the_letter(store: Kept) {
     }
 }
 
-async fn any_text_can_be_an_id(store: Kept) {
+pub async fn any_text_can_be_an_id(store: TestStore) {
     for name in ["ü", "a\0b", "a", "'; --", "%", "_", "🦀", &"x".repeat(3_000), "1", "01", "1.0"] {
-        store.make(task(name).in_context(name).webhook(webhook(name, name, "one", News::States))).await;
+        store.make(task(name).in_context(name).webhook(webhook(name, name, "one", PushEvents::States))).await;
         assert_eq!(store.get(name).await.task().id.as_str(), name);
-        assert_eq!(store.hooks(name).await, [webhook(name, name, "one", News::States)]);
+        assert_eq!(store.hooks(name).await, [webhook(name, name, "one", PushEvents::States)]);
         let query = ListQuery { context: Some(name.into()), limit: 9, ..ListQuery::default() };
         let listed = store.page(&Owner::default(), &query).await;
         assert_eq!((listed.0.len(), listed.2), (1, 1), "{name}");
@@ -145,7 +130,7 @@ async fn any_text_can_be_an_id(store: Kept) {
     }
 }
 
-async fn an_append_at_the_wrong_place_is_told_the_right_one(store: Kept) {
+pub async fn an_append_at_a_wrong_position_gets_the_right_position(store: TestStore) {
     store.make(task("t").then(message("more")).then(message("and more"))).await;
     for wrong in [0, 1, 2, 4, 99, u64::MAX / 2] {
         let refused = store.add("t", more(wrong, [message("x")])).await.unwrap_err();
@@ -154,7 +139,7 @@ async fn an_append_at_the_wrong_place_is_told_the_right_one(store: Kept) {
     assert_eq!(store.add("t", more(3, [message("x")])).await.unwrap().seq, Seq(4));
 }
 
-async fn nothing_is_appended_to_a_task_that_has_ended(store: Kept) {
+pub async fn nothing_is_appended_to_a_task_that_has_ended(store: TestStore) {
     for state in TaskState::ALL.iter().filter(|state| state.is_terminal()) {
         let name = state.as_str();
         store.make(task(name)).await;
@@ -168,7 +153,7 @@ async fn nothing_is_appended_to_a_task_that_has_ended(store: Kept) {
     }
 }
 
-async fn many_who_append_and_try_again_all_get_in_exactly_once(store: Kept) {
+pub async fn concurrent_appends_with_retries_succeed_exactly_once(store: TestStore) {
     store.make(task("t")).await;
     let appenders = (0..24).map(|number| {
         let store = store.clone();
@@ -190,7 +175,7 @@ async fn many_who_append_and_try_again_all_get_in_exactly_once(store: Kept) {
     assert_eq!(seqs(&store.read("t", 0, 49).await), (1..=49).collect::<Vec<_>>());
 }
 
-async fn logs_grow_independently(store: Kept) {
+pub async fn logs_grow_independently(store: TestStore) {
     let writers = (0..8).map(|number| {
         let store = store.clone();
         tokio::spawn(async move {
@@ -214,19 +199,19 @@ async fn logs_grow_independently(store: Kept) {
     }
 }
 
-async fn refusals_come_in_a_fixed_order(store: Kept) {
+pub async fn errors_are_checked_in_a_fixed_order(store: TestStore) {
     let me = Owner::default();
     let known = store.make(task("known").key("used", 7)).await;
     let wrong = store.make(task("other")).await.lease;
     store.make(task("ended").then(status("ended", TaskState::Canceled, 1))).await;
 
-    // A task that is not there has no log, no lease and no use for keys.
+    // A missing task is reported before everything else.
     let refused = store.add("missing", more(9, []).by(wrong).key(&me, "used", 7)).await.unwrap_err();
     assert!(matches!(refused, AppendError::NotFound), "{refused}");
-    // A repeat is a repeat, whatever has become of the task since.
+    // A used key is reported before the state of the task.
     for name in ["known", "ended"] {
         let refused = store.add(name, more(9, []).by(wrong).key(&me, "used", 7)).await.unwrap_err();
-        assert!(matches!(&refused, AppendError::Known(known) if known.task == id("known")), "{refused}");
+        assert!(matches!(&refused, AppendError::KeyUsed(known) if known.task == id("known")), "{refused}");
     }
     let refused = store.add("ended", more(9, [message("x")]).by(wrong)).await.unwrap_err();
     assert!(matches!(refused, AppendError::Ended(TaskState::Canceled)), "{refused}");

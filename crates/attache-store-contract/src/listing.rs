@@ -1,37 +1,21 @@
-//! Listing: latest status first, filtered, counted, and in pages that hold still while tasks move.
+//! Listing: latest status first, with filters, totals and stable pages.
 
 use std::collections::BTreeSet;
 
 use attache_core::{ListQuery, Owner, Retention, View};
 use attache_protocol::{ContextId, TaskState, Timestamp};
 
-use crate::support::{Kept, assert_same, at, chunk, ids, message, more, named, status, task};
-
-promises!(
-    tasks_are_listed_latest_status_first,
-    times_are_told_apart_to_the_nanosecond,
-    times_of_all_ages_are_in_order,
-    tasks_of_one_moment_keep_their_order_whatever_the_pages,
-    every_combination_of_filters_finds_what_matches,
-    a_page_that_ends_with_the_last_task_leads_nowhere,
-    a_task_that_gets_a_new_status_moves_to_the_front,
-    what_is_not_a_status_moves_nothing,
-    tasks_that_stay_are_seen_once_while_others_move_and_come,
-    pages_hold_still_while_many_write,
-    a_cursor_outlives_the_task_that_it_was_taken_from,
-    a_list_shows_what_a_read_shows,
-    a_list_of_few_messages_shows_the_latest,
-);
+use crate::support::{TestStore, assert_same, at, chunk, ids, message, more, named, status, task};
 
 fn all(limit: usize) -> ListQuery {
     ListQuery { limit, ..ListQuery::default() }
 }
 
-async fn listed(store: &Kept, query: &ListQuery) -> Vec<String> {
+async fn listed(store: &TestStore, query: &ListQuery) -> Vec<String> {
     ids(&store.walk(&Owner::default(), query, 100).await)
 }
 
-async fn tasks_are_listed_latest_status_first(store: Kept) {
+pub async fn tasks_are_listed_latest_status_first(store: TestStore) {
     for (name, millis) in [("b", 20), ("d", 40), ("a", 10), ("c", 30)] {
         store.make(task(name).since(millis)).await;
     }
@@ -40,7 +24,7 @@ async fn tasks_are_listed_latest_status_first(store: Kept) {
     assert!(store.walk(&named("ann"), &all(9), 1).await.is_empty());
 }
 
-async fn times_are_told_apart_to_the_nanosecond(store: Kept) {
+pub async fn status_times_are_compared_to_the_nanosecond(store: TestStore) {
     for nanos in [5, 1, 1_001, 999_999, 1_000_000] {
         let time = Timestamp::new(1_767_300_000, nanos);
         store.make(task(&nanos.to_string()).changed(|task| task.status.timestamp = time)).await;
@@ -51,7 +35,7 @@ async fn times_are_told_apart_to_the_nanosecond(store: Kept) {
     assert_eq!(store.page(&Owner::default(), &since).await.2, 3);
 }
 
-async fn times_of_all_ages_are_in_order(store: Kept) {
+pub async fn status_times_of_all_years_are_in_order(store: TestStore) {
     let seconds = [-9_000_000_000, -1, 0, 1, 1_767_300_000, 9_000_000_000];
     for second in seconds {
         let time = Timestamp::new(second, 0);
@@ -70,7 +54,7 @@ async fn times_of_all_ages_are_in_order(store: Kept) {
     }
 }
 
-async fn tasks_of_one_moment_keep_their_order_whatever_the_pages(store: Kept) {
+pub async fn tasks_of_the_same_time_keep_their_order_for_every_page_size(store: TestStore) {
     let states = [TaskState::Working, TaskState::Completed, TaskState::InputRequired];
     for number in 0..30 {
         store.make(task(&number.to_string()).state(states[number % 3]).since((number / 15) as i64)).await;
@@ -82,7 +66,7 @@ async fn tasks_of_one_moment_keep_their_order_whatever_the_pages(store: Kept) {
     }
 }
 
-async fn every_combination_of_filters_finds_what_matches(store: Kept) {
+pub async fn every_combination_of_filters_finds_the_matching_tasks(store: TestStore) {
     let states = [TaskState::Submitted, TaskState::Working, TaskState::Completed, TaskState::InputRequired];
     let me = Owner::default();
     let mut tasks = Vec::new();
@@ -119,7 +103,7 @@ async fn every_combination_of_filters_finds_what_matches(store: Kept) {
     }
 }
 
-async fn a_page_that_ends_with_the_last_task_leads_nowhere(store: Kept) {
+pub async fn a_page_with_the_last_task_has_no_cursor(store: TestStore) {
     for number in 0..6 {
         store.make(task(&number.to_string()).since(number)).await;
     }
@@ -130,7 +114,7 @@ async fn a_page_that_ends_with_the_last_task_leads_nowhere(store: Kept) {
     assert_eq!((second.len(), next, total), (3, None, 6));
 }
 
-async fn a_task_that_gets_a_new_status_moves_to_the_front(store: Kept) {
+pub async fn a_task_that_gets_a_new_status_moves_to_the_front(store: TestStore) {
     for number in 0..4 {
         store.make(task(&number.to_string()).since(number)).await;
     }
@@ -139,10 +123,10 @@ async fn a_task_that_gets_a_new_status_moves_to_the_front(store: Kept) {
     let working = ListQuery { state: Some(TaskState::Working), ..all(9) };
     assert_eq!(listed(&store, &working).await, ["3", "2", "0"]);
     assert_eq!(store.page(&Owner::default(), &working).await.2, 3);
-    // Also to where an earlier time puts it: clocks may be set back.
+    // An earlier time moves the task back: the clock can have been changed.
     store.add("3", more(1, [status("3", TaskState::Working, -5)])).await.unwrap();
     assert_eq!(listed(&store, &all(9)).await, ["1", "2", "0", "3"]);
-    // And only the last of several counts.
+    // Only the last of several statuses counts.
     let through = [status("0", TaskState::InputRequired, 20), status("0", TaskState::Working, 21)];
     store.add("0", more(1, through)).await.unwrap();
     assert_eq!(listed(&store, &all(9)).await, ["0", "1", "2", "3"]);
@@ -150,7 +134,7 @@ async fn a_task_that_gets_a_new_status_moves_to_the_front(store: Kept) {
     assert_eq!(store.page(&Owner::default(), &asking).await.2, 0);
 }
 
-async fn what_is_not_a_status_moves_nothing(store: Kept) {
+pub async fn events_that_are_not_statuses_do_not_move_a_task(store: TestStore) {
     for number in 0..3 {
         store.make(task(&number.to_string()).since(number)).await;
     }
@@ -160,7 +144,7 @@ async fn what_is_not_a_status_moves_nothing(store: Kept) {
     assert_same(&found[2], &store.get("0").await);
 }
 
-async fn tasks_that_stay_are_seen_once_while_others_move_and_come(store: Kept) {
+pub async fn unchanged_tasks_are_listed_once_while_others_move_or_appear(store: TestStore) {
     for number in 0..40 {
         store.make(task(&number.to_string()).since(number)).await;
     }
@@ -174,7 +158,7 @@ async fn tasks_that_stay_are_seen_once_while_others_move_and_come(store: Kept) {
             break;
         }
         query.after = next;
-        // One that was seen, maybe the one that the cursor was taken from, and one that was not.
+        // Move one task that was listed, which can be the task of the cursor, and one that was not.
         for which in [seen.last().cloned(), Some((step * 5 % 40).to_string())].into_iter().flatten() {
             if moved.insert(which.clone()) {
                 let state = [TaskState::Completed, TaskState::InputRequired][step % 2];
@@ -191,7 +175,7 @@ async fn tasks_that_stay_are_seen_once_while_others_move_and_come(store: Kept) {
     assert!(stayed.len() > 10 && stayed.is_subset(&unique), "{stayed:?} {seen:?}");
 }
 
-async fn pages_hold_still_while_many_write(store: Kept) {
+pub async fn unchanged_tasks_are_listed_once_during_concurrent_writes(store: TestStore) {
     for number in 0..60 {
         store.make(task(&number.to_string()).since(number)).await;
     }
@@ -223,7 +207,7 @@ async fn pages_hold_still_while_many_write(store: Kept) {
     assert_eq!(store.page(&Owner::default(), &all(1)).await.2, 80);
 }
 
-async fn a_cursor_outlives_the_task_that_it_was_taken_from(store: Kept) {
+pub async fn a_cursor_stays_valid_without_its_task(store: TestStore) {
     for number in 0..9 {
         let state = if number == 5 { TaskState::Completed } else { TaskState::Working };
         store.make(task(&number.to_string()).state(state).since(number)).await;
@@ -232,23 +216,20 @@ async fn a_cursor_outlives_the_task_that_it_was_taken_from(store: Kept) {
     let (first, next, _) = store.page(&me, &all(4)).await;
     assert_eq!(ids(&first), ["8", "7", "6", "5"]);
     let (rest, query) = (["4", "3", "2", "1", "0"], ListQuery { after: next, ..all(9) });
-    assert_eq!(
-        store.prune(&Retention { max_tasks: Some(0), ..Retention::default() }, at(9), 9).await.unwrap(),
-        1
-    );
+    assert_eq!(store.prune(&Retention::default().max_tasks(0), at(9), 9).await.unwrap(), 1);
     assert_eq!(ids(&store.page(&me, &query).await.0), rest);
 
     let (first, next, _) = store.page(&me, &all(3)).await;
     assert_eq!(ids(&first), ["8", "7", "6"]);
     store.add("6", more(1, [status("6", TaskState::Completed, 50)])).await.unwrap();
     assert_eq!(ids(&store.page(&me, &ListQuery { after: next, ..all(9) }).await.0), rest);
-    // It is as good for another filter.
+    // The cursor is also valid with another filter.
     let query = ListQuery { after: next, state: Some(TaskState::Working), since: Some(at(2)), ..all(9) };
     let (tasks, _, total) = store.page(&me, &query).await;
     assert_eq!((ids(&tasks), total), (vec!["4".into(), "3".into(), "2".into()], 5));
 }
 
-async fn a_list_shows_what_a_read_shows(store: Kept) {
+pub async fn a_listed_task_equals_the_loaded_task(store: TestStore) {
     for (name, end) in [("live", None), ("ended", Some(TaskState::Completed))] {
         let mut draft = task(name);
         for number in 0..5 {
@@ -266,7 +247,7 @@ async fn a_list_shows_what_a_read_shows(store: Kept) {
     }
 }
 
-async fn a_list_of_few_messages_shows_the_latest(store: Kept) {
+pub async fn a_limited_history_has_the_latest_messages(store: TestStore) {
     let mut draft = task("t").then(chunk("t", "a", "x"));
     for number in 0..5 {
         draft = draft.then(message(&number.to_string()));

@@ -1,28 +1,18 @@
-//! Tasks that were left behind: those that somebody should work on, and nobody does.
+//! Abandoned tasks: submitted or working, and without a valid lease.
 
 use std::collections::BTreeSet;
 
 use attache_core::Owner;
 use attache_protocol::TaskState;
 
-use crate::support::{Kept, assert_same, at, id, message, more, named, status, task};
+use crate::support::{TestStore, assert_same, at, id, message, more, named, status, task};
 
-promises!(
-    a_task_is_abandoned_when_its_lease_has_run_out,
-    a_task_that_was_given_back_at_work_is_abandoned,
-    only_tasks_that_are_to_be_worked_on_are_abandoned,
-    a_task_that_goes_on_is_abandoned_again_by_those_who_leave_it,
-    a_claim_takes_a_task_away_from_the_abandoned,
-    an_abandoned_task_comes_with_its_owner_as_it_was_left,
-    no_more_are_given_than_asked_for,
-);
-
-async fn left(store: &Kept, now: i64) -> BTreeSet<String> {
+async fn left(store: &TestStore, now: i64) -> BTreeSet<String> {
     let left = store.abandoned(at(now), 100).await.unwrap();
     left.iter().map(|left| left.task.task().id.as_str().to_owned()).collect()
 }
 
-async fn a_task_is_abandoned_when_its_lease_has_run_out(store: Kept) {
+pub async fn a_task_is_abandoned_when_its_lease_has_expired(store: TestStore) {
     let made = store.make(task("t").lease(1_000)).await;
     assert!(left(&store, 999).await.is_empty());
     assert_eq!(left(&store, 1_000).await, ["t".to_owned()].into());
@@ -31,14 +21,14 @@ async fn a_task_is_abandoned_when_its_lease_has_run_out(store: Kept) {
     assert_eq!(left(&store, 5_000).await, ["t".to_owned()].into());
 }
 
-async fn a_task_that_was_given_back_at_work_is_abandoned(store: Kept) {
+pub async fn a_working_task_whose_lease_was_released_is_abandoned(store: TestStore) {
     let made = store.make(task("t")).await;
     assert!(left(&store, 0).await.is_empty());
     store.release(&id("t"), made.lease).await.unwrap();
     assert_eq!(left(&store, 0).await, ["t".to_owned()].into());
 }
 
-async fn only_tasks_that_are_to_be_worked_on_are_abandoned(store: Kept) {
+pub async fn only_submitted_and_working_tasks_are_abandoned(store: TestStore) {
     for state in TaskState::ALL.iter().copied() {
         store.make(task(&format!("born {state}")).state(state).lease(0)).await;
         let name = format!("grown {state}");
@@ -50,7 +40,7 @@ async fn only_tasks_that_are_to_be_worked_on_are_abandoned(store: Kept) {
     assert_eq!(left(&store, 9).await, expected.collect());
 }
 
-async fn a_task_that_goes_on_is_abandoned_again_by_those_who_leave_it(store: Kept) {
+pub async fn a_task_that_resumes_without_a_lease_is_abandoned_again(store: TestStore) {
     let made = store.make(task("t")).await;
     store.add("t", more(1, [status("t", TaskState::InputRequired, 1)]).by(made.lease)).await.unwrap();
     store.release(&id("t"), made.lease).await.unwrap();
@@ -61,7 +51,7 @@ async fn a_task_that_goes_on_is_abandoned_again_by_those_who_leave_it(store: Kep
     assert!(left(&store, 9).await.is_empty());
 }
 
-async fn a_claim_takes_a_task_away_from_the_abandoned(store: Kept) {
+pub async fn a_claimed_task_is_no_longer_abandoned(store: TestStore) {
     store.make(task("one").lease(0)).await;
     store.make(task("two").lease(0)).await;
     assert_eq!(left(&store, 0).await.len(), 2);
@@ -70,7 +60,7 @@ async fn a_claim_takes_a_task_away_from_the_abandoned(store: Kept) {
     assert_eq!(left(&store, 1_000).await.len(), 2);
 }
 
-async fn an_abandoned_task_comes_with_its_owner_as_it_was_left(store: Kept) {
+pub async fn an_abandoned_task_has_its_owner_and_its_last_state(store: TestStore) {
     for (name, owner) in [("one", Owner::default()), ("two", named("ann"))] {
         store.make(task(name).of(&owner).lease(0).then(message("more"))).await;
         store.add(name, more(2, [message("and more")])).await.unwrap();
@@ -83,9 +73,9 @@ async fn an_abandoned_task_comes_with_its_owner_as_it_was_left(store: Kept) {
     }
 }
 
-async fn no_more_are_given_than_asked_for(store: Kept) {
+pub async fn abandoned_tasks_are_limited_in_number(store: TestStore) {
     for number in 0..10 {
-        // Those that are held do not take the place of those that are not.
+        // Tasks with a lease do not count towards the limit.
         store.make(task(&format!("held {number}"))).await;
         store.make(task(&number.to_string()).lease(0)).await;
     }

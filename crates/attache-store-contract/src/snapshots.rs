@@ -10,16 +10,9 @@ use attache_protocol::{
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseError, TestRunner};
 
-use crate::support::{Kept, at, chunk, id, ids, message, more, status, task, views, written};
+use crate::support::{TestStore, at, chunk, id, ids, message, more, status, task, views, written};
 
-promises!(
-    every_task_is_the_fold_of_its_log,
-    a_task_that_ends_reads_as_it_did_before,
-    a_large_task_reads_like_a_small_one,
-    a_task_is_kept_to_the_last_member,
-);
-
-/// What a view shows of a task, the plain way.
+/// The part of a task that a view shows.
 fn shown(task: &Task, seq: Seq, view: View) -> Task {
     let mut task = task.clone();
     if !view.artifacts {
@@ -33,7 +26,7 @@ fn shown(task: &Task, seq: Seq, view: View) -> Task {
     task
 }
 
-/// That a snapshot is this task, whichever way it is read.
+/// Checks that a snapshot equals a task, as a value and as JSON, in every view.
 fn check(snapshot: &Snapshot, task: &Task, seq: Seq) {
     assert_eq!((snapshot.seq, snapshot.state), (seq, task.status.state));
     assert_eq!(*snapshot.task(), *task);
@@ -44,8 +37,8 @@ fn check(snapshot: &Snapshot, task: &Task, seq: Seq) {
     }
 }
 
-/// That a task is this one, loaded and listed with every view.
-async fn check_kept(store: &Kept, task: &Task, seq: Seq) {
+/// Checks that the stored task equals a task, loaded and listed in every view.
+async fn check_kept(store: &TestStore, task: &Task, seq: Seq) {
     let me = Owner::default();
     check(&store.load(&me, &task.id).await.unwrap().unwrap(), task, seq);
     for view in views() {
@@ -89,7 +82,7 @@ fn messages() -> impl Strategy<Value = Message> {
     )
 }
 
-/// Something that may happen to a task that has not ended.
+/// An event of a live task.
 fn events() -> impl Strategy<Value = TaskEvent> {
     let live = [TaskState::Submitted, TaskState::Working, TaskState::InputRequired, TaskState::AuthRequired];
     let statuses = (prop::sample::select(live.to_vec()), prop::option::of(messages()), 0..1_000i64)
@@ -128,7 +121,7 @@ fn statement(state: TaskState, message: Option<Message>, millis: i64) -> TaskEve
     }))
 }
 
-/// A log in the batches in which it is appended, and how it ends if it does.
+/// The batches of a log, and its end if it has one.
 type History = (Vec<Vec<TaskEvent>>, Option<(TaskState, Option<Message>)>);
 
 fn histories() -> impl Strategy<Value = History> {
@@ -137,8 +130,8 @@ fn histories() -> impl Strategy<Value = History> {
     (batches, prop::option::of((prop::sample::select(ends), prop::option::of(messages()))))
 }
 
-/// Plays a history on a store, and checks what it keeps after every batch that creates, settles or ends the task.
-async fn play(store: &Kept, name: &str, (batches, end): History) {
+/// Appends a log batch by batch, and checks the stored task after each one.
+async fn play(store: &TestStore, name: &str, (batches, end): History) {
     let mut batches = batches.into_iter();
     let mut draft = task(name).in_context(name);
     draft.0.events.extend(batches.next().unwrap_or_default());
@@ -172,7 +165,7 @@ async fn play(store: &Kept, name: &str, (batches, end): History) {
     assert_eq!(refolded, folded);
 }
 
-async fn every_task_is_the_fold_of_its_log(store: Kept) {
+pub async fn every_task_is_the_fold_of_its_log(store: TestStore) {
     let config = ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() };
     let runtime = tokio::runtime::Handle::current();
     tokio::task::block_in_place(|| {
@@ -187,7 +180,7 @@ async fn every_task_is_the_fold_of_its_log(store: Kept) {
     });
 }
 
-async fn a_task_that_ends_reads_as_it_did_before(store: Kept) {
+pub async fn a_task_reads_the_same_after_its_end(store: TestStore) {
     let draft = task("t").in_context("alone").then(chunk("t", "a", "x"));
     let made = store.make(draft.then(message("more"))).await;
     let mut before = store.get("t").await.task().into_owned();
@@ -196,7 +189,7 @@ async fn a_task_that_ends_reads_as_it_did_before(store: Kept) {
     check_kept(&store, &before, made.seq.plus(1)).await;
 }
 
-async fn a_large_task_reads_like_a_small_one(store: Kept) {
+pub async fn a_large_task_reads_like_a_small_one(store: TestStore) {
     let large = "x".repeat(400_000);
     let made = store
         .make(task("t").in_context("alone").changed(|task| task.history[0].parts = vec![Part::text(&*large)]))
@@ -216,7 +209,7 @@ async fn a_large_task_reads_like_a_small_one(store: Kept) {
     }
 }
 
-async fn a_task_is_kept_to_the_last_member(store: Kept) {
+pub async fn every_member_of_a_task_is_stored(store: TestStore) {
     for state in [TaskState::Working, TaskState::Completed] {
         let name = state.as_str();
         let whole = Task {

@@ -1,41 +1,13 @@
-//! The outbox: what is to be told to webhooks, in order, one thing at a time, until it is told or given up.
+//! The outbox: deliveries to webhooks, one at a time and in order, until each is delivered or dead.
 
-use attache_core::{Delivery, DeliveryId, DueReceivers, News, Outcome, Owner, Principal, Seq};
+use attache_core::{Delivery, DeliveryId, DueReceivers, Outcome, Owner, Principal, PushEvents, Seq};
 use attache_protocol::TaskState;
 
-use crate::support::{Kept, at, chunk, id, message, more, soon, status, task, webhook};
+use crate::support::{TestStore, at, chunk, id, message, more, soon, status, task, webhook};
 
-promises!(
-    a_webhook_is_told_what_it_asked_for_in_order,
-    a_webhook_that_comes_later_is_told_what_happens_later,
-    an_append_that_is_refused_is_not_told,
-    what_comes_next_is_due_when_this_is_done_with,
-    webhooks_do_not_wait_for_each_other,
-    a_delivery_says_where_to_and_what,
-    a_delivery_says_whose_task_it_is,
-    what_was_taken_is_nobody_elses_for_a_while,
-    many_who_take_at_once_get_different_things,
-    no_more_are_taken_than_asked_for,
-    receivers_come_in_the_order_in_which_something_was_due,
-    when_something_is_due_next_is_known,
-    what_failed_is_due_again_and_counts,
-    what_was_postponed_is_due_again_and_does_not_count,
-    what_is_given_up_makes_way_for_what_comes_next,
-    those_given_up_are_listed_oldest_first_in_pages,
-    one_that_was_given_up_can_be_tried_anew,
-    all_that_were_given_up_can_be_tried_anew,
-    those_given_up_can_be_forgotten_one_or_all,
-    a_deleted_webhook_is_told_nothing_more,
-    a_webhook_that_moves_takes_its_queue_along,
-    a_webhook_that_changes_its_mind_is_told_what_it_wants_from_then_on,
-    an_outcome_that_comes_too_late_changes_nothing,
-    whoever_waits_for_news_is_woken,
-    news_that_come_before_the_first_look_are_not_missed,
-);
-
-/// A task `t` with a webhook, which has been told that the task exists.
-async fn told(store: &Kept, news: News) {
-    store.make(task("t").webhook(webhook("t", "w", "one", news))).await;
+/// Creates a task `t` with a webhook, and makes the delivery of its creation.
+async fn create_and_deliver(store: &TestStore, events: PushEvents) {
+    store.make(task("t").webhook(webhook("t", "w", "one", events))).await;
     assert_eq!(store.deliver_all("one", 0).await.len(), 1);
 }
 
@@ -43,7 +15,7 @@ fn seqs(deliveries: &[Delivery]) -> Vec<u64> {
     deliveries.iter().map(|delivery| delivery.id.seq.0).collect()
 }
 
-async fn due(store: &Kept, now: i64) -> DueReceivers {
+async fn due(store: &TestStore, now: i64) -> DueReceivers {
     store.outbox().due_receivers(at(now)).await.unwrap()
 }
 
@@ -51,9 +23,9 @@ fn given_up(now: i64, error: &str) -> Outcome {
     Outcome::GivenUp { at: at(now), error: error.to_owned() }
 }
 
-async fn a_webhook_is_told_what_it_asked_for_in_order(store: Kept) {
-    for (name, news) in [("states", News::States), ("everything", News::Everything)] {
-        let draft = task(name).webhook(webhook(name, "w", name, news));
+pub async fn a_webhook_gets_the_events_it_subscribed_to_in_order(store: TestStore) {
+    for (name, events) in [("states", PushEvents::States), ("everything", PushEvents::Everything)] {
+        let draft = task(name).webhook(webhook(name, "w", name, events));
         store.make(draft.then(chunk(name, "a", "x")).then(status(name, TaskState::Working, 1))).await;
         let events = [message("x"), status(name, TaskState::InputRequired, 2), chunk(name, "a", "y")];
         store.add(name, more(3, events)).await.unwrap();
@@ -68,25 +40,25 @@ async fn a_webhook_is_told_what_it_asked_for_in_order(store: Kept) {
     assert_eq!(due(&store, 1_000_000).await, DueReceivers::default());
 }
 
-async fn a_webhook_that_comes_later_is_told_what_happens_later(store: Kept) {
+pub async fn a_webhook_gets_only_events_after_its_registration(store: TestStore) {
     store.make(task("t")).await;
     store.add("t", more(1, [status("t", TaskState::Working, 1)])).await.unwrap();
-    store.put("t", webhook("t", "w", "one", News::States)).await;
+    store.put("t", webhook("t", "w", "one", PushEvents::States)).await;
     assert!(store.take("one", 9).await.is_empty());
     store.add("t", more(2, [status("t", TaskState::Working, 2)])).await.unwrap();
     assert_eq!(seqs(&store.deliver_all("one", 9).await), [3]);
 }
 
-async fn an_append_that_is_refused_is_not_told(store: Kept) {
-    told(&store, News::Everything).await;
+pub async fn a_refused_append_creates_no_delivery(store: TestStore) {
+    create_and_deliver(&store, PushEvents::Everything).await;
     let conflict = store.add("t", more(9, [chunk("t", "a", "x")])).await;
     let late = store.add("t", more(1, [status("t", TaskState::Failed, 1), chunk("t", "a", "x")])).await;
     assert!(conflict.is_err() && late.is_err());
     assert!(store.take("one", 9).await.is_empty());
 }
 
-async fn what_comes_next_is_due_when_this_is_done_with(store: Kept) {
-    store.make(task("t").webhook(webhook("t", "w", "one", News::Everything))).await;
+pub async fn the_next_delivery_is_due_after_the_previous_one_is_settled(store: TestStore) {
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::Everything))).await;
     store.add("t", more(1, [chunk("t", "a", "x"), chunk("t", "a", "y")])).await.unwrap();
     for seq in 1..=3 {
         let taken = store.take("one", 1).await;
@@ -98,10 +70,10 @@ async fn what_comes_next_is_due_when_this_is_done_with(store: Kept) {
     assert!(store.take("one", 1).await.is_empty());
 }
 
-async fn webhooks_do_not_wait_for_each_other(store: Kept) {
-    store.make(task("t").webhook(webhook("t", "v", "one", News::States))).await;
-    store.put("t", webhook("t", "w", "one", News::States)).await;
-    store.make(task("u").webhook(webhook("u", "v", "one", News::States))).await;
+pub async fn webhooks_do_not_wait_for_each_other(store: TestStore) {
+    store.make(task("t").webhook(webhook("t", "v", "one", PushEvents::States))).await;
+    store.put("t", webhook("t", "w", "one", PushEvents::States)).await;
+    store.make(task("u").webhook(webhook("u", "v", "one", PushEvents::States))).await;
     store.add("t", more(1, [status("t", TaskState::Completed, 1)]).now(1)).await.unwrap();
     store.add("u", more(1, [status("u", TaskState::Completed, 2)]).now(2)).await.unwrap();
     let taken = store.take("one", 5).await;
@@ -109,7 +81,7 @@ async fn webhooks_do_not_wait_for_each_other(store: Kept) {
     let mut names: Vec<_> = taken.iter().map(name).collect();
     names.sort();
     assert_eq!(names, ["t/v/1", "t/w/2", "u/v/1"]);
-    // One is stuck; the others go on.
+    // One delivery fails. The others continue.
     let (stuck, rest) = taken.split_first().unwrap();
     store.settle(&stuck.id, Outcome::Failed { again: at(50), error: "no".into() }).await;
     for delivery in rest {
@@ -119,8 +91,8 @@ async fn webhooks_do_not_wait_for_each_other(store: Kept) {
     assert_eq!(more, [["t/v/2", "u/v/2"][usize::from(name(stuck) == "t/v/1")]]);
 }
 
-async fn a_delivery_says_where_to_and_what(store: Kept) {
-    let given = webhook("t", "w", "one", News::Everything);
+pub async fn a_delivery_has_its_webhook_and_its_event(store: TestStore) {
+    let given = webhook("t", "w", "one", PushEvents::Everything);
     store.make(task("t").webhook(given.clone())).await;
     let events = [chunk("t", "a", "ü\"\n"), message("not told"), status("t", TaskState::Completed, 1)];
     store.add("t", more(1, events)).await.unwrap();
@@ -138,13 +110,13 @@ async fn a_delivery_says_where_to_and_what(store: Kept) {
     }
 }
 
-async fn a_delivery_says_whose_task_it_is(store: Kept) {
+pub async fn a_delivery_has_the_owner_of_its_task(store: TestStore) {
     let ann = Owner { tenant: Some("x".into()), principal: Principal::named("ann") };
-    store.make(task("t").of(&ann).webhook(webhook("t", "w", "one", News::States))).await;
+    store.make(task("t").of(&ann).webhook(webhook("t", "w", "one", PushEvents::States))).await;
     store.make(task("u").of(&Owner::default())).await;
     store.make(task("v").of(&ann)).await;
-    store.put("v", webhook("v", "w", "two", News::States)).await;
-    store.put("u", webhook("u", "w", "three", News::States)).await;
+    store.put("v", webhook("v", "w", "two", PushEvents::States)).await;
+    store.put("u", webhook("u", "w", "three", PushEvents::States)).await;
     for name in ["u", "v"] {
         store.add(name, more(1, [status(name, TaskState::Working, 1)])).await.unwrap();
     }
@@ -158,13 +130,13 @@ async fn a_delivery_says_whose_task_it_is(store: Kept) {
     }
 }
 
-async fn what_was_taken_is_nobody_elses_for_a_while(store: Kept) {
-    store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
+pub async fn a_taken_delivery_is_reserved_until_its_time(store: TestStore) {
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::States))).await;
     let outbox = store.outbox();
     let first = outbox.take_due("one", at(0), at(100), 9).await.unwrap();
     assert!(outbox.take_due("one", at(99), at(300), 9).await.unwrap().is_empty());
     assert_eq!(due(&store, 99).await, DueReceivers { now: vec![], next: Some(at(100)) });
-    // Whoever took it is gone: someone else may try, and it was not a failure that is known of.
+    // The dispatcher that took it is gone. Another one can take it, and no failed attempt is counted.
     assert_eq!(due(&store, 100).await.now, ["one"]);
     let second = outbox.take_due("one", at(100), at(200), 9).await.unwrap();
     assert_eq!((&first[0].id, second[0].attempts), (&second[0].id, 0));
@@ -173,10 +145,10 @@ async fn what_was_taken_is_nobody_elses_for_a_while(store: Kept) {
     assert!(outbox.take_due("one", at(500), at(600), 9).await.unwrap().is_empty());
 }
 
-async fn many_who_take_at_once_get_different_things(store: Kept) {
+pub async fn concurrent_takers_get_different_deliveries(store: TestStore) {
     for number in 0..20 {
         let name = number.to_string();
-        store.make(task(&name).webhook(webhook(&name, "w", "one", News::States))).await;
+        store.make(task(&name).webhook(webhook(&name, "w", "one", PushEvents::States))).await;
     }
     let takers = (0..8).map(|_| {
         let store = store.clone();
@@ -200,13 +172,19 @@ async fn many_who_take_at_once_get_different_things(store: Kept) {
     assert_eq!((taken.len(), count), (20, 20));
 }
 
-async fn no_more_are_taken_than_asked_for(store: Kept) {
+pub async fn taken_deliveries_are_limited_in_number(store: TestStore) {
     for number in 0..5 {
         let name = number.to_string();
-        let draft = task(&name).since(i64::from(number)).webhook(webhook(&name, "w", "one", News::States));
+        let draft =
+            task(&name).since(i64::from(number)).webhook(webhook(&name, "w", "one", PushEvents::States));
         store.make(draft).await;
         store
-            .make(task(&format!("o{name}")).webhook(webhook(&format!("o{name}"), "w", "two", News::States)))
+            .make(task(&format!("o{name}")).webhook(webhook(
+                &format!("o{name}"),
+                "w",
+                "two",
+                PushEvents::States,
+            )))
             .await;
     }
     let mut names = Vec::new();
@@ -218,9 +196,9 @@ async fn no_more_are_taken_than_asked_for(store: Kept) {
     assert_eq!(names, ["0", "1", "2", "3", "4"], "not in the order in which they were due");
 }
 
-async fn receivers_come_in_the_order_in_which_something_was_due(store: Kept) {
+pub async fn receivers_are_listed_by_due_time(store: TestStore) {
     for (name, millis) in [("c", 30), ("a", 10), ("b", 20), ("d", 40)] {
-        store.make(task(name).since(millis).webhook(webhook(name, "w", name, News::States))).await;
+        store.make(task(name).since(millis).webhook(webhook(name, "w", name, PushEvents::States))).await;
     }
     assert_eq!(
         due(&store, 99).await,
@@ -230,17 +208,17 @@ async fn receivers_come_in_the_order_in_which_something_was_due(store: Kept) {
     let taken = store.take("a", 99).await.remove(0);
     store.settle(&taken.id, Outcome::Failed { again: at(35), error: "no".into() }).await;
     assert_eq!(due(&store, 99).await.now, ["b", "c", "a", "d"]);
-    // What is due later for one that something is due for now does not move it.
-    store.make(task("late").since(50).webhook(webhook("late", "w", "b", News::States))).await;
+    // A later delivery for the same receiver does not move the receiver.
+    store.make(task("late").since(50).webhook(webhook("late", "w", "b", PushEvents::States))).await;
     assert_eq!(due(&store, 99).await.now, ["b", "c", "a", "d"]);
     store.deliver_all("b", 40).await;
     assert_eq!(due(&store, 99).await.now, ["c", "a", "d", "b"]);
 }
 
-async fn when_something_is_due_next_is_known(store: Kept) {
+pub async fn the_next_due_time_is_reported(store: TestStore) {
     assert_eq!(due(&store, 0).await, DueReceivers::default());
-    store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
-    store.make(task("u").webhook(webhook("u", "w", "two", News::States))).await;
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::States))).await;
+    store.make(task("u").webhook(webhook("u", "w", "two", PushEvents::States))).await;
     let (one, two) = (store.take("one", 0).await.remove(0), store.take("two", 0).await.remove(0));
     assert_eq!(due(&store, 0).await.next, Some(at(10_000)));
     store.settle(&one.id, Outcome::Failed { again: at(700), error: "no".into() }).await;
@@ -254,8 +232,8 @@ async fn when_something_is_due_next_is_known(store: Kept) {
     assert_eq!(due(&store, 0).await, DueReceivers::default());
 }
 
-async fn what_failed_is_due_again_and_counts(store: Kept) {
-    told(&store, News::States).await;
+pub async fn a_failed_delivery_is_due_again_and_counts_as_an_attempt(store: TestStore) {
+    create_and_deliver(&store, PushEvents::States).await;
     store.add("t", more(1, [status("t", TaskState::Working, 1)])).await.unwrap();
     store.add("t", more(2, [status("t", TaskState::Completed, 2)])).await.unwrap();
     for attempts in 0..3 {
@@ -272,8 +250,8 @@ async fn what_failed_is_due_again_and_counts(store: Kept) {
     assert!(store.dead().await.is_empty());
 }
 
-async fn what_was_postponed_is_due_again_and_does_not_count(store: Kept) {
-    told(&store, News::States).await;
+pub async fn a_postponed_delivery_is_due_again_and_does_not_count(store: TestStore) {
+    create_and_deliver(&store, PushEvents::States).await;
     store.add("t", more(1, [status("t", TaskState::Completed, 1)])).await.unwrap();
     let taken = store.take("one", 0).await;
     store.settle(&taken[0].id, Outcome::Postponed(at(100))).await;
@@ -282,8 +260,8 @@ async fn what_was_postponed_is_due_again_and_does_not_count(store: Kept) {
     assert_eq!((seqs(&taken), taken[0].attempts), (vec![2], 0));
 }
 
-async fn what_is_given_up_makes_way_for_what_comes_next(store: Kept) {
-    told(&store, News::States).await;
+pub async fn a_dead_delivery_does_not_block_the_next_one(store: TestStore) {
+    create_and_deliver(&store, PushEvents::States).await;
     store.add("t", more(1, [status("t", TaskState::Working, 1)])).await.unwrap();
     store.add("t", more(2, [status("t", TaskState::Completed, 2)])).await.unwrap();
     let taken = store.take("one", 5).await;
@@ -298,10 +276,10 @@ async fn what_is_given_up_makes_way_for_what_comes_next(store: Kept) {
     assert!(store.take("one", 1_000_000).await.is_empty(), "what was given up was tried by itself");
 }
 
-/// Tasks whose only delivery was given up, in this order.
-async fn dead(store: &Kept, names: &[&str]) -> Vec<DeliveryId> {
+/// Creates tasks whose only delivery is dead, in this order.
+async fn dead(store: &TestStore, names: &[&str]) -> Vec<DeliveryId> {
     for name in names {
-        store.make(task(name).webhook(webhook(name, "w", "one", News::States))).await;
+        store.make(task(name).webhook(webhook(name, "w", "one", PushEvents::States))).await;
     }
     let taken = store.take("one", 0).await;
     let mut ids = Vec::new();
@@ -313,7 +291,7 @@ async fn dead(store: &Kept, names: &[&str]) -> Vec<DeliveryId> {
     ids
 }
 
-async fn those_given_up_are_listed_oldest_first_in_pages(store: Kept) {
+pub async fn dead_deliveries_are_listed_oldest_first_in_pages(store: TestStore) {
     let all = dead(&store, &["c", "a", "d", "b"]).await;
     assert_eq!(store.dead().await, all);
     let (mut walked, mut after) = (Vec::new(), None);
@@ -329,7 +307,7 @@ async fn those_given_up_are_listed_oldest_first_in_pages(store: Kept) {
     assert_eq!(walked, all);
 }
 
-async fn one_that_was_given_up_can_be_tried_anew(store: Kept) {
+pub async fn one_dead_delivery_can_be_retried(store: TestStore) {
     let all = dead(&store, &["a", "b", "c"]).await;
     let outbox = store.outbox();
     assert_eq!(outbox.retry_dead(Some(&all[1]), at(50)).await.unwrap(), 1);
@@ -338,13 +316,13 @@ async fn one_that_was_given_up_can_be_tried_anew(store: Kept) {
     assert!(store.take("one", 49).await.is_empty());
     let taken = store.take("one", 50).await;
     assert_eq!((taken.len(), &taken[0].id, taken[0].attempts), (1, &all[1], 0));
-    // It can be given up again, and is then the latest.
+    // It can become dead again, and is then the last in the list.
     store.settle(&all[1], given_up(60, "again")).await;
     assert_eq!(store.dead().await, [all[0].clone(), all[2].clone(), all[1].clone()]);
 }
 
-async fn all_that_were_given_up_can_be_tried_anew(store: Kept) {
-    store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
+pub async fn all_dead_deliveries_can_be_retried(store: TestStore) {
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::States))).await;
     store
         .add("t", more(1, [status("t", TaskState::Working, 1), status("t", TaskState::Completed, 2)]))
         .await
@@ -359,7 +337,7 @@ async fn all_that_were_given_up_can_be_tried_anew(store: Kept) {
     assert_eq!(seqs(&store.deliver_all("one", 9).await), [1, 2, 3], "not in the order of the log");
 }
 
-async fn those_given_up_can_be_forgotten_one_or_all(store: Kept) {
+pub async fn dead_deliveries_can_be_purged_one_or_all(store: TestStore) {
     let all = dead(&store, &["a", "b", "c"]).await;
     let outbox = store.outbox();
     assert_eq!(outbox.purge_dead(Some(&all[0])).await.unwrap(), 1);
@@ -371,9 +349,9 @@ async fn those_given_up_can_be_forgotten_one_or_all(store: Kept) {
     assert!(store.take("one", 99).await.is_empty());
 }
 
-async fn a_deleted_webhook_is_told_nothing_more(store: Kept) {
-    store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
-    store.put("t", webhook("t", "v", "two", News::States)).await;
+pub async fn a_deleted_webhook_gets_no_more_deliveries(store: TestStore) {
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::States))).await;
+    store.put("t", webhook("t", "v", "two", PushEvents::States)).await;
     let taken = store.take("one", 0).await.remove(0);
     store.settle(&taken.id, given_up(0, "no")).await;
     store.add("t", more(1, [status("t", TaskState::Working, 1)])).await.unwrap();
@@ -386,18 +364,18 @@ async fn a_deleted_webhook_is_told_nothing_more(store: Kept) {
     assert!(store.take("one", 1_000_000).await.is_empty());
     assert_eq!(due(&store, 1_000_000).await.now, ["two"]);
     assert_eq!(seqs(&store.deliver_all("two", 9).await), [2, 3, 4]);
-    // One of the same name is another one.
-    store.put("t", webhook("t", "w", "one", News::States)).await;
+    // A new webhook with the same id is independent of the deleted one.
+    store.put("t", webhook("t", "w", "one", PushEvents::States)).await;
     assert!(store.take("one", 1_000_000).await.is_empty());
 }
 
-async fn a_webhook_that_moves_takes_its_queue_along(store: Kept) {
-    store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
+pub async fn a_webhook_with_a_new_url_keeps_its_queue(store: TestStore) {
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::States))).await;
     let end = [status("t", TaskState::Working, 1), status("t", TaskState::Completed, 2)];
     store.add("t", more(1, end)).await.unwrap();
     let failed = store.take("one", 0).await.remove(0);
     store.settle(&failed.id, Outcome::Failed { again: at(50), error: "no".into() }).await;
-    let moved = webhook("t", "w", "two", News::States);
+    let moved = webhook("t", "w", "two", PushEvents::States);
     store.put("t", moved.clone()).await;
     assert_eq!(due(&store, 49).await, DueReceivers { now: vec![], next: Some(at(50)) });
     assert_eq!(due(&store, 50).await.now, ["two"]);
@@ -407,18 +385,18 @@ async fn a_webhook_that_moves_takes_its_queue_along(store: Kept) {
     assert!(told.iter().all(|delivery| delivery.webhook == moved));
 }
 
-async fn a_webhook_that_changes_its_mind_is_told_what_it_wants_from_then_on(store: Kept) {
-    told(&store, News::States).await;
+pub async fn a_changed_subscription_applies_to_later_events(store: TestStore) {
+    create_and_deliver(&store, PushEvents::States).await;
     store.add("t", more(1, [chunk("t", "a", "x"), status("t", TaskState::Working, 1)])).await.unwrap();
-    store.put("t", webhook("t", "w", "one", News::Everything)).await;
+    store.put("t", webhook("t", "w", "one", PushEvents::Everything)).await;
     store.add("t", more(3, [chunk("t", "a", "y"), status("t", TaskState::Working, 1)])).await.unwrap();
-    store.put("t", webhook("t", "w", "one", News::States)).await;
+    store.put("t", webhook("t", "w", "one", PushEvents::States)).await;
     store.add("t", more(5, [chunk("t", "a", "z"), status("t", TaskState::Completed, 1)])).await.unwrap();
     assert_eq!(seqs(&store.deliver_all("one", 9).await), [3, 4, 5, 7]);
 }
 
-async fn an_outcome_that_comes_too_late_changes_nothing(store: Kept) {
-    told(&store, News::States).await;
+pub async fn a_late_outcome_changes_nothing(store: TestStore) {
+    create_and_deliver(&store, PushEvents::States).await;
     store
         .add("t", more(1, [status("t", TaskState::Working, 1), status("t", TaskState::Completed, 2)]))
         .await
@@ -446,17 +424,17 @@ async fn an_outcome_that_comes_too_late_changes_nothing(store: Kept) {
     assert!(store.dead().await.is_empty());
 }
 
-async fn whoever_waits_for_news_is_woken(store: Kept) {
+pub async fn a_waiting_dispatcher_is_woken_by_a_new_delivery(store: TestStore) {
     store.make(task("t")).await;
-    store.put("t", webhook("t", "w", "one", News::States)).await;
+    store.put("t", webhook("t", "w", "one", PushEvents::States)).await;
     let grown = tokio::spawn(store.outbox().grown());
     tokio::task::yield_now().await;
     store.add("t", more(1, [status("t", TaskState::Working, 1)])).await.unwrap();
     soon(grown).await.unwrap();
     let taken = store.take("one", 1).await.remove(0);
-    // By a new task, by what makes the next due, and by what is tried anew.
+    // Woken by a new task, by a settled delivery with a successor, and by a retry.
     let grown = store.outbox().grown();
-    store.make(task("u").webhook(webhook("u", "w", "two", News::States))).await;
+    store.make(task("u").webhook(webhook("u", "w", "two", PushEvents::States))).await;
     soon(grown).await;
     store.add("t", more(2, [status("t", TaskState::Working, 2)])).await.unwrap();
     let grown = store.outbox().grown();
@@ -467,9 +445,9 @@ async fn whoever_waits_for_news_is_woken(store: Kept) {
     soon(grown).await;
 }
 
-async fn news_that_come_before_the_first_look_are_not_missed(store: Kept) {
+pub async fn a_delivery_before_the_first_wait_is_not_missed(store: TestStore) {
     store.make(task("t")).await;
-    store.put("t", webhook("t", "w", "one", News::States)).await;
+    store.put("t", webhook("t", "w", "one", PushEvents::States)).await;
     for after in 1..=20 {
         let grown = store.outbox().grown();
         store.add("t", more(after, [status("t", TaskState::Working, 1)])).await.unwrap();

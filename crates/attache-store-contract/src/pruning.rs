@@ -1,39 +1,26 @@
-//! Forgetting: what has ended and is old, or too much, goes with everything that belongs to it, and nothing else does.
+//! Pruning: tasks that have ended are deleted by age or number, with everything that belongs to them.
 
 use std::time::Duration;
 
-use attache_core::{AppendError, Created, ListQuery, News, Outcome, Owner, Retention};
+use attache_core::{AppendError, Created, ListQuery, Outcome, Owner, PushEvents, Retention};
 use attache_protocol::TaskState;
 
-use crate::support::{Kept, at, id, ids, message, more, status, task, webhook};
-
-promises!(
-    nothing_is_forgotten_unless_something_is_set,
-    tasks_that_ended_too_long_ago_are_forgotten,
-    of_too_many_tasks_the_oldest_are_forgotten,
-    a_task_is_forgotten_for_its_age_or_its_number,
-    tasks_that_have_not_ended_are_never_forgotten,
-    no_more_are_forgotten_at_a_time_than_asked_for,
-    a_task_with_undelivered_news_waits_for_its_delivery,
-    news_that_were_given_up_do_not_keep_a_task,
-    a_forgotten_task_leaves_nothing_behind,
-    the_id_of_a_forgotten_task_is_free,
-);
+use crate::support::{TestStore, at, id, ids, message, more, status, task, webhook};
 
 fn by_age(millis: u64) -> Retention {
-    Retention { max_age: Some(Duration::from_millis(millis)), max_tasks: None }
+    Retention::default().max_age(Duration::from_millis(millis))
 }
 
 fn by_number(count: usize) -> Retention {
-    Retention { max_age: None, max_tasks: Some(count) }
+    Retention::default().max_tasks(count)
 }
 
-async fn prune(store: &Kept, retention: Retention, now: i64) -> usize {
+async fn prune(store: &TestStore, retention: Retention, now: i64) -> usize {
     store.prune(&retention, at(now), 1_000).await.unwrap()
 }
 
-/// The tasks that are left, whose number must be the one that is given.
-async fn left(store: &Kept) -> Vec<String> {
+/// The remaining tasks. Checks that the totals match.
+async fn left(store: &TestStore) -> Vec<String> {
     let query = ListQuery { limit: 1_000, ..ListQuery::default() };
     let (tasks, _, total) = store.page(&Owner::default(), &query).await;
     assert_eq!(tasks.len(), total);
@@ -46,8 +33,8 @@ async fn left(store: &Kept) -> Vec<String> {
     ids(&tasks)
 }
 
-/// Tasks that ended at these times, in different ways.
-async fn ended_at(store: &Kept, times: impl IntoIterator<Item = i64>) {
+/// Creates tasks that ended at these times, in different states.
+async fn ended_at(store: &TestStore, times: impl IntoIterator<Item = i64>) {
     let states: Vec<_> = TaskState::ALL.iter().copied().filter(|state| state.is_terminal()).collect();
     for (number, millis) in times.into_iter().enumerate() {
         let name = millis.to_string();
@@ -56,15 +43,15 @@ async fn ended_at(store: &Kept, times: impl IntoIterator<Item = i64>) {
     }
 }
 
-async fn nothing_is_forgotten_unless_something_is_set(store: Kept) {
+pub async fn nothing_is_pruned_without_a_limit(store: TestStore) {
     ended_at(&store, 0..5).await;
     assert_eq!(prune(&store, Retention::default(), 1_000_000_000).await, 0);
     assert_eq!(left(&store).await.len(), 5);
 }
 
-async fn tasks_that_ended_too_long_ago_are_forgotten(store: Kept) {
+pub async fn tasks_older_than_the_limit_are_pruned(store: TestStore) {
     ended_at(&store, [10, 40, 20, 50, 30]).await;
-    assert_eq!(prune(&store, by_age(100), 110).await, 0, "a task was forgotten on its last moment");
+    assert_eq!(prune(&store, by_age(100), 110).await, 0, "a task was pruned at exactly its maximum age");
     assert_eq!(prune(&store, by_age(100), 111).await, 1);
     assert_eq!(left(&store).await, ["50", "40", "30", "20"]);
     assert_eq!(prune(&store, by_age(100), 145).await, 3);
@@ -74,7 +61,7 @@ async fn tasks_that_ended_too_long_ago_are_forgotten(store: Kept) {
     assert!(left(&store).await.is_empty());
 }
 
-async fn of_too_many_tasks_the_oldest_are_forgotten(store: Kept) {
+pub async fn the_oldest_tasks_beyond_the_limit_are_pruned(store: TestStore) {
     ended_at(&store, [10, 40, 20, 50, 30]).await;
     assert_eq!(prune(&store, by_number(5), 100).await, 0);
     assert_eq!(prune(&store, by_number(3), 100).await, 2);
@@ -84,29 +71,28 @@ async fn of_too_many_tasks_the_oldest_are_forgotten(store: Kept) {
     assert!(left(&store).await.is_empty());
 }
 
-async fn a_task_is_forgotten_for_its_age_or_its_number(store: Kept) {
+pub async fn both_limits_apply_together(store: TestStore) {
     ended_at(&store, [10, 40, 20, 50, 30]).await;
-    let both =
-        |millis, count| Retention { max_age: Some(Duration::from_millis(millis)), max_tasks: Some(count) };
+    let both = |millis, count| Retention::default().max_age(Duration::from_millis(millis)).max_tasks(count);
     assert_eq!(prune(&store, both(100, 4), 125).await, 2, "both by age");
     assert_eq!(left(&store).await, ["50", "40", "30"]);
     assert_eq!(prune(&store, both(100, 1), 125).await, 2, "both by number");
     assert_eq!(left(&store).await, ["50"]);
 }
 
-async fn tasks_that_have_not_ended_are_never_forgotten(store: Kept) {
+pub async fn tasks_that_have_not_ended_are_never_pruned(store: TestStore) {
     let live: Vec<_> = TaskState::ALL.iter().filter(|state| !state.is_terminal()).collect();
     for state in &live {
         store.make(task(state.as_str()).state(**state).since(-1_000)).await;
     }
     ended_at(&store, [10, 20]).await;
-    let all = Retention { max_age: Some(Duration::ZERO), max_tasks: Some(0) };
+    let all = Retention::default().max_age(Duration::ZERO).max_tasks(0);
     assert_eq!(prune(&store, all, 1_000_000).await, 2);
     assert_eq!(left(&store).await.len(), live.len());
-    assert_eq!(prune(&store, by_number(1), 1_000_000).await, 0, "a task that lives counted as one too many");
+    assert_eq!(prune(&store, by_number(1), 1_000_000).await, 0, "a live task counted towards the limit");
 }
 
-async fn no_more_are_forgotten_at_a_time_than_asked_for(store: Kept) {
+pub async fn pruned_tasks_are_limited_in_number(store: TestStore) {
     ended_at(&store, 0..10).await;
     assert_eq!(store.prune(&by_number(2), at(99), 0).await.unwrap(), 0);
     assert_eq!(store.prune(&by_number(2), at(99), 5).await.unwrap(), 5);
@@ -117,8 +103,8 @@ async fn no_more_are_forgotten_at_a_time_than_asked_for(store: Kept) {
     assert_eq!(left(&store).await, ["9"]);
 }
 
-async fn a_task_with_undelivered_news_waits_for_its_delivery(store: Kept) {
-    store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
+pub async fn a_task_with_pending_deliveries_is_not_pruned(store: TestStore) {
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::States))).await;
     store.add("t", more(1, [status("t", TaskState::Completed, 1)])).await.unwrap();
     ended_at(&store, [10]).await;
     assert_eq!(prune(&store, by_number(0), 99).await, 1);
@@ -126,15 +112,15 @@ async fn a_task_with_undelivered_news_waits_for_its_delivery(store: Kept) {
     for seq in [1, 2] {
         let taken = store.take("one", 99).await;
         assert_eq!((taken.len(), taken[0].id.seq.0), (1, seq));
-        assert_eq!(prune(&store, by_age(0), 99).await, 0, "a task went while it was told of");
+        assert_eq!(prune(&store, by_age(0), 99).await, 0, "a task was pruned during its delivery");
         store.settle(&taken[0].id, Outcome::Delivered).await;
     }
     assert_eq!(prune(&store, by_age(0), 99).await, 1);
     assert!(left(&store).await.is_empty());
 }
 
-async fn news_that_were_given_up_do_not_keep_a_task(store: Kept) {
-    store.make(task("t").webhook(webhook("t", "w", "one", News::States))).await;
+pub async fn dead_deliveries_do_not_prevent_pruning(store: TestStore) {
+    store.make(task("t").webhook(webhook("t", "w", "one", PushEvents::States))).await;
     store.add("t", more(1, [status("t", TaskState::Completed, 1)])).await.unwrap();
     for _ in 0..2 {
         let taken = store.take("one", 9).await.remove(0);
@@ -146,10 +132,11 @@ async fn news_that_were_given_up_do_not_keep_a_task(store: Kept) {
     assert_eq!(store.outbox().retry_dead(None, at(99)).await.unwrap(), 0);
 }
 
-async fn a_forgotten_task_leaves_nothing_behind(store: Kept) {
+pub async fn a_pruned_task_leaves_nothing_behind(store: TestStore) {
     let me = Owner::default();
-    let made =
-        store.make(task("t").key("of the task", 1).webhook(webhook("t", "w", "one", News::States))).await;
+    let made = store
+        .make(task("t").key("of the task", 1).webhook(webhook("t", "w", "one", PushEvents::States)))
+        .await;
     store.make(task("other").key("of another", 2)).await;
     store.add("t", more(1, [message("x")]).key(&me, "of a message", 1)).await.unwrap();
     store.add("other", more(1, [message("x")]).key(&me, "of another message", 2)).await.unwrap();
@@ -173,7 +160,7 @@ async fn a_forgotten_task_leaves_nothing_behind(store: Kept) {
     assert!(matches!(created, Created::New { .. }));
 }
 
-async fn the_id_of_a_forgotten_task_is_free(store: Kept) {
+pub async fn the_id_of_a_pruned_task_can_be_used_again(store: TestStore) {
     ended_at(&store, [1]).await;
     assert_eq!(prune(&store, by_number(0), 99).await, 1);
     let made = store.make(task("1").then(message("new"))).await;

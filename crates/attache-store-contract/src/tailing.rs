@@ -1,33 +1,18 @@
-//! Following a log: no gap, no repeat, at the reader's own pace.
+//! Tails: every event once and in order, at the pace of the reader.
 
 use attache_core::{Retention, Seq, TailItem, fold};
 use attache_protocol::TaskState;
 use futures::{StreamExt, poll};
 
 use crate::support::{
-    Kept, assert_same, at, chunk, entries, id, message, more, rest, seqs, soon, status, task,
+    TestStore, assert_same, at, chunk, entries, id, message, more, rest, seqs, soon, status, task,
 };
 
-promises!(
-    what_follows_a_snapshot_is_exactly_what_it_lacks,
-    all_who_follow_a_task_see_the_same,
-    a_long_log_is_read_from_its_beginning,
-    whoever_lags_far_behind_misses_nothing,
-    whoever_follows_a_task_waits_for_what_comes,
-    what_happens_before_the_first_look_is_not_missed,
-    a_tail_ends_with_the_task,
-    whoever_comes_back_gets_exactly_the_rest,
-    whoever_comes_late_to_a_task_that_nobody_followed_gets_the_rest_or_the_task,
-    a_task_that_is_not_there_has_no_events,
-    whoever_stops_following_harms_nobody,
-    a_tail_of_a_task_that_is_forgotten_ends,
-);
-
-async fn end(store: &Kept, name: &str) {
+async fn end(store: &TestStore, name: &str) {
     store.add_anywhere(name, vec![status(name, TaskState::Completed, 9)], 0).await;
 }
 
-async fn what_follows_a_snapshot_is_exactly_what_it_lacks(store: Kept) {
+pub async fn a_tail_after_a_snapshot_has_exactly_the_missing_events(store: TestStore) {
     store.make(task("t")).await;
     let writer = {
         let store = store.clone();
@@ -69,7 +54,7 @@ async fn what_follows_a_snapshot_is_exactly_what_it_lacks(store: Kept) {
     }
 }
 
-async fn all_who_follow_a_task_see_the_same(store: Kept) {
+pub async fn all_readers_of_a_task_get_the_same_events(store: TestStore) {
     store.make(task("t")).await;
     let readers: Vec<_> = (0..8).map(|_| tokio::spawn(rest(store.tail(&id("t"), Seq::START)))).collect();
     for number in 0..60 {
@@ -84,7 +69,7 @@ async fn all_who_follow_a_task_see_the_same(store: Kept) {
     }
 }
 
-async fn a_long_log_is_read_from_its_beginning(store: Kept) {
+pub async fn a_long_log_is_read_from_its_beginning(store: TestStore) {
     let made = store.make(task("t")).await;
     for batch in 0..30 {
         let events = (0..100).map(|number| chunk("t", "a", &format!("{batch}.{number} ")));
@@ -97,7 +82,7 @@ async fn a_long_log_is_read_from_its_beginning(store: Kept) {
     assert_eq!(store.get("t").await.task().artifacts[0].parts.len(), 3_000);
 }
 
-async fn whoever_lags_far_behind_misses_nothing(store: Kept) {
+pub async fn a_slow_reader_misses_no_event(store: TestStore) {
     store.make(task("t")).await;
     let mut tail = store.tail(&id("t"), Seq::START);
     let mut read = entries(soon(tail.next()).await.unwrap());
@@ -111,7 +96,7 @@ async fn whoever_lags_far_behind_misses_nothing(store: Kept) {
     assert_eq!(seqs(&read), (1..=1_002).collect::<Vec<_>>());
 }
 
-async fn whoever_follows_a_task_waits_for_what_comes(store: Kept) {
+pub async fn a_tail_waits_for_the_next_event(store: TestStore) {
     store.make(task("t")).await;
     let mut tail = store.tail(&id("t"), Seq(1));
     for after in 1..20 {
@@ -121,7 +106,7 @@ async fn whoever_follows_a_task_waits_for_what_comes(store: Kept) {
     }
 }
 
-async fn what_happens_before_the_first_look_is_not_missed(store: Kept) {
+pub async fn events_before_the_first_poll_are_not_missed(store: TestStore) {
     store.make(task("t")).await;
     let tail = store.tail(&id("t"), Seq(1));
     store.add("t", more(1, [message("x"), message("y")])).await.unwrap();
@@ -129,7 +114,7 @@ async fn what_happens_before_the_first_look_is_not_missed(store: Kept) {
     assert_eq!(seqs(&rest(tail).await), [2, 3, 4]);
 }
 
-async fn a_tail_ends_with_the_task(store: Kept) {
+pub async fn a_tail_ends_with_the_task(store: TestStore) {
     for state in TaskState::ALL.iter().filter(|state| state.is_terminal()) {
         let name = state.as_str();
         store.make(task(name)).await;
@@ -141,7 +126,7 @@ async fn a_tail_ends_with_the_task(store: Kept) {
     }
 }
 
-async fn whoever_comes_back_gets_exactly_the_rest(store: Kept) {
+pub async fn a_resumed_tail_has_exactly_the_rest(store: TestStore) {
     store.make(task("t")).await;
     store.add("t", more(1, [message("x"), chunk("t", "a", "y")])).await.unwrap();
     drop(store.tail(&id("t"), Seq(2)));
@@ -157,7 +142,7 @@ async fn whoever_comes_back_gets_exactly_the_rest(store: Kept) {
     }
 }
 
-async fn whoever_comes_late_to_a_task_that_nobody_followed_gets_the_rest_or_the_task(store: Kept) {
+pub async fn a_late_tail_of_an_unfollowed_task_has_the_rest_or_the_task(store: TestStore) {
     store.make(task("t").unfollowed().then(message("x"))).await;
     end(&store, "t").await;
     for seen in 0..=3 {
@@ -167,7 +152,7 @@ async fn whoever_comes_late_to_a_task_that_nobody_followed_gets_the_rest_or_the_
             None => assert_eq!(seen, 3),
             Some(TailItem::Reset(snapshot)) => {
                 assert_same(&snapshot, &store.get("t").await);
-                assert!(items.next().is_none(), "something came after the task took the events' place");
+                assert!(items.next().is_none(), "an item came after the task");
             }
             Some(TailItem::Entries(first)) => {
                 let more = items.flat_map(|item| entries(Ok(item)));
@@ -178,13 +163,13 @@ async fn whoever_comes_late_to_a_task_that_nobody_followed_gets_the_rest_or_the_
     }
 }
 
-async fn a_task_that_is_not_there_has_no_events(store: Kept) {
+pub async fn a_missing_task_has_no_events(store: TestStore) {
     for after in [0, 7] {
         assert!(soon(store.tail(&id("t"), Seq(after)).next()).await.is_none());
     }
 }
 
-async fn whoever_stops_following_harms_nobody(store: Kept) {
+pub async fn a_dropped_tail_does_not_affect_others(store: TestStore) {
     store.make(task("t")).await;
     let stays = tokio::spawn(rest(store.tail(&id("t"), Seq::START)));
     for after in 1..40 {
@@ -198,13 +183,13 @@ async fn whoever_stops_following_harms_nobody(store: Kept) {
     assert_eq!(seqs(&soon(stays).await.unwrap()), (1..=41).collect::<Vec<_>>());
 }
 
-async fn a_tail_of_a_task_that_is_forgotten_ends(store: Kept) {
+pub async fn a_tail_of_a_pruned_task_ends(store: TestStore) {
     store.make(task("t")).await;
     end(&store, "t").await;
     let tail = store.tail(&id("t"), Seq(1));
-    let retention = Retention { max_tasks: Some(0), ..Retention::default() };
+    let retention = Retention::default().max_tasks(0);
     assert_eq!(store.prune(&retention, at(10), 9).await.unwrap(), 1);
-    // What it still says, if anything, is the rest.
+    // The tail can still return the rest of the events, or nothing.
     let items: Vec<_> = soon(tail.collect()).await;
     let read: Vec<_> = items.into_iter().flat_map(entries).collect();
     assert!(read.is_empty() || seqs(&read) == [2]);

@@ -1,4 +1,4 @@
-//! Small builders: tasks to keep, events to append, and what a store answers.
+//! Builders for tasks, events and webhooks, and shorter calls of a store.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use attache_core::{
     Append, AppendError, Appended, Created, Cursor, Delivery, DeliveryId, Entry, Idempotency, Lease,
-    ListQuery, NewTask, NewWebhook, News, Owner, Principal, PutWebhook, Seq, Snapshot, Store, StoreError,
-    TailItem, TaskEvent, View, Webhook,
+    ListQuery, NewTask, NewWebhook, Owner, Principal, PushEvents, PutWebhook, Seq, Snapshot, Store,
+    StoreError, TailItem, TaskEvent, View, Webhook,
 };
 use attache_protocol::{
     Artifact, AuthenticationInfo, ContextId, Message, Part, Task, TaskArtifactUpdateEvent, TaskId,
@@ -16,12 +16,12 @@ use attache_protocol::{
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
-/// So many milliseconds after some morning in 2026.
+/// A time: so many milliseconds after a fixed time in 2026.
 pub(crate) fn at(millis: i64) -> Timestamp {
     Timestamp::from_millis(1_767_300_000_000 + millis)
 }
 
-/// Someone known by name.
+/// An owner without a tenant.
 pub(crate) fn named(name: &str) -> Owner {
     Owner { principal: Principal::named(name), tenant: None }
 }
@@ -30,16 +30,16 @@ pub(crate) fn id(text: &str) -> TaskId {
     TaskId::from(text)
 }
 
-/// Fails the test if it takes longer than any promise allows.
+/// Fails the test if a future does not finish in time.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(20), future).await.expect("nobody answered")
+    tokio::time::timeout(Duration::from_secs(20), future).await.expect("the call did not finish in time")
 }
 
-/// A task to be kept.
-pub(crate) struct Draft(pub(crate) NewTask);
+/// A task to create.
+pub(crate) struct TaskBuilder(pub(crate) NewTask);
 
-/// A task at work since the morning, of nobody in particular, whose turn is believed to be alive for a minute.
-pub(crate) fn task(name: &str) -> Draft {
+/// A working task of an anonymous owner, with a lease of one minute.
+pub(crate) fn task(name: &str) -> TaskBuilder {
     let task = Task {
         id: id(name),
         context_id: Some(ContextId::from("c")),
@@ -47,7 +47,7 @@ pub(crate) fn task(name: &str) -> Draft {
         history: vec![Message::user("m", "hi")],
         ..Task::default()
     };
-    Draft(NewTask {
+    TaskBuilder(NewTask {
         owner: Owner::default(),
         events: vec![TaskEvent::Created(Arc::new(task))],
         now: at(0),
@@ -58,8 +58,8 @@ pub(crate) fn task(name: &str) -> Draft {
     })
 }
 
-impl Draft {
-    /// Changes the task as it comes into being.
+impl TaskBuilder {
+    /// Changes the created task.
     pub(crate) fn changed(mut self, change: impl FnOnce(&mut Task)) -> Self {
         if let Some(TaskEvent::Created(task)) = self.0.events.first_mut() {
             change(Arc::make_mut(task));
@@ -80,7 +80,7 @@ impl Draft {
         self.changed(|task| task.status.state = state)
     }
 
-    /// The time of its status.
+    /// Sets the status time and the time of creation.
     pub(crate) fn since(mut self, millis: i64) -> Self {
         self.0.now = at(millis);
         self.changed(|task| task.status.timestamp = Some(at(millis)))
@@ -106,7 +106,7 @@ impl Draft {
         self
     }
 
-    /// What happens next, before the task is kept.
+    /// Adds an event to the log that the task is created with.
     pub(crate) fn then(mut self, event: TaskEvent) -> Self {
         self.0.events.push(event);
         self
@@ -131,7 +131,7 @@ pub(crate) fn says(task: &str, state: TaskState, millis: i64, text: Option<&str>
     }))
 }
 
-/// A piece of an artifact.
+/// An event that appends text to an artifact.
 pub(crate) fn chunk(task: &str, artifact: &str, text: &str) -> TaskEvent {
     TaskEvent::Artifact(Arc::new(TaskArtifactUpdateEvent {
         task_id: id(task),
@@ -150,16 +150,23 @@ pub(crate) fn message(text: &str) -> TaskEvent {
     TaskEvent::Message(Arc::new(Message::user(text, text)))
 }
 
-/// Events to be appended.
-pub(crate) struct More(pub(crate) Append);
+/// Events to append.
+pub(crate) struct AppendBuilder(pub(crate) Append);
 
-/// Events for a log that ends here.
-pub(crate) fn more(after: u64, events: impl IntoIterator<Item = TaskEvent>) -> More {
+/// Events to append after a position.
+pub(crate) fn more(after: u64, events: impl IntoIterator<Item = TaskEvent>) -> AppendBuilder {
     let events = events.into_iter().collect();
-    More(Append { after: Seq(after), lease: None, idempotency: None, push: None, events, now: at(0) })
+    AppendBuilder(Append {
+        after: Seq(after),
+        lease: None,
+        idempotency: None,
+        push: None,
+        events,
+        now: at(0),
+    })
 }
 
-impl More {
+impl AppendBuilder {
     pub(crate) fn by(mut self, lease: Lease) -> Self {
         self.0.lease = Some(lease);
         self
@@ -181,8 +188,8 @@ impl More {
     }
 }
 
-/// A webhook of `task`, delivered to `receiver`, with secrets.
-pub(crate) fn webhook(task: &str, name: &str, receiver: &str, news: News) -> Webhook {
+/// A webhook of `task` with secrets. Its URL has the host `receiver`.
+pub(crate) fn webhook(task: &str, name: &str, receiver: &str, events: PushEvents) -> Webhook {
     let config = TaskPushNotificationConfig {
         tenant: None,
         id: Some(name.to_owned()),
@@ -194,21 +201,21 @@ pub(crate) fn webhook(task: &str, name: &str, receiver: &str, news: News) -> Web
             credentials: Some(format!("secret of {name}")),
         }),
     };
-    Webhook { config, news, dialect: None }
+    Webhook { config, events, dialect: None }
 }
 
-/// What became of a task that was kept.
-pub(crate) struct Made {
+/// The result of creating a task.
+pub(crate) struct CreatedTask {
     pub(crate) seq: Seq,
     pub(crate) lease: Lease,
     pub(crate) settled: Option<Snapshot>,
 }
 
-/// A store that is open.
+/// A store that is open, with shorter calls for tests.
 #[derive(Clone)]
-pub(crate) struct Kept(Arc<dyn Store>);
+pub struct TestStore(Arc<dyn Store>);
 
-impl Deref for Kept {
+impl Deref for TestStore {
     type Target = dyn Store;
 
     fn deref(&self) -> &Self::Target {
@@ -216,26 +223,26 @@ impl Deref for Kept {
     }
 }
 
-impl Kept {
+impl TestStore {
     pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         Self(store)
     }
 
-    /// Keeps a new task.
-    pub(crate) async fn make(&self, draft: Draft) -> Made {
+    /// Creates a task.
+    pub(crate) async fn make(&self, draft: TaskBuilder) -> CreatedTask {
         match self.create(draft.0).await.expect("a task that is kept") {
-            Created::New { seq, lease, settled } => Made { seq, lease, settled },
-            Created::Known(known) => panic!("the key is known: {known:?}"),
+            Created::New { seq, lease, settled } => CreatedTask { seq, lease, settled },
+            Created::KeyUsed(known) => panic!("the key is known: {known:?}"),
             Created::Taken => panic!("the id is taken"),
         }
     }
 
-    /// Adds events to a log.
-    pub(crate) async fn add(&self, task: &str, more: More) -> Result<Appended, AppendError> {
+    /// Appends events.
+    pub(crate) async fn add(&self, task: &str, more: AppendBuilder) -> Result<Appended, AppendError> {
         self.append(&id(task), more.0).await
     }
 
-    /// Adds events to a log, wherever it ends. Where it ends then.
+    /// Appends events at the current end of the log, with retries. Returns the new end.
     pub(crate) async fn add_anywhere(&self, task: &str, events: Vec<TaskEvent>, now: i64) -> u64 {
         let mut after = 1;
         loop {
@@ -247,7 +254,7 @@ impl Kept {
         }
     }
 
-    /// A task of nobody in particular.
+    /// A task of the anonymous owner.
     pub(crate) async fn find(&self, task: &str) -> Option<Snapshot> {
         self.load(&Owner::default(), &id(task)).await.expect("an answer")
     }
@@ -256,7 +263,7 @@ impl Kept {
         self.find(task).await.unwrap_or_else(|| panic!("there is no task `{task}`"))
     }
 
-    /// So many events of a log.
+    /// The next `count` events after a position.
     pub(crate) async fn read(&self, task: &str, after: u64, count: usize) -> Vec<Arc<Entry>> {
         let mut tail = self.tail(&id(task), Seq(after));
         let mut all = Vec::new();
@@ -267,7 +274,7 @@ impl Kept {
         all
     }
 
-    /// The events of a log up to its end.
+    /// All events after a position, up to the end of the task.
     pub(crate) async fn read_on(&self, task: &str, after: u64) -> Vec<Arc<Entry>> {
         rest(self.tail(&id(task), Seq(after))).await
     }
@@ -276,7 +283,7 @@ impl Kept {
         self.claim(&id(task), at(now), at(until)).await.expect("an answer")
     }
 
-    /// All pages of a listing, of this size.
+    /// The tasks on all pages of a listing.
     pub(crate) async fn walk(&self, owner: &Owner, query: &ListQuery, size: usize) -> Vec<Snapshot> {
         let mut query = ListQuery { limit: size, ..query.clone() };
         let mut all = Vec::new();
@@ -290,7 +297,7 @@ impl Kept {
         }
     }
 
-    /// One page: the tasks, where to go on, and how many there are on all pages.
+    /// One page: the tasks, the cursor of the next page, and the total.
     pub(crate) async fn page(
         &self,
         owner: &Owner,
@@ -298,17 +305,20 @@ impl Kept {
     ) -> (Vec<Snapshot>, Option<Cursor>, usize) {
         let page = self.list(owner, query).await.expect("a page");
         assert!(page.tasks.len() <= query.limit);
-        assert!(page.tasks.len() == query.limit || page.next.is_none(), "a page is short but not the last");
+        assert!(
+            page.tasks.len() == query.limit || page.next.is_none(),
+            "a page is not full and not the last"
+        );
         (page.tasks, page.next, page.total)
     }
 
-    /// Takes what is due for a receiver for ten seconds.
+    /// Takes the due deliveries of a receiver for ten seconds.
     pub(crate) async fn take(&self, receiver: &str, now: i64) -> Vec<Delivery> {
         let outbox = self.outbox();
         outbox.take_due(receiver, at(now), at(now + 10_000), 100).await.expect("deliveries")
     }
 
-    /// Where in their logs the events are that are due for a receiver.
+    /// Takes the due deliveries of a receiver. Returns the positions of their events.
     pub(crate) async fn take_seqs(&self, receiver: &str, now: i64) -> Vec<u64> {
         self.take(receiver, now).await.iter().map(|delivery| delivery.id.seq.0).collect()
     }
@@ -317,7 +327,7 @@ impl Kept {
         self.outbox().settle(delivery, outcome).await.expect("an outcome that is noted");
     }
 
-    /// Delivers everything that is due for a receiver, until nothing is. What it was.
+    /// Delivers everything that is due for a receiver. Returns the deliveries.
     pub(crate) async fn deliver_all(&self, receiver: &str, now: i64) -> Vec<Delivery> {
         let mut all = Vec::new();
         loop {
@@ -335,10 +345,10 @@ impl Kept {
     pub(crate) async fn put(&self, task: &str, webhook: Webhook) {
         let new = NewWebhook { webhook, limit: 32 };
         let put = self.outbox().put_webhook(&id(task), new).await.expect("a webhook that is kept");
-        assert_eq!(put, PutWebhook::Kept);
+        assert_eq!(put, PutWebhook::Stored);
     }
 
-    /// Puts a webhook on a task that may have only so many.
+    /// Registers a webhook with a limit of webhooks.
     pub(crate) async fn put_up_to(&self, task: &str, webhook: Webhook, limit: usize) -> PutWebhook {
         let new = NewWebhook { webhook, limit };
         self.outbox().put_webhook(&id(task), new).await.expect("an answer")
@@ -348,25 +358,25 @@ impl Kept {
         self.outbox().webhooks(&id(task)).await.expect("webhooks")
     }
 
-    /// The deliveries that were given up.
+    /// The dead deliveries.
     pub(crate) async fn dead(&self) -> Vec<DeliveryId> {
         let dead = self.outbox().list_dead(None, 1_000).await.expect("deliveries");
         dead.into_iter().map(|dead| dead.id).collect()
     }
 }
 
-/// The events of a tail's item.
+/// The events of one item of a tail.
 pub(crate) fn entries(item: Result<TailItem, StoreError>) -> Vec<Arc<Entry>> {
     match item.expect("events") {
         TailItem::Entries(entries) => {
-            assert!(!entries.is_empty(), "a tail said nothing");
+            assert!(!entries.is_empty(), "an item of a tail is empty");
             entries
         }
         TailItem::Reset(snapshot) => panic!("events are missing before {}", snapshot.seq),
     }
 }
 
-/// What a tail says up to its end.
+/// All events of a tail up to its end.
 pub(crate) async fn rest(mut tail: BoxStream<'static, Result<TailItem, StoreError>>) -> Vec<Arc<Entry>> {
     let mut all = Vec::new();
     while let Some(item) = soon(tail.next()).await {
@@ -375,7 +385,7 @@ pub(crate) async fn rest(mut tail: BoxStream<'static, Result<TailItem, StoreErro
     all
 }
 
-/// Where in the log events stand.
+/// The positions of events.
 pub(crate) fn seqs(entries: &[Arc<Entry>]) -> Vec<u64> {
     entries.iter().map(|entry| entry.seq.0).collect()
 }
@@ -384,7 +394,7 @@ pub(crate) fn ids(tasks: &[Snapshot]) -> Vec<String> {
     tasks.iter().map(|task| task.task().id.as_str().to_owned()).collect()
 }
 
-/// All views that differ in what they show.
+/// Views that show different parts of a task.
 pub(crate) fn views() -> Vec<View> {
     let mut views = Vec::new();
     for history in [None, Some(0), Some(1), Some(2), Some(1_000)] {
@@ -395,14 +405,14 @@ pub(crate) fn views() -> Vec<View> {
     views
 }
 
-/// The JSON that a snapshot is read as.
+/// The JSON of a snapshot.
 pub(crate) fn written(snapshot: &Snapshot, view: View) -> serde_json::Value {
     let mut json = Vec::new();
     snapshot.write(view, &mut json);
     serde_json::from_slice(&json).expect("JSON")
 }
 
-/// Two snapshots that nobody can tell apart.
+/// Checks that two snapshots are equal, as values and as JSON.
 #[track_caller]
 pub(crate) fn assert_same(one: &Snapshot, other: &Snapshot) {
     assert_eq!((one.seq, one.state), (other.seq, other.state));

@@ -1,59 +1,47 @@
-//! Idempotency: one owner's key is good for one task or one append, however many try at once.
+//! Idempotency keys: a key of an owner creates one task or makes one append, also under concurrency.
 
-use attache_core::{AppendError, Created, Known, Lease, ListQuery, Owner, Principal, Seq};
+use attache_core::{AppendError, Created, Lease, ListQuery, Owner, Principal, Seq, UsedKey};
 use attache_protocol::TaskState;
 
-use crate::support::{Kept, chunk, id, message, more, named, status, task};
+use crate::support::{TestStore, chunk, id, message, more, named, status, task};
 
-promises!(
-    a_key_is_good_for_one_task,
-    of_many_who_create_with_one_key_one_does,
-    whoever_learns_of_a_task_by_its_key_can_read_it,
-    keys_of_different_owners_have_nothing_in_common,
-    keys_are_told_apart_to_the_letter,
-    a_key_is_good_for_one_append,
-    of_many_who_append_with_one_key_one_does,
-    a_key_is_good_for_a_task_or_an_append_but_not_for_both,
-    an_append_that_is_refused_leaves_its_key_unused,
-);
-
-fn known(task: &str, fingerprint: u8) -> Known {
-    Known { task: id(task), fingerprint: [fingerprint; 32] }
+fn known(task: &str, fingerprint: u8) -> UsedKey {
+    UsedKey { task: id(task), fingerprint: [fingerprint; 32] }
 }
 
 #[track_caller]
-fn refused_as(result: Result<attache_core::Appended, AppendError>, expected: &Known) {
+fn refused_as(result: Result<attache_core::Appended, AppendError>, expected: &UsedKey) {
     match result {
-        Err(AppendError::Known(known)) => assert_eq!(&known, expected),
+        Err(AppendError::KeyUsed(known)) => assert_eq!(&known, expected),
         Err(error) => panic!("{error}"),
         Ok(_) => panic!("appended twice"),
     }
 }
 
-async fn a_key_is_good_for_one_task(store: Kept) {
+pub async fn a_key_creates_one_task(store: TestStore) {
     let me = Owner::default();
     assert!(store.find_key(&me, "k").await.unwrap().is_none());
     store.make(task("first").key("k", 1)).await;
     for fingerprint in [1, 2] {
         let again = store.create(task("second").key("k", fingerprint).0).await.unwrap();
-        assert!(matches!(again, Created::Known(first) if first == known("first", 1)));
+        assert!(matches!(again, Created::KeyUsed(first) if first == known("first", 1)));
     }
     assert!(store.find("second").await.is_none());
     assert_eq!(store.page(&me, &ListQuery { limit: 9, ..ListQuery::default() }).await.2, 1);
     assert_eq!(store.find_key(&me, "k").await.unwrap(), Some(known("first", 1)));
-    // It stays used when the task has ended.
+    // The key stays used after the task has ended.
     store.add("first", more(1, [status("first", TaskState::Completed, 1)])).await.unwrap();
-    assert!(matches!(store.create(task("third").key("k", 1).0).await.unwrap(), Created::Known(_)));
+    assert!(matches!(store.create(task("third").key("k", 1).0).await.unwrap(), Created::KeyUsed(_)));
 }
 
-async fn of_many_who_create_with_one_key_one_does(store: Kept) {
+pub async fn concurrent_creates_with_one_key_make_one_task(store: TestStore) {
     let creators = (0..64).map(|number| {
         let store = store.clone();
         tokio::spawn(async move {
             let name = format!("t{number}");
             match store.create(task(&name).key("k", number).0).await.unwrap() {
                 Created::New { .. } => (true, known(&name, number)),
-                Created::Known(known) => (false, known),
+                Created::KeyUsed(known) => (false, known),
                 Created::Taken => panic!("the id is taken"),
             }
         })
@@ -67,14 +55,14 @@ async fn of_many_who_create_with_one_key_one_does(store: Kept) {
     assert_eq!(store.page(&Owner::default(), &ListQuery { limit: 99, ..ListQuery::default() }).await.2, 1);
 }
 
-async fn whoever_learns_of_a_task_by_its_key_can_read_it(store: Kept) {
+pub async fn a_task_found_by_its_key_can_be_read(store: TestStore) {
     for round in 0..20 {
         let key = format!("k{round}");
         let creators = (0..4).map(|number| {
             let (store, key) = (store.clone(), key.clone());
             tokio::spawn(async move {
                 let draft = task(&format!("{round}-{number}")).key(&key, 1);
-                if let Created::Known(known) = store.create(draft.0).await.unwrap() {
+                if let Created::KeyUsed(known) = store.create(draft.0).await.unwrap() {
                     assert!(store.load(&Owner::default(), &known.task).await.unwrap().is_some());
                 }
             })
@@ -85,7 +73,7 @@ async fn whoever_learns_of_a_task_by_its_key_can_read_it(store: Kept) {
     }
 }
 
-async fn keys_of_different_owners_have_nothing_in_common(store: Kept) {
+pub async fn keys_of_different_owners_are_independent(store: TestStore) {
     let tenant = |name: &str| Owner { tenant: Some(name.into()), principal: Principal::named("ann") };
     let owners = [Owner::default(), named("ann"), named("bob"), tenant("x"), tenant("y")];
     for (number, owner) in (0..).zip(&owners) {
@@ -98,7 +86,7 @@ async fn keys_of_different_owners_have_nothing_in_common(store: Kept) {
     assert!(store.find_key(&tenant("z"), "k").await.unwrap().is_none());
 }
 
-async fn keys_are_told_apart_to_the_letter(store: Kept) {
+pub async fn keys_are_compared_exactly(store: TestStore) {
     let long = "x".repeat(255);
     let keys = ["k", "K", "k ", " k", "", "%", "k%", "1", "01", "1.0", &long];
     for (number, key) in (0..).zip(keys) {
@@ -110,7 +98,7 @@ async fn keys_are_told_apart_to_the_letter(store: Kept) {
     }
 }
 
-async fn a_key_is_good_for_one_append(store: Kept) {
+pub async fn a_key_makes_one_append(store: TestStore) {
     let me = Owner::default();
     store.make(task("t")).await;
     let keyed = |after, text: &str| more(after, [message(text)]).key(&me, "k", 1);
@@ -120,12 +108,12 @@ async fn a_key_is_good_for_one_append(store: Kept) {
     }
     assert_eq!(store.find_key(&me, "k").await.unwrap(), Some(known("t", 1)));
     assert_eq!(store.get("t").await.task().history.len(), 2);
-    // Another owner's key is another key.
+    // The same key of another owner is independent.
     let other = more(2, [message("more")]).key(&named("ann"), "k", 2);
     assert_eq!(store.add("t", other).await.unwrap().seq, Seq(3));
 }
 
-async fn of_many_who_append_with_one_key_one_does(store: Kept) {
+pub async fn concurrent_appends_with_one_key_make_one_append(store: TestStore) {
     store.make(task("t")).await;
     let appenders = (0..32).map(|number: u8| {
         let store = store.clone();
@@ -135,7 +123,7 @@ async fn of_many_who_append_with_one_key_one_does(store: Kept) {
                 let events = [message(&number.to_string())];
                 match store.add("t", more(after, events).key(&Owner::default(), "k", number)).await {
                     Ok(_) => return (true, known("t", number)),
-                    Err(AppendError::Known(known)) => return (false, known),
+                    Err(AppendError::KeyUsed(known)) => return (false, known),
                     Err(AppendError::Conflict(seq)) => after = seq.0,
                     Err(error) => panic!("{error}"),
                 }
@@ -151,18 +139,18 @@ async fn of_many_who_append_with_one_key_one_does(store: Kept) {
     assert_eq!(store.get("t").await.seq, Seq(2));
 }
 
-async fn a_key_is_good_for_a_task_or_an_append_but_not_for_both(store: Kept) {
+pub async fn a_key_is_used_by_a_task_or_an_append_but_not_by_both(store: TestStore) {
     let me = Owner::default();
     store.make(task("t").key("of a task", 1)).await;
     refused_as(store.add("t", more(1, [message("x")]).key(&me, "of a task", 1)).await, &known("t", 1));
     store.add("t", more(1, [message("x")]).key(&me, "of an append", 2)).await.unwrap();
     let created = store.create(task("u").key("of an append", 2).0).await.unwrap();
-    assert!(matches!(created, Created::Known(first) if first == known("t", 2)));
+    assert!(matches!(created, Created::KeyUsed(first) if first == known("t", 2)));
     store.make(task("u")).await;
     refused_as(store.add("u", more(1, [message("x")]).key(&me, "of an append", 2)).await, &known("t", 2));
 }
 
-async fn an_append_that_is_refused_leaves_its_key_unused(store: Kept) {
+pub async fn an_append_that_is_refused_leaves_its_key_unused(store: TestStore) {
     let me = Owner::default();
     let made = store.make(task("t")).await;
     let keyed = |after| more(after, [message("x")]).key(&me, "k", 1);

@@ -1,28 +1,9 @@
-//! Small values: kept by scope and key, changed one after the other.
+//! Values: stored by scope and key, changed one after the other.
 
 use attache_core::{ChangedValue, Retention};
 use attache_protocol::{Json, TaskState};
 
-use crate::support::{Kept, at, soon, status, task};
-
-promises!(
-    a_value_is_there_from_its_first_change_on,
-    a_value_that_is_taken_away_is_gone,
-    a_change_is_told_what_was_kept_and_tells_both,
-    a_change_may_leave_everything_as_it_was,
-    a_change_that_panics_changes_nothing_and_harms_nobody,
-    a_scope_is_listed_in_the_order_of_first_use,
-    a_key_that_comes_back_comes_last,
-    scopes_are_listed_by_name_while_they_have_values,
-    scopes_have_nothing_in_common,
-    names_are_told_apart_to_the_letter,
-    values_come_back_to_the_letter,
-    large_values_come_back_whole,
-    of_many_changes_of_one_value_none_is_lost,
-    of_many_who_come_first_one_does,
-    whoever_was_answered_reads_what_was_written,
-    values_have_nothing_to_do_with_tasks,
-);
+use crate::support::{TestStore, at, soon, status, task};
 
 fn json(text: &str) -> Json {
     Json::parse(text).expect("JSON")
@@ -32,43 +13,47 @@ fn written(value: Option<&Json>) -> Option<&str> {
     value.map(Json::as_str)
 }
 
-/// Keeps a value, whatever was there.
-pub(crate) async fn set(store: &Kept, scope: &str, key: &str, text: &str) -> ChangedValue {
+/// Sets a value.
+pub(crate) async fn set(store: &TestStore, scope: &str, key: &str, text: &str) -> ChangedValue {
     let value = json(text);
-    store.values().change(scope, key, Box::new(|_| Some(value))).await.expect("a value that is kept")
+    store
+        .values()
+        .change(scope, key, Box::new(move |_| Some(value.clone())))
+        .await
+        .expect("a value that is kept")
 }
 
-pub(crate) async fn remove(store: &Kept, scope: &str, key: &str) -> ChangedValue {
+pub(crate) async fn remove(store: &TestStore, scope: &str, key: &str) -> ChangedValue {
     store.values().change(scope, key, Box::new(|_| None)).await.expect("a value that is gone")
 }
 
-/// Adds one to a number. What it is then.
-pub(crate) async fn count(store: &Kept, scope: &str, key: &str) -> u64 {
+/// Adds one to a number. Returns the new number.
+pub(crate) async fn count(store: &TestStore, scope: &str, key: &str) -> u64 {
     let next = |old: Option<&Json>| old.map_or(0, |old| old.read::<u64>().expect("a number")) + 1;
     let change = Box::new(move |old: Option<&Json>| Some(Json::new(&next(old)).expect("JSON")));
     let changed = store.values().change(scope, key, change).await.expect("a number that is kept");
     changed.new.expect("a number").read().expect("a number")
 }
 
-pub(crate) async fn get(store: &Kept, scope: &str, key: &str) -> Option<String> {
+pub(crate) async fn get(store: &TestStore, scope: &str, key: &str) -> Option<String> {
     let value = store.values().get(scope, key).await.expect("an answer");
     value.map(|value| value.as_str().to_owned())
 }
 
-pub(crate) async fn list(store: &Kept, scope: &str) -> Vec<(String, String)> {
+pub(crate) async fn list(store: &TestStore, scope: &str) -> Vec<(String, String)> {
     let values = store.values().list(scope).await.expect("values");
     values.into_iter().map(|(key, value)| (key, value.as_str().to_owned())).collect()
 }
 
-pub(crate) async fn keys(store: &Kept, scope: &str) -> Vec<String> {
+pub(crate) async fn keys(store: &TestStore, scope: &str) -> Vec<String> {
     list(store, scope).await.into_iter().map(|(key, _)| key).collect()
 }
 
-pub(crate) async fn scopes(store: &Kept) -> Vec<String> {
+pub(crate) async fn scopes(store: &TestStore) -> Vec<String> {
     store.values().scopes().await.expect("scopes")
 }
 
-async fn a_value_is_there_from_its_first_change_on(store: Kept) {
+pub async fn a_value_exists_from_its_first_change(store: TestStore) {
     assert_eq!(get(&store, "s", "k").await, None);
     assert!(list(&store, "s").await.is_empty() && scopes(&store).await.is_empty());
     set(&store, "s", "k", "1").await;
@@ -79,18 +64,18 @@ async fn a_value_is_there_from_its_first_change_on(store: Kept) {
     assert_eq!(scopes(&store).await, ["s"]);
 }
 
-async fn a_value_that_is_taken_away_is_gone(store: Kept) {
+pub async fn a_removed_value_is_gone(store: TestStore) {
     set(&store, "s", "k", "1").await;
     set(&store, "s", "other", "2").await;
     remove(&store, "s", "k").await;
     assert_eq!(get(&store, "s", "k").await, None);
     assert_eq!(keys(&store, "s").await, ["other"]);
-    // `null` is a value like any other.
+    // `null` is a value too.
     set(&store, "s", "other", "null").await;
     assert_eq!(get(&store, "s", "other").await.as_deref(), Some("null"));
 }
 
-async fn a_change_is_told_what_was_kept_and_tells_both(store: Kept) {
+pub async fn a_change_gets_the_old_value_and_returns_both(store: TestStore) {
     let steps = [(None, Some("1")), (Some("1"), Some("[2]")), (Some("[2]"), None), (None, None)];
     for (old, new) in steps {
         let change = move |kept: Option<&Json>| {
@@ -103,7 +88,7 @@ async fn a_change_is_told_what_was_kept_and_tells_both(store: Kept) {
     }
 }
 
-async fn a_change_may_leave_everything_as_it_was(store: Kept) {
+pub async fn a_change_can_leave_the_value_as_it_is(store: TestStore) {
     for key in ["a", "b"] {
         set(&store, "s", key, "1").await;
     }
@@ -116,7 +101,7 @@ async fn a_change_may_leave_everything_as_it_was(store: Kept) {
     assert_eq!(scopes(&store).await, ["s"]);
 }
 
-async fn a_change_that_panics_changes_nothing_and_harms_nobody(store: Kept) {
+pub async fn a_change_that_panics_changes_nothing_and_later_changes_work(store: TestStore) {
     set(&store, "s", "k", "1").await;
     let theirs = store.clone();
     let change = tokio::spawn(async move {
@@ -131,7 +116,7 @@ async fn a_change_that_panics_changes_nothing_and_harms_nobody(store: Kept) {
     assert_eq!(count(&store, "s", "n").await, 11);
 }
 
-async fn a_scope_is_listed_in_the_order_of_first_use(store: Kept) {
+pub async fn a_scope_is_listed_in_the_order_of_first_use(store: TestStore) {
     let names = ["z", "a", "m", "10", "9", "", "ä"];
     for (number, name) in names.iter().enumerate() {
         set(&store, "s", name, &number.to_string()).await;
@@ -143,7 +128,7 @@ async fn a_scope_is_listed_in_the_order_of_first_use(store: Kept) {
     assert_eq!(keys(&store, "s").await, names);
 }
 
-async fn a_key_that_comes_back_comes_last(store: Kept) {
+pub async fn a_removed_key_that_is_added_again_is_last(store: TestStore) {
     for name in ["a", "b", "c"] {
         set(&store, "s", name, "1").await;
     }
@@ -161,7 +146,7 @@ async fn a_key_that_comes_back_comes_last(store: Kept) {
     assert_eq!(keys(&store, "s").await, ["c", "b"]);
 }
 
-async fn scopes_are_listed_by_name_while_they_have_values(store: Kept) {
+pub async fn scopes_are_listed_by_name_while_they_have_values(store: TestStore) {
     let names = ["b", "a", "B", "", "ab", "ä", "a b", "😀", "\u{ffff}", "10", "9"];
     for name in names {
         for key in ["k", "l"] {
@@ -187,7 +172,7 @@ async fn scopes_are_listed_by_name_while_they_have_values(store: Kept) {
     assert!(scopes(&store).await.is_empty());
 }
 
-async fn scopes_have_nothing_in_common(store: Kept) {
+pub async fn scopes_are_independent(store: TestStore) {
     set(&store, "one", "k", "1").await;
     set(&store, "two", "k", "2").await;
     set(&store, "k", "one", "3").await;
@@ -198,7 +183,7 @@ async fn scopes_have_nothing_in_common(store: Kept) {
     assert_eq!(list(&store, "k").await, [("one".to_owned(), "3".to_owned())]);
 }
 
-async fn names_are_told_apart_to_the_letter(store: Kept) {
+pub async fn scopes_and_keys_are_compared_exactly(store: TestStore) {
     let long = "x".repeat(100_000);
     let longer = format!("{long}y");
     let names = [
@@ -246,7 +231,7 @@ async fn names_are_told_apart_to_the_letter(store: Kept) {
     assert_eq!(scopes(&store).await.len(), names.len() + 1);
 }
 
-/// Values of all kinds, with some that do not survive being read as something.
+/// Values of all kinds, with some whose text changes when they are parsed and written again.
 pub(crate) const ODD: [&str; 14] = [
     "null",
     "true",
@@ -264,7 +249,7 @@ pub(crate) const ODD: [&str; 14] = [
     r#"{"deep":[[[[[[{"x":[]}]]]]]]}"#,
 ];
 
-async fn values_come_back_to_the_letter(store: Kept) {
+pub async fn values_are_read_exactly_as_written(store: TestStore) {
     for text in ODD {
         set(&store, "s", text, text).await;
         assert_eq!(get(&store, "s", text).await.as_deref(), Some(text));
@@ -277,8 +262,8 @@ async fn values_come_back_to_the_letter(store: Kept) {
     assert_eq!(get(&store, "s", "deep").await, Some(deep));
 }
 
-async fn large_values_come_back_whole(store: Kept) {
-    // Of sizes around those at which stores may do something else.
+pub async fn large_values_are_read_completely(store: TestStore) {
+    // Sizes around the limits of stores.
     for size in [100, 8_000, 65_533, 65_534, 65_535, 65_536, 3_000_000] {
         let text = format!("\"{}\"", "x".repeat(size));
         set(&store, "s", "k", &text).await;
@@ -291,7 +276,7 @@ async fn large_values_come_back_whole(store: Kept) {
     assert_eq!(lengths, [1, 102, 8_002, 65_535, 65_536, 65_537, 65_538, 3_000_002]);
 }
 
-async fn of_many_changes_of_one_value_none_is_lost(store: Kept) {
+pub async fn concurrent_changes_of_one_value_are_all_applied(store: TestStore) {
     let counters = (0..32_usize).map(|number| {
         let store = store.clone();
         tokio::spawn(async move {
@@ -315,12 +300,12 @@ async fn of_many_changes_of_one_value_none_is_lost(store: Kept) {
     assert_eq!(get(&store, "s", "own 31").await.as_deref(), Some("20"));
 }
 
-async fn of_many_who_come_first_one_does(store: Kept) {
+pub async fn one_of_many_concurrent_first_changes_wins(store: TestStore) {
     let comers = (0..64).map(|number: u32| {
         let store = store.clone();
         tokio::spawn(async move {
             let mine = Json::new(&number).expect("JSON");
-            let change = |old: Option<&Json>| Some(old.cloned().unwrap_or(mine));
+            let change = move |old: Option<&Json>| Some(old.unwrap_or(&mine).clone());
             store.values().change("s", "first", Box::new(change)).await.unwrap()
         })
     });
@@ -333,7 +318,7 @@ async fn of_many_who_come_first_one_does(store: Kept) {
     assert_eq!(get(&store, "s", "first").await.as_deref(), written(answers[0].new.as_ref()));
 }
 
-async fn whoever_was_answered_reads_what_was_written(store: Kept) {
+pub async fn a_finished_change_is_visible_to_every_reader(store: TestStore) {
     let writers = (0..8_u32).map(|number| {
         let store = store.clone();
         tokio::spawn(async move {
@@ -354,10 +339,10 @@ async fn whoever_was_answered_reads_what_was_written(store: Kept) {
     assert!(scopes(&store).await.is_empty());
 }
 
-async fn values_have_nothing_to_do_with_tasks(store: Kept) {
+pub async fn values_are_independent_of_tasks(store: TestStore) {
     store.make(task("t").then(status("t", TaskState::Completed, 1))).await;
     set(&store, "t", "t", "1").await;
-    let all = Retention { max_age: None, max_tasks: Some(0) };
+    let all = Retention::default().max_tasks(0);
     assert_eq!(store.prune(&all, at(1_000), 9).await.unwrap(), 1);
     assert!(store.find("t").await.is_none());
     assert_eq!(get(&store, "t", "t").await.as_deref(), Some("1"));

@@ -1,15 +1,9 @@
-//! Whoever brings a task to rest gets it as they left it, whatever happens next.
+//! Settling: the call that settles a task returns it, unchanged by later events.
 
 use attache_core::{Seq, Snapshot};
 use attache_protocol::TaskState;
 
-use crate::support::{Kept, assert_same, chunk, message, more, says, status, task};
-
-promises!(
-    a_task_that_comes_into_being_settled_is_given_back,
-    whoever_settles_a_task_gets_it_as_they_left_it,
-    what_was_given_back_does_not_change_when_the_task_goes_on,
-);
+use crate::support::{TestStore, assert_same, chunk, message, more, says, status, task};
 
 #[track_caller]
 fn settled(given: Option<&Snapshot>, state: TaskState, now: &Snapshot) {
@@ -19,7 +13,7 @@ fn settled(given: Option<&Snapshot>, state: TaskState, now: &Snapshot) {
     }
 }
 
-async fn a_task_that_comes_into_being_settled_is_given_back(store: Kept) {
+pub async fn a_task_that_is_created_settled_is_returned(store: TestStore) {
     for state in TaskState::ALL.iter().copied() {
         for (followed, events) in [(true, 0), (false, 0), (true, 3), (false, 3)] {
             let name = format!("{state} {followed} {events}");
@@ -39,7 +33,7 @@ async fn a_task_that_comes_into_being_settled_is_given_back(store: Kept) {
     }
 }
 
-async fn whoever_settles_a_task_gets_it_as_they_left_it(store: Kept) {
+pub async fn an_append_that_settles_a_task_returns_it(store: TestStore) {
     for state in TaskState::ALL.iter().copied() {
         let name = state.as_str();
         let made = store.make(task(name)).await;
@@ -53,7 +47,7 @@ async fn whoever_settles_a_task_gets_it_as_they_left_it(store: Kept) {
     }
 }
 
-async fn what_was_given_back_does_not_change_when_the_task_goes_on(store: Kept) {
+pub async fn a_returned_task_does_not_change_later(store: TestStore) {
     store.make(task("t")).await;
     let asked = store.add("t", more(1, [says("t", TaskState::InputRequired, 1, Some("?"))])).await.unwrap();
     let asked = asked.settled.unwrap();

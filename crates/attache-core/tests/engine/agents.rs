@@ -1,0 +1,102 @@
+//! Agents that are chosen at run time: boxed, and built by name from settings.
+
+use attache_core::{Agent, AgentKinds, BoxAgent, BuildAgentError, Caller, Echo, Turn, agent_fn, restartable};
+use attache_protocol::{Error, ErrorKind, Message, TaskState};
+use serde_json::{Value, json};
+
+use crate::support::{Script, Step, host, say, status_text};
+
+/// An agent that admits no message.
+struct Closed;
+
+impl Agent for Closed {
+    async fn run(&self, _: Turn) -> attache_core::AgentResult {
+        panic!("no message was admitted")
+    }
+
+    fn admits(&self, _: &Caller, _: &Message) -> Result<(), Error> {
+        Err(Error::new(ErrorKind::PermissionDenied, "closed"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_boxed_agent_behaves_like_the_agent_in_it() {
+    let completes: BoxAgent = Echo.boxed();
+    assert_eq!(host(completes).client().send(say("hi")).await.status.state, TaskState::Completed);
+    let asks = Script(vec![Step::Ask("which one?".into())]).boxed();
+    assert_eq!(status_text(&host(asks).client().send(say("hi")).await), "which one?");
+    let error = host(Closed.boxed()).client().try_send(say("hi")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+}
+
+#[test]
+fn a_boxed_agent_is_restartable_if_the_agent_in_it_is() {
+    let plain = || agent_fn(|turn: Turn| async move { turn.complete().await });
+    assert!(Echo.boxed().restartable());
+    assert!(!plain().boxed().restartable());
+    assert!(restartable(plain().boxed()).boxed().restartable());
+}
+
+#[tokio::test(start_paused = true)]
+async fn clones_of_a_boxed_agent_are_one_agent() {
+    let count = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = count.clone();
+    let agent = agent_fn(move |turn: Turn| {
+        counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        async move { turn.complete().await }
+    });
+    let agent = agent.boxed();
+    for host in [host(agent.clone()), host(agent)] {
+        host.client().send(say("hi")).await;
+    }
+    assert_eq!(count.load(std::sync::atomic::Ordering::Relaxed), 2);
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Answering {
+    answer: String,
+}
+
+fn kinds() -> AgentKinds {
+    let mut kinds = AgentKinds::new();
+    kinds.register("echo", |_: Value| async { Ok(Echo) });
+    kinds.register("answer", |Answering { answer }| async move {
+        tokio::task::yield_now().await;
+        Ok(Script(vec![Step::Ask(answer)]))
+    });
+    kinds.register("broken", |_: Value| async { Err::<Echo, _>("no such program".into()) });
+    kinds
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_is_built_by_the_name_of_its_kind_from_settings() {
+    let agent = kinds().build("answer", json!({"answer": "42"})).await.unwrap();
+    assert_eq!(status_text(&host(agent).client().send(say("hi")).await), "42");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_kind_is_an_error_that_lists_the_known_ones() {
+    let error = kinds().build("ehco", Value::Null).await.unwrap_err();
+    assert_eq!(error.to_string(), "`ehco` is not a kind of agent, expected `answer`, `broken` or `echo`");
+    let error = AgentKinds::new().build("echo", Value::Null).await.unwrap_err();
+    let BuildAgentError::UnknownKind { name, known } = error else { panic!("{error}") };
+    assert_eq!((name.as_str(), known.as_slice()), ("echo", [].as_slice()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_a_factory_names_the_kind() {
+    let error = kinds().build("broken", Value::Null).await.unwrap_err();
+    assert_eq!(error.to_string(), "an agent of the kind `broken` cannot be built: no such program");
+    let error = kinds().build("answer", json!({"anwser": "42"})).await.unwrap_err().to_string();
+    assert!(error.contains("`answer`") && error.contains("unknown field `anwser`"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_of_the_same_name_replaces_the_earlier_one() {
+    let mut kinds = kinds();
+    kinds.register("echo", |_: Value| async { Ok(Script(vec![Step::Ask("mine".into())])) });
+    assert_eq!(kinds.names().collect::<Vec<_>>(), ["answer", "broken", "echo"]);
+    let agent = kinds.build("echo", Value::Null).await.unwrap();
+    assert_eq!(status_text(&host(agent).client().send(say("hi")).await), "mine");
+}
