@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use attache_protocol::dialect::Allowances;
+use attache_protocol::dialect::DialectRules;
 use attache_protocol::{Dialect, Extensions, Version};
 
 use crate::Quota;
@@ -168,8 +168,8 @@ impl Caller {
     }
 
     /// What the request may do because of the dialect it is in.
-    pub fn allowances(&self) -> Allowances {
-        self.dialect.map(Dialect::allowances).unwrap_or_default()
+    pub fn allowances(&self) -> DialectRules {
+        self.dialect.map(Dialect::rules).unwrap_or_default()
     }
 
     /// The tenant that the request named.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use attache_core::Reply;
-use attache_protocol::jsonrpc::{self, Call, Id, Refused, Whole};
+use attache_protocol::jsonrpc::{self, Call, Id, InvalidCall, ParsedRequest};
 use attache_protocol::{Dialect, Error, ErrorKind, Extensions, Operation, Request as Operands, json};
 use bytes::Bytes;
 use http::request::Parts;
@@ -130,15 +130,15 @@ enum What<'a> {
 
 impl<'a> Asked<'a> {
     /// `older` if it may be in an older dialect, `oldest` where the address tells that the oldest one is meant.
-    fn read(body: &'a [u8], older: bool, oldest: bool) -> Result<Self, Refused> {
-        if let Some(Whole { id, request, dialect }) = Whole::read(body, older) {
+    fn read(body: &'a [u8], older: bool, oldest: bool) -> Result<Self, InvalidCall> {
+        if let Some(ParsedRequest { id, request, dialect }) = ParsedRequest::parse(body, older) {
             return Ok(Self { id: Some(id), what: What::Request(dialect, request) });
         }
         let Call { id, method, params } = Call::parse(body)?;
         let what = match Operation::from_name(&method) {
             Some(operation) => What::Arguments(operation, params),
             None => {
-                match if oldest { Dialect::oldest_of(&method, params) } else { Dialect::of(&method, params) }
+                match if oldest { Dialect::of_v0_1(&method, params) } else { Dialect::of(&method, params) }
                 {
                     Some(dialect) => What::Older(dialect, method, params),
                     None => What::Unknown(method),

@@ -1,7 +1,7 @@
 //! What the service answers, as the JSON of the two JSON bindings.
 
 use attache_core::{Page, Reply};
-use attache_protocol::dialect::Answer;
+use attache_protocol::dialect::Response;
 use attache_protocol::{Error, ListTasksResponse};
 use http::StatusCode;
 use serde::Serialize;
@@ -29,21 +29,21 @@ pub(crate) fn write(reply: &Reply, out: &mut Vec<u8>) {
 }
 
 /// An answer that is not a stream, as a value to be written in a dialect.
-pub(crate) fn answer(reply: &Reply) -> Answer<'_> {
+pub(crate) fn answer(reply: &Reply) -> Response<'_> {
     match reply {
-        Reply::Sent(snapshot, view) => Answer::Sent(snapshot.viewed(*view)),
-        Reply::Message(message) => Answer::Message(message),
-        Reply::Task(snapshot, view) => Answer::Task(snapshot.viewed(*view)),
-        Reply::Tasks(page) => Answer::Tasks(ListTasksResponse {
+        Reply::Sent(snapshot, view) => Response::Sent(snapshot.viewed(*view)),
+        Reply::Message(message) => Response::Message(message),
+        Reply::Task(snapshot, view) => Response::Task(snapshot.viewed(*view)),
+        Reply::Tasks(page) => Response::Tasks(ListTasksResponse {
             tasks: page.tasks.iter().map(|task| task.viewed(page.view).into_owned()).collect(),
             next_page_token: page.next_page_token.clone(),
             page_size: page.page_size,
             total_size: page.total_size,
         }),
-        Reply::Push(config) => Answer::Push(config),
-        Reply::Pushes(configs) => Answer::Pushes(configs),
-        Reply::Done | Reply::Events(..) => Answer::Done,
-        Reply::Card(card) => Answer::Card(card),
+        Reply::Push(config) => Response::Push(config),
+        Reply::Pushes(configs) => Response::Pushes(configs),
+        Reply::Done | Reply::Events(..) => Response::Done,
+        Reply::Card(card) => Response::Card(card),
     }
 }
 

@@ -18,7 +18,7 @@ const FRAME: usize = 64 * 1024;
 /// What stands around each event.
 pub(crate) enum Envelope {
     /// A JSON-RPC response to this id, in the words of 1.0 or of a dialect before it.
-    JsonRpc(jsonrpc::Id, Option<(Dialect, dialect::Events)>),
+    JsonRpc(jsonrpc::Id, Option<(Dialect, dialect::EventWriter)>),
     /// Nothing, in the words of 1.0 or of 0.3.
     Plain(Option<HttpDialect>),
 }
@@ -121,7 +121,7 @@ impl Events {
                 out.extend_from_slice(&dialect.error_response(id, error));
             }
             Envelope::Plain(None) => out.extend_from_slice(&crate::reply::http_error_body(error)),
-            Envelope::Plain(Some(dialect)) => out.extend_from_slice(&dialect.refusal(error).1),
+            Envelope::Plain(Some(dialect)) => out.extend_from_slice(&dialect.error_response(error).1),
         }
         out.extend_from_slice(b"\n\n");
         out.into()

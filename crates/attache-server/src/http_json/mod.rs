@@ -40,7 +40,7 @@ where
         Ok(response) => response,
         Err(Refusal { error, older: None }) => refuse(&error, &head.headers),
         Err(Refusal { error, older: Some(dialect) }) => {
-            let (status, body) = dialect.refusal(&error);
+            let (status, body) = dialect.error_response(&error);
             refuse_with(&error, status, "application/json", body)
         }
     }
