@@ -1,4 +1,4 @@
-//! What a call is answered with, as a client reads it.
+//! Decodes responses, for a client.
 
 use attache_protocol::{
     AgentCard, Error, ListTaskPushNotificationConfigsResponse, ListTasksResponse, SendMessageResponse, Task,
@@ -7,51 +7,51 @@ use attache_protocol::{
 use prost::Message;
 
 use crate::write::no_listing;
-use crate::{Package, Wire, to_model, v0_3, v1_0};
+use crate::{Package, ProtoConvert, to_model, v0_3, v1_0};
 
-/// What can be the answer to a call.
-pub trait Answer: Sized {
-    /// Reads the message that it came in.
-    fn read(package: Package, message: &[u8]) -> Result<Self, Error>;
+/// A type that can be the response to a call.
+pub trait DecodeResponse: Sized {
+    /// Decodes the response from its message.
+    fn decode(package: Package, message: &[u8]) -> Result<Self, Error>;
 }
 
-macro_rules! answers {
+macro_rules! responses {
     ($( $name:ident ),+) => { $(
-        impl Answer for $name {
-            fn read(package: Package, message: &[u8]) -> Result<Self, Error> {
+        impl DecodeResponse for $name {
+            fn decode(package: Package, message: &[u8]) -> Result<Self, Error> {
                 match package {
-                    Package::V1_0 => read::<v1_0::proto::$name, _>(message),
-                    Package::V0_3 => read::<v0_3::proto::$name, _>(message),
+                    Package::V1_0 => convert::<v1_0::proto::$name, _>(message),
+                    Package::V0_3 => convert::<v0_3::proto::$name, _>(message),
                 }
             }
         }
     )+ };
 }
 
-answers!(SendMessageResponse, Task, TaskPushNotificationConfig, ListTaskPushNotificationConfigsResponse);
+responses!(SendMessageResponse, Task, TaskPushNotificationConfig, ListTaskPushNotificationConfigsResponse);
 
-impl Answer for ListTasksResponse {
-    fn read(package: Package, message: &[u8]) -> Result<Self, Error> {
+impl DecodeResponse for ListTasksResponse {
+    fn decode(package: Package, message: &[u8]) -> Result<Self, Error> {
         match package {
-            Package::V1_0 => read::<v1_0::proto::ListTasksResponse, _>(message),
+            Package::V1_0 => convert::<v1_0::proto::ListTasksResponse, _>(message),
             Package::V0_3 => Err(no_listing()),
         }
     }
 }
 
-impl Answer for AgentCard {
-    fn read(package: Package, message: &[u8]) -> Result<Self, Error> {
+impl DecodeResponse for AgentCard {
+    fn decode(package: Package, message: &[u8]) -> Result<Self, Error> {
         match package {
-            Package::V1_0 => read::<v1_0::proto::AgentCard, _>(message),
-            Package::V0_3 => v0_3::read_card(decode(message)?),
+            Package::V1_0 => convert::<v1_0::proto::AgentCard, _>(message),
+            Package::V0_3 => v0_3::read_card(decode_message(message)?),
         }
     }
 }
 
-fn read<P: Message + Default, M: Wire<P>>(message: &[u8]) -> Result<M, Error> {
-    to_model(decode::<P>(message)?)
+fn convert<P: Message + Default, M: ProtoConvert<P>>(message: &[u8]) -> Result<M, Error> {
+    to_model(decode_message::<P>(message)?)
 }
 
-pub(crate) fn decode<P: Message + Default>(message: &[u8]) -> Result<P, Error> {
+pub(crate) fn decode_message<P: Message + Default>(message: &[u8]) -> Result<P, Error> {
     P::decode(message).map_err(|error| Error::invalid_params("", error.to_string()))
 }

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use attache_core::{BoxFuture, Reply, internal};
-use attache_grpc::{Wire, to_proto};
+use attache_grpc::{ProtoConvert, to_proto};
 use attache_protocol::{Error, ErrorKind, Request as Asked, StreamResponse};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -57,7 +57,7 @@ impl Context {
     where
         Req: prost::Message + Default + 'static,
         Res: prost::Message + Default + 'static,
-        StreamResponse: Wire<Res>,
+        StreamResponse: ProtoConvert<Res>,
     {
         let limit = self.surface.options().max_body;
         let mut grpc =
@@ -149,7 +149,7 @@ impl<Req, Res> ServerStreamingService<Req> for Streaming<Req, Res>
 where
     Req: prost::Message + 'static,
     Res: prost::Message + 'static,
-    StreamResponse: Wire<Res>,
+    StreamResponse: ProtoConvert<Res>,
 {
     type Response = Res;
     type ResponseStream = BoxStream<'static, Result<Res, tonic::Status>>;
