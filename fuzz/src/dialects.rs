@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use attache_protocol::dialect::{Answer, HttpDialect, HttpPath, HttpRequest, v0_3};
+use attache_protocol::dialect::{HttpDialect, HttpPath, HttpRequest, Response, v0_3};
 use attache_protocol::{
     Dialect, Error, ErrorKind, Operation, Request, SendMessageResponse, StreamResponse, Task,
 };
@@ -43,7 +43,7 @@ pub fn dialects(data: &[u8]) {
 
 fn requests(method: &str, json: &[u8]) {
     let dialect = Dialect::of(method, json).expect("it is a method of theirs");
-    assert!(Dialect::oldest_of(method, json).is_some());
+    assert!(Dialect::of_v0_1(method, json).is_some());
     match dialect.read(method, json) {
         Ok(request) => {
             // As a client writes it, which says more than some do. Not everything can be said in these words.
@@ -59,7 +59,7 @@ fn requests(method: &str, json: &[u8]) {
 }
 
 fn written_in_0_3(request: &Request) -> Option<Request> {
-    let v0_3::request::Written { method, params } = v0_3::request::write(request).ok()?;
+    let v0_3::request::MethodCall { method, params } = v0_3::request::write(request).ok()?;
     let again = Dialect::V0_3.read(method, params.as_str().as_bytes());
     Some(
         again.unwrap_or_else(|error| panic!("what was written cannot be read: {error}: {}", params.as_str())),
@@ -110,20 +110,20 @@ fn tasks(json: &[u8]) {
 }
 
 fn answers(json: &[u8]) {
-    let older = [v0_3::answer::reply(json), v0_3::proto_json::answer::reply(json)];
+    let older = [v0_3::response::reply(json), v0_3::proto_json::response::reply(json)];
     let current = serde_json::from_slice::<SendMessageResponse>(json).ok();
     for reply in older.into_iter().filter_map(Result::ok).chain(current) {
         match reply {
             SendMessageResponse::Task(task) => told_everywhere(&task),
             SendMessageResponse::Message(message) => {
                 for dialect in DIALECTS {
-                    written(|out| dialect.write(&Answer::Message(&message), out));
+                    written(|out| dialect.write(&Response::Message(&message), out));
                 }
             }
         }
     }
-    let older = v0_3::answer::event(json).ok().map(|event| event.response);
-    let proto = v0_3::proto_json::answer::event(json).ok().flatten().map(|event| event.response);
+    let older = v0_3::response::event(json).ok().map(|event| event.response);
+    let proto = v0_3::proto_json::response::event(json).ok().flatten().map(|event| event.response);
     let current = serde_json::from_slice::<StreamResponse>(json).ok();
     for event in older.into_iter().chain(proto).chain(current) {
         for dialect in DIALECTS {
@@ -133,7 +133,7 @@ fn answers(json: &[u8]) {
             written(|out| dialect.write_event(&event, out));
         }
     }
-    for error in [v0_3::answer::webhook(json).err(), v0_3::proto_json::answer::webhooks(json).err()] {
+    for error in [v0_3::response::webhook(json).err(), v0_3::proto_json::response::webhooks(json).err()] {
         error.iter().for_each(is_theirs);
     }
 }
@@ -141,11 +141,11 @@ fn answers(json: &[u8]) {
 /// Writes a task as the answer of every dialect.
 fn told_everywhere(task: &Task) {
     for dialect in DIALECTS {
-        written(|out| dialect.write(&Answer::Sent(Cow::Borrowed(task)), out));
-        written(|out| dialect.write(&Answer::Task(Cow::Borrowed(task)), out));
+        written(|out| dialect.write(&Response::Sent(Cow::Borrowed(task)), out));
+        written(|out| dialect.write(&Response::Task(Cow::Borrowed(task)), out));
     }
     for dialect in HTTP {
-        written(|out| dialect.write(&Answer::Task(Cow::Borrowed(task)), out));
+        written(|out| dialect.write(&Response::Task(Cow::Borrowed(task)), out));
     }
 }
 

@@ -1,7 +1,7 @@
 //! gRPC, from both sides: any body of a call gets a status, and any answer is read or refused.
 
 use attache_client::parsing;
-use attache_grpc::{Answer, Event, Frames, Package};
+use attache_grpc::{DecodeResponse, Event, Frames, Package};
 use attache_protocol::{ListTasksResponse, SendMessageResponse, Task};
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
@@ -80,9 +80,9 @@ fn read(body: &[u8]) {
     for message in whole.iter().flatten().map(|message| &message[..]).chain([body]) {
         for package in Package::ALL {
             // Whatever it is, reading it comes to an end.
-            let _ = SendMessageResponse::read(package, message);
-            let _ = Task::read(package, message);
-            let _ = ListTasksResponse::read(package, message);
+            let _ = SendMessageResponse::decode(package, message);
+            let _ = Task::decode(package, message);
+            let _ = ListTasksResponse::decode(package, message);
             let _ = Event::read(package, message);
         }
     }
@@ -93,7 +93,7 @@ fn cut(body: &[u8], size: usize) -> Option<Vec<Bytes>> {
     let (mut frames, mut messages) = (Frames::new(1 << 20), Vec::new());
     for piece in body.chunks(size) {
         frames.feed(piece);
-        while let Some(message) = frames.cut().ok()? {
+        while let Some(message) = frames.next_message().ok()? {
             messages.push(message);
         }
     }

@@ -119,7 +119,7 @@ impl RemoteError {
     }
 
     /// Reads how a call of gRPC's ended.
-    pub(crate) fn from_grpc(refusal: attache_grpc::Refusal) -> Self {
+    pub(crate) fn from_grpc(refusal: attache_grpc::ErrorStatus) -> Self {
         let kind = refusal.kind();
         let mut read = Self::new(refusal.code.into(), refusal.message);
         read.look_into(refusal.details);
@@ -221,7 +221,7 @@ fn by_older_status(status: u16) -> Option<ErrorKind> {
 
 #[cfg(test)]
 mod tests {
-    use attache_grpc::{Package, ending};
+    use attache_grpc::{Package, call_result};
     use attache_protocol::Error;
 
     use super::*;
@@ -243,7 +243,7 @@ mod tests {
             assert_eq!((http.code, http.kind), (i64::from(kind.http_status()), Some(*kind)));
             assert_eq!((&http.message, &http.metadata), (&remote.message, &remote.metadata));
             let trailers = Package::V1_0.status(&error).into_http::<()>().into_parts().0.headers;
-            let called = RemoteError::from_grpc(ending(&trailers).unwrap().unwrap_err());
+            let called = RemoteError::from_grpc(call_result(&trailers).unwrap().unwrap_err());
             assert_eq!((called.code, called.kind), (kind.grpc_code() as i64, Some(*kind)));
             assert_eq!((called.message, called.metadata), (remote.message, remote.metadata));
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use attache_protocol::dialect::Allowances;
+use attache_protocol::dialect::DialectRules;
 use attache_protocol::{Dialect, Extensions, Version};
 use serde_json::{Map, Value};
 
@@ -247,9 +247,9 @@ impl Caller {
         &self.owner.principal
     }
 
-    /// The exceptions that the dialect of the request makes.
-    pub fn allowances(&self) -> Allowances {
-        self.dialect.map(Dialect::allowances).unwrap_or_default()
+    /// The rules of the dialect of the request.
+    pub fn dialect_rules(&self) -> DialectRules {
+        self.dialect.map(Dialect::rules).unwrap_or_default()
     }
 
     /// The tenant of the request.

@@ -280,7 +280,7 @@ impl TurnState {
             context_id: Some(self.context_id.clone()),
             status: TaskStatus { state: TaskState::Submitted, message: None, timestamp: Some(now) },
             history: vec![self.message.clone()],
-            metadata: self.metadata.clone().filter(|_| self.caller.allowances().task_metadata),
+            metadata: self.metadata.clone().filter(|_| self.caller.dialect_rules().task_metadata),
             ..Task::default()
         };
         let mut events = emitted;

@@ -1,4 +1,4 @@
-//! Values of the model, as any version could send them.
+//! Random values of the model that every version can send.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -10,13 +10,13 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::json;
 
-/// What protobuf tells from nothing.
-pub(crate) fn said() -> impl Strategy<Value = String> {
+/// A text that is not empty, so that protobuf can distinguish it from an absent one.
+pub(crate) fn non_empty() -> impl Strategy<Value = String> {
     "[a-z é\"\n]{1,4}"
 }
 
 pub(crate) fn text() -> impl Strategy<Value = String> {
-    prop_oneof![Just(String::new()), said()]
+    prop_oneof![Just(String::new()), non_empty()]
 }
 
 pub(crate) fn texts() -> impl Strategy<Value = Vec<String>> {
@@ -24,10 +24,10 @@ pub(crate) fn texts() -> impl Strategy<Value = Vec<String>> {
 }
 
 pub(crate) fn id<T: From<String> + Debug>() -> impl Strategy<Value = T> {
-    said().prop_map(T::from)
+    non_empty().prop_map(T::from)
 }
 
-/// Without `null`, which their JSON reads as a value of no kind.
+/// Any JSON value except `null`, which the JSON of `a2a-pb` reads as a value without a kind.
 pub(crate) fn value() -> impl Strategy<Value = serde_json::Value> {
     const EXACT: i64 = 1 << 53;
     let number = any::<f64>().prop_filter("neither finite nor a fraction", |n| n.fract() != 0.0);
@@ -61,12 +61,9 @@ pub(crate) fn part() -> impl Strategy<Value = Part> {
         text().prop_map(Content::Url),
         value().prop_map(|v| Content::Data(Json::new(&v).unwrap())),
     ];
-    (content, of(said()), of(said()), object()).prop_map(|(content, filename, media_type, metadata)| Part {
-        content,
-        filename,
-        media_type,
-        metadata,
-    })
+    (content, of(non_empty()), of(non_empty()), object()).prop_map(
+        |(content, filename, media_type, metadata)| Part { content, filename, media_type, metadata },
+    )
 }
 
 pub(crate) fn message() -> impl Strategy<Value = Message> {
@@ -84,7 +81,7 @@ pub(crate) fn status() -> impl Strategy<Value = TaskStatus> {
 }
 
 pub(crate) fn artifact() -> impl Strategy<Value = Artifact> {
-    (text(), of(said()), of(said()), vec(part(), 0..3), object(), texts()).prop_map(
+    (text(), of(non_empty()), of(non_empty()), vec(part(), 0..3), object(), texts()).prop_map(
         |(artifact_id, name, description, parts, metadata, extensions)| Artifact {
             artifact_id,
             name,
@@ -96,7 +93,7 @@ pub(crate) fn artifact() -> impl Strategy<Value = Artifact> {
     )
 }
 
-/// Without a generation, here and in events: they know protocol 1.0.
+/// Tasks and events have no generation, since `a2a-pb` only has protocol 1.0.
 pub(crate) fn task() -> impl Strategy<Value = Task> {
     (id(), of(id()), status(), vec(artifact(), 0..3), vec(message(), 0..3), object()).prop_map(
         |(id, context_id, status, artifacts, history, metadata)| Task {
@@ -136,9 +133,9 @@ pub(crate) fn event() -> impl Strategy<Value = StreamResponse> {
 }
 
 pub(crate) fn webhook() -> impl Strategy<Value = TaskPushNotificationConfig> {
-    let authentication =
-        (text(), of(said())).prop_map(|(scheme, credentials)| AuthenticationInfo { scheme, credentials });
-    (of(said()), of(said()), of(id()), text(), of(said()), of(authentication)).prop_map(
+    let authentication = (text(), of(non_empty()))
+        .prop_map(|(scheme, credentials)| AuthenticationInfo { scheme, credentials });
+    (of(non_empty()), of(non_empty()), of(id()), text(), of(non_empty()), of(authentication)).prop_map(
         |(tenant, id, task_id, url, token, authentication)| TaskPushNotificationConfig {
             tenant,
             id,
@@ -162,7 +159,7 @@ pub(crate) fn send() -> impl Strategy<Value = SendMessageRequest> {
             }
         },
     );
-    (of(said()), message(), of(configuration), object()).prop_map(
+    (of(non_empty()), message(), of(configuration), object()).prop_map(
         |(tenant, message, configuration, metadata)| SendMessageRequest {
             tenant,
             message,
@@ -173,8 +170,8 @@ pub(crate) fn send() -> impl Strategy<Value = SendMessageRequest> {
 }
 
 pub(crate) fn list() -> impl Strategy<Value = ListTasksRequest> {
-    let page = (of(any::<i32>()), of(said()), of(any::<i32>()));
-    (of(said()), of(id()), select(TaskState::ALL), page, of(time()), any::<bool>()).prop_map(
+    let page = (of(any::<i32>()), of(non_empty()), of(any::<i32>()));
+    (of(non_empty()), of(id()), select(TaskState::ALL), page, of(time()), any::<bool>()).prop_map(
         |(tenant, context_id, status, page, status_timestamp_after, include_artifacts)| {
             let (page_size, page_token, history_length) = page;
             ListTasksRequest {
@@ -196,7 +193,7 @@ pub(crate) fn scopes() -> impl Strategy<Value = BTreeMap<String, String>> {
 }
 
 pub(crate) fn flows() -> impl Strategy<Value = OAuthFlows> {
-    (0..5, text(), text(), of(said()), of(said()), scopes(), any::<bool>()).prop_map(
+    (0..5, text(), text(), of(non_empty()), of(non_empty()), scopes(), any::<bool>()).prop_map(
         |(flow, authorization_url, token_url, optional_url, refresh_url, scopes, pkce_required)| match flow {
             0 => OAuthFlows::AuthorizationCode(AuthorizationCodeOAuthFlow {
                 authorization_url,
@@ -223,7 +220,7 @@ pub(crate) fn flows() -> impl Strategy<Value = OAuthFlows> {
 }
 
 pub(crate) fn scheme() -> impl Strategy<Value = SecurityScheme> {
-    (0..5, of(said()), text(), text(), of(said()), flows()).prop_map(
+    (0..5, of(non_empty()), text(), text(), of(non_empty()), flows()).prop_map(
         |(scheme, description, one, other, optional, flows)| match scheme {
             0 => SecurityScheme::ApiKey(ApiKeySecurityScheme { description, location: one, name: other }),
             1 => SecurityScheme::HttpAuth(HttpAuthSecurityScheme {
@@ -268,10 +265,9 @@ pub(crate) fn skill() -> impl Strategy<Value = AgentSkill> {
 }
 
 pub(crate) fn capabilities() -> impl Strategy<Value = AgentCapabilities> {
-    let extension =
-        (text(), of(said()), any::<bool>(), object()).prop_map(|(uri, description, required, params)| {
-            AgentExtension { uri, description, required, params }
-        });
+    let extension = (text(), of(non_empty()), any::<bool>(), object()).prop_map(
+        |(uri, description, required, params)| AgentExtension { uri, description, required, params },
+    );
     (any::<[Option<bool>; 3]>(), vec(extension, 0..3)).prop_map(
         |([streaming, push_notifications, extended_agent_card], extensions)| AgentCapabilities {
             streaming,
@@ -283,10 +279,14 @@ pub(crate) fn capabilities() -> impl Strategy<Value = AgentCapabilities> {
 }
 
 pub(crate) fn card() -> impl Strategy<Value = AgentCard> {
-    let interface =
-        (text(), text(), of(said()), text()).prop_map(|(url, protocol_binding, tenant, protocol_version)| {
-            AgentInterface { url, protocol_binding, tenant, protocol_version }
-        });
+    let interface = (text(), text(), of(non_empty()), text()).prop_map(
+        |(url, protocol_binding, tenant, protocol_version)| AgentInterface {
+            url,
+            protocol_binding,
+            tenant,
+            protocol_version,
+        },
+    );
     let provider = (text(), text()).prop_map(|(url, organization)| AgentProvider { url, organization });
     let signature = (text(), text(), object())
         .prop_map(|(protected, signature, header)| AgentCardSignature { protected, signature, header });

@@ -1,9 +1,9 @@
-//! The events of a stream, as a client reads them.
+//! Decodes the events of a stream, for a client.
 
 use attache_protocol::{Error, StreamResponse};
 
-use crate::answer::decode;
-use crate::v0_3::proto::{StreamPayload, StreamResponse as Older};
+use crate::response::decode_message;
+use crate::v0_3::proto::{StreamPayload, StreamResponse as ResponseV0_3};
 use crate::{Package, to_model, v1_0};
 
 /// An event of a stream.
@@ -11,23 +11,23 @@ use crate::{Package, to_model, v1_0};
 pub struct Event {
     /// The event itself.
     pub response: StreamResponse,
-    /// Whether the server says that no other follows, whatever the state of the task.
+    /// Whether the server marked the event as the last one. It may do so in any state of the task.
     pub is_last: bool,
 }
 
 impl Event {
-    /// Reads the message that it came in; nothing if it is of a kind that is not known.
+    /// Decodes an event from its message. `None` if its type is unknown.
     pub fn read(package: Package, message: &[u8]) -> Result<Option<Self>, Error> {
         match package {
             Package::V1_0 => {
-                let event: v1_0::proto::StreamResponse = decode(message)?;
+                let event: v1_0::proto::StreamResponse = decode_message(message)?;
                 if event.payload.is_none() && !message.is_empty() {
                     return Ok(None);
                 }
                 Ok(Some(Self { response: to_model(event)?, is_last: false }))
             }
             Package::V0_3 => {
-                let event: Older = decode(message)?;
+                let event: ResponseV0_3 = decode_message(message)?;
                 let is_last = match &event.payload {
                     Some(StreamPayload::StatusUpdate(update)) => update.is_final,
                     Some(

@@ -1,50 +1,50 @@
-//! Messages in a body: each has a byte before it that tells whether it is compressed, and four with its length.
+//! The frames of a gRPC body. Each message has a prefix: one byte for the compression and four bytes for the length.
 
 use bytes::{Buf, Bytes, BytesMut};
 use prost::Message;
 
 const PREFIX: usize = 5;
 
-/// A message as it goes into a body.
+/// Encodes a message with its prefix.
 pub(crate) fn framed(message: &impl Message) -> Vec<u8> {
     let length = message.encoded_len();
     let mut out = Vec::with_capacity(PREFIX + length);
     out.push(0);
-    // Nothing that is held in memory as one message comes near to four gigabytes; what does is refused by its reader.
+    // No message in memory is as large as four gigabytes. If one were, its reader would reject it.
     out.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
     out.extend_from_slice(&message.encode_to_vec());
     out
 }
 
-/// Why a body cannot be read on.
+/// The rest of the body cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameError {
-    /// A message is larger than allowed.
+    /// A message is larger than the limit.
     TooLarge,
-    /// A message is compressed, which nobody asked for, or begins with something else that makes no sense.
+    /// A message is compressed, although the client does not accept compression, or the first byte of its prefix is invalid.
     Compressed,
 }
 
-/// Cuts a body into its messages. Holds no more than what it was fed and not yet asked for.
+/// Splits a body into its messages. It only buffers the bytes that were not yet returned as messages.
 #[derive(Debug)]
 pub struct Frames {
     rest: BytesMut,
-    largest: usize,
+    max_size: usize,
 }
 
 impl Frames {
-    /// For messages of up to so many bytes.
-    pub fn new(largest: usize) -> Self {
-        Self { rest: BytesMut::new(), largest }
+    /// `max_size` is the limit for a message, in bytes.
+    pub fn new(max_size: usize) -> Self {
+        Self { rest: BytesMut::new(), max_size }
     }
 
-    /// Takes the next piece of the body.
-    pub fn feed(&mut self, piece: &[u8]) {
-        self.rest.extend_from_slice(piece);
+    /// Adds the next chunk of the body.
+    pub fn feed(&mut self, chunk: &[u8]) {
+        self.rest.extend_from_slice(chunk);
     }
 
-    /// The next message, once all of it is there.
-    pub fn cut(&mut self) -> Result<Option<Bytes>, FrameError> {
+    /// The next message, if it is complete.
+    pub fn next_message(&mut self) -> Result<Option<Bytes>, FrameError> {
         let Some((&[compressed, a, b, c, d], _)) = self.rest.split_first_chunk::<PREFIX>() else {
             return Ok(None);
         };
@@ -52,7 +52,7 @@ impl Frames {
             return Err(FrameError::Compressed);
         }
         let length = usize::try_from(u32::from_be_bytes([a, b, c, d])).unwrap_or(usize::MAX);
-        if length > self.largest {
+        if length > self.max_size {
             return Err(FrameError::TooLarge);
         }
         if self.rest.len() - PREFIX < length {
@@ -62,8 +62,8 @@ impl Frames {
         Ok(Some(self.rest.split_to(length).freeze()))
     }
 
-    /// Whether a message has begun that is not whole.
-    pub fn is_within(&self) -> bool {
+    /// Whether there are bytes of an incomplete message.
+    pub fn is_incomplete(&self) -> bool {
         !self.rest.is_empty()
     }
 }
@@ -76,48 +76,48 @@ mod tests {
 
     proptest! {
         #[test]
-        fn messages_are_the_same_however_their_body_is_cut(
+        fn messages_do_not_depend_on_the_chunks_of_the_body(
             texts in prop::collection::vec("[a-z]{0,9}", 0..5),
-            piece in 1_usize..20,
+            size in 1_usize..20,
         ) {
             let body: Vec<u8> = texts.iter().flat_map(framed).collect();
             let mut frames = Frames::new(64);
             let mut read = Vec::new();
-            for piece in body.chunks(piece) {
-                frames.feed(piece);
-                while let Some(message) = frames.cut().unwrap() {
+            for chunk in body.chunks(size) {
+                frames.feed(chunk);
+                while let Some(message) = frames.next_message().unwrap() {
                     read.push(String::decode(message).unwrap());
                 }
             }
             prop_assert_eq!(read, texts);
-            prop_assert!(!frames.is_within());
+            prop_assert!(!frames.is_incomplete());
         }
     }
 
     #[test]
-    fn a_message_that_is_too_large_is_refused_before_it_is_there() {
+    fn a_message_that_is_too_large_is_rejected_before_it_arrives() {
         let mut frames = Frames::new(10);
         frames.feed(&[0, 0, 0, 0]);
-        assert_eq!(frames.cut(), Ok(None));
+        assert_eq!(frames.next_message(), Ok(None));
         frames.feed(&[11]);
-        assert_eq!(frames.cut(), Err(FrameError::TooLarge));
+        assert_eq!(frames.next_message(), Err(FrameError::TooLarge));
         frames = Frames::new(10);
         frames.feed(&[0, 0xff, 0xff, 0xff, 0xff]);
-        assert_eq!(frames.cut(), Err(FrameError::TooLarge));
+        assert_eq!(frames.next_message(), Err(FrameError::TooLarge));
     }
 
     #[test]
-    fn a_message_that_is_compressed_is_refused() {
+    fn a_compressed_message_is_rejected() {
         let mut frames = Frames::new(10);
         frames.feed(&[1, 0, 0, 0, 0]);
-        assert_eq!(frames.cut(), Err(FrameError::Compressed));
+        assert_eq!(frames.next_message(), Err(FrameError::Compressed));
     }
 
     #[test]
-    fn a_body_that_ends_within_a_message_is_noticed() {
+    fn a_body_that_ends_within_a_message_is_detected() {
         let mut frames = Frames::new(10);
         frames.feed(&[0, 0, 0, 0, 2, b'x']);
-        assert_eq!(frames.cut(), Ok(None));
-        assert!(frames.is_within());
+        assert_eq!(frames.next_message(), Ok(None));
+        assert!(frames.is_incomplete());
     }
 }

@@ -5,7 +5,7 @@ use tonic::Status;
 
 use crate::{status, v0_3};
 
-/// A protobuf package with the service in it, one for each version.
+/// The protobuf package of a version, which has the service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Package {
     /// `lf.a2a.v1`.
@@ -15,15 +15,15 @@ pub enum Package {
 }
 
 impl Package {
-    /// Every package.
+    /// All packages.
     pub const ALL: [Self; 2] = [Self::V1_0, Self::V0_3];
 
-    /// The package whose service has a path.
+    /// The package of a request path.
     pub fn of(path: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|package| package.name_in(path).is_some())
     }
 
-    /// What the paths of the service begin with, up to the slash.
+    /// The prefix of the service's paths, without the slash at the end.
     pub const fn service(self) -> &'static str {
         match self {
             Self::V1_0 => "/lf.a2a.v1.A2AService",
@@ -31,12 +31,12 @@ impl Package {
         }
     }
 
-    /// The name of the call that has a path.
+    /// The name of the call in a request path.
     pub fn name_in(self, path: &str) -> Option<&str> {
         path.strip_prefix(self.service())?.strip_prefix('/')
     }
 
-    /// The dialect that its calls are in.
+    /// The dialect of its calls. `None` means 1.0.
     pub const fn dialect(self) -> Option<Dialect> {
         match self {
             Self::V1_0 => None,
@@ -44,7 +44,7 @@ impl Package {
         }
     }
 
-    /// The status that tells an error.
+    /// The status for an error.
     pub fn status(self, error: &Error) -> Status {
         match self {
             Self::V1_0 => status::status(error),
@@ -52,7 +52,7 @@ impl Package {
         }
     }
 
-    /// The metadata that tells which extensions are active.
+    /// The metadata key for the active extensions.
     pub const fn extensions(self) -> &'static str {
         match self {
             Self::V1_0 => "a2a-extensions",

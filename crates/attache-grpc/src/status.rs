@@ -6,13 +6,12 @@ use attache_protocol::{ERROR_DOMAIN, Error};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, FieldViolation, StatusExt};
 
-/// The error with its details, as 1.0 has it.
+/// The status of an error in 1.0.
 pub(crate) fn status(error: &Error) -> Status {
     detailed(error, Code::from_i32(error.kind().grpc_code() as i32), error.message())
 }
 
-/// A status with the details of an error: the reason always, and where there is such a thing the fields that are
-/// wrong and the time after which to try again.
+/// A status with the details of an error: the reason, the invalid fields if any, and the retry delay if any.
 pub(crate) fn detailed(error: &Error, code: Code, message: impl Into<String>) -> Status {
     let metadata: HashMap<_, _> =
         error.metadata().iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
@@ -54,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_for_programs_travel_with_the_reason() {
+    fn metadata_is_part_of_the_details() {
         let status = status(&Error::task_not_found("T9"));
         let details = status.check_error_details().unwrap();
         assert_eq!(status.code(), Code::NotFound);
@@ -62,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn when_to_come_back_is_a_detail_of_its_own() {
+    fn the_retry_delay_is_a_detail() {
         let wait = Duration::from_millis(1_050);
         let error = Error::new(ErrorKind::ResourceExhausted, "too fast").retry_in(wait);
         let details = status(&error).check_error_details().unwrap();
@@ -70,15 +69,15 @@ mod tests {
     }
 
     #[test]
-    fn every_wrong_field_is_named() {
-        let wrong = [("pageSize", "0 is not between 1 and 100"), ("historyLength", "-1 is negative")];
-        let violations = wrong.map(|(field, description)| attache_protocol::FieldViolation {
+    fn every_invalid_field_is_named() {
+        let invalid = [("pageSize", "0 is not between 1 and 100"), ("historyLength", "-1 is negative")];
+        let violations = invalid.map(|(field, description)| attache_protocol::FieldViolation {
             field: field.into(),
             description: description.into(),
         });
         let details = status(&Error::violations(violations.into())).check_error_details().unwrap();
         let named = &details.bad_request().unwrap().field_violations;
-        assert!(named.iter().map(|v| (v.field.as_str(), v.description.as_str())).eq(wrong));
+        assert!(named.iter().map(|v| (v.field.as_str(), v.description.as_str())).eq(invalid));
         assert_eq!(details.error_info().unwrap().reason, "INVALID_PARAMS");
     }
 }

@@ -1,37 +1,36 @@
-//! Calls, as a client writes them.
+//! Encodes calls, for a client.
 
 use attache_protocol::{Error, Request, SendMessageConfiguration, SendMessageRequest, Version};
 use prost::Message;
 
 use crate::frame::framed;
-use crate::{Package, Wire, to_proto, v0_3, v1_0};
+use crate::{Package, ProtoConvert, to_proto, v0_3, v1_0};
 
-/// A call on its way out.
+/// An encoded call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
-    /// The path: service and call.
+pub struct EncodedCall {
+    /// The request path.
     pub path: String,
-    /// The body: the one message, framed.
+    /// The body: one message with its prefix.
     pub body: Vec<u8>,
 }
 
 impl Package {
-    /// Writes a call. What the version has no words for is an error where leaving it out would get another answer than was
-    /// asked for.
-    pub fn write(self, request: &Request) -> Result<Written, Error> {
+    /// Encodes a call. A field that the version does not have is an error, if the response without it would be a different one.
+    pub fn write(self, request: &Request) -> Result<EncodedCall, Error> {
         let (name, body) = match self {
-            Self::V1_0 => (request.operation().name(), current(request)?),
-            Self::V0_3 => older(request)?,
+            Self::V1_0 => (request.operation().name(), v1_0_body(request)?),
+            Self::V0_3 => v0_3_call(request)?,
         };
-        Ok(Written { path: format!("{}/{name}", self.service()), body })
+        Ok(EncodedCall { path: format!("{}/{name}", self.service()), body })
     }
 }
 
-fn body<P: Message, M: Wire<P>>(model: M) -> Result<Vec<u8>, Error> {
+fn body<P: Message, M: ProtoConvert<P>>(model: M) -> Result<Vec<u8>, Error> {
     Ok(framed(&to_proto::<P, M>(model)?))
 }
 
-fn current(request: &Request) -> Result<Vec<u8>, Error> {
+fn v1_0_body(request: &Request) -> Result<Vec<u8>, Error> {
     use v1_0::proto as p;
     match request.clone() {
         Request::SendMessage(it) | Request::SendStreamingMessage(it) => body::<p::SendMessageRequest, _>(it),
@@ -51,17 +50,19 @@ fn current(request: &Request) -> Result<Vec<u8>, Error> {
     }
 }
 
-fn older(request: &Request) -> Result<(&'static str, Vec<u8>), Error> {
+fn v0_3_call(request: &Request) -> Result<(&'static str, Vec<u8>), Error> {
     use v0_3::{Call, proto as p};
     if request.tenant().is_some() {
         return Err(Error::invalid_params("tenant", "protocol 0.3 has no tenants"));
     }
     let (call, body) = match request.clone() {
-        Request::SendMessage(it) => (Call::SendMessage, body::<p::SendMessageRequest, _>(sent(*it)?)?),
-        Request::SendStreamingMessage(it) => {
-            (Call::SendStreamingMessage, body::<p::SendMessageRequest, _>(sent(*it)?)?)
+        Request::SendMessage(it) => {
+            (Call::SendMessage, body::<p::SendMessageRequest, _>(with_configuration(*it)?)?)
         }
-        // Once the task has changed is asked as now: a server is free to answer at once.
+        Request::SendStreamingMessage(it) => {
+            (Call::SendStreamingMessage, body::<p::SendMessageRequest, _>(with_configuration(*it)?)?)
+        }
+        // 0.3 cannot wait for a change. A server may always respond at once, so the task is read now.
         Request::GetTask(it) => (Call::GetTask, body::<p::GetTaskRequest, _>(it)?),
         Request::CancelTask(it) => (Call::CancelTask, body::<p::CancelTaskRequest, _>(it)?),
         Request::SubscribeToTask(it) => (Call::TaskSubscription, body::<p::TaskSubscriptionRequest, _>(it)?),
@@ -90,8 +91,8 @@ pub(crate) fn no_listing() -> Error {
     Error::new(attache_protocol::ErrorKind::UnsupportedOperation, text)
 }
 
-/// Whether to wait is always said: without a configuration, servers of the time do as they like.
-fn sent(send: SendMessageRequest) -> Result<SendMessageRequest, Error> {
+/// Adds a configuration, which has `blocking`: without one, servers of 0.3 behave differently.
+fn with_configuration(send: SendMessageRequest) -> Result<SendMessageRequest, Error> {
     let configuration: SendMessageConfiguration = send.configuration.unwrap_or_default();
     if configuration.if_generation_match.is_some() {
         let field = "configuration.ifGenerationMatch";
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
     use crate::{Frames, to_model};
 
-    /// Requests that both versions have words for, with the names of their calls in 0.3.
+    /// Requests that both versions have, with the names of their calls in 0.3.
     fn requests() -> [(Operation, &'static str, Value); 10] {
         let message = json!({"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]});
         let send = json!({"message": message, "configuration": {"returnImmediately": true}});
@@ -132,16 +133,16 @@ mod tests {
         ]
     }
 
-    /// What a server makes of a body.
-    fn read<P: Message + Default, M: Wire<P>>(body: &[u8]) -> M {
+    /// Decodes a body, as a server does.
+    fn read<P: Message + Default, M: ProtoConvert<P>>(body: &[u8]) -> M {
         let mut frames = Frames::new(1000);
         frames.feed(body);
-        let message = frames.cut().unwrap().unwrap();
-        assert!(!frames.is_within());
+        let message = frames.next_message().unwrap().unwrap();
+        assert!(!frames.is_incomplete());
         to_model(P::decode(message).unwrap()).unwrap()
     }
 
-    /// A function that reads the bodies of a package's calls, but for those that have no request of their own.
+    /// Defines a function that decodes the bodies of a package's calls, except those without arguments.
     macro_rules! reads {
         ($function:ident from $package:ident: $( $name:ident in $message:ident, )+; but [$( $other:ident ),*]) => {
             fn $function(operation: Operation, body: &[u8]) -> Option<Request> {
@@ -154,7 +155,7 @@ mod tests {
     }
 
     reads! {
-        read_current from v1_0:
+        read_v1_0 from v1_0:
         SendMessage in SendMessageRequest,
         SendStreamingMessage in SendMessageRequest,
         GetTask in GetTaskRequest,
@@ -170,7 +171,7 @@ mod tests {
     }
 
     reads! {
-        read_older from v0_3:
+        read_v0_3 from v0_3:
         SendMessage in SendMessageRequest,
         SendStreamingMessage in SendMessageRequest,
         GetTask in GetTaskRequest,
@@ -185,24 +186,24 @@ mod tests {
 
     #[test]
     fn a_server_reads_what_a_client_writes() {
-        for (operation, older, arguments) in requests() {
+        for (operation, v0_3_name, arguments) in requests() {
             let request = operation.parse(arguments.to_string().as_bytes()).unwrap();
-            let Written { path, body } = Package::V1_0.write(&request).unwrap();
+            let EncodedCall { path, body } = Package::V1_0.write(&request).unwrap();
             assert_eq!(Package::V1_0.name_in(&path), Some(operation.name()));
-            assert_eq!(read_current(operation, &body), Some(request.clone()));
-            let Written { path, body } = Package::V0_3.write(&request).unwrap();
-            assert_eq!(Package::V0_3.name_in(&path), Some(older));
+            assert_eq!(read_v1_0(operation, &body), Some(request.clone()));
+            let EncodedCall { path, body } = Package::V0_3.write(&request).unwrap();
+            assert_eq!(Package::V0_3.name_in(&path), Some(v0_3_name));
             if operation != Operation::GetExtendedAgentCard {
-                assert_eq!(read_older(operation, &body), Some(request));
+                assert_eq!(read_v0_3(operation, &body), Some(request));
             }
         }
         let list = Operation::ListTasks.parse(br#"{"pageSize": 5, "tenant": "acme"}"#).unwrap();
-        let Written { body, .. } = Package::V1_0.write(&list).unwrap();
-        assert_eq!(read_current(Operation::ListTasks, &body), Some(list));
+        let EncodedCall { body, .. } = Package::V1_0.write(&list).unwrap();
+        assert_eq!(read_v1_0(Operation::ListTasks, &body), Some(list));
     }
 
     #[test]
-    fn what_0_3_has_no_words_for_is_not_left_out_silently() {
+    fn fields_that_0_3_does_not_have_are_errors() {
         for (operation, arguments) in [
             (Operation::ListTasks, json!({})),
             (Operation::GetTask, json!({"id": "t", "tenant": "acme"})),
@@ -217,10 +218,10 @@ mod tests {
     }
 
     #[test]
-    fn a_message_for_0_3_always_says_whether_to_wait() {
+    fn a_message_for_0_3_always_has_a_configuration() {
         let request = Operation::SendMessage.parse(br#"{"message": {"messageId": "m"}}"#).unwrap();
-        let Written { body, .. } = Package::V0_3.write(&request).unwrap();
-        let Some(Request::SendMessage(read)) = read_older(Operation::SendMessage, &body) else { panic!() };
+        let EncodedCall { body, .. } = Package::V0_3.write(&request).unwrap();
+        let Some(Request::SendMessage(read)) = read_v0_3(Operation::SendMessage, &body) else { panic!() };
         assert!(!read.configuration.unwrap().return_immediately);
     }
 }

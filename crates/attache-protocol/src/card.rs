@@ -36,54 +36,54 @@ pub struct AgentCard {
     /// What it does.
     #[serde(deserialize_with = "lenient::null")]
     pub description: String,
-    /// Where and how it can be reached, best first.
+    /// The addresses and bindings of the agent, in order of preference.
     #[serde(alias = "supported_interfaces", deserialize_with = "lenient::objects")]
     pub supported_interfaces: Vec<AgentInterface>,
-    /// Who runs it.
+    /// The organization that runs the agent.
     #[serde(deserialize_with = "lenient::optional_object", skip_serializing_if = "Option::is_none")]
     pub provider: Option<AgentProvider>,
     /// The agent's own version.
     #[serde(deserialize_with = "lenient::null")]
     pub version: String,
-    /// Where it is documented.
+    /// The URL of its documentation.
     #[serde(alias = "documentation_url", skip_serializing_if = "Option::is_none")]
     pub documentation_url: Option<String>,
-    /// What it can do beyond answering.
+    /// Its optional capabilities.
     #[serde(deserialize_with = "lenient::object")]
     pub capabilities: AgentCapabilities,
-    /// The ways to authenticate, by name.
+    /// The authentication schemes, by name.
     #[serde(
         alias = "security_schemes",
         deserialize_with = "lenient::null",
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub security_schemes: BTreeMap<String, SecurityScheme>,
-    /// Which of them are needed; any one of these suffices.
+    /// The required schemes. A caller must satisfy one of the entries.
     #[serde(
         alias = "security_requirements",
         deserialize_with = "lenient::objects",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub security_requirements: Vec<SecurityRequirement>,
-    /// The media types it takes, unless a skill says otherwise.
+    /// The media types it accepts, unless a skill has its own.
     #[serde(alias = "default_input_modes", deserialize_with = "lenient::null")]
     pub default_input_modes: Vec<String>,
-    /// The media types it produces, unless a skill says otherwise.
+    /// The media types it produces, unless a skill has its own.
     #[serde(alias = "default_output_modes", deserialize_with = "lenient::null")]
     pub default_output_modes: Vec<String>,
-    /// What it can be asked to do.
+    /// Its skills.
     #[serde(deserialize_with = "lenient::objects")]
     pub skills: Vec<AgentSkill>,
     /// Signatures over the card.
     #[serde(deserialize_with = "lenient::objects", skip_serializing_if = "Vec::is_empty")]
     pub signatures: Vec<AgentCardSignature>,
-    /// A picture of it.
+    /// The URL of an icon.
     #[serde(alias = "icon_url", skip_serializing_if = "Option::is_none")]
     pub icon_url: Option<String>,
 }
 
 impl AgentCard {
-    /// A card with a name and a description, version `1.0.0`, for text in and text out.
+    /// A card with a name and a description. The version is `1.0.0`; input and output are text.
     pub fn new(name: impl Into<String>, description: impl Into<String>) -> Self {
         let text = || vec!["text/plain".to_owned()];
         Self {
@@ -108,19 +108,19 @@ impl AgentCard {
         self
     }
 
-    /// Says who runs the agent.
+    /// Sets the organization that runs the agent.
     pub fn provider(mut self, organization: impl Into<String>, url: impl Into<String>) -> Self {
         self.provider = Some(AgentProvider { url: url.into(), organization: organization.into() });
         self
     }
 
-    /// Says where the agent is documented.
+    /// Sets the URL of the documentation.
     pub fn documentation(mut self, url: impl Into<String>) -> Self {
         self.documentation_url = Some(url.into());
         self
     }
 
-    /// Sets the media types it takes.
+    /// Sets the media types it accepts.
     pub fn input_modes<S: Into<String>>(mut self, modes: impl IntoIterator<Item = S>) -> Self {
         self.default_input_modes = modes.into_iter().map(Into::into).collect();
         self
@@ -138,19 +138,19 @@ impl AgentCard {
         self
     }
 
-    /// The URIs of the extensions that every request must ask for.
+    /// The URIs of the extensions that every request must activate.
     pub fn required_extensions(&self) -> impl Iterator<Item = &str> {
         self.capabilities.extensions.iter().filter(|e| e.required).map(|e| e.uri.as_str())
     }
 
-    /// Every media type that some skill of the agent takes.
+    /// All media types that the skills of the agent accept.
     pub fn all_input_modes(&self) -> impl Iterator<Item = &str> {
         let skills = self.skills.iter().flat_map(|skill| &skill.input_modes);
         self.default_input_modes.iter().chain(skills).map(String::as_str)
     }
 }
 
-/// One address and the binding spoken there.
+/// An address and its binding.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AgentInterface {
@@ -160,10 +160,10 @@ pub struct AgentInterface {
     /// One of [`binding`]'s names, or the URI of another binding.
     #[serde(alias = "protocol_binding", deserialize_with = "lenient::null")]
     pub protocol_binding: String,
-    /// What a client must send as `tenant` with every request.
+    /// The `tenant` that a client must send with every request.
     #[serde(deserialize_with = "lenient::string", skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// The protocol version spoken there, as `Major.Minor`.
+    /// The protocol version at this address, as `Major.Minor`.
     #[serde(alias = "protocol_version", deserialize_with = "lenient::null")]
     pub protocol_version: String,
 }
@@ -180,19 +180,19 @@ impl AgentInterface {
     }
 }
 
-/// Who runs an agent.
+/// The organization that runs an agent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AgentProvider {
-    /// Their address.
+    /// The URL of the organization.
     #[serde(deserialize_with = "lenient::null")]
     pub url: String,
-    /// Their name.
+    /// The name of the organization.
     #[serde(deserialize_with = "lenient::null")]
     pub organization: String,
 }
 
-/// What an agent can do beyond answering.
+/// The optional capabilities of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AgentCapabilities {
@@ -202,25 +202,25 @@ pub struct AgentCapabilities {
     /// Whether it sends push notifications.
     #[serde(alias = "push_notifications", skip_serializing_if = "Option::is_none")]
     pub push_notifications: Option<bool>,
-    /// The extensions it knows.
+    /// The extensions it supports.
     #[serde(deserialize_with = "lenient::objects", skip_serializing_if = "Vec::is_empty")]
     pub extensions: Vec<AgentExtension>,
-    /// Whether authenticated clients get another card.
+    /// Whether there is an extended card for authenticated clients.
     #[serde(alias = "extended_agent_card", skip_serializing_if = "Option::is_none")]
     pub extended_agent_card: Option<bool>,
 }
 
-/// An extension of the protocol that an agent knows.
+/// An extension of the protocol that an agent supports.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AgentExtension {
-    /// What identifies it.
+    /// Its URI.
     #[serde(deserialize_with = "lenient::null", skip_serializing_if = "String::is_empty")]
     pub uri: String,
     /// How the agent uses it.
     #[serde(deserialize_with = "lenient::string", skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Whether every request must ask for it.
+    /// Whether every request must activate it.
     #[serde(deserialize_with = "lenient::null", skip_serializing_if = "std::ops::Not::not")]
     pub required: bool,
     /// Its parameters.
@@ -234,24 +234,24 @@ impl AgentExtension {
         Self { uri: uri.into(), ..Self::default() }
     }
 
-    /// Says how the agent uses it.
+    /// Describes how the agent uses it.
     pub fn description(mut self, text: impl Into<String>) -> Self {
         self.description = Some(text.into());
         self
     }
 
-    /// Makes it one that every request must ask for.
+    /// Requires every request to activate it.
     pub fn required(mut self) -> Self {
         self.required = true;
         self
     }
 }
 
-/// Something an agent can be asked to do.
+/// A skill of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AgentSkill {
-    /// What identifies it.
+    /// Its id.
     #[serde(deserialize_with = "lenient::null")]
     pub id: String,
     /// Its name, for people.
@@ -260,13 +260,13 @@ pub struct AgentSkill {
     /// What it does.
     #[serde(deserialize_with = "lenient::null")]
     pub description: String,
-    /// Words to find it by.
+    /// Keywords for a search.
     #[serde(deserialize_with = "lenient::null")]
     pub tags: Vec<String>,
-    /// Messages that make use of it.
+    /// Example messages.
     #[serde(deserialize_with = "lenient::null", skip_serializing_if = "Vec::is_empty")]
     pub examples: Vec<String>,
-    /// The media types it takes, instead of the card's.
+    /// The media types it accepts, instead of the card's.
     #[serde(
         alias = "input_modes",
         deserialize_with = "lenient::null",
@@ -280,7 +280,7 @@ pub struct AgentSkill {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub output_modes: Vec<String>,
-    /// What is needed to use it.
+    /// The authentication that it requires.
     #[serde(
         alias = "security_requirements",
         deserialize_with = "lenient::objects",
@@ -290,31 +290,31 @@ pub struct AgentSkill {
 }
 
 impl AgentSkill {
-    /// A skill with an id and a name, which is also its description, tagged with its id.
+    /// A skill with an id and a name. The name is also the description, and the id is the only tag.
     pub fn new(id: impl Into<String>, name: impl Into<String>) -> Self {
         let (id, name) = (id.into(), name.into());
         Self { tags: vec![id.clone()], description: name.clone(), id, name, ..Self::default() }
     }
 
-    /// Says more about what it does.
+    /// Sets the description.
     pub fn description(mut self, text: impl Into<String>) -> Self {
         self.description = text.into();
         self
     }
 
-    /// Sets the words to find it by.
+    /// Sets the keywords for a search.
     pub fn tags<S: Into<String>>(mut self, tags: impl IntoIterator<Item = S>) -> Self {
         self.tags = tags.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Adds a message that makes use of it.
+    /// Adds an example message.
     pub fn example(mut self, text: impl Into<String>) -> Self {
         self.examples.push(text.into());
         self
     }
 
-    /// Sets the media types it takes.
+    /// Sets the media types it accepts.
     pub fn input_modes<S: Into<String>>(mut self, modes: impl IntoIterator<Item = S>) -> Self {
         self.input_modes = modes.into_iter().map(Into::into).collect();
         self
@@ -326,8 +326,8 @@ impl AgentSkill {
         self
     }
 
-    /// Says which scopes callers need to use it, whatever scheme they come by. The server that publishes the card puts the names
-    /// of its schemes in the place of [`SecurityRequirement::ANY_SCHEME`].
+    /// Sets the scopes that callers need, for all authentication schemes. The server that publishes the card replaces
+    /// [`SecurityRequirement::ANY_SCHEME`] with the names of its schemes.
     pub fn scopes<S: Into<String>>(mut self, scopes: impl IntoIterator<Item = S>) -> Self {
         let scopes = StringList { list: scopes.into_iter().map(Into::into).collect() };
         let schemes = [(SecurityRequirement::ANY_SCHEME.to_owned(), scopes)].into();

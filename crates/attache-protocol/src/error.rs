@@ -1,11 +1,11 @@
-//! Every way to say no, in one table: its JSON-RPC code, HTTP status, gRPC status and reason.
+//! All errors in one table: the JSON-RPC code, HTTP status, gRPC status and reason of each.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
-use serde::ser::{SerializeMap, SerializeSeq};
+use serde::ser::SerializeSeq;
 
 use crate::limits;
 
@@ -43,12 +43,12 @@ grpc_codes! {
 
 macro_rules! error_kinds {
     ($( $(#[$meta:meta])* $name:ident: $rpc:literal, $http:literal, $grpc:ident, $reason:literal; )+) => {
-        /// What went wrong. One row of the error table each.
+        /// The kind of an error. Each kind is one row of the error table.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum ErrorKind { $( $(#[$meta])* $name ),+ }
 
         impl ErrorKind {
-            /// Every kind.
+            /// All kinds.
             pub const ALL: &[Self] = &[$( Self::$name ),+];
 
             /// The JSON-RPC error code.
@@ -75,7 +75,7 @@ macro_rules! error_kinds {
 }
 
 error_kinds! {
-    /// No such task for this caller.
+    /// This caller has no such task.
     TaskNotFound: -32001, 404, NotFound, "TASK_NOT_FOUND";
     /// The task has ended.
     TaskNotCancelable: -32002, 400, FailedPrecondition, "TASK_NOT_CANCELABLE";
@@ -83,50 +83,50 @@ error_kinds! {
     PushNotificationNotSupported: -32003, 400, FailedPrecondition, "PUSH_NOTIFICATION_NOT_SUPPORTED";
     /// The agent, or the state of the task, does not allow this.
     UnsupportedOperation: -32004, 400, FailedPrecondition, "UNSUPPORTED_OPERATION";
-    /// A media type that the agent does not take.
+    /// The agent does not accept this media type.
     ContentTypeNotSupported: -32005, 400, InvalidArgument, "CONTENT_TYPE_NOT_SUPPORTED";
-    /// The agent answered with something that makes no sense.
+    /// The response of the agent is invalid.
     InvalidAgentResponse: -32006, 500, Internal, "INVALID_AGENT_RESPONSE";
-    /// An extended card is promised but there is none.
+    /// The card says that there is an extended card, but none is configured.
     ExtendedAgentCardNotConfigured: -32007, 400, FailedPrecondition, "EXTENDED_AGENT_CARD_NOT_CONFIGURED";
     /// The agent requires an extension that the request does not ask for.
     ExtensionSupportRequired: -32008, 400, FailedPrecondition, "EXTENSION_SUPPORT_REQUIRED";
-    /// A protocol version that is not spoken here.
+    /// The server does not support this protocol version.
     VersionNotSupported: -32009, 400, FailedPrecondition, "VERSION_NOT_SUPPORTED";
-    /// The task has moved on since the caller looked. Part of protocol 1.1.
+    /// The task has changed since the caller read it. Part of protocol 1.1.
     TaskGenerationMismatch: -32010, 409, Aborted, "TASK_GENERATION_MISMATCH";
-    /// Not JSON.
+    /// The body is not JSON.
     Parse: -32700, 400, InvalidArgument, "PARSE_ERROR";
-    /// JSON, but not a request.
+    /// The body is JSON, but not a request.
     InvalidRequest: -32600, 400, InvalidArgument, "INVALID_REQUEST";
-    /// No such operation.
+    /// There is no such operation.
     MethodNotFound: -32601, 404, Unimplemented, "METHOD_NOT_FOUND";
-    /// An operation with the wrong arguments.
+    /// The arguments of the operation are invalid.
     InvalidParams: -32602, 400, InvalidArgument, "INVALID_PARAMS";
-    /// Our fault.
+    /// The server failed.
     Internal: -32603, 500, Internal, "INTERNAL_ERROR";
-    /// Who calls is not known.
+    /// The caller is not authenticated.
     Unauthenticated: -32050, 401, Unauthenticated, "UNAUTHENTICATED";
-    /// Who calls may not do this.
+    /// The caller has no permission for this.
     PermissionDenied: -32051, 403, PermissionDenied, "PERMISSION_DENIED";
-    /// Too much at once from this caller or in one request.
+    /// The caller, or one request, exceeds a limit.
     ResourceExhausted: -32052, 429, ResourceExhausted, "RESOURCE_EXHAUSTED";
-    /// The body of the request is larger than the server takes.
+    /// The body of the request is larger than the server accepts.
     PayloadTooLarge: -32053, 413, ResourceExhausted, "PAYLOAD_TOO_LARGE";
-    /// The server is full or about to stop.
+    /// The server is overloaded or is stopping.
     Unavailable: -32054, 503, Unavailable, "UNAVAILABLE";
 }
 
-/// A field of a request that is not as it should be.
+/// A field of a request that is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FieldViolation {
-    /// Where, such as `message.parts[0].raw`.
+    /// The path of the field, such as `message.parts[0].raw`.
     pub field: String,
-    /// What is wrong, and what would be right.
+    /// The problem, and what the server expects.
     pub description: String,
 }
 
-/// Why a request was refused.
+/// An error of the protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error(Box<Inner>);
 
@@ -147,7 +147,7 @@ impl Error {
         Self(Box::new(Inner { kind, message, metadata, violations, retry_after: None }))
     }
 
-    /// There is no method of that name; `known` are those that there are.
+    /// There is no method with this name. `known` lists the methods that exist.
     pub fn method_not_found<'a>(method: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
         let method: String = method.chars().take(64).collect();
         let known = known.into_iter().collect::<Vec<_>>().join(", ");
@@ -157,17 +157,17 @@ impl Error {
         )
     }
 
-    /// No such task. The same words whether it never existed or belongs to someone else.
+    /// There is no such task. The message is the same for a task that belongs to another caller.
     pub fn task_not_found(id: impl fmt::Display) -> Self {
         Self::new(ErrorKind::TaskNotFound, "the task does not exist, or is not yours").with("taskId", id)
     }
 
-    /// The arguments are wrong in one place.
+    /// One field of the arguments is invalid.
     pub fn invalid_params(field: impl Into<String>, description: impl Into<String>) -> Self {
         Self::violations(vec![FieldViolation { field: field.into(), description: description.into() }])
     }
 
-    /// The arguments are wrong in these places.
+    /// These fields of the arguments are invalid.
     pub fn violations(violations: Vec<FieldViolation>) -> Self {
         let message = match violations.as_slice() {
             [one] if one.field.is_empty() => format!("invalid parameters: {}", one.description),
@@ -182,8 +182,8 @@ impl Error {
         error
     }
 
-    /// Adds a fact that programs can read. Of a long one only the beginning is told: it may be what a caller has sent, and over gRPC
-    /// it travels in a header.
+    /// Adds metadata, which programs can read. A long value is cut: the caller may have sent it, and over gRPC it is part of a
+    /// header.
     pub fn with(mut self, key: &'static str, value: impl fmt::Display) -> Self {
         let mut value = value.to_string();
         if value.len() > limits::ERROR_VALUE {
@@ -194,40 +194,56 @@ impl Error {
         self
     }
 
-    /// Says when the same request may do better.
+    /// Sets the time after which the caller may retry.
     pub fn retry_in(mut self, wait: Duration) -> Self {
         self.0.retry_after = Some(wait);
         self
     }
 
-    /// What went wrong.
+    /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// What went wrong, for people.
+    /// The message, for people.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// Facts that programs can read.
+    /// The metadata, for programs.
     pub fn metadata(&self) -> &[(&'static str, String)] {
         &self.0.metadata
     }
 
-    /// The fields that are wrong.
+    /// The invalid fields.
     pub fn field_violations(&self) -> &[FieldViolation] {
         &self.0.violations
     }
 
-    /// When the same request may do better, if that was [said](Self::retry_in).
+    /// The time after which the caller may retry, if it was [set](Self::retry_in).
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
     }
 
     /// The error as the `error` member of a JSON-RPC response.
     pub fn to_jsonrpc(&self) -> impl Serialize {
-        JsonRpcForm(self)
+        self.to_jsonrpc_as(self.kind().jsonrpc_code())
+    }
+
+    /// The same with another code.
+    pub(crate) fn to_jsonrpc_as(&self, code: i32) -> impl Serialize {
+        #[derive(Serialize)]
+        struct JsonRpcError<'a> {
+            code: i32,
+            message: &'a str,
+            data: Details<'a>,
+        }
+        JsonRpcError { code, message: self.message(), data: self.details() }
+    }
+
+    /// The details of the error, as ProtoJSON.
+    pub(crate) const fn details(&self) -> Details<'_> {
+        Details(self)
     }
 
     /// The error as the body of an HTTP+JSON response.
@@ -235,19 +251,19 @@ impl Error {
         self.to_http_json_as(self.kind().http_status())
     }
 
-    /// The same for a response with another status than the error has by itself.
+    /// The same for a response whose status is not the one of the error.
     pub fn to_http_json_as(&self, status: u16) -> impl Serialize {
         #[derive(Serialize)]
-        struct HttpForm<'a> {
+        struct HttpBody<'a> {
             error: Status<'a>,
         }
-        HttpForm { error: self.to_status(status) }
+        HttpBody { error: self.to_status(status) }
     }
 
-    /// The member `error` of such a body.
+    /// The member `error` of such a body, with `code` as its code.
     pub(crate) fn to_status(&self, code: u16) -> Status<'_> {
         let status = self.kind().grpc_code().as_str();
-        Status { code, status, message: self.message(), details: Details(self) }
+        Status { code, status, message: self.message(), details: self.details() }
     }
 }
 
@@ -259,18 +275,6 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-struct JsonRpcForm<'a>(&'a Error);
-
-impl Serialize for JsonRpcForm<'_> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(3))?;
-        map.serialize_entry("code", &self.0.kind().jsonrpc_code())?;
-        map.serialize_entry("message", self.0.message())?;
-        map.serialize_entry("data", &Details(self.0))?;
-        map.end()
-    }
-}
-
 /// The `google.rpc.Status` of an error, with the status of the response as its code.
 #[derive(Serialize)]
 pub(crate) struct Status<'a> {
@@ -281,7 +285,7 @@ pub(crate) struct Status<'a> {
 }
 
 /// The `google.rpc` details of an error, as ProtoJSON.
-struct Details<'a>(&'a Error);
+pub(crate) struct Details<'a>(&'a Error);
 
 impl Serialize for Details<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -346,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_has_a_code_and_a_reason_of_its_own() {
+    fn every_kind_has_its_own_code_and_reason() {
         let mut codes: Vec<_> = ErrorKind::ALL.iter().map(|kind| kind.jsonrpc_code()).collect();
         let mut reasons: Vec<_> = ErrorKind::ALL.iter().map(|kind| kind.reason()).collect();
         codes.sort_unstable();
@@ -357,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_condition_in_the_words_of_both_json_bindings() {
+    fn both_json_bindings_write_the_same_error() {
         let error = Error::task_not_found("T9");
         insta::assert_json_snapshot!("task_not_found_jsonrpc", error.to_jsonrpc());
         insta::assert_json_snapshot!("task_not_found_http", error.to_http_json());
@@ -369,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn when_to_come_back_is_among_the_details() {
+    fn the_retry_delay_is_in_the_details() {
         let error =
             Error::new(ErrorKind::ResourceExhausted, "too fast").retry_in(Duration::from_millis(1_050));
         insta::assert_json_snapshot!("retry_jsonrpc", error.to_jsonrpc());

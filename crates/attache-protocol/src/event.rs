@@ -1,4 +1,4 @@
-//! What an agent answers: a task or a message at once, or a stream of updates.
+//! The responses of an agent: a task, a message, or a stream of updates.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,16 +12,16 @@ pub struct TaskStatusUpdateEvent {
     /// The task.
     #[serde(alias = "task_id", deserialize_with = "lenient::null")]
     pub task_id: TaskId,
-    /// The conversation it belongs to.
+    /// The context of the task.
     #[serde(alias = "context_id", deserialize_with = "lenient::null")]
     pub context_id: ContextId,
     /// The new status.
     #[serde(deserialize_with = "lenient::object")]
     pub status: TaskStatus,
-    /// Anything else about the change.
+    /// Additional data about the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<JsonObject>,
-    /// The number of this event in its task. Part of protocol 1.1; absent where that is not spoken.
+    /// The number of this event in its task. Part of protocol 1.1, and absent in earlier versions.
     #[serde(
         deserialize_with = "lenient::int",
         serialize_with = "lenient::int64_out",
@@ -30,33 +30,33 @@ pub struct TaskStatusUpdateEvent {
     pub generation: Option<u64>,
 }
 
-/// A task produced an artifact, or a piece of one.
+/// A task produced an artifact, or a chunk of one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TaskArtifactUpdateEvent {
     /// The task.
     #[serde(alias = "task_id", deserialize_with = "lenient::null")]
     pub task_id: TaskId,
-    /// The conversation it belongs to.
+    /// The context of the task.
     #[serde(alias = "context_id", deserialize_with = "lenient::null")]
     pub context_id: ContextId,
-    /// The artifact, or the piece.
+    /// The artifact, or a chunk of it.
     #[serde(deserialize_with = "lenient::object")]
     pub artifact: Artifact,
-    /// Whether the parts continue the artifact with the same id, instead of replacing it.
+    /// Whether the parts are appended to the artifact with the same id. Otherwise they replace it.
     #[serde(deserialize_with = "lenient::null", skip_serializing_if = "std::ops::Not::not")]
     pub append: bool,
-    /// Whether this is the last piece.
+    /// Whether this is the last chunk.
     #[serde(
         alias = "last_chunk",
         deserialize_with = "lenient::null",
         skip_serializing_if = "std::ops::Not::not"
     )]
     pub last_chunk: bool,
-    /// Anything else about the change.
+    /// Additional data about the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<JsonObject>,
-    /// The number of this event in its task. Part of protocol 1.1; absent where that is not spoken.
+    /// The number of this event in its task. Part of protocol 1.1, and absent in earlier versions.
     #[serde(
         deserialize_with = "lenient::int",
         serialize_with = "lenient::int64_out",
@@ -69,24 +69,24 @@ oneof! {
     /// One event of a stream, and the body of a push notification.
     #[derive(Debug, Clone, PartialEq)]
     pub enum StreamResponse {
-        /// The whole task as it is now.
+        /// The current task.
         Task(Task) = "task",
-        /// A direct answer, with no task.
+        /// A direct response without a task.
         Message(Message) = "message",
         /// A new status.
         StatusUpdate(TaskStatusUpdateEvent) = "statusUpdate" / "status_update",
-        /// An artifact, or a piece of one.
+        /// An artifact, or a chunk of one.
         ArtifactUpdate(TaskArtifactUpdateEvent) = "artifactUpdate" / "artifact_update",
     }
 }
 
 oneof! {
-    /// The answer to a message that was sent without a stream.
+    /// The response to a message that was sent without a stream.
     #[derive(Debug, Clone, PartialEq)]
     pub enum SendMessageResponse {
-        /// The task that works, or has worked, on it.
+        /// The task of the message.
         Task(Task) = "task",
-        /// A direct answer, with no task.
+        /// A direct response without a task.
         Message(Message) = "message",
     }
 }

@@ -1,4 +1,4 @@
-//! Identifiers that travel between agents. They are opaque strings: whoever issues one chooses its form.
+//! Identifiers of the protocol. They are opaque strings, and their issuer chooses the format.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -19,7 +19,7 @@ macro_rules! string_id {
                 &self.0
             }
 
-            /// Whether the id is the empty string, which on the wire means that there is none.
+            /// Whether the id is the empty string, which means that there is no id.
             pub fn is_empty(&self) -> bool {
                 self.0.is_empty()
             }
@@ -91,6 +91,6 @@ string_id! {
 }
 
 string_id! {
-    /// The id of a context: what groups the tasks and messages of one conversation.
+    /// The id of a context, which groups the tasks and messages of one conversation.
     ContextId
 }

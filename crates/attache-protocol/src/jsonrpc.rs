@@ -1,7 +1,8 @@
 //! The envelope of the JSON-RPC binding.
 //!
-//! [`Whole::read`] reads a request in one go. [`Call::parse`] reads one without touching its arguments, for those who must
-//! know what is wrong with it or speak another version. Responses are written around bytes that are already serialized.
+//! [`ParsedRequest::parse`] parses the envelope and the arguments of a request in one pass. It fails for unusual requests.
+//! [`Call::parse`] parses the envelope alone: its errors are exact, and it leaves the arguments to a dialect. Responses are
+//! written around a result that is already serialized.
 
 use std::borrow::Cow;
 
@@ -13,16 +14,16 @@ use crate::dialect::TaggedSend;
 use crate::json::{self, lenient::Object};
 use crate::{Dialect, Error, ErrorKind, Operation, Request, limits};
 
-/// The id of a request, as JSON text that is echoed to the letter.
+/// The id of a request, as JSON text. The response repeats it unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Id(Option<Box<str>>);
 
 impl Id {
-    /// The id of an answer to something that had none.
+    /// The id of a response to a request without an id.
     pub const NULL: Self = Self(None);
 
-    /// The id that is written as `text`, if that can be one.
-    fn read(text: &str) -> Option<Self> {
+    /// Parses an id. `None` if the text is no valid id.
+    fn parse(text: &str) -> Option<Self> {
         match text.as_bytes().first() {
             _ if text.len() > limits::JSONRPC_ID => None,
             _ if text == "null" => Some(Self::NULL),
@@ -40,20 +41,20 @@ impl Id {
 /// A JSON-RPC request whose arguments are still text.
 #[derive(Debug)]
 pub struct Call<'a> {
-    /// The id; absent for a notification, which gets no answer.
+    /// The id. A notification has none and gets no response.
     pub id: Option<Id>,
     /// The method.
     pub method: Cow<'a, str>,
-    /// The arguments: a JSON object, `{}` where none were given.
+    /// The arguments: a JSON object, or `{}` if there are none.
     pub params: &'a [u8],
 }
 
-/// A request that cannot be carried out, with the id to answer to.
+/// The error of a request whose envelope is invalid.
 #[derive(Debug)]
-pub struct Refused {
-    /// The id, as far as it could be read.
+pub struct InvalidCall {
+    /// The id for the response; null if it could not be parsed.
     pub id: Id,
-    /// Why.
+    /// The error.
     pub error: Error,
 }
 
@@ -61,7 +62,7 @@ pub struct Refused {
 struct Envelope<'a> {
     #[serde(borrow, default)]
     jsonrpc: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "even_null")]
+    #[serde(borrow, default, deserialize_with = "some_or_null")]
     id: Option<&'a RawValue>,
     #[serde(borrow, default)]
     method: Option<&'a RawValue>,
@@ -69,12 +70,12 @@ struct Envelope<'a> {
     params: Option<&'a RawValue>,
 }
 
-/// Tells an id of `null` from no id at all.
-fn even_null<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<&'de RawValue>, D::Error> {
+/// Distinguishes an id of `null` from a missing id.
+fn some_or_null<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(d).map(Some)
 }
 
-/// The string that a value is, without a copy where it has no escapes.
+/// Parses a string. A string without escapes is not copied.
 fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
     match serde_json::from_str::<&str>(raw.get()) {
         Ok(text) => Some(Cow::Borrowed(text)),
@@ -83,9 +84,9 @@ fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
 }
 
 impl<'a> Call<'a> {
-    /// Reads the envelope of a request.
-    pub fn parse(body: &'a [u8]) -> Result<Self, Refused> {
-        let refuse = |id: Id, error| Err(Refused { id, error });
+    /// Parses the envelope of a request.
+    pub fn parse(body: &'a [u8]) -> Result<Self, InvalidCall> {
+        let reject = |id: Id, error| Err(InvalidCall { id, error });
         let Ok(Object(envelope)) = serde_json::from_slice::<Object<Envelope<'a>>>(body) else {
             let error = match (serde_json::from_slice::<&RawValue>(body), body.trim_ascii_start().first()) {
                 (Err(error), _) => Error::new(ErrorKind::Parse, format!("the body is not JSON: {error}")),
@@ -98,20 +99,20 @@ impl<'a> Call<'a> {
                     "expected a JSON-RPC 2.0 request object with each member at most once",
                 ),
             };
-            return refuse(Id::NULL, error);
+            return reject(Id::NULL, error);
         };
-        let id = match envelope.id.map(|id| Id::read(id.get())) {
+        let id = match envelope.id.map(|id| Id::parse(id.get())) {
             None => None,
             Some(Some(id)) => Some(id),
             Some(None) => {
                 let limit = limits::JSONRPC_ID;
                 let text = format!("`id` must be a string, a number or null, of at most {limit} bytes");
-                return refuse(Id::NULL, Error::new(ErrorKind::InvalidRequest, text));
+                return reject(Id::NULL, Error::new(ErrorKind::InvalidRequest, text));
             }
         };
         let invalid = |what: &'static str| {
             let id = id.clone().unwrap_or(Id::NULL);
-            Err(Refused { id, error: Error::new(ErrorKind::InvalidRequest, what) })
+            Err(InvalidCall { id, error: Error::new(ErrorKind::InvalidRequest, what) })
         };
         if envelope.jsonrpc.and_then(string).as_deref() != Some("2.0") {
             return invalid("`jsonrpc` must be \"2.0\"");
@@ -126,58 +127,58 @@ impl<'a> Call<'a> {
             Some(params) if params.starts_with('{') => params.as_bytes(),
             Some(_) => {
                 let error = Error::invalid_params("params", "expected an object");
-                return refuse(id.unwrap_or(Id::NULL), error);
+                return reject(id.unwrap_or(Id::NULL), error);
             }
         };
         Ok(Self { id, method, params })
     }
 
-    /// The id of a request that will be refused anyway, if it can be had.
+    /// The id of a request that is rejected in any case.
     pub fn peek_id(body: &[u8]) -> Id {
         match Call::parse(body) {
             Ok(call) => call.id.unwrap_or(Id::NULL),
-            Err(refused) => refused.id,
+            Err(invalid) => invalid.id,
         }
     }
 }
 
-/// A request read in one go: what nearly all requests are.
+/// A request that was parsed in one pass with its envelope, as nearly all requests are.
 #[derive(Debug)]
-pub struct Whole {
+pub struct ParsedRequest {
     /// The id.
     pub id: Id,
-    /// What is asked.
+    /// The operation and its arguments.
     pub request: Request,
-    /// The dialect that it is in, if it is not in the words of 1.0.
+    /// The dialect of the request, if it is not 1.0.
     pub dialect: Option<Dialect>,
 }
 
-/// A method of a request that is read in one go.
+/// A method whose arguments can be parsed together with the envelope.
 #[derive(Clone, Copy)]
 enum Method {
-    Current(Operation),
-    Older(TaggedSend),
+    V1_0(Operation),
+    V0_3(TaggedSend),
 }
 
-impl Whole {
-    /// Reads a request that is as it should be and names its method before its arguments. Nothing for all others:
-    /// [`Call::parse`] reads those, and says what is wrong with them. `older` if it may be in an older dialect.
-    pub fn read(body: &[u8], older: bool) -> Option<Self> {
+impl ParsedRequest {
+    /// Parses a valid request whose `method` comes before its `params`. Returns `None` for all other requests; [`Call::parse`]
+    /// handles those. `allow_v0_3` if the request may be one of 0.3.
+    pub fn parse(body: &[u8], allow_v0_3: bool) -> Option<Self> {
         struct Members {
-            older: bool,
+            allow_v0_3: bool,
         }
 
         impl<'de> Visitor<'de> for Members {
-            type Value = Whole;
+            type Value = ParsedRequest;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("a JSON-RPC request")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Whole, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ParsedRequest, A::Error> {
                 let unusual = || A::Error::custom("unusual");
-                let older = |name| TaggedSend::from_method(name).filter(|_| self.older).map(Method::Older);
-                let known = |name| Operation::from_name(name).map(Method::Current).or_else(|| older(name));
+                let v0_3 = |name| TaggedSend::from_method(name).filter(|_| self.allow_v0_3).map(Method::V0_3);
+                let known = |name| Operation::from_name(name).map(Method::V1_0).or_else(|| v0_3(name));
                 let (mut version, mut id, mut method, mut request) = (None, None, None, None);
                 while let Some(key) = map.next_key::<&str>()? {
                     let new = match key {
@@ -186,8 +187,8 @@ impl Whole {
                         "method" => method.replace(known(map.next_value()?).ok_or_else(unusual)?).is_none(),
                         "params" => {
                             let read = match method.ok_or_else(unusual)? {
-                                Method::Current(operation) => (map.next_value_seed(operation)?, None),
-                                Method::Older(send) => (map.next_value_seed(send)?, Some(Dialect::V0_3)),
+                                Method::V1_0(operation) => (map.next_value_seed(operation)?, None),
+                                Method::V0_3(send) => (map.next_value_seed(send)?, Some(Dialect::V0_3)),
                             };
                             request.replace(read).is_none()
                         }
@@ -197,36 +198,43 @@ impl Whole {
                         return Err(unusual());
                     }
                 }
-                match (version, id.and_then(|id| Id::read(id.get())), request) {
-                    (Some("2.0"), Some(id), Some((request, dialect))) => Ok(Whole { id, request, dialect }),
+                match (version, id.and_then(|id| Id::parse(id.get())), request) {
+                    (Some("2.0"), Some(id), Some((request, dialect))) => {
+                        Ok(ParsedRequest { id, request, dialect })
+                    }
                     (Some(_) | None, _, _) => Err(unusual()),
                 }
             }
         }
 
-        // Checked once as a whole, and not again string by string.
+        // The UTF-8 of the body is checked once, and not again for each string.
         let mut reader = serde_json::Deserializer::from_str(std::str::from_utf8(body).ok()?);
-        let whole = reader.deserialize_map(Members { older }).ok()?;
+        let parsed = reader.deserialize_map(Members { allow_v0_3 }).ok()?;
         reader.end().ok()?;
-        Some(whole)
+        Some(parsed)
     }
 }
 
-/// Writes what goes before the result in a response to `id`.
+/// Writes the text before the result in a response to `id`.
 pub fn write_result_prefix(id: &Id, out: &mut Vec<u8>) {
     for piece in [r#"{"jsonrpc":"2.0","id":"#, id.as_json(), r#","result":"#] {
         out.extend_from_slice(piece.as_bytes());
     }
 }
 
-/// What goes after the result.
+/// The text after the result.
 pub const RESULT_SUFFIX: &str = "}";
 
-/// A response that refuses `id`.
+/// An error response to `id`.
 pub fn error_response(id: &Id, error: &Error) -> Vec<u8> {
+    error_response_as(id, error, error.kind().jsonrpc_code())
+}
+
+/// The same with another code.
+pub(crate) fn error_response_as(id: &Id, error: &Error, code: i32) -> Vec<u8> {
     let mut out = format!(r#"{{"jsonrpc":"2.0","id":{},"error":"#, id.as_json()).into_bytes();
     // Writing strings and numbers into memory cannot fail.
-    if json::write(&mut out, &error.to_jsonrpc()).is_err() {
+    if json::write(&mut out, &error.to_jsonrpc_as(code)).is_err() {
         out.extend_from_slice(br#"{"code":-32603,"message":"internal error"}"#);
     }
     out.push(b'}');
@@ -237,13 +245,13 @@ pub fn error_response(id: &Id, error: &Error) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    fn refused(body: &str) -> (String, i32) {
-        let refused = Call::parse(body.as_bytes()).unwrap_err();
-        (refused.id.as_json().to_owned(), refused.error.kind().jsonrpc_code())
+    fn id_and_code(body: &str) -> (String, i32) {
+        let invalid = Call::parse(body.as_bytes()).unwrap_err();
+        (invalid.id.as_json().to_owned(), invalid.error.kind().jsonrpc_code())
     }
 
     #[test]
-    fn ids_are_echoed_to_the_letter() {
+    fn ids_are_echoed_unchanged() {
         for id in [r#""r1""#, "1", "0", r#""""#, "-7", "1.50", r#""\u00e9""#, "null"] {
             let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#);
             assert_eq!(Call::parse(body.as_bytes()).unwrap().id.unwrap().as_json(), id);
@@ -252,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_of_an_envelope_has_its_code() {
+    fn each_error_of_an_envelope_has_its_code() {
         for (body, id, code) in [
             ("", "null", -32700),
             ("{", "null", -32700),
@@ -274,7 +282,7 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":1,"method":"m","params":[]}"#, "1", -32602),
             (r#"{"jsonrpc":"2.0","id":1,"method":"m","params":"x"}"#, "1", -32602),
         ] {
-            assert_eq!(refused(body), (id.to_owned(), code), "{body}");
+            assert_eq!(id_and_code(body), (id.to_owned(), code), "{body}");
         }
     }
 }

@@ -1,18 +1,18 @@
 //! The A2A protocol as Rust types.
 //!
-//! Everything here is pure: no async, no I/O, no clock. The serde representation of a type *is* its wire form
-//! (ProtoJSON as A2A 1.0 prescribes it), so a message is parsed once and written once.
+//! Everything here is pure: no async, no I/O, no clock. The serde representation of a type *is* its wire format
+//! (the ProtoJSON of A2A 1.0), so a message is parsed once and written once.
 //!
 //! - [`Task`], [`Message`], [`Part`], [`Artifact`]: what agents and clients exchange.
 //! - [`AgentCard`] and the security types: how an agent describes itself.
-//! - [`Request`] and [`Operation`]: what can be asked of an agent.
-//! - [`Error`]: every way to say no, with its code on each binding.
+//! - [`Request`] and [`Operation`]: the operations of the protocol.
+//! - [`Error`]: all errors, with their codes on each binding.
 //! - [`jsonrpc`]: the envelope of the JSON-RPC binding.
-//! - [`limits`]: how long identifiers and names may be.
+//! - [`limits`]: the maximum lengths of identifiers and names.
 //!
-//! Parsing is forgiving where ProtoJSON is (snake_case names, numbers for enums, both base64 alphabets) and strict
-//! where silence would hide a mistake (unknown enum names, two members of a oneof). What a value must contain beyond
-//! its syntax is checked by [`Request::validate`], which names the violations together.
+//! Parsing is as lenient as ProtoJSON requires: snake_case names, numbers for enums, both base64 alphabets. It is strict where
+//! leniency would hide a mistake: unknown enum names, two members of a oneof. [`Request::validate`] checks all other rules. It
+//! reports several violations at once.
 
 #[macro_use]
 mod oneof;
@@ -66,17 +66,17 @@ pub use time::{Timestamp, TimestampError};
 pub use validate::new_task_ids;
 pub use version::{Extensions, Version};
 
-/// The extension by which a client repeats a send safely; see [`Extensions`].
+/// The extension for safe retries of a send; see [`Extensions`].
 ///
-/// Besides the `Idempotency-Key` header, the key may travel in the request's (or the message's) metadata under this URI,
-/// so that bindings without headers have it too.
+/// The key is in the `Idempotency-Key` header, or in the metadata of the request or of the message under this URI. Bindings
+/// without headers use the metadata.
 pub const IDEMPOTENCY_EXTENSION: &str = "urn:attache:extension:idempotency-key:v1";
 
-/// The extension that switches on the task generations of the coming protocol 1.1 for a 1.0 client.
+/// The extension that enables the task generations of protocol 1.1 for a client of 1.0.
 pub const GENERATION_EXTENSION: &str = "urn:attache:extension:generation:v1";
 
-/// The extension by which the creator of a webhook asks to be told of every event, not only of every new status.
+/// The extension with which a webhook gets every event. Without it, the webhook only gets status changes.
 pub const PUSH_EVERY_EVENT_EXTENSION: &str = "urn:attache:extension:push-every-event:v1";
 
-/// The media type of A2A documents over HTTP.
+/// The media type of A2A over HTTP+JSON.
 pub const MEDIA_TYPE: &str = "application/a2a+json";

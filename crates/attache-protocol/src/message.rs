@@ -1,4 +1,4 @@
-//! Messages: what a client and an agent say to each other.
+//! Messages between a client and an agent.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::task::wire_enum;
 use crate::{ContextId, JsonObject, Part, TaskId};
 
 wire_enum! {
-    /// Who wrote a message.
+    /// The author of a message.
     pub enum Role {
         /// Not stated.
         #[default]
@@ -23,22 +23,22 @@ wire_enum! {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Message {
-    /// An id chosen by whoever wrote the message.
+    /// The id, which the author of the message chooses.
     #[serde(alias = "message_id", deserialize_with = "lenient::null")]
     pub message_id: String,
-    /// The conversation that the message belongs to.
+    /// The context of the message.
     #[serde(alias = "context_id", deserialize_with = "lenient::id", skip_serializing_if = "Option::is_none")]
     pub context_id: Option<ContextId>,
     /// The task that the message is about.
     #[serde(alias = "task_id", deserialize_with = "lenient::id", skip_serializing_if = "Option::is_none")]
     pub task_id: Option<TaskId>,
-    /// Who wrote it.
+    /// The author.
     #[serde(deserialize_with = "lenient::null")]
     pub role: Role,
-    /// The content; at least one part.
+    /// The content. It has at least one part.
     #[serde(deserialize_with = "lenient::null")]
     pub parts: Vec<Part>,
-    /// Anything else about the message.
+    /// Additional data about the message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<JsonObject>,
     /// The URIs of the extensions that contributed to the message.

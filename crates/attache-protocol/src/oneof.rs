@@ -1,7 +1,7 @@
 //! A protobuf `oneof` as a Rust enum.
 //!
-//! On the wire it is an object in which exactly one of the known members is present. Unknown members are ignored,
-//! `null` counts as absent, and two known members are an error rather than a silent choice.
+//! In JSON it is an object with exactly one of the known members. Unknown members are ignored, `null` counts as absent, and two
+//! known members are an error.
 
 macro_rules! oneof {
     (

@@ -1,4 +1,4 @@
-//! The operations of the protocol, and requests for them.
+//! The operations of the protocol and their requests.
 
 use serde::de::{DeserializeOwned, DeserializeSeed};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -12,7 +12,7 @@ use crate::{
 
 macro_rules! operations {
     ($( $(#[$meta:meta])* $name:ident($request:ty) ),+ $(,)?) => {
-        /// What can be asked of an agent. The names are those of the JSON-RPC methods and gRPC calls.
+        /// An operation of the protocol. The names are those of the JSON-RPC methods and gRPC calls.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Operation { $( $(#[$meta])* $name ),+ }
 
@@ -21,7 +21,7 @@ macro_rules! operations {
         pub enum Request { $( $(#[$meta])* $name($request) ),+ }
 
         impl Operation {
-            /// Every operation.
+            /// All operations.
             pub const ALL: &[Self] = &[$( Self::$name ),+];
 
             /// The name as a JSON-RPC method and as a gRPC call.
@@ -29,18 +29,18 @@ macro_rules! operations {
                 match self { $( Self::$name => stringify!($name) ),+ }
             }
 
-            /// The operation of this name.
+            /// The operation with this name.
             pub fn from_name(name: &str) -> Option<Self> {
                 match name { $( stringify!($name) => Some(Self::$name), )+ _ => None }
             }
 
-            /// Reads the operation's arguments from ProtoJSON.
+            /// Parses the operation's arguments from ProtoJSON.
             pub fn parse(self, json: &[u8]) -> Result<Request, Error> {
                 match self { $( Self::$name => parse::<$request>(json).map(Request::$name) ),+ }
             }
         }
 
-        /// Reads the operation's arguments in the middle of something else.
+        /// Parses the operation's arguments as part of another value.
         impl<'de> DeserializeSeed<'de> for Operation {
             type Value = Request;
 
@@ -64,12 +64,12 @@ macro_rules! operations {
                 match self { $( Self::$name(_) => Operation::$name ),+ }
             }
 
-            /// The tenant that the request names.
+            /// The tenant of the request.
             pub fn tenant(&self) -> Option<&str> {
                 match self { $( Self::$name(request) => request.tenant.as_deref() ),+ }
             }
 
-            /// Names the tenant.
+            /// Sets the tenant.
             pub fn set_tenant(&mut self, tenant: Option<String>) {
                 match self { $( Self::$name(request) => request.tenant = tenant ),+ }
             }
@@ -78,17 +78,17 @@ macro_rules! operations {
 }
 
 operations! {
-    /// Sends a message and waits for the answer.
+    /// Sends a message and waits for the response.
     SendMessage(Box<SendMessageRequest>),
-    /// Sends a message and streams what happens.
+    /// Sends a message and streams the events of its task.
     SendStreamingMessage(Box<SendMessageRequest>),
     /// Reads a task.
     GetTask(GetTaskRequest),
     /// Lists tasks.
     ListTasks(ListTasksRequest),
-    /// Ends a task.
+    /// Cancels a task.
     CancelTask(CancelTaskRequest),
-    /// Streams what happens to a task.
+    /// Streams the events of a task.
     SubscribeToTask(SubscribeToTaskRequest),
     /// Adds a webhook to a task.
     CreateTaskPushNotificationConfig(TaskPushNotificationConfig),
@@ -102,10 +102,10 @@ operations! {
     GetExtendedAgentCard(GetExtendedAgentCardRequest),
 }
 
-/// Reads ProtoJSON, naming the field that is wrong.
+/// Parses ProtoJSON. An error names the invalid field.
 pub(crate) fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, Error> {
     serde_json::from_slice(json).map(|Object(request)| request).map_err(|_| {
-        // Only a request that is refused pays for finding out where.
+        // Only an invalid request is parsed a second time, to find the field.
         let deserializer = &mut serde_json::Deserializer::from_slice(json);
         let Err(error) = serde_path_to_error::deserialize::<_, Object<T>>(deserializer) else {
             return Error::invalid_params("", "text after the end of the arguments");
@@ -116,12 +116,12 @@ pub(crate) fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, Error> {
     })
 }
 
-/// The position that serde_json adds counts from the start of the arguments, which misleads whoever reads it.
+/// Removes the position that serde_json adds. It is relative to the arguments and not to the request, which is misleading.
 pub(crate) fn without_position(text: &str) -> &str {
     text.rfind(" at line ").map_or(text, |at| &text[..at])
 }
 
-/// A text that may quote what was sent. It is cut in the middle, since what was expected comes last.
+/// Shortens a text that may quote the request. It is cut in the middle, since its end says what is expected.
 fn shortened(text: &str) -> String {
     const END: usize = 200;
     let length = text.chars().count();

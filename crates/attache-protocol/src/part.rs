@@ -1,4 +1,4 @@
-//! One piece of content: text, a file inline or by reference, or structured data.
+//! A part of a message or an artifact: text, a file (inline or by URL), or structured data.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,34 +12,34 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Json, JsonObject};
 
-/// What a [`Part`] holds.
+/// The content of a [`Part`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
     /// Text.
     Text(String),
     /// The bytes of a file.
     Raw(Vec<u8>),
-    /// The address of a file.
+    /// The URL of a file.
     Url(String),
-    /// Any JSON value, `null` included.
+    /// Any JSON value, including `null`.
     Data(Json),
 }
 
-/// One piece of a message or an artifact.
+/// A part of a message or an artifact.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
-    /// The content itself.
+    /// The content.
     pub content: Content,
-    /// A name for the content, as of a file.
+    /// The name of the file.
     pub filename: Option<String>,
     /// The media type of the content.
     pub media_type: Option<String>,
-    /// Anything else about the part.
+    /// Additional data about the part.
     pub metadata: Option<JsonObject>,
 }
 
 impl Part {
-    /// A part with the given content and nothing said about it.
+    /// A part with only this content.
     pub fn new(content: Content) -> Self {
         Self { content, filename: None, media_type: None, metadata: None }
     }
@@ -49,28 +49,28 @@ impl Part {
         Self::new(Content::Text(text.into()))
     }
 
-    /// A file given by its bytes.
+    /// A file by its bytes.
     pub fn raw(bytes: impl Into<Vec<u8>>) -> Self {
         Self::new(Content::Raw(bytes.into()))
     }
 
-    /// A file given by its address.
+    /// A file by its URL.
     pub fn url(url: impl Into<String>) -> Self {
         Self::new(Content::Url(url.into()))
     }
 
-    /// A part of structured data; an error if `value` cannot be written as JSON.
+    /// A part with structured data. It is an error if `value` cannot be serialized as JSON.
     pub fn data<T: Serialize + ?Sized>(value: &T) -> Result<Self, serde_json::Error> {
         Json::new(value).map(Content::Data).map(Self::new)
     }
 
-    /// Names the content.
+    /// Sets the file name.
     pub fn filename(mut self, name: impl Into<String>) -> Self {
         self.filename = Some(name.into());
         self
     }
 
-    /// States the media type of the content.
+    /// Sets the media type.
     pub fn media_type(mut self, media_type: impl Into<String>) -> Self {
         self.media_type = Some(media_type.into());
         self
@@ -147,7 +147,7 @@ impl<'de> Deserialize<'de> for Part {
                         "text" => map.next_value::<Option<String>>()?.map(Content::Text),
                         "url" => map.next_value::<Option<String>>()?.map(Content::Url),
                         "raw" => map.next_value::<Option<Base64>>()?.map(|Base64(bytes)| Content::Raw(bytes)),
-                        // Here `null` is a value like any other.
+                        // `null` is a valid value here.
                         "data" => Some(Content::Data(map.next_value()?)),
                         "filename" => once("filename", &mut filename, &mut map)?,
                         "mediaType" | "media_type" => once("mediaType", &mut media_type, &mut map)?,
@@ -174,7 +174,7 @@ impl<'de> Deserialize<'de> for Part {
             }
         }
 
-        /// Reads a member that is not content and may be there only once.
+        /// Reads a member that is not content and may be present only once.
         fn once<'de, A: MapAccess<'de>, T: Deserialize<'de>>(
             name: &'static str,
             member: &mut Option<T>,
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn no_member_is_said_twice() {
+    fn a_repeated_member_is_an_error() {
         for twice in [
             r#""filename":"a","filename":"b""#,
             r#""mediaType":"a","media_type":"b""#,

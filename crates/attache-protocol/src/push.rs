@@ -1,4 +1,4 @@
-//! Push notifications: where to send the news of a task.
+//! Push notifications: the webhooks of a task.
 
 use std::fmt;
 
@@ -7,26 +7,26 @@ use serde::{Deserialize, Serialize};
 use crate::TaskId;
 use crate::json::lenient;
 
-/// A webhook for the news of one task.
+/// A webhook for the events of one task.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TaskPushNotificationConfig {
-    /// The tenant, where the interface has one.
+    /// The tenant, if the interface has one.
     #[serde(deserialize_with = "lenient::string", skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// The id of this webhook within its task.
     #[serde(deserialize_with = "lenient::string", skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// The task. Empty where the webhook is given together with the message that creates the task.
+    /// The task. It is absent if the webhook is part of the message that creates the task.
     #[serde(alias = "task_id", deserialize_with = "lenient::id", skip_serializing_if = "Option::is_none")]
     pub task_id: Option<TaskId>,
-    /// Where to send the news.
+    /// The URL of the receiver.
     #[serde(deserialize_with = "lenient::null")]
     pub url: String,
-    /// A secret that comes back with each notification, so that the receiver knows what it belongs to.
+    /// A secret that is sent with each notification, so that the receiver can verify it.
     #[serde(deserialize_with = "lenient::string", skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// How to authenticate to the receiver.
+    /// The credentials for the receiver.
     #[serde(deserialize_with = "lenient::optional_object", skip_serializing_if = "Option::is_none")]
     pub authentication: Option<AuthenticationInfo>,
 }
@@ -38,12 +38,12 @@ pub struct AuthenticationInfo {
     /// The HTTP authentication scheme, such as `Bearer`.
     #[serde(deserialize_with = "lenient::null")]
     pub scheme: String,
-    /// What goes after the scheme.
+    /// The text after the scheme.
     #[serde(deserialize_with = "lenient::string", skip_serializing_if = "Option::is_none")]
     pub credentials: Option<String>,
 }
 
-/// Secrets stay out of logs: only whether there is one is shown.
+/// Keeps secrets out of logs. Logs only show whether there is a secret.
 fn hidden(secret: &Option<String>) -> &'static str {
     if secret.is_some() { "(set)" } else { "(none)" }
 }

@@ -1,43 +1,43 @@
-//! What can be asked of an agent, and the answers that are more than one object of the model.
+//! The arguments of the operations, and the responses that are lists.
 
 use serde::{Deserialize, Serialize};
 
 use crate::json::lenient;
 use crate::{ContextId, JsonObject, Message, Task, TaskId, TaskPushNotificationConfig, TaskState, Timestamp};
 
-/// How a message is to be handled.
+/// How the server handles a message.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SendMessageConfiguration {
-    /// The media types that the client can take.
+    /// The media types that the client accepts.
     #[serde(
         alias = "accepted_output_modes",
         deserialize_with = "lenient::null",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub accepted_output_modes: Vec<String>,
-    /// A webhook for the task's news. Few messages come with one, and none of the others is to be any larger for it.
+    /// A webhook for the events of the task. It is boxed, since few messages have one.
     #[serde(
         alias = "task_push_notification_config",
         deserialize_with = "lenient::optional_object",
         skip_serializing_if = "Option::is_none"
     )]
     pub task_push_notification_config: Option<Box<TaskPushNotificationConfig>>,
-    /// How many messages of history to return at most.
+    /// The maximum number of messages in the returned history.
     #[serde(
         alias = "history_length",
         deserialize_with = "lenient::int",
         skip_serializing_if = "Option::is_none"
     )]
     pub history_length: Option<i32>,
-    /// Whether to answer as soon as there is a task, instead of when it has settled.
+    /// Whether the server responds as soon as the task exists. Otherwise it waits until the task has settled.
     #[serde(
         alias = "return_immediately",
         deserialize_with = "lenient::null",
         skip_serializing_if = "std::ops::Not::not"
     )]
     pub return_immediately: bool,
-    /// The generation that the task must have for the message to be taken. Part of protocol 1.1.
+    /// The message is only accepted if the task has this generation. Part of protocol 1.1.
     #[serde(
         alias = "if_generation_match",
         deserialize_with = "lenient::int",
@@ -47,42 +47,42 @@ pub struct SendMessageConfiguration {
     pub if_generation_match: Option<u64>,
 }
 
-/// A message for the agent.
+/// Sends a message to the agent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SendMessageRequest {
-    /// The tenant, where the interface has one.
+    /// The tenant, if the interface has one.
     #[serde(deserialize_with = "lenient::string", skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// The message.
     #[serde(deserialize_with = "lenient::object")]
     pub message: Message,
-    /// How to handle it.
+    /// How the server handles it.
     #[serde(deserialize_with = "lenient::optional_object", skip_serializing_if = "Option::is_none")]
     pub configuration: Option<SendMessageConfiguration>,
-    /// Anything else about the request.
+    /// Additional data about the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<JsonObject>,
 }
 
-/// Asks for a task as it is now.
+/// Reads a task.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct GetTaskRequest {
-    /// The tenant, where the interface has one.
+    /// The tenant, if the interface has one.
     #[serde(deserialize_with = "lenient::string", skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// The task.
     #[serde(deserialize_with = "lenient::null")]
     pub id: TaskId,
-    /// How many messages of history to return at most.
+    /// The maximum number of messages in the returned history.
     #[serde(
         alias = "history_length",
         deserialize_with = "lenient::int",
         skip_serializing_if = "Option::is_none"
     )]
     pub history_length: Option<i32>,
-    /// Wait until the task's generation exceeds this one. Part of protocol 1.1.
+    /// The server waits until the generation of the task is higher than this one. Part of protocol 1.1.
     #[serde(
         alias = "current_generation",
         deserialize_with = "lenient::int",
@@ -92,37 +92,37 @@ pub struct GetTaskRequest {
     pub current_generation: Option<u64>,
 }
 
-/// Asks for a page of tasks, latest status first.
+/// Lists tasks, in descending order of their status timestamps.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ListTasksRequest {
-    /// The tenant, where the interface has one.
+    /// The tenant, if the interface has one.
     #[serde(deserialize_with = "lenient::string", skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// Only tasks of this context.
     #[serde(alias = "context_id", deserialize_with = "lenient::id", skip_serializing_if = "Option::is_none")]
     pub context_id: Option<ContextId>,
-    /// Only tasks in this state; unspecified for all.
+    /// Only tasks in this state. Unspecified means all states.
     #[serde(deserialize_with = "lenient::null", skip_serializing_if = "is_unspecified")]
     pub status: TaskState,
-    /// How many tasks to return at most: 1 to 100, 50 if not given.
+    /// The maximum number of tasks: 1 to 100. The default is 50.
     #[serde(alias = "page_size", deserialize_with = "lenient::int", skip_serializing_if = "Option::is_none")]
     pub page_size: Option<i32>,
-    /// Where to go on, from the page before.
+    /// The token from the previous page.
     #[serde(
         alias = "page_token",
         deserialize_with = "lenient::string",
         skip_serializing_if = "Option::is_none"
     )]
     pub page_token: Option<String>,
-    /// How many messages of history to return at most with each task.
+    /// The maximum number of messages in the history of each task.
     #[serde(
         alias = "history_length",
         deserialize_with = "lenient::int",
         skip_serializing_if = "Option::is_none"
     )]
     pub history_length: Option<i32>,
-    /// Only tasks whose status was recorded at this time or later.
+    /// Only tasks with a status timestamp at or after this time.
     #[serde(alias = "status_timestamp_after", skip_serializing_if = "Option::is_none")]
     pub status_timestamp_after: Option<Timestamp>,
     /// Whether to include artifacts.
@@ -142,40 +142,40 @@ fn is_unspecified(state: &TaskState) -> bool {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ListTasksResponse {
-    /// The tasks, latest status first.
+    /// The tasks, in descending order of their status timestamps.
     #[serde(deserialize_with = "lenient::objects")]
     pub tasks: Vec<Task>,
-    /// Where to go on; empty on the last page.
+    /// The token for the next page. It is empty on the last page.
     #[serde(alias = "next_page_token", deserialize_with = "lenient::null")]
     pub next_page_token: String,
-    /// The limit that was used.
+    /// The page size that the server used.
     #[serde(alias = "page_size", deserialize_with = "lenient::int_or_zero")]
     pub page_size: i32,
-    /// How many tasks match, on all pages together.
+    /// The number of matching tasks on all pages.
     #[serde(alias = "total_size", deserialize_with = "lenient::int_or_zero")]
     pub total_size: i32,
 }
 
-/// Asks to end a task.
+/// Cancels a task.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CancelTaskRequest {
-    /// The tenant, where the interface has one.
+    /// The tenant, if the interface has one.
     #[serde(deserialize_with = "lenient::string", skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// The task.
     #[serde(deserialize_with = "lenient::null")]
     pub id: TaskId,
-    /// Anything else about the request.
+    /// Additional data about the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<JsonObject>,
 }
 
-/// Asks for the events of a task from now on.
+/// Subscribes to the events of a task.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SubscribeToTaskRequest {
-    /// The tenant, where the interface has one.
+    /// The tenant, if the interface has one.
     #[serde(deserialize_with = "lenient::string", skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// The task.
@@ -183,11 +183,11 @@ pub struct SubscribeToTaskRequest {
     pub id: TaskId,
 }
 
-/// Asks for one webhook of a task.
+/// Reads a webhook of a task.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct GetTaskPushNotificationConfigRequest {
-    /// The tenant, where the interface has one.
+    /// The tenant, if the interface has one.
     #[serde(deserialize_with = "lenient::string", skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// The task.
@@ -198,11 +198,11 @@ pub struct GetTaskPushNotificationConfigRequest {
     pub id: String,
 }
 
-/// Asks to forget one webhook of a task.
+/// Deletes a webhook of a task.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DeleteTaskPushNotificationConfigRequest {
-    /// The tenant, where the interface has one.
+    /// The tenant, if the interface has one.
     #[serde(deserialize_with = "lenient::string", skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// The task.
@@ -213,20 +213,20 @@ pub struct DeleteTaskPushNotificationConfigRequest {
     pub id: String,
 }
 
-/// Asks for the webhooks of a task.
+/// Lists the webhooks of a task.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ListTaskPushNotificationConfigsRequest {
-    /// The tenant, where the interface has one.
+    /// The tenant, if the interface has one.
     #[serde(deserialize_with = "lenient::string", skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// The task.
     #[serde(alias = "task_id", deserialize_with = "lenient::null")]
     pub task_id: TaskId,
-    /// How many to return at most.
+    /// The maximum number of webhooks.
     #[serde(alias = "page_size", deserialize_with = "lenient::int", skip_serializing_if = "Option::is_none")]
     pub page_size: Option<i32>,
-    /// Where to go on, from the page before.
+    /// The token from the previous page.
     #[serde(
         alias = "page_token",
         deserialize_with = "lenient::string",
@@ -242,7 +242,7 @@ pub struct ListTaskPushNotificationConfigsResponse {
     /// The webhooks.
     #[serde(deserialize_with = "lenient::objects")]
     pub configs: Vec<TaskPushNotificationConfig>,
-    /// Where to go on; empty on the last page.
+    /// The token for the next page. It is empty on the last page.
     #[serde(
         alias = "next_page_token",
         deserialize_with = "lenient::null",
@@ -251,11 +251,11 @@ pub struct ListTaskPushNotificationConfigsResponse {
     pub next_page_token: String,
 }
 
-/// Asks for the card that authenticated clients get.
+/// Reads the extended card for authenticated clients.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct GetExtendedAgentCardRequest {
-    /// The tenant, where the interface has one.
+    /// The tenant, if the interface has one.
     #[serde(deserialize_with = "lenient::string", skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
 }

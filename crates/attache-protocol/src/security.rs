@@ -1,4 +1,4 @@
-//! How an agent asks its callers to authenticate.
+//! The authentication schemes of an agent.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::json::lenient;
 
-/// Schemes that together suffice. A list of requirements is a choice between them.
+/// Schemes that a caller must satisfy together. In a list of requirements, one entry suffices.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SecurityRequirement {
-    /// The names of the schemes, each with the scopes that are needed.
+    /// The names of the schemes, each with the required scopes.
     #[serde(deserialize_with = "lenient::named_objects")]
     pub schemes: BTreeMap<String, StringList>,
 }
 
 impl SecurityRequirement {
-    /// Stands for whatever schemes a server asks for, until the server names them.
+    /// A placeholder for all schemes of a server. The server replaces it with their names.
     pub const ANY_SCHEME: &str = "*";
 }
 
@@ -30,7 +30,7 @@ pub struct StringList {
 }
 
 oneof! {
-    /// One way to authenticate.
+    /// An authentication scheme.
     #[derive(Debug, Clone, PartialEq)]
     pub enum SecurityScheme {
         /// A key in a header, the query or a cookie.
@@ -50,7 +50,7 @@ oneof! {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ApiKeySecurityScheme {
-    /// What it is, for people.
+    /// A description for people.
     #[serde(deserialize_with = "lenient::string", skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// `query`, `header` or `cookie`.
@@ -65,13 +65,13 @@ pub struct ApiKeySecurityScheme {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HttpAuthSecurityScheme {
-    /// What it is, for people.
+    /// A description for people.
     #[serde(deserialize_with = "lenient::string", skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The name of the scheme, such as `Bearer`.
     #[serde(deserialize_with = "lenient::null")]
     pub scheme: String,
-    /// The form of a bearer token, such as `JWT`.
+    /// The format of a bearer token, such as `JWT`.
     #[serde(
         alias = "bearer_format",
         deserialize_with = "lenient::string",
@@ -84,12 +84,12 @@ pub struct HttpAuthSecurityScheme {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OAuth2SecurityScheme {
-    /// What it is, for people.
+    /// A description for people.
     #[serde(default, deserialize_with = "lenient::string", skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The flow.
     pub flows: OAuthFlows,
-    /// Where the authorization server describes itself (RFC 8414).
+    /// The URL of the authorization server's metadata (RFC 8414).
     #[serde(
         default,
         rename = "oauth2MetadataUrl",
@@ -104,10 +104,10 @@ pub struct OAuth2SecurityScheme {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OpenIdConnectSecurityScheme {
-    /// What it is, for people.
+    /// A description for people.
     #[serde(deserialize_with = "lenient::string", skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Where the provider describes itself.
+    /// The URL of the provider's metadata.
     #[serde(alias = "open_id_connect_url", deserialize_with = "lenient::null")]
     pub open_id_connect_url: String,
 }
@@ -116,7 +116,7 @@ pub struct OpenIdConnectSecurityScheme {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MutualTlsSecurityScheme {
-    /// What it is, for people.
+    /// A description for people.
     #[serde(deserialize_with = "lenient::string", skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
 }
@@ -142,20 +142,20 @@ oneof! {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AuthorizationCodeOAuthFlow {
-    /// Where the person agrees.
+    /// The authorization endpoint.
     #[serde(alias = "authorization_url", deserialize_with = "lenient::null")]
     pub authorization_url: String,
-    /// Where the code becomes a token.
+    /// The token endpoint.
     #[serde(alias = "token_url", deserialize_with = "lenient::null")]
     pub token_url: String,
-    /// Where a token is renewed.
+    /// The endpoint that renews a token.
     #[serde(
         alias = "refresh_url",
         deserialize_with = "lenient::string",
         skip_serializing_if = "Option::is_none"
     )]
     pub refresh_url: Option<String>,
-    /// The scopes there are, with what each permits.
+    /// The available scopes, with a description of each.
     #[serde(deserialize_with = "lenient::null")]
     pub scopes: BTreeMap<String, String>,
     /// Whether PKCE must be used.
@@ -171,17 +171,17 @@ pub struct AuthorizationCodeOAuthFlow {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ClientCredentialsOAuthFlow {
-    /// Where the credentials become a token.
+    /// The token endpoint.
     #[serde(alias = "token_url", deserialize_with = "lenient::null")]
     pub token_url: String,
-    /// Where a token is renewed.
+    /// The endpoint that renews a token.
     #[serde(
         alias = "refresh_url",
         deserialize_with = "lenient::string",
         skip_serializing_if = "Option::is_none"
     )]
     pub refresh_url: Option<String>,
-    /// The scopes there are, with what each permits.
+    /// The available scopes, with a description of each.
     #[serde(deserialize_with = "lenient::null")]
     pub scopes: BTreeMap<String, String>,
 }
@@ -190,66 +190,66 @@ pub struct ClientCredentialsOAuthFlow {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DeviceCodeOAuthFlow {
-    /// Where the device gets its code.
+    /// The endpoint that issues the device code.
     #[serde(alias = "device_authorization_url", deserialize_with = "lenient::null")]
     pub device_authorization_url: String,
-    /// Where the code becomes a token.
+    /// The token endpoint.
     #[serde(alias = "token_url", deserialize_with = "lenient::null")]
     pub token_url: String,
-    /// Where a token is renewed.
+    /// The endpoint that renews a token.
     #[serde(
         alias = "refresh_url",
         deserialize_with = "lenient::string",
         skip_serializing_if = "Option::is_none"
     )]
     pub refresh_url: Option<String>,
-    /// The scopes there are, with what each permits.
+    /// The available scopes, with a description of each.
     #[serde(deserialize_with = "lenient::null")]
     pub scopes: BTreeMap<String, String>,
 }
 
-/// The implicit flow. Deprecated, still read.
+/// The implicit flow. Deprecated, but still supported.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ImplicitOAuthFlow {
-    /// Where the person agrees.
+    /// The authorization endpoint.
     #[serde(
         alias = "authorization_url",
         deserialize_with = "lenient::string",
         skip_serializing_if = "Option::is_none"
     )]
     pub authorization_url: Option<String>,
-    /// Where a token is renewed.
+    /// The endpoint that renews a token.
     #[serde(
         alias = "refresh_url",
         deserialize_with = "lenient::string",
         skip_serializing_if = "Option::is_none"
     )]
     pub refresh_url: Option<String>,
-    /// The scopes there are, with what each permits.
+    /// The available scopes, with a description of each.
     #[serde(deserialize_with = "lenient::null", skip_serializing_if = "BTreeMap::is_empty")]
     pub scopes: BTreeMap<String, String>,
 }
 
-/// The resource owner password flow. Deprecated, still read.
+/// The resource owner password flow. Deprecated, but still supported.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PasswordOAuthFlow {
-    /// Where the password becomes a token.
+    /// The token endpoint.
     #[serde(
         alias = "token_url",
         deserialize_with = "lenient::string",
         skip_serializing_if = "Option::is_none"
     )]
     pub token_url: Option<String>,
-    /// Where a token is renewed.
+    /// The endpoint that renews a token.
     #[serde(
         alias = "refresh_url",
         deserialize_with = "lenient::string",
         skip_serializing_if = "Option::is_none"
     )]
     pub refresh_url: Option<String>,
-    /// The scopes there are, with what each permits.
+    /// The available scopes, with a description of each.
     #[serde(deserialize_with = "lenient::null", skip_serializing_if = "BTreeMap::is_empty")]
     pub scopes: BTreeMap<String, String>,
 }

@@ -1,12 +1,12 @@
-//! Tasks: what an agent does about a message, with its status, its results and its history.
+//! Tasks, with their status, artifacts and history.
 
 use serde::{Deserialize, Serialize};
 
 use crate::json::lenient;
 use crate::{ContextId, JsonObject, Message, Part, TaskId, Timestamp};
 
-/// An enum that is written by name and read by name or number. Unknown names and numbers are errors that list what
-/// would be right: a filter that silently means "everything" is worse than a refusal.
+/// An enum that is written by name and read by name or number. An unknown name or number is an error that lists the valid ones.
+/// It must not count as unspecified: a filter would then silently match everything.
 macro_rules! wire_enum {
     ($(#[$meta:meta])* pub enum $name:ident { $( $(#[$vmeta:meta])* $variant:ident = $number:literal / $text:literal ),+ $(,)? }) => {
         $(#[$meta])*
@@ -14,10 +14,10 @@ macro_rules! wire_enum {
         pub enum $name { $( $(#[$vmeta])* $variant = $number ),+ }
 
         impl $name {
-            /// Every value, in the order of their numbers.
+            /// All values, in the order of their numbers.
             pub const ALL: &[Self] = &[$( Self::$variant ),+];
 
-            /// The name on the wire.
+            /// The name in JSON.
             pub const fn as_str(self) -> &'static str {
                 match self { $( Self::$variant => $text ),+ }
             }
@@ -84,24 +84,24 @@ macro_rules! wire_enum {
 pub(crate) use wire_enum;
 
 wire_enum! {
-    /// Where a task stands.
+    /// The state of a task.
     pub enum TaskState {
         /// Unknown.
         #[default]
         Unspecified = 0 / "TASK_STATE_UNSPECIFIED",
-        /// Accepted, not begun.
+        /// Accepted, but not started.
         Submitted = 1 / "TASK_STATE_SUBMITTED",
-        /// Being worked on.
+        /// In progress.
         Working = 2 / "TASK_STATE_WORKING",
-        /// Done. Terminal.
+        /// Completed. Terminal.
         Completed = 3 / "TASK_STATE_COMPLETED",
-        /// Ended by an error. Terminal.
+        /// Failed. Terminal.
         Failed = 4 / "TASK_STATE_FAILED",
-        /// Ended by the client. Terminal.
+        /// Canceled by the client. Terminal.
         Canceled = 5 / "TASK_STATE_CANCELED",
-        /// Waiting for a message of the client's.
+        /// Waiting for a message from the client.
         InputRequired = 6 / "TASK_STATE_INPUT_REQUIRED",
-        /// Refused by the agent. Terminal.
+        /// Rejected by the agent. Terminal.
         Rejected = 7 / "TASK_STATE_REJECTED",
         /// Waiting for credentials.
         AuthRequired = 8 / "TASK_STATE_AUTH_REQUIRED",
@@ -109,7 +109,7 @@ wire_enum! {
 }
 
 impl TaskState {
-    /// Whether the task has ended for good.
+    /// Whether the task has ended.
     pub const fn is_terminal(self) -> bool {
         match self {
             Self::Completed | Self::Failed | Self::Canceled | Self::Rejected => true,
@@ -126,44 +126,44 @@ impl TaskState {
         matches!(self, Self::InputRequired | Self::AuthRequired)
     }
 
-    /// Whether a client that waits for an answer has it: the task ended, or needs something from the client.
+    /// Whether the task has ended or waits for the client. A blocking request returns then.
     pub const fn is_settled(self) -> bool {
         self.is_terminal() || self.is_interrupted()
     }
 }
 
-/// Where a task stands, since when, and what the agent says about it.
+/// The status of a task.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TaskStatus {
     /// The state.
     #[serde(deserialize_with = "lenient::null")]
     pub state: TaskState,
-    /// What the agent says about it.
+    /// A message of the agent about the state.
     #[serde(deserialize_with = "lenient::optional_object", skip_serializing_if = "Option::is_none")]
     pub message: Option<Box<Message>>,
-    /// When the state was recorded.
+    /// The time at which the state was recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<Timestamp>,
 }
 
-/// Something that a task produced.
+/// A result of a task.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Artifact {
-    /// Unique within the task.
+    /// The id, which is unique within the task.
     #[serde(alias = "artifact_id", deserialize_with = "lenient::null")]
     pub artifact_id: String,
     /// A name for people.
     #[serde(deserialize_with = "lenient::string", skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What it is, for people.
+    /// A description for people.
     #[serde(deserialize_with = "lenient::string", skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// The content; at least one part.
+    /// The content. It has at least one part.
     #[serde(deserialize_with = "lenient::null")]
     pub parts: Vec<Part>,
-    /// Anything else about the artifact.
+    /// Additional data about the artifact.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<JsonObject>,
     /// The URIs of the extensions that contributed to the artifact.
@@ -172,7 +172,7 @@ pub struct Artifact {
 }
 
 impl Artifact {
-    /// The text parts, joined without separator, as the chunks of a stream are.
+    /// The text parts, joined without a separator, since streamed chunks have none.
     pub fn text(&self) -> String {
         self.parts.iter().filter_map(Part::as_text).collect()
     }
@@ -182,29 +182,29 @@ impl Artifact {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Task {
-    /// The id that the agent gave it.
+    /// The id, which the agent issued.
     #[serde(deserialize_with = "lenient::null")]
     pub id: TaskId,
-    /// The conversation it belongs to.
+    /// The context of the task.
     #[serde(alias = "context_id", deserialize_with = "lenient::id", skip_serializing_if = "Option::is_none")]
     pub context_id: Option<ContextId>,
-    /// Where it stands.
+    /// The status.
     #[serde(deserialize_with = "lenient::object")]
     pub status: TaskStatus,
-    /// Anything else about the task.
+    /// Additional data about the task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<JsonObject>,
-    /// How many events have changed the task. Part of protocol 1.1; absent where that is not spoken.
+    /// The number of events that have changed the task. Part of protocol 1.1, and absent in earlier versions.
     #[serde(
         deserialize_with = "lenient::int",
         serialize_with = "lenient::int64_out",
         skip_serializing_if = "Option::is_none"
     )]
     pub generation: Option<u64>,
-    /// What it produced.
+    /// The results.
     #[serde(deserialize_with = "lenient::objects", skip_serializing_if = "Vec::is_empty")]
     pub artifacts: Vec<Artifact>,
-    /// What was said, oldest first.
+    /// The messages, oldest first.
     #[serde(deserialize_with = "lenient::objects", skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Message>,
 }

@@ -1,4 +1,4 @@
-//! Points in time as A2A writes them: RFC 3339 in UTC, with `Z` and at least milliseconds.
+//! Timestamps in the format of A2A: RFC 3339 in UTC, with `Z` and at least milliseconds.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A point in time with nanosecond resolution.
+/// A timestamp with nanosecond resolution.
 ///
-/// It prints with `Z` and 3, 6 or 9 fraction digits, and parses any offset, normalising it to UTC.
+/// It is formatted with `Z` and 3, 6 or 9 fraction digits. Any offset can be parsed and is converted to UTC.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Timestamp(jiff::Timestamp);
 
-/// Why a text is not a timestamp.
+/// The text is not a valid timestamp.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not an RFC 3339 timestamp with a zone, such as `2026-01-02T03:04:05.678Z`")]
 pub struct TimestampError(String);
@@ -21,13 +21,13 @@ impl Timestamp {
     /// The start of 1970.
     pub const UNIX_EPOCH: Self = Self(jiff::Timestamp::UNIX_EPOCH);
 
-    /// The point `nanos` nanoseconds after `seconds` since 1970, if it lies between the years 1 and 9999.
+    /// The time `nanos` nanoseconds after `seconds` since 1970, if it is between the years 1 and 9999.
     pub fn new(seconds: i64, nanos: i32) -> Option<Self> {
         let time = jiff::Timestamp::new(seconds, nanos).ok()?;
         Self::in_range(time).then_some(Self(time))
     }
 
-    /// The point `millis` milliseconds after the start of 1970, brought into the years 1 to 9999.
+    /// The time `millis` milliseconds after the start of 1970, clamped to the years 1 to 9999.
     pub fn from_millis(millis: i64) -> Self {
         let (low, high) = (-62_135_596_800_000, 253_402_207_199_000);
         Self(
@@ -35,7 +35,7 @@ impl Timestamp {
         )
     }
 
-    /// Whole seconds since 1970; negative before it.
+    /// Whole seconds since 1970. They are negative before 1970.
     pub fn seconds(self) -> i64 {
         self.0.as_second()
     }
@@ -50,12 +50,12 @@ impl Timestamp {
         self.0.as_nanosecond()
     }
 
-    /// The same point cut to whole milliseconds.
+    /// The milliseconds since 1970, without the fraction.
     pub fn to_millis(self) -> i64 {
         self.0.as_millisecond()
     }
 
-    /// A point in time a while later, in whole milliseconds.
+    /// The time `wait` later, in whole milliseconds.
     pub fn after(self, wait: Duration) -> Self {
         let wait = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
         Self::from_millis(self.to_millis().saturating_add(wait))
@@ -68,12 +68,11 @@ impl Timestamp {
     }
 }
 
-/// As many bytes as a timestamp takes at most.
+/// The maximum length of a timestamp in bytes.
 const LONGEST: usize = "0000-00-00T00:00:00.000000000Z".len();
 
 impl Timestamp {
-    /// Writes it into the beginning of `text`. Every answer carries one of these, so the digits are placed without the machinery
-    /// of formats.
+    /// Writes the timestamp to the start of `text`. Every response has a timestamp, so this avoids the cost of `std::fmt`.
     fn write(self, text: &mut [u8; LONGEST]) -> &str {
         let time = jiff::tz::Offset::UTC.to_datetime(self.0);
         *text = *b"0000-00-00T00:00:00.000000000Z";
@@ -118,7 +117,7 @@ impl FromStr for Timestamp {
 
     fn from_str(text: &str) -> Result<Self, TimestampError> {
         let error = || TimestampError(text.chars().take(64).collect());
-        // jiff also reads lower-case letters, a space for the `T`, brackets and other offsets; ProtoJSON does not.
+        // jiff also accepts lower-case letters, a space instead of `T`, brackets and other offsets. ProtoJSON does not.
         let bytes = text.as_bytes();
         let strict = bytes.len() >= 20
             && bytes[..19].iter().enumerate().all(|(i, b)| match i {
@@ -136,7 +135,7 @@ impl FromStr for Timestamp {
     }
 }
 
-/// Whether `text` is what may follow the seconds: up to nine digits of a fraction, then `Z` or an offset like `+02:00`.
+/// Whether `text` may follow the seconds: a fraction of up to nine digits, then `Z` or an offset such as `+02:00`.
 fn is_fraction_and_zone(text: &[u8]) -> bool {
     let zone = match text {
         [b'.', fraction @ ..] => {
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_not_rfc_3339_with_a_zone() {
+    fn rejects_text_that_is_not_rfc_3339_with_a_zone() {
         for text in [
             "",
             "now",

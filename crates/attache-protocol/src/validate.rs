@@ -1,12 +1,11 @@
-//! What a request, and what an agent answers with, must satisfy beyond its syntax. Several violations are named at once, not only
-//! the first.
+//! Rules for requests, messages and artifacts beyond their syntax. An error lists several violations and not only the first one.
 
 use crate::{
     Artifact, ContextId, Error, FieldViolation, Message, Part, Request, Role, SendMessageConfiguration,
     SendMessageRequest, TaskId, TaskPushNotificationConfig, limits,
 };
 
-/// Upper bound of a page.
+/// The maximum page size.
 const MAX_PAGE_SIZE: i32 = 100;
 
 #[derive(Default)]
@@ -14,7 +13,7 @@ struct Violations(Vec<FieldViolation>);
 
 impl Violations {
     fn add(&mut self, field: impl Into<String>, description: impl Into<String>) {
-        // What a caller got wrong in a thousand places is not answered with a thousand lines.
+        // The number of violations is limited, so that a bad request does not get a huge response.
         if self.0.len() < limits::VIOLATIONS {
             self.0.push(FieldViolation { field: field.into(), description: description.into() });
         }
@@ -24,14 +23,14 @@ impl Violations {
         if self.0.is_empty() { Ok(()) } else { Err(Error::violations(self.0)) }
     }
 
-    /// A name: what counts is its length.
+    /// Checks the length of a name.
     fn name(&mut self, field: impl FnOnce() -> String, value: &str, limit: usize) {
         if value.len() > limit {
             self.add(field(), format!("has {} bytes, expected at most {limit}", value.len()));
         }
     }
 
-    /// An identifier: it is not too long, and has no control characters.
+    /// Checks that an identifier is not too long and has no control characters.
     fn identifier(&mut self, field: impl FnOnce() -> String, value: &str, limit: usize) {
         if value.len() > limit {
             self.name(field, value, limit);
@@ -88,10 +87,10 @@ impl Violations {
 }
 
 impl Request {
-    /// Checks what the request must satisfy, naming the fields that are wrong.
+    /// Checks the rules for the request. An error names the invalid fields.
     ///
-    /// What would be stored anew keeps to the [limits]. Whether a message that names a task creates it is not known here: where it
-    /// may, [`new_task_ids`] is for it.
+    /// New data must respect the [limits]. This function does not know whether a message that names a task creates it. If it may,
+    /// the caller also uses [`new_task_ids`].
     pub fn validate(&self) -> Result<(), Error> {
         let mut bad = Violations::default();
         match self {
@@ -117,7 +116,7 @@ impl Request {
             }
             Self::ListTaskPushNotificationConfigs(request) => {
                 bad.required("taskId", request.task_id.as_str());
-                // Zero is how gRPC says that none was given: the field has no presence there.
+                // Over gRPC, zero means that no page size was given.
                 bad.page_size(request.page_size.filter(|size| *size != 0));
                 bad.page_token(request.page_token.as_deref());
             }
@@ -131,7 +130,7 @@ impl Request {
     }
 }
 
-/// Checks the identifiers under which a message would create a task.
+/// Checks the identifiers of a task that a message creates.
 pub fn new_task_ids(message: &Message, tenant: Option<&str>) -> Result<(), Error> {
     let mut bad = Violations::default();
     new_task(message, tenant, &mut bad);
@@ -139,7 +138,7 @@ pub fn new_task_ids(message: &Message, tenant: Option<&str>) -> Result<(), Error
 }
 
 impl Artifact {
-    /// Checks that the artifact, or a piece of it, keeps to the [limits].
+    /// Checks that the artifact, or a chunk of it, respects the [limits].
     pub fn validate(&self) -> Result<(), Error> {
         let mut bad = Violations::default();
         bad.identifier(|| "artifact.artifactId".to_owned(), &self.artifact_id, limits::ARTIFACT_ID);
@@ -155,7 +154,7 @@ impl Artifact {
 }
 
 impl Message {
-    /// Checks that what the message says keeps to the [limits]. Who it is from is not looked at.
+    /// Checks that the content of the message respects the [limits]. The role is not checked.
     pub fn validate_content(&self) -> Result<(), Error> {
         let mut bad = Violations::default();
         content(self, &mut bad);
@@ -200,7 +199,7 @@ fn message(message: &Message, bad: &mut Violations) {
     content(message, bad);
 }
 
-/// What a message holds besides the task and the context that it belongs to: those may be stored already.
+/// Checks a message without its task and its context, which may already exist.
 fn content(message: &Message, bad: &mut Violations) {
     bad.identifier(|| "message.messageId".to_owned(), &message.message_id, limits::ID);
     bad.parts("message.parts", &message.parts);
@@ -231,7 +230,7 @@ fn webhook(config: &TaskPushNotificationConfig, path: &str, bad: &mut Violations
     } else if !is_absolute_http(url) {
         bad.add(format!("{path}url"), "expected an absolute `http` or `https` URL");
     }
-    // These travel in headers.
+    // These are sent in headers.
     let printable = |text: &str| text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     let mut header = |field: &str, value: Option<&str>| {
         if value.is_some_and(|value| value.len() > limits::WEBHOOK_SECRET || !printable(value)) {
@@ -327,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_webhook_is_sent_must_fit_into_headers() {
+    fn secrets_of_a_webhook_must_be_valid_in_headers() {
         let fields = |rest: &str| {
             let json = format!(r#"{{"taskId":"t","url":"https://example.com",{rest}}}"#);
             fields(Operation::CreateTaskPushNotificationConfig, &json)
@@ -348,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn an_artifact_is_taken_at_its_limits_and_refused_past_them() {
+    fn an_artifact_is_accepted_at_its_limits_and_rejected_above_them() {
         type Set = fn(&mut Artifact, usize);
         let cases: [(Set, usize, &str); 5] = [
             (|it, n| it.artifact_id = "x".repeat(n), limits::ARTIFACT_ID, "artifact.artifactId"),

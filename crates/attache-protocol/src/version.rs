@@ -1,11 +1,11 @@
-//! What a request says about itself besides its body: the protocol version and the extensions it asks for.
+//! The protocol version and the extensions of a request.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::{Error, limits};
 
-/// A protocol version. Patch numbers never matter, so there is none.
+/// A protocol version. Patch numbers are irrelevant, so there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Version {
     /// The major number.
@@ -17,9 +17,9 @@ pub struct Version {
 impl Version {
     /// The first stable protocol.
     pub const V1_0: Self = Self { major: 1, minor: 0 };
-    /// The coming one, with task generations.
+    /// The next version, with task generations.
     pub const V1_1: Self = Self { major: 1, minor: 1 };
-    /// What a request without a version speaks, by the letter of the specification.
+    /// The version of a request that states none, according to the specification.
     pub const V0_3: Self = Self { major: 0, minor: 3 };
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for Version {
 impl FromStr for Version {
     type Err = ();
 
-    /// Reads `Major.Minor` with an optional patch number, which is dropped.
+    /// Parses `Major.Minor` with an optional patch number, which is ignored.
     fn from_str(text: &str) -> Result<Self, ()> {
         let mut numbers = text.trim().split('.').map(|number| {
             let digits = number.bytes().all(|b| b.is_ascii_digit());
@@ -46,13 +46,13 @@ impl FromStr for Version {
     }
 }
 
-/// The extension URIs that a request asks for, in order and without repeats.
+/// The extension URIs of a request, in order and without duplicates.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Extensions(Vec<String>);
 
 impl Extensions {
-    /// Reads the values of all `A2A-Extensions` fields of a request. Of more than [`limits::EXTENSIONS`] one too many is read, which
-    /// [`validate`](Self::validate) refuses: looking for repeats among any number of them would take long.
+    /// Parses the values of all `A2A-Extensions` headers of a request. It stops at one more than [`limits::EXTENSIONS`], which
+    /// [`validate`](Self::validate) then rejects: the search for duplicates among any number of URIs would be slow.
     pub fn parse<'a>(fields: impl IntoIterator<Item = &'a str>) -> Self {
         let mut uris: Vec<String> = Vec::new();
         for uri in fields.into_iter().flat_map(|field| field.split(',')).map(str::trim) {
@@ -66,7 +66,7 @@ impl Extensions {
         Self(uris)
     }
 
-    /// Checks that there are not too many, and none that is too long.
+    /// Checks the number of URIs and their lengths.
     pub fn validate(&self) -> Result<(), Error> {
         let (count, length) = (limits::EXTENSIONS, limits::EXTENSION_URI);
         if self.0.len() > count {
@@ -81,12 +81,12 @@ impl Extensions {
         }
     }
 
-    /// Whether `uri` is among them, to the letter: another version of an extension is another extension.
+    /// Whether the request has exactly this URI. Another version of an extension is another extension.
     pub fn contains(&self, uri: &str) -> bool {
         self.0.iter().any(|known| known == uri)
     }
 
-    /// The URIs in the order they were asked for.
+    /// The URIs, in the order of the request.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
@@ -113,8 +113,8 @@ mod tests {
 
     #[test]
     fn extensions_come_from_repeated_fields_and_comma_lists() {
-        let asked = Extensions::parse(["urn:a, urn:b", "urn:c,,urn:a "]);
-        assert_eq!(asked.iter().collect::<Vec<_>>(), ["urn:a", "urn:b", "urn:c"]);
-        assert!(!asked.contains("urn:a/v2"));
+        let extensions = Extensions::parse(["urn:a, urn:b", "urn:c,,urn:a "]);
+        assert_eq!(extensions.iter().collect::<Vec<_>>(), ["urn:a", "urn:b", "urn:c"]);
+        assert!(!extensions.contains("urn:a/v2"));
     }
 }

@@ -1,4 +1,4 @@
-//! What our JSON forgives, what it refuses, and what it always writes.
+//! The lenient and the strict rules of our JSON, and the members that are always written.
 
 #[macro_use]
 mod arbitrary;
@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 use crate::arbitrary::check;
 use crate::wire::{for_each_member, for_each_message, snake_case};
 
-/// What can be written as JSON and read back.
+/// A type that can be written as JSON and read back.
 trait Wire: Serialize + DeserializeOwned + PartialEq + Debug {}
 impl<T: Serialize + DeserializeOwned + PartialEq + Debug> Wire for T {}
 
-/// Where a text is wrong, and why.
+/// The path of the error in a text, and its message.
 #[derive(Debug, PartialEq)]
 struct Wrong {
     path: String,
@@ -112,7 +112,7 @@ fn names_in_snake_case_mean_the_same<T: Wire>(value: T) -> Result<(), TestCaseEr
 }
 
 fn null_means_absent<T: Wire>(value: T) -> Result<(), TestCaseError> {
-    // In data, `null` is a value like any other.
+    // In data, `null` is a valid value.
     let null = |name: &str, value: &mut Value| name != "data" && !std::mem::take(value).is_null();
     for (_, nulled) in changed(&value, null) {
         let mut removed = nulled.clone();
@@ -125,7 +125,7 @@ fn null_means_absent<T: Wire>(value: T) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn unknown_names_of_enums_are_refused<T: Wire>(value: T) -> Result<(), TestCaseError> {
+fn unknown_names_of_enums_are_rejected<T: Wire>(value: T) -> Result<(), TestCaseError> {
     let unknown = |name: &str, value: &mut Value| {
         let is_enum = matches!(name, "role" | "state" | "status") && value.is_string();
         if is_enum {
@@ -146,7 +146,7 @@ fn an_array_is_not_a_message<T: Wire>(value: T) -> Result<(), TestCaseError> {
         let message = if value.is_array() { value.get_mut(0) } else { Some(value) };
         match message {
             Some(message) if message.is_object() && name != "data" => {
-                // serde would take it for a struct with a default in place of every field.
+                // serde would accept an empty array as a struct in which every field has its default.
                 *message = json!([]);
                 true
             }
@@ -176,7 +176,7 @@ macro_rules! promises {
                 unknown_members_are_ignored
                 names_in_snake_case_mean_the_same
                 null_means_absent
-                unknown_names_of_enums_are_refused
+                unknown_names_of_enums_are_rejected
                 an_array_is_not_a_message
             }
         }
@@ -185,7 +185,7 @@ macro_rules! promises {
 
 for_every_message!(promises);
 
-/// The fields that `operation` finds wrong in `json`.
+/// The invalid fields that `operation` reports for `json`.
 fn wrong_fields(operation: Operation, json: &Value) -> Vec<String> {
     let error = operation.parse(json.to_string().as_bytes()).expect_err("wrong arguments");
     assert_eq!(error.kind(), ErrorKind::InvalidParams);
@@ -193,7 +193,7 @@ fn wrong_fields(operation: Operation, json: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_request_with_an_unknown_enum_value_is_refused_by_the_name_of_its_field() {
+fn an_unknown_enum_value_in_a_request_is_rejected_with_the_name_of_its_field() {
     for bad in
         [json!("user"), json!("role_user"), json!(""), json!(" ROLE_USER"), json!("ROLE_SYSTEM"), json!(3)]
     {
@@ -219,7 +219,7 @@ fn a_request_with_an_unknown_enum_value_is_refused_by_the_name_of_its_field() {
 }
 
 #[test]
-fn an_answer_with_an_unknown_enum_value_is_refused_by_the_path_to_its_field() {
+fn an_unknown_enum_value_in_a_response_is_rejected_with_the_path_of_its_field() {
     fn path<T: Wire>(json: Value) -> String {
         read_tree::<T>(&json).expect_err("an unknown name").path
     }
@@ -309,7 +309,7 @@ fn generations_are_written_as_strings_and_read_as_either() {
     assert!(read::<Task>(r#"{"generation":-1}"#).is_err());
 }
 
-/// Checks that of `members` any one is taken, under either of its names, and no two.
+/// Checks that any one of `members` is accepted, by either of its names, and that two of them are rejected.
 fn exactly_one_of<T: Wire>(members: &[(&str, Value)]) {
     for (first, one) in members {
         let alone = json!({*first: one});
@@ -327,7 +327,7 @@ fn exactly_one_of<T: Wire>(members: &[(&str, Value)]) {
 }
 
 #[test]
-fn two_members_of_a_oneof_are_refused() {
+fn two_members_of_a_oneof_are_rejected() {
     exactly_one_of::<Part>(&[
         ("text", json!("")),
         ("raw", json!("")),
@@ -358,7 +358,7 @@ fn two_members_of_a_oneof_are_refused() {
 }
 
 #[test]
-fn a_member_said_twice_is_refused_under_whatever_names() {
+fn a_repeated_member_is_rejected_under_all_its_names() {
     for text in [
         r#"{"messageId":"a","messageId":"a"}"#,
         r#"{"messageId":"a","message_id":"a"}"#,
@@ -370,7 +370,7 @@ fn a_member_said_twice_is_refused_under_whatever_names() {
 }
 
 #[test]
-fn null_in_a_list_or_as_a_named_message_is_refused() {
+fn null_in_a_list_or_in_a_map_is_rejected() {
     for (text, path) in [
         (r#"{"parts":[null]}"#, "parts[0]"),
         (r#"{"extensions":["a",null]}"#, "extensions[1]"),
@@ -385,7 +385,7 @@ fn null_in_a_list_or_as_a_named_message_is_refused() {
 }
 
 #[test]
-fn an_array_as_a_named_message_is_refused() {
+fn an_array_in_a_map_of_messages_is_rejected() {
     assert!(read::<SecurityRequirement>(r#"{"schemes":{"a":[]}}"#).is_err());
     assert!(read::<AgentCard>(r#"{"securitySchemes":{"a":[]}}"#).is_err());
 }
@@ -488,7 +488,7 @@ fn required_members_are_written_even_where_they_are_empty() {
     }
 }
 
-/// JSON as someone else might write it: on one line, but with numbers, escapes and blanks of their own.
+/// JSON as another program may write it: on one line, with other formats of numbers, escapes and whitespace.
 fn foreign_json() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         any::<i64>().prop_map(|n| n.to_string()),
@@ -527,7 +527,7 @@ fn foreign_json() -> impl Strategy<Value = String> {
 }
 
 #[test]
-fn data_and_metadata_come_back_to_the_letter() {
+fn data_and_metadata_come_back_unchanged() {
     check(foreign_json(), |json| {
         let text = format!(
             concat!(

@@ -1,7 +1,7 @@
 //! Our JSON against that of `a2a-pb`, which is generated from the protobuf definition.
 //!
-//! The oracle differs where these tests make an exception, each of which is pinned at the end: it does not know the
-//! generations of protocol 1.1, holds every number as a double, and reads `"data": null` as no data at all.
+//! These tests make exceptions where the oracle differs: it has no generations of protocol 1.1, all its numbers are doubles, and
+//! it reads `"data": null` as absent data. A test at the end of this file documents each difference.
 
 #[macro_use]
 mod arbitrary;
@@ -22,7 +22,7 @@ use serde_json::{Number, Value};
 use crate::arbitrary::check;
 use crate::wire::{for_each_member, for_each_message, snake_case};
 
-/// What can be written as JSON and read back.
+/// A type that can be written as JSON and read back.
 trait Wire: Serialize + DeserializeOwned + PartialEq + Debug {}
 impl<T: Serialize + DeserializeOwned + PartialEq + Debug> Wire for T {}
 
@@ -33,11 +33,11 @@ fn print<T: Wire>(value: &T) -> String {
 fn read<T: Wire>(text: &str) -> Result<T, TestCaseError> {
     serde_json::from_str(text).map_err(|error| {
         let whose = std::any::type_name::<T>();
-        TestCaseError::fail(format!("{whose} refuses it: {error}\n{text}"))
+        TestCaseError::fail(format!("{whose} rejects it: {error}\n{text}"))
     })
 }
 
-/// The JSON of a value without what protocol 1.1 adds to it.
+/// The JSON of a value without the members of protocol 1.1.
 fn json<T: Wire>(value: &T) -> Value {
     let mut json = serde_json::to_value(value).expect("a value that can be written");
     for_each_message(&mut json, &mut |members| {
@@ -48,7 +48,7 @@ fn json<T: Wire>(value: &T) -> Value {
     json
 }
 
-/// The value as far as the oracle can know it: without generations, and with doubles for numbers.
+/// The value as the oracle represents it: without generations, and with doubles for numbers.
 fn known<T: Wire>(value: &T) -> Value {
     let mut json = json(value);
     doubles(&mut json);
@@ -66,7 +66,7 @@ fn doubles(json: &mut Value) {
     }
 }
 
-fn what_we_write_comes_back_from_the_oracle<Ours: Wire, Theirs: Wire>(
+fn the_oracle_reads_and_writes_our_json_unchanged<Ours: Wire, Theirs: Wire>(
     ours: Ours,
 ) -> Result<(), TestCaseError> {
     let theirs: Theirs = read(&print(&ours))?;
@@ -75,7 +75,7 @@ fn what_we_write_comes_back_from_the_oracle<Ours: Wire, Theirs: Wire>(
     Ok(())
 }
 
-fn what_the_oracle_writes_comes_back_from_us<Ours: Wire, Theirs: Wire>(
+fn we_read_and_write_the_json_of_the_oracle_unchanged<Ours: Wire, Theirs: Wire>(
     theirs: Theirs,
 ) -> Result<(), TestCaseError> {
     let ours: Ours = read(&print(&theirs))?;
@@ -84,7 +84,7 @@ fn what_the_oracle_writes_comes_back_from_us<Ours: Wire, Theirs: Wire>(
     Ok(())
 }
 
-/// A liberty that ProtoJSON grants whoever writes it.
+/// A variation that ProtoJSON allows a writer.
 #[derive(Debug, Clone, Copy)]
 enum Liberty {
     SnakeCaseNames,
@@ -157,7 +157,7 @@ impl Liberty {
                     let time: jiff::Timestamp = text.parse().expect("a timestamp");
                     let offset = jiff::tz::Offset::from_seconds(minutes * 60).expect("an offset");
                     let local = offset.to_datetime(time);
-                    // Near the ends of time, the local year may have no four digits.
+                    // Near the first and the last year, the local year may not have four digits.
                     if (1..=9999).contains(&local.year()) {
                         let (sign, minutes) = (if minutes < 0 { '-' } else { '+' }, minutes.abs());
                         *value = format!("{local}{sign}{:02}:{:02}", minutes / 60, minutes % 60).into();
@@ -187,7 +187,7 @@ impl Liberty {
     }
 }
 
-fn a_liberty_that_the_oracle_grants_we_grant_too<Ours: Wire, Theirs: Wire>(
+fn a_variation_that_the_oracle_accepts_is_accepted<Ours: Wire, Theirs: Wire>(
     (ours, liberty): (Ours, Liberty),
 ) -> Result<(), TestCaseError> {
     let mut json = json(&ours);
@@ -198,8 +198,8 @@ fn a_liberty_that_the_oracle_grants_we_grant_too<Ours: Wire, Theirs: Wire>(
     Ok(())
 }
 
-/// The oracle takes `null` for messages, lists and what is optional in the definition, and refuses it elsewhere.
-fn a_null_that_the_oracle_takes_we_take_too<Ours: Wire, Theirs: Wire>(
+/// The oracle accepts `null` for messages, lists and optional fields, and rejects it elsewhere.
+fn a_null_that_the_oracle_accepts_is_accepted<Ours: Wire, Theirs: Wire>(
     (ours, nulls): (Ours, Vec<Index>),
 ) -> Result<(), TestCaseError> {
     let mut json = json(&ours);
@@ -219,7 +219,7 @@ fn a_null_that_the_oracle_takes_we_take_too<Ours: Wire, Theirs: Wire>(
     };
     match serde_json::from_str::<Ours>(&text) {
         Ok(ours) => prop_assert_eq!(known(&ours), known(&read::<Ours>(&print(&theirs))?)),
-        // A oneof has lost its only member, which the oracle lets pass.
+        // A oneof has lost its only member, which the oracle accepts.
         Err(error) => prop_assert!(error.to_string().contains("exactly one of"), "{}\n{}", error, text),
     }
     Ok(())
@@ -233,25 +233,25 @@ macro_rules! promises {
             type Theirs = oracle::$type;
 
             #[test]
-            fn what_we_write_comes_back_from_the_oracle() {
-                check(arbitrary::$strategy(), super::what_we_write_comes_back_from_the_oracle::<Ours, Theirs>);
+            fn the_oracle_reads_and_writes_our_json_unchanged() {
+                check(arbitrary::$strategy(), super::the_oracle_reads_and_writes_our_json_unchanged::<Ours, Theirs>);
             }
 
             #[test]
-            fn what_the_oracle_writes_comes_back_from_us() {
-                check(theirs::$strategy(), super::what_the_oracle_writes_comes_back_from_us::<Ours, Theirs>);
+            fn we_read_and_write_the_json_of_the_oracle_unchanged() {
+                check(theirs::$strategy(), super::we_read_and_write_the_json_of_the_oracle_unchanged::<Ours, Theirs>);
             }
 
             #[test]
-            fn a_liberty_that_the_oracle_grants_we_grant_too() {
+            fn a_variation_that_the_oracle_accepts_is_accepted() {
                 let cases = (arbitrary::$strategy(), liberty());
-                check(cases, super::a_liberty_that_the_oracle_grants_we_grant_too::<Ours, Theirs>);
+                check(cases, super::a_variation_that_the_oracle_accepts_is_accepted::<Ours, Theirs>);
             }
 
             #[test]
-            fn a_null_that_the_oracle_takes_we_take_too() {
+            fn a_null_that_the_oracle_accepts_is_accepted() {
                 let cases = (arbitrary::$strategy(), prop::collection::vec(any::<Index>(), 1..3));
-                check(cases, super::a_null_that_the_oracle_takes_we_take_too::<Ours, Theirs>);
+                check(cases, super::a_null_that_the_oracle_accepts_is_accepted::<Ours, Theirs>);
             }
         }
     )+ };
@@ -259,11 +259,11 @@ macro_rules! promises {
 
 for_every_message!(promises);
 
-/// Texts that are timestamps, or nearly so.
+/// Texts that are timestamps, or similar to timestamps.
 fn nearly_a_timestamp() -> impl Strategy<Value = String> {
     let date = (select(vec![0, 1, 1969, 1970, 2024, 2026, 9999]), 0..=13, 0..=32)
         .prop_map(|(year, month, day)| format!("{year:04}-{month:02}-{day:02}"));
-    // Leap seconds are not tried: one side folds them into the second before, the other counts nanoseconds past 10^9.
+    // Leap seconds are not tested: one side maps them to the previous second, the other counts nanoseconds above 10^9.
     let time = (0..=24, 0..=60, 0..=59)
         .prop_map(|(hour, minute, second)| format!("{hour:02}:{minute:02}:{second:02}"));
     let likely = (1..=28, 0..=23).prop_map(|(day, hour)| format!("2026-02-{day:02}T{hour:02}:59:00"));
@@ -287,7 +287,7 @@ fn a_timestamp_means_the_same_to_both() {
         let theirs: Option<oracle::TaskStatus> =
             serde_json::from_value(serde_json::json!({"timestamp": text})).ok();
         let theirs = theirs.and_then(|status| status.timestamp).map(|time| (time.seconds, time.nanos));
-        // They also take what ProtoJSON does not: lower-case letters, a space, ten digits of a fraction, the year zero.
+        // The oracle also accepts text that ProtoJSON does not: lower-case letters, a space, ten fraction digits, the year zero.
         let protojson = !text.contains(['t', 'z', ' '])
             && text
                 .find('.')
@@ -302,7 +302,7 @@ fn a_timestamp_means_the_same_to_both() {
     });
 }
 
-/// Where the oracle and the protocol part ways, and we stay with the protocol.
+/// Differences between the oracle and the protocol. We follow the protocol.
 mod differences {
     use super::*;
 
@@ -310,7 +310,7 @@ mod differences {
         serde_json::from_str::<T>(text).ok().map(|value| print(&value))
     }
 
-    /// What becomes of `text` when it is read and written by us, and by the oracle; nothing if it is refused.
+    /// The result of reading and writing `text`, by us and by the oracle. `None` if it is rejected.
     macro_rules! both {
         ($type:ident, $text:expr) => {
             (rewritten::<attache_protocol::$type>($text), rewritten::<oracle::$type>($text))
@@ -362,7 +362,7 @@ mod differences {
     }
 
     #[test]
-    fn the_last_day_that_protobuf_can_count_is_not_one_of_ours() {
+    fn the_last_day_of_protobuf_is_out_of_range() {
         let late = r#"{"timestamp":"9999-12-31T23:59:59Z"}"#;
         assert_eq!(both!(TaskStatus, late), (None, wrote(r#"{"timestamp":"9999-12-31T23:59:59+00:00"}"#)));
     }
@@ -380,7 +380,7 @@ mod differences {
     }
 
     #[test]
-    fn a_oneof_without_a_member_makes_no_sense() {
+    fn a_oneof_without_a_member_is_rejected() {
         assert_eq!(both!(Part, "{}"), (None, wrote("{}")));
         assert_eq!(both!(StreamResponse, "{}"), (None, wrote("{}")));
         assert_eq!(both!(SendMessageResponse, "{}"), (None, wrote("{}")));

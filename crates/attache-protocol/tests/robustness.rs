@@ -1,4 +1,4 @@
-//! Nothing that comes from outside makes us panic, overflow the stack or answer with an error that blames us.
+//! No input causes a panic, a stack overflow or an internal error.
 
 #[macro_use]
 mod arbitrary;
@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use crate::arbitrary::check;
 
-/// Reads `json` as the arguments of every operation, and checks what comes of it.
-fn every_operation_takes(json: &[u8]) -> Result<(), TestCaseError> {
+/// Reads `json` as the arguments of every operation, and checks the result.
+fn parse_as_every_operation(json: &[u8]) -> Result<(), TestCaseError> {
     for operation in Operation::ALL {
         match operation.parse(json).and_then(|request| request.validate().map(|()| request)) {
             Ok(request) => prop_assert_eq!(request.operation(), *operation),
@@ -29,39 +29,39 @@ fn every_operation_takes(json: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Reads `body` as a JSON-RPC request, and checks that there is something to answer.
-fn the_envelope_takes(body: &[u8]) -> Result<(), TestCaseError> {
-    let answer = match Call::parse(body) {
+/// Reads `body` as a JSON-RPC request, and checks that a response is possible.
+fn parse_as_envelope(body: &[u8]) -> Result<(), TestCaseError> {
+    let response = match Call::parse(body) {
         Ok(call) => {
             prop_assert!(!call.method.is_empty());
             prop_assert_eq!((call.params.first(), call.params.last()), (Some(&b'{'), Some(&b'}')));
             let id = call.id.unwrap_or(jsonrpc::Id::NULL);
             prop_assert_eq!(&Call::peek_id(body), &id);
-            let mut answer = Vec::new();
-            write_result_prefix(&id, &mut answer);
-            answer.extend_from_slice(b"null");
-            answer.extend_from_slice(jsonrpc::RESULT_SUFFIX.as_bytes());
-            answer
+            let mut response = Vec::new();
+            write_result_prefix(&id, &mut response);
+            response.extend_from_slice(b"null");
+            response.extend_from_slice(jsonrpc::RESULT_SUFFIX.as_bytes());
+            response
         }
-        Err(refused) => {
-            let kind = refused.error.kind();
+        Err(invalid) => {
+            let kind = invalid.error.kind();
             let is_json = serde_json::from_slice::<&serde_json::value::RawValue>(body).is_ok();
             prop_assert!(kind != ErrorKind::Parse || !is_json);
             prop_assert!(matches!(
                 kind,
                 ErrorKind::Parse | ErrorKind::InvalidRequest | ErrorKind::InvalidParams
             ));
-            prop_assert_eq!(&Call::peek_id(body), &refused.id);
-            error_response(&refused.id, &refused.error)
+            prop_assert_eq!(&Call::peek_id(body), &invalid.id);
+            error_response(&invalid.id, &invalid.error)
         }
     };
-    let answer: Result<Value, _> = serde_json::from_slice(&answer);
-    prop_assert!(answer.is_ok(), "{:?}", answer);
+    let response: Result<Value, _> = serde_json::from_slice(&response);
+    prop_assert!(response.is_ok(), "{:?}", response);
     Ok(())
 }
 
 /// Reads `json` as every message.
-fn every_message_takes(json: &[u8]) {
+fn parse_as_every_message(json: &[u8]) {
     macro_rules! read {
         ($($type:ident => $strategy:ident),+ $(,)?) => { $(
             if let Ok(value) = serde_json::from_slice::<$type>(json) {
@@ -74,19 +74,19 @@ fn every_message_takes(json: &[u8]) {
 
 fn takes(bytes: &[u8]) -> Result<(), TestCaseError> {
     prop_assert!(json::depth(bytes) <= bytes.len());
-    every_message_takes(bytes);
-    the_envelope_takes(bytes)?;
-    every_operation_takes(bytes)
+    parse_as_every_message(bytes);
+    parse_as_envelope(bytes)?;
+    parse_as_every_operation(bytes)
 }
 
 #[test]
-fn any_bytes_are_taken() {
+fn any_bytes_are_handled() {
     check(vec(any::<u8>(), 0..64), |bytes| takes(&bytes));
 }
 
-/// Bytes that look like JSON of the protocol, and mostly are not.
+/// Bytes that look like JSON of the protocol but are mostly invalid.
 #[test]
-fn any_tokens_are_taken() {
+fn any_tokens_are_handled() {
     let token = select(vec![
         "{",
         "}",
@@ -205,11 +205,11 @@ fn shapeless() -> impl Strategy<Value = Value> {
 }
 
 #[test]
-fn any_json_is_taken() {
+fn any_json_is_handled() {
     check(shapeless(), |json| takes(json.to_string().as_bytes()));
 }
 
-/// A change of one byte, or the loss of the end.
+/// Changes one byte, or cuts the end.
 #[derive(Debug, Clone)]
 enum Damage {
     Byte(Index, u8),
@@ -255,7 +255,7 @@ mod damaged_messages_are_taken {
 }
 
 #[test]
-fn the_depth_is_that_of_the_value() {
+fn the_depth_is_the_depth_of_the_value() {
     fn depth(json: &Value) -> usize {
         match json {
             Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
@@ -270,7 +270,7 @@ fn the_depth_is_that_of_the_value() {
 }
 
 #[test]
-fn any_text_is_tried_as_a_timestamp_and_what_is_one_prints_as_itself() {
+fn a_parsed_timestamp_is_formatted_and_parsed_to_the_same_value() {
     let digits =
         "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9]{0,10})?(Z|[+-][0-9]{2}:[0-9]{2})";
     let plausible = "[0-9]{4}-0[1-9]-[12][0-9]T[01][0-9]:[0-5][0-9]:[0-6][0-9](\\.[0-9]{1,9})?(Z|[+-][01][0-9]:[0-5][0-9])";
@@ -288,7 +288,7 @@ fn any_text_is_tried_as_a_timestamp_and_what_is_one_prints_as_itself() {
 }
 
 #[test]
-fn any_number_is_tried_as_a_time() {
+fn any_number_of_seconds_is_handled() {
     check((any::<i64>(), any::<i32>(), any::<i64>()), |(seconds, nanos, millis)| {
         for time in Timestamp::new(seconds, nanos).into_iter().chain([Timestamp::from_millis(millis)]) {
             prop_assert_eq!(time.to_string().parse(), Ok(time));
@@ -302,7 +302,7 @@ fn any_number_is_tried_as_a_time() {
 }
 
 #[test]
-fn any_text_is_tried_as_a_version_and_what_is_one_prints_as_itself() {
+fn a_parsed_version_is_formatted_and_parsed_to_the_same_value() {
     check(
         prop_oneof![any::<String>(), "[ 0-9.v+-]{0,12}", " ?[0-9]{1,6}\\.[0-9]{1,6}(\\.[0-9]{1,6})? ?"],
         |text| {
@@ -315,7 +315,7 @@ fn any_text_is_tried_as_a_version_and_what_is_one_prints_as_itself() {
 }
 
 #[test]
-fn any_text_is_tried_as_a_list_of_extensions() {
+fn any_text_is_handled_as_a_list_of_extensions() {
     check(vec(any::<String>(), 0..4), |fields| {
         let extensions = Extensions::parse(fields.iter().map(String::as_str));
         prop_assert!(
@@ -343,36 +343,36 @@ fn an_error_is_short_however_long_the_input_is() {
         let error = operation.parse(text.as_bytes()).unwrap_err();
         assert!(error.message().chars().count() < 500, "{operation:?}");
     }
-    let refused = Call::parse(format!(r#"{{"jsonrpc":"{long}","id":1}}"#).as_bytes()).unwrap_err();
-    assert!(refused.error.message().len() < 500);
+    let invalid = Call::parse(format!(r#"{{"jsonrpc":"{long}","id":1}}"#).as_bytes()).unwrap_err();
+    assert!(invalid.error.message().len() < 500);
 }
 
-/// Runs `test` on a stack that a recursion over its input would not fit on.
+/// Runs `test` with a stack that is too small for a recursion over its input.
 fn on_a_small_stack(test: impl FnOnce() + Send + 'static) {
     thread::Builder::new().stack_size(256 * 1024).spawn(test).unwrap().join().unwrap();
 }
 
 const DEEP: usize = 200_000;
 
-fn deep_input_is_taken(text: &str) {
+fn handle_deep_input(text: &str) {
     assert!(json::depth(text.as_bytes()) >= DEEP);
-    the_envelope_takes(text.as_bytes()).unwrap();
-    every_operation_takes(text.as_bytes()).unwrap();
+    parse_as_envelope(text.as_bytes()).unwrap();
+    parse_as_every_operation(text.as_bytes()).unwrap();
 }
 
 #[test]
-fn depth_without_end_is_refused_on_a_small_stack() {
+fn unlimited_depth_is_rejected_on_a_small_stack() {
     on_a_small_stack(|| {
         for open in ["[", "{\"a\":", "{\"message\":", "{\"metadata\":", "{\"params\":"] {
-            deep_input_is_taken(&open.repeat(DEEP));
+            handle_deep_input(&open.repeat(DEEP));
         }
-        deep_input_is_taken(&"{\"message\":{\"parts\":[".repeat(DEEP / 3 + 1));
-        every_message_takes("[".repeat(DEEP).as_bytes());
+        handle_deep_input(&"{\"message\":{\"parts\":[".repeat(DEEP / 3 + 1));
+        parse_as_every_message("[".repeat(DEEP).as_bytes());
     });
 }
 
 #[test]
-fn depth_in_any_place_is_refused_or_kept_on_a_small_stack() {
+fn deep_json_is_rejected_or_left_unparsed_on_a_small_stack() {
     on_a_small_stack(|| {
         let deep = "[".repeat(DEEP) + &"]".repeat(DEEP);
         for text in [
@@ -383,7 +383,7 @@ fn depth_in_any_place_is_refused_or_kept_on_a_small_stack() {
             format!(r#"{{"statusTimestampAfter":{deep}}}"#),
             format!(r#"{{"id":{deep}}}"#),
         ] {
-            deep_input_is_taken(&text);
+            handle_deep_input(&text);
         }
         for text in [
             format!(r#"{{"jsonrpc":{deep}}}"#),
@@ -392,13 +392,13 @@ fn depth_in_any_place_is_refused_or_kept_on_a_small_stack() {
             format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{deep}}}"#),
             format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{{"a":{deep}}}}}"#),
         ] {
-            the_envelope_takes(text.as_bytes()).unwrap();
+            parse_as_envelope(text.as_bytes()).unwrap();
         }
     });
 }
 
 #[test]
-fn deep_data_is_kept_without_being_read() {
+fn deep_data_stays_unparsed() {
     on_a_small_stack(|| {
         let deep = "[".repeat(DEEP) + &"]".repeat(DEEP);
         let text =

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use attache_grpc::{FrameError, Frames, Package, Written, ending};
+use attache_grpc::{EncodedCall, FrameError, Frames, Package, call_result};
 use attache_protocol::Request;
 use bytes::Bytes;
 use http_body_util::BodyExt;
@@ -23,7 +23,7 @@ const MEDIA_TYPE: &str = "application/grpc";
 /// Writes a request. Below the address of the interface comes the path of the call.
 pub(super) fn write(url: &Url, package: Package, request: &Request) -> Result<Call, ClientError> {
     let cannot = |error| ClientError::Invalid(format!("the agent cannot be asked this: {error}"));
-    let Written { path, body } = package.write(request).map_err(cannot)?;
+    let EncodedCall { path, body } = package.write(request).map_err(cannot)?;
     let mut url = url.clone();
     url.set_path(&format!("{}{path}", url.path().trim_end_matches('/')));
     let body = Some(Body { bytes: body, media_type: MEDIA_TYPE });
@@ -64,7 +64,7 @@ impl Messages {
     /// The next message; nothing at the end of a call that went well.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
         loop {
-            match self.frames.cut() {
+            match self.frames.next_message() {
                 Ok(Some(message)) => return Ok(Some(message)),
                 Ok(None) => {}
                 Err(FrameError::TooLarge) => return Err(ClientError::TooLarge { limit: self.limit }),
@@ -89,7 +89,7 @@ impl Messages {
                 // Whoever means to end a call says how it ended.
                 None => return Err(ClientError::Broken("the call was cut off before its end".to_owned())),
             }
-            if self.ended && self.frames.is_within() {
+            if self.ended && self.frames.is_incomplete() {
                 let text = "the call ended in the middle of a message";
                 return Err(ClientError::Protocol(text.to_owned()));
             }
@@ -109,7 +109,7 @@ impl Messages {
 
 /// Whether a call is over, by its headers or trailers; an error if it was refused.
 fn settled(headers: &HeaderMap) -> Result<bool, ClientError> {
-    match ending(headers) {
+    match call_result(headers) {
         None => Ok(false),
         Some(Ok(())) => Ok(true),
         Some(Err(refusal)) => Err(ClientError::Remote(Box::new(RemoteError::from_grpc(refusal)))),

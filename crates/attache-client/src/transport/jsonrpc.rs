@@ -36,7 +36,7 @@ pub(super) fn current(url: &Url, request: &Request) -> Result<Call, ClientError>
 /// Writes a request as 0.3 had it.
 pub(super) fn older(url: &Url, request: &Request) -> Result<Call, ClientError> {
     let cannot = |error| ClientError::Invalid(format!("the agent cannot be asked this: {error}"));
-    let older::Written { method, params } = older::write(request).map_err(cannot)?;
+    let older::MethodCall { method, params } = older::write(request).map_err(cannot)?;
     let id = Id::next();
     call(url, id, method, &params, Reader::JsonRpc0_3(id))
 }

@@ -1,8 +1,8 @@
 //! What comes back, read in the words of the binding and the generation that were spoken.
 
-use attache_grpc::{Answer, Event as Called, Package};
+use attache_grpc::{DecodeResponse, Event as Called, Package};
 use attache_protocol::dialect::read_card;
-use attache_protocol::dialect::v0_3::{answer as older, proto_json::answer as plain};
+use attache_protocol::dialect::v0_3::{proto_json::response as plain, response as older};
 use attache_protocol::{
     AgentCard, Error, ListTaskPushNotificationConfigsResponse, ListTasksResponse, SendMessageResponse,
     StreamResponse, Task, TaskPushNotificationConfig,
@@ -158,7 +158,7 @@ macro_rules! answered {
             }
 
             fn message(package: Package, message: &[u8]) -> Result<Self, Error> {
-                Answer::read(package, message)
+                DecodeResponse::decode(package, message)
             }
         } )+
     };
@@ -193,7 +193,7 @@ impl Answered for Described {
     }
 
     fn message(package: Package, message: &[u8]) -> Result<Self, Error> {
-        let card: AgentCard = Answer::read(package, message)?;
+        let card: AgentCard = DecodeResponse::decode(package, message)?;
         // A card that cannot be written cannot have been signed either.
         let json = serde_json::to_vec(&card).unwrap_or_default();
         Ok(Self { card, json })

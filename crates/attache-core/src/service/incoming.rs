@@ -87,7 +87,8 @@ impl Service {
                 return Err(Error::invalid_params(field, "expected a string"));
             }
             (None, None)
-                if self.0.options.message_id_is_idempotency_key && !caller.allowances().nameless_messages =>
+                if self.0.options.message_id_is_idempotency_key
+                    && !caller.dialect_rules().nameless_messages =>
             {
                 request.message.message_id.clone()
             }

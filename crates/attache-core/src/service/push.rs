@@ -17,7 +17,7 @@ fn not_supported() -> Error {
 pub(super) fn complete(webhook: Webhook, task_id: &TaskId) -> Webhook {
     let mut webhook = webhook;
     webhook.config.task_id = Some(task_id.clone());
-    let allowances = webhook.dialect.map(Dialect::allowances).unwrap_or_default();
+    let allowances = webhook.dialect.map(Dialect::rules).unwrap_or_default();
     webhook.config.id.get_or_insert_with(|| match allowances.nameless_webhooks {
         true => task_id.as_str().to_owned(),
         false => new_id(),

@@ -177,7 +177,7 @@ impl Service {
             }
             // A resumed stream gets the events that it has missed, even if the task has ended meanwhile.
             Some(seen) => (None, seen),
-            None if snapshot.state.is_terminal() && !caller.allowances().ended_subscriptions => {
+            None if snapshot.state.is_terminal() && !caller.dialect_rules().ended_subscriptions => {
                 let text = format!("the task has ended in {}: read it instead", snapshot.state);
                 let error = Error::new(ErrorKind::UnsupportedOperation, text);
                 return Err(error.with("taskId", &request.id).with("state", snapshot.state));

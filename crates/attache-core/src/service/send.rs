@@ -384,7 +384,9 @@ impl Service {
     ) -> Result<Continuation, Error> {
         let before = match self.resolve(caller, task_id).await {
             Ok(before) => before,
-            Err(error) if error.kind() == ErrorKind::TaskNotFound && caller.allowances().chosen_task_ids => {
+            Err(error)
+                if error.kind() == ErrorKind::TaskNotFound && caller.dialect_rules().chosen_task_ids =>
+            {
                 new_task_ids(message, caller.tenant())?;
                 message.task_id = Some(chosen_id::stored(&caller.owner, task_id));
                 return Ok(Continuation::NewTask);
@@ -401,7 +403,7 @@ impl Service {
         }
         message.context_id = context_id;
         match before.state.is_terminal() {
-            true if caller.allowances().ended_tasks => Ok(Continuation::Ended),
+            true if caller.dialect_rules().ended_tasks => Ok(Continuation::Ended),
             true => Err(ended(task_id, before.state)),
             false => Ok(Continuation::Task(Box::new(before))),
         }

@@ -1,11 +1,11 @@
-//! What is said about an agent in the same way in every version, between the model and the wire.
+//! Converts the messages about an agent that are the same in every version.
 
 #[expect(missing_docs, reason = "a message and its fields are what those of the same name in the model are")]
 pub(crate) mod proto;
 
 use attache_protocol::*;
 
-use super::wire::{Misfit, Wire, messages, oneofs, required};
+use super::convert::{ConvertError, ProtoConvert, messages, oneofs, required};
 
 messages! {
     AgentProvider { url, organization }

@@ -1,13 +1,13 @@
-//! The messages about an agent that are the same on the wire in every version, apart from those fields which came later: who
-//! does not know them passes over them.
+//! The messages about an agent that are the same in every version. Later versions added fields, which readers of earlier versions
+//! ignore.
 
 use std::collections::BTreeMap;
 
 use prost::{Message as ProstMessage, Oneof};
 
-use crate::wire::Encoded;
+use crate::convert::Encoded;
 
-// How an agent describes itself.
+// The card of an agent.
 
 #[derive(Clone, PartialEq, ProstMessage)]
 pub struct AgentProvider {
@@ -71,7 +71,7 @@ pub struct AgentCardSignature {
     pub header: Option<Encoded>,
 }
 
-// How an agent asks its callers to authenticate.
+// The authentication schemes of an agent.
 
 #[derive(Clone, PartialEq, ProstMessage)]
 pub struct SecurityRequirement {

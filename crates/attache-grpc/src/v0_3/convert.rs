@@ -1,6 +1,7 @@
-//! Between the model and the messages of `a2a.v1`.
+//! Converts the messages of `a2a.v1`.
 //!
-//! What 0.3 cannot say is left out: tenants, generations, references to other tasks, the name and the media type of a text.
+//! Fields that 0.3 does not have are left out: tenants, generations, references to other tasks, the name and the media type of a
+//! text.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
 use super::{names, proto};
-use crate::wire::{Misfit, Object, Wire, messages, oneofs, required, to_model, to_proto, unwritable};
+use crate::convert::{
+    ConvertError, Object, ProtoConvert, messages, oneofs, required, to_model, to_proto, unwritable,
+};
 
 messages! {
     Task { id, context_id, status, artifacts, history, metadata } - { generation }
@@ -35,10 +38,10 @@ oneofs! {
 
 required!(Message, TaskStatus, Artifact);
 
-impl Wire<proto::TaskStatusUpdateEvent> for TaskStatusUpdateEvent {
+impl ProtoConvert<proto::TaskStatusUpdateEvent> for TaskStatusUpdateEvent {
     fn into_proto(self) -> Result<proto::TaskStatusUpdateEvent, Error> {
         let Self { task_id, context_id, status, metadata, generation: _ } = self;
-        // As in the other bindings of 0.3: the task has ended or waits for a message.
+        // The same rule as in the other bindings of 0.3: the task has ended or waits for a message.
         let is_final = status.state.is_terminal() || status.state == TaskState::InputRequired;
         Ok(proto::TaskStatusUpdateEvent {
             task_id: task_id.into_proto()?,
@@ -49,19 +52,19 @@ impl Wire<proto::TaskStatusUpdateEvent> for TaskStatusUpdateEvent {
         })
     }
 
-    fn from_proto(proto: proto::TaskStatusUpdateEvent) -> Result<Self, Misfit> {
+    fn from_proto(proto: proto::TaskStatusUpdateEvent) -> Result<Self, ConvertError> {
         let proto::TaskStatusUpdateEvent { task_id, context_id, status, is_final: _, metadata } = proto;
         Ok(Self {
-            task_id: Wire::from_proto(task_id)?,
-            context_id: Wire::from_proto(context_id)?,
-            status: Wire::from_proto(status).map_err(|m| m.within("status"))?,
-            metadata: Wire::from_proto(metadata).map_err(|m| m.within("metadata"))?,
+            task_id: ProtoConvert::from_proto(task_id)?,
+            context_id: ProtoConvert::from_proto(context_id)?,
+            status: ProtoConvert::from_proto(status).map_err(|e| e.within("status"))?,
+            metadata: ProtoConvert::from_proto(metadata).map_err(|e| e.within("metadata"))?,
             generation: None,
         })
     }
 }
 
-impl Wire<proto::Part> for Part {
+impl ProtoConvert<proto::Part> for Part {
     fn into_proto(self) -> Result<proto::Part, Error> {
         let Self { content, filename, media_type, metadata } = self;
         let file = |file| {
@@ -73,53 +76,54 @@ impl Wire<proto::Part> for Part {
             Content::Raw(bytes) => (file(proto::File::Bytes(STANDARD.encode(bytes).into_bytes()))?, metadata),
             Content::Url(url) => (file(proto::File::Uri(url))?, metadata),
             Content::Data(data) => {
-                let (data, metadata) = wrapped(data, metadata)?;
+                let (data, metadata) = wrap(data, metadata)?;
                 (proto::Content::Data(proto::DataPart { data: Some(data.into_proto()?) }), metadata)
             }
         };
         Ok(proto::Part { content: Some(content), metadata: metadata.into_proto()? })
     }
 
-    fn from_proto(proto: proto::Part) -> Result<Self, Misfit> {
+    fn from_proto(proto: proto::Part) -> Result<Self, ConvertError> {
         let proto::Part { content, metadata } = proto;
-        let metadata = Wire::from_proto(metadata).map_err(|m: Misfit| m.within("metadata"))?;
+        let metadata = ProtoConvert::from_proto(metadata).map_err(|e: ConvertError| e.within("metadata"))?;
         match content {
             Some(proto::Content::Text(text)) => Ok(Self { metadata, ..Self::new(Content::Text(text)) }),
             Some(proto::Content::File(proto::FilePart { file, mime_type, name })) => {
                 let content = match file {
                     Some(proto::File::Uri(uri)) => Content::Url(uri),
-                    Some(proto::File::Bytes(bytes)) => Content::Raw(raw(bytes)),
+                    Some(proto::File::Bytes(bytes)) => Content::Raw(file_bytes(bytes)),
                     None => {
                         let text = "a file needs exactly one of `fileWithUri` and `fileWithBytes`";
-                        return Err(Misfit::new(text).within("file"));
+                        return Err(ConvertError::new(text).within("file"));
                     }
                 };
-                let (filename, media_type) = (Wire::from_proto(name)?, Wire::from_proto(mime_type)?);
+                let (filename, media_type) =
+                    (ProtoConvert::from_proto(name)?, ProtoConvert::from_proto(mime_type)?);
                 Ok(Self { content, filename, media_type, metadata })
             }
             Some(proto::Content::Data(proto::DataPart { data })) => {
-                let data = Wire::from_proto(data.unwrap_or_default());
-                let data = data.map_err(|m: Misfit| m.within("data").within("data"))?;
-                let (data, metadata) = unwrapped(&data, metadata)?;
+                let data = ProtoConvert::from_proto(data.unwrap_or_default());
+                let data = data.map_err(|e: ConvertError| e.within("data").within("data"))?;
+                let (data, metadata) = unwrap(&data, metadata)?;
                 Ok(Self { metadata, ..Self::new(Content::Data(data)) })
             }
-            None => Err(Misfit::new("a part needs exactly one of `text`, `file` and `data`")),
+            None => Err(ConvertError::new("a part needs exactly one of `text`, `file` and `data`")),
         }
     }
 }
 
-/// The bytes of a file. The SDKs for Python, Go and Java write them in base64, as they stand in JSON, and cannot read
-/// anything else; the one for JavaScript writes the bytes themselves, which are taken for that unless they look like base64.
-fn raw(bytes: Vec<u8>) -> Vec<u8> {
+/// The bytes of a file. The SDKs for Python, Go and Java write them in base64 and only read base64. The SDK for JavaScript writes
+/// the plain bytes. So bytes that are valid base64 are decoded, and all others stay as they are.
+fn file_bytes(bytes: Vec<u8>) -> Vec<u8> {
     STANDARD.decode(&bytes).unwrap_or(bytes)
 }
 
-/// The member of the metadata that marks data which is not an object, and was put into one for that reason.
+/// The member of the metadata that marks wrapped data: data that is not an object is wrapped in one.
 const WRAPPED: &str = "data_part_compat";
 const VALUE: &str = "value";
 
-/// Data as an object, and the metadata of its part, which tells whether the data was one already.
-fn wrapped(data: Json, metadata: Option<JsonObject>) -> Result<(JsonObject, Option<JsonObject>), Error> {
+/// Wraps data that is not an object, and marks it in the metadata of its part.
+fn wrap(data: Json, metadata: Option<JsonObject>) -> Result<(JsonObject, Option<JsonObject>), Error> {
     if let Ok(object) = data.read() {
         return Ok((object, metadata));
     }
@@ -134,9 +138,12 @@ fn wrapped(data: Json, metadata: Option<JsonObject>) -> Result<(JsonObject, Opti
     }
 }
 
-/// The other way round.
-fn unwrapped(data: &JsonObject, metadata: Option<JsonObject>) -> Result<(Json, Option<JsonObject>), Misfit> {
-    let unreadable = |error: serde_json::Error| Misfit::new(error.to_string());
+/// Unwraps data that is marked in the metadata, and removes the mark.
+fn unwrap(
+    data: &JsonObject,
+    metadata: Option<JsonObject>,
+) -> Result<(Json, Option<JsonObject>), ConvertError> {
+    let unreadable = |error: serde_json::Error| ConvertError::new(error.to_string());
     let members: Object = data.read().map_err(unreadable)?;
     let marked = metadata.as_ref().is_some_and(|metadata| metadata.get::<bool>(WRAPPED) == Some(true));
     let (Some(value), 1, true) = (members.get(VALUE), members.len(), marked) else {
@@ -148,9 +155,9 @@ fn unwrapped(data: &JsonObject, metadata: Option<JsonObject>) -> Result<(Json, O
     Ok((Json::new(value).map_err(unreadable)?, rest))
 }
 
-/// Where there is a configuration, `blocking` counts as it stands, since protobuf cannot tell false from nothing. Where there
-/// is none nothing is said, and a message blocks as it does elsewhere.
-impl Wire<proto::SendMessageConfiguration> for SendMessageConfiguration {
+/// In a configuration, an absent `blocking` means false, since protobuf cannot distinguish the two. Without a configuration a
+/// message blocks, as in the other bindings.
+impl ProtoConvert<proto::SendMessageConfiguration> for SendMessageConfiguration {
     fn into_proto(self) -> Result<proto::SendMessageConfiguration, Error> {
         Ok(proto::SendMessageConfiguration {
             accepted_output_modes: self.accepted_output_modes,
@@ -160,7 +167,7 @@ impl Wire<proto::SendMessageConfiguration> for SendMessageConfiguration {
         })
     }
 
-    fn from_proto(proto: proto::SendMessageConfiguration) -> Result<Self, Misfit> {
+    fn from_proto(proto: proto::SendMessageConfiguration) -> Result<Self, ConvertError> {
         let proto::SendMessageConfiguration {
             accepted_output_modes,
             push_notification,
@@ -169,57 +176,57 @@ impl Wire<proto::SendMessageConfiguration> for SendMessageConfiguration {
         } = proto;
         Ok(Self {
             accepted_output_modes,
-            task_push_notification_config: Wire::from_proto(push_notification)?,
-            history_length: Wire::from_proto(history_length)?,
+            task_push_notification_config: ProtoConvert::from_proto(push_notification)?,
+            history_length: ProtoConvert::from_proto(history_length)?,
             return_immediately: !blocking,
             if_generation_match: None,
         })
     }
 }
 
-/// Requests that name a task and have little else to say.
-macro_rules! of_a_task {
+/// Requests with the name of a task.
+macro_rules! task_requests {
     ($( $name:ident as $message:ident { $( $field:ident ),* } without { $( $absent:ident ),+ } )+) => { $(
-        impl Wire<proto::$message> for $name {
+        impl ProtoConvert<proto::$message> for $name {
             fn into_proto(self) -> Result<proto::$message, Error> {
                 let Self { id, $( $field, )* $( $absent: _ ),+ } = self;
                 Ok(proto::$message { name: names::of_task(&id), $( $field: $field.into_proto()? ),* })
             }
 
-            fn from_proto(proto: proto::$message) -> Result<Self, Misfit> {
+            fn from_proto(proto: proto::$message) -> Result<Self, ConvertError> {
                 let proto::$message { name, $( $field ),* } = proto;
-                let id = names::task(&name).map_err(|m| m.within("name"))?;
-                Ok(Self { id, $( $field: Wire::from_proto($field)?, )* $( $absent: None ),+ })
+                let id = names::task(&name).map_err(|e| e.within("name"))?;
+                Ok(Self { id, $( $field: ProtoConvert::from_proto($field)?, )* $( $absent: None ),+ })
             }
         }
     )+ };
 }
 
-of_a_task! {
+task_requests! {
     GetTaskRequest as GetTaskRequest { history_length } without { tenant, current_generation }
     CancelTaskRequest as CancelTaskRequest {} without { tenant, metadata }
     SubscribeToTaskRequest as TaskSubscriptionRequest {} without { tenant }
 }
 
-/// Requests that name a webhook.
-macro_rules! of_a_webhook {
+/// Requests with the name of a webhook.
+macro_rules! webhook_requests {
     ($( $name:ident ),+) => { $(
-        impl Wire<proto::$name> for $name {
+        impl ProtoConvert<proto::$name> for $name {
             fn into_proto(self) -> Result<proto::$name, Error> {
                 Ok(proto::$name { name: names::of_webhook(&self.task_id, &self.id) })
             }
 
-            fn from_proto(proto: proto::$name) -> Result<Self, Misfit> {
-                let (task_id, id) = names::webhook(&proto.name).map_err(|m| m.within("name"))?;
+            fn from_proto(proto: proto::$name) -> Result<Self, ConvertError> {
+                let (task_id, id) = names::webhook(&proto.name).map_err(|e| e.within("name"))?;
                 Ok(Self { tenant: None, task_id, id })
             }
         }
     )+ };
 }
 
-of_a_webhook!(GetTaskPushNotificationConfigRequest, DeleteTaskPushNotificationConfigRequest);
+webhook_requests!(GetTaskPushNotificationConfigRequest, DeleteTaskPushNotificationConfigRequest);
 
-impl Wire<proto::ListTaskPushNotificationConfigsRequest> for ListTaskPushNotificationConfigsRequest {
+impl ProtoConvert<proto::ListTaskPushNotificationConfigsRequest> for ListTaskPushNotificationConfigsRequest {
     fn into_proto(self) -> Result<proto::ListTaskPushNotificationConfigsRequest, Error> {
         Ok(proto::ListTaskPushNotificationConfigsRequest {
             parent: names::of_task(&self.task_id),
@@ -228,16 +235,17 @@ impl Wire<proto::ListTaskPushNotificationConfigsRequest> for ListTaskPushNotific
         })
     }
 
-    fn from_proto(proto: proto::ListTaskPushNotificationConfigsRequest) -> Result<Self, Misfit> {
+    fn from_proto(proto: proto::ListTaskPushNotificationConfigsRequest) -> Result<Self, ConvertError> {
         let proto::ListTaskPushNotificationConfigsRequest { parent, page_size, page_token } = proto;
-        let task_id = names::parent(&parent).map_err(|m| m.within("parent"))?;
-        let (page_size, page_token) = (Wire::from_proto(page_size)?, Wire::from_proto(page_token)?);
+        let task_id = names::parent(&parent).map_err(|e| e.within("parent"))?;
+        let (page_size, page_token) =
+            (ProtoConvert::from_proto(page_size)?, ProtoConvert::from_proto(page_token)?);
         Ok(Self { tenant: None, task_id, page_size, page_token })
     }
 }
 
-/// A webhook by itself, as one that a message brings along.
-impl Wire<proto::PushNotificationConfig> for TaskPushNotificationConfig {
+/// A webhook without its task, as in the configuration of a message.
+impl ProtoConvert<proto::PushNotificationConfig> for TaskPushNotificationConfig {
     fn into_proto(self) -> Result<proto::PushNotificationConfig, Error> {
         Ok(proto::PushNotificationConfig {
             id: self.id.into_proto()?,
@@ -247,46 +255,47 @@ impl Wire<proto::PushNotificationConfig> for TaskPushNotificationConfig {
         })
     }
 
-    fn from_proto(proto: proto::PushNotificationConfig) -> Result<Self, Misfit> {
+    fn from_proto(proto: proto::PushNotificationConfig) -> Result<Self, ConvertError> {
         let proto::PushNotificationConfig { id, url, token, authentication } = proto;
-        let (token, authentication) = (Wire::from_proto(token)?, Wire::from_proto(authentication)?);
+        let (token, authentication) =
+            (ProtoConvert::from_proto(token)?, ProtoConvert::from_proto(authentication)?);
         let id = names::given(&id).map(str::to_owned);
         Ok(Self { tenant: None, id, task_id: None, url, token, authentication })
     }
 }
 
-/// Of several schemes the first one counts.
-impl Wire<proto::AuthenticationInfo> for AuthenticationInfo {
+/// Only the first of several schemes is used.
+impl ProtoConvert<proto::AuthenticationInfo> for AuthenticationInfo {
     fn into_proto(self) -> Result<proto::AuthenticationInfo, Error> {
         let Self { scheme, credentials } = self;
         Ok(proto::AuthenticationInfo { schemes: vec![scheme], credentials: credentials.into_proto()? })
     }
 
-    fn from_proto(proto: proto::AuthenticationInfo) -> Result<Self, Misfit> {
+    fn from_proto(proto: proto::AuthenticationInfo) -> Result<Self, ConvertError> {
         let proto::AuthenticationInfo { schemes, credentials } = proto;
         let scheme = schemes.into_iter().next().unwrap_or_default();
-        Ok(Self { scheme, credentials: Wire::from_proto(credentials)? })
+        Ok(Self { scheme, credentials: ProtoConvert::from_proto(credentials)? })
     }
 }
 
 /// A webhook of a task.
-impl Wire<proto::TaskPushNotificationConfig> for TaskPushNotificationConfig {
+impl ProtoConvert<proto::TaskPushNotificationConfig> for TaskPushNotificationConfig {
     fn into_proto(self) -> Result<proto::TaskPushNotificationConfig, Error> {
         let (task, own) = (self.task_id.clone().unwrap_or_default(), self.id.as_deref().unwrap_or_default());
         let name = names::of_webhook(&task, own);
         Ok(proto::TaskPushNotificationConfig { name, push_notification_config: Some(self.into_proto()?) })
     }
 
-    fn from_proto(proto: proto::TaskPushNotificationConfig) -> Result<Self, Misfit> {
+    fn from_proto(proto: proto::TaskPushNotificationConfig) -> Result<Self, ConvertError> {
         let proto::TaskPushNotificationConfig { name, push_notification_config } = proto;
-        let (task_id, id) = names::webhook(&name).map_err(|m| m.within("name"))?;
-        let config: Self = Wire::from_proto(push_notification_config.unwrap_or_default())?;
+        let (task_id, id) = names::webhook(&name).map_err(|e| e.within("name"))?;
+        let config: Self = ProtoConvert::from_proto(push_notification_config.unwrap_or_default())?;
         Ok(Self { id: Some(id), task_id: Some(task_id), ..config })
     }
 }
 
-/// A webhook that is to be created. Without a name of its own it bears the id of its task.
-impl Wire<proto::CreateTaskPushNotificationConfigRequest> for TaskPushNotificationConfig {
+/// A webhook to create. Without an id it gets the id of its task.
+impl ProtoConvert<proto::CreateTaskPushNotificationConfigRequest> for TaskPushNotificationConfig {
     fn into_proto(self) -> Result<proto::CreateTaskPushNotificationConfigRequest, Error> {
         Ok(proto::CreateTaskPushNotificationConfigRequest {
             parent: names::of_task(&self.task_id.clone().unwrap_or_default()),
@@ -295,17 +304,17 @@ impl Wire<proto::CreateTaskPushNotificationConfigRequest> for TaskPushNotificati
         })
     }
 
-    fn from_proto(proto: proto::CreateTaskPushNotificationConfigRequest) -> Result<Self, Misfit> {
+    fn from_proto(proto: proto::CreateTaskPushNotificationConfigRequest) -> Result<Self, ConvertError> {
         let proto::CreateTaskPushNotificationConfigRequest { parent, config_id, config } = proto;
-        let task_id = names::parent(&parent).map_err(|m| m.within("parent"))?;
-        // What the configuration says of its own name is for answers; here, the other two fields tell it.
+        let task_id = names::parent(&parent).map_err(|e| e.within("parent"))?;
+        // `config.name` is for responses. Here `configId` and the id of the configuration have the id.
         let config = config.and_then(|config| config.push_notification_config).unwrap_or_default();
-        let config: Self = Wire::from_proto(config)?;
+        let config: Self = ProtoConvert::from_proto(config)?;
         let id = match (names::given(&config_id), config.id) {
             (Some(one), Some(other)) if one != other => {
                 let text =
                     "is not the same as `config.pushNotificationConfig.id`: expected one id, or two alike";
-                return Err(Misfit::new(text).within("configId"));
+                return Err(ConvertError::new(text).within("configId"));
             }
             (Some(id), _) => id.to_owned(),
             (None, Some(id)) => id,
@@ -315,12 +324,12 @@ impl Wire<proto::CreateTaskPushNotificationConfigRequest> for TaskPushNotificati
     }
 }
 
-/// The card. It has no signatures: they are over the card of 1.0.
+/// The card of 0.3. It has no signatures, since they cover the card of 1.0.
 pub fn card(card: AgentCard) -> Result<proto::AgentCard, Error> {
-    /// What only cards of 0.3 have, in the words of the one in JSON.
+    /// The members that only cards of 0.3 have, with their JSON names.
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
-    struct Older {
+    struct MembersV0_3 {
         protocol_version: String,
         url: String,
         preferred_transport: String,
@@ -332,13 +341,13 @@ pub fn card(card: AgentCard) -> Result<proto::AgentCard, Error> {
         url: String,
         transport: String,
     }
-    let older = serde_json::to_value(v0_3_card(&card)).and_then(serde_json::from_value::<Older>);
-    let older = older.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
+    let v0_3 = serde_json::to_value(v0_3_card(&card)).and_then(serde_json::from_value::<MembersV0_3>);
+    let v0_3 = v0_3.map_err(|error| Error::new(ErrorKind::Internal, error.to_string()))?;
     let interface = |Interface { url, transport }| proto::AgentInterface { url, transport };
     Ok(proto::AgentCard {
         name: card.name,
         description: card.description,
-        url: older.url,
+        url: v0_3.url,
         provider: card.provider.into_proto()?,
         version: card.version,
         documentation_url: card.documentation_url.unwrap_or_default(),
@@ -348,17 +357,17 @@ pub fn card(card: AgentCard) -> Result<proto::AgentCard, Error> {
         default_input_modes: card.default_input_modes,
         default_output_modes: card.default_output_modes,
         skills: card.skills.into_proto()?,
-        supports_authenticated_extended_card: older.supports_authenticated_extended_card,
-        preferred_transport: older.preferred_transport,
-        additional_interfaces: older.additional_interfaces.into_iter().map(interface).collect(),
-        protocol_version: older.protocol_version,
+        supports_authenticated_extended_card: v0_3.supports_authenticated_extended_card,
+        preferred_transport: v0_3.preferred_transport,
+        additional_interfaces: v0_3.additional_interfaces.into_iter().map(interface).collect(),
+        protocol_version: v0_3.protocol_version,
         signatures: Vec::new(),
         icon_url: card.icon_url.unwrap_or_default(),
     })
 }
 
-/// The card of 1.0 that says the same. What it prefers comes first among its interfaces, and schemes that are not known are left
-/// out, and so can satisfy nobody.
+/// Converts a card of 0.3 to 1.0. The preferred interface comes first. Unknown security schemes are left out, so a requirement
+/// that names one cannot be satisfied.
 pub fn read_card(card: proto::AgentCard) -> Result<AgentCard, Error> {
     let version = if card.protocol_version.is_empty() { "0.3" } else { card.protocol_version.as_str() };
     let interface = |url: &str, transport: &str| AgentInterface {

@@ -7,17 +7,17 @@ pub mod proto;
 mod status;
 
 pub use self::convert::{card, read_card};
-pub(crate) use self::status::{named, status};
+pub(crate) use self::status::{kind_in, status};
 
 macro_rules! calls {
     ($( $name:ident ),+ $(,)?) => {
-        /// What can be called. The names are those on the wire.
+        /// The calls of the service.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[expect(missing_docs, reason = "the names are those of the protocol")]
         pub enum Call { $( $name ),+ }
 
         impl Call {
-            /// The call with a name.
+            /// The call with this name.
             pub fn from_name(name: &str) -> Option<Self> {
                 match name {
                     $( stringify!($name) => Some(Self::$name), )+

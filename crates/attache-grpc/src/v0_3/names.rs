@@ -1,8 +1,8 @@
-//! Resource names: 0.3 calls a task `tasks/{id}`, and a webhook of it `tasks/{id}/pushNotificationConfigs/{id}`.
+//! The resource names of 0.3: `tasks/{id}` for a task and `tasks/{id}/pushNotificationConfigs/{id}` for a webhook.
 
 use attache_protocol::TaskId;
 
-use crate::wire::Misfit;
+use crate::convert::ConvertError;
 
 const TASKS: &str = "tasks/";
 const WEBHOOKS: &str = "/pushNotificationConfigs";
@@ -17,20 +17,20 @@ pub(super) fn of_webhook(task: &TaskId, webhook: &str) -> String {
     format!("{TASKS}{}{WEBHOOKS}/{webhook}", task.as_str())
 }
 
-/// Reads the name of a task.
-pub(super) fn task(name: &str) -> Result<TaskId, Misfit> {
+/// Parses the name of a task.
+pub(super) fn task(name: &str) -> Result<TaskId, ConvertError> {
     let id = name.strip_prefix(TASKS).filter(|id| !id.is_empty());
-    id.map(TaskId::from).ok_or_else(|| misfit(name, "`tasks/{id}`"))
+    id.map(TaskId::from).ok_or_else(|| invalid_name(name, "`tasks/{id}`"))
 }
 
-/// Reads the name of what webhooks belong to: the task, or all of its webhooks, which is how the path of HTTP has it.
-pub(super) fn parent(name: &str) -> Result<TaskId, Misfit> {
+/// Parses the parent of webhooks: the name of the task, or of all its webhooks, as in the path over HTTP.
+pub(super) fn parent(name: &str) -> Result<TaskId, ConvertError> {
     task(name.strip_suffix(WEBHOOKS).unwrap_or(name))
 }
 
-/// Reads the name of a webhook. One without a name of its own bears the id of its task.
-pub(super) fn webhook(name: &str) -> Result<(TaskId, String), Misfit> {
-    let expected = || misfit(name, "`tasks/{id}/pushNotificationConfigs/{id}`");
+/// Parses the name of a webhook. A webhook without an id has the id of its task.
+pub(super) fn webhook(name: &str) -> Result<(TaskId, String), ConvertError> {
+    let expected = || invalid_name(name, "`tasks/{id}/pushNotificationConfigs/{id}`");
     let (start, own) = name.split_once(WEBHOOKS).ok_or_else(expected)?;
     let task = task(start).map_err(|_| expected())?;
     let own = match own.strip_prefix('/') {
@@ -42,8 +42,7 @@ pub(super) fn webhook(name: &str) -> Result<(TaskId, String), Misfit> {
     Ok((task, own))
 }
 
-/// The name that a webhook is given, if it is. Where there is none, the SDKs for Python and JavaScript write their word for
-/// nothing into the name.
+/// The id of a webhook, if there is one. Without an id, the Python SDK writes `None` and the JavaScript SDK writes `undefined`.
 pub(super) fn given(own: &str) -> Option<&str> {
     match own {
         "" | "None" | "undefined" => None,
@@ -51,7 +50,7 @@ pub(super) fn given(own: &str) -> Option<&str> {
     }
 }
 
-fn misfit(name: &str, expected: &str) -> Misfit {
+fn invalid_name(name: &str, expected: &str) -> ConvertError {
     let name: String = name.chars().take(64).collect();
-    Misfit::new(format!("`{name}` is not a resource name, expected {expected}"))
+    ConvertError::new(format!("`{name}` is not a resource name, expected {expected}"))
 }

@@ -1,7 +1,7 @@
-//! The messages of the protobuf package `a2a.v1`, as they are on the wire.
+//! The messages of the protobuf package `a2a.v1`.
 //!
-//! As in 1.0, they carry no rules. Fields are called as in the model where they mean the same, whatever their name in
-//! protobuf: that one is never sent.
+//! They have no rules, as in 1.0. A field has the name that it has in the model, even if its name in protobuf is different: names
+//! are not encoded.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,9 +10,9 @@ use prost::{Message as ProstMessage, Oneof};
 use prost_types::Timestamp;
 
 use crate::card::proto::*;
-use crate::wire::Encoded;
+use crate::convert::Encoded;
 
-// What agents and clients exchange.
+// Tasks, messages and events.
 
 #[derive(Clone, PartialEq, ProstMessage)]
 pub struct Task {
@@ -94,7 +94,7 @@ pub struct FilePart {
 pub enum File {
     #[prost(string, tag = "1")]
     Uri(String),
-    /// In base64, as most peers have it.
+    /// In base64, as most peers write it.
     #[prost(bytes, tag = "2")]
     Bytes(Vec<u8>),
 }
@@ -184,7 +184,7 @@ pub enum SendPayload {
     Message(Message),
 }
 
-// What can be asked of an agent.
+// Requests.
 
 #[derive(Clone, PartialEq, ProstMessage)]
 pub struct SendMessageRequest {
@@ -274,7 +274,7 @@ pub struct ListTaskPushNotificationConfigsResponse {
 #[derive(Clone, PartialEq, ProstMessage)]
 pub struct GetAgentCardRequest {}
 
-// Push notifications. Their secrets stay out of logs, here as in the model.
+// Push notifications. `Debug` hides their secrets, as in the model.
 
 #[derive(Clone, PartialEq, ProstMessage)]
 pub struct TaskPushNotificationConfig {
@@ -315,7 +315,7 @@ pub struct AuthenticationInfo {
     pub credentials: String,
 }
 
-// How an agent describes itself.
+// The card of an agent.
 
 #[derive(Clone, PartialEq, ProstMessage)]
 pub struct AgentCard {

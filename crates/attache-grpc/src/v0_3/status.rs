@@ -1,13 +1,13 @@
-//! An error as 0.3 tells it.
+//! The gRPC status of an error in 0.3.
 
 use attache_protocol::{Error, ErrorKind};
 use tonic::{Code, Status};
 
 use crate::status::detailed;
 
-/// The error with the details it has in 1.0, which older clients pass over.
+/// The status of an error, with the details of 1.0, which clients of 0.3 ignore.
 ///
-/// They look elsewhere: those for Python at the name before the message, those for JavaScript at the code.
+/// The Python SDK reads the name before the message. The JavaScript SDK reads the code.
 pub(crate) fn status(error: &Error) -> Status {
     let kind = error.kind();
     let code = if matches!(kind, ErrorKind::PushNotificationNotSupported | ErrorKind::UnsupportedOperation) {
@@ -22,7 +22,7 @@ pub(crate) fn status(error: &Error) -> Status {
     detailed(error, code, message)
 }
 
-/// What an error is called, if it is an error of the protocol's own and not one that gRPC has a code for.
+/// The name of an error that is specific to the protocol. Errors with their own gRPC code have none.
 const fn name(kind: ErrorKind) -> Option<&'static str> {
     Some(match kind {
         ErrorKind::TaskNotFound => "TaskNotFoundError",
@@ -48,8 +48,8 @@ const fn name(kind: ErrorKind) -> Option<&'static str> {
     })
 }
 
-/// The kind that a message names before it says what went wrong.
-pub(crate) fn named(message: &str) -> Option<ErrorKind> {
+/// The kind of the error whose name is before the message.
+pub(crate) fn kind_in(message: &str) -> Option<ErrorKind> {
     let (before, _) = message.split_once(':')?;
     ErrorKind::ALL.iter().copied().find(|kind| name(*kind) == Some(before))
 }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_an_error_stands_before_its_message() {
+    fn the_name_of_an_error_is_before_its_message() {
         let status = status(&Error::task_not_found("T9"));
         assert_eq!(status.code(), Code::NotFound);
         assert!(status.message().starts_with("TaskNotFoundError: "), "{status:?}");
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_agent_does_not_do_is_unimplemented() {
+    fn unsupported_operations_are_unimplemented() {
         for (kind, code) in [
             (ErrorKind::PushNotificationNotSupported, Code::Unimplemented),
             (ErrorKind::UnsupportedOperation, Code::Unimplemented),
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grpc_has_a_code_for_needs_no_name() {
+    fn errors_with_a_grpc_code_have_no_name() {
         for kind in [ErrorKind::MethodNotFound, ErrorKind::Unavailable, ErrorKind::Unauthenticated] {
             assert_eq!(status(&Error::new(kind, "no")).message(), "no");
         }

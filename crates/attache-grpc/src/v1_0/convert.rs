@@ -1,9 +1,9 @@
-//! Between the model and the messages of `lf.a2a.v1`.
+//! Converts the messages of `lf.a2a.v1`.
 
 use attache_protocol::*;
 
 use super::proto;
-use crate::wire::{Misfit, Wire, messages, oneofs, required};
+use crate::convert::{ConvertError, ProtoConvert, messages, oneofs, required};
 
 messages! {
     Task { id, context_id, status, artifacts, history, metadata, generation }
@@ -49,7 +49,7 @@ oneofs! {
     SendMessageResponse { payload: SendPayload { Task = "task", Message = "message" } }
 }
 
-impl Wire<proto::Part> for Part {
+impl ProtoConvert<proto::Part> for Part {
     fn into_proto(self) -> Result<proto::Part, Error> {
         let Self { content, filename, media_type, metadata } = self;
         let content = match content {
@@ -66,22 +66,24 @@ impl Wire<proto::Part> for Part {
         })
     }
 
-    fn from_proto(proto: proto::Part) -> Result<Self, Misfit> {
+    fn from_proto(proto: proto::Part) -> Result<Self, ConvertError> {
         let proto::Part { content, filename, media_type, metadata } = proto;
         let content = match content {
             Some(proto::Content::Text(text)) => Content::Text(text),
             Some(proto::Content::Raw(bytes)) => Content::Raw(bytes),
             Some(proto::Content::Url(url)) => Content::Url(url),
             Some(proto::Content::Data(data)) => {
-                Content::Data(Wire::from_proto(data).map_err(|m| m.within("data"))?)
+                Content::Data(ProtoConvert::from_proto(data).map_err(|e| e.within("data"))?)
             }
-            None => return Err(Misfit::new("a part needs exactly one of `text`, `raw`, `url` and `data`")),
+            None => {
+                return Err(ConvertError::new("a part needs exactly one of `text`, `raw`, `url` and `data`"));
+            }
         };
         Ok(Self {
             content,
-            filename: Wire::from_proto(filename)?,
-            media_type: Wire::from_proto(media_type)?,
-            metadata: Wire::from_proto(metadata).map_err(|m| m.within("metadata"))?,
+            filename: ProtoConvert::from_proto(filename)?,
+            media_type: ProtoConvert::from_proto(media_type)?,
+            metadata: ProtoConvert::from_proto(metadata).map_err(|e| e.within("metadata"))?,
         })
     }
 }

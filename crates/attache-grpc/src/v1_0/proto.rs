@@ -1,8 +1,7 @@
-//! The messages of the protobuf package `lf.a2a.v1`, as they are on the wire.
+//! The messages of the protobuf package `lf.a2a.v1`.
 //!
-//! They carry no rules: what a field means and what it may hold is said by the model, and `convert` goes
-//! between the two. Enums are plain numbers here, since a peer may send one that nobody knows; their names are the
-//! model's. `google.protobuf.Empty` is `()`.
+//! They have no rules. The model documents the fields and their valid values, and `convert` converts between the two. Enums are
+//! plain numbers here, since a peer may send an unknown number; the model has their names. `google.protobuf.Empty` is `()`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,9 +10,9 @@ use prost::{Message as ProstMessage, Oneof};
 use prost_types::Timestamp;
 
 pub use crate::card::proto::*;
-use crate::wire::Encoded;
+use crate::convert::Encoded;
 
-// What agents and clients exchange.
+// Tasks, messages and events.
 
 #[derive(Clone, PartialEq, ProstMessage)]
 pub struct Task {
@@ -173,7 +172,7 @@ pub enum SendPayload {
     Message(Message),
 }
 
-// What can be asked of an agent.
+// Requests.
 
 #[derive(Clone, PartialEq, ProstMessage)]
 pub struct SendMessageRequest {
@@ -312,7 +311,7 @@ pub struct GetExtendedAgentCardRequest {
     pub tenant: String,
 }
 
-// Push notifications. Their secrets stay out of logs, here as in the model.
+// Push notifications. `Debug` hides their secrets, as in the model.
 
 #[derive(Clone, PartialEq, ProstMessage)]
 #[prost(skip_debug)]
@@ -351,7 +350,7 @@ pub struct AuthenticationInfo {
     pub credentials: String,
 }
 
-// How an agent describes itself.
+// The card of an agent.
 
 #[derive(Clone, PartialEq, ProstMessage)]
 pub struct AgentCard {

@@ -1,9 +1,9 @@
-//! The card of an agent, for those who came before 1.0.
+//! Writes the card of an agent for clients before 1.0.
 //!
-//! [`dual_card`] is one document for both generations: the card of 1.0, member by member, with those of 0.3 beside. They
-//! do not get in each other's way: a scheme of 1.0 is one member of an object, whose others are the scheme of 0.3. It is what
-//! the official Python server sends, so its readers of either generation, and those of the JavaScript one, take it. A
-//! signature covers the members of 1.0 only and stays good.
+//! [`dual_card`] is one document for 1.0 and 0.3: the card of 1.0 with the members of 0.3. The two do not conflict. A security
+//! scheme of 1.0 is one member of an object, and the other members are the scheme of 0.3. The official Python server sends the
+//! same document, so the Python and JavaScript SDKs of both versions can read it. A signature covers the members of 1.0 only and
+//! stays valid.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,58 +14,59 @@ use crate::{
     AgentSkill, OAuthFlows, SecurityRequirement, SecurityScheme, Version, binding,
 };
 
-/// The version that cards of 0.3 state.
+/// The `protocolVersion` of cards of 0.3.
 const V0_3: &str = "0.3.0";
 
-/// The card of 1.0 with the members of 0.3, if 0.3 is spoken at one of the agent's addresses.
+/// The card of 1.0, with the members of 0.3 if an interface of the agent supports 0.3.
 ///
-/// It is spoken where an interface says so. Where none does, it is at those of JSON-RPC, which tell the versions apart.
+/// An interface supports 0.3 if its protocol version is below 1.0. If no interface does, those of JSON-RPC support it, since
+/// JSON-RPC recognizes the version of each request.
 pub fn dual_card(card: &AgentCard) -> impl Serialize {
-    let older = older(card);
-    let known = !older.is_empty();
-    ShownCard {
+    let interfaces = v0_3_interfaces(card);
+    let has_v0_3 = !interfaces.is_empty();
+    CardJson {
         supported_interfaces: Some(&card.supported_interfaces),
         security_requirements: &card.security_requirements,
         signatures: &card.signatures,
-        capabilities: ShownCapabilities {
+        capabilities: CapabilitiesJson {
             extended_agent_card: card.capabilities.extended_agent_card,
-            state_transition_history: known.then_some(false),
-            ..ShownCapabilities::new(&card.capabilities)
+            state_transition_history: has_v0_3.then_some(false),
+            ..CapabilitiesJson::new(&card.capabilities)
         },
-        security_schemes: schemes(card, |scheme| ShownScheme {
-            current: Some(scheme),
-            older: known.then(|| OlderScheme::new(scheme, Flows::All)),
+        security_schemes: schemes(card, |scheme| SchemeJson {
+            v1_0: Some(scheme),
+            v0_3: has_v0_3.then(|| SchemeV0_3::new(scheme, Flows::All)),
         }),
-        skills: skills(card, |skill| ShownSkill {
+        skills: skills(card, |skill| SkillJson {
             security_requirements: &skill.security_requirements,
-            security: if known { security(&skill.security_requirements) } else { Vec::new() },
-            ..ShownSkill::new(skill)
+            security: if has_v0_3 { security(&skill.security_requirements) } else { Vec::new() },
+            ..SkillJson::new(skill)
         }),
-        ..ShownCard::new(card, &older)
+        ..CardJson::new(card, &interfaces)
     }
 }
 
-/// The card of 1.0 alone: without the addresses where something older is spoken.
+/// The card of 1.0 without the interfaces of earlier versions.
 pub fn pure_card(card: &AgentCard) -> AgentCard {
     let mut card = card.clone();
-    card.supported_interfaces.retain(|interface| !is_older(interface));
+    card.supported_interfaces.retain(|interface| !is_before_v1_0(interface));
     card
 }
 
-/// The card as 0.3 had it.
+/// The card of 0.3.
 pub fn v0_3_card(card: &AgentCard) -> impl Serialize {
-    let mut older = older(card);
-    if older.is_empty() {
-        older.extend(card.supported_interfaces.first());
+    let mut interfaces = v0_3_interfaces(card);
+    if interfaces.is_empty() {
+        interfaces.extend(card.supported_interfaces.first());
     }
-    ShownCard::new(card, &older)
+    CardJson::new(card, &interfaces)
 }
 
-/// The card as 0.1 and AgentOS had it, for an agent whose JSON-RPC endpoint is at `url`.
+/// The card of 0.1 and AgentOS, for an agent whose JSON-RPC endpoint is `url`.
 pub fn v0_1_card(card: &AgentCard, url: &str) -> impl Serialize {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct Oldest<'a> {
+    struct CardV0_1<'a> {
         name: &'a str,
         description: &'a str,
         url: String,
@@ -78,7 +79,7 @@ pub fn v0_1_card(card: &AgentCard, url: &str) -> impl Serialize {
         authentication: Authentication,
         default_input_modes: &'a [String],
         default_output_modes: &'a [String],
-        skills: Vec<ShownSkill<'a>>,
+        skills: Vec<SkillJson<'a>>,
     }
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -93,9 +94,9 @@ pub fn v0_1_card(card: &AgentCard, url: &str) -> impl Serialize {
         schemes: BTreeSet<String>,
     }
 
-    let needed = card.security_requirements.iter().flat_map(|requirement| requirement.schemes.keys());
-    let schemes = needed.filter_map(|name| card.security_schemes.get(name)).map(header_scheme).collect();
-    Oldest {
+    let required = card.security_requirements.iter().flat_map(|requirement| requirement.schemes.keys());
+    let schemes = required.filter_map(|name| card.security_schemes.get(name)).map(header_scheme).collect();
+    CardV0_1 {
         name: &card.name,
         description: &card.description,
         url: url.to_owned(),
@@ -111,11 +112,11 @@ pub fn v0_1_card(card: &AgentCard, url: &str) -> impl Serialize {
         authentication: Authentication { schemes },
         default_input_modes: &card.default_input_modes,
         default_output_modes: &card.default_output_modes,
-        skills: skills(card, |skill| ShownSkill { security: Vec::new(), ..ShownSkill::new(skill) }),
+        skills: skills(card, |skill| SkillJson { security: Vec::new(), ..SkillJson::new(skill) }),
     }
 }
 
-/// The name of a scheme as 0.1 had it: what stands in the `Authorization` header, where it is that.
+/// The name of a scheme in 0.1: the scheme of the `Authorization` header, if the scheme uses that header.
 fn header_scheme(scheme: &SecurityScheme) -> String {
     match scheme {
         SecurityScheme::HttpAuth(http) => http.scheme.to_ascii_lowercase(),
@@ -125,58 +126,58 @@ fn header_scheme(scheme: &SecurityScheme) -> String {
     }
 }
 
-fn is_older(interface: &AgentInterface) -> bool {
+fn is_before_v1_0(interface: &AgentInterface) -> bool {
     interface.protocol_version.parse::<Version>().is_ok_and(|version| version < Version::V1_0)
 }
 
-/// The interfaces where 0.3 is spoken, best first. Those of a tenant are not: who speaks 0.3 cannot name it.
-fn older(card: &AgentCard) -> Vec<&AgentInterface> {
-    let open = || card.supported_interfaces.iter().filter(|interface| interface.tenant.is_none());
-    let stated: Vec<_> = open().filter(|interface| is_older(interface)).collect();
+/// The interfaces that support 0.3, in order of preference. Interfaces of a tenant do not: a request of 0.3 has no tenant.
+fn v0_3_interfaces(card: &AgentCard) -> Vec<&AgentInterface> {
+    let without_tenant = || card.supported_interfaces.iter().filter(|interface| interface.tenant.is_none());
+    let stated: Vec<_> = without_tenant().filter(|interface| is_before_v1_0(interface)).collect();
     if stated.is_empty() {
-        return open().filter(|interface| interface.protocol_binding == binding::JSONRPC).collect();
+        return without_tenant().filter(|interface| interface.protocol_binding == binding::JSONRPC).collect();
     }
     stated
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ShownCard<'a> {
+struct CardJson<'a> {
     name: &'a str,
     description: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     supported_interfaces: Option<&'a [AgentInterface]>,
     #[serde(flatten)]
-    older: Option<OlderMembers<'a>>,
+    v0_3: Option<MembersV0_3<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     provider: Option<&'a AgentProvider>,
     version: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     documentation_url: Option<&'a str>,
-    capabilities: ShownCapabilities<'a>,
+    capabilities: CapabilitiesJson<'a>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    security_schemes: BTreeMap<&'a str, ShownScheme<'a>>,
+    security_schemes: BTreeMap<&'a str, SchemeJson<'a>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     security_requirements: &'a [SecurityRequirement],
     default_input_modes: &'a [String],
     default_output_modes: &'a [String],
-    skills: Vec<ShownSkill<'a>>,
+    skills: Vec<SkillJson<'a>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     signatures: &'a [AgentCardSignature],
     #[serde(skip_serializing_if = "Option::is_none")]
     icon_url: Option<&'a str>,
 }
 
-/// What a card has only for 0.3.
+/// The members of a card that only 0.3 has.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct OlderMembers<'a> {
+struct MembersV0_3<'a> {
     protocol_version: &'static str,
     url: &'a str,
     preferred_transport: &'a str,
     additional_interfaces: Vec<Address<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    security: Vec<Needed<'a>>,
+    security: Vec<Requirement<'a>>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     supports_authenticated_extended_card: bool,
 }
@@ -187,28 +188,28 @@ struct Address<'a> {
     transport: &'a str,
 }
 
-/// Schemes that together suffice, each with its scopes.
-type Needed<'a> = BTreeMap<&'a str, &'a [String]>;
+/// Schemes that a caller must satisfy together, each with its scopes.
+type Requirement<'a> = BTreeMap<&'a str, &'a [String]>;
 
-fn security(requirements: &[SecurityRequirement]) -> Vec<Needed<'_>> {
-    fn needed(requirement: &SecurityRequirement) -> Needed<'_> {
+fn security(requirements: &[SecurityRequirement]) -> Vec<Requirement<'_>> {
+    fn requirement(requirement: &SecurityRequirement) -> Requirement<'_> {
         requirement.schemes.iter().map(|(name, scopes)| (name.as_str(), scopes.list.as_slice())).collect()
     }
-    requirements.iter().map(needed).collect()
+    requirements.iter().map(requirement).collect()
 }
 
-impl<'a> ShownCard<'a> {
+impl<'a> CardJson<'a> {
     /// The card of 0.3.
-    fn new(card: &'a AgentCard, older: &[&'a AgentInterface]) -> Self {
+    fn new(card: &'a AgentCard, interfaces: &[&'a AgentInterface]) -> Self {
         let address = |interface: &&'a AgentInterface| Address {
             url: &interface.url,
             transport: &interface.protocol_binding,
         };
-        let older = older.first().map(|preferred| OlderMembers {
+        let v0_3 = interfaces.first().map(|preferred| MembersV0_3 {
             protocol_version: V0_3,
             url: &preferred.url,
             preferred_transport: &preferred.protocol_binding,
-            additional_interfaces: older.iter().map(address).collect(),
+            additional_interfaces: interfaces.iter().map(address).collect(),
             security: security(&card.security_requirements),
             supports_authenticated_extended_card: card.capabilities.extended_agent_card == Some(true),
         });
@@ -216,19 +217,19 @@ impl<'a> ShownCard<'a> {
             name: &card.name,
             description: &card.description,
             supported_interfaces: None,
-            older,
+            v0_3,
             provider: card.provider.as_ref(),
             version: &card.version,
             documentation_url: card.documentation_url.as_deref(),
-            capabilities: ShownCapabilities::new(&card.capabilities),
-            security_schemes: schemes(card, |scheme| ShownScheme {
-                current: None,
-                older: Some(OlderScheme::new(scheme, Flows::Known)),
+            capabilities: CapabilitiesJson::new(&card.capabilities),
+            security_schemes: schemes(card, |scheme| SchemeJson {
+                v1_0: None,
+                v0_3: Some(SchemeV0_3::new(scheme, Flows::Known)),
             }),
             security_requirements: &[],
             default_input_modes: &card.default_input_modes,
             default_output_modes: &card.default_output_modes,
-            skills: skills(card, ShownSkill::new),
+            skills: skills(card, SkillJson::new),
             signatures: &[],
             icon_url: card.icon_url.as_deref(),
         }
@@ -237,7 +238,7 @@ impl<'a> ShownCard<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ShownCapabilities<'a> {
+struct CapabilitiesJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     streaming: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -246,12 +247,12 @@ struct ShownCapabilities<'a> {
     extensions: &'a [AgentExtension],
     #[serde(skip_serializing_if = "Option::is_none")]
     extended_agent_card: Option<bool>,
-    /// Tasks here do not tell the states they went through.
+    /// Always false: tasks do not list their earlier states.
     #[serde(skip_serializing_if = "Option::is_none")]
     state_transition_history: Option<bool>,
 }
 
-impl<'a> ShownCapabilities<'a> {
+impl<'a> CapabilitiesJson<'a> {
     fn new(capabilities: &'a AgentCapabilities) -> Self {
         Self {
             streaming: capabilities.streaming,
@@ -265,7 +266,7 @@ impl<'a> ShownCapabilities<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ShownSkill<'a> {
+struct SkillJson<'a> {
     id: &'a str,
     name: &'a str,
     description: &'a str,
@@ -279,14 +280,14 @@ struct ShownSkill<'a> {
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     security_requirements: &'a [SecurityRequirement],
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    security: Vec<Needed<'a>>,
+    security: Vec<Requirement<'a>>,
 }
 
-fn skills<'a>(card: &'a AgentCard, show: impl Fn(&'a AgentSkill) -> ShownSkill<'a>) -> Vec<ShownSkill<'a>> {
-    card.skills.iter().map(show).collect()
+fn skills<'a>(card: &'a AgentCard, json: impl Fn(&'a AgentSkill) -> SkillJson<'a>) -> Vec<SkillJson<'a>> {
+    card.skills.iter().map(json).collect()
 }
 
-impl<'a> ShownSkill<'a> {
+impl<'a> SkillJson<'a> {
     fn new(skill: &'a AgentSkill) -> Self {
         Self {
             id: &skill.id,
@@ -303,34 +304,34 @@ impl<'a> ShownSkill<'a> {
 }
 
 #[derive(Serialize)]
-struct ShownScheme<'a> {
+struct SchemeJson<'a> {
     #[serde(flatten)]
-    current: Option<&'a SecurityScheme>,
+    v1_0: Option<&'a SecurityScheme>,
     #[serde(flatten)]
-    older: Option<OlderScheme<'a>>,
+    v0_3: Option<SchemeV0_3<'a>>,
 }
 
 fn schemes<'a>(
     card: &'a AgentCard,
-    show: impl Fn(&'a SecurityScheme) -> ShownScheme<'a>,
-) -> BTreeMap<&'a str, ShownScheme<'a>> {
-    card.security_schemes.iter().map(|(name, scheme)| (name.as_str(), show(scheme))).collect()
+    json: impl Fn(&'a SecurityScheme) -> SchemeJson<'a>,
+) -> BTreeMap<&'a str, SchemeJson<'a>> {
+    card.security_schemes.iter().map(|(name, scheme)| (name.as_str(), json(scheme))).collect()
 }
 
-/// A scheme that says what `type` it is.
+/// A scheme of 0.3, which has a `type`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct OlderScheme<'a> {
+struct SchemeV0_3<'a> {
     r#type: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<&'a str>,
     #[serde(flatten)]
-    terms: Terms<'a>,
+    members: SchemeMembers<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(untagged, rename_all_fields = "camelCase")]
-enum Terms<'a> {
+enum SchemeMembers<'a> {
     ApiKey {
         name: &'a str,
         r#in: &'a str,
@@ -351,7 +352,7 @@ enum Terms<'a> {
     MutualTls {},
 }
 
-/// One flow. Its scopes are always there: they are required.
+/// A flow. Its scopes are required, so they are always written.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Flow<'a> {
@@ -381,37 +382,37 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// What is written of flows.
+/// The flows and members that are written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flows {
-    /// What 0.3 knows.
+    /// Those of 0.3.
     Known,
-    /// All, since newer readers of a dual card look at the older members first.
+    /// All of them: some readers of 1.0 prefer the members of 0.3 in a dual card.
     All,
 }
 
-impl<'a> OlderScheme<'a> {
+impl<'a> SchemeV0_3<'a> {
     fn new(scheme: &'a SecurityScheme, written: Flows) -> Self {
-        let (r#type, description, terms) = match scheme {
+        let (r#type, description, members) = match scheme {
             SecurityScheme::ApiKey(key) => {
-                ("apiKey", &key.description, Terms::ApiKey { name: &key.name, r#in: &key.location })
+                ("apiKey", &key.description, SchemeMembers::ApiKey { name: &key.name, r#in: &key.location })
             }
             SecurityScheme::HttpAuth(http) => {
                 let bearer_format = http.bearer_format.as_deref();
-                ("http", &http.description, Terms::Http { scheme: &http.scheme, bearer_format })
+                ("http", &http.description, SchemeMembers::Http { scheme: &http.scheme, bearer_format })
             }
             SecurityScheme::OAuth2(oauth) => {
                 let metadata_url = oauth.oauth2_metadata_url.as_deref();
                 let flows = flow(&oauth.flows, written).into_iter().collect();
-                ("oauth2", &oauth.description, Terms::OAuth2 { flows, metadata_url })
+                ("oauth2", &oauth.description, SchemeMembers::OAuth2 { flows, metadata_url })
             }
             SecurityScheme::OpenIdConnect(open) => {
                 let open_id_connect_url = open.open_id_connect_url.as_str();
-                ("openIdConnect", &open.description, Terms::OpenIdConnect { open_id_connect_url })
+                ("openIdConnect", &open.description, SchemeMembers::OpenIdConnect { open_id_connect_url })
             }
-            SecurityScheme::MutualTls(tls) => ("mutualTLS", &tls.description, Terms::MutualTls {}),
+            SecurityScheme::MutualTls(tls) => ("mutualTLS", &tls.description, SchemeMembers::MutualTls {}),
         };
-        Self { r#type, description: description.as_deref(), terms }
+        Self { r#type, description: description.as_deref(), members }
     }
 }
 

@@ -1,11 +1,6 @@
-//! Errors with the codes and statuses that the versions before 1.0 had. What came later is an internal error there.
+//! The codes, statuses and names of errors before 1.0. Errors that were added in 1.0 are internal errors there.
 
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
-
-use super::put;
-use crate::jsonrpc::Id;
-use crate::{Error, ErrorKind, json};
+use crate::ErrorKind;
 
 const INTERNAL: i32 = ErrorKind::Internal.jsonrpc_code();
 
@@ -35,7 +30,7 @@ pub(super) const fn v0_3_code(kind: ErrorKind) -> i32 {
     }
 }
 
-/// The HTTP status in 0.3 over HTTP+JSON. What it did not know keeps the status of 1.0.
+/// The HTTP status in 0.3 over HTTP+JSON. Errors that 0.3 does not have keep the status of 1.0.
 pub(super) const fn v0_3_http_status(kind: ErrorKind) -> u16 {
     match kind {
         ErrorKind::InvalidParams => 422,
@@ -60,7 +55,7 @@ pub(super) const fn v0_3_http_status(kind: ErrorKind) -> u16 {
     }
 }
 
-/// The name of the error in 0.3. The extended card has the name that readers of today look for.
+/// The name of the error in 0.3. The error about the extended card has the name that current readers expect.
 pub(super) const fn v0_3_type(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::TaskNotFound => "TaskNotFoundError",
@@ -85,7 +80,7 @@ pub(super) const fn v0_3_type(kind: ErrorKind) -> &'static str {
     }
 }
 
-/// The code in 0.1, which had others for who may call and how often.
+/// The code in 0.1, which has its own codes for authentication, permissions and limits.
 pub(super) const fn v0_1_code(kind: ErrorKind) -> i32 {
     match kind {
         ErrorKind::Unauthenticated => -32007,
@@ -109,30 +104,4 @@ pub(super) const fn v0_1_code(kind: ErrorKind) -> i32 {
         | ErrorKind::Internal
         | ErrorKind::PayloadTooLarge => kind.jsonrpc_code(),
     }
-}
-
-/// The details of an error. They stay as they are: what `data` holds was left open.
-pub(super) fn details(error: &Error) -> Option<Box<RawValue>> {
-    #[derive(Deserialize)]
-    struct Details {
-        data: Box<RawValue>,
-    }
-    let mut form = Vec::new();
-    json::write(&mut form, &error.to_jsonrpc()).ok()?;
-    serde_json::from_slice(&form).ok().map(|Details { data }| data)
-}
-
-/// A response that refuses `id`.
-pub(super) fn response(id: &Id, error: &Error, code: impl Fn(ErrorKind) -> i32) -> Vec<u8> {
-    #[derive(Serialize)]
-    struct Form<'a> {
-        code: i32,
-        message: &'a str,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        data: Option<Box<RawValue>>,
-    }
-    let mut out = format!(r#"{{"jsonrpc":"2.0","id":{},"error":"#, id.as_json()).into_bytes();
-    put(&mut out, &Form { code: code(error.kind()), message: error.message(), data: details(error) });
-    out.push(b'}');
-    out
 }

@@ -1,47 +1,50 @@
-//! Protocol 0.3 over HTTP+JSON: which requests are in it, and how they are read and answered.
+//! Protocol 0.3 over HTTP+JSON: how its requests are recognized and read, and how its responses are written.
 //!
-//! A request that says which version it speaks has decided. Where it says nothing, what only one of the generations has tells:
-//! a path, a media type, a member of the body. What is left looks the same in both, such as reading a task, and is answered as
-//! 0.3 had it, since that is what a version that is not stated means. Refusals are then written so that both can read them.
+//! A request that states its version is of that version. Otherwise, a path, a media type or a member of the body that only one
+//! version has decides. A request that looks the same in both versions, such as reading a task, gets a response of 0.3, since 0.3
+//! is the default of the specification. Error responses to such a request can be read by clients of both versions.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::v0_3::{self, Manner, proto_json};
-use super::{Answer, Dialect, Numbers, cards, error, has_kinds, put};
+use super::v0_3::{self, proto_json};
+use super::write::{self, Format};
+use super::{ArtifactNumbers, Dialect, Response, cards, error, has_kinds, put};
+use crate::error::Details;
 use crate::json::lenient::Object;
 use crate::{Error, Operation, Request, StreamResponse};
 
-/// How a request over HTTP+JSON is written that is not in 1.0, and how it is answered.
+/// A JSON format of 0.3 over HTTP+JSON, for requests and responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HttpDialect {
-    /// The ProtoJSON of 0.3's proto. The SDKs wrote so.
+    /// The ProtoJSON of 0.3's proto, as the SDKs write it.
     Proto,
-    /// The same from the Python SDK, which encodes the bytes of files twice. Only its `User-Agent` tells.
+    /// The same from the Python SDK, which encodes the bytes of files twice. Only its `User-Agent` identifies it.
     PythonProto,
-    /// The JSON of 0.3's schema, where everything says what `kind` it is. Its specification reads so.
+    /// The JSON of 0.3's schema, in which every object has a `kind`, as in its specification.
     Kinds,
-    /// The request does not tell which generation it is of. Answers are those of [`Proto`](Self::Proto), refusals are for both.
+    /// The request could be of 0.3 or of 1.0. Responses are those of [`Proto`](Self::Proto). Error responses are for both
+    /// versions.
     Either,
 }
 
-/// What leads to an operation.
+/// The kind of path by which a request reached an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpPath {
     /// The operation's own path.
     Own,
-    /// The same after the name of a tenant.
+    /// The operation's path after the name of a tenant.
     Tenant,
-    /// `/card`, where the extended card was.
+    /// `/card`, the path of the extended card in 0.3.
     Card,
 }
 
-/// A request over HTTP+JSON, as far as it can be understood without knowing which generation it is of.
+/// A request over HTTP+JSON before its version is known.
 #[derive(Debug, Clone, Copy)]
 pub struct HttpRequest<'a> {
-    /// What is asked for.
+    /// The operation.
     pub operation: Operation,
-    /// What leads there.
+    /// The path.
     pub path: HttpPath,
     /// The task in the path.
     pub task: Option<&'a str>,
@@ -49,31 +52,31 @@ pub struct HttpRequest<'a> {
     pub config: Option<&'a str>,
     /// The query, decoded.
     pub query: &'a [(String, String)],
-    /// Whether it is written, or wants its answer, in [`MEDIA_TYPE`](crate::MEDIA_TYPE).
+    /// Whether the media type of the request, or the accepted one, is [`MEDIA_TYPE`](crate::MEDIA_TYPE).
     pub own_media_type: bool,
-    /// What the client says that it is.
+    /// The `User-Agent` header.
     pub user_agent: Option<&'a str>,
-    /// The body; empty if there is none.
+    /// The body. It may be empty.
     pub body: &'a [u8],
 }
 
 impl HttpRequest<'_> {
-    /// An argument in the query, under one of its two names. One that is empty is not given.
+    /// An argument of the query, by one of its two names. An empty argument counts as missing.
     pub(super) fn argument(&self, name: &str, snake: &str) -> Option<&str> {
         let found = self.query.iter().find(|(key, value)| (key == name || key == snake) && !value.is_empty());
         found.map(|(_, value)| value.as_str())
     }
 }
 
-/// What a body looks like.
-enum Look {
-    Older(HttpDialect),
-    Current,
-    Neither,
+/// The version that the members of a body indicate.
+enum BodyVersion {
+    V0_3(HttpDialect),
+    V1_0,
+    Unknown,
 }
 
 impl HttpDialect {
-    /// The dialect of a request that does not say which version it speaks; none if it is in 1.0.
+    /// The dialect of a request that does not state its version. `None` means 1.0.
     ///
     /// ```
     /// use attache_protocol::dialect::{HttpDialect, HttpPath, HttpRequest};
@@ -92,21 +95,21 @@ impl HttpDialect {
         if request.path == HttpPath::Card {
             return Some(Self::Either);
         }
-        if request.own_media_type || !existed(request) {
+        if request.own_media_type || !exists_in_v0_3(request) {
             return None;
         }
-        let current = ["tenant", "currentGeneration", "current_generation"];
-        if request.query.iter().any(|(key, _)| current.contains(&key.as_str())) {
+        let v1_0_arguments = ["tenant", "currentGeneration", "current_generation"];
+        if request.query.iter().any(|(key, _)| v1_0_arguments.contains(&key.as_str())) {
             return None;
         }
-        match look(request) {
-            Look::Older(dialect) => Some(dialect.of_client(request)),
-            Look::Current => None,
-            Look::Neither => Some(Self::Either.of_client(request)),
+        match body_version(request) {
+            BodyVersion::V0_3(dialect) => Some(dialect.for_client(request)),
+            BodyVersion::V1_0 => None,
+            BodyVersion::Unknown => Some(Self::Either.for_client(request)),
         }
     }
 
-    fn of_client(self, request: &HttpRequest<'_>) -> Self {
+    fn for_client(self, request: &HttpRequest<'_>) -> Self {
         let python = request.user_agent.is_some_and(|agent| agent.starts_with("python-httpx/"));
         match self {
             Self::Proto | Self::Either if python => Self::PythonProto,
@@ -114,96 +117,88 @@ impl HttpDialect {
         }
     }
 
-    /// The dialect of a request that says that it speaks a version before 1.0; none if that had nothing of the kind.
+    /// The dialect of a request that states a version before 1.0. `None` if 0.3 has no such operation.
     pub fn stated(request: &HttpRequest<'_>) -> Option<Self> {
-        existed(request).then(|| match look(request) {
-            Look::Older(dialect) => dialect.of_client(request),
-            Look::Current | Look::Neither => Self::Proto.of_client(request),
+        exists_in_v0_3(request).then(|| match body_version(request) {
+            BodyVersion::V0_3(dialect) => dialect.for_client(request),
+            BodyVersion::V1_0 | BodyVersion::Unknown => Self::Proto.for_client(request),
         })
     }
 
-    /// Reads a request. What is wrong is told in the words it was written in.
+    /// Reads a request. Errors have the field names of the request's format.
     pub fn read(self, request: &HttpRequest<'_>) -> Result<Request, Error> {
         match (self, request.operation) {
             (Self::Kinds, Operation::SendMessage) => v0_3::read("message/send", request.body),
             (Self::Kinds, Operation::SendStreamingMessage) => v0_3::read("message/stream", request.body),
             (Self::PythonProto, _) => {
                 let mut request = proto_json::read(request)?;
-                proto_json::twice::decode(&mut request);
+                proto_json::decode_files_twice(&mut request);
                 Ok(request)
             }
             (Self::Proto | Self::Kinds | Self::Either, _) => proto_json::read(request),
         }
     }
 
-    /// The dialect whose rules hold for the request, whatever it is written in.
+    /// The dialect whose rules apply to the request.
     pub fn dialect(self) -> Dialect {
         Dialect::V0_3
     }
 
-    /// Writes an answer as the body of a response.
-    pub fn write(self, answer: &Answer<'_>, out: &mut Vec<u8>) {
-        match (self, answer) {
-            // SDKs of the time disagree on how the card's security is written. This card has both.
-            (Self::Either, Answer::Card(card)) => put(out, &cards::dual_card(card)),
-            (Self::PythonProto, Answer::Sent(task)) => {
-                proto_json::write(&Answer::Sent(proto_json::twice::encode_task(task)), out);
+    /// Writes the body of a response.
+    pub fn write(self, response: &Response<'_>, out: &mut Vec<u8>) {
+        match (self, response) {
+            // SDKs of 0.3 disagree on the format of the card's security. This card has both formats.
+            (Self::Either, Response::Card(card)) => put(out, &cards::dual_card(card)),
+            (Self::Proto | Self::PythonProto | Self::Kinds | Self::Either, _) => {
+                write::write_response(response, self.format(), out);
             }
-            (Self::PythonProto, Answer::Task(task)) => {
-                proto_json::write(&Answer::Task(proto_json::twice::encode_task(task)), out);
-            }
-            (Self::PythonProto, Answer::Message(message)) => {
-                let mut message = (*message).clone();
-                proto_json::twice::encode_parts(message.parts.iter_mut());
-                proto_json::write(&Answer::Message(&message), out);
-            }
-            (Self::Proto | Self::PythonProto | Self::Either, _) => proto_json::write(answer, out),
-            (Self::Kinds, _) => v0_3::write(answer, Manner::Exact, out),
         }
     }
 
     /// Writes an event of a stream.
     pub fn write_event(self, event: &StreamResponse, out: &mut Vec<u8>) {
+        write::write_event(event, self.format(), &mut ArtifactNumbers::default(), out);
+    }
+
+    fn format(self) -> Format {
         match self {
-            Self::PythonProto => proto_json::write_event(&proto_json::twice::encode_event(event), out),
-            Self::Proto | Self::Either => proto_json::write_event(event, out),
-            Self::Kinds => v0_3::write_event(event, Manner::Exact, &mut Numbers::default(), out),
+            Self::Proto | Self::Either => Format::Proto,
+            Self::PythonProto => Format::PythonProto,
+            Self::Kinds => Format::V0_3,
         }
     }
 
-    /// The HTTP status and the body of a response that refuses a request.
+    /// The HTTP status and the body of an error response.
     ///
-    /// Only `message` was promised. The code is there for the JavaScript SDK and the type for the Python one, which make
-    /// errors of their own from them.
-    pub fn refusal(self, error: &Error) -> (u16, Vec<u8>) {
+    /// 0.3 only specifies `message`. The JavaScript SDK reads the code and the Python SDK reads the type, to create their own errors.
+    pub fn error_response(self, error: &Error) -> (u16, Vec<u8>) {
         #[derive(Serialize)]
-        struct Form<'a, E> {
+        struct ErrorBody<'a, E> {
             code: i32,
             #[serde(rename = "type")]
             name: &'static str,
             message: &'a str,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            data: Option<Box<RawValue>>,
+            data: Details<'a>,
             #[serde(skip_serializing_if = "Option::is_none")]
             error: Option<E>,
         }
         let kind = error.kind();
         let status = error::v0_3_http_status(kind);
-        let mut out = Vec::new();
-        let form = Form {
+        let body = ErrorBody {
             code: error::v0_3_code(kind),
             name: error::v0_3_type(kind),
             message: error.message(),
-            data: error::details(error),
+            data: error.details(),
             error: (self == Self::Either).then(|| error.to_status(status)),
         };
-        put(&mut out, &form);
+        let mut out = Vec::new();
+        put(&mut out, &body);
         (status, out)
     }
 }
 
-/// Whether 0.3 had such an operation at such a path.
-fn existed(request: &HttpRequest<'_>) -> bool {
+/// Whether 0.3 has the operation at this path.
+fn exists_in_v0_3(request: &HttpRequest<'_>) -> bool {
     match (request.path, request.operation) {
         (HttpPath::Card, _) => true,
         (HttpPath::Tenant, _) | (HttpPath::Own, Operation::ListTasks | Operation::GetExtendedAgentCard) => {
@@ -224,27 +219,27 @@ fn existed(request: &HttpRequest<'_>) -> bool {
     }
 }
 
-fn look(request: &HttpRequest<'_>) -> Look {
+fn body_version(request: &HttpRequest<'_>) -> BodyVersion {
     match request.operation {
-        Operation::SendMessage | Operation::SendStreamingMessage => look_of_message(request.body),
-        Operation::CancelTask => look_of_cancel(request.body),
-        Operation::CreateTaskPushNotificationConfig => look_of_webhook(request.body),
+        Operation::SendMessage | Operation::SendStreamingMessage => message_version(request.body),
+        Operation::CancelTask => cancel_version(request.body),
+        Operation::CreateTaskPushNotificationConfig => webhook_version(request.body),
         Operation::GetTask
         | Operation::ListTasks
         | Operation::SubscribeToTask
         | Operation::GetTaskPushNotificationConfig
         | Operation::ListTaskPushNotificationConfigs
         | Operation::DeleteTaskPushNotificationConfig
-        | Operation::GetExtendedAgentCard => Look::Neither,
+        | Operation::GetExtendedAgentCard => BodyVersion::Unknown,
     }
 }
 
-/// The members of an object. What is none has none, and is refused when it is read.
+/// The members of an object. Invalid JSON has none; it is rejected later, when it is read.
 fn members<'a, T: Default + Deserialize<'a>>(json: &'a [u8]) -> T {
     serde_json::from_slice(json).map(|Object(members)| members).unwrap_or_default()
 }
 
-fn look_of_message(body: &[u8]) -> Look {
+fn message_version(body: &[u8]) -> BodyVersion {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct Send<'a> {
@@ -255,23 +250,23 @@ fn look_of_message(body: &[u8]) -> Look {
     }
     #[derive(Default, Deserialize)]
     #[serde(default)]
-    struct Said<'a> {
+    struct MessageMembers<'a> {
         #[serde(borrow)]
         content: Option<&'a RawValue>,
     }
     match members(body) {
-        Send { request: Some(_), .. } => Look::Older(HttpDialect::Proto),
+        Send { request: Some(_), .. } => BodyVersion::V0_3(HttpDialect::Proto),
         Send { message: Some(message), .. }
-            if members::<Said<'_>>(message.get().as_bytes()).content.is_some() =>
+            if members::<MessageMembers<'_>>(message.get().as_bytes()).content.is_some() =>
         {
-            Look::Older(HttpDialect::Proto)
+            BodyVersion::V0_3(HttpDialect::Proto)
         }
-        Send { .. } if has_kinds(body) => Look::Older(HttpDialect::Kinds),
-        Send { .. } => Look::Current,
+        Send { .. } if has_kinds(body) => BodyVersion::V0_3(HttpDialect::Kinds),
+        Send { .. } => BodyVersion::V1_0,
     }
 }
 
-fn look_of_cancel(body: &[u8]) -> Look {
+fn cancel_version(body: &[u8]) -> BodyVersion {
     #[derive(Default, Deserialize)]
     #[serde(default)]
     struct Cancel<'a> {
@@ -285,13 +280,13 @@ fn look_of_cancel(body: &[u8]) -> Look {
         tenant: Option<&'a RawValue>,
     }
     match members(body) {
-        Cancel { name: Some(_), .. } => Look::Older(HttpDialect::Proto),
-        Cancel { name: None, id: None, metadata: None, tenant: None } => Look::Neither,
-        Cancel { .. } => Look::Current,
+        Cancel { name: Some(_), .. } => BodyVersion::V0_3(HttpDialect::Proto),
+        Cancel { name: None, id: None, metadata: None, tenant: None } => BodyVersion::Unknown,
+        Cancel { .. } => BodyVersion::V1_0,
     }
 }
 
-fn look_of_webhook(body: &[u8]) -> Look {
+fn webhook_version(body: &[u8]) -> BodyVersion {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
     struct Create<'a> {
@@ -325,12 +320,12 @@ fn look_of_webhook(body: &[u8]) -> Look {
             task_id: Some(_),
             push_notification_config: Some(_),
             ..
-        } => Look::Older(HttpDialect::Kinds),
+        } => BodyVersion::V0_3(HttpDialect::Kinds),
         Create { parent: None, config: None, name: None, push_notification_config: None, .. }
             if authentication.is_none_or(|authentication| authentication.schemes.is_none()) =>
         {
-            Look::Current
+            BodyVersion::V1_0
         }
-        Create { .. } => Look::Older(HttpDialect::Proto),
+        Create { .. } => BodyVersion::V0_3(HttpDialect::Proto),
     }
 }

@@ -1,25 +1,25 @@
-//! The ways of speaking that came before 1.0, as pure translations to and from the model.
+//! The JSON of the protocol before 1.0, as pure translations to and from the model.
 //!
-//! A dialect reads the requests of its time into [`Request`]s and writes answers, events and errors as its time had them.
-//! Nothing outside of here knows what the differences are.
+//! A dialect reads requests into [`Request`]s and writes responses, events and errors. No other module knows the differences
+//! between the versions.
 //!
-//! The other way around, for clients: [`v0_3::request`] writes requests, [`v0_3::answer`] reads what is answered, and
-//! [`read_card`] reads the cards of both generations.
+//! For clients, [`v0_3::request`] writes requests, [`v0_3::response`] reads responses, and [`read_card`] reads the cards of all
+//! versions.
 //!
-//! # Which dialect a request is in
+//! # How the dialect of a request is recognized
 //!
-//! `tasks/send` and `tasks/sendSubscribe` are 0.1's alone. `message/send` and `message/stream` are 0.3's where the message or
-//! one of its parts has a `kind`, and iii's where none has. All other methods, such as `tasks/get`, look the same in
-//! all of them: who asked so may read 0.3, iii or 0.1. They are answered in a merged form, [`Dialect::Either`]:
+//! `tasks/send` and `tasks/sendSubscribe` only exist in 0.1. `message/send` and `message/stream` are 0.3 if the message or one of
+//! its parts has a `kind`; otherwise they are iii. All other methods, such as `tasks/get`, look the same in all dialects, so the
+//! client may expect 0.3, iii or 0.1. Their responses have a merged format, [`Dialect::Either`]:
 //!
-//! - a task is the bare one of 0.3, and has in its member `task` the one of iii, so that `result.status.state` and
-//!   `result.task.status.state` are both there; `sessionId` is there for 0.1;
-//! - parts have a `kind` for 0.3 and the same as `type` for 0.1; in results, data is there as text too, which iii reads;
-//! - in lists and streams, where a task is not wrapped by anyone, these parts are all that it takes.
+//! - A task is that of 0.3. Its member `task` holds the task of iii, so that both `result.status.state` and
+//!   `result.task.status.state` exist. `sessionId` exists for 0.1.
+//! - Parts have a `kind` for 0.3 and the same value as `type` for 0.1. In artifacts, data also exists as text for iii.
+//! - In lists and streams no dialect wraps a task, so there the merged parts suffice.
 //!
-//! Where the address tells that 0.1 is meant, [`Dialect::oldest_of`] answers the methods that 0.1 had to its letter.
+//! At a path that is configured for 0.1, [`Dialect::of_v0_1`] treats the methods that 0.1 has as 0.1.
 //!
-//! Over HTTP+JSON only 0.3 was spoken before 1.0, in two ways: see [`HttpDialect`].
+//! Over HTTP+JSON only 0.3 existed before 1.0, in two formats: see [`HttpDialect`].
 
 mod cards;
 mod error;
@@ -28,10 +28,13 @@ mod iii;
 mod params;
 mod part;
 mod push;
+mod read;
 mod read_card;
+mod states;
 mod v0_1;
 pub mod v0_3;
-mod words;
+mod write;
+mod write_part;
 
 use std::borrow::Cow;
 
@@ -42,51 +45,52 @@ pub use cards::{dual_card, pure_card, v0_1_card, v0_3_card};
 pub use http::{HttpDialect, HttpPath, HttpRequest};
 pub use read_card::read_card;
 pub(crate) use v0_3::TaggedSend;
+use write::Format;
 
 use crate::chosen_id;
 use crate::json::lenient::Object;
-use crate::jsonrpc::Id;
+use crate::jsonrpc::{self, Id};
 use crate::{
     AgentCard, Error, ListTaskPushNotificationConfigsResponse, ListTasksResponse, Message, Request,
     StreamResponse, Task, TaskPushNotificationConfig, Version, json,
 };
 
-/// A way of speaking other than that of 1.0.
+/// A JSON-RPC dialect of the protocol before 1.0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dialect {
-    /// That of the iii-a2a worker: methods with slashes, flat parts, lower-case states and roles, answers in a wrapper.
+    /// The dialect of the iii-a2a worker: methods with slashes, the parts of 1.0, lower-case states and roles, wrapped responses.
     Iii,
-    /// That of protocol 0.3, and of 0.2: everything says what `kind` it is.
+    /// Protocol 0.3, and 0.2: every object has a `kind`.
     V0_3,
-    /// That of a request which does not tell whether it is iii's or 0.3's. It is answered so that all can read it.
+    /// The request could be of 0.3, iii or 0.1. The response has a format that clients of all three can read.
     Either,
-    /// That of protocol 0.1, and of AgentOS: `tasks/send` with an id of the client's choice, parts with a `type`.
+    /// Protocol 0.1, and AgentOS: `tasks/send`, task ids that the client chooses, parts with a `type`.
     V0_1,
 }
 
-/// What is allowed in a dialect and not in 1.0.
+/// What a dialect allows and 1.0 does not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Allowances {
-    /// A message may name a task that does not exist yet, which is then created under that id.
+pub struct DialectRules {
+    /// A message may name a task that does not exist. The task is then created with that id.
     pub chosen_task_ids: bool,
-    /// A message to a task that has ended gets the task as it ended.
+    /// The response to a message to an ended task is the task. No error.
     pub ended_tasks: bool,
-    /// A subscription to a task that has ended gets the task as it ended.
+    /// A subscription to an ended task gets the task. No error.
     pub ended_subscriptions: bool,
-    /// What is said about a request is said about the task that it creates.
+    /// The metadata of a request becomes the metadata of the task that it creates.
     pub task_metadata: bool,
-    /// A webhook without a name bears the id of its task.
+    /// A webhook without an id gets the id of its task.
     pub nameless_webhooks: bool,
-    /// Messages have no ids: the ones that they are given tell nothing about repeats.
+    /// Messages have no ids of their own. The server must not use their ids to detect repeated messages.
     pub nameless_messages: bool,
 }
 
-/// What an operation answers, before it is written in a dialect.
+/// The response of an operation, before a dialect writes it.
 #[derive(Debug)]
-pub enum Answer<'a> {
-    /// The task that a message led to.
+pub enum Response<'a> {
+    /// The task of a message that was sent.
     Sent(Cow<'a, Task>),
-    /// A direct answer to a message.
+    /// A direct response to a message.
     Message(&'a Message),
     /// A task.
     Task(Cow<'a, Task>),
@@ -96,14 +100,14 @@ pub enum Answer<'a> {
     Push(&'a TaskPushNotificationConfig),
     /// Webhooks.
     Pushes(&'a ListTaskPushNotificationConfigsResponse),
-    /// Done, with nothing to say.
+    /// The operation is done and has no result.
     Done,
     /// The extended card.
     Card(&'a AgentCard),
 }
 
 impl Dialect {
-    /// The dialect that a JSON-RPC request is in, if it is in one that is spoken here.
+    /// The dialect of a JSON-RPC request. `None` if no dialect has the method.
     ///
     /// ```
     /// use attache_protocol::Dialect;
@@ -135,15 +139,15 @@ impl Dialect {
         }
     }
 
-    /// The same at an address where 0.1 is spoken: what could be in that dialect is.
-    pub fn oldest_of(method: &str, params: &[u8]) -> Option<Self> {
+    /// The same at a path for 0.1, where every method that 0.1 has is of 0.1.
+    pub fn of_v0_1(method: &str, params: &[u8]) -> Option<Self> {
         match method {
             "tasks/get" | "tasks/cancel" | "tasks/resubscribe" => Some(Self::V0_1),
             _ => Self::of(method, params),
         }
     }
 
-    /// Reads a JSON-RPC request. The method must be one of the dialect's. What is wrong is told in the dialect's words.
+    /// Reads a JSON-RPC request. The dialect must have the method. Errors have the field names of the dialect.
     pub fn read(self, method: &str, params: &[u8]) -> Result<Request, Error> {
         match self {
             Self::Iii => iii::read(method, params),
@@ -152,19 +156,20 @@ impl Dialect {
         }
     }
 
-    /// What the dialect allows beyond 1.0.
-    pub fn allowances(self) -> Allowances {
-        let v0_3 = Allowances { ended_subscriptions: true, nameless_webhooks: true, ..Allowances::default() };
-        let free = Allowances { chosen_task_ids: true, ended_tasks: true, task_metadata: true, ..v0_3 };
+    /// What the dialect allows and 1.0 does not.
+    pub fn rules(self) -> DialectRules {
+        let v0_3 =
+            DialectRules { ended_subscriptions: true, nameless_webhooks: true, ..DialectRules::default() };
+        let iii = DialectRules { chosen_task_ids: true, ended_tasks: true, task_metadata: true, ..v0_3 };
         match self {
             Self::V0_3 => v0_3,
-            // Where it is in doubt who asks, what one of them may do is allowed.
-            Self::Iii | Self::Either => free,
-            Self::V0_1 => Allowances { nameless_messages: true, ..free },
+            // If the dialect is unknown, everything is allowed that one of the dialects allows.
+            Self::Iii | Self::Either => iii,
+            Self::V0_1 => DialectRules { nameless_messages: true, ..iii },
         }
     }
 
-    /// What the dialect is called where it is written down. It can be read back.
+    /// The name of the dialect, for storage. [`from_name`](Self::from_name) is the inverse.
     pub fn name(self) -> &'static str {
         match self {
             Self::Iii => "iii",
@@ -174,12 +179,12 @@ impl Dialect {
         }
     }
 
-    /// The dialect of that name.
+    /// The dialect with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Iii, Self::V0_3, Self::Either, Self::V0_1].into_iter().find(|dialect| dialect.name() == name)
     }
 
-    /// The protocol version that the dialect is counted to.
+    /// The protocol version of the dialect.
     pub fn version(self) -> Version {
         match self {
             Self::Iii | Self::V0_3 | Self::Either => Version::V0_3,
@@ -187,72 +192,72 @@ impl Dialect {
         }
     }
 
-    /// Writes an answer as the result of a JSON-RPC response. Tasks bear the ids that clients chose.
-    pub fn write(self, answer: &Answer<'_>, out: &mut Vec<u8>) {
-        match answer {
-            Answer::Sent(task) => {
-                self.write_as_is(&Answer::Sent(Cow::Borrowed(&task.with_chosen_id())), out);
-            }
-            Answer::Task(task) => {
-                self.write_as_is(&Answer::Task(Cow::Borrowed(&task.with_chosen_id())), out);
-            }
-            Answer::Message(message) => {
-                self.write_as_is(&Answer::Message(&chosen_id::message(message)), out);
-            }
-            Answer::Tasks(page) if page.tasks.iter().any(|task| task.id.is_scoped()) => {
+    /// Writes a response as the result of a JSON-RPC response. Tasks have the ids that clients chose.
+    pub fn write(self, response: &Response<'_>, out: &mut Vec<u8>) {
+        let write = |response: &Response<'_>, out| write::write_response(response, self.format(), out);
+        match response {
+            Response::Sent(task) => write(&Response::Sent(Cow::Borrowed(&task.with_chosen_id())), out),
+            Response::Task(task) => write(&Response::Task(Cow::Borrowed(&task.with_chosen_id())), out),
+            Response::Message(message) => write(&Response::Message(&chosen_id::message(message)), out),
+            Response::Tasks(page) if page.tasks.iter().any(|task| task.id.is_scoped()) => {
                 let tasks = page.tasks.iter().map(|task| task.with_chosen_id().into_owned()).collect();
-                self.write_as_is(&Answer::Tasks(ListTasksResponse { tasks, ..page.clone() }), out);
+                write(&Response::Tasks(ListTasksResponse { tasks, ..page.clone() }), out);
             }
-            Answer::Push(config) => self.write_as_is(&Answer::Push(&chosen_id::webhook(config)), out),
-            Answer::Pushes(page) => {
+            Response::Push(config) => write(&Response::Push(&chosen_id::webhook(config)), out),
+            Response::Pushes(page) => {
                 let configs = page.configs.iter().map(|config| chosen_id::webhook(config).into_owned());
                 let page = ListTaskPushNotificationConfigsResponse {
                     configs: configs.collect(),
                     next_page_token: page.next_page_token.clone(),
                 };
-                self.write_as_is(&Answer::Pushes(&page), out);
+                write(&Response::Pushes(&page), out);
             }
-            Answer::Tasks(_) | Answer::Done | Answer::Card(_) => self.write_as_is(answer, out),
+            Response::Tasks(_) | Response::Done | Response::Card(_) => write(response, out),
         }
     }
 
-    fn write_as_is(self, answer: &Answer<'_>, out: &mut Vec<u8>) {
+    const fn format(self) -> Format {
         match self {
-            Self::Iii => iii::write(answer, out),
-            Self::V0_3 => v0_3::write(answer, v0_3::Manner::Exact, out),
-            Self::Either => v0_3::write(answer, v0_3::Manner::Merged, out),
-            Self::V0_1 => v0_1::write(answer, out),
+            Self::Iii => Format::Iii,
+            Self::V0_3 => Format::V0_3,
+            Self::Either => Format::Merged,
+            Self::V0_1 => Format::V0_1,
         }
     }
 
-    /// What writes the events of one stream.
-    pub fn events(self) -> Events {
-        Events { dialect: self, numbers: Numbers::default() }
+    /// A writer for the events of one stream.
+    pub fn events(self) -> EventWriter {
+        EventWriter { dialect: self, numbers: ArtifactNumbers::default() }
     }
 
-    /// Writes a single event as the result of a JSON-RPC response. For those of a stream see [`events`](Self::events).
+    /// Writes a single event as the result of a JSON-RPC response. [`events`](Self::events) writes the events of a stream.
     pub fn write_event(self, event: &StreamResponse, out: &mut Vec<u8>) {
         self.events().write(event, out);
     }
 
-    /// A JSON-RPC response that refuses `id`, with the codes that the dialect has.
+    /// A JSON-RPC error response to `id`, with the error code of the dialect.
     pub fn error_response(self, id: &Id, error: &Error) -> Vec<u8> {
         match self {
-            Self::Iii | Self::V0_3 | Self::Either => error::response(id, error, error::v0_3_code),
-            Self::V0_1 => error::response(id, &v0_1::renamed(error), error::v0_1_code),
+            Self::Iii | Self::V0_3 | Self::Either => {
+                jsonrpc::error_response_as(id, error, error::v0_3_code(error.kind()))
+            }
+            Self::V0_1 => {
+                let error = v0_1::with_field_names(error);
+                jsonrpc::error_response_as(id, &error, error::v0_1_code(error.kind()))
+            }
         }
     }
 
-    /// Writes a task by itself, as stores of the dialect's time keep it and webhooks get it.
+    /// Writes a task without an envelope, for stores and webhooks.
     pub fn write_task(self, task: &Task, out: &mut Vec<u8>) {
-        match self {
-            Self::Iii => iii::write_task(task, out),
-            Self::V0_3 | Self::Either => v0_3::write_task(task, out),
-            Self::V0_1 => v0_1::write_task(task, out),
-        }
+        let format = match self {
+            Self::Either => Format::V0_3,
+            Self::Iii | Self::V0_3 | Self::V0_1 => self.format(),
+        };
+        put(out, &format.json(task));
     }
 
-    /// Reads a task as [`write_task`](Self::write_task) writes it. What the dialect does not know is passed over.
+    /// Reads a task that [`write_task`](Self::write_task) wrote. Unknown members are ignored.
     pub fn read_task(self, json: &[u8]) -> Result<Task, Error> {
         match self {
             Self::Iii => iii::read_task(json),
@@ -262,34 +267,27 @@ impl Dialect {
     }
 }
 
-/// Writes the events of one stream, and remembers what the next ones refer to.
+/// Writes the events of one stream. It remembers the numbers of artifacts for later events.
 #[derive(Debug, Clone)]
-pub struct Events {
+pub struct EventWriter {
     dialect: Dialect,
-    numbers: Numbers,
+    numbers: ArtifactNumbers,
 }
 
-impl Events {
+impl EventWriter {
     /// Writes the next event as the result of a JSON-RPC response.
     pub fn write(&mut self, event: &StreamResponse, out: &mut Vec<u8>) {
-        let Self { dialect, numbers } = self;
-        let event = &*chosen_id::event(event);
-        match dialect {
-            Dialect::Iii => iii::write_event(event, out),
-            Dialect::V0_3 => v0_3::write_event(event, v0_3::Manner::Exact, numbers, out),
-            Dialect::Either => v0_3::write_event(event, v0_3::Manner::Merged, numbers, out),
-            Dialect::V0_1 => v0_1::write_event(event, numbers, out),
-        }
+        write::write_event(&chosen_id::event(event), self.dialect.format(), &mut self.numbers, out);
     }
 }
 
-/// The numbers by which 0.1 knows the artifacts of a task, in the order in which they appear.
+/// The numbers of a task's artifacts, in order of appearance. 0.1 has them instead of ids.
 #[derive(Debug, Clone, Default)]
-struct Numbers(Vec<String>);
+struct ArtifactNumbers(Vec<String>);
 
-impl Numbers {
-    /// Numbers the artifacts that a task already has.
-    fn note(&mut self, task: &Task) {
+impl ArtifactNumbers {
+    /// Starts with the artifacts that the task already has.
+    fn reset(&mut self, task: &Task) {
         self.0 = task.artifacts.iter().map(|artifact| artifact.artifact_id.clone()).collect();
     }
 
@@ -301,7 +299,7 @@ impl Numbers {
     }
 }
 
-/// Whether a message says of itself or of one of its parts what kind it is.
+/// Whether a message or one of its parts has a `kind`.
 fn has_kinds(params: &[u8]) -> bool {
     #[derive(Default, Deserialize)]
     #[serde(default)]
@@ -317,7 +315,7 @@ fn has_kinds(params: &[u8]) -> bool {
         #[serde(borrow)]
         parts: Option<Vec<&'a RawValue>>,
     }
-    /// What is not as it should be has no kind, and is refused when it is read.
+    /// Invalid JSON has no kind. It is rejected later, when it is read.
     fn kinds(json: &RawValue) -> Kinds<'_> {
         serde_json::from_str(json.get()).map(|Object(kinds)| kinds).unwrap_or_default()
     }
@@ -326,7 +324,7 @@ fn has_kinds(params: &[u8]) -> bool {
     kind.is_some() || parts.into_iter().flatten().any(|part| kinds(part).kind.is_some())
 }
 
-/// Strings, numbers and values that are JSON already cannot fail to be written into memory.
+/// Writes a value as JSON. Values of the model cannot fail to serialize into memory; if one did, the result would be `null`.
 fn put<T: Serialize>(out: &mut Vec<u8>, value: &T) {
     let start = out.len();
     if json::write(out, value).is_err() {

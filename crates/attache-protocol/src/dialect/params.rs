@@ -1,19 +1,19 @@
-//! Arguments that the dialects have in common, and what is wrong with them in their own words.
+//! Arguments that the dialects have in common, and the check of requests.
 
 use serde::Deserialize;
 
 use super::push::Webhook;
-use super::words::LowerState;
+use super::states::LowerState;
 use crate::json::lenient;
 use crate::{
     CancelTaskRequest, ContextId, Error, FieldViolation, GetTaskRequest, JsonObject, ListTasksRequest,
     Operation, Request, SendMessageConfiguration, SubscribeToTaskRequest, TaskId,
 };
 
-/// How many tasks are listed where nothing is said about it: as many as may be asked for, since who speaks so expects them all.
-const PAGE: i32 = 100;
+/// The default page size: the largest one, since clients before 1.0 expect all tasks.
+const PAGE_SIZE: i32 = 100;
 
-/// How a message is to be handled.
+/// How the server handles a message.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Configuration {
@@ -22,7 +22,7 @@ pub(super) struct Configuration {
     #[serde(alias = "history_length", deserialize_with = "lenient::int")]
     history_length: Option<i32>,
     pub(super) blocking: Option<bool>,
-    /// The proto of 0.3 called it `pushNotification`.
+    /// `pushNotification` in the proto of 0.3.
     #[serde(
         alias = "pushNotification",
         alias = "push_notification",
@@ -45,7 +45,7 @@ impl From<Configuration> for SendMessageConfiguration {
     }
 }
 
-/// A task, and how much of it.
+/// A task, and the length of its history.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct TaskQuery {
@@ -56,7 +56,7 @@ pub(super) struct TaskQuery {
     metadata: Option<JsonObject>,
 }
 
-/// No messages at all cannot be asked for: zero was how a length that is not given was written.
+/// A length of zero means that none was given, so a client cannot ask for an empty history.
 impl From<TaskQuery> for GetTaskRequest {
     fn from(TaskQuery { id, history_length, metadata: _ }: TaskQuery) -> Self {
         let history_length = history_length.filter(|length| *length != 0);
@@ -96,7 +96,7 @@ impl From<List> for ListTasksRequest {
         Self {
             context_id,
             status: status.map(Into::into).unwrap_or_default(),
-            page_size: page_size.or(Some(PAGE)),
+            page_size: page_size.or(Some(PAGE_SIZE)),
             page_token,
             history_length: history_length.filter(|length| *length != 0),
             include_artifacts: true,
@@ -105,26 +105,31 @@ impl From<List> for ListTasksRequest {
     }
 }
 
-/// Checks a request before it is handed on, so that what is wrong with it is told in the words it was written in. `name` gives
-/// the dialect's name for a field of 1.0, or none for one that the request cannot have got wrong.
+/// The name of the field `scheme` of 1.0, which is a list before 1.0.
+pub(super) fn schemes_field(field: &str) -> String {
+    field.replace("authentication.scheme", "authentication.schemes")
+}
+
+/// Checks a request here, so that errors have the names of the dialect. `name` returns the dialect's name for a field of 1.0, or
+/// `None` if the dialect sets the field itself.
 pub(super) fn checked(
     request: Request,
     name: impl Fn(Operation, &str) -> Option<String>,
 ) -> Result<Request, Error> {
     let lower = |text: &str| text.replace("ROLE_USER", "user").replace("ROLE_AGENT", "agent");
-    checked_in(request, name, lower)
+    checked_with(request, name, lower)
 }
 
-/// The same, with `words` to say what is wrong in.
-pub(super) fn checked_in(
+/// The same, with a function that translates the descriptions of errors.
+pub(super) fn checked_with(
     request: Request,
     name: impl Fn(Operation, &str) -> Option<String>,
-    words: impl Fn(&str) -> String,
+    translate: impl Fn(&str) -> String,
 ) -> Result<Request, Error> {
     let Err(error) = request.validate() else { return Ok(request) };
     let violations = error.field_violations().iter().filter_map(|violation| {
         let field = name(request.operation(), &violation.field)?;
-        Some(FieldViolation { field, description: words(&violation.description) })
+        Some(FieldViolation { field, description: translate(&violation.description) })
     });
     Err(Error::violations(violations.collect()))
 }

@@ -1,53 +1,53 @@
-//! Parts that say what they are, by `kind` in 0.3 and by `type` in 0.1.
+//! Reads the parts of messages and artifacts before 1.0. [`write_part`](super::write_part) writes them.
 //!
-//! Both know three of them: text, a file by its bytes or its address, and data. Data was an object in 0.3 (in 0.1 also an
-//! array); other values travel as `{"value": …}`, marked in the metadata so that they come back as they were.
+//! A part is text, a file (by its bytes or its URL) or data. Over JSON-RPC a member names its type: `kind` in 0.3, `type` in 0.1.
+//! The ProtoJSON of 0.3 has no such member and puts files and data into objects of their own.
+//!
+//! Data is an object in 0.3, and an object or an array in 0.1. Other values are wrapped in `{"value": …}`. The writer
+//! adds a mark to the metadata, and the reader then unwraps them again.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde::de::{Error as _, IgnoredAny, MapAccess};
-use serde::ser::{SerializeMap, SerializeStruct};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::json::{self, lenient, lenient::Object};
+use crate::json::{lenient, lenient::Object};
 use crate::part::Base64;
 use crate::{Content, Json, JsonObject, Part};
 
 /// The member of the metadata that marks wrapped data. The official SDKs use the same.
-const WRAPPED: &str = "data_part_compat";
+pub(super) const WRAPPED: &str = "data_part_compat";
 
-/// The member by which a part says what it is.
+/// The member that names the type of a part.
 pub(super) trait Tag {
     const NAME: &'static str;
 }
 
-pub(super) enum Kind {}
+pub(super) enum KindTag {}
 
-impl Tag for Kind {
+impl Tag for KindTag {
     const NAME: &'static str = "kind";
 }
 
-pub(super) enum Type {}
+pub(super) enum TypeTag {}
 
-impl Tag for Type {
+impl Tag for TypeTag {
     const NAME: &'static str = "type";
 }
 
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum What {
+pub(super) enum PartType {
     Text,
     File,
     Data,
 }
 
-impl What {
-    const fn of(content: &Content) -> Self {
+impl PartType {
+    pub(super) const fn of(content: &Content) -> Self {
         match content {
             Content::Text(_) => Self::Text,
             Content::Raw(_) | Content::Url(_) => Self::File,
@@ -55,7 +55,7 @@ impl What {
         }
     }
 
-    const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Text => "text",
             Self::File => "file",
@@ -64,68 +64,44 @@ impl What {
     }
 }
 
-/// A part as it is read.
-pub(super) struct Tagged<T>(Part, PhantomData<T>);
-
-impl<T> From<Tagged<T>> for Part {
-    fn from(Tagged(part, _): Tagged<T>) -> Self {
-        part
-    }
+/// Reads parts. `null` is an empty list.
+pub(super) fn parts<'de, D, P>(deserializer: D) -> Result<Vec<Part>, D::Error>
+where
+    D: Deserializer<'de>,
+    P: Deserialize<'de> + Into<Part>,
+{
+    let parts = lenient::null::<D, Vec<P>>(deserializer)?;
+    Ok(parts.into_iter().map(Into::into).collect())
 }
 
-impl<'de, T: Tag> Deserialize<'de> for Tagged<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor<T>(PhantomData<T>);
+/// The members of a part that is being read. `T` is the type of its tag, `F` that of its file.
+struct PartMembers<T, F> {
+    tag: Option<T>,
+    text: Option<String>,
+    file: Option<Object<F>>,
+    data: Option<Json>,
+    metadata: Option<JsonObject>,
+}
 
-        impl<'de, T: Tag> serde::de::Visitor<'de> for Visitor<T> {
-            type Value = Tagged<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "a part: an object with `{}`", T::NAME)
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tagged<T>, A::Error> {
-                let (mut what, mut text, mut file, mut data, mut metadata) = (None, None, None, None, None);
-                while let Some(key) = map.next_key::<Cow<'de, str>>()? {
-                    match &*key {
-                        name if name == T::NAME => once(&mut what, T::NAME, &mut map)?,
-                        "text" => once(&mut text, "text", &mut map)?,
-                        "file" => once(&mut file, "file", &mut map)?,
-                        "data" => once::<_, Json>(&mut data, "data", &mut map)?,
-                        "metadata" => once(&mut metadata, "metadata", &mut map)?,
-                        _ => drop(map.next_value::<IgnoredAny>()?),
-                    }
-                }
-                let what: What = what.ok_or_else(|| {
-                    let tag = T::NAME;
-                    A::Error::custom(format_args!("a part needs `{tag}`: one of `text`, `file` and `data`"))
-                })?;
-                let missing = || {
-                    let (tag, what) = (T::NAME, what.name());
-                    A::Error::custom(format_args!("a part of {tag} `{what}` needs `{what}`"))
-                };
-                let part = match what {
-                    What::Text => Part::new(Content::Text(text.ok_or_else(missing)?)),
-                    What::File => {
-                        let Object(File { content, filename, media_type }) = file.ok_or_else(missing)?;
-                        Part { content, filename, media_type, metadata: None }
-                    }
-                    What::Data => {
-                        let (data, rest) = unwrapped(data.ok_or_else(missing)?, metadata);
-                        metadata = rest;
-                        Part::new(Content::Data(data))
-                    }
-                };
-                Ok(Tagged(Part { metadata, ..part }, PhantomData))
+impl<'de, T: Deserialize<'de>, F: Deserialize<'de>> PartMembers<T, F> {
+    fn read<A: MapAccess<'de>>(tag: &'static str, mut map: A) -> Result<Self, A::Error> {
+        let mut it = Self { tag: None, text: None, file: None, data: None, metadata: None };
+        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+            match &*key {
+                name if name == tag => read_once(&mut it.tag, tag, &mut map)?,
+                "text" => read_once(&mut it.text, "text", &mut map)?,
+                "file" => read_once(&mut it.file, "file", &mut map)?,
+                "data" => read_once(&mut it.data, "data", &mut map)?,
+                "metadata" => read_once(&mut it.metadata, "metadata", &mut map)?,
+                _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
-
-        deserializer.deserialize_map(Visitor(PhantomData))
+        Ok(it)
     }
 }
 
-/// Reads a member that may be there only once; `null` is as if it were absent.
-pub(super) fn once<'de, A: MapAccess<'de>, V: Deserialize<'de>>(
+/// Reads a member that may be present only once. `null` counts as absent.
+fn read_once<'de, A: MapAccess<'de>, V: Deserialize<'de>>(
     member: &mut Option<V>,
     name: &'static str,
     map: &mut A,
@@ -138,18 +114,159 @@ pub(super) fn once<'de, A: MapAccess<'de>, V: Deserialize<'de>>(
     Ok(())
 }
 
-/// A file, by its bytes or by its address.
-#[derive(Deserialize)]
-#[serde(try_from = "FileMembers")]
+/// A part with a tag, as the formats over JSON-RPC have it.
+pub(super) struct TaggedPart<T>(Part, PhantomData<T>);
+
+impl<T> From<TaggedPart<T>> for Part {
+    fn from(TaggedPart(part, _): TaggedPart<T>) -> Self {
+        part
+    }
+}
+
+impl<'de, T: Tag> Deserialize<'de> for TaggedPart<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor<T>(PhantomData<T>);
+
+        impl<'de, T: Tag> serde::de::Visitor<'de> for Visitor<T> {
+            type Value = TaggedPart<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a part: an object with `{}`", T::NAME)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TaggedPart<T>, A::Error> {
+                let it = PartMembers::<PartType, TaggedFile>::read(T::NAME, map)?;
+                let part_type = it.tag.ok_or_else(|| {
+                    let tag = T::NAME;
+                    A::Error::custom(format_args!("a part needs `{tag}`: one of `text`, `file` and `data`"))
+                })?;
+                let missing = || {
+                    let (tag, name) = (T::NAME, part_type.name());
+                    A::Error::custom(format_args!("a part of {tag} `{name}` needs `{name}`"))
+                };
+                let part = match part_type {
+                    PartType::Text => text_part(it.text.ok_or_else(missing)?, it.metadata),
+                    PartType::File => {
+                        let Object(TaggedFile(file)) = it.file.ok_or_else(missing)?;
+                        file.into_part(it.metadata)
+                    }
+                    PartType::Data => data_part(it.data.ok_or_else(missing)?, it.metadata),
+                };
+                Ok(TaggedPart(part, PhantomData))
+            }
+        }
+
+        deserializer.deserialize_map(Visitor(PhantomData))
+    }
+}
+
+const PROTO_MEMBERS: &str = "exactly one of `text`, `file` and `data`";
+
+/// A part of ProtoJSON. A part with a `kind` is read as well: its data is not in an object of its own, and its file may have the
+/// names that files have over JSON-RPC.
+pub(super) struct ProtoPart(Part);
+
+impl From<ProtoPart> for Part {
+    fn from(ProtoPart(part): ProtoPart) -> Self {
+        part
+    }
+}
+
+impl<'de> Deserialize<'de> for ProtoPart {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = ProtoPart;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "a part: an object with {PROTO_MEMBERS}")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ProtoPart, A::Error> {
+                let it = PartMembers::<IgnoredAny, ProtoFile>::read(KindTag::NAME, map)?;
+                match (it.text, it.file, it.data) {
+                    (Some(text), None, None) => Ok(text_part(text, it.metadata)),
+                    (None, Some(Object(ProtoFile(file))), None) => Ok(file.into_part(it.metadata)),
+                    (None, None, Some(data)) => {
+                        let data = if it.tag.is_some() { data } else { inner_data(&data)? };
+                        Ok(data_part(data, it.metadata))
+                    }
+                    (None, None, None) => Err(A::Error::custom(format_args!("a part needs {PROTO_MEMBERS}"))),
+                    (Some(_) | None, _, _) => {
+                        Err(A::Error::custom(format_args!("a part holds {PROTO_MEMBERS}, not several")))
+                    }
+                }
+                .map(ProtoPart)
+            }
+        }
+
+        deserializer.deserialize_map(Visitor)
+    }
+}
+
+/// The data inside its object. Other members of the object would be lost, so they are an error.
+fn inner_data<E: serde::de::Error>(data: &Json) -> Result<Json, E> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct DataPart {
+        data: Json,
+    }
+    let Object(DataPart { data }) = data.read::<Object<DataPart>>().map_err(|_| {
+        E::custom("data is written as `{\"data\": {\"data\": …}}`, or as `{\"kind\": \"data\", \"data\": …}`")
+    })?;
+    Ok(data)
+}
+
+fn text_part(text: String, metadata: Option<JsonObject>) -> Part {
+    Part { metadata, ..Part::new(Content::Text(text)) }
+}
+
+/// A part of data, which is unwrapped if the metadata has the mark. The mark is removed.
+fn data_part(data: Json, metadata: Option<JsonObject>) -> Part {
+    let (data, metadata) = unwrap_data(data, metadata);
+    Part { metadata, ..Part::new(Content::Data(data)) }
+}
+
+/// A file, by its bytes or by its URL.
 struct File {
     content: Content,
     filename: Option<String>,
     media_type: Option<String>,
 }
 
+impl File {
+    /// `names` are the members for the bytes and for the URL.
+    fn new(
+        (filename, media_type): (Option<String>, Option<String>),
+        bytes: Option<Base64>,
+        url: Option<String>,
+        names: [&str; 2],
+    ) -> Result<Self, String> {
+        let [bytes_name, url_name] = names;
+        let content = match (bytes, url) {
+            (Some(Base64(bytes)), None) => Content::Raw(bytes),
+            (None, Some(url)) => Content::Url(url),
+            (Some(_), Some(_)) => {
+                return Err(format!("a file has either `{bytes_name}` or `{url_name}`, not both"));
+            }
+            (None, None) => return Err(format!("a file needs `{bytes_name}` or `{url_name}`")),
+        };
+        Ok(Self { content, filename, media_type })
+    }
+
+    fn into_part(self, metadata: Option<JsonObject>) -> Part {
+        Part { content: self.content, filename: self.filename, media_type: self.media_type, metadata }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(try_from = "TaggedFileMembers")]
+struct TaggedFile(File);
+
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct FileMembers {
+struct TaggedFileMembers {
     #[serde(deserialize_with = "lenient::string")]
     name: Option<String>,
     #[serde(deserialize_with = "lenient::string")]
@@ -158,26 +275,45 @@ struct FileMembers {
     uri: Option<String>,
 }
 
-impl TryFrom<FileMembers> for File {
-    type Error = &'static str;
+impl TryFrom<TaggedFileMembers> for TaggedFile {
+    type Error = String;
 
-    fn try_from(members: FileMembers) -> Result<Self, &'static str> {
-        let FileMembers { name, mime_type, bytes, uri } = members;
-        let content = match (bytes, uri) {
-            (Some(Base64(bytes)), None) => Content::Raw(bytes),
-            (None, Some(uri)) => Content::Url(uri),
-            (Some(_), Some(_)) => return Err("a file has either `bytes` or `uri`, not both"),
-            (None, None) => return Err("a file needs `bytes` or `uri`"),
-        };
-        Ok(Self { content, filename: name, media_type: mime_type })
+    fn try_from(it: TaggedFileMembers) -> Result<Self, String> {
+        File::new((it.name, it.mime_type), it.bytes, it.uri, ["bytes", "uri"]).map(Self)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(try_from = "ProtoFileMembers")]
+struct ProtoFile(File);
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ProtoFileMembers {
+    #[serde(deserialize_with = "lenient::string")]
+    name: Option<String>,
+    #[serde(alias = "mime_type", deserialize_with = "lenient::string")]
+    mime_type: Option<String>,
+    #[serde(alias = "file_with_bytes", alias = "bytes")]
+    file_with_bytes: Option<Base64>,
+    #[serde(alias = "file_with_uri", alias = "uri")]
+    file_with_uri: Option<String>,
+}
+
+impl TryFrom<ProtoFileMembers> for ProtoFile {
+    type Error = String;
+
+    fn try_from(it: ProtoFileMembers) -> Result<Self, String> {
+        let names = ["fileWithBytes", "fileWithUri"];
+        File::new((it.name, it.mime_type), it.file_with_bytes, it.file_with_uri, names).map(Self)
     }
 }
 
 /// The members of an object in their order, each value as it was written.
-struct Members<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
+pub(super) struct Members<'a>(pub(super) Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Members<'a> {
-    fn of(object: &'a str) -> Self {
+    pub(super) fn of(object: &'a str) -> Self {
         serde_json::from_str(object).unwrap_or(Self(Vec::new()))
     }
 }
@@ -208,14 +344,7 @@ impl Serialize for Members<'_> {
     }
 }
 
-/// Data that is not an object, made one.
-#[derive(Serialize)]
-pub(super) struct Value<'a> {
-    pub(super) value: &'a Json,
-}
-
-/// The value that was wrapped, if the metadata says so, and the metadata without the mark.
-pub(super) fn unwrapped(data: Json, metadata: Option<JsonObject>) -> (Json, Option<JsonObject>) {
+fn unwrap_data(data: Json, metadata: Option<JsonObject>) -> (Json, Option<JsonObject>) {
     let Some(object) = metadata.as_ref().filter(|object| object.get::<bool>(WRAPPED) == Some(true)) else {
         return (data, metadata);
     };
@@ -227,133 +356,4 @@ pub(super) fn unwrapped(data: Json, metadata: Option<JsonObject>) -> (Json, Opti
     rest.0.retain(|(key, _)| key != WRAPPED);
     let rest = if rest.0.is_empty() { None } else { JsonObject::new(&rest).ok() };
     (value, rest)
-}
-
-/// The form in which a part is written.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
-    /// That of 0.3.
-    Kind,
-    /// That of 0.1.
-    Type,
-    /// One that is read by all, in a message.
-    Either,
-    /// The same in a result, where readers of iii expect data as text.
-    EitherResult,
-}
-
-/// Parts as they are written.
-pub(super) struct ShownParts<'a> {
-    pub(super) parts: &'a [Part],
-    pub(super) form: Form,
-}
-
-impl Serialize for ShownParts<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.parts.iter().map(|part| ShownPart { part, form: self.form }))
-    }
-}
-
-/// A part as it is written.
-struct ShownPart<'a> {
-    part: &'a Part,
-    form: Form,
-}
-
-impl Serialize for ShownPart<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct ShownFile<'a> {
-            #[serde(skip_serializing_if = "Option::is_none")]
-            name: Option<&'a str>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            mime_type: Option<&'a str>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            bytes: Option<String>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            uri: Option<&'a str>,
-        }
-        let Self { part, form } = *self;
-        let what = What::of(&part.content).name();
-        let (name, mime_type) = (part.filename.as_deref(), part.media_type.as_deref());
-        let file = |bytes, uri| ShownFile { name, mime_type, bytes, uri };
-        let mut wrapped = false;
-        // As a struct, whose members are known to need no escapes. How many there are is of no account in JSON, but none is.
-        let mut map = serializer.serialize_struct("Part", 1)?;
-        match form {
-            Form::Kind => map.serialize_field(Kind::NAME, what)?,
-            Form::Type => map.serialize_field(Type::NAME, what)?,
-            Form::Either | Form::EitherResult => {
-                map.serialize_field(Kind::NAME, what)?;
-                map.serialize_field(Type::NAME, what)?;
-            }
-        }
-        match &part.content {
-            Content::Text(text) => map.serialize_field("text", text)?,
-            Content::Raw(bytes) => {
-                map.serialize_field("file", &file(Some(STANDARD.encode(bytes)), None))?;
-            }
-            Content::Url(url) => map.serialize_field("file", &file(None, Some(url)))?,
-            Content::Data(data) => {
-                let fits = match data.as_str().as_bytes().first() {
-                    Some(b'{') => true,
-                    Some(b'[') => form == Form::Type,
-                    Some(_) | None => false,
-                };
-                wrapped = !fits;
-                if wrapped {
-                    map.serialize_field("data", &Value { value: data })?;
-                } else {
-                    map.serialize_field("data", data)?;
-                }
-            }
-        }
-        match (&part.metadata, wrapped) {
-            (None, false) => {}
-            (Some(metadata), false) => map.serialize_field("metadata", metadata)?,
-            (metadata, true) => map.serialize_field("metadata", &Marked(metadata.as_ref()))?,
-        }
-        if matches!(form, Form::Either | Form::EitherResult) {
-            flat(part, form, &mut map)?;
-        }
-        map.end()
-    }
-}
-
-/// Adds what readers of iii look for. The bytes of a file are not said twice.
-fn flat<M: SerializeStruct>(part: &Part, form: Form, map: &mut M) -> Result<(), M::Error> {
-    let mut media_type = part.media_type.as_deref();
-    match &part.content {
-        Content::Text(_) | Content::Raw(_) => {}
-        Content::Url(url) => map.serialize_field("url", url)?,
-        Content::Data(data) => {
-            if form == Form::EitherResult {
-                map.serialize_field("text", &json::pretty(data.as_str()))?;
-                media_type = media_type.or(Some("application/json"));
-            }
-        }
-    }
-    if let Some(filename) = &part.filename {
-        map.serialize_field("filename", filename)?;
-    }
-    if let Some(media_type) = media_type {
-        map.serialize_field("mediaType", media_type)?;
-    }
-    Ok(())
-}
-
-/// Metadata with the mark that the data is wrapped.
-pub(super) struct Marked<'a>(pub(super) Option<&'a JsonObject>);
-
-impl Serialize for Marked<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        let Members(members) = Members::of(self.0.map_or("{}", JsonObject::as_str));
-        for (key, value) in members.iter().filter(|(key, _)| key != WRAPPED) {
-            map.serialize_entry(key, value)?;
-        }
-        map.serialize_entry(WRAPPED, &true)?;
-        map.end()
-    }
 }

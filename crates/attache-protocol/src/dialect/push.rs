@@ -1,4 +1,4 @@
-//! Webhooks, as the versions before 1.0 wrote them: a webhook stands inside of what it is for.
+//! Webhooks before 1.0, where a webhook is a member of the object that it belongs to.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,8 +8,8 @@ use crate::{
     ListTaskPushNotificationConfigsRequest, TaskId, TaskPushNotificationConfig,
 };
 
-/// A webhook with the task it is for.
-#[derive(Default, Serialize, Deserialize)]
+/// A webhook with the id of its task.
+#[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct TaskWebhook {
     #[serde(deserialize_with = "lenient::null")]
@@ -32,7 +32,7 @@ pub(super) struct Webhook {
     authentication: Option<Authentication>,
 }
 
-/// Credentials. Of several schemes the first one counts.
+/// Credentials. Only the first of several schemes is used.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Authentication {
@@ -42,10 +42,10 @@ struct Authentication {
     credentials: Option<String>,
 }
 
-/// A webhook of a task, by its id.
+/// The ids of a task and of one of its webhooks.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct WebhookOfTask {
+pub(super) struct WebhookQuery {
     #[serde(deserialize_with = "lenient::null")]
     id: TaskId,
     #[serde(deserialize_with = "lenient::string")]
@@ -62,34 +62,28 @@ impl From<Webhook> for TaskPushNotificationConfig {
     }
 }
 
-/// A webhook without a name of its own bears the id of its task: such was the rule, and so a task has one of them.
+/// A webhook without an id gets the id of its task, so a task has at most one of them.
 impl From<TaskWebhook> for TaskPushNotificationConfig {
     fn from(TaskWebhook { task_id, push_notification_config }: TaskWebhook) -> Self {
-        push_notification_config.of(task_id)
+        push_notification_config.for_task(task_id)
     }
 }
 
 impl Webhook {
-    /// The webhook as one of a task.
-    pub(super) fn of(self, task_id: TaskId) -> TaskPushNotificationConfig {
+    /// The webhook of a task.
+    pub(super) fn for_task(self, task_id: TaskId) -> TaskPushNotificationConfig {
         let id = self.id.clone().unwrap_or_else(|| task_id.as_str().to_owned());
         TaskPushNotificationConfig { id: Some(id), task_id: Some(task_id), ..self.into() }
     }
 
-    /// The webhook with a name that was given elsewhere, if it has none itself.
-    pub(super) fn or_named(self, name: Option<&str>) -> Self {
-        Self { id: self.id.or_else(|| name.map(str::to_owned)), ..self }
+    /// The webhook with `id`, if it has none itself.
+    pub(super) fn or_id(self, id: Option<&str>) -> Self {
+        Self { id: self.id.or_else(|| id.map(str::to_owned)), ..self }
     }
 
-    /// The webhook as the only one of its task, which needs no name.
-    pub(super) fn nameless(self) -> Self {
+    /// The webhook without its id.
+    pub(super) fn without_id(self) -> Self {
         Self { id: None, ..self }
-    }
-}
-
-impl From<&TaskPushNotificationConfig> for TaskWebhook {
-    fn from(config: &TaskPushNotificationConfig) -> Self {
-        Self { task_id: config.task_id.clone().unwrap_or_default(), push_notification_config: config.into() }
     }
 }
 
@@ -104,23 +98,23 @@ impl From<&TaskPushNotificationConfig> for Webhook {
     }
 }
 
-/// Where no webhook is named, the one that bears the id of its task is meant.
-impl From<WebhookOfTask> for GetTaskPushNotificationConfigRequest {
-    fn from(WebhookOfTask { id, push_notification_config_id }: WebhookOfTask) -> Self {
+/// Without an id, the request is about the webhook that has the id of its task.
+impl From<WebhookQuery> for GetTaskPushNotificationConfigRequest {
+    fn from(WebhookQuery { id, push_notification_config_id }: WebhookQuery) -> Self {
         let webhook = push_notification_config_id.unwrap_or_else(|| id.as_str().to_owned());
         Self { tenant: None, task_id: id, id: webhook }
     }
 }
 
-impl From<WebhookOfTask> for DeleteTaskPushNotificationConfigRequest {
-    fn from(WebhookOfTask { id, push_notification_config_id }: WebhookOfTask) -> Self {
+impl From<WebhookQuery> for DeleteTaskPushNotificationConfigRequest {
+    fn from(WebhookQuery { id, push_notification_config_id }: WebhookQuery) -> Self {
         let webhook = push_notification_config_id.unwrap_or_else(|| id.as_str().to_owned());
         Self { tenant: None, task_id: id, id: webhook }
     }
 }
 
-impl From<WebhookOfTask> for ListTaskPushNotificationConfigsRequest {
-    fn from(WebhookOfTask { id, .. }: WebhookOfTask) -> Self {
+impl From<WebhookQuery> for ListTaskPushNotificationConfigsRequest {
+    fn from(WebhookQuery { id, .. }: WebhookQuery) -> Self {
         Self { task_id: id, ..Self::default() }
     }
 }

@@ -1,4 +1,4 @@
-//! Reading a card of either generation into the model of 1.0.
+//! Reads the card of any version into the model of 1.0.
 
 use std::collections::BTreeMap;
 
@@ -13,21 +13,21 @@ use crate::{
     OAuthFlows, OpenIdConnectSecurityScheme, SecurityRequirement, SecurityScheme, StringList, binding,
 };
 
-/// Reads a card: that of 1.0, that of 0.3 or 0.2, or one that is both, of which the members of 1.0 count.
+/// Reads a card of 1.0, 0.3 or 0.2. A dual card is read as a card of 1.0.
 ///
-/// Of a card of 0.3, the address it prefers comes first. Schemes that are not known are left out, and so can satisfy nobody. The
-/// signatures are left out as well: they cover the words of 0.3.
+/// The preferred interface of a card of 0.3 comes first. Unknown security schemes are left out, so a requirement that names one
+/// cannot be satisfied. Signatures are left out as well, since they cover the members of 0.3.
 pub fn read_card(json: &[u8]) -> Result<AgentCard, Error> {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
-    struct Marks {
+    struct VersionMembers {
         #[serde(alias = "supported_interfaces", deserialize_with = "lenient::null")]
         supported_interfaces: Vec<serde::de::IgnoredAny>,
         url: Option<serde::de::IgnoredAny>,
     }
-    let marks: Marks = parse(json)?;
-    if marks.supported_interfaces.is_empty() && marks.url.is_some() {
-        parse::<OlderCard>(json).map(Into::into)
+    let members: VersionMembers = parse(json)?;
+    if members.supported_interfaces.is_empty() && members.url.is_some() {
+        parse::<CardV0_3>(json).map(Into::into)
     } else {
         parse(json)
     }
@@ -35,7 +35,7 @@ pub fn read_card(json: &[u8]) -> Result<AgentCard, Error> {
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct OlderCard {
+struct CardV0_3 {
     #[serde(deserialize_with = "lenient::null")]
     name: String,
     #[serde(deserialize_with = "lenient::null")]
@@ -61,7 +61,7 @@ struct OlderCard {
     #[serde(deserialize_with = "lenient::null")]
     security_schemes: BTreeMap<String, Json>,
     #[serde(deserialize_with = "lenient::null")]
-    security: Vec<Needed>,
+    security: Vec<Requirement>,
     #[serde(deserialize_with = "lenient::null")]
     default_input_modes: Vec<String>,
     #[serde(deserialize_with = "lenient::null")]
@@ -93,23 +93,23 @@ struct Capabilities {
 #[serde(default, rename_all = "camelCase")]
 struct Skill {
     #[serde(flatten)]
-    same: AgentSkill,
+    skill: AgentSkill,
     #[serde(deserialize_with = "lenient::null")]
-    security: Vec<Needed>,
+    security: Vec<Requirement>,
 }
 
-/// Schemes that together suffice, each with its scopes.
-type Needed = BTreeMap<String, Vec<String>>;
+/// Schemes that a caller must satisfy together, each with its scopes.
+type Requirement = BTreeMap<String, Vec<String>>;
 
-fn requirements(security: Vec<Needed>) -> Vec<SecurityRequirement> {
-    let requirement = |needed: Needed| SecurityRequirement {
-        schemes: needed.into_iter().map(|(name, list)| (name, StringList { list })).collect(),
+fn requirements(security: Vec<Requirement>) -> Vec<SecurityRequirement> {
+    let requirement = |requirement: Requirement| SecurityRequirement {
+        schemes: requirement.into_iter().map(|(name, list)| (name, StringList { list })).collect(),
     };
     security.into_iter().map(requirement).collect()
 }
 
-impl From<OlderCard> for AgentCard {
-    fn from(card: OlderCard) -> Self {
+impl From<CardV0_3> for AgentCard {
+    fn from(card: CardV0_3) -> Self {
         let version = card.protocol_version.unwrap_or_else(|| "0.3".to_owned());
         let interface = |url: String, transport: String| {
             let protocol_version = version.clone();
@@ -123,11 +123,11 @@ impl From<OlderCard> for AgentCard {
                 supported_interfaces.push(other);
             }
         }
-        let skill = |Skill { same, security }: Skill| AgentSkill {
+        let skill = |Skill { skill, security }: Skill| AgentSkill {
             security_requirements: requirements(security),
-            ..same
+            ..skill
         };
-        let scheme = |(name, scheme): (String, Json)| Some((name, OlderScheme::read(&scheme)?));
+        let scheme = |(name, scheme): (String, Json)| Some((name, SchemeV0_3::read(&scheme)?));
         Self {
             name: card.name,
             description: card.description,
@@ -152,10 +152,10 @@ impl From<OlderCard> for AgentCard {
     }
 }
 
-/// A scheme that says what `type` it is.
+/// A scheme of 0.3, which has a `type`.
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all_fields = "camelCase")]
-enum OlderScheme {
+enum SchemeV0_3 {
     #[serde(rename = "apiKey")]
     ApiKey { description: Option<String>, name: String, r#in: String },
     #[serde(rename = "http")]
@@ -163,7 +163,7 @@ enum OlderScheme {
     #[serde(rename = "oauth2")]
     OAuth2 {
         description: Option<String>,
-        // Not text: what is read by its tag is read into memory first.
+        // `Value` and not `Json`: serde buffers the members of a tagged enum, and raw JSON text does not survive that.
         flows: BTreeMap<String, Value>,
         #[serde(rename = "oauth2MetadataUrl")]
         metadata_url: Option<String>,
@@ -174,11 +174,11 @@ enum OlderScheme {
     MutualTls { description: Option<String> },
 }
 
-/// The flows, those that a program can go through by itself first: 1.0 has room for one.
+/// The flows in order of preference. 1.0 has only one flow, so flows that need no person come first.
 const FLOWS: [&str; 5] = ["clientCredentials", "deviceCode", "authorizationCode", "password", "implicit"];
 
-impl OlderScheme {
-    /// The scheme, if it is one that is known.
+impl SchemeV0_3 {
+    /// Reads a scheme. `None` if its type is unknown.
     fn read(json: &Json) -> Option<SecurityScheme> {
         Some(match json.read::<Object<Self>>().ok()?.0 {
             Self::ApiKey { description, name, r#in: location } => {
@@ -188,7 +188,7 @@ impl OlderScheme {
                 SecurityScheme::HttpAuth(HttpAuthSecurityScheme { description, scheme, bearer_format })
             }
             Self::OAuth2 { description, flows, metadata_url } => {
-                // A flow has the same members in both generations.
+                // A flow has the same members in both versions.
                 let flow = |name: &&str| {
                     let flow = Map::from_iter([((*name).to_owned(), flows.get(*name)?.clone())]);
                     OAuthFlows::deserialize(Value::Object(flow)).ok()

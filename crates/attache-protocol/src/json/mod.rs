@@ -1,7 +1,7 @@
-//! JSON that nobody looks into, and the leniencies of ProtoJSON.
+//! Unparsed JSON values, and the lenient parsing rules of ProtoJSON.
 //!
-//! `data` and `metadata` are kept as the text they came in: nothing is parsed into trees and cloned, and 64-bit integers
-//! survive exactly. Whoever wants to look inside asks for a type.
+//! `data` and `metadata` stay JSON text. The server does not parse or copy them, and 64-bit integers stay exact. Callers parse
+//! them into a type with [`Json::read`].
 
 mod pretty;
 mod write;
@@ -17,12 +17,12 @@ use serde_json::value::RawValue;
 pub use pretty::pretty;
 pub use write::{WriteError, write};
 
-/// Any JSON value, kept as text on a single line. Cheap to clone.
+/// Any JSON value, stored as text on a single line. Cheap to clone.
 #[derive(Clone)]
 pub struct Json(Arc<Box<RawValue>>);
 
 impl Json {
-    /// The value of anything that serializes.
+    /// Serializes a value.
     ///
     /// ```
     /// # use attache_protocol::Json;
@@ -32,7 +32,7 @@ impl Json {
         serde_json::value::to_raw_value(value).map(Self::from_raw)
     }
 
-    /// The value written as `text`.
+    /// Parses JSON text.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
@@ -42,18 +42,18 @@ impl Json {
         serde_json::from_str(self.0.get())
     }
 
-    /// The JSON text. It holds no line breaks.
+    /// The JSON text. It has no line breaks.
     pub fn as_str(&self) -> &str {
         self.0.get()
     }
 
-    /// The value, for those who put it into a larger one.
+    /// The raw value, for use inside of another value.
     pub fn as_raw(&self) -> &RawValue {
         &self.0
     }
 
     fn from_raw(raw: Box<RawValue>) -> Self {
-        // A line break would end an event of a stream early. JSON strings cannot hold one, so it is only layout.
+        // A line break would end an event of a stream. JSON strings cannot contain one, so only whitespace changes here.
         if memchr::memchr2(b'\n', b'\r', raw.get().as_bytes()).is_none() {
             return Self(Arc::new(raw));
         }
@@ -97,12 +97,12 @@ impl<'de> Deserialize<'de> for Json {
     }
 }
 
-/// A JSON object, kept as text: the `Struct` of the protocol, used for metadata and parameters.
+/// A JSON object as text: the `Struct` of the protocol, used for metadata and parameters.
 #[derive(Clone, PartialEq)]
 pub struct JsonObject(Json);
 
 impl JsonObject {
-    /// The object that `value` serializes to; an error if it is something else than an object.
+    /// Serializes a value. It is an error if the result is not an object.
     pub fn new<T: Serialize + ?Sized>(value: &T) -> Result<Self, serde_json::Error> {
         Self::try_from_json(Json::new(value)?)
     }
@@ -112,7 +112,7 @@ impl JsonObject {
         self.0.read()
     }
 
-    /// The member `key`, if it is there and reads as a `T`.
+    /// The member `key`, if it exists and is a valid `T`.
     pub fn get<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         let members: std::collections::BTreeMap<Cow<'_, str>, &RawValue> =
             serde_json::from_str(self.as_str()).ok()?;
@@ -156,17 +156,17 @@ impl<'de> Deserialize<'de> for JsonObject {
     }
 }
 
-/// Whether arrays and objects in `text` nest deeper than `limit`, without judging whether it is JSON.
+/// Whether arrays and objects in `text` are nested deeper than `limit`. The text need not be valid JSON.
 ///
-/// Nothing nests deeper than it has opening brackets, and those are counted many bytes at a time.
+/// The depth is at most the number of opening brackets, which can be counted quickly. So the brackets are counted first.
 pub fn is_deeper_than(text: &[u8], limit: usize) -> bool {
     has_more_brackets_than(text, limit) && depth(text) > limit
 }
 
-/// Whether more than `limit` arrays and objects seem to begin in `text`. Strings are not told apart, which makes it quick.
+/// Whether `text` has more than `limit` opening brackets. Brackets in strings count as well, which makes it fast.
 fn has_more_brackets_than(text: &[u8], limit: usize) -> bool {
     let mut counted = 0;
-    // As many as a byte can count: the processor then does many of them in one go.
+    // The count of a chunk fits into a byte, so the compiler can use vector instructions.
     text.chunks(128).any(|chunk| {
         let brackets: u8 = chunk.iter().map(|byte| u8::from(matches!(byte, b'{' | b'['))).sum();
         counted += usize::from(brackets);
@@ -174,9 +174,9 @@ fn has_more_brackets_than(text: &[u8], limit: usize) -> bool {
     })
 }
 
-/// How deep the arrays and objects in `text` nest, without judging whether it is JSON.
+/// The nesting depth of arrays and objects in `text`. The text need not be valid JSON.
 ///
-/// A parser that keeps values as text does not recurse, so this is what protects those who read the values later.
+/// A parser that leaves values as text does not check their depth. This check protects the code that parses the values later.
 pub fn depth(text: &[u8]) -> usize {
     let (mut depth, mut deepest, mut i) = (0usize, 0usize, 0usize);
     while let Some(byte) = text.get(i) {
@@ -203,21 +203,21 @@ pub fn depth(text: &[u8]) -> usize {
     deepest
 }
 
-/// Field helpers for `#[serde(with)]`: what ProtoJSON forgives.
+/// Functions for `#[serde(deserialize_with)]` with the lenient rules of ProtoJSON.
 pub(crate) mod lenient {
     use std::collections::BTreeMap;
     use std::fmt;
 
     use super::*;
 
-    /// `null` is the default value, as if the field were absent.
+    /// `null` means the default value, as for an absent field.
     pub(crate) fn null<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
         d: D,
     ) -> Result<T, D::Error> {
         Option::<T>::deserialize(d).map(Option::unwrap_or_default)
     }
 
-    /// A message. It is written as an object, and an array of its fields, which serde would take as well, is refused.
+    /// A message, which must be an object. serde also accepts an array of the fields; this type rejects it.
     pub(crate) struct Object<T>(pub(crate) T);
 
     impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -241,7 +241,7 @@ pub(crate) mod lenient {
         }
     }
 
-    /// A message that is always there; `null` is an empty one.
+    /// A required message. `null` is an empty message.
     pub(crate) fn object<'de, D, T>(d: D) -> Result<T, D::Error>
     where
         D: Deserializer<'de>,
@@ -250,7 +250,7 @@ pub(crate) mod lenient {
         optional_object(d).map(Option::unwrap_or_default)
     }
 
-    /// A message that may be absent.
+    /// An optional message.
     pub(crate) fn optional_object<'de, D, T>(d: D) -> Result<Option<T>, D::Error>
     where
         D: Deserializer<'de>,
@@ -259,7 +259,7 @@ pub(crate) mod lenient {
         Ok(Option::<Object<T>>::deserialize(d)?.map(|Object(message)| message))
     }
 
-    /// Messages in a row; `null` is none of them.
+    /// A list of messages. `null` is an empty list.
     pub(crate) fn objects<'de, D, T>(d: D) -> Result<Vec<T>, D::Error>
     where
         D: Deserializer<'de>,
@@ -269,7 +269,7 @@ pub(crate) mod lenient {
         Ok(messages.into_iter().map(|Object(message)| message).collect())
     }
 
-    /// Messages by name; `null` is none of them.
+    /// A map of messages. `null` is an empty map.
     pub(crate) fn named_objects<'de, D, T>(d: D) -> Result<BTreeMap<String, T>, D::Error>
     where
         D: Deserializer<'de>,
@@ -279,12 +279,12 @@ pub(crate) mod lenient {
         Ok(messages.into_iter().map(|(name, Object(message))| (name, message)).collect())
     }
 
-    /// A string for which empty means absent.
+    /// An optional string. An empty string counts as absent.
     pub(crate) fn string<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
         Ok(Option::<String>::deserialize(d)?.filter(|s| !s.is_empty()))
     }
 
-    /// An id for which empty means absent.
+    /// An optional id. An empty id counts as absent.
     pub(crate) fn id<'de, D, T>(d: D) -> Result<Option<T>, D::Error>
     where
         D: Deserializer<'de>,
@@ -293,7 +293,7 @@ pub(crate) mod lenient {
         Ok(Option::<T>::deserialize(d)?.filter(|id| !id.as_ref().is_empty()))
     }
 
-    /// An integer for which absent means zero.
+    /// An integer. An absent one is zero.
     pub(crate) fn int_or_zero<'de, D, T>(d: D) -> Result<T, D::Error>
     where
         D: Deserializer<'de>,
@@ -302,7 +302,7 @@ pub(crate) mod lenient {
         int(d).map(Option::unwrap_or_default)
     }
 
-    /// An integer written as a number, as a number with a zero fraction, or as a string.
+    /// An integer. It may be a number, a number with a zero fraction, or a string.
     pub(crate) fn int<'de, D, T>(d: D) -> Result<Option<T>, D::Error>
     where
         D: Deserializer<'de>,
@@ -341,7 +341,7 @@ pub(crate) mod lenient {
                 Self::fit(value)
             }
             fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Option<T>, E> {
-                // The range in which every integral double is an exact i64.
+                // In this range every integral double is an exact i64.
                 if value.fract() != 0.0 || value.abs() > 9_007_199_254_740_992.0 {
                     return Err(E::invalid_type(serde::de::Unexpected::Float(value), &self));
                 }
@@ -384,14 +384,14 @@ mod tests {
     }
 
     #[test]
-    fn kept_values_hold_no_line_breaks() {
+    fn values_have_no_line_breaks() {
         let json = Json::parse("{\n  \"a\": \"x\\ny\",\r\n \"b\": [1,\n2]\n}").unwrap();
         assert!(!json.as_str().contains(['\n', '\r']));
         assert_eq!(json.read::<serde_json::Value>().unwrap(), serde_json::json!({"a": "x\ny", "b": [1, 2]}));
     }
 
     #[test]
-    fn large_integers_survive_exactly() {
+    fn large_integers_stay_exact() {
         let text = r#"{"id":12345678901234567890,"n":-9007199254740993}"#;
         assert_eq!(serde_json::to_string(&JsonObject(Json::parse(text).unwrap())).unwrap(), text);
     }

@@ -1,7 +1,7 @@
-//! JSON laid out for people.
+//! Indented JSON.
 
-/// Lays a JSON text out with one member per line and two spaces for each level. Nothing else about it changes: numbers keep
-/// their digits, members their order, strings their escapes.
+/// Indents a JSON text: one member per line, two spaces for each level. Numbers, the order of members, and escapes stay
+/// unchanged.
 ///
 /// ```
 /// # use attache_protocol::json::pretty;
@@ -82,13 +82,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn laid_out_as_serde_json_would(value in any_json()) {
+        fn indents_like_serde_json(value in any_json()) {
             prop_assert_eq!(pretty(&value.to_string()), serde_json::to_string_pretty(&value).unwrap());
         }
     }
 
     #[test]
-    fn digits_order_and_layout_of_the_source_do_not_matter() {
+    fn digits_and_order_are_kept_and_whitespace_is_not() {
         assert_eq!(
             pretty("{ \"b\" : 12345678901234567890123 ,\n \"a\":[ ] , \"c\":{ } }"),
             "{\n  \"b\": 12345678901234567890123,\n  \"a\": [],\n  \"c\": {}\n}"

@@ -1,7 +1,8 @@
 //! Random values of every message of the protocol.
 //!
-//! They are values as parsing gives them: where the wire cannot tell an empty string from none, there is none. Data and
-//! metadata hold what a protobuf `Value` holds exactly, and a data part never holds `null` alone, which the oracle loses.
+//! They are values that parsing can return: an optional string is never empty, since JSON cannot distinguish that from an absent
+//! one. Data and metadata only have values that a protobuf `Value` can hold exactly. The data of a part is never `null`, which
+//! the oracle loses.
 
 use std::collections::BTreeMap;
 
@@ -75,7 +76,7 @@ macro_rules! fields {
     };
 }
 
-/// Checks a promise for random values. `PROPTEST_CASES` says for how many, where the default is too few.
+/// Checks a property for random values. `PROPTEST_CASES` sets their number.
 pub(crate) fn check<S: Strategy>(strategy: S, promise: impl Fn(S::Value) -> Result<(), TestCaseError>) {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(64);
     let config = Config { cases, failure_persistence: None, ..Config::default() };
@@ -84,7 +85,7 @@ pub(crate) fn check<S: Strategy>(strategy: S, promise: impl Fn(S::Value) -> Resu
     }
 }
 
-/// Text, with all that is hard to write in JSON or in an event of a stream.
+/// Text with characters that JSON or an event stream must escape.
 pub(crate) fn text() -> BoxedStrategy<String> {
     let letters =
         prop_oneof![prop::char::range('a', 'z'), prop::char::range('0', '9'), select(vec!['-', '_', ' '])];
@@ -112,12 +113,12 @@ pub(crate) fn text() -> BoxedStrategy<String> {
     .boxed()
 }
 
-/// An identifier: text that has no control characters.
+/// An identifier: text without control characters.
 pub(crate) fn identifier() -> BoxedStrategy<String> {
     text().prop_map(|text| text.replace(char::is_control, "¶")).boxed()
 }
 
-/// A name that someone chose, sometimes one that means something elsewhere in the protocol.
+/// An arbitrary name. Sometimes it is also the name of a member of the protocol.
 pub(crate) fn key() -> BoxedStrategy<String> {
     let taken = select(vec!["data", "metadata", "schemes", "state", "generation", "snake_case", "camelCase"]);
     prop_oneof![3 => text(), 1 => taken.prop_map(str::to_owned)].boxed()
@@ -128,7 +129,7 @@ pub(crate) fn json() -> BoxedStrategy<Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),
-        // Fifteen digits: with more, serde_json may miss a double by one unit in the last place.
+        // Fifteen digits: with more, serde_json may be wrong by one unit in the last place.
         (-999_999_999_999_999..=999_999_999_999_999_i64).prop_map(Value::from),
         (any::<i32>(), 0..6).prop_map(|(n, digits)| Value::from(f64::from(n) / 10_f64.powi(digits))),
         text().prop_map(Value::from),
@@ -151,7 +152,7 @@ pub(crate) fn list<S: Strategy>(item: S) -> impl Strategy<Value = Vec<S::Value>>
     vec(item, 0..3)
 }
 
-/// Seconds and nanoseconds since 1970, within the years that both sides know.
+/// Seconds and nanoseconds since 1970, within the years that both sides support.
 pub(crate) fn instant() -> impl Strategy<Value = (i64, i32)> {
     let seconds = prop_oneof![-62_135_596_800..=253_402_207_199_i64, 0..=2_000_000_000_i64];
     let nanos = prop_oneof![
@@ -172,7 +173,7 @@ fn optional<S: Strategy>(value: S) -> impl Strategy<Value = Option<S::Value>> {
     prop::option::of(value)
 }
 
-/// A string for which empty means absent.
+/// An optional string that is not empty.
 fn filled() -> impl Strategy<Value = Option<String>> {
     optional(text()).prop_map(|text| text.filter(|text| !text.is_empty()))
 }
@@ -390,7 +391,7 @@ pub(crate) fn delete_push_config_request() -> BoxedStrategy<DeleteTaskPushNotifi
 }
 
 pub(crate) fn list_push_configs_request() -> BoxedStrategy<ListTaskPushNotificationConfigsRequest> {
-    // Here protobuf cannot tell zero from absent.
+    // Protobuf cannot distinguish zero from absent here.
     let page_size = optional(any::<i32>()).prop_map(|size| size.filter(|size| *size != 0));
     fields!(ListTaskPushNotificationConfigsRequest {
         tenant: filled(),

@@ -1,4 +1,4 @@
-//! Cards for those who came before 1.0.
+//! Cards for clients before 1.0.
 
 use attache_protocol::dialect::{dual_card, v0_1_card, v0_3_card};
 use attache_protocol::{AgentCard, AgentInterface, AgentSkill, binding};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::arbitrary;
 
-fn shown(card: impl Serialize) -> Value {
+fn json_of(card: impl Serialize) -> Value {
     let mut out = Vec::new();
     attache_protocol::json::write(&mut out, &card).expect("a card");
     serde_json::from_slice(&out).expect("JSON")
@@ -45,24 +45,24 @@ fn card() -> AgentCard {
 }
 
 #[test]
-fn one_card_for_both_generations() {
-    insta::assert_json_snapshot!(shown(dual_card(&card())));
+fn one_card_for_both_versions() {
+    insta::assert_json_snapshot!(json_of(dual_card(&card())));
 }
 
 #[test]
 fn the_card_of_0_3() {
-    insta::assert_json_snapshot!(shown(v0_3_card(&card())));
+    insta::assert_json_snapshot!(json_of(v0_3_card(&card())));
 }
 
 #[test]
 fn the_card_of_0_1() {
-    insta::assert_json_snapshot!(shown(v0_1_card(&card(), "https://example.com/a2a/rpc")));
-    let open = shown(v0_1_card(&AgentCard::new("n", "d"), ""));
+    insta::assert_json_snapshot!(json_of(v0_1_card(&card(), "https://example.com/a2a/rpc")));
+    let open = json_of(v0_1_card(&AgentCard::new("n", "d"), ""));
     assert_eq!(open["authentication"], json!({"schemes": []}));
 }
 
 #[test]
-fn what_is_said_to_speak_0_3_comes_first() {
+fn an_interface_of_0_3_comes_first() {
     let interface = |url: &str, binding: &str, version: &str, tenant: Option<&str>| AgentInterface {
         protocol_version: version.to_owned(),
         tenant: tenant.map(str::to_owned),
@@ -70,7 +70,7 @@ fn what_is_said_to_speak_0_3_comes_first() {
     };
     let addresses = |interfaces: Vec<AgentInterface>| {
         let card =
-            shown(dual_card(&AgentCard { supported_interfaces: interfaces, ..AgentCard::new("n", "d") }));
+            json_of(dual_card(&AgentCard { supported_interfaces: interfaces, ..AgentCard::new("n", "d") }));
         let all = card["additionalInterfaces"].as_array().cloned().unwrap_or_default();
         (card["url"].clone(), card["preferredTransport"].clone(), all.len())
     };
@@ -84,7 +84,7 @@ fn what_is_said_to_speak_0_3_comes_first() {
 }
 
 #[test]
-fn a_dual_card_is_read_as_the_card_it_was() {
+fn a_dual_card_is_read_as_its_card_of_1_0() {
     arbitrary::check(arbitrary::agent_card(), |card| {
         let mut out = Vec::new();
         attache_protocol::json::write(&mut out, &dual_card(&card)).expect("a card");
@@ -98,7 +98,7 @@ fn a_dual_card_is_read_as_the_card_it_was() {
 fn a_dual_card_without_0_3_is_the_card_of_1_0() {
     arbitrary::check(arbitrary::agent_card(), |mut card| {
         card.supported_interfaces.retain(|interface| interface.tenant.is_some());
-        proptest::prop_assert_eq!(shown(dual_card(&card)), shown(&card));
+        proptest::prop_assert_eq!(json_of(dual_card(&card)), json_of(&card));
         Ok(())
     });
 }

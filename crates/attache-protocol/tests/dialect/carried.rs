@@ -1,8 +1,8 @@
-//! What a dialect carries comes through it unchanged, and no words of another generation come along.
+//! Values survive a round trip through a dialect, and a dialect uses no names of another version.
 
 use std::borrow::Cow;
 
-use attache_protocol::dialect::Answer;
+use attache_protocol::dialect::Response;
 use attache_protocol::{
     Artifact, Content, Dialect, Json, JsonObject, Message, Part, Request, Role, StreamResponse, Task,
     TaskState, TaskStatus, TaskStatusUpdateEvent,
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::arbitrary;
 use crate::support::{self, DIALECTS, ROLES, STATES, rich_task};
 
-/// A reader of 0.3 that shares nothing with ours.
+/// A reader of 0.3 that shares no code with ours.
 mod reader {
     use super::*;
 
@@ -122,14 +122,14 @@ mod reader {
     }
 }
 
-/// What 0.3 cannot carry is left out: names and media types of what is not a file, and what 1.1 adds.
+/// Removes the members that 0.3 does not have: file names and media types of parts that are not files, and the members of 1.1.
 pub(crate) fn carried_part(part: &mut Part) {
     match &part.content {
         Content::Raw(_) | Content::Url(_) => {}
         Content::Text(_) => (part.filename, part.media_type) = (None, None),
         Content::Data(data) => {
             (part.filename, part.media_type) = (None, None);
-            // With a mark on it, metadata that says nothing is not told from none.
+            // If the metadata gets a mark, empty metadata cannot be distinguished from absent metadata.
             let bare = part.metadata.as_ref().is_some_and(|metadata| metadata.as_str() == "{}");
             if bare && !data.as_str().starts_with('{') {
                 part.metadata = None;
@@ -154,18 +154,18 @@ pub(crate) fn carried(mut task: Task) -> Task {
 }
 
 #[test]
-fn a_task_in_0_3_is_the_task_it_was() {
+fn a_task_in_0_3_comes_back_unchanged() {
     arbitrary::check(arbitrary::task(), |task| {
-        let written = support::written(Dialect::V0_3, &Answer::Task(Cow::Borrowed(&task)));
+        let written = support::written(Dialect::V0_3, &Response::Task(Cow::Borrowed(&task)));
         prop_assert_eq!(reader::task(&written), carried(task.clone()));
-        let merged = support::written(Dialect::Either, &Answer::Task(Cow::Borrowed(&task)));
+        let merged = support::written(Dialect::Either, &Response::Task(Cow::Borrowed(&task)));
         prop_assert_eq!(reader::task(&merged), carried(task));
         Ok(())
     });
 }
 
 #[test]
-fn a_task_that_was_kept_is_the_task_it_was() {
+fn a_stored_task_comes_back_unchanged() {
     let named = arbitrary::task().prop_filter("a task has an id", |task| !task.id.is_empty());
     arbitrary::check(named, |task| {
         let mut out = Vec::new();
@@ -176,13 +176,13 @@ fn a_task_that_was_kept_is_the_task_it_was() {
 }
 
 #[test]
-fn a_message_in_0_3_is_read_as_the_message_it_was() {
-    let said = arbitrary::message().prop_filter("a client says something", |message| {
+fn a_message_in_0_3_comes_back_unchanged() {
+    let messages = arbitrary::message().prop_filter("from a client and not empty", |message| {
         !message.message_id.is_empty() && !message.parts.is_empty()
     });
-    arbitrary::check(said, |mut message| {
+    arbitrary::check(messages, |mut message| {
         message.role = Role::User;
-        let written = support::written(Dialect::V0_3, &Answer::Message(&message));
+        let written = support::written(Dialect::V0_3, &Response::Message(&message));
         prop_assert_eq!(reader::message(&written), {
             let mut message = message.clone();
             carried_message(&mut message);
@@ -198,7 +198,7 @@ fn a_message_in_0_3_is_read_as_the_message_it_was() {
 }
 
 #[test]
-fn whatever_is_sent_is_read_or_refused_and_told_apart_the_same_way_twice() {
+fn any_request_is_recognized_and_read_or_rejected_the_same_way_twice() {
     let methods =
         ["message/send", "tasks/send", "tasks/get", "tasks/list", "tasks/pushNotificationConfig/set"];
     arbitrary::check((arbitrary::object(), prop::sample::select(methods.to_vec())), |(params, method)| {
@@ -213,7 +213,7 @@ fn whatever_is_sent_is_read_or_refused_and_told_apart_the_same_way_twice() {
 
 proptest! {
     #[test]
-    fn no_word_of_1_0_gets_into_an_older_answer(
+    fn no_name_of_1_0_gets_into_an_older_response(
         state in prop::sample::select(STATES),
         roles in prop::collection::vec(prop::sample::select(ROLES), 0..4),
     ) {
@@ -223,11 +223,11 @@ proptest! {
         let update = TaskStatusUpdateEvent { status: task.status.clone(), ..Default::default() };
         let events = [StreamResponse::Task(task.clone()), StreamResponse::StatusUpdate(update)];
         for dialect in DIALECTS {
-            let told = (
-                support::written(dialect, &Answer::Task(Cow::Borrowed(&task))),
+            let written = (
+                support::written(dialect, &Response::Task(Cow::Borrowed(&task))),
                 support::events(dialect, &events),
             );
-            let text = json!([told.0, told.1]).to_string();
+            let text = json!([written.0, written.1]).to_string();
             prop_assert!(!text.contains("TASK_STATE") && !text.contains("ROLE_"), "{}", text);
         }
         let current = serde_json::to_string(&events[0]).expect("JSON");

@@ -1,8 +1,8 @@
-//! Answers to those who do not say whether they speak 0.3, iii or 0.1.
+//! Responses to requests that could be of 0.3, iii or 0.1.
 
 use std::borrow::Cow;
 
-use attache_protocol::dialect::Answer;
+use attache_protocol::dialect::Response;
 use attache_protocol::{AgentCard, AgentInterface, Dialect, StreamResponse, TaskState, binding};
 use serde_json::{Value, json};
 
@@ -21,11 +21,11 @@ const METHODS: [&str; 10] = [
     "agent/authenticatedExtendedCard",
 ];
 
-fn written(answer: &Answer) -> Value {
-    support::written(Dialect::Either, answer)
+fn written(response: &Response) -> Value {
+    support::written(Dialect::Either, response)
 }
 
-/// Whether everything in `small` is in `large` as well.
+/// Whether `large` has all members of `small`.
 fn covers(large: &Value, small: &Value) -> bool {
     match (large, small) {
         (Value::Object(large), Value::Object(small)) => {
@@ -39,20 +39,20 @@ fn covers(large: &Value, small: &Value) -> bool {
 }
 
 #[test]
-fn what_carries_no_parts_is_in_no_dialect_for_sure() {
+fn methods_without_parts_belong_to_no_single_dialect() {
     for method in METHODS {
         assert_eq!(Dialect::of(method, br#"{"id":"t","kind":"x"}"#), Some(Dialect::Either), "{method}");
     }
 }
 
 #[test]
-fn answers_are_written() {
-    insta::assert_json_snapshot!("task", written(&Answer::Task(Cow::Owned(task()))));
-    insta::assert_json_snapshot!("tasks", written(&Answer::Tasks(page())));
-    insta::assert_json_snapshot!("rich_task", written(&Answer::Task(Cow::Owned(rich_task()))));
-    for answer in [Answer::Push(&(webhook())), Answer::Done] {
-        assert_eq!(written(&answer), support::written(Dialect::V0_3, &answer));
-        assert_eq!(written(&answer), support::written(Dialect::Iii, &answer));
+fn responses_are_written() {
+    insta::assert_json_snapshot!("task", written(&Response::Task(Cow::Owned(task()))));
+    insta::assert_json_snapshot!("tasks", written(&Response::Tasks(page())));
+    insta::assert_json_snapshot!("rich_task", written(&Response::Task(Cow::Owned(rich_task()))));
+    for response in [Response::Push(&(webhook())), Response::Done] {
+        assert_eq!(written(&response), support::written(Dialect::V0_3, &response));
+        assert_eq!(written(&response), support::written(Dialect::Iii, &response));
     }
 }
 
@@ -63,35 +63,35 @@ fn events_are_written() {
 }
 
 #[test]
-fn a_task_has_all_that_0_3_and_iii_show() {
+fn a_task_has_all_members_of_0_3_and_iii() {
     for task in [task(), rich_task()] {
-        let answer = Answer::Task(Cow::Owned(task));
-        let merged = written(&answer);
-        assert!(covers(&merged, &support::written(Dialect::V0_3, &answer)));
-        assert!(covers(&merged, &support::written(Dialect::Iii, &answer)));
+        let response = Response::Task(Cow::Owned(task));
+        let merged = written(&response);
+        assert!(covers(&merged, &support::written(Dialect::V0_3, &response)));
+        assert!(covers(&merged, &support::written(Dialect::Iii, &response)));
     }
 }
 
 #[test]
-fn a_task_has_all_that_0_1_shows_but_the_second_l_of_cancelled() {
-    let answer = Answer::Task(Cow::Owned(task()));
-    let mut oldest = support::written(Dialect::V0_1, &answer);
-    oldest["metadata"].take();
-    let mut merged = written(&answer);
+fn a_task_has_all_members_of_0_1_but_its_spelling_of_cancelled() {
+    let response = Response::Task(Cow::Owned(task()));
+    let mut v0_1 = support::written(Dialect::V0_1, &response);
+    v0_1["metadata"].take();
+    let mut merged = written(&response);
     merged["metadata"].take();
-    assert!(covers(&merged, &oldest), "{merged} {oldest}");
+    assert!(covers(&merged, &v0_1), "{merged} {v0_1}");
 }
 
 #[test]
-fn a_listed_task_has_all_that_0_3_and_iii_show() {
-    let merged = &written(&Answer::Tasks(page()))["tasks"][0];
-    assert!(covers(merged, &support::written(Dialect::V0_3, &Answer::Tasks(page()))["tasks"][0]));
-    let mut of_iii = support::written(Dialect::Iii, &Answer::Tasks(page()))["tasks"][0].take();
+fn a_listed_task_has_all_members_of_0_3_and_iii() {
+    let merged = &written(&Response::Tasks(page()))["tasks"][0];
+    assert!(covers(merged, &support::written(Dialect::V0_3, &Response::Tasks(page()))["tasks"][0]));
+    let mut of_iii = support::written(Dialect::Iii, &Response::Tasks(page()))["tasks"][0].take();
     assert!(covers(merged, &of_iii.take()), "{merged}");
 }
 
 #[test]
-fn an_event_has_all_that_0_3_and_iii_and_0_1_show() {
+fn an_event_has_all_members_of_0_3_iii_and_0_1() {
     for state in [TaskState::Working, TaskState::Completed] {
         let events = [StreamResponse::Task(task()), status_of(state), chunk_of("a-2"), chunk_of("a-1")];
         let merged = support::events(Dialect::Either, &events);
@@ -107,10 +107,10 @@ fn an_event_has_all_that_0_3_and_iii_and_0_1_show() {
 }
 
 #[test]
-fn the_extended_card_is_read_by_both_generations() {
+fn the_extended_card_is_readable_for_both_versions() {
     let mut card = AgentCard::new("n", "d");
     card.supported_interfaces = vec![AgentInterface::new("https://example.com/a2a", binding::JSONRPC)];
-    let card = written(&Answer::Card(&(card)));
+    let card = written(&Response::Card(&(card)));
     assert_eq!(card["url"], card["supportedInterfaces"][0]["url"]);
     assert_eq!(card["name"], json!("n"));
 }

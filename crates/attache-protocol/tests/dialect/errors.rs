@@ -1,17 +1,17 @@
-//! What is wrong is told in the words and with the codes of the dialect.
+//! Errors have the field names and the codes of the dialect.
 
 use attache_protocol::jsonrpc::Call;
 use attache_protocol::{Dialect, Error, ErrorKind};
 use serde_json::{Value, json};
 
-use crate::support::{DIALECTS, refused};
+use crate::support::{DIALECTS, invalid_fields};
 
-/// A send of one part, in 0.3.
+/// A request of 0.3 that sends one part.
 fn kind(part: Value) -> Value {
     json!({"message": {"kind": "message", "messageId": "m", "role": "user", "parts": [part]}})
 }
 
-/// A send of one part, in 0.1.
+/// A request of 0.1 that sends one part.
 fn tagged(part: Value) -> Value {
     json!({"id": "t", "message": {"role": "user", "parts": [part]}})
 }
@@ -26,7 +26,7 @@ fn with(mut params: Value, member: &str, value: Value) -> Value {
 }
 
 #[test]
-fn each_fault_of_a_0_3_request_is_named() {
+fn each_error_of_a_0_3_request_is_named() {
     let fine = || kind(json!({"kind": "text", "text": "hi"}));
     let webhook = |webhook: Value| with(fine(), "configuration", json!({"pushNotificationConfig": webhook}));
     for (params, fields) in [
@@ -70,13 +70,13 @@ fn each_fault_of_a_0_3_request_is_named() {
         ),
     ] {
         for method in ["message/send", "message/stream"] {
-            assert_eq!(refused(Dialect::V0_3, method, &params), fields, "{params}");
+            assert_eq!(invalid_fields(Dialect::V0_3, method, &params), fields, "{params}");
         }
     }
 }
 
 #[test]
-fn each_fault_of_the_other_methods_is_named() {
+fn each_error_of_the_other_methods_is_named() {
     let push = "tasks/pushNotificationConfig/";
     for dialect in [Dialect::V0_3, Dialect::Either, Dialect::Iii] {
         for (method, params, fields) in [
@@ -108,13 +108,13 @@ fn each_fault_of_the_other_methods_is_named() {
             (&format!("{push}list"), json!({}), &["id"]),
             (&format!("{push}delete"), json!({}), &["id"]),
         ] {
-            assert_eq!(refused(dialect, method, &params), fields, "{method} {params}");
+            assert_eq!(invalid_fields(dialect, method, &params), fields, "{method} {params}");
         }
     }
 }
 
 #[test]
-fn each_fault_of_a_0_1_request_is_named() {
+fn each_error_of_a_0_1_request_is_named() {
     let fine = || tagged(json!({"type": "text", "text": "hi"}));
     for (method, params, fields) in [
         ("tasks/send", json!({}), &["message.role", "message.parts"][..]),
@@ -136,7 +136,7 @@ fn each_fault_of_a_0_1_request_is_named() {
         ("tasks/pushNotification/set", json!({}), &["id", "pushNotificationConfig.url"]),
         ("tasks/pushNotification/get", json!({}), &["id"]),
     ] {
-        assert_eq!(refused(Dialect::V0_1, method, &params), fields, "{method} {params}");
+        assert_eq!(invalid_fields(Dialect::V0_1, method, &params), fields, "{method} {params}");
     }
 }
 
@@ -158,7 +158,7 @@ fn response(dialect: Dialect, error: &Error) -> Value {
 }
 
 #[test]
-fn a_refusal_has_the_details_and_the_id() {
+fn an_error_response_has_the_details_and_the_id() {
     insta::assert_json_snapshot!(response(Dialect::V0_3, &Error::task_not_found("T9")));
 }
 

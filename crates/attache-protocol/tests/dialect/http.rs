@@ -1,8 +1,8 @@
-//! Protocol 0.3 over HTTP+JSON: which requests are in it, and snapshots of what is read and written.
+//! Protocol 0.3 over HTTP+JSON: how requests are recognized, and snapshots of requests and responses.
 
 use std::borrow::Cow;
 
-use attache_protocol::dialect::{Answer, HttpDialect, HttpPath, HttpRequest, dual_card, v0_3_card};
+use attache_protocol::dialect::{HttpDialect, HttpPath, HttpRequest, Response, dual_card, v0_3_card};
 use attache_protocol::{
     AgentCard, Content, Dialect, Error, ErrorKind, ListTaskPushNotificationConfigsResponse, Message,
     Operation, Request, StreamResponse, Task, TaskState,
@@ -14,8 +14,8 @@ use crate::support::{artifact_event, rich_task, status_of, task, webhook};
 pub(crate) const ALL: [HttpDialect; 4] =
     [HttpDialect::Proto, HttpDialect::PythonProto, HttpDialect::Kinds, HttpDialect::Either];
 
-/// A request of the kind that `operation` is, for the task `t`.
-pub(crate) fn asked(operation: Operation, body: &[u8]) -> HttpRequest<'_> {
+/// A request for `operation` on the task `t`.
+pub(crate) fn http_request(operation: Operation, body: &[u8]) -> HttpRequest<'_> {
     let (path, query) = (HttpPath::Own, &[][..]);
     HttpRequest {
         operation,
@@ -34,22 +34,22 @@ fn query(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 fn read(operation: Operation, body: &Value) -> Result<Request, Error> {
-    HttpDialect::Proto.read(&asked(operation, body.to_string().as_bytes()))
+    HttpDialect::Proto.read(&http_request(operation, body.to_string().as_bytes()))
 }
 
-/// The fields that a refusal names.
-fn refused(dialect: HttpDialect, operation: Operation, body: &Value) -> Vec<String> {
-    let error = dialect.read(&asked(operation, body.to_string().as_bytes())).expect_err("a refusal");
+/// The invalid fields that the error names.
+fn invalid_fields(dialect: HttpDialect, operation: Operation, body: &Value) -> Vec<String> {
+    let error = dialect.read(&http_request(operation, body.to_string().as_bytes())).expect_err("an error");
     error.field_violations().iter().map(|violation| violation.field.clone()).collect()
 }
 
-pub(crate) fn told(operation: Operation, body: &str) -> Option<HttpDialect> {
-    HttpDialect::of(&asked(operation, body.as_bytes()))
+pub(crate) fn dialect_of(operation: Operation, body: &str) -> Option<HttpDialect> {
+    HttpDialect::of(&http_request(operation, body.as_bytes()))
 }
 
-pub(crate) fn written(dialect: HttpDialect, answer: &Answer) -> Value {
+pub(crate) fn written(dialect: HttpDialect, response: &Response) -> Value {
     let mut out = Vec::new();
-    dialect.write(answer, &mut out);
+    dialect.write(response, &mut out);
     serde_json::from_slice(&out).expect("JSON")
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn event(dialect: HttpDialect, event: &StreamResponse) -> Value {
 }
 
 #[test]
-fn a_message_is_read_in_every_spelling() {
+fn a_message_is_read_in_every_format() {
     let proto = json!({"message": {"messageId": "m", "contextId": "c", "taskId": "t-1", "role": "ROLE_USER",
         "content": [{"text": "hi"}, {"file": {"fileWithBytes": "aGk=", "mimeType": "text/plain", "name": "a.txt"}},
             {"file": {"fileWithUri": "https://example.com"}}, {"data": {"data": {"k": 1}}, "metadata": {"x": 1}}],
@@ -91,17 +91,17 @@ fn a_message_is_read_in_every_spelling() {
     let first = read(operation, &proto).unwrap();
     insta::assert_debug_snapshot!("http_send", first);
     assert_eq!(read(operation, &snake).unwrap(), first);
-    // Who mixes the two is understood too.
+    // A mix of both formats is read as well.
     assert_eq!(read(operation, &kinds).unwrap(), first);
     let kinds = kinds.to_string();
-    assert_eq!(HttpDialect::Kinds.read(&asked(operation, kinds.as_bytes())).unwrap(), first);
+    assert_eq!(HttpDialect::Kinds.read(&http_request(operation, kinds.as_bytes())).unwrap(), first);
     let streamed =
-        HttpDialect::Kinds.read(&asked(Operation::SendStreamingMessage, kinds.as_bytes())).unwrap();
+        HttpDialect::Kinds.read(&http_request(Operation::SendStreamingMessage, kinds.as_bytes())).unwrap();
     assert_eq!(read(Operation::SendStreamingMessage, &proto).unwrap(), streamed);
 }
 
 #[test]
-fn who_wants_to_wait_for_the_answer_says_so() {
+fn a_request_waits_only_if_blocking_is_true() {
     let immediately = |configuration: Value| {
         let message = json!({"messageId": "m", "role": "ROLE_USER", "content": [{"text": "hi"}]});
         let body = json!({"message": message, "configuration": configuration});
@@ -125,7 +125,7 @@ fn files_of_the_python_sdk_are_encoded_twice() {
     let agents = ["python-httpx/0.28.1", "node", "curl/8.5.0"];
     for (agent, twice) in agents.into_iter().zip([true, false, false]) {
         let body = send(if twice { "QVA5aQ==" } else { "AP9i" });
-        let request = asked(Operation::SendMessage, body.as_bytes());
+        let request = http_request(Operation::SendMessage, body.as_bytes());
         let request = HttpRequest { user_agent: Some(agent), ..request };
         let dialect = HttpDialect::of(&request).unwrap();
         let Ok(Request::SendMessage(read)) = dialect.read(&request) else { panic!("{agent}") };
@@ -133,19 +133,19 @@ fn files_of_the_python_sdk_are_encoded_twice() {
         let task = Task { history: vec![read.message.clone()], ..task() };
         let bytes = |value: &Value, at: &str| value.pointer(at).cloned().unwrap_or_else(|| panic!("{value}"));
         let expected = if twice { "QVA5aQ==" } else { "AP9i" };
-        let answer = written(dialect, &Answer::Task(Cow::Borrowed(&task)));
-        assert_eq!(bytes(&answer, "/history/0/content/0/file/fileWithBytes"), expected, "{agent}");
-        let answer = written(dialect, &Answer::Message(&read.message));
-        assert_eq!(bytes(&answer, "/message/content/0/file/fileWithBytes"), expected, "{agent}");
+        let response = written(dialect, &Response::Task(Cow::Borrowed(&task)));
+        assert_eq!(bytes(&response, "/history/0/content/0/file/fileWithBytes"), expected, "{agent}");
+        let response = written(dialect, &Response::Message(&read.message));
+        assert_eq!(bytes(&response, "/message/content/0/file/fileWithBytes"), expected, "{agent}");
         let mut event = Vec::new();
         dialect.write_event(&StreamResponse::Message(read.message), &mut event);
         let event = serde_json::from_slice(&event).unwrap();
         assert_eq!(bytes(&event, "/message/content/0/file/fileWithBytes"), expected, "{agent}");
     }
-    // Who writes by hand may encode once.
+    // Clients without an SDK may encode once.
     let once = send("AP9i");
     let request =
-        HttpRequest { user_agent: Some(agents[0]), ..asked(Operation::SendMessage, once.as_bytes()) };
+        HttpRequest { user_agent: Some(agents[0]), ..http_request(Operation::SendMessage, once.as_bytes()) };
     let Ok(Request::SendMessage(read)) = HttpDialect::of(&request).unwrap().read(&request) else { panic!() };
     assert_eq!(read.message.parts[0].content, Content::Raw(b"\x00\xffb".to_vec()));
 }
@@ -153,18 +153,18 @@ fn files_of_the_python_sdk_are_encoded_twice() {
 #[test]
 fn numbers_in_data_and_metadata_stay_exact() {
     let text = r#"{"message":{"messageId":"m","role":"ROLE_USER","content":[{"data":{"data":{"n":12345678901234567890}}}],"metadata":{"n":-9007199254740993}}}"#;
-    let request = HttpDialect::Proto.read(&asked(Operation::SendMessage, text.as_bytes())).unwrap();
+    let request = HttpDialect::Proto.read(&http_request(Operation::SendMessage, text.as_bytes())).unwrap();
     let Request::SendMessage(request) = request else { panic!("{request:?}") };
     let mut out = Vec::new();
-    HttpDialect::Proto.write(&Answer::Message(&request.message), &mut out);
+    HttpDialect::Proto.write(&Response::Message(&request.message), &mut out);
     assert_eq!(String::from_utf8(out).unwrap(), text);
 }
 
 #[test]
-fn what_the_path_and_the_query_say_is_read() {
+fn arguments_of_the_path_and_the_query_are_read() {
     let ask = |operation, pairs: &[(&str, &str)]| {
         let query = query(pairs);
-        let request = HttpRequest { config: Some("w"), query: &query, ..asked(operation, b"") };
+        let request = HttpRequest { config: Some("w"), query: &query, ..http_request(operation, b"") };
         format!("{:?}", HttpDialect::Either.read(&request))
     };
     insta::assert_snapshot!(
@@ -189,7 +189,7 @@ fn what_the_path_and_the_query_say_is_read() {
 }
 
 #[test]
-fn a_webhook_is_read_in_every_form_that_was_sent() {
+fn a_webhook_is_read_in_every_format() {
     let create = Operation::CreateTaskPushNotificationConfig;
     let webhook = json!({"id": "w", "url": "https://example.com", "authentication": {"schemes": ["Bearer"]}});
     let mut nameless = webhook.clone();
@@ -208,7 +208,7 @@ fn a_webhook_is_read_in_every_form_that_was_sent() {
     for body in &same {
         assert_eq!(read(create, body).unwrap(), first, "{body}");
     }
-    // A webhook without a name bears that of its task; some SDKs write one that is none.
+    // A webhook without an id gets the id of its task. Some SDKs write a placeholder instead of no id.
     for name in ["tasks/t/pushNotificationConfigs/None", "tasks/t/pushNotificationConfigs/", "tasks/t"] {
         let body = json!({"name": name, "pushNotificationConfig": nameless});
         let Request::CreateTaskPushNotificationConfig(config) = read(create, &body).unwrap() else {
@@ -219,8 +219,8 @@ fn a_webhook_is_read_in_every_form_that_was_sent() {
 }
 
 #[test]
-fn each_fault_is_named_as_it_was_written() {
-    let said =
+fn errors_have_the_field_names_of_the_request() {
+    let send_part =
         |content: Value| json!({"message": {"messageId": "m", "role": "ROLE_USER", "content": [content]}});
     let configured = |configuration: Value| json!({"message": {"messageId": "m", "role": 1, "content": [{"text": "hi"}]}, "configuration": configuration});
     for (body, fields) in [
@@ -236,17 +236,17 @@ fn each_fault_is_named_as_it_was_written() {
         ),
         (json!({"message": {"messageId": 1}}), &["message.messageId"]),
         (json!({"message": {"content": {}}}), &["message.content"]),
-        (said(json!({})), &["message.content[0]"]),
-        (said(json!("hi")), &["message.content[0]"]),
-        (said(json!({"text": 1})), &["message.content[0].text"]),
-        (said(json!({"text": "a", "file": {"fileWithUri": "u"}})), &["message.content[0]"]),
-        (said(json!({"text": "a", "data": {"data": {}}})), &["message.content[0]"]),
-        (said(json!({"file": {}})), &["message.content[0].file"]),
-        (said(json!({"file": {"fileWithUri": "u", "fileWithBytes": ""}})), &["message.content[0].file"]),
-        (said(json!({"file": {"fileWithBytes": "!"}})), &["message.content[0].file.fileWithBytes"]),
-        (said(json!({"data": {"k": 1}})), &["message.content[0]"]),
-        (said(json!({"data": {"data": {}, "k": 1}})), &["message.content[0]"]),
-        (said(json!({"data": 5})), &["message.content[0]"]),
+        (send_part(json!({})), &["message.content[0]"]),
+        (send_part(json!("hi")), &["message.content[0]"]),
+        (send_part(json!({"text": 1})), &["message.content[0].text"]),
+        (send_part(json!({"text": "a", "file": {"fileWithUri": "u"}})), &["message.content[0]"]),
+        (send_part(json!({"text": "a", "data": {"data": {}}})), &["message.content[0]"]),
+        (send_part(json!({"file": {}})), &["message.content[0].file"]),
+        (send_part(json!({"file": {"fileWithUri": "u", "fileWithBytes": ""}})), &["message.content[0].file"]),
+        (send_part(json!({"file": {"fileWithBytes": "!"}})), &["message.content[0].file.fileWithBytes"]),
+        (send_part(json!({"data": {"k": 1}})), &["message.content[0]"]),
+        (send_part(json!({"data": {"data": {}, "k": 1}})), &["message.content[0]"]),
+        (send_part(json!({"data": 5})), &["message.content[0]"]),
         (configured(json!({"historyLength": -1})), &["configuration.historyLength"]),
         (configured(json!({"pushNotification": {}})), &["configuration.pushNotification.url"]),
         (
@@ -254,7 +254,7 @@ fn each_fault_is_named_as_it_was_written() {
             &["configuration.pushNotification.authentication.schemes"],
         ),
     ] {
-        assert_eq!(refused(HttpDialect::Proto, Operation::SendMessage, &body), fields, "{body}");
+        assert_eq!(invalid_fields(HttpDialect::Proto, Operation::SendMessage, &body), fields, "{body}");
     }
     let create = Operation::CreateTaskPushNotificationConfig;
     for (body, field) in [
@@ -272,16 +272,16 @@ fn each_fault_is_named_as_it_was_written() {
             "pushNotificationConfig.authentication.schemes",
         ),
     ] {
-        assert_eq!(refused(HttpDialect::Proto, create, &body), [field], "{body}");
+        assert_eq!(invalid_fields(HttpDialect::Proto, create, &body), [field], "{body}");
     }
     let cancel = Operation::CancelTask;
-    assert_eq!(refused(HttpDialect::Proto, cancel, &json!({"name": "tasks/other"})), ["name"]);
-    assert_eq!(refused(HttpDialect::Either, cancel, &json!([])), [""]);
+    assert_eq!(invalid_fields(HttpDialect::Proto, cancel, &json!({"name": "tasks/other"})), ["name"]);
+    assert_eq!(invalid_fields(HttpDialect::Either, cancel, &json!([])), [""]);
     assert!(read(cancel, &json!({"name": "tasks/t"})).is_ok());
 }
 
 #[test]
-fn what_only_one_generation_has_tells_which_it_is() {
+fn a_member_of_only_one_version_decides_the_version() {
     let (proto, kinds) = (Some(HttpDialect::Proto), Some(HttpDialect::Kinds));
     let either = Some(HttpDialect::Either);
     let create = Operation::CreateTaskPushNotificationConfig;
@@ -316,59 +316,59 @@ fn what_only_one_generation_has_tells_which_it_is() {
         (Operation::ListTasks, "", None),
         (Operation::GetExtendedAgentCard, "", None),
     ] {
-        assert_eq!(told(operation, body), dialect, "{operation:?} {body}");
-        let request = asked(operation, body.as_bytes());
-        // What says that it is older is that, if there was such a thing.
+        assert_eq!(dialect_of(operation, body), dialect, "{operation:?} {body}");
+        let request = http_request(operation, body.as_bytes());
+        // A request that states an earlier version has that version, if 0.3 has the operation.
         let stated = match (operation, dialect) {
             (Operation::ListTasks | Operation::GetExtendedAgentCard, _) => None,
             (_, Some(HttpDialect::Kinds)) => kinds,
             (_, Some(HttpDialect::Proto | HttpDialect::PythonProto | HttpDialect::Either) | None) => proto,
         };
         assert_eq!(HttpDialect::stated(&request), stated, "{operation:?} {body}");
-        // A tenant and a media type are 1.0's.
+        // Only 1.0 has tenants and the media type.
         let tenant = HttpRequest { path: HttpPath::Tenant, ..request };
         assert_eq!((HttpDialect::of(&tenant), HttpDialect::stated(&tenant)), (None, None));
         assert_eq!(HttpDialect::of(&HttpRequest { own_media_type: true, ..request }), None);
         let query = query(&[("tenant", "a")]);
         assert_eq!(HttpDialect::of(&HttpRequest { query: &query, ..request }), None);
     }
-    let card = asked(Operation::GetExtendedAgentCard, b"");
+    let card = http_request(Operation::GetExtendedAgentCard, b"");
     let card = HttpRequest { path: HttpPath::Card, own_media_type: true, ..card };
     assert_eq!((HttpDialect::of(&card), HttpDialect::stated(&card)), (either, proto));
 }
 
 #[test]
-fn answers_have_the_form_of_the_proto() {
+fn responses_have_the_format_of_the_proto() {
     let pushes = ListTaskPushNotificationConfigsResponse { configs: vec![webhook()], ..Default::default() };
     let (message, webhook) = (Message::user("m", "hi"), webhook());
-    let answers = [
-        ("sent", Answer::Sent(Cow::Owned(task()))),
-        ("message", Answer::Message(&message)),
-        ("task", Answer::Task(Cow::Owned(rich_task()))),
-        ("push", Answer::Push(&webhook)),
-        ("pushes", Answer::Pushes(&pushes)),
-        ("done", Answer::Done),
+    let responses = [
+        ("sent", Response::Sent(Cow::Owned(task()))),
+        ("message", Response::Message(&message)),
+        ("task", Response::Task(Cow::Owned(rich_task()))),
+        ("push", Response::Push(&webhook)),
+        ("pushes", Response::Pushes(&pushes)),
+        ("done", Response::Done),
     ];
-    for (name, answer) in &answers {
-        insta::assert_json_snapshot!(format!("http_{name}"), written(HttpDialect::Proto, answer));
-        assert_eq!(written(HttpDialect::Either, answer), written(HttpDialect::Proto, answer), "{name}");
+    for (name, response) in &responses {
+        insta::assert_json_snapshot!(format!("http_{name}"), written(HttpDialect::Proto, response));
+        assert_eq!(written(HttpDialect::Either, response), written(HttpDialect::Proto, response), "{name}");
         let mut rpc = Vec::new();
-        Dialect::V0_3.write(answer, &mut rpc);
-        assert_eq!(written(HttpDialect::Kinds, answer), serde_json::from_slice::<Value>(&rpc).unwrap());
+        Dialect::V0_3.write(response, &mut rpc);
+        assert_eq!(written(HttpDialect::Kinds, response), serde_json::from_slice::<Value>(&rpc).unwrap());
     }
 }
 
 #[test]
-fn the_card_is_for_both_where_nothing_is_stated() {
+fn without_a_stated_version_the_card_is_for_both() {
     let card = AgentCard::new("Echo", "Says it again");
-    let stated = written(HttpDialect::Proto, &Answer::Card(&card));
+    let stated = written(HttpDialect::Proto, &Response::Card(&card));
     assert_eq!(stated, serde_json::to_value(v0_3_card(&card)).unwrap());
-    let merged = written(HttpDialect::Either, &Answer::Card(&card));
+    let merged = written(HttpDialect::Either, &Response::Card(&card));
     assert_eq!(merged, serde_json::to_value(dual_card(&card)).unwrap());
 }
 
 #[test]
-fn events_are_wrapped_and_say_whether_they_are_the_last() {
+fn events_are_wrapped_and_mark_the_last_one() {
     let events = [
         StreamResponse::Task(task()),
         StreamResponse::Message(Message::user("m", "hi")),
@@ -388,9 +388,9 @@ fn events_are_wrapped_and_say_whether_they_are_the_last() {
 }
 
 #[test]
-fn every_error_has_the_status_that_0_3_had() {
+fn every_error_has_its_status_of_0_3() {
     let line = |kind: &ErrorKind| {
-        let (status, body) = HttpDialect::Proto.refusal(&Error::new(*kind, "no"));
+        let (status, body) = HttpDialect::Proto.error_response(&Error::new(*kind, "no"));
         let body: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!((&body["message"], body.get("error")), (&json!("no"), None));
         format!("{} {status} {} {}", kind.reason(), body["code"], body["type"])
@@ -399,16 +399,16 @@ fn every_error_has_the_status_that_0_3_had() {
 }
 
 #[test]
-fn a_refusal_for_both_has_the_words_of_both() {
+fn an_error_response_for_both_versions_has_the_members_of_both() {
     let error = Error::invalid_params("historyLength", "-1 is negative, expected 0 or more");
     for dialect in ALL {
-        let (status, body) = dialect.refusal(&error);
+        let (status, body) = dialect.error_response(&error);
         let body: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(status, 422);
         match dialect {
-            HttpDialect::Either => insta::assert_json_snapshot!("http_refusal_for_both", body),
+            HttpDialect::Either => insta::assert_json_snapshot!("http_error_for_both", body),
             HttpDialect::Proto | HttpDialect::PythonProto | HttpDialect::Kinds => {
-                insta::assert_json_snapshot!("http_refusal", body);
+                insta::assert_json_snapshot!("http_error", body);
             }
         }
     }

@@ -1,8 +1,8 @@
-//! What 0.3 over HTTP+JSON carries comes through it unchanged, and no words of another generation come along.
+//! Values survive a round trip through 0.3 over HTTP+JSON, and it uses no names of another version.
 
 use std::borrow::Cow;
 
-use attache_protocol::dialect::{Answer, HttpDialect};
+use attache_protocol::dialect::{HttpDialect, Response};
 use attache_protocol::{
     Content, Dialect, ErrorKind, Json, JsonObject, Message, Operation, Part, Request, Role, Task, TaskState,
 };
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use crate::arbitrary;
 use crate::carried::carried_part;
-use crate::http::{ALL, asked, event, told, written};
+use crate::http::{ALL, dialect_of, event, http_request, written};
 use crate::support::{page, task};
 
-/// A reader of the proto's JSON that shares nothing with ours, and like those of its time knows no other members.
+/// A reader of the proto's JSON that shares no code with ours. It rejects unknown members, as the SDKs of 0.3 do.
 mod reader {
     use super::*;
     use attache_protocol::{Artifact, TaskStatus};
@@ -120,7 +120,7 @@ mod reader {
     }
 }
 
-/// What the proto cannot carry is left out, beside what 0.3 cannot carry anyway: which tasks a message refers to.
+/// Removes the members that 0.3 does not have, and the references to other tasks, which the proto does not have.
 pub(crate) fn carried_message(message: &mut Message) {
     message.parts.iter_mut().for_each(carried_part);
     message.reference_task_ids.clear();
@@ -135,27 +135,28 @@ pub(crate) fn carried(mut task: Task) -> Task {
 }
 
 #[test]
-fn a_task_over_http_in_0_3_is_the_task_it_was() {
+fn a_task_over_http_in_0_3_comes_back_unchanged() {
     arbitrary::check(arbitrary::task(), |task| {
-        let answer = written(HttpDialect::Proto, &Answer::Task(Cow::Borrowed(&task)));
-        prop_assert_eq!(reader::task(&answer), carried(task));
+        let response = written(HttpDialect::Proto, &Response::Task(Cow::Borrowed(&task)));
+        prop_assert_eq!(reader::task(&response), carried(task));
         Ok(())
     });
 }
 
 #[test]
-fn a_message_over_http_in_0_3_is_read_as_the_message_it_was() {
-    let said = arbitrary::message().prop_filter("a client says something", |message| {
+fn a_message_over_http_in_0_3_comes_back_unchanged() {
+    let messages = arbitrary::message().prop_filter("from a client and not empty", |message| {
         !message.message_id.is_empty() && !message.parts.is_empty()
     });
-    arbitrary::check(said, |mut message| {
+    arbitrary::check(messages, |mut message| {
         message.role = Role::User;
-        let answer = written(HttpDialect::Proto, &Answer::Message(&message));
+        let response = written(HttpDialect::Proto, &Response::Message(&message));
         carried_message(&mut message);
-        prop_assert_eq!(reader::message(&answer["message"]), message.clone());
-        let body = answer.to_string();
-        prop_assert_eq!(told(Operation::SendMessage, &body), Some(HttpDialect::Proto));
-        let request = HttpDialect::Proto.read(&asked(Operation::SendMessage, body.as_bytes())).expect("read");
+        prop_assert_eq!(reader::message(&response["message"]), message.clone());
+        let body = response.to_string();
+        prop_assert_eq!(dialect_of(Operation::SendMessage, &body), Some(HttpDialect::Proto));
+        let request =
+            HttpDialect::Proto.read(&http_request(Operation::SendMessage, body.as_bytes())).expect("read");
         let Request::SendMessage(request) = request else { panic!("{request:?}") };
         prop_assert_eq!(request.message, message);
         Ok(())
@@ -163,13 +164,13 @@ fn a_message_over_http_in_0_3_is_read_as_the_message_it_was() {
 }
 
 #[test]
-fn whatever_body_comes_is_read_or_refused() {
+fn any_body_is_read_or_rejected() {
     let operations = prop::sample::select(Operation::ALL.to_vec());
     arbitrary::check((arbitrary::object(), operations), |(body, operation)| {
         for body in
             [body.to_string(), json!({"message": body}).to_string(), json!({"config": body}).to_string()]
         {
-            let request = asked(operation, body.as_bytes());
+            let request = http_request(operation, body.as_bytes());
             prop_assert_eq!(HttpDialect::of(&request), HttpDialect::of(&request));
             for dialect in ALL {
                 prop_assert_eq!(dialect.read(&request), dialect.read(&request));
@@ -179,8 +180,8 @@ fn whatever_body_comes_is_read_or_refused() {
     });
 }
 
-/// The names of members that the protocol gives, and its words. What is in data and metadata is not the protocol's.
-fn words(value: &Value, found: &mut Vec<String>) {
+/// The names of members and the enum values that belong to the protocol. Those in data and metadata do not.
+fn protocol_names(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::Object(members) => {
             for (name, value) in members {
@@ -188,17 +189,17 @@ fn words(value: &Value, found: &mut Vec<String>) {
                 match name.as_str() {
                     "metadata" | "data" | "text" => {}
                     "state" | "role" | "kind" => found.extend(value.as_str().map(str::to_owned)),
-                    _ => words(value, found),
+                    _ => protocol_names(value, found),
                 }
             }
         }
-        Value::Array(values) => values.iter().for_each(|value| words(value, found)),
+        Value::Array(values) => values.iter().for_each(|value| protocol_names(value, found)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
 #[test]
-fn no_generation_speaks_the_words_of_another() {
+fn no_version_uses_names_of_another() {
     let current = ["raw", "url", "filename", "mediaType", "generation", "TASK_STATE_CANCELED"];
     let proto = ["content", "fileWithUri", "fileWithBytes", "TASK_STATE_CANCELLED"];
     let tagged = ["kind", "bytes", "uri", "canceled", "working", "user", "agent"];
@@ -206,18 +207,18 @@ fn no_generation_speaks_the_words_of_another() {
     arbitrary::check((arbitrary::task(), arbitrary::stream_response()), |(task, update)| {
         let words_of = |values: [Value; 2]| {
             let mut found = Vec::new();
-            values.iter().for_each(|value| words(value, &mut found));
+            values.iter().for_each(|value| protocol_names(value, &mut found));
             found
         };
         let mut rpc = (Vec::new(), Vec::new());
-        Dialect::V0_3.write(&Answer::Task(Cow::Borrowed(&task)), &mut rpc.0);
+        Dialect::V0_3.write(&Response::Task(Cow::Borrowed(&task)), &mut rpc.0);
         Dialect::V0_3.write_event(&update, &mut rpc.1);
         let json = |text: &[u8]| serde_json::from_slice(text).expect("JSON");
         let spoken = [
             (words_of([json(&rpc.0), json(&rpc.1)]), [&current[..], &proto].concat()),
             (
                 words_of([
-                    written(HttpDialect::Proto, &Answer::Task(Cow::Borrowed(&task))),
+                    written(HttpDialect::Proto, &Response::Task(Cow::Borrowed(&task))),
                     event(HttpDialect::Proto, &update),
                 ]),
                 [&current[..], &tagged].concat(),
@@ -236,9 +237,9 @@ fn no_generation_speaks_the_words_of_another() {
 }
 
 #[test]
-fn nothing_but_the_operations_of_0_3_is_read() {
-    let error = HttpDialect::Proto.read(&asked(Operation::ListTasks, b"")).unwrap_err();
+fn only_operations_of_0_3_are_read() {
+    let error = HttpDialect::Proto.read(&http_request(Operation::ListTasks, b"")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::MethodNotFound);
-    let tasks = written(HttpDialect::Proto, &Answer::Tasks(page()));
+    let tasks = written(HttpDialect::Proto, &Response::Tasks(page()));
     assert_eq!(reader::task(&tasks["tasks"][0]), carried(task()));
 }

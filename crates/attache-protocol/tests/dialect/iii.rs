@@ -1,8 +1,8 @@
-//! The dialect of iii, as snapshots of what it reads and writes.
+//! The dialect of iii: snapshots of requests and responses.
 
 use std::borrow::Cow;
 
-use attache_protocol::dialect::Answer;
+use attache_protocol::dialect::Response;
 use attache_protocol::{Dialect, Message, Request, StreamResponse, TaskStatusUpdateEvent};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -13,8 +13,8 @@ fn read(method: &str, params: &Value) -> Request {
     support::read(Dialect::Iii, method, params)
 }
 
-fn written(answer: &Answer) -> Value {
-    support::written(Dialect::Iii, answer)
+fn written(response: &Response) -> Value {
+    support::written(Dialect::Iii, response)
 }
 
 fn event(event: &StreamResponse) -> Value {
@@ -67,13 +67,13 @@ fn everything_else_is_read() {
 }
 
 #[test]
-fn answers_are_written() {
-    insta::assert_json_snapshot!("task", written(&Answer::Sent(Cow::Owned(task()))));
-    assert_eq!(written(&Answer::Task(Cow::Owned(task()))), written(&Answer::Sent(Cow::Owned(task()))));
-    insta::assert_json_snapshot!("tasks", written(&Answer::Tasks(page())));
-    insta::assert_json_snapshot!("message", written(&Answer::Message(&(Message::user("m", "hi")))));
-    insta::assert_json_snapshot!("webhook", written(&Answer::Push(&(webhook()))));
-    assert_eq!(written(&Answer::Done), Value::Null);
+fn responses_are_written() {
+    insta::assert_json_snapshot!("task", written(&Response::Sent(Cow::Owned(task()))));
+    assert_eq!(written(&Response::Task(Cow::Owned(task()))), written(&Response::Sent(Cow::Owned(task()))));
+    insta::assert_json_snapshot!("tasks", written(&Response::Tasks(page())));
+    insta::assert_json_snapshot!("message", written(&Response::Message(&(Message::user("m", "hi")))));
+    insta::assert_json_snapshot!("webhook", written(&Response::Push(&(webhook()))));
+    assert_eq!(written(&Response::Done), Value::Null);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn events_are_written() {
 
 proptest! {
     #[test]
-    fn no_word_of_1_0_gets_into_an_older_answer(
+    fn no_name_of_1_0_gets_into_an_older_response(
         state in prop::sample::select(STATES),
         roles in prop::collection::vec(prop::sample::select(ROLES), 0..4),
     ) {
@@ -94,7 +94,7 @@ proptest! {
         task.history = roles.into_iter().map(|role| Message { role, ..Message::user("m", "x") }).collect();
         let update = TaskStatusUpdateEvent { status: task.status.clone(), ..TaskStatusUpdateEvent::default() };
         for json in [
-            written(&Answer::Task(Cow::Borrowed(&task))),
+            written(&Response::Task(Cow::Borrowed(&task))),
             event(&StreamResponse::Task(task)),
             event(&StreamResponse::StatusUpdate(update)),
         ] {

@@ -1,4 +1,4 @@
-//! The dialects before 1.0, as snapshots of what they read and write, and as rules over all that they carry.
+//! The dialects before 1.0: snapshots of requests and responses, and properties of all values.
 
 #[path = "../arbitrary/mod.rs"]
 #[expect(dead_code, unused_macros, reason = "only some of the protocol is spoken in dialects")]

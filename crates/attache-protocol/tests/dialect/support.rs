@@ -1,6 +1,6 @@
-//! One of everything that a dialect is asked to write, and how it is asked.
+//! Example values and helpers for the tests of the dialects.
 
-use attache_protocol::dialect::Answer;
+use attache_protocol::dialect::Response;
 use attache_protocol::{
     Artifact, AuthenticationInfo, Content, Dialect, Json, ListTasksResponse, Message, Part, Request, Role,
     StreamResponse, Task, TaskArtifactUpdateEvent, TaskPushNotificationConfig, TaskState, TaskStatus,
@@ -12,29 +12,32 @@ pub(crate) const STATES: &[TaskState] = TaskState::ALL;
 pub(crate) const ROLES: &[Role] = Role::ALL;
 pub(crate) const DIALECTS: [Dialect; 4] = [Dialect::Iii, Dialect::V0_3, Dialect::Either, Dialect::V0_1];
 
-/// Reads a request that must be in a dialect by itself, or in no other than it could be in.
+/// Reads a request, and checks that it is recognized as one of the dialect.
 pub(crate) fn read(dialect: Dialect, method: &str, params: &Value) -> Request {
     let params = params.to_string();
-    let told = [Dialect::of(method, params.as_bytes()), Dialect::oldest_of(method, params.as_bytes())];
-    assert!(told.contains(&Some(dialect)) || told.contains(&Some(Dialect::Either)), "{method}: {told:?}");
+    let dialects = [Dialect::of(method, params.as_bytes()), Dialect::of_v0_1(method, params.as_bytes())];
+    assert!(
+        dialects.contains(&Some(dialect)) || dialects.contains(&Some(Dialect::Either)),
+        "{method}: {dialects:?}"
+    );
     dialect.read(method, params.as_bytes()).expect("a request")
 }
 
-/// What is read, one line each.
-pub(crate) fn all_read(dialect: Dialect, requests: &[(&str, Value)]) -> String {
+/// The requests that are read, one per line.
+pub(crate) fn read_all(dialect: Dialect, requests: &[(&str, Value)]) -> String {
     let line = |(method, params): &(&str, Value)| {
         format!("{method} {params}\n  {:?}", read(dialect, method, params))
     };
     requests.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-pub(crate) fn written(dialect: Dialect, answer: &Answer) -> Value {
+pub(crate) fn written(dialect: Dialect, response: &Response) -> Value {
     let mut out = Vec::new();
-    dialect.write(answer, &mut out);
+    dialect.write(response, &mut out);
     serde_json::from_slice(&out).expect("JSON")
 }
 
-/// What a stream of these events tells.
+/// The JSON of these events in one stream.
 pub(crate) fn events(dialect: Dialect, events: &[StreamResponse]) -> Vec<Value> {
     let mut writer = dialect.events();
     let write = |event: &StreamResponse| {
@@ -45,11 +48,11 @@ pub(crate) fn events(dialect: Dialect, events: &[StreamResponse]) -> Vec<Value> 
     events.iter().map(write).collect()
 }
 
-/// The fields that a refusal names.
-pub(crate) fn refused(dialect: Dialect, method: &str, params: &Value) -> Vec<String> {
-    let error = dialect.read(method, params.to_string().as_bytes()).expect_err("a refusal");
-    let words = error.to_string();
-    assert!(!words.contains("ROLE_") && !words.contains("TASK_STATE"), "{words}");
+/// The invalid fields that the error names.
+pub(crate) fn invalid_fields(dialect: Dialect, method: &str, params: &Value) -> Vec<String> {
+    let error = dialect.read(method, params.to_string().as_bytes()).expect_err("an error");
+    let message = error.to_string();
+    assert!(!message.contains("ROLE_") && !message.contains("TASK_STATE"), "{message}");
     error.field_violations().iter().map(|violation| violation.field.clone()).collect()
 }
 
@@ -137,7 +140,7 @@ pub(crate) fn artifact_event() -> StreamResponse {
     chunk_of("a-1")
 }
 
-/// The last piece of an artifact.
+/// The last chunk of an artifact.
 pub(crate) fn chunk_of(artifact_id: &str) -> StreamResponse {
     let mut artifact = task().artifacts.remove(0);
     artifact.artifact_id = artifact_id.to_owned();

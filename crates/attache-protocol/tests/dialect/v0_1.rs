@@ -1,15 +1,15 @@
-//! Protocol 0.1, as AgentOS speaks it.
+//! Protocol 0.1, as AgentOS uses it.
 
 use std::borrow::Cow;
 
-use attache_protocol::dialect::Answer;
+use attache_protocol::dialect::Response;
 use attache_protocol::{Dialect, Message, Request, StreamResponse, TaskState};
 use serde_json::{Value, json};
 
-use crate::support::{self, all_read, chunk_of, page, rich_task, status_of, task, webhook};
+use crate::support::{self, chunk_of, page, read_all, rich_task, status_of, task, webhook};
 
-fn written(answer: &Answer) -> Value {
-    support::written(Dialect::V0_1, answer)
+fn written(response: &Response) -> Value {
+    support::written(Dialect::V0_1, response)
 }
 
 fn sent(params: &Value) -> attache_protocol::SendMessageRequest {
@@ -24,20 +24,20 @@ fn saying(text: &str) -> Value {
 }
 
 #[test]
-fn the_address_tells_what_the_method_does_not() {
+fn the_path_decides_where_the_method_does_not() {
     for method in
         ["tasks/send", "tasks/sendSubscribe", "tasks/pushNotification/set", "tasks/pushNotification/get"]
     {
         assert_eq!(Dialect::of(method, b"{}"), Some(Dialect::V0_1), "{method}");
-        assert_eq!(Dialect::oldest_of(method, b"{}"), Some(Dialect::V0_1), "{method}");
+        assert_eq!(Dialect::of_v0_1(method, b"{}"), Some(Dialect::V0_1), "{method}");
     }
     for method in ["tasks/get", "tasks/cancel", "tasks/resubscribe"] {
         assert_eq!(Dialect::of(method, b"{}"), Some(Dialect::Either), "{method}");
-        assert_eq!(Dialect::oldest_of(method, b"{}"), Some(Dialect::V0_1), "{method}");
+        assert_eq!(Dialect::of_v0_1(method, b"{}"), Some(Dialect::V0_1), "{method}");
     }
-    assert_eq!(Dialect::oldest_of("message/send", b"{}"), Some(Dialect::Iii));
-    assert_eq!(Dialect::oldest_of("tasks/list", b"{}"), Some(Dialect::Either));
-    assert_eq!(Dialect::oldest_of("SendMessage", b"{}"), None);
+    assert_eq!(Dialect::of_v0_1("message/send", b"{}"), Some(Dialect::Iii));
+    assert_eq!(Dialect::of_v0_1("tasks/list", b"{}"), Some(Dialect::Either));
+    assert_eq!(Dialect::of_v0_1("SendMessage", b"{}"), None);
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_send_is_read() {
 #[test]
 fn everything_else_is_read() {
     let push = json!({"id": "t", "pushNotificationConfig": {"url": "https://e.com", "token": "s"}});
-    insta::assert_snapshot!(all_read(
+    insta::assert_snapshot!(read_all(
         Dialect::V0_1,
         &[
             ("tasks/sendSubscribe", saying("hi")),
@@ -75,7 +75,7 @@ fn everything_else_is_read() {
 }
 
 #[test]
-fn a_message_gets_an_id_that_follows_from_what_it_says_and_where() {
+fn the_id_of_a_message_is_computed_from_its_content_and_its_task() {
     let id = |params: &Value| sent(params).message.message_id;
     let first = id(&saying("yes"));
     assert_eq!(first.len(), 32);
@@ -90,18 +90,18 @@ fn a_message_gets_an_id_that_follows_from_what_it_says_and_where() {
 }
 
 #[test]
-fn answers_are_written() {
-    insta::assert_json_snapshot!("task", written(&Answer::Sent(Cow::Owned(task()))));
-    insta::assert_json_snapshot!("rich_task", written(&Answer::Task(Cow::Owned(rich_task()))));
+fn responses_are_written() {
+    insta::assert_json_snapshot!("task", written(&Response::Sent(Cow::Owned(task()))));
+    insta::assert_json_snapshot!("rich_task", written(&Response::Task(Cow::Owned(rich_task()))));
     assert_eq!(
-        written(&Answer::Tasks(page())),
-        json!({"tasks": [written(&Answer::Task(Cow::Owned(task())))]})
+        written(&Response::Tasks(page())),
+        json!({"tasks": [written(&Response::Task(Cow::Owned(task())))]})
     );
-    insta::assert_json_snapshot!("webhook", written(&Answer::Push(&(webhook()))));
+    insta::assert_json_snapshot!("webhook", written(&Response::Push(&(webhook()))));
     let mut message = Message::agent("m", "hi");
-    insta::assert_json_snapshot!("message", written(&Answer::Message(&message)));
+    insta::assert_json_snapshot!("message", written(&Response::Message(&message)));
     message.task_id = Some("mine".into());
-    assert_eq!(written(&Answer::Message(&(message)))["id"], "mine");
+    assert_eq!(written(&Response::Message(&(message)))["id"], "mine");
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn events_are_written() {
 }
 
 #[test]
-fn there_are_fewer_states() {
+fn v0_1_has_fewer_states() {
     for (state, name) in [
         (TaskState::Unspecified, "unknown"),
         (TaskState::Submitted, "submitted"),
@@ -133,14 +133,14 @@ fn there_are_fewer_states() {
     ] {
         let mut task = task();
         task.status.state = state;
-        assert_eq!(written(&Answer::Task(Cow::Owned(task)))["status"]["state"], name);
+        assert_eq!(written(&Response::Task(Cow::Owned(task)))["status"]["state"], name);
     }
 }
 
 #[test]
-fn a_task_that_was_kept_is_read_with_either_spelling() {
+fn a_stored_task_is_read_with_either_spelling() {
     for state in ["cancelled", "canceled"] {
-        let kept = json!({
+        let stored = json!({
             "id": "t", "sessionId": "s", "createdAt": 1_709_976_600_000_u64, "metadata": {},
             "status": {
                 "state": state, "timestamp": "2026-03-09T10:32:15.123456789+00:00",
@@ -149,13 +149,13 @@ fn a_task_that_was_kept_is_read_with_either_spelling() {
             "history": [{"role": "user", "parts": [{"type": "text", "text": "hi"}]}],
             "artifacts": [{"name": "a", "parts": [{"type": "data", "data": {"k": 1.50}}]}],
         });
-        let task = Dialect::V0_1.read_task(kept.to_string().as_bytes()).unwrap();
+        let task = Dialect::V0_1.read_task(stored.to_string().as_bytes()).unwrap();
         assert_eq!((task.status.state, task.history[0].text()), (TaskState::Canceled, "hi".to_owned()));
         let mut out = Vec::new();
         Dialect::V0_1.write_task(&task, &mut out);
         let again: Value = serde_json::from_slice(&out).unwrap();
-        assert_eq!(again["status"]["message"], kept["status"]["message"]);
-        assert_eq!((&again["history"], &again["sessionId"]), (&kept["history"], &kept["sessionId"]));
+        assert_eq!(again["status"]["message"], stored["status"]["message"]);
+        assert_eq!((&again["history"], &again["sessionId"]), (&stored["history"], &stored["sessionId"]));
     }
     for broken in [
         json!({"id": "", "status": {"state": "working"}}),

@@ -2,22 +2,22 @@
 
 use std::borrow::Cow;
 
-use attache_protocol::dialect::Answer;
+use attache_protocol::dialect::Response;
 use attache_protocol::{
     AgentCard, Dialect, ListTaskPushNotificationConfigsResponse, Message, Request, StreamResponse, TaskState,
 };
 use serde_json::{Value, json};
 
 use crate::support::{
-    self, all_read, artifact_event, page, rich_task, status_event, status_of, task, webhook,
+    self, artifact_event, page, read_all, rich_task, status_event, status_of, task, webhook,
 };
 
 fn read(method: &str, params: &Value) -> Request {
     support::read(Dialect::V0_3, method, params)
 }
 
-fn written(answer: &Answer) -> Value {
-    support::written(Dialect::V0_3, answer)
+fn written(response: &Response) -> Value {
+    support::written(Dialect::V0_3, response)
 }
 
 fn sent(params: &Value) -> attache_protocol::SendMessageRequest {
@@ -30,7 +30,7 @@ fn saying(parts: Value) -> Value {
 }
 
 #[test]
-fn a_kind_tells_0_3_from_iii() {
+fn a_kind_distinguishes_0_3_from_iii() {
     let of = |method: &str, params: Value| Dialect::of(method, params.to_string().as_bytes());
     for method in ["message/send", "message/stream"] {
         for (params, dialect) in [
@@ -85,7 +85,7 @@ fn a_send_is_read() {
 }
 
 #[test]
-fn a_send_blocks_unless_told_otherwise_and_no_history_cannot_be_asked_for() {
+fn a_send_blocks_by_default_and_a_history_length_of_zero_is_none() {
     for (configuration, immediately, history) in [
         (json!({}), false, None),
         (json!({"blocking": null, "historyLength": null}), false, None),
@@ -100,7 +100,7 @@ fn a_send_blocks_unless_told_otherwise_and_no_history_cannot_be_asked_for() {
 }
 
 #[test]
-fn a_stream_is_the_same_request_with_another_answer() {
+fn a_stream_is_the_same_request_with_another_response() {
     let params = saying(json!([{"kind": "text", "text": "hi"}]));
     let Request::SendStreamingMessage(request) = read("message/stream", &params) else { panic!("a stream") };
     assert_eq!(*request, sent(&params));
@@ -110,7 +110,7 @@ fn a_stream_is_the_same_request_with_another_answer() {
 fn everything_else_is_read() {
     let push = json!({"taskId": "t", "pushNotificationConfig": {"url": "https://e.com"}});
     let named = json!({"taskId": "t", "pushNotificationConfig": {"id": "w", "url": "https://e.com"}});
-    insta::assert_snapshot!(all_read(
+    insta::assert_snapshot!(read_all(
         Dialect::V0_3,
         &[
             ("tasks/get", json!({"id": "t", "historyLength": 2, "metadata": {"a": 1}})),
@@ -132,16 +132,16 @@ fn everything_else_is_read() {
 }
 
 #[test]
-fn answers_are_written() {
-    insta::assert_json_snapshot!("task", written(&Answer::Sent(Cow::Owned(task()))));
-    insta::assert_json_snapshot!("rich_task", written(&Answer::Task(Cow::Owned(rich_task()))));
-    insta::assert_json_snapshot!("tasks", written(&Answer::Tasks(page())));
-    insta::assert_json_snapshot!("message", written(&Answer::Message(&(Message::agent("m", "hi")))));
-    insta::assert_json_snapshot!("webhook", written(&Answer::Push(&(webhook()))));
+fn responses_are_written() {
+    insta::assert_json_snapshot!("task", written(&Response::Sent(Cow::Owned(task()))));
+    insta::assert_json_snapshot!("rich_task", written(&Response::Task(Cow::Owned(rich_task()))));
+    insta::assert_json_snapshot!("tasks", written(&Response::Tasks(page())));
+    insta::assert_json_snapshot!("message", written(&Response::Message(&(Message::agent("m", "hi")))));
+    insta::assert_json_snapshot!("webhook", written(&Response::Push(&(webhook()))));
     let webhooks = ListTaskPushNotificationConfigsResponse { configs: vec![webhook()], ..Default::default() };
-    assert_eq!(written(&Answer::Pushes(&webhooks)), json!([written(&Answer::Push(&(webhook())))]));
-    assert_eq!(written(&Answer::Done), Value::Null);
-    assert_eq!(written(&Answer::Card(&(AgentCard::new("n", "d"))))["protocolVersion"], Value::Null);
+    assert_eq!(written(&Response::Pushes(&webhooks)), json!([written(&Response::Push(&(webhook())))]));
+    assert_eq!(written(&Response::Done), Value::Null);
+    assert_eq!(written(&Response::Card(&(AgentCard::new("n", "d"))))["protocolVersion"], Value::Null);
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn numbers_keep_their_digits() {
     task.history = vec![request.message];
     for dialect in support::DIALECTS {
         let mut out = Vec::new();
-        dialect.write(&Answer::Task(Cow::Borrowed(&task)), &mut out);
+        dialect.write(&Response::Task(Cow::Borrowed(&task)), &mut out);
         let text = String::from_utf8(out).unwrap();
         for digits in ["[1.50,12345678901234567890123,1e400]", "\"n\":0.10", "\"n\":2.0", ":1.50"] {
             assert!(text.contains(digits), "{dialect:?}: {digits} in {text}");

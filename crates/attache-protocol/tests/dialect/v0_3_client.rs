@@ -1,9 +1,9 @@
-//! Protocol 0.3 from the side of a client: what it writes a server reads, and the other way around.
+//! A client of protocol 0.3: our server reads its requests, and it reads our server's responses.
 
 use std::borrow::Cow;
 
-use attache_protocol::dialect::v0_3::{answer, request};
-use attache_protocol::dialect::{Answer, dual_card, read_card, v0_3_card};
+use attache_protocol::dialect::v0_3::{request, response};
+use attache_protocol::dialect::{Response, dual_card, read_card, v0_3_card};
 use attache_protocol::{
     AgentCard, Dialect, Error, ListTaskPushNotificationConfigsResponse, OAuthFlows, Operation, Request,
     SecurityScheme, SendMessageResponse, StreamResponse, TaskState,
@@ -57,7 +57,7 @@ fn every_operation_is_written() {
 }
 
 #[test]
-fn what_0_3_has_no_words_for_is_not_left_out_silently() {
+fn fields_that_0_3_does_not_have_are_errors() {
     let generation = json!({"message": {"messageId": "m"}, "configuration": {"ifGenerationMatch": 3}});
     for (operation, arguments, field) in [
         (Operation::GetTask, json!({"id": "t", "tenant": "acme"}), "tenant"),
@@ -68,7 +68,7 @@ fn what_0_3_has_no_words_for_is_not_left_out_silently() {
             "statusTimestampAfter",
         ),
     ] {
-        let error = written(operation, &arguments).expect_err("a refusal");
+        let error = written(operation, &arguments).expect_err("an error");
         assert_eq!(error.field_violations()[0].field, field);
     }
 }
@@ -81,7 +81,7 @@ fn a_server_reads_what_a_client_writes() {
     arbitrary::check(sends, |mut send| {
         send.tenant = None;
         send.message.role = attache_protocol::Role::User;
-        // What the webhooks of the two generations have in common is promised elsewhere.
+        // Another test covers the webhooks of both versions.
         let configuration = send.configuration.get_or_insert_default();
         configuration.task_push_notification_config = None;
         configuration.if_generation_match = None;
@@ -96,33 +96,33 @@ fn a_server_reads_what_a_client_writes() {
     });
 }
 
-fn told(answer: &Answer) -> Vec<u8> {
+fn response_bytes(response: &Response) -> Vec<u8> {
     let mut out = Vec::new();
-    Dialect::V0_3.write(answer, &mut out);
+    Dialect::V0_3.write(response, &mut out);
     out
 }
 
 #[test]
-fn a_client_reads_what_a_server_answers() {
+fn a_client_reads_the_responses_of_a_server() {
     let (task, rich) = (carried(task()), carried(rich_task()));
     assert_eq!(
-        answer::reply(&told(&Answer::Sent(Cow::Borrowed(&task)))).unwrap(),
+        response::reply(&response_bytes(&Response::Sent(Cow::Borrowed(&task)))).unwrap(),
         SendMessageResponse::Task(task.clone())
     );
     let message = rich.history[0].clone();
-    let reply = answer::reply(&told(&Answer::Message(&message))).unwrap();
+    let reply = response::reply(&response_bytes(&Response::Message(&message))).unwrap();
     assert_eq!(reply, SendMessageResponse::Message(message));
-    let tasks = answer::tasks(&told(&Answer::Tasks(page()))).unwrap();
+    let tasks = response::tasks(&response_bytes(&Response::Tasks(page()))).unwrap();
     assert_eq!((tasks.tasks, tasks.total_size, tasks.page_size), (vec![task.clone()], 1, 100));
-    let bare = [b"[".as_slice(), &told(&Answer::Task(Cow::Borrowed(&task))), b"]"].concat();
-    assert_eq!(answer::tasks(&bare).unwrap().tasks, [task]);
-    assert_eq!(answer::webhook(&told(&Answer::Push(&webhook()))).unwrap(), webhook());
+    let bare = [b"[".as_slice(), &response_bytes(&Response::Task(Cow::Borrowed(&task))), b"]"].concat();
+    assert_eq!(response::tasks(&bare).unwrap().tasks, [task]);
+    assert_eq!(response::webhook(&response_bytes(&Response::Push(&webhook()))).unwrap(), webhook());
     let pushes = ListTaskPushNotificationConfigsResponse { configs: vec![webhook()], ..Default::default() };
-    assert_eq!(answer::webhooks(&told(&Answer::Pushes(&pushes))).unwrap(), pushes);
+    assert_eq!(response::webhooks(&response_bytes(&Response::Pushes(&pushes))).unwrap(), pushes);
 }
 
 #[test]
-fn a_client_reads_the_events_that_a_server_tells() {
+fn a_client_reads_the_events_of_a_server() {
     arbitrary::check(arbitrary::stream_response(), |event| {
         let named = match &event {
             StreamResponse::Task(task) => !task.id.is_empty(),
@@ -133,7 +133,7 @@ fn a_client_reads_the_events_that_a_server_tells() {
         prop_assume!(named);
         let mut out = Vec::new();
         Dialect::V0_3.write_event(&event, &mut out);
-        let read = answer::event(&out).expect("an event");
+        let read = response::event(&out).expect("an event");
         let expected = match event {
             StreamResponse::Task(task) => StreamResponse::Task(carried(task)),
             StreamResponse::Message(mut message) => {
@@ -157,7 +157,7 @@ fn a_client_reads_the_events_that_a_server_tells() {
 }
 
 #[test]
-fn a_last_event_is_told_from_others() {
+fn the_last_event_of_a_stream_is_recognized() {
     for (event, is_last) in [
         (status_of(TaskState::Working), false),
         (status_of(TaskState::Completed), true),
@@ -166,12 +166,12 @@ fn a_last_event_is_told_from_others() {
     ] {
         let mut out = Vec::new();
         Dialect::V0_3.write_event(&event, &mut out);
-        assert_eq!(answer::event(&out).unwrap().is_last, is_last, "{event:?}");
+        assert_eq!(response::event(&out).unwrap().is_last, is_last, "{event:?}");
     }
 }
 
 #[test]
-fn what_does_not_say_its_kind_is_known_by_its_members() {
+fn an_object_without_a_kind_is_recognized_by_its_members() {
     let status = json!({"state": "working"});
     for (event, kind) in [
         (json!({"id": "t", "status": status}), "task"),
@@ -179,7 +179,7 @@ fn what_does_not_say_its_kind_is_known_by_its_members() {
         (json!({"taskId": "t", "artifact": {"artifactId": "a", "parts": []}}), "artifactUpdate"),
         (json!({"messageId": "m", "role": "agent", "parts": [{"kind": "text", "text": "hi"}]}), "message"),
     ] {
-        let read = answer::event(event.to_string().as_bytes()).expect("an event");
+        let read = response::event(event.to_string().as_bytes()).expect("an event");
         assert!(serde_json::to_value(&read.response).unwrap().get(kind).is_some(), "{event}");
     }
     for (event, why) in [
@@ -191,7 +191,7 @@ fn what_does_not_say_its_kind_is_known_by_its_members() {
         (json!([]), ""),
         (json!(null), ""),
     ] {
-        let error = answer::event(event.to_string().as_bytes()).expect_err("no event").to_string();
+        let error = response::event(event.to_string().as_bytes()).expect_err("no event").to_string();
         assert!(error.contains(why), "{event}: {error}");
     }
 }
@@ -237,7 +237,7 @@ fn a_card_of_0_3_is_read() {
 }
 
 #[test]
-fn the_oldest_cards_speak_json_rpc_at_their_address() {
+fn a_card_without_a_transport_means_json_rpc() {
     let card =
         read_card(br#"{"name":"Old","url":"http://a.example/","capabilities":{},"skills":[]}"#).unwrap();
     let interface = &card.supported_interfaces[0];
@@ -251,14 +251,14 @@ fn the_oldest_cards_speak_json_rpc_at_their_address() {
 }
 
 #[test]
-fn a_card_for_both_generations_is_the_card_of_1_0() {
+fn a_card_for_both_versions_is_read_as_the_card_of_1_0() {
     arbitrary::check(arbitrary::agent_card(), |card: AgentCard| {
         prop_assume!(!card.supported_interfaces.is_empty());
         prop_assert_eq!(read_card(&json_of(dual_card(&card))).expect("a card"), card.clone());
-        let older = read_card(&json_of(v0_3_card(&card))).expect("a card");
-        prop_assert_eq!((&older.name, &older.version), (&card.name, &card.version));
-        prop_assert_eq!(&older.security_requirements, &card.security_requirements);
-        // What 0.3 has no words for is a device's flow, and PKCE.
+        let v0_3 = read_card(&json_of(v0_3_card(&card))).expect("a card");
+        prop_assert_eq!((&v0_3.name, &v0_3.version), (&card.name, &card.version));
+        prop_assert_eq!(&v0_3.security_requirements, &card.security_requirements);
+        // 0.3 has no device code flow and no PKCE.
         let known = card.security_schemes.into_iter().filter_map(|(name, mut scheme)| {
             if let SecurityScheme::OAuth2(oauth) = &mut scheme {
                 match &mut oauth.flows {
@@ -275,13 +275,13 @@ fn a_card_for_both_generations_is_the_card_of_1_0() {
             }
             Some((name, scheme))
         });
-        prop_assert_eq!(older.security_schemes, known.collect());
+        prop_assert_eq!(v0_3.security_schemes, known.collect());
         Ok(())
     });
 }
 
 #[test]
-fn whatever_is_answered_is_read_or_refused_the_same_way_twice() {
+fn any_response_is_read_or_rejected_the_same_way_twice() {
     let kinds = prop::sample::select(vec!["task", "message", "status-update", "artifact-update", "other"]);
     arbitrary::check((arbitrary::object(), kinds), |(mut object, kind)| {
         for _ in 0..2 {
@@ -289,10 +289,10 @@ fn whatever_is_answered_is_read_or_refused_the_same_way_twice() {
             let read = || {
                 let json = json.as_bytes();
                 (
-                    answer::reply(json),
-                    answer::event(json),
-                    answer::tasks(json),
-                    answer::webhook(json),
+                    response::reply(json),
+                    response::event(json),
+                    response::tasks(json),
+                    response::webhook(json),
                     read_card(json),
                 )
             };

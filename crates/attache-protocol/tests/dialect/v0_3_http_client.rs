@@ -1,9 +1,9 @@
-//! Protocol 0.3 over HTTP+JSON from the side of a client: what it writes a server reads, and the other way around.
+//! A client of protocol 0.3 over HTTP+JSON: our server reads its requests, and it reads our server's responses.
 
 use std::borrow::Cow;
 
-use attache_protocol::dialect::v0_3::proto_json::{answer, request};
-use attache_protocol::dialect::{Answer, HttpDialect, HttpPath, HttpRequest};
+use attache_protocol::dialect::v0_3::proto_json::{request, response};
+use attache_protocol::dialect::{HttpDialect, HttpPath, HttpRequest, Response};
 use attache_protocol::{
     ListTaskPushNotificationConfigsResponse, Operation, Request, Role, SendMessageResponse, StreamResponse,
     TaskState,
@@ -16,7 +16,7 @@ use crate::carried::carried_part;
 use crate::http_carried::{carried, carried_message};
 use crate::support::{rich_task, status_of, task, webhook};
 
-/// What a server makes of a body.
+/// The request that a server reads from a body.
 fn read(operation: Operation, task: Option<&str>, body: &str) -> Request {
     let request = HttpRequest {
         operation,
@@ -59,7 +59,7 @@ fn a_server_reads_what_a_client_writes() {
 }
 
 #[test]
-fn what_0_3_has_no_words_for_is_not_left_out_silently() {
+fn fields_that_0_3_does_not_have_are_errors() {
     for (operation, arguments) in [
         (Operation::GetTask, json!({"id": "t", "tenant": "acme"})),
         (Operation::ListTasks, json!({})),
@@ -68,38 +68,44 @@ fn what_0_3_has_no_words_for_is_not_left_out_silently() {
             json!({"message": {"messageId": "m"}, "configuration": {"ifGenerationMatch": 3}}),
         ),
     ] {
-        let asked = operation.parse(arguments.to_string().as_bytes()).unwrap();
-        assert!(request::body(&asked).is_err(), "{operation:?}");
+        let request = operation.parse(arguments.to_string().as_bytes()).unwrap();
+        assert!(request::body(&request).is_err(), "{operation:?}");
     }
 }
 
-fn told(dialect: HttpDialect, answer: &Answer<'_>) -> Vec<u8> {
+fn response_bytes(dialect: HttpDialect, response: &Response<'_>) -> Vec<u8> {
     let mut out = Vec::new();
-    dialect.write(answer, &mut out);
+    dialect.write(response, &mut out);
     out
 }
 
 #[test]
-fn a_client_reads_what_a_server_answers_in_either_way() {
+fn a_client_reads_the_responses_of_a_server_in_both_formats() {
     let (task, message) = (carried(task()), carried(rich_task()).history[0].clone());
     for dialect in [HttpDialect::Proto, HttpDialect::Kinds] {
-        assert_eq!(answer::task(&told(dialect, &Answer::Task(Cow::Borrowed(&task)))).unwrap(), task);
-        let reply = answer::reply(&told(dialect, &Answer::Sent(Cow::Borrowed(&task)))).unwrap();
+        assert_eq!(
+            response::task(&response_bytes(dialect, &Response::Task(Cow::Borrowed(&task)))).unwrap(),
+            task
+        );
+        let reply = response::reply(&response_bytes(dialect, &Response::Sent(Cow::Borrowed(&task)))).unwrap();
         assert_eq!(reply, SendMessageResponse::Task(task.clone()), "{dialect:?}");
-        let reply = answer::reply(&told(dialect, &Answer::Message(&message))).unwrap();
+        let reply = response::reply(&response_bytes(dialect, &Response::Message(&message))).unwrap();
         assert_eq!(reply, SendMessageResponse::Message(message.clone()), "{dialect:?}");
-        let read = answer::webhook(&told(dialect, &Answer::Push(&webhook()))).unwrap();
+        let read = response::webhook(&response_bytes(dialect, &Response::Push(&webhook()))).unwrap();
         assert_eq!(read, webhook(), "{dialect:?}");
     }
     let pushes = ListTaskPushNotificationConfigsResponse {
         configs: vec![webhook()],
         next_page_token: "more".to_owned(),
     };
-    assert_eq!(answer::webhooks(&told(HttpDialect::Proto, &Answer::Pushes(&pushes))).unwrap(), pushes);
+    assert_eq!(
+        response::webhooks(&response_bytes(HttpDialect::Proto, &Response::Pushes(&pushes))).unwrap(),
+        pushes
+    );
 }
 
 #[test]
-fn a_client_reads_the_events_that_a_server_tells() {
+fn a_client_reads_the_events_of_a_server() {
     arbitrary::check(arbitrary::stream_response(), |event| {
         let named = match &event {
             StreamResponse::Task(task) => !task.id.is_empty(),
@@ -110,7 +116,7 @@ fn a_client_reads_the_events_that_a_server_tells() {
         prop_assume!(named);
         let mut out = Vec::new();
         HttpDialect::Proto.write_event(&event, &mut out);
-        let read = answer::event(&out).expect("an event").expect("of a known kind");
+        let read = response::event(&out).expect("an event").expect("of a known kind");
         let expected = match event {
             StreamResponse::Task(task) => StreamResponse::Task(carried(task)),
             StreamResponse::Message(mut message) => {
@@ -134,22 +140,22 @@ fn a_client_reads_the_events_that_a_server_tells() {
 }
 
 #[test]
-fn a_last_event_is_told_from_others() {
+fn the_last_event_of_a_stream_is_recognized() {
     for (event, is_last) in [(status_of(TaskState::Working), false), (status_of(TaskState::Canceled), true)] {
         let mut out = Vec::new();
         HttpDialect::Proto.write_event(&event, &mut out);
-        assert_eq!(answer::event(&out).unwrap().unwrap().is_last, is_last);
+        assert_eq!(response::event(&out).unwrap().unwrap().is_last, is_last);
     }
-    assert_eq!(answer::event(br#"{"later": {}}"#).unwrap(), None);
+    assert_eq!(response::event(br#"{"later": {}}"#).unwrap(), None);
 }
 
 #[test]
-fn what_makes_no_sense_is_no_answer() {
+fn invalid_responses_are_rejected() {
     for json in ["", "[]", "{}", r#"{"task": {}}"#, r#"{"task": 7}"#, r#"{"statusUpdate": {}}"#] {
-        assert!(answer::reply(json.as_bytes()).is_err(), "{json}");
+        assert!(response::reply(json.as_bytes()).is_err(), "{json}");
     }
     for json in [r#"{"name": "elsewhere/w"}"#, r#"{"name": "tasks"}"#, "[]"] {
-        assert!(answer::webhook(json.as_bytes()).is_err(), "{json}");
+        assert!(response::webhook(json.as_bytes()).is_err(), "{json}");
     }
-    assert!(answer::task(br#"{"id": "t", "status": {"state": "TASK_STATE_ODD"}}"#).is_err());
+    assert!(response::task(br#"{"id": "t", "status": {"state": "TASK_STATE_ODD"}}"#).is_err());
 }

@@ -1,7 +1,7 @@
-//! Random values of every message as the oracle has it.
+//! Random values of every message of the oracle.
 //!
-//! A required message is always there, since we write it even where it is empty, and so is the member of a oneof that
-//! makes no sense without one; `includeArtifacts: false` is not said, since it is the default.
+//! A required message is always present, since we write it even if it is empty. The same holds for the member of a required
+//! oneof. `includeArtifacts: false` is the default and is never written.
 
 use std::collections::HashMap;
 
@@ -183,7 +183,7 @@ pub(crate) fn list_tasks_request() -> BoxedStrategy<ListTasksRequest> {
         status_timestamp_after: Just(None),
         include_artifacts: select(vec![None, Some(true)]),
     });
-    // The type of a timestamp cannot be named here, but the one in a status can be taken.
+    // The type of a timestamp is not exported, so the timestamp of a status is used.
     (untimed, task_status())
         .prop_map(|(request, status)| ListTasksRequest {
             status_timestamp_after: status.timestamp,

@@ -1,11 +1,11 @@
-//! The JSON of a message seen as such: which of its members belong to the protocol.
+//! Finds the members of a JSON message that belong to the protocol.
 
 use serde_json::{Map, Value};
 
-/// Members whose value is JSON that nobody looks into.
+/// Members whose value is arbitrary JSON.
 const OPAQUE: [&str; 4] = ["data", "metadata", "params", "header"];
 
-/// Members whose value is an object with names of someone's choosing.
+/// Members whose value is an object with arbitrary names.
 const NAMED: [&str; 3] = ["securitySchemes", "schemes", "scopes"];
 
 /// Visits every object of `message` that is a message itself, the innermost first.

@@ -1,7 +1,7 @@
 //! Replies and events as the JSON of the JSON bindings.
 
 use attache_core::{EventStream, Page, Reply, StreamItem, View};
-use attache_protocol::dialect::{Answer, HttpDialect};
+use attache_protocol::dialect::{HttpDialect, Response};
 use attache_protocol::{Dialect, Error, ListTasksResponse, dialect, jsonrpc};
 use http::StatusCode;
 use serde::Serialize;
@@ -29,21 +29,21 @@ pub(crate) fn write_reply(reply: &Reply, out: &mut Vec<u8>) {
 }
 
 /// A reply that is not a stream, as the value that dialects write.
-pub(crate) fn to_dialect(reply: &Reply) -> Answer<'_> {
+pub(crate) fn to_dialect(reply: &Reply) -> Response<'_> {
     match reply {
-        Reply::Sent(snapshot, view) => Answer::Sent(snapshot.viewed(*view)),
-        Reply::Message(message) => Answer::Message(message),
-        Reply::Task(snapshot, view) => Answer::Task(snapshot.viewed(*view)),
-        Reply::Tasks(page) => Answer::Tasks(ListTasksResponse {
+        Reply::Sent(snapshot, view) => Response::Sent(snapshot.viewed(*view)),
+        Reply::Message(message) => Response::Message(message),
+        Reply::Task(snapshot, view) => Response::Task(snapshot.viewed(*view)),
+        Reply::Tasks(page) => Response::Tasks(ListTasksResponse {
             tasks: page.tasks.iter().map(|task| task.viewed(page.view).into_owned()).collect(),
             next_page_token: page.next_page_token.clone(),
             page_size: page.page_size,
             total_size: page.total_size,
         }),
-        Reply::Push(config) => Answer::Push(config),
-        Reply::Pushes(configs) => Answer::Pushes(configs),
-        Reply::Done | Reply::Events(..) => Answer::Done,
-        Reply::Card(card) => Answer::Card(card),
+        Reply::Push(config) => Response::Push(config),
+        Reply::Pushes(configs) => Response::Pushes(configs),
+        Reply::Done | Reply::Events(..) => Response::Done,
+        Reply::Card(card) => Response::Card(card),
     }
 }
 
@@ -69,7 +69,7 @@ fn write_page(page: &Page, out: &mut Vec<u8>) {
 /// What surrounds each event of a stream, and the dialect that it is written in.
 pub(crate) enum Envelope {
     /// A JSON-RPC response to this id, in 1.0 or in an older dialect.
-    JsonRpc(jsonrpc::Id, Option<(Dialect, dialect::Events)>),
+    JsonRpc(jsonrpc::Id, Option<(Dialect, dialect::EventWriter)>),
     /// Nothing: the event itself, in 1.0 or in 0.3.
     Plain(Option<HttpDialect>),
 }
@@ -120,7 +120,7 @@ impl EventEncoder {
             Envelope::JsonRpc(id, None) => jsonrpc::error_response(id, error),
             Envelope::JsonRpc(id, Some((dialect, _))) => dialect.error_response(id, error),
             Envelope::Plain(None) => http_error_body(error),
-            Envelope::Plain(Some(dialect)) => dialect.refusal(error).1,
+            Envelope::Plain(Some(dialect)) => dialect.error_response(error).1,
         }
     }
 }

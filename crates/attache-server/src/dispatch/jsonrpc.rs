@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use attache_core::Reply;
-use attache_protocol::jsonrpc::{self, Call, Id, Refused, Whole};
+use attache_protocol::jsonrpc::{self, Call, Id, InvalidCall, ParsedRequest};
 use attache_protocol::{Dialect, Error, ErrorKind, Extensions, Operation, Request, json};
 
 use super::{
@@ -83,7 +83,7 @@ impl Dispatcher {
             return Err(Failure::new(Id::NULL, Error::new(ErrorKind::InvalidRequest, text)));
         }
         let (id, method) = Method::parse(body, allows_older, assume_oldest)
-            .map_err(|refused| Failure::new(refused.id, refused.error))?;
+            .map_err(|invalid| Failure::new(invalid.id, invalid.error))?;
         let dialect = method.dialect(&parameters, allows_older);
         let completed = self.call(context, parameters, dialect, || method.into_request(dialect)).await;
         match (completed, id) {
@@ -103,9 +103,13 @@ enum Method<'a> {
 }
 
 impl<'a> Method<'a> {
-    fn parse(body: &'a [u8], allows_older: bool, assume_oldest: bool) -> Result<(Option<Id>, Self), Refused> {
+    fn parse(
+        body: &'a [u8],
+        allows_older: bool,
+        assume_oldest: bool,
+    ) -> Result<(Option<Id>, Self), InvalidCall> {
         // The usual requests are parsed in one pass.
-        if let Some(Whole { id, request, dialect }) = Whole::read(body, allows_older) {
+        if let Some(ParsedRequest { id, request, dialect }) = ParsedRequest::parse(body, allows_older) {
             return Ok((Some(id), Self::Parsed(dialect, request)));
         }
         let Call { id, method, params } = Call::parse(body)?;
@@ -113,7 +117,7 @@ impl<'a> Method<'a> {
             return Ok((id, Self::Current(operation, params)));
         }
         let dialect = match assume_oldest {
-            true => Dialect::oldest_of(&method, params),
+            true => Dialect::of_v0_1(&method, params),
             false => Dialect::of(&method, params),
         };
         Ok(match dialect {

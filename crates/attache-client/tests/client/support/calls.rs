@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use attache_grpc::{Package, Wire, to_proto, v1_0::proto};
+use attache_grpc::{Package, ProtoConvert, to_proto, v1_0::proto};
 use attache_protocol::{Error, StreamResponse};
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
@@ -50,7 +50,7 @@ pub(crate) fn response(pieces: BoxStream<'static, Piece>) -> Response {
 }
 
 /// A message in its frame.
-pub(crate) fn framed<P: Message, M: Wire<P>>(model: M) -> Vec<u8> {
+pub(crate) fn framed<P: Message, M: ProtoConvert<P>>(model: M) -> Vec<u8> {
     let message = to_proto::<P, M>(model).unwrap().encode_to_vec();
     let mut out = vec![0];
     out.extend_from_slice(&u32::try_from(message.len()).unwrap().to_be_bytes());

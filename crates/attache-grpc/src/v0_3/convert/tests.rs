@@ -1,4 +1,4 @@
-//! Both directions, and the bytes of what is special about 0.3.
+//! Tests of both directions, and of the bytes where 0.3 differs.
 
 use std::fmt::Debug;
 
@@ -9,18 +9,18 @@ use serde_json::json;
 
 use super::*;
 use crate::arbitrary;
-use crate::wire::to_model;
+use crate::convert::to_model;
 
-/// The value after a trip over the wire.
-fn sent<P: prost::Message + Default, M: Wire<P>>(model: M) -> M {
+/// Encodes and decodes a value.
+fn round_trip<P: prost::Message + Default, M: ProtoConvert<P>>(model: M) -> M {
     let bytes = to_proto::<P, M>(model).unwrap().encode_to_vec();
     to_model(P::decode(&*bytes).unwrap()).unwrap()
 }
 
-// What 0.3 can say comes back as it was.
+// Values that 0.3 can represent survive a round trip.
 
-/// Of a text there is no name and no media type, and of data that was wrapped no metadata without members.
-fn sayable_part(part: Part) -> Part {
+/// Removes what 0.3 cannot represent: the name and the media type of a text, and the empty metadata of wrapped data.
+fn supported_part(part: Part) -> Part {
     let Part { content, filename, media_type, metadata } = part;
     match content {
         Content::Text(_) => Part { metadata, ..Part::new(content) },
@@ -31,38 +31,38 @@ fn sayable_part(part: Part) -> Part {
     }
 }
 
-fn sayable(message: Message) -> Message {
-    let parts = message.parts.into_iter().map(sayable_part).collect();
+fn supported_message(message: Message) -> Message {
+    let parts = message.parts.into_iter().map(supported_part).collect();
     Message { parts, reference_task_ids: Vec::new(), ..message }
 }
 
-fn sayable_artifact(artifact: Artifact) -> Artifact {
-    Artifact { parts: artifact.parts.into_iter().map(sayable_part).collect(), ..artifact }
+fn supported_artifact(artifact: Artifact) -> Artifact {
+    Artifact { parts: artifact.parts.into_iter().map(supported_part).collect(), ..artifact }
 }
 
-fn sayable_status(status: TaskStatus) -> TaskStatus {
-    TaskStatus { message: status.message.map(|message| Box::new(sayable(*message))), ..status }
+fn supported_status(status: TaskStatus) -> TaskStatus {
+    TaskStatus { message: status.message.map(|message| Box::new(supported_message(*message))), ..status }
 }
 
-fn sayable_task(task: Task) -> Task {
+fn supported_task(task: Task) -> Task {
     Task {
-        status: sayable_status(task.status),
-        artifacts: task.artifacts.into_iter().map(sayable_artifact).collect(),
-        history: task.history.into_iter().map(sayable).collect(),
+        status: supported_status(task.status),
+        artifacts: task.artifacts.into_iter().map(supported_artifact).collect(),
+        history: task.history.into_iter().map(supported_message).collect(),
         ..task
     }
 }
 
 fn event() -> impl Strategy<Value = StreamResponse> {
     arbitrary::event().prop_map(|event| match event {
-        StreamResponse::Task(task) => StreamResponse::Task(sayable_task(task)),
-        StreamResponse::Message(message) => StreamResponse::Message(sayable(message)),
+        StreamResponse::Task(task) => StreamResponse::Task(supported_task(task)),
+        StreamResponse::Message(message) => StreamResponse::Message(supported_message(message)),
         StreamResponse::StatusUpdate(update) => StreamResponse::StatusUpdate(TaskStatusUpdateEvent {
-            status: sayable_status(update.status),
+            status: supported_status(update.status),
             ..update
         }),
         StreamResponse::ArtifactUpdate(update) => StreamResponse::ArtifactUpdate(TaskArtifactUpdateEvent {
-            artifact: sayable_artifact(update.artifact),
+            artifact: supported_artifact(update.artifact),
             ..update
         }),
     })
@@ -79,7 +79,7 @@ fn webhook() -> impl Strategy<Value = TaskPushNotificationConfig> {
 fn send() -> impl Strategy<Value = SendMessageRequest> {
     (arbitrary::send(), of(webhook())).prop_map(|(request, webhook)| SendMessageRequest {
         tenant: None,
-        message: sayable(request.message),
+        message: supported_message(request.message),
         configuration: request.configuration.map(|configuration| SendMessageConfiguration {
             task_push_notification_config: webhook.map(Box::new),
             history_length: configuration.history_length.filter(|length| *length != 0),
@@ -91,25 +91,25 @@ fn send() -> impl Strategy<Value = SendMessageRequest> {
 
 proptest! {
     #[test]
-    fn every_event_comes_back_as_it_was(event in event()) {
-        prop_assert_eq!(sent::<proto::StreamResponse, _>(event.clone()), event);
+    fn every_event_comes_back_unchanged(event in event()) {
+        prop_assert_eq!(round_trip::<proto::StreamResponse, _>(event.clone()), event);
     }
 
     #[test]
-    fn every_send_comes_back_as_it_was(request in send()) {
-        prop_assert_eq!(sent::<proto::SendMessageRequest, _>(request.clone()), request);
+    fn every_send_comes_back_unchanged(request in send()) {
+        prop_assert_eq!(round_trip::<proto::SendMessageRequest, _>(request.clone()), request);
     }
 
     #[test]
-    fn every_webhook_of_a_task_comes_back_as_it_was(webhook in webhook(), task in "[a-z-]{1,8}", id in "[a-z/-]{1,8}") {
+    fn every_webhook_of_a_task_comes_back_unchanged(webhook in webhook(), task in "[a-z-]{1,8}", id in "[a-z/-]{1,8}") {
         let webhook =
             TaskPushNotificationConfig { id: Some(id), task_id: Some(TaskId::from(task)), ..webhook };
-        prop_assert_eq!(&sent::<proto::TaskPushNotificationConfig, _>(webhook.clone()), &webhook);
-        prop_assert_eq!(sent::<proto::CreateTaskPushNotificationConfigRequest, _>(webhook.clone()), webhook);
+        prop_assert_eq!(&round_trip::<proto::TaskPushNotificationConfig, _>(webhook.clone()), &webhook);
+        prop_assert_eq!(round_trip::<proto::CreateTaskPushNotificationConfigRequest, _>(webhook.clone()), webhook);
     }
 
     #[test]
-    fn every_card_is_read_again_as_far_as_0_3_can_say_it(card in arbitrary::card()) {
+    fn every_card_comes_back_as_far_as_0_3_supports_it(card in arbitrary::card()) {
         let bytes = super::card(card.clone()).unwrap().encode_to_vec();
         let read = read_card(proto::AgentCard::decode(&*bytes).unwrap()).unwrap();
         prop_assert_eq!(&read.name, &card.name);
@@ -120,7 +120,7 @@ proptest! {
     }
 
     #[test]
-    fn no_name_is_read_with_a_panic(name in "(tasks|/|pushNotificationConfigs|a){0,6}") {
+    fn no_resource_name_causes_a_panic(name in "(tasks|/|pushNotificationConfigs|a){0,6}") {
         let _ = (names::task(&name).is_ok(), names::parent(&name).is_ok(), names::webhook(&name).is_ok());
     }
 }
@@ -130,26 +130,26 @@ fn requests_go_by_resource_names() {
     let task = TaskId::from("t1");
     let get = GetTaskRequest { id: task.clone(), history_length: Some(3), ..Default::default() };
     assert_eq!(to_proto::<proto::GetTaskRequest, _>(get.clone()).unwrap().name, "tasks/t1");
-    assert_eq!(sent::<proto::GetTaskRequest, _>(get.clone()), get);
+    assert_eq!(round_trip::<proto::GetTaskRequest, _>(get.clone()), get);
     let cancel = CancelTaskRequest { id: task.clone(), ..Default::default() };
-    assert_eq!(sent::<proto::CancelTaskRequest, _>(cancel.clone()), cancel);
+    assert_eq!(round_trip::<proto::CancelTaskRequest, _>(cancel.clone()), cancel);
     let subscribe = SubscribeToTaskRequest { id: task.clone(), ..Default::default() };
-    assert_eq!(sent::<proto::TaskSubscriptionRequest, _>(subscribe.clone()), subscribe);
+    assert_eq!(round_trip::<proto::TaskSubscriptionRequest, _>(subscribe.clone()), subscribe);
     let hook = GetTaskPushNotificationConfigRequest { task_id: task.clone(), id: "w".into(), tenant: None };
     let proto: proto::GetTaskPushNotificationConfigRequest = to_proto(hook.clone()).unwrap();
     assert_eq!(proto.name, "tasks/t1/pushNotificationConfigs/w");
-    assert_eq!(sent::<proto::GetTaskPushNotificationConfigRequest, _>(hook.clone()), hook);
+    assert_eq!(round_trip::<proto::GetTaskPushNotificationConfigRequest, _>(hook.clone()), hook);
     let list = ListTaskPushNotificationConfigsRequest {
         task_id: task,
         page_size: Some(2),
         page_token: Some("p".into()),
         tenant: None,
     };
-    assert_eq!(sent::<proto::ListTaskPushNotificationConfigsRequest, _>(list.clone()), list);
+    assert_eq!(round_trip::<proto::ListTaskPushNotificationConfigsRequest, _>(list.clone()), list);
 }
 
 #[test]
-fn a_webhook_without_a_name_bears_the_id_of_its_task() {
+fn a_webhook_without_an_id_gets_the_id_of_its_task() {
     for name in [
         "tasks/t1/pushNotificationConfigs",
         "tasks/t1/pushNotificationConfigs/",
@@ -168,7 +168,7 @@ fn a_webhook_without_a_name_bears_the_id_of_its_task() {
 }
 
 #[test]
-fn a_webhook_may_be_named_in_either_place_but_not_differently() {
+fn the_id_of_a_webhook_may_be_in_two_fields_but_must_be_the_same() {
     let create = |config_id: &str, id: &str| {
         let config = proto::PushNotificationConfig { id: id.into(), ..Default::default() };
         let config = proto::TaskPushNotificationConfig {
@@ -189,7 +189,7 @@ fn a_webhook_may_be_named_in_either_place_but_not_differently() {
 }
 
 #[test]
-fn a_message_blocks_unless_a_configuration_says_otherwise() {
+fn a_message_blocks_without_a_configuration() {
     let immediately = |configuration| {
         let request = proto::SendMessageRequest { configuration, ..Default::default() };
         let request: SendMessageRequest = to_model(request).unwrap();
@@ -202,7 +202,7 @@ fn a_message_blocks_unless_a_configuration_says_otherwise() {
 }
 
 #[test]
-fn a_history_of_length_zero_is_all_of_it() {
+fn a_history_length_of_zero_means_all_messages() {
     let request = proto::GetTaskRequest { name: "tasks/t1".into(), history_length: 0 };
     assert_eq!(to_model::<_, GetTaskRequest>(request).unwrap().history_length, None);
     let configuration = proto::SendMessageConfiguration::default();
@@ -210,14 +210,14 @@ fn a_history_of_length_zero_is_all_of_it() {
 }
 
 #[test]
-fn the_first_of_several_schemes_counts() {
+fn the_first_of_several_schemes_is_used() {
     let authentication =
         proto::AuthenticationInfo { schemes: vec!["Bearer".into(), "Basic".into()], credentials: "c".into() };
     assert_eq!(to_model::<_, AuthenticationInfo>(authentication).unwrap().scheme, "Bearer");
 }
 
 #[test]
-fn a_status_is_final_where_the_task_ends_or_asks() {
+fn a_status_is_final_if_the_task_ends_or_waits_for_a_message() {
     for state in TaskState::ALL {
         let status = TaskStatus { state: *state, ..Default::default() };
         let update = TaskStatusUpdateEvent { status, ..Default::default() };
@@ -241,7 +241,7 @@ fn data_of(part: &proto::Part) -> serde_json::Value {
 }
 
 #[test]
-fn data_that_is_no_object_is_put_into_one_and_marked() {
+fn data_that_is_not_an_object_is_wrapped_and_marked() {
     let part = Part::data(&json!([1, "a"])).unwrap();
     let part = Part { metadata: Some(JsonObject::new(&json!({"k": "v"})).unwrap()), ..part };
     let proto: proto::Part = to_proto(part.clone()).unwrap();
@@ -252,15 +252,15 @@ fn data_that_is_no_object_is_put_into_one_and_marked() {
 }
 
 #[test]
-fn an_object_that_looks_wrapped_is_left_alone_without_the_mark() {
+fn an_object_without_the_mark_is_not_unwrapped() {
     let part = Part::data(&json!({"value": 1})).unwrap();
     let proto: proto::Part = to_proto(part.clone()).unwrap();
     assert_eq!(data_of(&proto), json!({"value": 1}));
-    assert_eq!(sent::<proto::Part, _>(part.clone()), part);
+    assert_eq!(round_trip::<proto::Part, _>(part.clone()), part);
 }
 
 #[test]
-fn the_bytes_of_a_file_are_sent_in_base64_and_read_either_way() {
+fn the_bytes_of_a_file_are_sent_in_base64_and_read_with_or_without_it() {
     let read = |bytes: &[u8]| {
         let file = Some(proto::File::Bytes(bytes.to_vec()));
         let file = proto::FilePart { file, name: "a.bin".into(), mime_type: "x/y".into() };
@@ -279,35 +279,37 @@ fn the_bytes_of_a_file_are_sent_in_base64_and_read_either_way() {
     assert_eq!(file.file, Some(proto::File::Bytes(b"AP8=".to_vec())));
 }
 
-// What is refused.
+// Rejected values.
 
-fn wrong<P, M: Wire<P> + Debug>(proto: P) -> (String, String) {
+fn invalid_field<P, M: ProtoConvert<P> + Debug>(proto: P) -> (String, String) {
     let error = to_model::<P, M>(proto).unwrap_err();
     let [violation] = error.field_violations() else { panic!("{error:?}") };
     (violation.field.clone(), violation.description.clone())
 }
 
 #[test]
-fn a_name_that_is_none_is_refused_with_what_would_be_right() {
+fn an_invalid_resource_name_is_rejected_with_the_expected_format() {
     for name in ["", "t1", "tasks/", "/tasks/t1"] {
-        let (field, description) =
-            wrong::<_, GetTaskRequest>(proto::GetTaskRequest { name: name.into(), history_length: 0 });
+        let (field, description) = invalid_field::<_, GetTaskRequest>(proto::GetTaskRequest {
+            name: name.into(),
+            history_length: 0,
+        });
         assert_eq!(field, "name");
         assert_eq!(description, format!("`{name}` is not a resource name, expected `tasks/{{id}}`"));
     }
     for name in ["tasks/t1", "tasks//pushNotificationConfigs/w", "tasks/t1/pushNotificationConfigsw"] {
         let request = proto::GetTaskPushNotificationConfigRequest { name: name.into() };
-        let (field, description) = wrong::<_, GetTaskPushNotificationConfigRequest>(request);
+        let (field, description) = invalid_field::<_, GetTaskPushNotificationConfigRequest>(request);
         assert_eq!(field, "name");
         assert!(description.ends_with("expected `tasks/{id}/pushNotificationConfigs/{id}`"), "{description}");
     }
 }
 
 #[test]
-fn a_message_is_refused_with_the_path_of_what_is_wrong() {
+fn a_message_is_rejected_with_the_path_of_the_field() {
     let content = |part| {
         let message = Some(proto::Message { parts: vec![part], ..Default::default() });
-        wrong::<_, SendMessageRequest>(proto::SendMessageRequest { message, ..Default::default() }).0
+        invalid_field::<_, SendMessageRequest>(proto::SendMessageRequest { message, ..Default::default() }).0
     };
     let part = |content| proto::Part { content: Some(content), metadata: None };
     assert_eq!(content(proto::Part::default()), "message.content[0]");

@@ -1,4 +1,4 @@
-//! Both directions, against the published protobuf crate.
+//! Tests of both directions against the published protobuf crate.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -13,16 +13,16 @@ use serde_json::json;
 
 use super::*;
 use crate::arbitrary::{card, event, list, message, send, task};
-use crate::wire::{Encoded, to_model, to_proto};
+use crate::convert::{Encoded, to_model, to_proto};
 
-// Against the types that `a2a-pb` generates from the protobuf definition.
+// Comparison with the types of `a2a-pb`, which are generated from the protobuf definition.
 
-/// The bytes and the JSON of a value are the same value to them, and what they make of it is the same value to us.
+/// Checks that `a2a-pb` reads our bytes and our JSON to the same value, and that we read its bytes to our value.
 fn agree<T, P, M>(model: M)
 where
     T: prost::Message + Default + DeserializeOwned + PartialEq + Debug,
     P: prost::Message + Default,
-    M: Wire<P> + Serialize + Clone + PartialEq + Debug,
+    M: ProtoConvert<P> + Serialize + Clone + PartialEq + Debug,
 {
     let ours: P = to_proto(model.clone()).unwrap();
     let theirs = T::decode(&*ours.encode_to_vec()).unwrap();
@@ -33,38 +33,38 @@ where
 
 proptest! {
     #[test]
-    fn every_task_reads_the_same_to_a_generated_client(task in task()) {
+    fn a_generated_client_reads_every_task(task in task()) {
         agree::<theirs::Task, proto::Task, _>(task);
     }
 
     #[test]
-    fn every_message_reads_the_same_to_a_generated_client(message in message()) {
+    fn a_generated_client_reads_every_message(message in message()) {
         agree::<theirs::Message, proto::Message, _>(message);
     }
 
     #[test]
-    fn every_event_reads_the_same_to_a_generated_client(event in event()) {
+    fn a_generated_client_reads_every_event(event in event()) {
         agree::<theirs::StreamResponse, proto::StreamResponse, _>(event);
     }
 
     #[test]
-    fn every_card_reads_the_same_to_a_generated_client(card in card()) {
+    fn a_generated_client_reads_every_card(card in card()) {
         agree::<theirs::AgentCard, proto::AgentCard, _>(card);
     }
 
     #[test]
-    fn every_send_of_a_generated_client_reads_the_same_to_us(request in send()) {
+    fn every_send_of_a_generated_client_is_read(request in send()) {
         agree::<theirs::SendMessageRequest, proto::SendMessageRequest, _>(request);
     }
 
     #[test]
-    fn every_list_of_a_generated_client_reads_the_same_to_us(request in list()) {
+    fn every_list_of_a_generated_client_is_read(request in list()) {
         agree::<theirs::ListTasksRequest, proto::ListTasksRequest, _>(request);
     }
 }
 
 #[test]
-fn every_other_message_reads_the_same_to_both() {
+fn all_other_messages_are_the_same_for_both() {
     macro_rules! agree {
         ($( $name:ident $json:tt )+) => { $( {
             let model: $name = serde_json::from_value(json!($json)).unwrap();
@@ -87,21 +87,21 @@ fn every_other_message_reads_the_same_to_both() {
     }
 }
 
-// What they do not know, or JSON does not say.
+// Values that `a2a-pb` does not have, or that JSON cannot represent.
 
-/// The value after a trip over the wire.
-fn sent<P: prost::Message + Default, M: Wire<P>>(model: M) -> M {
+/// Encodes and decodes a value.
+fn round_trip<P: prost::Message + Default, M: ProtoConvert<P>>(model: M) -> M {
     let bytes = to_proto::<P, M>(model).unwrap().encode_to_vec();
     to_model(P::decode(&*bytes).unwrap()).unwrap()
 }
 
-fn carried(json: Json) -> Json {
+fn round_trip_json(json: Json) -> Json {
     to_model(to_proto::<Encoded, _>(json).unwrap()).unwrap()
 }
 
 #[test]
 fn generations_have_the_field_numbers_of_protocol_1_1() {
-    fn varint<P: prost::Message, M: Wire<P>>(model: M) -> Vec<u8> {
+    fn varint<P: prost::Message, M: ProtoConvert<P>>(model: M) -> Vec<u8> {
         let bytes = to_proto(model).unwrap().encode_to_vec();
         bytes[bytes.len() - 2..].to_vec()
     }
@@ -130,29 +130,29 @@ fn generations_have_the_field_numbers_of_protocol_1_1() {
 }
 
 #[test]
-fn a_generation_of_zero_is_one_only_where_protobuf_can_say_so() {
+fn a_generation_of_zero_is_kept_only_in_fields_with_presence() {
     let task = Task { generation: Some(0), ..Task::default() };
-    assert_eq!(sent::<proto::Task, _>(task).generation, None);
+    assert_eq!(round_trip::<proto::Task, _>(task).generation, None);
     let request = GetTaskRequest { current_generation: Some(0), ..GetTaskRequest::default() };
-    assert_eq!(sent::<proto::GetTaskRequest, _>(request).current_generation, Some(0));
+    assert_eq!(round_trip::<proto::GetTaskRequest, _>(request).current_generation, Some(0));
 }
 
 #[test]
 fn data_may_be_null_and_text_may_be_empty() {
     for part in [Part::data(&()).unwrap(), Part::text(""), Part::raw(""), Part::url("")] {
-        assert_eq!(sent::<proto::Part, _>(part.clone()), part);
+        assert_eq!(round_trip::<proto::Part, _>(part.clone()), part);
     }
 }
 
 #[test]
-fn null_is_read_whether_it_is_said_or_left_unsaid() {
+fn null_is_read_with_and_without_its_kind() {
     let json = Json::parse(r#"{"a":null,"b":[null]}"#).unwrap();
-    assert_eq!(carried(json.clone()), json);
+    assert_eq!(round_trip_json(json.clone()), json);
     assert_eq!(to_model::<Encoded, Json>(Encoded::new()).unwrap().as_str(), "null");
 }
 
 #[test]
-fn what_is_not_sent_is_left_to_those_who_check_the_request() {
+fn absent_messages_are_left_to_the_validation() {
     let request: SendMessageRequest = to_model(proto::SendMessageRequest::default()).unwrap();
     assert_eq!(request, SendMessageRequest::default());
     let error = Request::SendMessage(Box::new(request)).validate().unwrap_err();
@@ -168,7 +168,7 @@ fn nanoseconds_count_forward_also_before_1970() {
 }
 
 #[test]
-fn numbers_come_back_as_they_were_written_up_to_what_a_double_holds() {
+fn numbers_come_back_unchanged_up_to_the_precision_of_a_double() {
     for (written, read) in [
         ("42", "42"),
         ("-42", "-42"),
@@ -183,12 +183,12 @@ fn numbers_come_back_as_they_were_written_up_to_what_a_double_holds() {
         ("12345678901234567890", "1.2345678901234567e+19"),
     ] {
         let json = Json::parse(written).unwrap();
-        assert_eq!(carried(json).as_str(), read);
+        assert_eq!(round_trip_json(json).as_str(), read);
     }
 }
 
 #[test]
-fn json_that_protobuf_cannot_hold_is_our_error_and_no_panic() {
+fn json_that_protobuf_cannot_hold_is_an_internal_error() {
     let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
     for text in [r#""\ud800""#, "1e999", &deep] {
         let error = to_proto::<Encoded, _>(Json::parse(text).unwrap()).unwrap_err();
@@ -200,36 +200,36 @@ fn json_that_protobuf_cannot_hold_is_our_error_and_no_panic() {
 }
 
 #[test]
-fn values_as_deep_as_we_take_them_need_little_stack() {
+fn values_at_the_maximum_depth_need_little_stack() {
     fn nested(open: &str, depth: usize, close: &str) -> Json {
         Json::parse(&format!("{}0{}", open.repeat(depth), close.repeat(depth))).unwrap()
     }
     let check = || {
         for json in [nested("[", 100, "]"), nested(r#"{"a":"#, 100, "}")] {
-            // The decoder counts messages, of which there are two or three to a level, and refuses in time.
+            // The decoder limits the depth of messages. Each level has two or three of them.
             assert_eq!(
-                wrong::<_, Part>(to_proto::<proto::Part, _>(Part::new(Content::Data(json))).unwrap()),
+                invalid_field::<_, Part>(to_proto::<proto::Part, _>(Part::new(Content::Data(json))).unwrap()),
                 "data"
             );
         }
         for json in [nested("[", 50, "]"), nested(r#"{"a":"#, 33, "}")] {
-            assert_eq!(carried(json.clone()), json);
+            assert_eq!(round_trip_json(json.clone()), json);
         }
     };
     std::thread::Builder::new().stack_size(512 * 1024).spawn(check).unwrap().join().unwrap();
 }
 
-// What is refused.
+// Rejected values.
 
-fn refusal<P, M: Wire<P> + Debug>(proto: P) -> FieldViolation {
+fn violation<P, M: ProtoConvert<P> + Debug>(proto: P) -> FieldViolation {
     let error = to_model::<P, M>(proto).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidParams);
     let [violation] = error.field_violations() else { panic!("{error:?}") };
     violation.clone()
 }
 
-fn wrong<P, M: Wire<P> + Debug>(proto: P) -> String {
-    refusal::<P, M>(proto).field
+fn invalid_field<P, M: ProtoConvert<P> + Debug>(proto: P) -> String {
+    violation::<P, M>(proto).field
 }
 
 fn number(value: f64) -> prost_types::Value {
@@ -249,10 +249,10 @@ fn data(value: prost_types::Value) -> proto::Part {
 }
 
 #[test]
-fn a_message_is_refused_with_the_path_of_what_is_wrong() {
+fn a_message_is_rejected_with_the_path_of_the_field() {
     let send = |message| {
         let message = Some(message);
-        wrong::<_, SendMessageRequest>(proto::SendMessageRequest { message, ..Default::default() })
+        invalid_field::<_, SendMessageRequest>(proto::SendMessageRequest { message, ..Default::default() })
     };
     let parts = |parts| send(proto::Message { parts, ..Default::default() });
     let text = || proto::Part { content: Some(proto::Content::Text("a".into())), ..Default::default() };
@@ -275,33 +275,33 @@ fn a_message_is_refused_with_the_path_of_what_is_wrong() {
 }
 
 #[test]
-fn a_request_is_refused_with_the_path_of_what_is_wrong() {
+fn a_request_is_rejected_with_the_path_of_the_field() {
     let bad = || metadata("x", number(f64::NAN));
     let send = proto::SendMessageRequest { metadata: bad(), ..Default::default() };
-    assert_eq!(wrong::<_, SendMessageRequest>(send), "metadata.x");
+    assert_eq!(invalid_field::<_, SendMessageRequest>(send), "metadata.x");
     let cancel = proto::CancelTaskRequest { metadata: bad(), ..Default::default() };
-    assert_eq!(wrong::<_, CancelTaskRequest>(cancel), "metadata.x");
+    assert_eq!(invalid_field::<_, CancelTaskRequest>(cancel), "metadata.x");
     let configuration =
         Some(proto::SendMessageConfiguration { if_generation_match: Some(-1), ..Default::default() });
     let send = proto::SendMessageRequest { configuration, ..Default::default() };
-    assert_eq!(wrong::<_, SendMessageRequest>(send), "configuration.ifGenerationMatch");
+    assert_eq!(invalid_field::<_, SendMessageRequest>(send), "configuration.ifGenerationMatch");
     let get = proto::GetTaskRequest { current_generation: Some(-1), ..Default::default() };
-    assert_eq!(wrong::<_, GetTaskRequest>(get), "currentGeneration");
+    assert_eq!(invalid_field::<_, GetTaskRequest>(get), "currentGeneration");
     let list = proto::ListTasksRequest { status: -1, ..Default::default() };
-    assert_eq!(wrong::<_, ListTasksRequest>(list), "status");
+    assert_eq!(invalid_field::<_, ListTasksRequest>(list), "status");
     for (seconds, nanos) in [(0, -1), (0, 1_000_000_000), (i64::MAX, 0), (i64::MIN, 0), (-62_135_596_801, 0)]
     {
         let status_timestamp_after = Some(prost_types::Timestamp { seconds, nanos });
         let list = proto::ListTasksRequest { status_timestamp_after, ..Default::default() };
-        assert_eq!(wrong::<_, ListTasksRequest>(list), "statusTimestampAfter");
+        assert_eq!(invalid_field::<_, ListTasksRequest>(list), "statusTimestampAfter");
     }
 }
 
 #[test]
-fn an_answer_is_refused_with_the_path_of_what_is_wrong() {
-    let event = |payload| wrong::<_, StreamResponse>(proto::StreamResponse { payload });
+fn a_response_is_rejected_with_the_path_of_the_field() {
+    let event = |payload| invalid_field::<_, StreamResponse>(proto::StreamResponse { payload });
     assert_eq!(event(None), "");
-    assert_eq!(wrong::<_, SendMessageResponse>(proto::SendMessageResponse { payload: None }), "");
+    assert_eq!(invalid_field::<_, SendMessageResponse>(proto::SendMessageResponse { payload: None }), "");
 
     let message = proto::Message { role: 3, ..Default::default() };
     let history = vec![proto::Message::default(), message.clone()];
@@ -317,7 +317,7 @@ fn an_answer_is_refused_with_the_path_of_what_is_wrong() {
 
     let card = |scheme| {
         let security_schemes = BTreeMap::from([("main".to_owned(), proto::SecurityScheme { scheme })]);
-        wrong::<_, AgentCard>(proto::AgentCard { security_schemes, ..Default::default() })
+        invalid_field::<_, AgentCard>(proto::AgentCard { security_schemes, ..Default::default() })
     };
     assert_eq!(card(None), "securitySchemes.main");
     let oauth2 = Some(proto::Scheme::OAuth2(Default::default()));
@@ -325,22 +325,22 @@ fn an_answer_is_refused_with_the_path_of_what_is_wrong() {
 }
 
 #[test]
-fn a_refusal_says_what_would_be_right() {
+fn an_error_says_what_is_expected() {
     let message = proto::Message { role: 7, ..Default::default() };
     assert_eq!(
-        refusal::<_, Message>(message).description,
+        violation::<_, Message>(message).description,
         "unknown number 7, expected one of: 0 (`ROLE_UNSPECIFIED`), 1 (`ROLE_USER`), 2 (`ROLE_AGENT`)"
     );
     assert_eq!(
-        refusal::<_, Part>(proto::Part::default()).description,
+        violation::<_, Part>(proto::Part::default()).description,
         "a part needs exactly one of `text`, `raw`, `url` and `data`"
     );
     assert_eq!(
-        refusal::<_, Part>(data(number(f64::NAN))).description,
+        violation::<_, Part>(data(number(f64::NAN))).description,
         "`NaN` is not a number that JSON can hold"
     );
     assert_eq!(
-        refusal::<_, SendMessageResponse>(proto::SendMessageResponse::default()).description,
+        violation::<_, SendMessageResponse>(proto::SendMessageResponse::default()).description,
         "no known member is set, expected exactly one of: `task` `message`"
     );
 }
@@ -348,5 +348,5 @@ fn a_refusal_says_what_would_be_right() {
 #[test]
 fn a_long_key_is_cut_in_the_path() {
     let part = proto::Part { metadata: metadata(&"é".repeat(1000), number(f64::NAN)), ..data(number(0.0)) };
-    assert_eq!(wrong::<_, Part>(part), format!("metadata.{}", "é".repeat(64)));
+    assert_eq!(invalid_field::<_, Part>(part), format!("metadata.{}", "é".repeat(64)));
 }

@@ -1,14 +1,12 @@
 //! Protocol 0.3, and 0.2 before it.
 //!
-//! Over JSON-RPC everything says of itself what `kind` it is, states and roles are in lower case, and what is answered is not
-//! wrapped. Over HTTP+JSON the same is written as `proto_json` has it.
+//! Over JSON-RPC every object has a `kind`, states and roles are in lower case, and results are not wrapped. [`proto_json`] is
+//! the format over HTTP+JSON.
 
-pub mod answer;
 pub mod proto_json;
 mod read;
 pub mod request;
-mod write;
+pub mod response;
 
 pub(crate) use read::TaggedSend;
 pub(super) use read::{field, part_field, read, read_task};
-pub(super) use write::{Manner, write, write_event, write_task};

@@ -1,79 +1,78 @@
-//! Requests, as a client of 0.3 writes them.
+//! Writes requests, for a client of 0.3.
 
 use serde::Serialize;
 
-use super::write::{Manner, ShownMessage};
-use crate::dialect::push::{TaskWebhook, Webhook};
-use crate::dialect::words::LowerState;
+use crate::dialect::push::Webhook;
+use crate::dialect::states::LowerState;
+use crate::dialect::write::{Empty, Format, Formatted};
 use crate::{
-    ContextId, Error, ErrorKind, Json, JsonObject, ListTasksRequest, Request, SendMessageRequest, TaskId,
-    TaskState,
+    ContextId, Error, ErrorKind, Json, JsonObject, ListTasksRequest, Message, Request, SendMessageRequest,
+    TaskId, TaskState,
 };
 
 /// A JSON-RPC request without its envelope.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Written {
+pub struct MethodCall {
     /// The method.
     pub method: &'static str,
     /// The arguments: an object.
     pub params: Json,
 }
 
-/// Writes a request. What 0.3 has no words for is an error where leaving it out would get another answer than was asked for.
+/// Writes a request. A member that 0.3 does not have is an error, if the response without it would be a different one.
 ///
-/// Reading a task once it has changed is asked as reading it now: a server is free to answer at once. Tasks are listed with
-/// `tasks/list`, which only some servers of the time had.
-pub fn write(request: &Request) -> Result<Written, Error> {
+/// A request that waits for a change of a task becomes one that reads the task now: a server may always respond at once. Tasks
+/// are listed with `tasks/list`, which only some servers of 0.3 have.
+pub fn write(request: &Request) -> Result<MethodCall, Error> {
     if request.tenant().is_some() {
-        return Err(unsaid("tenant", "protocol 0.3 has no tenants"));
+        return Err(unsupported("tenant", "protocol 0.3 has no tenants"));
     }
     match request {
         Request::SendMessage(send) => {
-            // What the default is was never agreed upon, so it is always said.
+            // Servers disagree on the default, so the member is always written.
             let blocking = send.configuration.as_ref().is_none_or(|it| !it.return_immediately);
-            written("message/send", &Send::new(send, Some(blocking))?)
+            method_call("message/send", &Send::new(send, Some(blocking))?)
         }
-        Request::SendStreamingMessage(send) => written("message/stream", &Send::new(send, None)?),
+        Request::SendStreamingMessage(send) => method_call("message/stream", &Send::new(send, None)?),
         Request::GetTask(get) => {
-            written("tasks/get", &Query { history_length: get.history_length, ..Query::new(&get.id) })
+            method_call("tasks/get", &Query { history_length: get.history_length, ..Query::new(&get.id) })
         }
-        Request::CancelTask(cancel) => {
-            written("tasks/cancel", &Query { metadata: cancel.metadata.as_ref(), ..Query::new(&cancel.id) })
-        }
-        Request::SubscribeToTask(subscribe) => written("tasks/resubscribe", &Query::new(&subscribe.id)),
-        Request::ListTasks(list) => written("tasks/list", &List::new(list)?),
+        Request::CancelTask(cancel) => method_call(
+            "tasks/cancel",
+            &Query { metadata: cancel.metadata.as_ref(), ..Query::new(&cancel.id) },
+        ),
+        Request::SubscribeToTask(subscribe) => method_call("tasks/resubscribe", &Query::new(&subscribe.id)),
+        Request::ListTasks(list) => method_call("tasks/list", &List::new(list)?),
         Request::CreateTaskPushNotificationConfig(config) => {
-            written("tasks/pushNotificationConfig/set", &TaskWebhook::from(config))
+            method_call("tasks/pushNotificationConfig/set", &Format::V0_3.json(config))
         }
         Request::GetTaskPushNotificationConfig(get) => {
-            written("tasks/pushNotificationConfig/get", &Query::webhook(&get.task_id, &get.id))
+            method_call("tasks/pushNotificationConfig/get", &Query::webhook(&get.task_id, &get.id))
         }
         Request::ListTaskPushNotificationConfigs(list) => {
-            written("tasks/pushNotificationConfig/list", &Query::new(&list.task_id))
+            method_call("tasks/pushNotificationConfig/list", &Query::new(&list.task_id))
         }
         Request::DeleteTaskPushNotificationConfig(delete) => {
-            written("tasks/pushNotificationConfig/delete", &Query::webhook(&delete.task_id, &delete.id))
+            method_call("tasks/pushNotificationConfig/delete", &Query::webhook(&delete.task_id, &delete.id))
         }
-        Request::GetExtendedAgentCard(_) => written("agent/getAuthenticatedExtendedCard", &Nothing {}),
+        Request::GetExtendedAgentCard(_) => method_call("agent/getAuthenticatedExtendedCard", &Empty {}),
     }
 }
 
-fn written<T: Serialize>(method: &'static str, params: &T) -> Result<Written, Error> {
-    let params = Json::new(params)
-        .map_err(|error| Error::new(ErrorKind::InvalidRequest, format!("it is no JSON: {error}")))?;
-    Ok(Written { method, params })
+fn method_call<T: Serialize>(method: &'static str, params: &T) -> Result<MethodCall, Error> {
+    let params = Json::new(params).map_err(|error| {
+        Error::new(ErrorKind::InvalidRequest, format!("cannot be written as JSON: {error}"))
+    })?;
+    Ok(MethodCall { method, params })
 }
 
-fn unsaid(field: &str, why: &str) -> Error {
+fn unsupported(field: &str, why: &str) -> Error {
     Error::invalid_params(field, why)
 }
 
 #[derive(Serialize)]
-struct Nothing {}
-
-#[derive(Serialize)]
 struct Send<'a> {
-    message: ShownMessage<'a>,
+    message: Formatted<'a, Message>,
     #[serde(skip_serializing_if = "Option::is_none")]
     configuration: Option<Configuration<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,7 +97,7 @@ impl<'a> Send<'a> {
         let stated = send.configuration.as_ref();
         if stated.is_some_and(|it| it.if_generation_match.is_some()) {
             let field = "configuration.ifGenerationMatch";
-            return Err(unsaid(field, "protocol 0.3 has no generations of tasks"));
+            return Err(unsupported(field, "protocol 0.3 has no generations of tasks"));
         }
         let configuration = stated.map(|it| Configuration {
             accepted_output_modes: &it.accepted_output_modes,
@@ -108,12 +107,12 @@ impl<'a> Send<'a> {
         });
         let configuration = configuration
             .or_else(|| blocking.map(|_| Configuration { blocking, ..Configuration::default() }));
-        let message = ShownMessage::new(&send.message, Manner::Exact);
+        let message = Format::V0_3.json(&send.message);
         Ok(Self { message, configuration, metadata: send.metadata.as_ref() })
     }
 }
 
-/// A task, and what is asked about it.
+/// A task, and arguments about it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Query<'a> {
@@ -154,7 +153,7 @@ struct List<'a> {
 impl<'a> List<'a> {
     fn new(list: &'a ListTasksRequest) -> Result<Self, Error> {
         if list.status_timestamp_after.is_some() {
-            return Err(unsaid("statusTimestampAfter", "protocol 0.3 cannot list tasks by their time"));
+            return Err(unsupported("statusTimestampAfter", "protocol 0.3 cannot list tasks by their time"));
         }
         Ok(Self {
             context_id: list.context_id.as_ref(),

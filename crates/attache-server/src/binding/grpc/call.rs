@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use attache_core::{BoxFuture, Reply, internal};
-use attache_grpc::{Wire, to_proto};
+use attache_grpc::{ProtoConvert, to_proto};
 use attache_protocol::{Error, ErrorKind, Extensions, Request as ModelRequest, StreamResponse};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -55,7 +55,7 @@ impl CallContext {
     where
         Req: prost::Message + Default + 'static,
         Res: prost::Message + Default + 'static,
-        StreamResponse: Wire<Res>,
+        StreamResponse: ProtoConvert<Res>,
     {
         let limit = self.dispatcher.options().max_body;
         let mut grpc =
@@ -148,7 +148,7 @@ impl<Req, Res> ServerStreamingService<Req> for Streaming<Req, Res>
 where
     Req: prost::Message + 'static,
     Res: prost::Message + 'static,
-    StreamResponse: Wire<Res>,
+    StreamResponse: ProtoConvert<Res>,
 {
     type Response = Res;
     type ResponseStream = BoxStream<'static, Result<Res, tonic::Status>>;

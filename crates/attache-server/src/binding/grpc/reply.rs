@@ -1,7 +1,7 @@
 //! Replies of the service as messages of either version.
 
 use attache_core::Reply;
-use attache_grpc::{Wire, to_proto};
+use attache_grpc::{ProtoConvert, to_proto};
 use attache_protocol::{
     AgentCard, Error, ErrorKind, ListTaskPushNotificationConfigsResponse, ListTasksResponse,
     SendMessageResponse, Task, TaskPushNotificationConfig,
@@ -9,7 +9,7 @@ use attache_protocol::{
 
 pub(super) fn sent<P>(reply: Reply) -> Result<P, Error>
 where
-    SendMessageResponse: Wire<P>,
+    SendMessageResponse: ProtoConvert<P>,
 {
     if let Reply::Message(message) = reply {
         return to_proto(SendMessageResponse::Message(*message));
@@ -20,7 +20,7 @@ where
 
 pub(super) fn task<P>(reply: Reply) -> Result<P, Error>
 where
-    Task: Wire<P>,
+    Task: ProtoConvert<P>,
 {
     let Reply::Task(snapshot, view) = reply else { return Err(unexpected()) };
     to_proto(snapshot.viewed(view).into_owned())
@@ -28,7 +28,7 @@ where
 
 pub(super) fn tasks<P>(reply: Reply) -> Result<P, Error>
 where
-    ListTasksResponse: Wire<P>,
+    ListTasksResponse: ProtoConvert<P>,
 {
     let Reply::Tasks(page) = reply else { return Err(unexpected()) };
     to_proto(ListTasksResponse {
@@ -41,7 +41,7 @@ where
 
 pub(super) fn push<P>(reply: Reply) -> Result<P, Error>
 where
-    TaskPushNotificationConfig: Wire<P>,
+    TaskPushNotificationConfig: ProtoConvert<P>,
 {
     let Reply::Push(config) = reply else { return Err(unexpected()) };
     to_proto(*config)
@@ -49,7 +49,7 @@ where
 
 pub(super) fn pushes<P>(reply: Reply) -> Result<P, Error>
 where
-    ListTaskPushNotificationConfigsResponse: Wire<P>,
+    ListTaskPushNotificationConfigsResponse: ProtoConvert<P>,
 {
     let Reply::Pushes(configs) = reply else { return Err(unexpected()) };
     to_proto(configs)

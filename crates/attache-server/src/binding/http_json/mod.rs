@@ -41,7 +41,7 @@ where
         Ok(response) => response,
         Err(Failure { error, dialect: None }) => error_response(&error, &head.headers),
         Err(Failure { error, dialect: Some(dialect) }) => {
-            let (status, body) = dialect.refusal(&error);
+            let (status, body) = dialect.error_response(&error);
             error_response_with(&error, status, "application/json", body)
         }
     }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use attache_core::{Agent, Identity};
-use attache_grpc::{Refusal, ending, to_proto, v1_0::proto};
+use attache_grpc::{ErrorStatus, call_result, to_proto, v1_0::proto};
 use attache_protocol::SendMessageRequest;
 use attache_server::{Body, HttpService, Limits, Peer, Server};
 use bytes::Bytes;
@@ -163,9 +163,9 @@ pub(crate) async fn outcome(response: Response<Body>) -> Outcome {
     let grpc = head.headers.get("content-type").is_some_and(|value| value == "application/grpc");
     if grpc {
         let trailers = collected.trailers().cloned().unwrap_or_default();
-        let refused = [&head.headers, &trailers].into_iter().find_map(ending).expect("a status").err();
+        let refused = [&head.headers, &trailers].into_iter().find_map(call_result).expect("a status").err();
         let details: Vec<Value> = refused.iter().flat_map(|refusal| &refusal.details).map(value).collect();
-        let status = refused.as_ref().map_or(0, |refusal: &Refusal| i64::from(refusal.code));
+        let status = refused.as_ref().map_or(0, |refusal: &ErrorStatus| i64::from(refusal.code));
         let message = refused.map_or(Value::Null, |refusal| json!(refusal.message));
         return Outcome { retry_after, body: message, ..told(status, &details) };
     }

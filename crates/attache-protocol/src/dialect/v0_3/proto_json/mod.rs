@@ -1,14 +1,10 @@
-//! Protocol 0.3 over HTTP+JSON: the ProtoJSON of its proto, as the SDKs of its time wrote it.
+//! Protocol 0.3 over HTTP+JSON: the ProtoJSON of its proto, as the SDKs write it.
 //!
-//! Names of states and roles are those of 1.0, but for `TASK_STATE_CANCELLED`. A message has `content`, a file and data are
-//! messages of their own, answers and events are wrapped, and webhooks go by resource names such as `tasks/t`.
+//! States and roles have the names of 1.0, except `TASK_STATE_CANCELLED`. A message has `content`. Files and data are objects of
+//! their own. Responses and events are wrapped. Webhooks have resource names such as `tasks/t`.
 
-pub mod answer;
-mod part;
 mod read;
 pub mod request;
-pub(in crate::dialect) mod twice;
-mod write;
+pub mod response;
 
-pub(in crate::dialect) use read::read;
-pub(in crate::dialect) use write::{write, write_event};
+pub(in crate::dialect) use read::{decode_files_twice, read};

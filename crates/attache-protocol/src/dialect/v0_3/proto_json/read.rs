@@ -1,51 +1,62 @@
-//! Requests, from their path, query and body.
+//! Reads requests from their path, query and body.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use super::part::ReadPart;
 use crate::dialect::http::HttpRequest;
-use crate::dialect::params::{Configuration, checked_in};
+use crate::dialect::params::{Configuration, checked_with, schemes_field};
+use crate::dialect::part::{self, ProtoPart};
 use crate::dialect::push::Webhook;
 use crate::dialect::{put, v0_3};
 use crate::json::lenient;
 use crate::operation::{parse, without_position};
 use crate::{
-    ContextId, Error, ErrorKind, JsonObject, Message, Operation, Part, Request, Role,
+    Content, ContextId, Error, ErrorKind, JsonObject, Message, Operation, Part, Request, Role,
     SendMessageConfiguration, SendMessageRequest, TaskId,
 };
 
-/// Reads a request. What the path says is asked as it was over JSON-RPC; the bodies are this binding's own.
+/// Reads a request. Arguments of the path and the query become a request over JSON-RPC. Bodies have the format of this binding.
 pub(in crate::dialect) fn read(request: &HttpRequest<'_>) -> Result<Request, Error> {
     let task = request.task.unwrap_or_default();
     let webhook =
         || Params { id: Some(task), push_notification_config_id: request.config, ..Params::default() };
     match request.operation {
-        Operation::SendMessage => sent(Request::SendMessage(Box::new(send(request.body)?))),
-        Operation::SendStreamingMessage => sent(Request::SendStreamingMessage(Box::new(send(request.body)?))),
+        Operation::SendMessage => checked_send(Request::SendMessage(Box::new(send(request.body)?))),
+        Operation::SendStreamingMessage => {
+            checked_send(Request::SendStreamingMessage(Box::new(send(request.body)?)))
+        }
         Operation::GetTask => {
             let history_length = request.argument("historyLength", "history_length");
-            ask("tasks/get", &Params { id: Some(task), history_length, ..Params::default() })
+            read_params("tasks/get", &Params { id: Some(task), history_length, ..Params::default() })
         }
         Operation::CancelTask => {
             let Cancel { name, id, metadata } = parse(body_or_empty(request.body))?;
-            agree("name", name.as_deref(), &format!("tasks/{task}"))?;
-            agree("id", id.as_deref(), task)?;
-            ask("tasks/cancel", &Params { id: Some(task), metadata: metadata.as_ref(), ..Params::default() })
+            expect_path_value("name", name.as_deref(), &format!("tasks/{task}"))?;
+            expect_path_value("id", id.as_deref(), task)?;
+            read_params(
+                "tasks/cancel",
+                &Params { id: Some(task), metadata: metadata.as_ref(), ..Params::default() },
+            )
         }
         Operation::SubscribeToTask => {
-            ask("tasks/resubscribe", &Params { id: Some(task), ..Params::default() })
+            read_params("tasks/resubscribe", &Params { id: Some(task), ..Params::default() })
         }
         Operation::CreateTaskPushNotificationConfig => create(task, body_or_empty(request.body)),
-        Operation::GetTaskPushNotificationConfig => ask("tasks/pushNotificationConfig/get", &webhook()),
+        Operation::GetTaskPushNotificationConfig => {
+            read_params("tasks/pushNotificationConfig/get", &webhook())
+        }
         Operation::ListTaskPushNotificationConfigs => list(request, &webhook()),
-        Operation::DeleteTaskPushNotificationConfig => ask("tasks/pushNotificationConfig/delete", &webhook()),
+        Operation::DeleteTaskPushNotificationConfig => {
+            read_params("tasks/pushNotificationConfig/delete", &webhook())
+        }
         Operation::GetExtendedAgentCard => Ok(Request::GetExtendedAgentCard(Default::default())),
         Operation::ListTasks => Err(Error::new(ErrorKind::MethodNotFound, "there is no such operation")),
     }
 }
 
-/// The arguments of a JSON-RPC request, as far as a path and a query give them.
+/// The arguments of a JSON-RPC request that come from a path and a query.
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Params<'a> {
@@ -59,7 +70,7 @@ struct Params<'a> {
     metadata: Option<&'a JsonObject>,
 }
 
-fn ask(method: &str, params: &Params<'_>) -> Result<Request, Error> {
+fn read_params(method: &str, params: &Params<'_>) -> Result<Request, Error> {
     let mut json = Vec::new();
     put(&mut json, params);
     v0_3::read(method, &json)
@@ -69,8 +80,8 @@ fn body_or_empty(body: &[u8]) -> &[u8] {
     if body.trim_ascii().is_empty() { b"{}" } else { body }
 }
 
-/// What a body says once more must be what the path says.
-fn agree(field: &str, given: Option<&str>, path: &str) -> Result<(), Error> {
+/// Rejects a member of the body that differs from the same argument in the path.
+fn expect_path_value(field: &str, given: Option<&str>, path: &str) -> Result<(), Error> {
     match given.filter(|given| !given.is_empty() && *given != path) {
         None => Ok(()),
         Some(_) => {
@@ -91,9 +102,9 @@ struct Cancel {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Send {
-    /// The proto has two names for it: that of its field, and that of its JSON.
+    /// The proto calls the field `request` and its JSON name is `message`.
     #[serde(alias = "request", deserialize_with = "lenient::object")]
-    message: Said,
+    message: MessageJson,
     #[serde(deserialize_with = "lenient::optional_object")]
     configuration: Option<Configuration>,
     metadata: Option<JsonObject>,
@@ -101,8 +112,8 @@ struct Send {
 
 fn send(body: &[u8]) -> Result<SendMessageRequest, Error> {
     let Send { message, configuration, metadata } = parse(body_or_empty(body))?;
-    // The proto cannot tell `false` from nothing said, and writes neither: who wants to wait says so. Without any configuration
-    // the answer is waited for, as everywhere else.
+    // The proto does not write `false`, so a missing `blocking` means `false`. Without any configuration the request blocks, as
+    // in all other versions.
     let configuration = configuration.map(|configuration| SendMessageConfiguration {
         return_immediately: configuration.blocking != Some(true),
         ..configuration.into()
@@ -110,8 +121,8 @@ fn send(body: &[u8]) -> Result<SendMessageRequest, Error> {
     Ok(SendMessageRequest { tenant: None, message: message.into(), configuration, metadata })
 }
 
-/// Checks a message, with the names that its fields have here.
-fn sent(request: Request) -> Result<Request, Error> {
+/// Checks a message. Errors have the field names of ProtoJSON.
+fn checked_send(request: Request) -> Result<Request, Error> {
     let name = |_, field: &str| {
         let field = v0_3::field(Operation::SendMessage, field)?;
         Some(
@@ -120,12 +131,12 @@ fn sent(request: Request) -> Result<Request, Error> {
                 .replace("pushNotificationConfig", "pushNotification"),
         )
     };
-    checked_in(request, name, str::to_owned)
+    checked_with(request, name, str::to_owned)
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub(super) struct Said {
+pub(super) struct MessageJson {
     #[serde(alias = "message_id", deserialize_with = "lenient::null")]
     message_id: String,
     #[serde(alias = "context_id", deserialize_with = "lenient::id")]
@@ -134,7 +145,7 @@ pub(super) struct Said {
     task_id: Option<TaskId>,
     #[serde(deserialize_with = "role")]
     role: Role,
-    #[serde(alias = "parts", deserialize_with = "parts")]
+    #[serde(alias = "parts", deserialize_with = "part::parts::<_, ProtoPart>")]
     content: Vec<Part>,
     metadata: Option<JsonObject>,
     #[serde(deserialize_with = "lenient::null")]
@@ -143,7 +154,7 @@ pub(super) struct Said {
     reference_task_ids: Vec<TaskId>,
 }
 
-/// A role by its name or number, or by the name that it has over JSON-RPC.
+/// A role by its name, by its number, or by its name over JSON-RPC.
 fn role<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Role, D::Error> {
     use serde::de::Error as _;
     let Some(raw) = Option::<Box<RawValue>>::deserialize(deserializer)? else { return Ok(Role::default()) };
@@ -156,22 +167,17 @@ fn role<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Role, D::Error> {
     }
 }
 
-pub(super) fn parts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Part>, D::Error> {
-    let parts = lenient::null::<D, Vec<ReadPart>>(deserializer)?;
-    Ok(parts.into_iter().map(Into::into).collect())
-}
-
-impl From<Said> for Message {
-    fn from(said: Said) -> Self {
+impl From<MessageJson> for Message {
+    fn from(message: MessageJson) -> Self {
         Self {
-            message_id: said.message_id,
-            context_id: said.context_id,
-            task_id: said.task_id,
-            role: said.role,
-            parts: said.content,
-            metadata: said.metadata,
-            extensions: said.extensions,
-            reference_task_ids: said.reference_task_ids,
+            message_id: message.message_id,
+            context_id: message.context_id,
+            task_id: message.task_id,
+            role: message.role,
+            parts: message.content,
+            metadata: message.metadata,
+            extensions: message.extensions,
+            reference_task_ids: message.reference_task_ids,
         }
     }
 }
@@ -184,12 +190,12 @@ struct Create {
     #[serde(alias = "config_id", deserialize_with = "lenient::string")]
     config_id: Option<String>,
     #[serde(deserialize_with = "lenient::optional_object")]
-    config: Option<OfTask>,
+    config: Option<WebhookJson>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct OfTask {
+struct WebhookJson {
     #[serde(deserialize_with = "lenient::string")]
     name: Option<String>,
     #[serde(alias = "task_id", deserialize_with = "lenient::string")]
@@ -198,18 +204,18 @@ struct OfTask {
     push_notification_config: Option<Webhook>,
 }
 
-/// Reads a new webhook. SDKs wrote it as the request of the proto or as the webhook of a task, and people write it by itself.
+/// Reads a new webhook. SDKs write it as the request of the proto or as the webhook of a task. People often write it alone.
 fn create(task: &str, body: &[u8]) -> Result<Request, Error> {
     let Create { parent, config_id, config } = parse(body)?;
-    agree("parent", parent.as_deref(), &format!("tasks/{task}"))?;
-    let (path, OfTask { name, task_id, push_notification_config }) = match config {
+    expect_path_value("parent", parent.as_deref(), &format!("tasks/{task}"))?;
+    let (path, WebhookJson { name, task_id, push_notification_config }) = match config {
         Some(config) => ("config.", config),
         None => ("", parse(body)?),
     };
-    agree(&format!("{path}taskId"), task_id.as_deref(), task)?;
+    expect_path_value(&format!("{path}taskId"), task_id.as_deref(), task)?;
     let named = match &name {
         Some(name) => {
-            webhook_in(name, task).map_err(|text| Error::invalid_params(format!("{path}name"), text))?
+            webhook_id(name, task).map_err(|text| Error::invalid_params(format!("{path}name"), text))?
         }
         None => None,
     };
@@ -218,19 +224,19 @@ fn create(task: &str, body: &[u8]) -> Result<Request, Error> {
         None if path.is_empty() && name.is_none() => (String::new(), parse(body)?),
         None => (format!("{path}pushNotificationConfig."), Webhook::default()),
     };
-    let config = webhook.or_named(config_id.as_deref().or(named)).of(TaskId::from(task));
+    let config = webhook.or_id(config_id.as_deref().or(named)).for_task(TaskId::from(task));
     let name = |_, field: &str| match field {
         "taskId" => Some("parent".to_owned()),
-        field => Some(format!("{path}{}", field.replace("authentication.scheme", "authentication.schemes"))),
+        field => Some(format!("{path}{}", schemes_field(field))),
     };
-    checked_in(Request::CreateTaskPushNotificationConfig(config), name, str::to_owned)
+    checked_with(Request::CreateTaskPushNotificationConfig(config), name, str::to_owned)
 }
 
-/// The webhook that a resource name such as `tasks/t/pushNotificationConfigs/w` names, if it names one.
-pub(super) fn webhook_in<'a>(name: &'a str, task: &str) -> Result<Option<&'a str>, String> {
+/// The id of the webhook in a resource name such as `tasks/t/pushNotificationConfigs/w`, if there is one.
+pub(super) fn webhook_id<'a>(name: &'a str, task: &str) -> Result<Option<&'a str>, String> {
     let of_task = name.strip_prefix("tasks/").and_then(|name| name.strip_prefix(task));
     match of_task.map(|rest| rest.strip_prefix("/pushNotificationConfigs").unwrap_or(rest)) {
-        // The Python SDK writes so where it has no name.
+        // The Python SDK writes `None` for a webhook without an id.
         Some("" | "/" | "/None") => Ok(None),
         Some(webhook) if let Some(webhook) = webhook.strip_prefix('/') => Ok(Some(webhook)),
         Some(_) | None => {
@@ -239,7 +245,7 @@ pub(super) fn webhook_in<'a>(name: &'a str, task: &str) -> Result<Option<&'a str
     }
 }
 
-/// Reads which webhooks to list. Zero is how the proto says that no size was given.
+/// Reads a request for the webhooks of a task. A page size of zero means that none was given.
 fn list(request: &HttpRequest<'_>, params: &Params<'_>) -> Result<Request, Error> {
     #[derive(Default, Serialize, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
@@ -259,10 +265,23 @@ fn list(request: &HttpRequest<'_>, params: &Params<'_>) -> Result<Request, Error
     let page_size = request.argument("pageSize", "page_size");
     put(&mut json, &Arguments { page_size, page_token: request.argument("pageToken", "page_token") });
     let Page { page_size, page_token } = parse(&json)?;
-    let mut asked = ask("tasks/pushNotificationConfig/list", params)?;
-    if let Request::ListTaskPushNotificationConfigs(asked) = &mut asked {
-        asked.page_size = page_size.filter(|size| *size != 0);
-        asked.page_token = page_token;
+    let mut list = read_params("tasks/pushNotificationConfig/list", params)?;
+    if let Request::ListTaskPushNotificationConfigs(list) = &mut list {
+        list.page_size = page_size.filter(|size| *size != 0);
+        list.page_token = page_token;
     }
-    checked_in(asked, |_, field: &str| Some(field.to_owned()), str::to_owned)
+    checked_with(list, |_, field: &str| Some(field.to_owned()), str::to_owned)
+}
+
+/// Decodes the files of a message a second time. The Python SDK writes the base64 text of a file into a field of bytes, which
+/// ProtoJSON then encodes again. Files that are encoded once, by clients that are not SDKs, stay as they are.
+pub(in crate::dialect) fn decode_files_twice(request: &mut Request) {
+    let (Request::SendMessage(send) | Request::SendStreamingMessage(send)) = request else { return };
+    for part in &mut send.message.parts {
+        if let Content::Raw(bytes) = &mut part.content
+            && let Ok(decoded) = STANDARD.decode(&*bytes)
+        {
+            *bytes = decoded;
+        }
+    }
 }

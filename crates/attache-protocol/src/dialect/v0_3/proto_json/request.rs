@@ -1,24 +1,27 @@
-//! The bodies of requests, as a client writes them.
+//! Writes the bodies of requests, for a client.
 
 use serde::Serialize;
 
-use super::write::{ShownMessage, ShownWebhook};
 use crate::dialect::push::Webhook;
-use crate::{Error, ErrorKind, Json, JsonObject, Request, SendMessageRequest, TaskId};
+use crate::dialect::write::{Format, Formatted};
+use crate::{
+    Error, ErrorKind, Json, JsonObject, Message, Request, SendMessageRequest, TaskId,
+    TaskPushNotificationConfig,
+};
 
-/// Writes the body of a request, where it has one: the rest is in its path and its query. What 0.3 has no words for is an error
-/// where leaving it out would get another answer than was asked for.
+/// Writes the body of a request, if it has one. All other arguments are in the path and the query. A member that 0.3 does not
+/// have is an error, if the response without it would be a different one.
 pub fn body(request: &Request) -> Result<Option<Json>, Error> {
     if request.tenant().is_some() {
         return Err(Error::invalid_params("tenant", "protocol 0.3 has no tenants"));
     }
     match request {
-        Request::SendMessage(send) | Request::SendStreamingMessage(send) => written(&Send::new(send)?),
-        Request::CancelTask(cancel) => written(&Cancel { name: format!("tasks/{}", cancel.id.as_str()) }),
-        Request::CreateTaskPushNotificationConfig(config) => written(&Create {
+        Request::SendMessage(send) | Request::SendStreamingMessage(send) => body_json(&Send::new(send)?),
+        Request::CancelTask(cancel) => body_json(&Cancel { name: format!("tasks/{}", cancel.id.as_str()) }),
+        Request::CreateTaskPushNotificationConfig(config) => body_json(&Create {
             parent: format!("tasks/{}", config.task_id.as_ref().map_or("", TaskId::as_str)),
             config_id: config.id.as_deref(),
-            config: ShownWebhook::new(config),
+            config: Format::Proto.json(config),
         }),
         Request::ListTasks(_) => Err(Error::new(
             ErrorKind::UnsupportedOperation,
@@ -33,9 +36,10 @@ pub fn body(request: &Request) -> Result<Option<Json>, Error> {
     }
 }
 
-fn written<T: Serialize>(body: &T) -> Result<Option<Json>, Error> {
+fn body_json<T: Serialize>(body: &T) -> Result<Option<Json>, Error> {
     let json = Json::new(body);
-    json.map(Some).map_err(|error| Error::new(ErrorKind::InvalidRequest, format!("it is no JSON: {error}")))
+    json.map(Some)
+        .map_err(|error| Error::new(ErrorKind::InvalidRequest, format!("cannot be written as JSON: {error}")))
 }
 
 #[derive(Serialize)]
@@ -49,18 +53,18 @@ struct Create<'a> {
     parent: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     config_id: Option<&'a str>,
-    config: ShownWebhook,
+    config: Formatted<'a, TaskPushNotificationConfig>,
 }
 
 #[derive(Serialize)]
 struct Send<'a> {
-    message: ShownMessage<'a>,
+    message: Formatted<'a, Message>,
     configuration: Configuration<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     metadata: Option<&'a JsonObject>,
 }
 
-/// How a message is to be handled. Whether to wait is always said: the default was never agreed upon.
+/// How the server handles a message. `blocking` is always written, since servers disagree on the default.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Configuration<'a> {
@@ -88,7 +92,7 @@ impl<'a> Send<'a> {
             blocking: stated.is_none_or(|it| !it.return_immediately),
         };
         Ok(Self {
-            message: ShownMessage::new(&send.message),
+            message: Format::Proto.json(&send.message),
             configuration,
             metadata: send.metadata.as_ref(),
         })

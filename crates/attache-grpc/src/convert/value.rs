@@ -1,43 +1,42 @@
 //! JSON as `google.protobuf.Value` and `google.protobuf.Struct`.
 //!
-//! Numbers are doubles in protobuf: on this binding, integers beyond 2^53 lose their last digits, and `42.0` comes back as
-//! `42`.
+//! Numbers are doubles in protobuf. So integers above 2^53 lose their last digits on this binding, and `42.0` becomes `42`.
 
 use attache_protocol::{Error, ErrorKind, Json, JsonObject};
 use prost::encoding::{WireType, encode_key, encode_varint};
 use prost::{DecodeError, Message as _};
 use prost_types::value::Kind;
 
-use super::{Misfit, Wire, entry};
+use super::{ConvertError, ProtoConvert, entry};
 
-/// A `google.protobuf.Struct`, if nothing else is said, in its encoded form.
+/// An encoded `google.protobuf.Struct`, unless a field says otherwise.
 ///
-/// A field that holds a message looks the same as one that holds its bytes. As a message, prost would count the length of
-/// all that is nested in it again at every level, which makes a deep value slow to write. The price is that one which
-/// arrives in several pieces is its last piece, not all of them merged; nobody sends such.
+/// A message and its encoded bytes look the same in protobuf. With a message type, prost would compute the length of all nested
+/// messages again at every level, which makes deep values slow to encode. The drawback: if a peer repeats the field, the last
+/// value counts and they are not merged. No known peer does that.
 pub type Encoded = Vec<u8>;
 
-impl Wire<Encoded> for Json {
+impl ProtoConvert<Encoded> for Json {
     fn into_proto(self) -> Result<Encoded, Error> {
         let value = self.read().map_err(|error| unwritable(&error))?;
-        Backwards::write(|out| out.value(&value))
+        ReverseEncoder::encode(|out| out.value(&value))
     }
 
-    fn from_proto(proto: Encoded) -> Result<Self, Misfit> {
+    fn from_proto(proto: Encoded) -> Result<Self, ConvertError> {
         let value = prost_types::Value::decode(&*proto).map_err(unreadable)?;
-        Self::new(&value_to_json(value)?).map_err(|error| Misfit::new(error.to_string()))
+        Self::new(&value_to_json(value)?).map_err(|error| ConvertError::new(error.to_string()))
     }
 }
 
-impl Wire<Encoded> for JsonObject {
+impl ProtoConvert<Encoded> for JsonObject {
     fn into_proto(self) -> Result<Encoded, Error> {
         let members = self.read().map_err(|error| unwritable(&error))?;
-        Backwards::write(|out| out.members(&members))
+        ReverseEncoder::encode(|out| out.members(&members))
     }
 
-    fn from_proto(proto: Encoded) -> Result<Self, Misfit> {
+    fn from_proto(proto: Encoded) -> Result<Self, ConvertError> {
         let object = prost_types::Struct::decode(&*proto).map_err(unreadable)?;
-        Self::new(&object_to_json(object)?).map_err(|error| Misfit::new(error.to_string()))
+        Self::new(&object_to_json(object)?).map_err(|error| ConvertError::new(error.to_string()))
     }
 }
 
@@ -45,21 +44,21 @@ pub(crate) fn unwritable(reason: &dyn std::fmt::Display) -> Error {
     Error::new(ErrorKind::Internal, format!("a JSON value that protobuf cannot hold: {reason}"))
 }
 
-fn unreadable(_: DecodeError) -> Misfit {
-    Misfit::new("cannot be decoded: it is malformed, or more than 100 messages are nested in it")
+fn unreadable(_: DecodeError) -> ConvertError {
+    ConvertError::new("cannot be decoded: it is malformed, or more than 100 messages are nested in it")
 }
 
-// What follows recurses as deep as a value nests. What is read from JSON nests at most 128 levels, and what is read from
-// protobuf at most 50, of two messages each; both parsers see to that.
+// The functions below recurse as deep as the value is nested. The parsers limit that depth: JSON to 128 levels, and protobuf to
+// 50 levels of two messages each.
 
 /// The members of an object.
 pub(crate) type Object = serde_json::Map<String, serde_json::Value>;
 
-/// Writes `google.protobuf.Value` from the end to the beginning, so that the length of a message is known when it is due.
-struct Backwards(Vec<u8>);
+/// Encodes `google.protobuf.Value` from the end to the start, so that the length of a message is known when it is written.
+struct ReverseEncoder(Vec<u8>);
 
-impl Backwards {
-    fn write(content: impl FnOnce(&mut Self) -> Result<(), Error>) -> Result<Vec<u8>, Error> {
+impl ReverseEncoder {
+    fn encode(content: impl FnOnce(&mut Self) -> Result<(), Error>) -> Result<Vec<u8>, Error> {
         let mut out = Self(Vec::new());
         content(&mut out)?;
         out.0.reverse();
@@ -111,7 +110,7 @@ impl Backwards {
         self.length(tag, text.len());
     }
 
-    /// Begins a field of so many bytes, which are there already.
+    /// Writes the key and the length of a field whose bytes are already written.
     fn length(&mut self, tag: u32, length: usize) {
         self.forward(|buf| encode_varint(length as u64, buf));
         self.key(tag, WireType::LengthDelimited);
@@ -137,29 +136,29 @@ impl Backwards {
     }
 }
 
-fn value_to_json(proto: prost_types::Value) -> Result<serde_json::Value, Misfit> {
+fn value_to_json(proto: prost_types::Value) -> Result<serde_json::Value, ConvertError> {
     Ok(match proto.kind {
-        // Some generated clients write `null` as a value of no kind.
+        // Some generated clients write `null` as a value without a kind.
         Some(Kind::NullValue(_)) | None => serde_json::Value::Null,
         Some(Kind::BoolValue(value)) => serde_json::Value::Bool(value),
         Some(Kind::NumberValue(value)) => serde_json::Value::Number(
             number_to_json(value)
-                .ok_or_else(|| Misfit::new(format!("`{value}` is not a number that JSON can hold")))?,
+                .ok_or_else(|| ConvertError::new(format!("`{value}` is not a number that JSON can hold")))?,
         ),
         Some(Kind::StringValue(text)) => serde_json::Value::String(text),
         Some(Kind::ListValue(list)) => {
-            let item = |(index, item)| value_to_json(item).map_err(|m| m.in_item(index));
+            let item = |(index, item)| value_to_json(item).map_err(|e| e.in_item(index));
             serde_json::Value::Array(list.values.into_iter().enumerate().map(item).collect::<Result<_, _>>()?)
         }
         Some(Kind::StructValue(object)) => serde_json::Value::Object(object_to_json(object)?),
     })
 }
 
-fn object_to_json(proto: prost_types::Struct) -> Result<Object, Misfit> {
+fn object_to_json(proto: prost_types::Struct) -> Result<Object, ConvertError> {
     proto.fields.into_iter().map(|(key, value)| entry(key, value_to_json(value))).collect()
 }
 
-/// A double in the form that JSON writers choose: `42`, not `42.0`, as far as every integer is a double.
+/// A double as other JSON writers write it: `42` and not `42.0`, up to the largest exact integer.
 fn number_to_json(value: f64) -> Option<serde_json::Number> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let negative_zero = value == 0.0 && value.is_sign_negative();

@@ -1,24 +1,31 @@
-//! Requests, and tasks that were kept.
+//! Protocol 0.1, which has no contexts and no message ids: `tasks/send`. AgentOS uses it.
+//!
+//! - The client chooses the id of its task. Every response is a task. Parts have a `type`. Artifacts have a number instead of an
+//!   id.
+//! - A message has no id. It gets one here that is computed from its content, so that a repeated request has the same id.
+//! - There are fewer states. A task that the client ended is written as `cancelled`, as AgentOS does. `canceled`, as in the
+//!   schema, is read as well.
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use crate::dialect::params::{TaskQuery, checked};
-use crate::dialect::part::{Tagged, Type};
-use crate::dialect::push::Webhook;
-use crate::dialect::v0_3;
-use crate::dialect::words::{LowerRole, LowerState};
+use super::params::{TaskQuery, checked, schemes_field};
+use super::part::{self, TaggedPart, TypeTag};
+use super::push::Webhook;
+use super::read::{StatusJson, require_id};
+use super::states::LowerRole;
+use super::v0_3;
 use crate::json::{self, lenient};
 use crate::operation::parse;
 use crate::{
     Artifact, ContextId, Error, ErrorKind, FieldViolation, GetTaskPushNotificationConfigRequest, JsonObject,
     Message, Operation, Part, Request, SendMessageConfiguration, SendMessageRequest, Task, TaskId,
-    TaskPushNotificationConfig, TaskStatus, Timestamp,
+    TaskPushNotificationConfig, TaskStatus,
 };
 
 /// Reads a request.
-pub(in crate::dialect) fn read(method: &str, params: &[u8]) -> Result<Request, Error> {
+pub(super) fn read(method: &str, params: &[u8]) -> Result<Request, Error> {
     let request = match method {
         "tasks/send" => Request::SendMessage(Box::new(parse::<Send>(params)?.into())),
         "tasks/sendSubscribe" => Request::SendStreamingMessage(Box::new(parse::<Send>(params)?.into())),
@@ -26,27 +33,26 @@ pub(in crate::dialect) fn read(method: &str, params: &[u8]) -> Result<Request, E
         "tasks/cancel" => Request::CancelTask(parse::<TaskQuery>(params)?.into()),
         "tasks/resubscribe" => Request::SubscribeToTask(parse::<TaskQuery>(params)?.into()),
         "tasks/pushNotification/set" => {
-            Request::CreateTaskPushNotificationConfig(parse::<WatchedTask>(params)?.into())
+            Request::CreateTaskPushNotificationConfig(parse::<TaskWebhook>(params)?.into())
         }
         "tasks/pushNotification/get" => {
-            Request::GetTaskPushNotificationConfig(parse::<WatchedTask>(params)?.into())
+            Request::GetTaskPushNotificationConfig(parse::<TaskWebhook>(params)?.into())
         }
         _ => return Err(Error::new(ErrorKind::MethodNotFound, "there is no such method")),
     };
     checked(request, field)
 }
 
-/// What a field of 1.0 was called.
+/// The name that 0.1 has for a field of 1.0.
 fn field(operation: Operation, field: &str) -> Option<String> {
-    let schemes = |field: &str| field.replace("authentication.scheme", "authentication.schemes");
     match operation {
         Operation::SendMessage | Operation::SendStreamingMessage => {
             let field = field.strip_prefix("configuration.").unwrap_or(field);
-            let field = v0_3::part_field(sent_field(field).unwrap_or(field));
-            Some(schemes(&field.replace("taskPushNotificationConfig", "pushNotification")))
+            let field = v0_3::part_field(message_field(field).unwrap_or(field));
+            Some(schemes_field(&field.replace("taskPushNotificationConfig", "pushNotification")))
         }
         Operation::CreateTaskPushNotificationConfig if field != "taskId" => {
-            Some(format!("pushNotificationConfig.{}", schemes(field)))
+            Some(format!("pushNotificationConfig.{}", schemes_field(field)))
         }
         Operation::CreateTaskPushNotificationConfig | Operation::GetTaskPushNotificationConfig => {
             (field == "taskId").then(|| "id".to_owned())
@@ -61,8 +67,8 @@ fn field(operation: Operation, field: &str) -> Option<String> {
     }
 }
 
-/// What a send calls the task and the context of its message, which stand beside the message here.
-fn sent_field(field: &str) -> Option<&'static str> {
+/// The name of the task and of the context of a message, which are not members of the message in 0.1.
+fn message_field(field: &str) -> Option<&'static str> {
     match field {
         "message.taskId" => Some("id"),
         "message.contextId" => Some("sessionId"),
@@ -70,14 +76,14 @@ fn sent_field(field: &str) -> Option<&'static str> {
     }
 }
 
-/// An error with the names that fields have here, also where it was found after the request was read.
-pub(in crate::dialect) fn renamed(error: &Error) -> Cow<'_, Error> {
+/// An error with the field names of 0.1, also if it was found after the request was read.
+pub(super) fn with_field_names(error: &Error) -> Cow<'_, Error> {
     let violations = error.field_violations();
-    if violations.iter().all(|violation| sent_field(&violation.field).is_none()) {
+    if violations.iter().all(|violation| message_field(&violation.field).is_none()) {
         return Cow::Borrowed(error);
     }
     let renamed = violations.iter().map(|FieldViolation { field, description }| FieldViolation {
-        field: sent_field(field).unwrap_or(field).to_owned(),
+        field: message_field(field).unwrap_or(field).to_owned(),
         description: description.clone(),
     });
     Cow::Owned(Error::violations(renamed.collect()))
@@ -91,7 +97,7 @@ struct Send {
     #[serde(deserialize_with = "lenient::id")]
     session_id: Option<ContextId>,
     #[serde(deserialize_with = "lenient::object")]
-    message: Said,
+    message: MessageJson,
     #[serde(deserialize_with = "lenient::null")]
     accepted_output_modes: Vec<String>,
     #[serde(deserialize_with = "lenient::optional_object")]
@@ -104,7 +110,7 @@ struct Send {
 impl From<Send> for SendMessageRequest {
     fn from(send: Send) -> Self {
         let webhook = send.push_notification.map(|webhook| match &send.id {
-            Some(id) => TaskPushNotificationConfig { task_id: None, ..webhook.of(id.clone()) },
+            Some(id) => TaskPushNotificationConfig { task_id: None, ..webhook.for_task(id.clone()) },
             None => webhook.into(),
         });
         let configuration = SendMessageConfiguration {
@@ -124,19 +130,14 @@ impl From<Send> for SendMessageRequest {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Said {
+struct MessageJson {
     role: Option<LowerRole>,
-    #[serde(deserialize_with = "parts")]
+    #[serde(deserialize_with = "part::parts::<_, TaggedPart<TypeTag>>")]
     parts: Vec<Part>,
     metadata: Option<JsonObject>,
 }
 
-fn parts<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Part>, D::Error> {
-    let parts = lenient::null::<D, Vec<Tagged<Type>>>(deserializer)?;
-    Ok(parts.into_iter().map(Into::into).collect())
-}
-
-impl Said {
+impl MessageJson {
     fn into_message(self, task_id: Option<TaskId>, context_id: Option<ContextId>) -> Message {
         let mut message = Message {
             context_id,
@@ -146,15 +147,15 @@ impl Said {
             metadata: self.metadata,
             ..Message::default()
         };
-        message.message_id = id_of(&message);
+        message.message_id = message_id(&message);
         message
     }
 }
 
-/// An id that follows from the task and from what the message says (FNV-1a, 128 bits).
-fn id_of(message: &Message) -> String {
+/// An id that is computed from the task and the content of the message (FNV-1a, 128 bits).
+fn message_id(message: &Message) -> String {
     let mut text = Vec::new();
-    // A message can be written into memory; if it could not, all its ids would be the same.
+    // Writing a message into memory cannot fail. If it did, all messages would have the same id.
     let _ = json::write(&mut text, message);
     let hash = text.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, byte| {
         (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
@@ -162,74 +163,63 @@ fn id_of(message: &Message) -> String {
     format!("{hash:032x}")
 }
 
-/// A task, with its only webhook where that is set.
+/// A task and its only webhook.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct WatchedTask {
+struct TaskWebhook {
     #[serde(deserialize_with = "lenient::null")]
     id: TaskId,
     #[serde(deserialize_with = "lenient::object")]
     push_notification_config: Webhook,
 }
 
-impl From<WatchedTask> for TaskPushNotificationConfig {
-    fn from(WatchedTask { id, push_notification_config }: WatchedTask) -> Self {
-        push_notification_config.of(id)
+impl From<TaskWebhook> for TaskPushNotificationConfig {
+    fn from(TaskWebhook { id, push_notification_config }: TaskWebhook) -> Self {
+        push_notification_config.for_task(id)
     }
 }
 
-impl From<WatchedTask> for GetTaskPushNotificationConfigRequest {
-    fn from(WatchedTask { id, .. }: WatchedTask) -> Self {
+impl From<TaskWebhook> for GetTaskPushNotificationConfigRequest {
+    fn from(TaskWebhook { id, .. }: TaskWebhook) -> Self {
         Self { tenant: None, id: id.as_str().to_owned(), task_id: id }
     }
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct KeptTask {
+struct TaskJson {
     id: TaskId,
     #[serde(default, deserialize_with = "lenient::id")]
     session_id: Option<ContextId>,
-    status: lenient::Object<KeptStatus>,
+    status: lenient::Object<StatusJson<MessageJson>>,
     #[serde(default, deserialize_with = "lenient::objects")]
-    artifacts: Vec<KeptArtifact>,
+    artifacts: Vec<ArtifactJson>,
     #[serde(default, deserialize_with = "lenient::objects")]
-    history: Vec<Said>,
+    history: Vec<MessageJson>,
     #[serde(default)]
     metadata: Option<JsonObject>,
-}
-
-#[derive(Deserialize)]
-struct KeptStatus {
-    state: LowerState,
-    #[serde(default, deserialize_with = "lenient::optional_object")]
-    message: Option<Said>,
-    #[serde(default)]
-    timestamp: Option<Timestamp>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct KeptArtifact {
+struct ArtifactJson {
     #[serde(deserialize_with = "lenient::string")]
     name: Option<String>,
     #[serde(deserialize_with = "lenient::string")]
     description: Option<String>,
-    #[serde(deserialize_with = "parts")]
+    #[serde(deserialize_with = "part::parts::<_, TaggedPart<TypeTag>>")]
     parts: Vec<Part>,
     metadata: Option<JsonObject>,
 }
 
-/// Reads a task that was kept. Without an id and a state it is none. Its artifacts are named by their numbers.
-pub(in crate::dialect) fn read_task(json: &[u8]) -> Result<Task, Error> {
-    let kept: KeptTask = parse(json)?;
-    if kept.id.is_empty() {
-        return Err(Error::invalid_params("id", "expected a task's id"));
-    }
-    let lenient::Object(status) = kept.status;
-    let (id, context_id) = (kept.id, kept.session_id);
-    let message = |said: Said| said.into_message(Some(id.clone()), context_id.clone());
-    let artifacts = kept.artifacts.into_iter().enumerate().map(|(index, artifact)| Artifact {
+/// Reads a stored task. It must have an id and a state. The number of an artifact becomes its id.
+pub(super) fn read_task(json: &[u8]) -> Result<Task, Error> {
+    let task: TaskJson = parse(json)?;
+    require_id(&task.id)?;
+    let lenient::Object(status) = task.status;
+    let (id, context_id) = (task.id, task.session_id);
+    let message = |message: MessageJson| message.into_message(Some(id.clone()), context_id.clone());
+    let artifacts = task.artifacts.into_iter().enumerate().map(|(index, artifact)| Artifact {
         artifact_id: index.to_string(),
         name: artifact.name,
         description: artifact.description,
@@ -240,13 +230,13 @@ pub(in crate::dialect) fn read_task(json: &[u8]) -> Result<Task, Error> {
     Ok(Task {
         status: TaskStatus {
             state: status.state.into(),
-            message: status.message.map(|said| Box::new(message(said))),
+            message: status.message.map(|it| Box::new(message(it))),
             timestamp: status.timestamp,
         },
-        metadata: kept.metadata,
+        metadata: task.metadata,
         generation: None,
         artifacts: artifacts.collect(),
-        history: kept.history.into_iter().map(&message).collect(),
+        history: task.history.into_iter().map(&message).collect(),
         id: id.clone(),
         context_id: context_id.clone(),
     })

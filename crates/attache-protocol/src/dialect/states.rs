@@ -1,10 +1,10 @@
-//! States and roles in lower case, as all versions before 1.0 wrote them.
+//! The names of states and roles before 1.0, which are in lower case.
 
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{Role, TaskState};
 
-/// Who wrote a message.
+/// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum LowerRole {
@@ -30,7 +30,7 @@ impl From<Role> for LowerRole {
     }
 }
 
-/// Where a task stands.
+/// The state of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum LowerState {
@@ -100,8 +100,8 @@ impl From<LowerState> for TaskState {
     }
 }
 
-/// Where a task stands, in the fewer words of 0.1: what was refused has failed, and credentials are an input like others.
-pub(super) const fn oldest_state(state: TaskState) -> &'static str {
+/// The state of a task in 0.1, which has fewer states: a rejected task has failed, and missing credentials are missing input.
+pub(super) const fn v0_1_state(state: TaskState) -> &'static str {
     match state {
         TaskState::Unspecified => "unknown",
         TaskState::Submitted => "submitted",
@@ -113,8 +113,8 @@ pub(super) const fn oldest_state(state: TaskState) -> &'static str {
     }
 }
 
-/// Whether a status is the last that a stream before 1.0 tells: the task has ended or waits for a message. While it waits for
-/// credentials, which come another way, the stream goes on.
+/// Whether a status is the last one of a stream before 1.0: the task has ended or waits for a message. The stream continues while
+/// the task waits for credentials, since the client does not send those in a message.
 pub(super) const fn is_final(state: TaskState) -> bool {
     state.is_terminal() || matches!(state, TaskState::InputRequired)
 }

@@ -1,14 +1,15 @@
-//! Answers and events, as a client reads them.
+//! Reads responses and events, for a client.
 //!
-//! Some servers answer in the JSON of 0.3's schema instead, where everything says what `kind` it is, as its specification reads.
-//! That is understood as well.
+//! Some servers respond in the JSON of 0.3's schema, in which every object has a `kind`. Those responses are read as well.
 
 use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 
-use super::read::{Said, parts, webhook_in};
+use super::read::{MessageJson, webhook_id};
+use crate::dialect::part::{self, ProtoPart};
 use crate::dialect::push::Webhook;
-use crate::dialect::v0_3::answer::{self as tagged, Event};
+use crate::dialect::read::require_id;
+use crate::dialect::v0_3::response::{self as tagged, Event};
 use crate::json::lenient::{self, Object};
 use crate::operation::parse;
 use crate::{
@@ -17,24 +18,24 @@ use crate::{
     TaskState, TaskStatus, TaskStatusUpdateEvent, Timestamp,
 };
 
-/// Reads the answer to a message.
+/// Reads the response to a message.
 pub fn reply(json: &[u8]) -> Result<SendMessageResponse, Error> {
     if is_tagged(json) {
         return tagged::reply(json);
     }
     match parse::<Payload>(json)? {
         Payload { task: Some(Object(task)), .. } => task.read().map(SendMessageResponse::Task),
-        Payload { message: Some(Object(said)), .. } => Ok(SendMessageResponse::Message(said.into())),
+        Payload { message: Some(Object(message)), .. } => Ok(SendMessageResponse::Message(message.into())),
         Payload { .. } => Err(Error::invalid_params("", "expected exactly one of `task` and `message`")),
     }
 }
 
 /// Reads a task.
 pub fn task(json: &[u8]) -> Result<Task, Error> {
-    if is_tagged(json) { tagged::task(json) } else { parse::<Told>(json)?.read() }
+    if is_tagged(json) { tagged::task(json) } else { parse::<TaskJson>(json)?.read() }
 }
 
-/// Reads an event of a stream; nothing if it is of a kind that is not known.
+/// Reads an event of a stream. `None` means that its type is unknown.
 pub fn event(json: &[u8]) -> Result<Option<Event>, Error> {
     if is_tagged(json) {
         return tagged::event(json).map(Some);
@@ -42,7 +43,7 @@ pub fn event(json: &[u8]) -> Result<Option<Event>, Error> {
     let event = |response| Ok(Some(Event { response, is_last: false }));
     match parse::<Payload>(json)? {
         Payload { task: Some(Object(task)), .. } => event(StreamResponse::Task(task.read()?)),
-        Payload { message: Some(Object(said)), .. } => event(StreamResponse::Message(said.into())),
+        Payload { message: Some(Object(message)), .. } => event(StreamResponse::Message(message.into())),
         Payload { status_update: Some(Object(update)), .. } => {
             let is_last = update.is_final;
             Ok(Some(Event { response: StreamResponse::StatusUpdate(update.into()), is_last }))
@@ -56,7 +57,7 @@ pub fn event(json: &[u8]) -> Result<Option<Event>, Error> {
 
 /// Reads a webhook.
 pub fn webhook(json: &[u8]) -> Result<TaskPushNotificationConfig, Error> {
-    parse::<OfTask>(json)?.read()
+    parse::<WebhookJson>(json)?.read()
 }
 
 /// Reads webhooks.
@@ -65,60 +66,58 @@ pub fn webhooks(json: &[u8]) -> Result<ListTaskPushNotificationConfigsResponse, 
     #[serde(default, rename_all = "camelCase")]
     struct Page {
         #[serde(deserialize_with = "lenient::objects")]
-        configs: Vec<OfTask>,
+        configs: Vec<WebhookJson>,
         #[serde(alias = "next_page_token", deserialize_with = "lenient::null")]
         next_page_token: String,
     }
     let Page { configs, next_page_token } = parse(json)?;
-    let configs = configs.into_iter().map(OfTask::read).collect::<Result<_, _>>()?;
+    let configs = configs.into_iter().map(WebhookJson::read).collect::<Result<_, _>>()?;
     Ok(ListTaskPushNotificationConfigsResponse { configs, next_page_token })
 }
 
-/// Whether an answer says what kind it is.
+/// Whether an object has a `kind`.
 fn is_tagged(json: &[u8]) -> bool {
     #[derive(Deserialize)]
-    struct Marks {
+    struct KindMember {
         #[serde(rename = "kind")]
         _kind: IgnoredAny,
     }
-    serde_json::from_slice::<Object<Marks>>(json).is_ok()
+    serde_json::from_slice::<Object<KindMember>>(json).is_ok()
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Payload {
-    task: Option<Object<Told>>,
-    /// The proto has two names for it.
+    task: Option<Object<TaskJson>>,
+    /// The proto has two names for this field.
     #[serde(alias = "msg")]
-    message: Option<Object<Said>>,
+    message: Option<Object<MessageJson>>,
     #[serde(alias = "status_update")]
     status_update: Option<Object<StatusUpdate>>,
     #[serde(alias = "artifact_update")]
     artifact_update: Option<Object<ArtifactUpdate>>,
 }
 
-/// A task. Without an id it is none.
+/// A task. It must have an id.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Told {
+struct TaskJson {
     #[serde(deserialize_with = "lenient::null")]
     id: TaskId,
     #[serde(alias = "context_id", deserialize_with = "lenient::id")]
     context_id: Option<ContextId>,
     #[serde(deserialize_with = "lenient::object")]
-    status: Status,
+    status: StatusJson,
     #[serde(deserialize_with = "lenient::objects")]
-    artifacts: Vec<Produced>,
+    artifacts: Vec<ArtifactJson>,
     #[serde(deserialize_with = "lenient::objects")]
-    history: Vec<Said>,
+    history: Vec<MessageJson>,
     metadata: Option<JsonObject>,
 }
 
-impl Told {
+impl TaskJson {
     fn read(self) -> Result<Task, Error> {
-        if self.id.is_empty() {
-            return Err(Error::invalid_params("id", "expected a task's id"));
-        }
+        require_id(&self.id)?;
         Ok(Task {
             id: self.id,
             context_id: self.context_id,
@@ -133,16 +132,16 @@ impl Told {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Status {
+struct StatusJson {
     #[serde(deserialize_with = "state")]
     state: TaskState,
-    /// The proto has two names for it.
+    /// The proto has two names for this field.
     #[serde(alias = "update", deserialize_with = "lenient::optional_object")]
-    message: Option<Said>,
+    message: Option<MessageJson>,
     timestamp: Option<Timestamp>,
 }
 
-/// A state by its name or number. The names are those of 1.0, but for one that has lost a letter since.
+/// A state by its name or its number. All names are those of 1.0, except `TASK_STATE_CANCELLED`.
 fn state<'de, D: Deserializer<'de>>(deserializer: D) -> Result<TaskState, D::Error> {
     let Some(raw) = Option::<Box<serde_json::value::RawValue>>::deserialize(deserializer)? else {
         return Ok(TaskState::default());
@@ -153,8 +152,8 @@ fn state<'de, D: Deserializer<'de>>(deserializer: D) -> Result<TaskState, D::Err
     }
 }
 
-impl From<Status> for TaskStatus {
-    fn from(Status { state, message, timestamp }: Status) -> Self {
+impl From<StatusJson> for TaskStatus {
+    fn from(StatusJson { state, message, timestamp }: StatusJson) -> Self {
         let message: Option<Message> = message.map(Into::into);
         Self { state, message: message.map(Box::new), timestamp }
     }
@@ -162,22 +161,22 @@ impl From<Status> for TaskStatus {
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Produced {
+struct ArtifactJson {
     #[serde(alias = "artifact_id", deserialize_with = "lenient::null")]
     artifact_id: String,
     #[serde(deserialize_with = "lenient::string")]
     name: Option<String>,
     #[serde(deserialize_with = "lenient::string")]
     description: Option<String>,
-    #[serde(deserialize_with = "parts")]
+    #[serde(deserialize_with = "part::parts::<_, ProtoPart>")]
     parts: Vec<Part>,
     metadata: Option<JsonObject>,
     #[serde(deserialize_with = "lenient::null")]
     extensions: Vec<String>,
 }
 
-impl From<Produced> for Artifact {
-    fn from(it: Produced) -> Self {
+impl From<ArtifactJson> for Artifact {
+    fn from(it: ArtifactJson) -> Self {
         Self {
             artifact_id: it.artifact_id,
             name: it.name,
@@ -197,7 +196,7 @@ struct StatusUpdate {
     #[serde(alias = "context_id", deserialize_with = "lenient::null")]
     context_id: ContextId,
     #[serde(deserialize_with = "lenient::object")]
-    status: Status,
+    status: StatusJson,
     #[serde(rename = "final", deserialize_with = "lenient::null")]
     is_final: bool,
     metadata: Option<JsonObject>,
@@ -223,7 +222,7 @@ struct ArtifactUpdate {
     #[serde(alias = "context_id", deserialize_with = "lenient::null")]
     context_id: ContextId,
     #[serde(deserialize_with = "lenient::object")]
-    artifact: Produced,
+    artifact: ArtifactJson,
     #[serde(deserialize_with = "lenient::null")]
     append: bool,
     #[serde(alias = "last_chunk", deserialize_with = "lenient::null")]
@@ -245,10 +244,10 @@ impl From<ArtifactUpdate> for TaskArtifactUpdateEvent {
     }
 }
 
-/// A webhook under its resource name, or with the task that it is for.
+/// A webhook with its resource name, or with the id of its task.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct OfTask {
+struct WebhookJson {
     #[serde(deserialize_with = "lenient::string")]
     name: Option<String>,
     #[serde(alias = "task_id", deserialize_with = "lenient::id")]
@@ -257,14 +256,14 @@ struct OfTask {
     push_notification_config: Webhook,
 }
 
-impl OfTask {
+impl WebhookJson {
     fn read(self) -> Result<TaskPushNotificationConfig, Error> {
         let Self { name, task_id, push_notification_config } = self;
         let Some(name) = name else {
-            return Ok(push_notification_config.of(task_id.unwrap_or_default()));
+            return Ok(push_notification_config.for_task(task_id.unwrap_or_default()));
         };
         let task = name.strip_prefix("tasks/").and_then(|rest| rest.split('/').next()).unwrap_or_default();
-        let own = webhook_in(&name, task).map_err(|text| Error::invalid_params("name", text))?;
-        Ok(push_notification_config.or_named(own).of(TaskId::from(task)))
+        let own = webhook_id(&name, task).map_err(|text| Error::invalid_params("name", text))?;
+        Ok(push_notification_config.or_id(own).for_task(TaskId::from(task)))
     }
 }

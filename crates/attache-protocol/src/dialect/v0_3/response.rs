@@ -1,14 +1,15 @@
-//! What servers of 0.3 answer, as a client reads it.
+//! Reads responses of a server of 0.3, for a client.
 //!
-//! What is answered says what `kind` it is. Where it does not, as that of some servers, its members tell. What is wrong with an
-//! answer is told by the names that its members have in 0.3.
+//! Every object has a `kind`. Some servers leave it out; then the members of the object decide. Errors have the field names of
+//! 0.3.
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::read::{self, KeptArtifact, KeptStatus, KeptTask, Said};
+use super::read::{self, ArtifactJson, V0_3};
 use crate::dialect::push::TaskWebhook;
+use crate::dialect::read::{MessageJson, StatusJson, TaskJson};
 use crate::json::lenient::{self, Object};
 use crate::operation::parse;
 use crate::{
@@ -22,11 +23,11 @@ use crate::{
 pub struct Event {
     /// The event itself.
     pub response: StreamResponse,
-    /// Whether the server says that no other follows, whatever the state of the task.
+    /// Whether the server marked the event as the last one. It may do so in any state of the task.
     pub is_last: bool,
 }
 
-/// Reads the answer to a message.
+/// Reads the response to a message.
 pub fn reply(json: &[u8]) -> Result<SendMessageResponse, Error> {
     match kind(json)? {
         Kind::Task => task(json).map(SendMessageResponse::Task),
@@ -55,13 +56,13 @@ pub fn event(json: &[u8]) -> Result<Event, Error> {
     }
 }
 
-/// Reads a page of tasks, or all of them in a list.
+/// Reads a page of tasks. Some servers respond with a list of all tasks.
 pub fn tasks(json: &[u8]) -> Result<ListTasksResponse, Error> {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]
     struct Page {
         #[serde(deserialize_with = "lenient::objects")]
-        tasks: Vec<KeptTask>,
+        tasks: Vec<TaskJson<V0_3>>,
         #[serde(deserialize_with = "lenient::null")]
         next_page_token: String,
         #[serde(deserialize_with = "lenient::int_or_zero")]
@@ -85,14 +86,14 @@ pub fn webhook(json: &[u8]) -> Result<TaskPushNotificationConfig, Error> {
     parse::<TaskWebhook>(json).map(Into::into)
 }
 
-/// Reads webhooks, which come in a list.
+/// Reads a list of webhooks.
 pub fn webhooks(json: &[u8]) -> Result<ListTaskPushNotificationConfigsResponse, Error> {
     let configs = list::<TaskWebhook>(json)?.into_iter().map(Into::into).collect();
     Ok(ListTaskPushNotificationConfigsResponse { configs, next_page_token: String::new() })
 }
 
 fn message(json: &[u8]) -> Result<Message, Error> {
-    parse::<Said>(json).map(Into::into)
+    parse::<MessageJson<V0_3>>(json).map(Into::into)
 }
 
 fn is_list(json: &[u8]) -> bool {
@@ -105,7 +106,7 @@ fn list<T: for<'de> Deserialize<'de>>(json: &[u8]) -> Result<Vec<T>, Error> {
     Ok(items.into_iter().map(|Object(item)| item).collect())
 }
 
-/// What an answer is.
+/// The type of an object.
 enum Kind {
     Task,
     Message,
@@ -118,7 +119,7 @@ fn kind(json: &[u8]) -> Result<Kind, Error> {
 
     #[derive(Default, Deserialize)]
     #[serde(default)]
-    struct Marks<'a> {
+    struct KindMembers<'a> {
         #[serde(borrow)]
         kind: Option<Cow<'a, str>>,
         parts: Option<IgnoredAny>,
@@ -126,9 +127,9 @@ fn kind(json: &[u8]) -> Result<Kind, Error> {
         status: Option<IgnoredAny>,
         id: Option<IgnoredAny>,
     }
-    let Object(marks): Object<Marks<'_>> =
+    let Object(members): Object<KindMembers<'_>> =
         serde_json::from_slice(json).map_err(|error| Error::invalid_params("", error.to_string()))?;
-    match marks.kind.as_deref() {
+    match members.kind.as_deref() {
         Some("task") => Ok(Kind::Task),
         Some("message") => Ok(Kind::Message),
         Some("status-update") => Ok(Kind::StatusUpdate),
@@ -141,11 +142,11 @@ fn kind(json: &[u8]) -> Result<Kind, Error> {
                 format!("unknown value `{other}`, expected one of: {expected}"),
             ))
         }
-        None if marks.artifact.is_some() => Ok(Kind::ArtifactUpdate),
-        None if marks.status.is_some() && marks.id.is_some() => Ok(Kind::Task),
-        None if marks.status.is_some() => Ok(Kind::StatusUpdate),
-        None if marks.parts.is_some() => Ok(Kind::Message),
-        None => Err(Error::invalid_params("kind", "is missing, and nothing else tells what this is")),
+        None if members.artifact.is_some() => Ok(Kind::ArtifactUpdate),
+        None if members.status.is_some() && members.id.is_some() => Ok(Kind::Task),
+        None if members.status.is_some() => Ok(Kind::StatusUpdate),
+        None if members.parts.is_some() => Ok(Kind::Message),
+        None => Err(Error::invalid_params("kind", "is missing, and the other members fit none of the kinds")),
     }
 }
 
@@ -155,7 +156,7 @@ struct StatusUpdate {
     task_id: TaskId,
     #[serde(default, deserialize_with = "lenient::null")]
     context_id: ContextId,
-    status: Object<KeptStatus>,
+    status: Object<StatusJson<MessageJson<V0_3>>>,
     #[serde(default, rename = "final", deserialize_with = "lenient::null")]
     is_final: bool,
     #[serde(default)]
@@ -184,7 +185,7 @@ struct ArtifactUpdate {
     task_id: TaskId,
     #[serde(default, deserialize_with = "lenient::null")]
     context_id: ContextId,
-    artifact: Object<KeptArtifact>,
+    artifact: Object<ArtifactJson>,
     #[serde(default, deserialize_with = "lenient::null")]
     append: bool,
     #[serde(default, deserialize_with = "lenient::null")]
