@@ -1,4 +1,4 @@
-//! The flags that every command with a gateway has.
+//! The flags of every command with a gateway.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use clap::Args;
 
 use crate::delegation::{Delegation, DelegationOptions};
 use crate::engine::Token;
-use crate::{AgentCredentials, Exposure, GatewayOptions, Identity, secrets};
+use crate::{AgentCredentials, CardDetails, Exposure, GatewayOptions, secrets};
 
-/// Which functions are skills, and how the agent describes itself.
+/// The exposed functions, and the card.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Functions")]
 pub struct GatewayArgs {
@@ -24,11 +24,11 @@ pub struct GatewayArgs {
     #[arg(long, value_name = "NAME")]
     tier: Option<String>,
 
-    /// The function that gets messages which name none, such as `agent::chat`
+    /// The function for messages that name no function, such as `agent::chat`
     #[arg(long, value_name = "FUNCTION")]
     default_function: Option<String>,
 
-    /// How many seconds a function may take whose metadata has no `a2a.timeoutMs`
+    /// The timeout in seconds of functions whose metadata has no `a2a.timeoutMs`
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     call_timeout: u64,
 
@@ -40,38 +40,38 @@ pub struct GatewayArgs {
     #[arg(long, value_name = "NAME", default_value = "iii-engine", help_heading = "Card")]
     agent_name: String,
 
-    /// What the card says about the agent
-    #[arg(long, value_name = "TEXT", default_value_t = Identity::default().description, help_heading = "Card")]
+    /// The agent's description in the card
+    #[arg(long, value_name = "TEXT", default_value_t = CardDetails::default().description, help_heading = "Card")]
     agent_description: String,
 
-    /// Who runs the agent; nobody, if empty
-    #[arg(long, value_name = "NAME", default_value_t = Identity::default().provider, help_heading = "Card")]
+    /// The organization that runs the agent; omitted if empty
+    #[arg(long, value_name = "NAME", default_value_t = CardDetails::default().provider, help_heading = "Card")]
     provider_org: String,
 
-    /// Where to find out about whoever runs the agent
-    #[arg(long, value_name = "URL", default_value_t = Identity::default().provider_url, help_heading = "Card")]
+    /// The web site of the organization that runs the agent
+    #[arg(long, value_name = "URL", default_value_t = CardDetails::default().provider_url, help_heading = "Card")]
     provider_url: String,
 
-    /// Where to read about the agent
+    /// The documentation of the agent
     #[arg(long, value_name = "URL", default_value = "", hide_default_value = true, help_heading = "Card")]
     docs_url: String,
 }
 
 impl GatewayArgs {
-    /// The settings that the flags make.
+    /// The settings of the gateway.
     pub fn options(&self) -> GatewayOptions {
         GatewayOptions {
             exposure: Exposure { all: self.expose_all, tier: self.tier.clone() },
             default_function: self.default_function.clone(),
             call_timeout: Duration::from_secs(self.call_timeout),
             streaming: !self.no_streaming,
-            identity: Identity {
+            card_details: CardDetails {
                 name: self.agent_name.clone(),
                 description: self.agent_description.clone(),
                 provider: self.provider_org.clone(),
                 provider_url: self.provider_url.clone(),
                 documentation_url: self.docs_url.clone(),
-                ..Identity::default()
+                ..CardDetails::default()
             },
         }
     }

@@ -1,8 +1,8 @@
-//! A surface behind the HTTP of an engine: requests arrive as calls of a function, and answers leave as its results.
+//! Serves the A2A server through the HTTP of an engine: requests arrive as calls of a function, and responses are its results.
 //!
-//! The engine knows no wildcards and gives a function the pieces of a request, so each path is registered as a trigger of its own
-//! and the request is put together again. A stream leaves through the channel that the engine gives for the response; its head
-//! goes out with the first bytes, so a comment is sent at once.
+//! The engine has no wildcards and gives a function the parts of a request. So each path is registered as its own trigger, and
+//! the request is assembled again. A stream is sent through the channel that the engine provides for the response. The engine
+//! sends the head with the first bytes, so the stream starts with a comment.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -26,21 +26,22 @@ use crate::{CallError, ChannelItem};
 /// How long the body of a request may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(30);
 
-/// How long it may take to begin. Engines before 0.12 keep the channel open and empty where a body said to be JSON is none.
+/// How long the first bytes may take. If a body is declared as JSON but is invalid, engines before 0.12 keep the channel open and
+/// empty.
 const FIRST_BYTES: Duration = Duration::from_secs(2);
 
-/// The largest body that is read.
+/// The largest body that is read, in bytes.
 const MAX_BODY: usize = 16 * 1024 * 1024;
 
-/// What stands for something else in a query.
+/// The characters that are percent-encoded in a query.
 const IN_QUERY: &AsciiSet =
     &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'&').add(b'+').add(b'<').add(b'=').add(b'>');
 
-/// A function by which a surface answers.
+/// A function that serves some routes.
 struct Entrance {
     function: &'static str,
     description: &'static str,
-    /// Method and path, as the engine writes it.
+    /// Method and path, in the syntax of the engine.
     routes: &'static [(&'static str, &'static str)],
 }
 
@@ -81,7 +82,7 @@ const API: [Entrance; 1] = [Entrance {
     routes: &API_ROUTES,
 }];
 
-/// Registers a surface with an engine: the card, JSON-RPC with its streams, and HTTP+JSON.
+/// Registers the A2A server with an engine: the card, JSON-RPC with its streams, and HTTP+JSON.
 pub fn serve_through<S, B>(worker: &Worker, surface: S) -> Vec<Registration>
 where
     S: tower_service::Service<Request<Full<Bytes>>, Response = Response<B>, Error = Infallible>
@@ -139,7 +140,7 @@ where
     registered
 }
 
-/// A request, in the pieces in which an engine gives it.
+/// A request, in the parts that an engine sends.
 #[derive(Debug, Deserialize)]
 struct Asked {
     #[serde(default)]
@@ -177,7 +178,7 @@ impl Asked {
         Ok(request)
     }
 
-    /// The path as it was asked for. Parameters come as they were written, values of the query do not.
+    /// The requested path. Path parameters arrive encoded, values of the query arrive decoded.
     fn uri(&self) -> String {
         let mut uri = String::new();
         for segment in self.path.trim_matches('/').split('/') {
@@ -199,7 +200,7 @@ impl Asked {
             let (name, value) = (HeaderName::try_from(name), HeaderValue::from_str(value));
             name.ok().zip(value.ok())
         });
-        // The length is that of the body as it came to the engine, which is not how it comes to us.
+        // The length belongs to the body as the engine received it, and the body in the call may have another one.
         readable.filter(|(name, _)| name != CONTENT_LENGTH || self.body.is_none()).collect()
     }
 }
@@ -233,7 +234,7 @@ async fn read_body(worker: &Worker, channel: &ChannelRef) -> Result<Bytes, CallE
     Ok(body.freeze())
 }
 
-/// Gives an answer to the engine: as the function's result, or piece by piece if it is a stream.
+/// Sends a response to the engine: as the function's result, or in pieces if it is a stream.
 async fn respond<B>(
     answer: Response<B>,
     channel: Option<ChannelRef>,
@@ -280,7 +281,7 @@ where
     to_raw_value(&answer).map_err(|error| broken(&error))
 }
 
-/// Writes a stream to the channel of a response until it ends or nobody reads any more.
+/// Writes a stream to the channel of a response, until the stream ends or the reader is gone.
 async fn stream<B>(answer: Response<B>, mut writer: ChannelWriter) -> Result<(), CallError>
 where
     B: http_body::Body<Data = Bytes> + Send,

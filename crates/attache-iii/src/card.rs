@@ -1,4 +1,4 @@
-//! The card of an agent whose skills are functions.
+//! The card of a gateway.
 
 use attache_protocol::{AgentCard, AgentExtension, AgentSkill, JsonObject};
 use serde::Serialize;
@@ -7,28 +7,27 @@ use serde_json::Value;
 use crate::FunctionInfo;
 use crate::exposure::scopes;
 
-/// The extension under which the card tells what its skills take and return: a member for each skill that says so, with the JSON
-/// Schemas `request` and `response`.
+/// The extension with the JSON Schemas of the skills. It has a member for each skill with a schema: `request` and `response`.
 pub const SCHEMAS_EXTENSION: &str = "urn:attache:extension:skill-schemas:v1";
 
-/// How the agent describes itself, besides its skills. What is empty is left out.
+/// The description of the agent in its card, without its skills. Empty members are omitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
-    /// Its name.
+pub struct CardDetails {
+    /// The name.
     pub name: String,
     /// What it does.
     pub description: String,
-    /// Its version.
+    /// The version.
     pub version: String,
-    /// Who runs it.
+    /// The organization that runs the agent.
     pub provider: String,
-    /// Where to find out about whoever runs it.
+    /// The web site of that organization.
     pub provider_url: String,
-    /// Where to read about it.
+    /// The documentation of the agent.
     pub documentation_url: String,
 }
 
-impl Default for Identity {
+impl Default for CardDetails {
     fn default() -> Self {
         Self {
             name: "iii-engine".to_owned(),
@@ -41,22 +40,22 @@ impl Default for Identity {
     }
 }
 
-/// The card of an agent with these functions.
+/// Builds the card of an agent with these functions.
 pub(crate) fn card<'a>(
-    identity: &Identity,
+    details: &CardDetails,
     streaming: bool,
     functions: impl Iterator<Item = &'a FunctionInfo>,
 ) -> AgentCard {
     let modes = ["text/plain", "application/json"];
-    let mut card = AgentCard::new(&identity.name, &identity.description)
-        .version(&identity.version)
+    let mut card = AgentCard::new(&details.name, &details.description)
+        .version(&details.version)
         .input_modes(modes)
         .output_modes(modes);
-    if !identity.provider.is_empty() {
-        card = card.provider(&identity.provider, &identity.provider_url);
+    if !details.provider.is_empty() {
+        card = card.provider(&details.provider, &details.provider_url);
     }
-    if !identity.documentation_url.is_empty() {
-        card = card.documentation(&identity.documentation_url);
+    if !details.documentation_url.is_empty() {
+        card = card.documentation(&details.documentation_url);
     }
     card.capabilities.streaming = Some(streaming);
     let mut schemas = serde_json::Map::new();
@@ -68,7 +67,7 @@ pub(crate) fn card<'a>(
     }
     if !schemas.is_empty() {
         let mut extension = AgentExtension::new(SCHEMAS_EXTENSION)
-            .description("The JSON Schemas of what skills take and return, by skill");
+            .description("The JSON Schemas of the skills' payloads and results, by skill");
         extension.params = JsonObject::new(&schemas).ok();
         card = card.extension(extension);
     }
@@ -78,7 +77,7 @@ pub(crate) fn card<'a>(
 fn skill(function: &FunctionInfo) -> AgentSkill {
     let id = &*function.id;
     let described = function.description.as_deref().filter(|text| !text.is_empty());
-    let name = function.said("a2a.name").and_then(Value::as_str).or(described);
+    let name = function.metadata_value("a2a.name").and_then(Value::as_str).or(described);
     let mut skill = AgentSkill::new(id, name.map_or_else(|| id.replace("::", " "), str::to_owned))
         .description(described.unwrap_or(id));
     skill.tags = strings(function, "a2a.tags").unwrap_or_else(|| id.split("::").map(str::to_owned).collect());
@@ -91,9 +90,9 @@ fn skill(function: &FunctionInfo) -> AgentSkill {
     }
 }
 
-/// A list of strings among the metadata. One that is something else is no list.
+/// A list of strings in the metadata. `None` if it is anything else.
 fn strings(function: &FunctionInfo, key: &str) -> Option<Vec<String>> {
-    let list = function.said(key)?.as_array()?;
+    let list = function.metadata_value(key)?.as_array()?;
     list.iter().map(|text| text.as_str().map(str::to_owned)).collect()
 }
 
@@ -119,13 +118,13 @@ mod tests {
 
     use super::*;
 
-    fn shown(functions: &[FunctionInfo]) -> serde_json::Value {
-        serde_json::to_value(card(&Identity::default(), true, functions.iter())).unwrap()
+    fn card_json(functions: &[FunctionInfo]) -> serde_json::Value {
+        serde_json::to_value(card(&CardDetails::default(), true, functions.iter())).unwrap()
     }
 
     #[test]
-    fn a_function_without_words_is_described_by_its_id() {
-        let card = shown(&[FunctionInfo::new("pricing::quote")]);
+    fn a_function_without_a_description_is_described_by_its_id() {
+        let card = card_json(&[FunctionInfo::new("pricing::quote")]);
         assert_eq!(
             card["skills"],
             json!([{"id": "pricing::quote", "name": "pricing quote", "description": "pricing::quote",
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_says_more_about_a_skill() {
+    fn metadata_describes_a_skill() {
         let metadata = json!({
             "a2a.name": "Quote", "a2a.tags": ["money"], "a2a.examples": ["pricing::quote {\"sku\": \"A-1\"}"],
             "a2a.inputModes": ["application/json"], "a2a.outputModes": ["application/json"],
@@ -145,7 +144,7 @@ mod tests {
             ..FunctionInfo::new("pricing::quote")
         };
         assert_eq!(
-            shown(&[function])["skills"],
+            card_json(&[function])["skills"],
             json!([{"id": "pricing::quote", "name": "Quote", "description": "Quote a price", "tags": ["money"],
                     "examples": ["pricing::quote {\"sku\": \"A-1\"}"],
                     "inputModes": ["application/json"], "outputModes": ["application/json"]}])
@@ -153,29 +152,29 @@ mod tests {
     }
 
     #[test]
-    fn metadata_of_the_wrong_type_says_nothing() {
+    fn metadata_of_the_wrong_type_is_ignored() {
         let metadata = json!({"a2a.name": 7, "a2a.tags": "money", "a2a.examples": [1], "a2a.inputModes": {}});
         let function = FunctionInfo { metadata: Some(metadata), ..FunctionInfo::new("a::b") };
-        assert_eq!(shown(&[function]), shown(&[FunctionInfo::new("a::b")]));
+        assert_eq!(card_json(&[function]), card_json(&[FunctionInfo::new("a::b")]));
     }
 
     #[test]
     fn schemas_are_an_extension() {
         let function =
             FunctionInfo { request_format: Some(json!({"type": "object"})), ..FunctionInfo::new("a::b") };
-        let card = shown(&[function, FunctionInfo::new("a::c")]);
+        let card = card_json(&[function, FunctionInfo::new("a::c")]);
         assert_eq!(card["capabilities"]["extensions"][0]["uri"], SCHEMAS_EXTENSION);
         assert_eq!(
             card["capabilities"]["extensions"][0]["params"],
             json!({"a::b": {"request": {"type": "object"}}})
         );
-        assert!(shown(&[FunctionInfo::new("a::c")])["capabilities"]["extensions"].is_null());
+        assert!(card_json(&[FunctionInfo::new("a::c")])["capabilities"]["extensions"].is_null());
     }
 
     #[test]
-    fn what_is_empty_about_the_agent_is_left_out() {
-        let nobody = Identity { provider: String::new(), ..Identity::default() };
-        let card = serde_json::to_value(card(&nobody, false, std::iter::empty())).unwrap();
+    fn empty_card_details_are_omitted() {
+        let details = CardDetails { provider: String::new(), ..CardDetails::default() };
+        let card = serde_json::to_value(card(&details, false, std::iter::empty())).unwrap();
         assert!(card["provider"].is_null() && card["documentationUrl"].is_null());
         assert_eq!(card["capabilities"]["streaming"], false);
     }

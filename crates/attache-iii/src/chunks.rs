@@ -1,4 +1,4 @@
-//! What a function writes to its channel, as the pieces of an artifact.
+//! The output of a streaming function, as the chunks of an artifact.
 
 use std::time::Duration;
 
@@ -8,22 +8,23 @@ use serde_json::Value;
 
 use crate::{ChannelItem, FunctionInfo};
 
-/// The pieces of an artifact as they come.
+/// The chunks of an artifact.
 pub(crate) struct Chunks<'a> {
     artifact: ArtifactStream<'a>,
     /// The media type of bytes that are not text.
     media_type: Option<String>,
-    /// The bytes of a character that has not come whole.
+    /// The bytes of an incomplete character.
     unfinished: Vec<u8>,
-    /// The latest piece, held back for a moment: if none comes after it, it is marked as the last.
+    /// The latest chunk. It is held back for a moment: if no other chunk follows, it is marked as the last one.
     held: Option<Part>,
     begun: bool,
 }
 
 impl<'a> Chunks<'a> {
-    /// No pieces yet. Bytes are text unless the function's first output mode says otherwise.
+    /// Starts an artifact. Bytes are text unless the function's first output mode is another media type.
     pub(crate) fn new(turn: &'a Turn, function: &FunctionInfo) -> Self {
-        let mode = function.said("a2a.outputModes").and_then(|modes| modes.get(0)).and_then(Value::as_str);
+        let mode =
+            function.metadata_value("a2a.outputModes").and_then(|modes| modes.get(0)).and_then(Value::as_str);
         let media_type = mode.filter(|mode| !is_text(mode)).map(str::to_owned);
         Self {
             artifact: turn.artifact(&*function.id).stream(),
@@ -34,12 +35,12 @@ impl<'a> Chunks<'a> {
         }
     }
 
-    /// Whether anything has come.
+    /// Whether there was any output.
     pub(crate) fn begun(&self) -> bool {
         self.begun
     }
 
-    /// Takes the next piece.
+    /// Adds an item.
     pub(crate) async fn add(&mut self, item: ChannelItem) -> AgentResult {
         self.begun = true;
         let part = match (item, &self.media_type) {
@@ -64,15 +65,15 @@ impl<'a> Chunks<'a> {
         }
     }
 
-    /// How long a piece is held back: not so long that anyone who follows would notice.
+    /// How long a chunk is held back. It is short enough that clients do not notice.
     pub(crate) const HOLD: Duration = Duration::from_millis(10);
 
-    /// Whether a piece is held back.
+    /// Whether a chunk is held back.
     pub(crate) fn holds(&self) -> bool {
         self.held.is_some()
     }
 
-    /// Hands out the piece that is held back.
+    /// Sends the chunk that is held back.
     pub(crate) async fn release(&mut self) -> AgentResult {
         match self.held.take() {
             Some(part) => self.artifact.chunk(part).await,
@@ -80,7 +81,7 @@ impl<'a> Chunks<'a> {
         }
     }
 
-    /// Nothing more comes.
+    /// Ends the artifact.
     pub(crate) async fn finish(mut self) -> AgentResult {
         if !self.unfinished.is_empty() {
             let rest = String::from_utf8_lossy(&self.unfinished).into_owned();
@@ -97,7 +98,7 @@ fn is_text(media_type: &str) -> bool {
     media_type.starts_with("text/") || media_type == "text" || media_type == "application/json"
 }
 
-/// Takes the text out of bytes, up to a character that has not come whole. What can never be text is replaced.
+/// Removes the text from the bytes, up to an incomplete character. Invalid bytes are replaced.
 fn take_text(bytes: &mut Vec<u8>) -> String {
     let mut text = String::new();
     loop {
@@ -133,14 +134,14 @@ mod tests {
             let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(bytes.len())).collect();
             cuts.extend([0, bytes.len()]);
             cuts.sort_unstable();
-            let mut waiting = Vec::new();
-            let mut whole = String::new();
+            let mut unread = Vec::new();
+            let mut joined = String::new();
             for pair in cuts.windows(2) {
-                waiting.extend_from_slice(&bytes[pair[0]..pair[1]]);
-                whole.push_str(&take_text(&mut waiting));
+                unread.extend_from_slice(&bytes[pair[0]..pair[1]]);
+                joined.push_str(&take_text(&mut unread));
             }
-            prop_assert!(waiting.is_empty());
-            prop_assert_eq!(whole, text);
+            prop_assert!(unread.is_empty());
+            prop_assert_eq!(joined, text);
         }
     }
 

@@ -1,7 +1,7 @@
-//! What may be exposed.
+//! Decides which functions are exposed.
 //!
-//! This is the one place that decides it, for the card and for every call: a function is hidden unless its author says otherwise,
-//! some namespaces are never exposed whatever anyone says, and as long as the list of functions cannot be had nothing is.
+//! This is the only place that decides it, for the card and for every call. A function is hidden unless its metadata exposes it.
+//! Some namespaces are never exposed. While the list of functions is not available, nothing is exposed.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,37 +13,37 @@ use serde_json::Value;
 
 use crate::{Catalog, FunctionInfo};
 
-/// The namespaces that are never exposed: the engine's own, its plumbing, and the entry points of protocols.
+/// The namespaces that are never exposed: those of the engine and its infrastructure, and the entry points of protocols.
 pub const HARD_FLOOR: [&str; 7] = ["engine::", "state::", "stream::", "iii.", "iii::", "mcp::", "a2a::"];
 
-/// The metadata by which an author exposes a function. Nothing but `true` does.
+/// The metadata key that exposes a function. Only the value `true` does.
 const EXPOSE: &str = "a2a.expose";
 
-/// The metadata that says for which audience a function is.
+/// The metadata key for the tier of a function.
 const TIER: &str = "a2a.tier";
 
-/// The metadata that says which scopes a caller must have.
+/// The metadata key for the scopes that a caller must have.
 const SCOPES: &str = "a2a.scopes";
 
 /// Which functions are exposed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exposure {
-    /// All, whether or not their authors say so. For development.
+    /// Expose all functions, whatever their metadata. For development.
     pub all: bool,
-    /// Only those of this tier.
+    /// Expose only functions of this tier.
     pub tier: Option<String>,
 }
 
-/// Why a function cannot be called from outside.
+/// Why a function cannot be called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hidden {
     /// It is in a namespace that is never exposed.
     Internal(String),
-    /// Its author does not expose it, or exposes it to others.
+    /// Its metadata does not expose it, or it is in another tier.
     NotExposed(String),
     /// There is no such function.
     Unknown(String),
-    /// The list of functions cannot be had, so that nobody knows.
+    /// The list of functions is not available, so the exposure is unknown.
     Unverified(String),
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for Hidden {
             }
             Self::Unverified(id) => write!(
                 f,
-                "Function '{id}' cannot be called now: the engine's list of functions cannot be had, so its exposure could \
+                "Function '{id}' cannot be called now: the engine's list of functions is not available, so its exposure could \
                  not be verified"
             ),
         }
@@ -75,10 +75,10 @@ pub fn is_internal(id: &str) -> bool {
     HARD_FLOOR.iter().any(|prefix| id.starts_with(prefix))
 }
 
-/// The scopes that a caller must have to call a function, all of them. What is not a list of strings, or a string, is a scope that
-/// nobody has: a mistake must not open what was meant to be closed.
+/// The scopes that a caller must have to call a function, all of them. If the metadata is neither a string nor a list of strings,
+/// the result is a scope that no caller has: a mistake must not expose a protected function.
 pub fn scopes(function: &FunctionInfo) -> Vec<String> {
-    match function.said(SCOPES) {
+    match function.metadata_value(SCOPES) {
         None | Some(Value::Null) => Vec::new(),
         Some(Value::String(scopes)) => scopes.split_whitespace().map(str::to_owned).collect(),
         Some(Value::Array(scopes)) => {
@@ -89,16 +89,16 @@ pub fn scopes(function: &FunctionInfo) -> Vec<String> {
     }
 }
 
-/// A scope that no credential has: they have no spaces in them.
+/// No credential has this scope, because scopes contain no spaces.
 const UNSATISFIABLE: &str = "a2a.scopes is not a list of strings";
 
-/// Whether a caller has what a function asks for.
+/// Whether a caller has the scopes of a function.
 pub fn permits(function: &FunctionInfo, rights: &Rights) -> bool {
     scopes(function).iter().all(|scope| rights.has(scope))
 }
 
 impl Exposure {
-    /// What is exposed to a caller: those whose credentials put them into a tier get that one.
+    /// The exposure for a caller. If the caller's credentials set a tier, it is that tier.
     pub fn to(&self, rights: &Rights) -> Cow<'_, Self> {
         match rights.tier() {
             Some(tier) => Cow::Owned(Self { all: self.all, tier: Some(tier.to_owned()) }),
@@ -108,15 +108,15 @@ impl Exposure {
 
     /// Whether a function is exposed.
     pub fn exposes(&self, function: &FunctionInfo) -> bool {
-        let exposed = self.all || function.said(EXPOSE) == Some(&Value::Bool(true));
+        let exposed = self.all || function.metadata_value(EXPOSE) == Some(&Value::Bool(true));
         let tier = match &self.tier {
             None => true,
-            Some(tier) => function.said(TIER).and_then(Value::as_str) == Some(tier),
+            Some(tier) => function.metadata_value(TIER).and_then(Value::as_str) == Some(tier),
         };
         !is_internal(&function.id) && exposed && tier
     }
 
-    /// The functions that are exposed, by id. None as long as nobody knows what there is.
+    /// The exposed functions, by id. Empty while the list is not available.
     pub fn exposed<'a>(
         &'a self,
         catalog: Option<&'a Catalog>,
@@ -124,7 +124,7 @@ impl Exposure {
         catalog.into_iter().flat_map(BTreeMap::values).filter(|function| self.exposes(function))
     }
 
-    /// The function of this id, if it may be called.
+    /// The function with this id, if it is exposed.
     pub fn check(&self, id: &str, catalog: Option<&Catalog>) -> Result<Arc<FunctionInfo>, Hidden> {
         if is_internal(id) {
             return Err(Hidden::Internal(id.to_owned()));
@@ -133,7 +133,7 @@ impl Exposure {
         match catalog.get(id) {
             Some(function) if self.exposes(function) => Ok(function.clone()),
             None if self.all && self.tier.is_none() => Err(Hidden::Unknown(id.to_owned())),
-            // Whoever may not call a function does not learn whether there is one.
+            // A caller that may not call a function must not learn whether it exists.
             Some(_) | None => Err(Hidden::NotExposed(id.to_owned())),
         }
     }
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_exposed_while_nobody_knows_what_there_is() {
+    fn nothing_is_exposed_while_the_list_of_functions_is_not_available() {
         let all = Exposure { all: true, tier: None };
         assert_eq!(all.exposed(None).count(), 0);
         assert_eq!(all.check("a::b", None), Err(Hidden::Unverified("a::b".to_owned())));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn each_refusal_has_its_own_words() {
+    fn each_reason_has_its_own_message() {
         let catalog = catalog([function("demo::hidden", json!({}))]);
         let text = |exposure: &Exposure, id| exposure.check(id, Some(&catalog)).unwrap_err().to_string();
         let by_author = Exposure::default();
@@ -240,7 +240,7 @@ mod tests {
         }
 
         #[test]
-        fn what_can_be_called_is_what_is_shown(
+        fn exactly_the_functions_in_the_card_can_be_called(
             ids in prop::collection::vec("(a|b|state|a2a)::[a-d]", 1..8),
             flags in prop::collection::vec((any::<bool>(), "[xy]"), 8), all: bool, tier in prop::option::of("[xy]"),
         ) {

@@ -1,4 +1,4 @@
-//! What an engine offers, whichever side of the wire it is on: functions to call, and the list of them.
+//! The functions of an engine: calls, and the list of functions. The embedded engine and a connected worker both implement it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, watch};
 
-use crate::wire::ChannelRef;
+use crate::wire::{ChannelRef, ErrorBody};
 
-/// A function that someone has registered.
+/// A registered function.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FunctionInfo {
     /// Its id, such as `pricing::quote`.
     pub id: Arc<str>,
-    /// The worker that has it, as that one calls itself.
+    /// The name of the worker that registered it.
     pub worker: Option<Arc<str>>,
     /// What it does.
     pub description: Option<String>,
@@ -25,12 +25,12 @@ pub struct FunctionInfo {
     pub request_format: Option<Value>,
     /// The JSON Schema of its result.
     pub response_format: Option<Value>,
-    /// What else its author says about it. The keys that begin with `a2a.` are for us.
+    /// Free metadata. The keys that begin with `a2a.` are for Attaché.
     pub metadata: Option<Value>,
 }
 
 impl FunctionInfo {
-    /// A function about which nothing but its id is known.
+    /// A function with only an id.
     pub fn new(id: impl Into<Arc<str>>) -> Self {
         Self {
             id: id.into(),
@@ -42,8 +42,8 @@ impl FunctionInfo {
         }
     }
 
-    /// What its author says about it under this key.
-    pub fn said(&self, key: &str) -> Option<&Value> {
+    /// The value of a metadata key.
+    pub fn metadata_value(&self, key: &str) -> Option<&Value> {
         self.metadata.as_ref()?.get(key)
     }
 }
@@ -51,7 +51,7 @@ impl FunctionInfo {
 /// The functions of an engine, by id.
 pub type Catalog = BTreeMap<Arc<str>, Arc<FunctionInfo>>;
 
-/// The functions of an engine as they come and go. Nothing for as long as they cannot be had.
+/// The functions of an engine, updated when they change. `None` while the list is not available.
 pub type Updates = watch::Receiver<Option<Arc<Catalog>>>;
 
 /// A call of a function.
@@ -59,39 +59,49 @@ pub type Updates = watch::Receiver<Option<Arc<Catalog>>>;
 pub struct FunctionCall<'a> {
     /// The function.
     pub function: &'a str,
-    /// What it gets.
+    /// The payload.
     pub payload: &'a RawValue,
-    /// How long it may take.
+    /// The longest time that the call may take.
     pub timeout: Duration,
 }
 
-/// Why a call brought no result.
+/// Why a call failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// The engine or the function said no.
+    /// The engine or the function returned an error.
     #[error("remote error ({code}): {message}")]
     Remote {
-        /// Which kind of no, such as `function_not_found` or `invocation_failed`.
+        /// The error code, such as `function_not_found` or `invocation_failed`.
         code: String,
-        /// What it said.
+        /// The description of the error.
         message: String,
     },
-    /// It took too long.
+    /// The call timed out.
     #[error("invocation timed out")]
     TimedOut,
-    /// The engine cannot be reached.
+    /// The engine is not connected.
     #[error("not connected to the engine")]
     Disconnected,
 }
 
 impl CallError {
-    /// An error that came over the wire.
+    /// An error of the engine or the function.
     pub fn remote(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Remote { code: code.into(), message: message.into() }
     }
+
+    /// The error as it is sent over the wire. `disconnected` is the code for [`Disconnected`](Self::Disconnected).
+    pub(crate) fn to_body(&self, disconnected: &str) -> ErrorBody {
+        let (code, message) = match self {
+            Self::Remote { code, message } => (code.clone(), message.clone()),
+            Self::TimedOut => ("TIMEOUT".to_owned(), self.to_string()),
+            Self::Disconnected => (disconnected.to_owned(), self.to_string()),
+        };
+        ErrorBody { code, message, stacktrace: None }
+    }
 }
 
-/// Something that came through a channel.
+/// An item that was read from a channel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChannelItem {
     /// A text message.
@@ -100,17 +110,17 @@ pub enum ChannelItem {
     Bytes(Bytes),
 }
 
-/// The reading end of a channel, with the reference that makes a function its writer. It ends when the writer closes it;
-/// dropping it closes the channel.
+/// The reading end of a channel, and the reference to its writing end. It ends when the writer closes it. Dropping it closes the
+/// channel.
 #[derive(Debug)]
 pub struct Channel {
-    /// What to give to the function that is to write.
+    /// The reference for the function that writes.
     pub writer: ChannelRef,
-    /// What it writes.
+    /// The items that the function writes.
     pub items: mpsc::Receiver<ChannelItem>,
 }
 
-/// What an engine offers.
+/// The functions of an engine.
 pub trait Functions: Send + Sync + 'static {
     /// Calls a function and waits for its result.
     fn call<'a>(&'a self, call: FunctionCall<'a>) -> BoxFuture<'a, Result<Box<RawValue>, CallError>>;
@@ -118,6 +128,6 @@ pub trait Functions: Send + Sync + 'static {
     /// Opens a channel for a function to write to.
     fn open_channel(&self) -> BoxFuture<'_, Result<Channel, CallError>>;
 
-    /// The functions there are, as they come and go.
+    /// The list of functions, updated when it changes.
     fn updates(&self) -> Updates;
 }

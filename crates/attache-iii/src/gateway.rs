@@ -1,4 +1,4 @@
-//! The agent whose skills are the functions of an engine.
+//! The gateway: an agent whose skills are the functions of an engine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,37 +8,37 @@ use attache_protocol::{AgentCard, Content, Error, ErrorKind, Json, Message, Part
 use futures::stream::{self, Stream};
 use serde_json::Value;
 
-use crate::card::{self, Identity};
+use crate::card::{self, CardDetails};
 use crate::chunks::Chunks;
 use crate::exposure::{Exposure, permits};
 use crate::history::history;
 use crate::remote::{Imports, MAX_HOPS, hops};
-use crate::resolve::{Asked, Unresolved, plain_payload, resolve};
+use crate::resolve::{Resolved, Unresolved, plain_payload, resolve};
 use crate::schema::Schemas;
 use crate::{CallError, Channel, FunctionCall, FunctionInfo, Functions, Updates};
 
-/// The longest that a function's author may let it take.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest timeout that a function's metadata can set.
+const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long a function that has returned may be silent before its channel counts as closed.
+/// After a function has returned, its channel counts as closed after this time without output.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// How long a function that has returned something may take to begin writing.
+/// After a function has returned a result, how long it may take to begin writing to its channel.
 const LATE: Duration = Duration::from_millis(500);
 
-/// What a gateway shows and to whom.
+/// The settings of a gateway.
 #[derive(Debug, Clone)]
 pub struct GatewayOptions {
     /// Which functions are skills.
     pub exposure: Exposure,
-    /// The function that gets messages in plain language.
+    /// The function for messages in plain language.
     pub default_function: Option<String>,
-    /// How long a function may take whose metadata does not say otherwise (`a2a.timeoutMs`).
+    /// The timeout of functions whose metadata does not set one (`a2a.timeoutMs`).
     pub call_timeout: Duration,
-    /// Whether tasks can be followed as they go.
+    /// Whether the agent offers streams.
     pub streaming: bool,
-    /// How the agent describes itself.
-    pub identity: Identity,
+    /// The description of the agent in its card.
+    pub card_details: CardDetails,
 }
 
 impl Default for GatewayOptions {
@@ -48,12 +48,12 @@ impl Default for GatewayOptions {
             default_function: None,
             call_timeout: Duration::from_secs(30),
             streaming: true,
-            identity: Identity::default(),
+            card_details: CardDetails::default(),
         }
     }
 }
 
-/// The agent whose skills are the functions of an engine. Cheap to clone; all clones are one.
+/// The agent whose skills are the functions of an engine. Cloning is cheap, and all clones share their state.
 #[derive(Clone)]
 pub struct Gateway(Arc<Inner>);
 
@@ -66,7 +66,7 @@ struct Inner {
 }
 
 impl Gateway {
-    /// A gateway to the functions of an engine.
+    /// Creates a gateway to the functions of an engine.
     pub fn new(functions: Arc<dyn Functions>, options: GatewayOptions) -> Self {
         Self::build(functions, options, None)
     }
@@ -82,25 +82,25 @@ impl Gateway {
         Self(Arc::new(Inner { functions, updates, imports, options, schemas: Schemas::default() }))
     }
 
-    /// The card with the functions there are now.
+    /// The card with the current functions.
     pub fn card(&self) -> AgentCard {
         self.card_for(&Rights::default())
     }
 
-    /// The same for a caller: those whose credentials put them into a tier see the functions of that one.
+    /// The card for a caller. If the caller's credentials set a tier, it has the functions of that tier.
     pub fn card_for(&self, rights: &Rights) -> AgentCard {
         let Inner { updates, options, schemas, functions: _, imports: _ } = &*self.0;
         let catalog = updates.borrow().clone();
-        schemas.keep(|id| catalog.as_ref().is_some_and(|catalog| catalog.contains_key(id)));
+        schemas.retain(|id| catalog.as_ref().is_some_and(|catalog| catalog.contains_key(id)));
         let exposure = options.exposure.to(rights);
         let exposed = exposure.exposed(catalog.as_deref());
-        card::card(&options.identity, options.streaming, exposed.map(|function| &**function))
+        card::card(&options.card_details, options.streaming, exposed.map(|function| &**function))
     }
 
-    /// The card again whenever functions come or go.
+    /// A new card each time that the functions change.
     pub fn cards(&self) -> impl Stream<Item = AgentCard> + Send + 'static {
         let mut updates = self.0.updates.clone();
-        // Whatever has happened since the first card was made counts as news.
+        // Changes since the first card must not be missed.
         updates.mark_changed();
         stream::unfold((self.clone(), updates), async |(gateway, mut updates)| {
             updates.changed().await.ok()?;
@@ -111,21 +111,21 @@ impl Gateway {
 }
 
 impl Agent for Gateway {
-    /// A function that is not there for a caller fails the task, as one that does not exist does. One that is, but asks for more
-    /// than the caller has, is refused at the door: the card says what it takes.
+    /// Rejects a message before a task is created if the caller lacks the scopes of the function: the card shows them. If the
+    /// function is hidden from the caller, the task fails later, exactly as for a function that does not exist.
     fn admits(&self, caller: &Caller, message: &Message) -> Result<(), Error> {
         let Inner { updates, options, .. } = &*self.0;
         let id = match resolve(message) {
-            Ok(Asked::Function { id, .. }) => id,
-            Ok(Asked::Plain(_)) if let Some(id) = &options.default_function => id.clone(),
-            Ok(Asked::Plain(_)) | Err(_) => return Ok(()),
+            Ok(Resolved::Function { id, .. }) => id,
+            Ok(Resolved::Plain(_)) if let Some(id) = &options.default_function => id.clone(),
+            Ok(Resolved::Plain(_)) | Err(_) => return Ok(()),
         };
         let catalog = updates.borrow().clone();
         let found = options.exposure.to(&caller.rights).check(&id, catalog.as_deref());
         match found {
             Ok(function) if !permits(&function, &caller.rights) => Err(Error::new(
                 ErrorKind::PermissionDenied,
-                "this takes rights that you do not have: the card says which",
+                "this function requires scopes that the caller does not have: the card lists them",
             )),
             Ok(_) | Err(_) => Ok(()),
         }
@@ -134,43 +134,43 @@ impl Agent for Gateway {
     async fn run(&self, turn: Turn) -> AgentResult {
         match self.0.prepare(&turn).await? {
             Ok(prepared) => self.0.carry_out(&turn, prepared).await,
-            Err(refusal) => turn.fail(refusal).await,
+            Err(reason) => turn.fail(reason).await,
         }
     }
 }
 
-/// A call that may be made.
+/// A call that has been checked.
 struct Prepared {
     function: Arc<FunctionInfo>,
     payload: Json,
-    /// Whether it was asked for in plain language, so that the answer is to be read and not parsed.
+    /// Whether the request is in plain language. If so, the result is for people and not for programs.
     plain: bool,
-    /// Through how many agents the request has come.
+    /// How many agents the request has passed through.
     hops: u64,
 }
 
 impl Inner {
-    /// What a message asks for, if it may be had.
+    /// Resolves and checks the call that a message requests. The inner error is the reason for the client.
     async fn prepare(&self, turn: &Turn) -> Result<Result<Prepared, String>, AgentError> {
         let hops = hops(turn.message());
         if hops > MAX_HOPS {
             return Ok(Err(format!(
-                "The request has come through {hops} agents, and {MAX_HOPS} are allowed: they may be calling each other in a circle"
+                "The request has passed through {hops} agents, and the limit is {MAX_HOPS}: the agents may be calling each other in a circle"
             )));
         }
         let (id, payload, plain) = match (resolve(turn.message()), &self.options.default_function) {
-            (Ok(Asked::Function { id, payload }), _) => (id, payload, false),
-            (Ok(Asked::Plain(text)), Some(id)) => {
+            (Ok(Resolved::Function { id, payload }), _) => (id, payload, false),
+            (Ok(Resolved::Plain(text)), Some(id)) => {
                 let history = history(turn).await?;
                 (id.clone(), plain_payload(&text, turn.context_id(), &history), true)
             }
-            (Ok(Asked::Plain(_)), None) => return Ok(Err(Unresolved::NoFunction.to_string())),
+            (Ok(Resolved::Plain(_)), None) => return Ok(Err(Unresolved::NoFunction.to_string())),
             (Err(error), _) => return Ok(Err(error.to_string())),
         };
         Ok(self.check(turn.caller(), id, payload, plain, hops).await)
     }
 
-    /// A call, if it may be made and its payload fits.
+    /// Checks the exposure, the scopes and the payload of a call.
     async fn check(
         &self,
         caller: &Caller,
@@ -182,24 +182,23 @@ impl Inner {
         let catalog = self.updates.borrow().clone();
         let checked = self.options.exposure.to(&caller.rights).check(&id, catalog.as_deref());
         let function = checked.map_err(|hidden| hidden.to_string())?;
-        // What it asks for may have changed since the message was let in.
+        // The scopes may have changed since the message was admitted.
         if !permits(&function, &caller.rights) {
-            return Err(format!("Function '{id}' takes rights that the caller does not have"));
+            return Err(format!("Function '{id}' requires scopes that the caller does not have"));
         }
-        self.schemas
-            .check(&function, &payload)
-            .await
-            .map_err(|faults| format!("The payload does not fit the function '{id}': {faults}"))?;
+        self.schemas.check(&function, &payload).await.map_err(|faults| {
+            format!("The payload does not match the schema of the function '{id}': {faults}")
+        })?;
         Ok(Prepared { function, payload, plain, hops })
     }
 
     async fn carry_out(&self, turn: &Turn, prepared: Prepared) -> AgentResult {
         let Prepared { function, payload, plain, hops } = prepared;
         turn.working("").await?;
-        let streams = function.said("a2a.stream") == Some(&Value::Bool(true));
+        let streams = function.metadata_value("a2a.stream") == Some(&Value::Bool(true));
         let (result, streamed) = tokio::select! {
             biased;
-            // What a canceled function still returns is nobody's any more.
+            // The result of a canceled call is dropped.
             () = turn.cancelled() => return Ok(()),
             result = async {
                 if streams {
@@ -210,10 +209,10 @@ impl Inner {
             } => result?,
         };
         match result {
-            // A function that has said everything through its channel returns nothing.
+            // A function that has written everything to its channel returns `null`.
             Ok(value) if streamed && value.as_str() == "null" => turn.complete().await,
             Ok(value) => {
-                // What was streamed bears the name of the function: the result beside it does not take its place.
+                // The streamed artifact has the name of the function, so the result needs another name.
                 let name = if streamed { "result" } else { &*function.id };
                 turn.artifact(name).part(part(value, plain)).await?;
                 turn.complete().await
@@ -231,7 +230,7 @@ impl Inner {
         result.map(Json::from)
     }
 
-    /// Calls a function that writes to a channel, which it gets as `response` in its payload. What it writes are the pieces of an
+    /// Calls a function that writes to a channel. The payload has the channel as `response`. The items are the chunks of an
     /// artifact.
     async fn stream(
         &self,
@@ -245,15 +244,15 @@ impl Inner {
             Err(error) => return Ok((Err(error), false)),
         };
         let Some(payload) = with_channel(payload, &writer) else {
-            let text = "a function that streams takes an object as its payload";
+            let text = "the payload of a streaming function must be an object";
             return Ok((Err(CallError::remote("invalid_payload", text)), false));
         };
         let mut chunks = Chunks::new(turn, function);
         let mut call = std::pin::pin!(self.call(function, &payload, hops));
         let mut result: Option<Result<Json, CallError>> = None;
         loop {
-            // A function may go on writing after it has returned, begin only then, or forget to close its channel.
-            let patience = match &result {
+            // A function may write after it has returned, begin to write only then, or forget to close its channel.
+            let wait = match &result {
                 Some(Ok(value)) if !chunks.begun() && value.as_str() != "null" => LATE,
                 Some(_) | None => DRAIN,
             };
@@ -261,7 +260,7 @@ impl Inner {
                 biased;
                 item = items.recv() => match item {
                     Some(item) => chunks.add(item).await?,
-                    // The channel is closed: what is left is the result.
+                    // The channel is closed. Only the result is missing.
                     None => break,
                 },
                 returned = &mut call, if result.is_none() => {
@@ -273,7 +272,7 @@ impl Inner {
                     }
                 },
                 () = tokio::time::sleep(Chunks::HOLD), if chunks.holds() => chunks.release().await?,
-                () = tokio::time::sleep(patience), if result.is_some() => break,
+                () = tokio::time::sleep(wait), if result.is_some() => break,
             }
         }
         let streamed = chunks.begun();
@@ -286,12 +285,13 @@ impl Inner {
     }
 
     fn time_limit(&self, function: &FunctionInfo) -> Duration {
-        let said = function.said("a2a.timeoutMs").and_then(Value::as_u64).filter(|millis| *millis > 0);
-        said.map_or(self.options.call_timeout, |millis| Duration::from_millis(millis).min(LONGEST))
+        let set =
+            function.metadata_value("a2a.timeoutMs").and_then(Value::as_u64).filter(|millis| *millis > 0);
+        set.map_or(self.options.call_timeout, |millis| Duration::from_millis(millis).min(MAX_TIMEOUT))
     }
 }
 
-/// What a function returned, as part of an artifact.
+/// The result of a function, as part of an artifact.
 fn part(value: Json, plain: bool) -> Part {
     if plain && let Ok(text) = value.read::<String>() {
         return Part::text(text).media_type("text/plain");
@@ -299,7 +299,7 @@ fn part(value: Json, plain: bool) -> Part {
     Part::new(Content::Data(value)).media_type("application/json")
 }
 
-/// The payload with a channel to write to.
+/// Adds the channel to the payload.
 fn with_channel(payload: &Json, writer: &crate::wire::ChannelRef) -> Option<Json> {
     let rest = payload.as_str().trim().strip_prefix('{')?.trim_start();
     let writer = serde_json::to_string(writer).ok()?;

@@ -1,38 +1,38 @@
-//! What was said before in a conversation, for functions that answer in plain language.
+//! The history of a conversation, for functions that take plain language.
 
 use attache_core::{AgentError, Turn};
 use attache_protocol::{Dialect, Message, Role, Task};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// How many earlier tasks of the conversation are told of.
-const TASKS: usize = 20;
+/// How many earlier tasks of the conversation are included.
+const MAX_TASKS: usize = 20;
 
-/// The largest history, in bytes: what was said first is left out.
-const LARGEST: usize = 256 * 1024;
+/// The largest history, in bytes. The oldest messages are dropped first.
+const MAX_BYTES: usize = 256 * 1024;
 
-/// The messages of the earlier tasks of a conversation, oldest first, each with its `role` and `parts` in the words of
-/// protocol 0.1. What an agent produced counts as said by it.
+/// The messages of the earlier tasks of a conversation, oldest first. Each has its `role` and `parts` in the format of protocol
+/// 0.1. Artifacts count as messages of the agent.
 pub(crate) async fn history(turn: &Turn) -> Result<Box<RawValue>, AgentError> {
-    let earlier = turn.earlier_tasks(TASKS).await?;
-    // What was said in this task before comes last; this message is not part of it.
+    let earlier = turn.earlier_tasks(MAX_TASKS).await?;
+    // The earlier messages of this task come last. The current message is not included.
     let current = turn.task().map(|mut task| {
         let own = &turn.message().message_id;
         task.history.retain(|message| message.message_id != *own);
         task
     });
-    let mut messages: Vec<Message> = earlier.into_iter().chain(current).flat_map(said).collect();
+    let mut messages: Vec<Message> = earlier.into_iter().chain(current).flat_map(messages_of).collect();
     loop {
         let written = write(&messages);
-        if written.get().len() <= LARGEST || messages.is_empty() {
+        if written.get().len() <= MAX_BYTES || messages.is_empty() {
             return Ok(written);
         }
         messages.drain(..messages.len().div_ceil(2));
     }
 }
 
-/// What was said in a task, with what came of it as the last word.
-fn said(task: Task) -> Vec<Message> {
+/// The messages of a task, followed by its artifacts and its status message.
+fn messages_of(task: Task) -> Vec<Message> {
     let mut messages = task.history;
     let parts: Vec<_> = task.artifacts.into_iter().flat_map(|artifact| artifact.parts).collect();
     if !parts.is_empty() {
@@ -54,6 +54,6 @@ fn write(messages: &[Message]) -> Box<RawValue> {
     let task = Task { history: messages.to_vec(), ..Task::default() };
     let mut text = Vec::new();
     Dialect::V0_1.write_task(&task, &mut text);
-    // A task can always be read back, and has a history.
+    // An encoded task can always be parsed, and has a history.
     serde_json::from_slice(&text).map_or_else(|_| RawValue::NULL.to_owned(), |Written { history }| history)
 }

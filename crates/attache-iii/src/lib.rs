@@ -1,8 +1,8 @@
-//! iii functions as the skills of an A2A agent.
+//! The functions of an iii engine as the skills of an A2A agent.
 //!
-//! - [`wire`] is what workers and engines say to each other, as types.
-//! - [`engine`] is a small engine that workers can join, for one machine; [`worker`] joins an engine.
-//! - [`Functions`] is what an engine offers, whichever side of the wire it is on.
+//! - [`wire`] has the messages between workers and engines.
+//! - [`engine`] is a small embedded engine for one machine. [`worker`] connects to an engine.
+//! - [`Functions`] is the common interface of both: calls, and the list of functions.
 //! - [`Gateway`] is the agent whose skills are those functions, and [`exposure`] decides which of them.
 //! - [`remote`] makes functions of the skills of other agents, and [`delegation`] gives tasks to agents that callers name.
 //! - [`StateStore`] keeps tasks in the state of an engine.
@@ -27,6 +27,7 @@ mod resolve;
 mod schema;
 #[cfg(feature = "cli")]
 pub mod secrets;
+mod socket;
 mod state_store;
 #[cfg(feature = "cli")]
 pub mod variables;
@@ -38,7 +39,7 @@ pub use agent_settings::{AgentFault, AgentSettings};
 #[cfg(feature = "cli")]
 pub use args::{API_TOKEN_VARIABLE, DelegationArgs, GatewayArgs};
 pub use bridge::{serve_api_through, serve_through};
-pub use card::{Identity, SCHEMAS_EXTENSION};
+pub use card::{CardDetails, SCHEMAS_EXTENSION};
 pub use credentials::AgentCredentials;
 pub use exposure::Exposure;
 pub use functions::{

@@ -1,38 +1,38 @@
-//! Which function a message means, and what to give it.
+//! Resolves the function that a message requests, and its payload.
 
 use attache_protocol::{ContextId, Json, Message, Part};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// What a message asks for.
+/// What a message requests.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Asked {
-    /// A function by its id.
+pub(crate) enum Resolved {
+    /// A function, by its id.
     Function {
-        /// Its id.
+        /// The function's id.
         id: String,
-        /// What to give it.
+        /// The payload.
         payload: Json,
     },
-    /// Something in plain language.
+    /// A text in plain language.
     Plain(String),
 }
 
-/// A message from which it cannot be told what it asks for.
+/// Why a message cannot be resolved.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unresolved {
-    /// It names no function.
+    /// The message names no function.
     #[error(
         "No function_id found. Send a data part with {{\"function_id\": \"...\", \"payload\": {{...}}}} or use :: notation in text."
     )]
     NoFunction,
-    /// It names one in a way that cannot be understood.
+    /// The function id is not a string.
     #[error("`function_id` must be a string such as \"pricing::quote\"")]
     NotAString,
 }
 
-/// Reads what a message asks for: the first data part with a `function_id`, or else the first text.
-pub(crate) fn resolve(message: &Message) -> Result<Asked, Unresolved> {
+/// Resolves a message: the first data part with a `function_id`, otherwise the first text.
+pub(crate) fn resolve(message: &Message) -> Result<Resolved, Unresolved> {
     #[derive(Deserialize)]
     struct Direct {
         function_id: Json,
@@ -40,10 +40,10 @@ pub(crate) fn resolve(message: &Message) -> Result<Asked, Unresolved> {
         payload: Option<Json>,
     }
     for data in message.parts.iter().filter_map(Part::as_data) {
-        // Data of another shape is not for us to read.
+        // Other data parts are ignored.
         let Ok(Direct { function_id, payload }) = data.read::<Direct>() else { continue };
         let Ok(id) = function_id.read::<String>() else { return Err(Unresolved::NotAString) };
-        return Ok(Asked::Function { id, payload: payload.unwrap_or_else(empty) });
+        return Ok(Resolved::Function { id, payload: payload.unwrap_or_else(empty) });
     }
     let text = message.parts.iter().find_map(Part::as_text).map(str::trim).unwrap_or_default();
     let (first, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
@@ -54,10 +54,10 @@ pub(crate) fn resolve(message: &Message) -> Result<Asked, Unresolved> {
             Err(_) if rest.is_empty() => empty(),
             Err(_) => object(&Input { input: rest }),
         };
-        return Ok(Asked::Function { id: first.to_owned(), payload });
+        return Ok(Resolved::Function { id: first.to_owned(), payload });
     }
     let text = message.text();
-    if text.trim().is_empty() { Err(Unresolved::NoFunction) } else { Ok(Asked::Plain(text)) }
+    if text.trim().is_empty() { Err(Unresolved::NoFunction) } else { Ok(Resolved::Plain(text)) }
 }
 
 #[derive(Serialize)]
@@ -65,8 +65,8 @@ struct Input<'a> {
     input: &'a str,
 }
 
-/// What an agent among the functions gets of a message in plain language: agents differ in what they call it. With it comes what
-/// was said before in the same conversation.
+/// The payload for a message in plain language. Agents use different names for the text, so it has several of them. It also has
+/// the history of the conversation.
 pub(crate) fn plain_payload(text: &str, context: &ContextId, history: &RawValue) -> Json {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -84,7 +84,7 @@ fn empty() -> Json {
     object(&serde_json::Map::new())
 }
 
-/// Strings can always be written as JSON.
+/// Strings can always be encoded as JSON.
 fn object<T: Serialize>(value: &T) -> Json {
     Json::new(value).unwrap_or_else(|_| empty())
 }
@@ -103,22 +103,22 @@ mod tests {
         Part::data(&value).unwrap()
     }
 
-    fn function(id: &str, payload: serde_json::Value) -> Result<Asked, Unresolved> {
-        Ok(Asked::Function { id: id.to_owned(), payload: Json::new(&payload).unwrap() })
+    fn function(id: &str, payload: serde_json::Value) -> Result<Resolved, Unresolved> {
+        Ok(Resolved::Function { id: id.to_owned(), payload: Json::new(&payload).unwrap() })
     }
 
     #[test]
     fn data_names_a_function_and_its_payload() {
-        let asked = |value| resolve(&message([data(value)]));
+        let resolved = |value| resolve(&message([data(value)]));
         assert_eq!(
-            asked(json!({"function_id": "a::b", "payload": {"x": 1}})),
+            resolved(json!({"function_id": "a::b", "payload": {"x": 1}})),
             function("a::b", json!({"x": 1}))
         );
-        assert_eq!(asked(json!({"function_id": "a::b"})), function("a::b", json!({})));
-        assert_eq!(asked(json!({"function_id": "a::b", "payload": [1]})), function("a::b", json!([1])));
-        assert_eq!(asked(json!({"function_id": 7})), Err(Unresolved::NotAString));
-        assert_eq!(asked(json!({"payload": {}})), Err(Unresolved::NoFunction));
-        assert_eq!(asked(json!([])), Err(Unresolved::NoFunction));
+        assert_eq!(resolved(json!({"function_id": "a::b"})), function("a::b", json!({})));
+        assert_eq!(resolved(json!({"function_id": "a::b", "payload": [1]})), function("a::b", json!([1])));
+        assert_eq!(resolved(json!({"function_id": 7})), Err(Unresolved::NotAString));
+        assert_eq!(resolved(json!({"payload": {}})), Err(Unresolved::NoFunction));
+        assert_eq!(resolved(json!([])), Err(Unresolved::NoFunction));
     }
 
     #[test]
@@ -129,27 +129,27 @@ mod tests {
 
     #[test]
     fn text_names_a_function_and_its_payload() {
-        let asked = |text: &str| resolve(&message([Part::text(text)]));
-        assert_eq!(asked("a::b {}"), function("a::b", json!({})));
-        assert_eq!(asked("a::b"), function("a::b", json!({})));
-        assert_eq!(asked(" a::b \n {\"x\": [1, 2]} "), function("a::b", json!({"x": [1, 2]})));
-        assert_eq!(asked("a::b 7"), function("a::b", json!(7)));
-        assert_eq!(asked("a::b hello there"), function("a::b", json!({"input": "hello there"})));
-        assert_eq!(asked("a::b {broken"), function("a::b", json!({"input": "{broken"})));
+        let resolved = |text: &str| resolve(&message([Part::text(text)]));
+        assert_eq!(resolved("a::b {}"), function("a::b", json!({})));
+        assert_eq!(resolved("a::b"), function("a::b", json!({})));
+        assert_eq!(resolved(" a::b \n {\"x\": [1, 2]} "), function("a::b", json!({"x": [1, 2]})));
+        assert_eq!(resolved("a::b 7"), function("a::b", json!(7)));
+        assert_eq!(resolved("a::b hello there"), function("a::b", json!({"input": "hello there"})));
+        assert_eq!(resolved("a::b {broken"), function("a::b", json!({"input": "{broken"})));
     }
 
     #[test]
     fn other_text_is_plain_language() {
-        let asked = |text: &str| resolve(&message([Part::text(text)]));
-        assert_eq!(asked("call a::b for me"), Ok(Asked::Plain("call a::b for me".to_owned())));
-        assert_eq!(asked("  "), Err(Unresolved::NoFunction));
+        let resolved = |text: &str| resolve(&message([Part::text(text)]));
+        assert_eq!(resolved("call a::b for me"), Ok(Resolved::Plain("call a::b for me".to_owned())));
+        assert_eq!(resolved("  "), Err(Unresolved::NoFunction));
         assert_eq!(resolve(&message([Part::raw("bytes")])), Err(Unresolved::NoFunction));
     }
 
     #[test]
     fn numbers_keep_their_digits() {
-        let asked = resolve(&message([Part::text("a::b {\"n\": 123456789012345678901234567890}")]));
-        let Ok(Asked::Function { payload, .. }) = asked else { panic!("{asked:?}") };
+        let resolved = resolve(&message([Part::text("a::b {\"n\": 123456789012345678901234567890}")]));
+        let Ok(Resolved::Function { payload, .. }) = resolved else { panic!("{resolved:?}") };
         assert_eq!(payload.as_str(), "{\"n\": 123456789012345678901234567890}");
     }
 }

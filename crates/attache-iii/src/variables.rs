@@ -1,19 +1,19 @@
-//! The variables of the environment that a command reads, and those that only look as if it did.
+//! The environment variables of a command, and variables that look like them but have no effect.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use clap::Command;
 
-/// What the names of our own begin with.
+/// The prefix of Attaché's variables.
 const PREFIX: &str = "ATTACHE_";
 
-/// A variable that nothing reads, although it is called as if something did.
+/// A variable that looks like one of the command's but is not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unread {
-    /// What it is called.
+    /// The name of the variable.
     pub name: String,
-    /// The one that was probably meant.
+    /// The variable that was probably meant.
     pub meant: Option<String>,
 }
 
@@ -27,20 +27,19 @@ impl fmt::Display for Unread {
     }
 }
 
-/// What this process has in its environment, as far as it is text.
+/// The environment of this process, as text.
 pub fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
 }
 
-/// The variables that a command can be given its flags by, whichever of its subcommands has them.
+/// The variables that set flags of a command or of its subcommands.
 pub fn of_flags(command: &Command) -> BTreeSet<String> {
     let own = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str());
     own.map(str::to_owned).chain(command.get_subcommands().flat_map(of_flags)).collect()
 }
 
-/// Those that begin with `ATTACHE_` and are not among the known ones, which are asked for only if there is something to compare
-/// with them.
+/// The variables that begin with `ATTACHE_` and are not known. `known` is called only if there is such a variable.
 pub fn unread(
     environment: impl Iterator<Item = (String, String)>,
     known: impl FnOnce() -> BTreeSet<String>,
@@ -53,7 +52,7 @@ pub fn unread(
     names.sort();
     let known = known();
     names.retain(|name| !known.contains(name));
-    // Compared is what makes them differ.
+    // Only the rest of the names is compared: the prefix is always equal.
     let bare = |name: &str| name.trim_start_matches(PREFIX).to_owned();
     let rests: Vec<_> = known.iter().map(|name| bare(name)).collect();
     let meant = |name: &str| nearest(&bare(name), rests.iter().map(String::as_str));
@@ -61,34 +60,35 @@ pub fn unread(
     names.into_iter().map(|name| Unread { meant: meant(&name), name }).collect()
 }
 
-/// Those that differ from a known one by no more than a slip of the hand. For names that begin as those of other programs do: one
-/// that is not known may well be theirs.
+/// The variables that differ from a known one by a typing mistake. This is for prefixes that other programs use too: an unknown
+/// variable may belong to them.
 pub fn misspelt(
     environment: impl Iterator<Item = (String, String)>,
     prefix: &str,
     known: &BTreeSet<String>,
 ) -> Vec<Unread> {
-    const SLIP: usize = 2;
+    const MAX_DISTANCE: usize = 2;
     let names = environment.map(|(name, _)| name).filter(|name| name.starts_with(prefix));
     let near = |name: String| {
         let distance = |other: &str| strsim::damerau_levenshtein(&name, other);
         let meant =
             known.iter().filter(|known| known.starts_with(prefix)).min_by_key(|known| distance(known))?;
-        (distance(meant) <= SLIP).then(|| Unread { meant: Some(meant.clone()), name })
+        (distance(meant) <= MAX_DISTANCE).then(|| Unread { meant: Some(meant.clone()), name })
     };
     let mut found: Vec<_> = names.filter(|name| !known.contains(name)).filter_map(near).collect();
     found.sort_by(|one, other| one.name.cmp(&other.name));
     found
 }
 
-/// The word that looks most like one, if any does.
+/// The most similar word, if any is similar.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let score = |other: &str| strsim::jaro_winkler(word, other);
     let best = known.into_iter().max_by(|a, b| score(a).total_cmp(&score(b)))?;
     (score(best) > 0.75).then_some(best)
 }
 
-/// Whether a variable tells where a service is: Kubernetes sets such for each of them, and one may well be called `attache`.
+/// Whether a variable is the address of a service. Kubernetes sets such variables for each service, and a service may be named
+/// `attache`.
 fn is_of_a_service(name: &str, value: &str) -> bool {
     const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
     let is_port = |text: &str| text.parse::<u16>().is_ok();
@@ -118,13 +118,13 @@ mod tests {
     }
 
     #[test]
-    fn variables_of_other_programs_are_theirs() {
+    fn variables_of_other_programs_are_ignored() {
         let others = [("PATH", "x"), ("ATTACHEMENT", "x"), ("MY_ATTACHE_LISTN", "x"), ("III_URL", "x")];
         assert_eq!(unread(pairs(&others), || panic!("there is nothing to compare")), []);
     }
 
     #[test]
-    fn where_services_are_is_no_setting() {
+    fn addresses_of_services_are_no_settings() {
         let services = [
             ("ATTACHE_SERVICE_HOST", "10.0.0.11"),
             ("ATTACHE_SERVICE_PORT", "3111"),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn among_names_that_are_shared_only_slips_are_found() {
+    fn among_shared_prefixes_only_typing_mistakes_are_found() {
         for (name, meant) in [
             ("III_TOKN", Some("III_TOKEN")),
             ("III_ULR", Some("III_URL")),

@@ -1,4 +1,4 @@
-//! What other agents are shown, from a file.
+//! Reads the credentials for other agents from a file.
 
 use std::path::Path;
 
@@ -7,17 +7,17 @@ use serde_json::error::Category;
 
 use crate::Failure;
 
-/// The flag that names the file.
+/// The flag for the file.
 const FLAG: &str = "--agent-credentials";
 
-/// Reads the file, if one is named.
+/// Reads the file, if there is one.
 pub(crate) fn credentials(file: Option<&Path>) -> Result<AgentCredentials, Failure> {
     let Some(path) = file else { return Ok(AgentCredentials::new(Default::default(), FLAG)) };
     let wrong = |why: &str| Failure::usage(format!("`{FLAG} {}`: {why}", path.display()));
     let text =
-        std::fs::read_to_string(path).map_err(|error| wrong(&format!("it cannot be read: {error}")))?;
+        std::fs::read_to_string(path).map_err(|error| wrong(&format!("cannot read the file: {error}")))?;
     let list: Vec<AgentSettings> = serde_json::from_str(&text).map_err(|error| {
-        wrong(&said(&error))
+        wrong(&describe(&error))
             .hint(r#"such as `[{"url": "https://other.example.com", "bearer-file": "PATH"}]`"#)
     })?;
     let book = AgentSettings::book(&list).map_err(|AgentFault { path, text, hint }| {
@@ -31,8 +31,8 @@ pub(crate) fn credentials(file: Option<&Path>) -> Result<AgentCredentials, Failu
     Ok(AgentCredentials::new(book, FLAG))
 }
 
-/// What is wrong with the file. What has the wrong type may be a secret, and is not repeated.
-fn said(error: &serde_json::Error) -> String {
+/// Describes an error in the file. A value of the wrong type may be a secret, so it is not repeated.
+fn describe(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let names_keys = ["unknown field", "missing field"].iter().any(|known| text.starts_with(known));
     match error.classify() {
@@ -47,18 +47,18 @@ fn said(error: &serde_json::Error) -> String {
 mod tests {
     use super::*;
 
-    fn refusal(text: &str) -> String {
+    fn error_for(text: &str) -> String {
         let path = std::env::temp_dir().join(format!("agents-{}-{}.json", std::process::id(), text.len()));
         std::fs::write(&path, text).unwrap();
-        let refused = credentials(Some(&path)).err().map(|failure| failure.error);
+        let error = credentials(Some(&path)).err().map(|failure| failure.error);
         std::fs::remove_file(&path).unwrap();
-        refused.unwrap_or_default().replace(&path.display().to_string(), "FILE")
+        error.unwrap_or_default().replace(&path.display().to_string(), "FILE")
     }
 
     #[test]
-    fn what_is_wrong_with_the_file_is_said_without_its_secrets() {
-        assert_eq!(refusal(r#"[{"url": "https://a.example", "bearer": "s3cret"}]"#), "");
-        for (text, said) in [
+    fn faults_of_the_file_are_reported_without_its_secrets() {
+        assert_eq!(error_for(r#"[{"url": "https://a.example", "bearer": "s3cret"}]"#), "");
+        for (text, expected) in [
             ("[{", "EOF while parsing"),
             (r#"[{"url": "https://a.example", "berer": "s3cret"}]"#, "unknown field `berer`"),
             (
@@ -71,9 +71,9 @@ mod tests {
                 "`[0].url`: `http://a.example` is not an address",
             ),
         ] {
-            let refusal = refusal(text);
-            assert!(refusal.starts_with(&format!("`--agent-credentials FILE`: {said}")), "{refusal}");
-            assert!(!refusal.contains("s3cret"), "{refusal}");
+            let error = error_for(text);
+            assert!(error.starts_with(&format!("`--agent-credentials FILE`: {expected}")), "{error}");
+            assert!(!error.contains("s3cret"), "{error}");
         }
     }
 }

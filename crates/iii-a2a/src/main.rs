@@ -18,15 +18,15 @@ use tracing_subscriber::EnvFilter;
 
 use crate::place::PlaceArgs;
 
-/// A server makes and drops many small things; this allocator is made for that.
+/// A server allocates many small objects; this allocator is fast at that.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// Puts the functions of an iii engine in front of A2A agents
+/// Exposes the functions of an iii engine to A2A clients
 ///
-/// Joins the engine as a worker and answers through its HTTP: the card at `/.well-known/agent-card.json`, JSON-RPC at `/a2a`,
-/// HTTP+JSON below `/v1`. With `--listen` it answers on a port of its own instead, which is faster, also speaks gRPC, and lets
-/// several tiers run beside each other. Functions are hidden unless their metadata has `"a2a.expose": true`.
+/// Connects to the engine as a worker and serves through its HTTP: the card at `/.well-known/agent-card.json`, JSON-RPC at `/a2a`,
+/// HTTP+JSON below `/v1`. With `--listen` it serves on its own port instead, which is faster, adds gRPC, and allows one process
+/// per tier. Functions are hidden unless their metadata has `"a2a.expose": true`.
 #[derive(Debug, Parser)]
 #[command(
     name = "iii-a2a",
@@ -48,7 +48,7 @@ struct Arguments {
     #[arg(short, long)]
     debug: bool,
 
-    /// Answer on a port of its own instead of through the engine's HTTP
+    /// Serve on this address instead of through the engine's HTTP
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
 
@@ -64,11 +64,11 @@ struct Arguments {
     #[arg(long, value_name = "NAME", env = "III_NAMESPACE", help_heading = "Engine")]
     namespace: Option<String>,
 
-    /// What the worker calls itself
+    /// The name of the worker
     #[arg(long, value_name = "NAME", env = "III_WORKER_NAME", help_heading = "Engine")]
     worker_name: Option<String>,
 
-    /// What the engine wants to be shown, as a bearer token
+    /// The bearer token for the engine
     #[arg(long, value_name = "TOKEN", env = "III_TOKEN", hide_env_values = true, help_heading = "Engine")]
     token: Option<String>,
 
@@ -96,7 +96,7 @@ struct Arguments {
     agent_credentials: Option<PathBuf>,
 }
 
-/// What went wrong, and what to do next.
+/// An error of the command: what failed, and what to do next.
 struct Failure {
     error: String,
     hint: Option<&'static str>,
@@ -118,10 +118,10 @@ impl Failure {
     }
 }
 
-/// The variable that says what is logged.
+/// The variable that sets the log filter.
 const LOG_VARIABLE: &str = "ATTACHE_LOG";
 
-/// The variables that look as if they were read here, and are not. Those of iii are shared with engines and other workers.
+/// The variables that look like those of this command but are not read. Engines and other workers use `III_` variables too.
 fn unread(environment: &[(String, String)]) -> Vec<Unread> {
     let mut known = variables::of_flags(&Arguments::command());
     known.extend([LOG_VARIABLE, API_TOKEN_VARIABLE, KEYRING_VARIABLE].map(str::to_owned));
@@ -135,14 +135,14 @@ fn main() -> ExitCode {
     let filter = if arguments.debug { "debug,hyper=info,h2=info" } else { "info" };
     let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(filter));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(anstream::stderr);
-    // A log that nobody reads any more must not stop the worker.
+    // The worker must not stop if its log cannot be written.
     log.log_internal_errors(false).init();
-    // Before anything is opened: each connection needs a file.
+    // Each connection needs a file descriptor.
     if let Err(error) = attache_server::raise_file_limit() {
-        tracing::warn!(%error, "the limit on open files could not be raised");
+        tracing::warn!(%error, "cannot raise the limit on open files");
     }
     for Unread { name, meant } in unread(&variables::environment().collect::<Vec<_>>()) {
-        tracing::warn!(variable = name, meant, "nothing reads this variable of the environment");
+        tracing::warn!(variable = name, meant, "this environment variable has no effect");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let served = match runtime {
@@ -153,7 +153,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure { error, hint, code }) => {
             let mut out = anstream::stderr().lock();
-            // Nothing can be done about an error stream that is closed.
+            // If standard error is closed, the message is lost.
             let _ = writeln!(out, "error: {error}");
             if let Some(hint) = hint {
                 let _ = writeln!(out, "hint: {hint}");
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_that_nothing_reads_are_found_with_those_that_were_meant() {
+    fn unread_variables_are_found_with_the_probable_names() {
         let names = [
             "ATTACHE_STORE",
             "ATTACHE_KEYRING",

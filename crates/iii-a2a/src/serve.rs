@@ -1,4 +1,4 @@
-//! Serving: through the engine's HTTP, or on a port of our own.
+//! Serves the agent through the engine's HTTP, or on its own port.
 
 use std::io::Write;
 use std::sync::{Arc, OnceLock};
@@ -11,7 +11,7 @@ use attache_server::{Server, stop_signal};
 
 use crate::{Arguments, Failure, agents};
 
-/// Where the engine's HTTP is if nothing is said.
+/// The default URL of the engine's HTTP.
 const ENGINE_HTTP: &str = "http://localhost:3111";
 
 pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
@@ -51,7 +51,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         });
     match &arguments.listen {
         Some(address) => {
-            // Who may use the API depends on the address that is listened on.
+            // The access to the API depends on the address that the server listens on.
             let api: Arc<OnceLock<Api>> = Arc::default();
             let delegating = api.clone();
             let mut server = server.bind(address).fallback(move |request| {
@@ -81,13 +81,13 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         }
         None => {
             let base = arguments.base_url.as_deref().unwrap_or(ENGINE_HTTP).trim_end_matches('/').to_owned();
-            // The engine's HTTP has no gRPC.
+            // The engine's HTTP does not support gRPC.
             let server = server.options(|options| options.paths.grpc = false);
             let surface = server.into_http_service(&base).map_err(Failure::new)?;
             let mut _registered = serve_through(&worker, surface.clone());
             let mut _offers = Vec::new();
             if let Some(delegation) = delegation {
-                // Who can reach the engine's HTTP is not known here.
+                // This process does not know who can reach the engine's HTTP.
                 let access = token.map_or(Access::Nobody, Access::Token);
                 delegation.at_home(gateway, &base);
                 _offers = delegation.offer(&worker, surface.clone());
@@ -106,7 +106,7 @@ fn is_http(url: &str) -> bool {
     url.starts_with("http://") || url.starts_with("https://")
 }
 
-/// Where this process is an agent, as far as that is known before it listens.
+/// The URL of this agent, as far as it is known before the server listens.
 fn own_url(arguments: &Arguments) -> String {
     match (&arguments.base_url, &arguments.listen) {
         (Some(url), _) => url.clone(),
@@ -127,11 +127,11 @@ fn worker_options(arguments: &Arguments) -> Result<WorkerOptions, WorkerError> {
     }
 }
 
-/// Says where the agent is.
+/// Prints the URLs of the agent.
 fn announce(arguments: &Arguments, url: &str) {
     let mut out = anstream::stderr().lock();
-    let way = if arguments.listen.is_some() { "on a port of its own" } else { "through the engine's HTTP" };
-    // Nothing can be done about an error stream that is closed.
+    let way = if arguments.listen.is_some() { "on its own port" } else { "through the engine's HTTP" };
+    // If standard error is closed, the message is lost.
     let _ = writeln!(
         out,
         "Serving the functions of {} {way}\n\n  card       {url}/.well-known/agent-card.json\n  JSON-RPC   {url}/a2a\n  HTTP+JSON  {url}/v1\n",

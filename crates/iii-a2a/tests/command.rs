@@ -1,4 +1,4 @@
-//! The `iii-a2a` command as a user meets it, with an engine of this process to join.
+//! Tests of the `iii-a2a` command, with an engine in this process.
 
 use std::process::{Output, Stdio};
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// How long anything may take. Only something broken reaches it.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The timeout of every step. Only a broken test reaches it.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An engine with three functions, one for each tier, and one that is hidden.
-struct House {
+struct Setup {
     engine: Engine,
     address: String,
     stop: CancellationToken,
     running: JoinHandle<()>,
 }
 
-impl House {
+impl Setup {
     async fn open(store: &Arc<MemoryStore>, address: &str, token: Option<Token>) -> Self {
         let options = EngineOptions { listen: address.to_owned(), token, ..EngineOptions::default() };
         let store: Arc<dyn Store> = store.clone();
@@ -58,7 +58,7 @@ impl House {
     }
 }
 
-/// A worker that answers on a port of its own.
+/// A worker that listens on its own port.
 struct Worker {
     url: String,
     _child: Child,
@@ -75,7 +75,7 @@ impl Worker {
             .expect("the command starts");
         let mut lines = BufReader::new(child.stderr.take().expect("stderr is ours")).lines();
         let url = loop {
-            let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("it says something");
+            let line = tokio::time::timeout(TIMEOUT, lines.next_line()).await.expect("it says something");
             let line = line.expect("UTF-8").expect("it says where it listens");
             if let Some(url) = line.trim().strip_prefix("JSON-RPC   ") {
                 break url.trim_end_matches("/a2a").to_owned();
@@ -85,7 +85,7 @@ impl Worker {
         Self { url, _child: child }
     }
 
-    /// The ids of the skills in the card, as soon as they are these.
+    /// Waits until the card has these skills.
     async fn shows(&self, wanted: &[&str]) {
         let mut seen = Vec::new();
         let look = async {
@@ -99,7 +99,7 @@ impl Worker {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, look).await.unwrap_or_else(|_| panic!("it shows {wanted:?}"));
+        tokio::time::timeout(TIMEOUT, look).await.unwrap_or_else(|_| panic!("it shows {wanted:?}"));
     }
 
     async fn rpc(&self, method: &str, params: Value) -> Value {
@@ -143,13 +143,13 @@ async fn mistakes_get_an_error_and_a_hint() {
 
 #[tokio::test]
 async fn three_tiers_have_three_cards() {
-    let house = House::new().await;
+    let setup = Setup::new().await;
     for (tier, skill) in [
         ("public", "pricing::public_quote"),
         ("partner", "pricing::partner_quote"),
         ("ops", "pricing::internal_cost"),
     ] {
-        let worker = Worker::start(&house.address, &["--tier", tier, "--store", "memory:"]).await;
+        let worker = Worker::start(&setup.address, &["--tier", tier, "--store", "memory:"]).await;
         worker.shows(&[skill]).await;
         assert_eq!(worker.call(skill).await["status"]["state"], "completed");
         let other = if tier == "ops" { "pricing::public_quote" } else { "pricing::internal_cost" };
@@ -159,13 +159,13 @@ async fn three_tiers_have_three_cards() {
 
 #[tokio::test]
 async fn tasks_in_the_engines_state_outlive_the_worker() {
-    let house = House::new().await;
-    let first = Worker::start(&house.address, &[]).await;
+    let setup = Setup::new().await;
+    let first = Worker::start(&setup.address, &[]).await;
     first.shows(&["pricing::internal_cost", "pricing::partner_quote", "pricing::public_quote"]).await;
     let task = first.call("pricing::public_quote").await;
     assert_eq!(task["artifacts"][0]["parts"][0]["text"], "{\n  \"price\": 42\n}");
     drop(first);
-    let second = Worker::start(&house.address, &[]).await;
+    let second = Worker::start(&setup.address, &[]).await;
     second.shows(&["pricing::internal_cost", "pricing::partner_quote", "pricing::public_quote"]).await;
     let again = second.rpc("tasks/get", json!({"id": task["id"]})).await;
     assert_eq!(again["result"]["task"], task, "{again}");
@@ -174,50 +174,50 @@ async fn tasks_in_the_engines_state_outlive_the_worker() {
 #[tokio::test]
 async fn it_survives_a_restart_of_the_engine() {
     let store = Arc::default();
-    let house = House::open(&store, "127.0.0.1:0", None).await;
-    let address = house.address.clone();
+    let setup = Setup::open(&store, "127.0.0.1:0", None).await;
+    let address = setup.address.clone();
     let worker = Worker::start(&address, &["--tier", "public", "--store", "memory:"]).await;
     worker.shows(&["pricing::public_quote"]).await;
-    house.close().await;
+    setup.close().await;
     worker.shows(&[]).await;
     let refused = worker.call("pricing::public_quote").await;
     assert_eq!(refused["status"]["state"], "failed");
-    let house = House::open(&store, &address, None).await;
+    let setup = Setup::open(&store, &address, None).await;
     worker.shows(&["pricing::public_quote"]).await;
     assert_eq!(worker.call("pricing::public_quote").await["status"]["state"], "completed");
-    house.close().await;
+    setup.close().await;
 }
 
 #[tokio::test]
 async fn a_new_function_is_a_skill_and_a_removed_one_is_none() {
-    let house = House::new().await;
-    let worker = Worker::start(&house.address, &["--tier", "public", "--store", "memory:"]).await;
+    let setup = Setup::new().await;
+    let worker = Worker::start(&setup.address, &["--tier", "public", "--store", "memory:"]).await;
     worker.shows(&["pricing::public_quote"]).await;
     let metadata = Some(json!({"a2a.expose": true, "a2a.tier": "public"}));
     let function = FunctionInfo { metadata, ..FunctionInfo::new("a::new") };
-    house.engine.register(function, |_| async { Ok(serde_json::value::to_raw_value(&1).expect("JSON")) });
+    setup.engine.register(function, |_| async { Ok(serde_json::value::to_raw_value(&1).expect("JSON")) });
     worker.shows(&["a::new", "pricing::public_quote"]).await;
-    house.engine.unregister("a::new");
+    setup.engine.unregister("a::new");
     worker.shows(&["pricing::public_quote"]).await;
 }
 
 #[tokio::test]
-async fn an_engine_with_a_token_lets_in_who_has_it() {
-    let house = House::open(&Arc::default(), "127.0.0.1:0", Some(Token::new("a-token-of-some-length"))).await;
+async fn an_engine_with_a_token_accepts_workers_that_send_it() {
+    let setup = Setup::open(&Arc::default(), "127.0.0.1:0", Some(Token::new("a-token-of-some-length"))).await;
     let arguments = ["--tier", "public", "--store", "memory:", "--token", "a-token-of-some-length"];
-    let worker = Worker::start(&house.address, &arguments).await;
+    let worker = Worker::start(&setup.address, &arguments).await;
     worker.shows(&["pricing::public_quote"]).await;
-    let stranger = Worker::start(&house.address, &["--tier", "public", "--store", "memory:"]).await;
+    let stranger = Worker::start(&setup.address, &["--tier", "public", "--store", "memory:"]).await;
     assert_eq!(stranger.call("pricing::public_quote").await["status"]["state"], "failed");
 }
 
-/// Calls a function of the engine, as a worker would, as soon as it is there.
-async fn called(house: &House, function: &str, payload: Value) -> Value {
+/// Calls a function of the engine from this process, as soon as it is registered.
+async fn called(setup: &Setup, function: &str, payload: Value) -> Value {
     let payload = serde_json::value::to_raw_value(&payload).expect("JSON");
     let calling = async {
         loop {
-            let call = FunctionCall { function, payload: &payload, timeout: PATIENCE };
-            match house.engine.call(call).await {
+            let call = FunctionCall { function, payload: &payload, timeout: TIMEOUT };
+            match setup.engine.call(call).await {
                 Err(CallError::Remote { code, .. }) if code == "function_not_found" => {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
@@ -225,27 +225,27 @@ async fn called(house: &House, function: &str, payload: Value) -> Value {
             }
         }
     };
-    let result = tokio::time::timeout(PATIENCE, calling).await.expect("the function comes");
+    let result = tokio::time::timeout(TIMEOUT, calling).await.expect("the function comes");
     serde_json::from_str(result.get()).expect("JSON")
 }
 
 #[tokio::test]
-async fn workers_of_the_engine_can_delegate_and_the_api_knows_of_it() {
-    let house = House::new().await;
-    let worker = Worker::start(&house.address, &["--tier", "partner", "--allow-loopback-agents"]).await;
+async fn workers_can_delegate_and_the_api_lists_the_tasks() {
+    let setup = Setup::new().await;
+    let worker = Worker::start(&setup.address, &["--tier", "partner", "--allow-loopback-agents"]).await;
     worker.shows(&["pricing::partner_quote"]).await;
     let rpc = format!("{}/a2a/rpc", worker.url);
     let sent = json!({"agentUrl": rpc, "message": "pricing::partner_quote {}"});
-    let task = called(&house, "a2a::send_task", sent).await;
+    let task = called(&setup, "a2a::send_task", sent).await;
     assert_eq!(task["status"]["message"]["parts"][0]["data"], json!({"price": 42}), "{task}");
     let path = format!("{}/api/a2a/task?taskId={}", worker.url, task["id"].as_str().expect("an id"));
     let got: Value = reqwest::get(path).await.expect("an answer").json().await.expect("JSON");
     assert_eq!(got, task);
-    house.close().await;
+    setup.close().await;
 }
 
 #[tokio::test]
-async fn an_agent_that_wants_a_token_gets_the_one_that_the_file_has_for_it() {
+async fn an_agent_gets_the_token_that_the_file_has_for_it() {
     let callers = KnownCallers::new().bearer("house", "the token of the house");
     let guarded = Server::echo().push(false).bind("127.0.0.1:0").authenticate(callers);
     let guarded = guarded.listen().await.expect("a port");
@@ -254,19 +254,19 @@ async fn an_agent_that_wants_a_token_gets_the_one_that_the_file_has_for_it() {
     let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("agents.json");
     let list = json!([{"url": url, "bearer": "the token of the house"}]);
     std::fs::write(&file, list.to_string()).expect("it can be written");
-    let house = House::new().await;
+    let setup = Setup::new().await;
     let file = file.display().to_string();
     let _worker =
-        Worker::start(&house.address, &["--allow-loopback-agents", "--agent-credentials", &file]).await;
+        Worker::start(&setup.address, &["--allow-loopback-agents", "--agent-credentials", &file]).await;
     let rpc = json!({"agentUrl": format!("{url}/a2a/rpc"), "message": "hello"});
-    let task = called(&house, "a2a::send_task", rpc).await;
+    let task = called(&setup, "a2a::send_task", rpc).await;
     assert_eq!(task["status"]["message"]["parts"][0]["text"], "hello", "{task}");
-    house.close().await;
+    setup.close().await;
     running.abort();
 }
 
 #[tokio::test]
-async fn variables_that_nothing_reads_are_warned_of() {
+async fn unread_variables_are_warned_of() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_iii-a2a"));
     command.env("ATTACHE_STOER", "memory:").env("NO_COLOR", "1").args(["--base-url", "nowhere"]);
     let output = command.output().await.expect("it runs");

@@ -1,7 +1,7 @@
-//! Calls: who waits for what, and what everybody is told when it comes or cannot come any more.
+//! Calls: who waits for a result, and what the waiter gets.
 //!
-//! A call is kept with the worker that works on it, under the id that this worker knows. So only that worker can answer it, ids of
-//! different callers do not meet, and all its calls fail at once when it goes.
+//! A call is stored with the worker that processes it, under the id that this worker knows. So only that worker can send the
+//! result, ids of different callers do not collide, and all calls of a worker fail at once when it disconnects.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use tokio::sync::oneshot;
 use uuid::Uuid;
 
 use super::frames::{self, Extras};
-use super::outbox::Refused;
-use super::registry::{Function, Handler, Home};
-use super::worker::{Call, CallMade, NotOpened, Waiter, Worker};
+use super::outbox::PushError;
+use super::registry::{Executor, Function, Handler};
+use super::worker::{Call, CallPermit, OpenError, Waiter, Worker};
 use super::{Invocation, Shared};
 use crate::CallError;
 use crate::wire::{Action, ErrorBody, InvocationResult, InvokeFunction};
 
-/// What a worker's call leaves to be done in its turn.
-pub(super) enum Then {
-    /// Nothing: it is on its way.
+/// What is left to do for a call after [`Shared::invoke`].
+pub(super) enum Dispatched {
+    /// Nothing.
     Done,
-    /// Something about the state, after what the worker asked for before.
+    /// A call of the state, which must run after the earlier calls of the same worker.
     State(StateCall),
 }
 
@@ -33,13 +33,13 @@ pub(super) enum Then {
 pub(super) struct StateCall {
     pub(super) function: Arc<Function>,
     pub(super) data: String,
-    pub(super) reply: Reply,
+    pub(super) sender: ResultSender,
 }
 
-/// Where the result of a call goes that a worker made and that runs here. Nowhere, if the worker does not wait.
-pub(super) struct Reply(Option<(CallMade, Uuid)>);
+/// Sends the result of a call that runs in this process. Sends nothing if the caller does not wait.
+pub(super) struct ResultSender(Option<(CallPermit, Uuid)>);
 
-impl Reply {
+impl ResultSender {
     pub(super) fn send(self, function: &str, outcome: Result<&str, &CallError>) {
         match (self.0, outcome) {
             (Some((made, id)), Ok(result)) => made.0.answer(id, function, Ok(result)),
@@ -47,18 +47,13 @@ impl Reply {
                 made.0.answer(id, function, Err(&error_body(error)));
             }
             (None, Ok(_)) => {}
-            (None, Err(error)) => tracing::debug!(function, %error, "a call that nobody waits for failed"),
+            (None, Err(error)) => tracing::debug!(function, %error, "a call without a waiting caller failed"),
         }
     }
 }
 
 pub(super) fn error_body(error: &CallError) -> ErrorBody {
-    let (code, message) = match error {
-        CallError::Remote { code, message } => (code.clone(), message.clone()),
-        CallError::TimedOut => ("TIMEOUT".to_owned(), error.to_string()),
-        CallError::Disconnected => ("not_connected".to_owned(), error.to_string()),
-    };
-    ErrorBody { code, message, stacktrace: None }
+    error.to_body("not_connected")
 }
 
 fn not_found(function: &str) -> CallError {
@@ -70,46 +65,46 @@ fn stopped() -> CallError {
 }
 
 fn overloaded(function: &str) -> CallError {
-    let text = format!("The worker of {function} does not keep up: try again in a moment");
+    let text = format!("The worker of {function} is overloaded: try again in a moment");
     CallError::remote("worker_overloaded", text)
 }
 
 impl Shared {
-    /// Carries out what a worker asks for.
-    pub(super) fn invoke(self: &Arc<Self>, caller: &Arc<Worker>, call: InvokeFunction<'_>) -> Then {
+    /// Carries out a call by a worker.
+    pub(super) fn invoke(self: &Arc<Self>, caller: &Arc<Worker>, call: InvokeFunction<'_>) -> Dispatched {
         let waited_for = call.invocation_id.filter(|_| call.action != Some(Action::Void));
-        let reply = match waited_for {
+        let sender = match waited_for {
             Some(id) => match caller.begin_call(self.options.limits.calls_by_worker) {
-                Some(made) => Reply(Some((made, id))),
+                Some(made) => ResultSender(Some((made, id))),
                 None => {
                     let text = "Too many calls at once: wait for the results of some of them";
                     let error = error_body(&CallError::remote("too_many_calls", text));
                     caller.answer(id, &call.function_id, Err(&error));
-                    return Then::Done;
+                    return Dispatched::Done;
                 }
             },
-            None => Reply(None),
+            None => ResultSender(None),
         };
         if let Some(Action::Enqueue { queue }) = &call.action {
-            self.enqueue(queue, &call, reply);
-            return Then::Done;
+            self.enqueue(queue, &call, sender);
+            return Dispatched::Done;
         }
         let Some(function) = self.registry.function(&call.function_id) else {
-            reply.send(&call.function_id, Err(&not_found(&call.function_id)));
-            return Then::Done;
+            sender.send(&call.function_id, Err(&not_found(&call.function_id)));
+            return Dispatched::Done;
         };
         let data = call.data.map(RawValue::get);
-        match &function.home {
-            Home::Worker(worker) => {
+        match &function.executor {
+            Executor::Worker(worker) => {
                 let extras = Extras {
                     metadata: call.metadata.map(RawValue::get),
                     traceparent: call.traceparent.as_deref(),
                     baggage: call.baggage.as_deref(),
                 };
-                self.forward(worker, &function, data, caller, extras, reply);
-                Then::Done
+                self.forward(worker, &function, data, caller, extras, sender);
+                Dispatched::Done
             }
-            Home::Local(handler) => {
+            Executor::Local(handler) => {
                 let invocation = Invocation {
                     function: function.info.id.clone(),
                     payload: call.data.unwrap_or(RawValue::NULL).to_owned(),
@@ -119,23 +114,23 @@ impl Shared {
                 tokio::spawn(async move {
                     let id = invocation.function.clone();
                     let outcome = run_local(&*handler, invocation).await;
-                    reply.send(&id, outcome.as_deref().map(RawValue::get));
+                    sender.send(&id, outcome.as_deref().map(RawValue::get));
                 });
-                Then::Done
+                Dispatched::Done
             }
-            Home::Builtin(builtin) if builtin.is_state() => {
+            Executor::Builtin(builtin) if builtin.is_state() => {
                 let data = data.unwrap_or("null").to_owned();
-                Then::State(StateCall { function: function.clone(), data, reply })
+                Dispatched::State(StateCall { function: function.clone(), data, sender })
             }
-            Home::Builtin(builtin) => {
+            Executor::Builtin(builtin) => {
                 let outcome = self.builtin(*builtin, data.unwrap_or("null"), Some(caller));
-                reply.send(&call.function_id, outcome.as_deref());
-                Then::Done
+                sender.send(&call.function_id, outcome.as_deref());
+                Dispatched::Done
             }
         }
     }
 
-    /// Gives a worker's call to the worker that has the function.
+    /// Sends a call to the worker that has the function.
     fn forward(
         &self,
         worker: &Arc<Worker>,
@@ -143,37 +138,37 @@ impl Shared {
         data: Option<&str>,
         caller: &Worker,
         extras: Extras<'_>,
-        reply: Reply,
+        sender: ResultSender,
     ) {
         let id = &function.info.id;
-        let Reply(Some((made, wanted))) = reply else {
-            let frame = frames::invoke(Uuid::new_v4(), id, data, Some(&caller.name_of_id), extras);
+        let ResultSender(Some((made, wanted))) = sender else {
+            let frame = frames::invoke(Uuid::new_v4(), id, data, Some(&caller.id_text), extras);
             if worker.outbox.push(frame).is_err() {
-                tracing::debug!(function = &**id, worker = %worker.id, "a call that nobody waits for was dropped");
+                tracing::debug!(function = &**id, worker = %worker.id, "dropped a call without a waiting caller");
             }
             return;
         };
         let call = Call { function: id.clone(), waiter: Waiter::Worker(made, wanted) };
         match worker.open(wanted, call, self.options.limits.calls_to_worker) {
             Ok(opened) => {
-                let frame = frames::invoke(opened, id, data, Some(&caller.name_of_id), extras);
-                if let Err(refused) = worker.outbox.push(frame)
+                let frame = frames::invoke(opened, id, data, Some(&caller.id_text), extras);
+                if let Err(error) = worker.outbox.push(frame)
                     && let Some(call) = worker.take(opened)
                 {
-                    call.finish(Err(error_body(&why_refused(refused, id))));
+                    call.finish(Err(error_body(&push_failed(error, id))));
                 }
             }
-            Err((why, call)) => call.finish(Err(error_body(&why_not_opened(why, id)))),
+            Err((why, call)) => call.finish(Err(error_body(&open_failed(why, id)))),
         }
     }
 
-    /// Gives a call to whoever keeps a queue.
-    fn enqueue(self: &Arc<Self>, queue: &str, call: &InvokeFunction<'_>, reply: Reply) {
+    /// Sends a call to the worker that provides queues.
+    fn enqueue(self: &Arc<Self>, queue: &str, call: &InvokeFunction<'_>, sender: ResultSender) {
         const PROVIDER: &str = "engine::queue::enqueue";
         if self.registry.function(PROVIDER).is_none() {
             let text =
                 "No queue provider is installed: start a worker that registers `engine::queue::enqueue`";
-            reply.send(&call.function_id, Err(&CallError::remote("enqueue_error", text)));
+            sender.send(&call.function_id, Err(&CallError::remote("enqueue_error", text)));
             return;
         }
         let receipt = Uuid::new_v4().to_string();
@@ -194,12 +189,12 @@ impl Shared {
                 Ok(_) => Ok(&*receipt),
                 Err(error) => Err(&CallError::remote("enqueue_error", error.to_string())),
             };
-            reply.send(&function, outcome);
+            sender.send(&function, outcome);
         });
     }
 
-    /// Takes what a worker says about a call that it was given. What it was not given is none of its business.
-    pub(super) fn answered(&self, worker: &Worker, answer: InvocationResult<'_>) {
+    /// Handles the result of a call. A result of a call that this worker was not given is ignored.
+    pub(super) fn handle_result(&self, worker: &Worker, answer: InvocationResult<'_>) {
         let Some(call) = worker.take(answer.invocation_id) else { return };
         call.finish(match answer.error {
             Some(error) => Err(error),
@@ -207,14 +202,14 @@ impl Shared {
         });
     }
 
-    /// Fails what a worker was working on.
+    /// Fails all calls that a worker is processing.
     pub(super) fn fail_calls(worker: &Worker) {
         for call in worker.take_all() {
             call.finish(Err(error_body(&stopped())));
         }
     }
 
-    /// Calls a function and waits for its result, for someone in this process.
+    /// Calls a function from this process and waits for its result.
     pub(super) async fn call_text(
         self: &Arc<Self>,
         function: &str,
@@ -225,14 +220,14 @@ impl Shared {
         let Some(function) = self.registry.function(function) else { return Err(not_found(function)) };
         let id = &function.info.id;
         let running = async {
-            match &function.home {
-                Home::Worker(worker) => {
+            match &function.executor {
+                Executor::Worker(worker) => {
                     let (sender, result) = oneshot::channel();
                     let call = Call { function: id.clone(), waiter: Waiter::Local(sender) };
                     let opened = worker
                         .open(Uuid::new_v4(), call, self.options.limits.calls_to_worker)
-                        .map_err(|(why, _)| why_not_opened(why, id))?;
-                    let _given_up = GiveUp { worker, id: opened };
+                        .map_err(|(why, _)| open_failed(why, id))?;
+                    let _guard = CallGuard { worker, id: opened };
                     let frame = frames::invoke(
                         opened,
                         id,
@@ -240,35 +235,35 @@ impl Shared {
                         None,
                         Extras { metadata, ..Extras::default() },
                     );
-                    worker.outbox.push(frame).map_err(|refused| why_refused(refused, id))?;
+                    worker.outbox.push(frame).map_err(|error| push_failed(error, id))?;
                     result.await.unwrap_or_else(|_| Err(stopped()))
                 }
-                Home::Local(handler) => {
+                Executor::Local(handler) => {
                     let payload = raw(data.to_owned())?;
                     run_local(&**handler, Invocation { function: id.clone(), payload, caller: None }).await
                 }
-                Home::Builtin(builtin) if builtin.is_state() => raw(self.state(*builtin, data).await?),
-                Home::Builtin(builtin) => raw(self.builtin(*builtin, data, None)?),
+                Executor::Builtin(builtin) if builtin.is_state() => raw(self.state(*builtin, data).await?),
+                Executor::Builtin(builtin) => raw(self.builtin(*builtin, data, None)?),
             }
         };
         tokio::time::timeout(timeout, running).await.unwrap_or(Err(CallError::TimedOut))
     }
 
-    /// Calls a function because something happened. Nobody waits for what it says.
+    /// Calls a function because a trigger fired. The result is ignored.
     pub(super) fn fire(self: &Arc<Self>, function: &str, data: &str, metadata: Option<&str>) {
         let Some(found) = self.registry.function(function) else {
-            tracing::debug!(function, "a trigger fired for a function that is not there");
+            tracing::debug!(function, "a trigger fired for an unknown function");
             return;
         };
-        match &found.home {
-            Home::Worker(worker) => {
+        match &found.executor {
+            Executor::Worker(worker) => {
                 let extras = Extras { metadata, ..Extras::default() };
                 let frame = frames::invoke(Uuid::new_v4(), &found.info.id, Some(data), None, extras);
                 if worker.outbox.push(frame).is_err() {
-                    tracing::warn!(function, worker = %worker.id, "a trigger fired for a worker that does not keep up");
+                    tracing::warn!(function, worker = %worker.id, "dropped a triggered call: the worker is overloaded");
                 }
             }
-            Home::Local(_) | Home::Builtin(_) => {
+            Executor::Local(_) | Executor::Builtin(_) => {
                 let (shared, function, data) = (self.clone(), function.to_owned(), data.to_owned());
                 tokio::spawn(async move {
                     let ran = shared.call_text(&function, &data, None, Duration::from_secs(60)).await;
@@ -281,7 +276,7 @@ impl Shared {
     }
 }
 
-/// What a queue gets.
+/// The payload for the queue.
 #[derive(Serialize)]
 struct Queued<'a> {
     queue: &'a str,
@@ -293,32 +288,33 @@ struct Queued<'a> {
     baggage: Option<&'a str>,
 }
 
-/// Takes a call back when nobody waits for it any more.
-struct GiveUp<'a> {
+/// Removes a call when its waiter is dropped.
+struct CallGuard<'a> {
     worker: &'a Worker,
     id: Uuid,
 }
 
-impl Drop for GiveUp<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         self.worker.take(self.id);
     }
 }
 
-fn why_not_opened(why: NotOpened, function: &str) -> CallError {
+fn open_failed(why: OpenError, function: &str) -> CallError {
     match why {
-        NotOpened::Overloaded => overloaded(function),
-        NotOpened::Gone => stopped(),
+        OpenError::Overloaded => overloaded(function),
+        OpenError::Gone => stopped(),
     }
 }
 
-fn why_refused(refused: Refused, function: &str) -> CallError {
-    match refused {
-        Refused::Full => overloaded(function),
-        Refused::Closed => stopped(),
-        Refused::TooLarge { limit } => {
-            let text =
-                format!("The payload is too large for the worker of {function}: its SDK takes {limit} bytes");
+fn push_failed(error: PushError, function: &str) -> CallError {
+    match error {
+        PushError::Full => overloaded(function),
+        PushError::Closed => stopped(),
+        PushError::TooLarge { limit } => {
+            let text = format!(
+                "The payload is too large for the worker of {function}: its SDK accepts {limit} bytes"
+            );
             CallError::remote("payload_too_large", text)
         }
     }
@@ -333,7 +329,7 @@ async fn run_local(handler: &Handler, invocation: Invocation) -> Result<Box<RawV
     })
 }
 
-/// Text that is JSON, as JSON.
+/// Wraps JSON text.
 fn raw(json: String) -> Result<Box<RawValue>, CallError> {
     RawValue::from_string(json).map_err(|error| CallError::remote("serialization_error", error.to_string()))
 }

@@ -1,9 +1,8 @@
-//! The list of functions, published as it changes.
+//! Publishes the list of functions when it changes.
 //!
-//! Changes are gathered: a worker that registers thousands of functions makes for a few new lists, not for thousands.
+//! Changes are collected: a worker that registers thousands of functions causes a few new lists, not thousands.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -15,14 +14,14 @@ use super::Shared;
 use super::registry::Function;
 use crate::{Catalog, Updates};
 
-/// How far apart two lists are at least.
-const PACE: Duration = Duration::from_millis(50);
+/// The shortest time between two lists.
+const MIN_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How far apart two calls of those who want to be called when functions change are at least.
-const TELL_PACE: Duration = Duration::from_millis(500);
+/// The shortest time between two calls of the triggers for changed functions.
+const MIN_NOTIFY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How many bytes of a list may be schemas and the rest. Where there is more, the schemas are left out: they can be asked for one
-/// by one, and workers in Python before 0.25 break off at frames of a megabyte.
+/// The largest list with schemas, in bytes. A larger list omits the schemas, because Python workers before 0.25 disconnect at
+/// frames of more than 1 MiB. Workers can request the schemas of single functions.
 const MAX_WITH_SCHEMAS: usize = 512 * 1024;
 
 pub(super) struct Publisher {
@@ -35,8 +34,8 @@ impl Publisher {
         Self { dirty: Notify::new(), lists: watch::Sender::new(None) }
     }
 
-    /// Functions have come or gone.
-    pub(super) fn touch(&self) {
+    /// Records that functions were added or removed.
+    pub(super) fn mark_changed(&self) {
         self.dirty.notify_one();
     }
 
@@ -44,8 +43,8 @@ impl Publisher {
         self.lists.subscribe()
     }
 
-    /// Publishes a list if it is another one than before. It is made while nobody else can publish: of two who do at once, the
-    /// one with the older list must not be the last.
+    /// Publishes a list if it differs from the last one. The list is built under the lock of the channel. Otherwise, of two
+    /// concurrent calls, the one with the older list could publish last.
     pub(super) fn publish(&self, list: impl FnOnce() -> Catalog) -> bool {
         self.lists.send_if_modified(|current| {
             let catalog = list();
@@ -62,28 +61,28 @@ impl Publisher {
 }
 
 impl Shared {
-    /// Publishes lists and tells those who want to be called, for as long as it is polled.
-    pub(super) async fn keep_catalog(self: Arc<Self>) {
-        let mut tell_at: Option<Instant> = None;
-        let mut told: Option<Instant> = None;
+    /// Publishes lists and fires the triggers for changed functions. Runs until it is dropped.
+    pub(super) async fn run_publisher(self: Arc<Self>) {
+        let mut notify_at: Option<Instant> = None;
+        let mut notified_at: Option<Instant> = None;
         loop {
             tokio::select! {
                 () = self.publisher.dirty.notified() => {
-                    if self.publisher.publish(|| self.registry.catalog()) && tell_at.is_none() {
+                    if self.publisher.publish(|| self.registry.catalog()) && notify_at.is_none() {
                         let now = Instant::now();
-                        tell_at = Some(told.map_or(now, |told| now.max(told + TELL_PACE)));
+                        notify_at = Some(notified_at.map_or(now, |notified_at| now.max(notified_at + MIN_NOTIFY_INTERVAL)));
                     }
-                    tokio::time::sleep(PACE).await;
+                    tokio::time::sleep(MIN_INTERVAL).await;
                 }
-                () = until(tell_at) => {
-                    (tell_at, told) = (None, Some(Instant::now()));
-                    self.tell_functions_changed();
+                () = until(notify_at) => {
+                    (notify_at, notified_at) = (None, Some(Instant::now()));
+                    self.notify_functions_changed();
                 }
             }
         }
     }
 
-    fn tell_functions_changed(self: &Arc<Self>) {
+    fn notify_functions_changed(self: &Arc<Self>) {
         let triggers = self.triggers.lock().of_functions();
         if triggers.is_empty() {
             return;
@@ -92,10 +91,7 @@ impl Shared {
         functions.retain(|function| !function.is_internal());
         functions.sort_unstable_by(|a, b| a.info.id.cmp(&b.info.id));
         let data = format!(r#"{{"event":"functions_changed","functions":{}}}"#, summaries(&functions));
-        for trigger in triggers {
-            trigger.fires.fetch_add(1, Ordering::Relaxed);
-            self.fire(&trigger.function, &data, trigger.metadata());
-        }
+        self.fire_all(&triggers, &data);
     }
 }
 
@@ -106,7 +102,7 @@ async fn until(at: Option<Instant>) {
     }
 }
 
-/// A function in a list: the shape of 0.13 and later, with the schemas of earlier ones.
+/// A function in a list: the format of 0.13 and later, plus the schemas of earlier versions.
 #[derive(Serialize)]
 struct Summary<'a> {
     function_id: &'a str,
@@ -122,7 +118,7 @@ struct Summary<'a> {
     response_format: Option<&'a Value>,
 }
 
-/// A list of functions, as JSON.
+/// Encodes a list of functions as JSON.
 pub(super) fn summaries(functions: &[Arc<Function>]) -> String {
     let write = |with_schemas: bool| {
         let all: Vec<_> = functions
@@ -142,6 +138,6 @@ pub(super) fn summaries(functions: &[Arc<Function>]) -> String {
             .collect();
         serde_json::to_string(&all).unwrap_or_default()
     };
-    let whole = write(true);
-    if whole.len() > MAX_WITH_SCHEMAS { write(false) } else { whole }
+    let with_schemas = write(true);
+    if with_schemas.len() > MAX_WITH_SCHEMAS { write(false) } else { with_schemas }
 }

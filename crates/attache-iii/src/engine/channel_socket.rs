@@ -1,57 +1,46 @@
-//! An end of a channel that is a socket.
+//! Connects an end of a channel with a socket.
 
 use std::time::Duration;
 
-use futures::{SinkExt, StreamExt};
+use futures::SinkExt;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 
-use super::channels::{End, Feed, Joined};
-use super::listener::{Socket, hang_up};
+use super::channels::{End, Joined, ReadSource};
+use super::listener::{Socket, close};
 use crate::ChannelItem;
+use crate::socket::next_item;
 
-/// How long a writer that came too late may go on.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a late writer may keep writing.
+const LATE_WRITER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Serves a socket that has come for an end, until the channel or the socket ends.
+/// Serves a socket that opened an end, until the channel or the socket is closed.
 pub(super) async fn serve(mut socket: Socket, joined: Joined) {
     match joined {
-        Joined::Reader(end) => write_out(&mut socket, end).await,
-        Joined::Writer(end) => read_in(&mut socket, end).await,
+        Joined::Reader(end) => copy_to_socket(&mut socket, end).await,
+        Joined::Writer(end) => copy_to_channel(&mut socket, end).await,
         Joined::Taken => {}
-        // Its writer has no fault in being late: it may say what it has to say.
-        Joined::Late => drop(timeout(PATIENCE, drain(&mut socket)).await),
+        // It is not the writer's fault that it is late, so it may finish writing.
+        Joined::Late => drop(
+            timeout(LATE_WRITER_TIMEOUT, async { while next_item(&mut socket).await.is_some() {} }).await,
+        ),
     }
-    hang_up(socket).await;
+    close(socket).await;
 }
 
-/// What the socket sends goes nowhere.
-async fn drain(socket: &mut Socket) {
-    while let Some(Ok(message)) = socket.next().await {
-        if message.is_close() {
-            return;
-        }
-    }
-}
-
-/// What the socket sends goes into the channel.
-async fn read_in(socket: &mut Socket, end: End<mpsc::Sender<ChannelItem>>) {
-    let (sender, over) = (&end.end, &end.over);
+/// Writes the messages of the socket into the channel.
+async fn copy_to_channel(socket: &mut Socket, end: End<mpsc::Sender<ChannelItem>>) {
+    let (sender, closed) = (&end.end, &end.closed);
     loop {
-        let message = tokio::select! {
-            () = over.cancelled() => return,
+        let item = tokio::select! {
+            () = closed.cancelled() => return,
             () = sender.closed() => return,
-            message = socket.next() => message,
+            item = next_item(socket) => item,
         };
-        let item = match message {
-            Some(Ok(Message::Text(text))) => ChannelItem::Text(text.as_str().to_owned()),
-            Some(Ok(Message::Binary(bytes))) => ChannelItem::Bytes(bytes),
-            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => continue,
-            Some(Ok(Message::Close(_)) | Err(_)) | None => return,
-        };
+        let Some(item) = item else { return };
         tokio::select! {
-            () = over.cancelled() => return,
+            () = closed.cancelled() => return,
             sent = sender.send(item) => if sent.is_err() {
                 return;
             },
@@ -59,18 +48,16 @@ async fn read_in(socket: &mut Socket, end: End<mpsc::Sender<ChannelItem>>) {
     }
 }
 
-/// What comes out of the channel goes to the socket.
-async fn write_out(socket: &mut Socket, mut end: End<Feed>) {
-    let over = end.over.clone();
+/// Sends the items of the channel to the socket. Items that the socket sends are ignored.
+async fn copy_to_socket(socket: &mut Socket, mut end: End<ReadSource>) {
+    let closed = end.closed.clone();
     loop {
         let item = tokio::select! {
-            () = over.cancelled() => return,
+            () = closed.cancelled() => return,
             item = end.end.next() => item,
-            message = socket.next() => match message {
-                Some(Ok(Message::Close(_)) | Err(_)) | None => return,
-                Some(Ok(
-                    Message::Text(_) | Message::Binary(_) | Message::Ping(_) | Message::Pong(_) | Message::Frame(_),
-                )) => continue,
+            ignored = next_item(socket) => match ignored {
+                Some(_) => continue,
+                None => return,
             },
         };
         let message = match item {
@@ -79,7 +66,7 @@ async fn write_out(socket: &mut Socket, mut end: End<Feed>) {
             None => return,
         };
         tokio::select! {
-            () = over.cancelled() => return,
+            () = closed.cancelled() => return,
             sent = socket.send(message) => if sent.is_err() {
                 return;
             },

@@ -1,7 +1,7 @@
-//! Channels: what one side writes, the other reads, past the calls.
+//! Channels: one side writes items, the other side reads them, separately from calls.
 //!
-//! A channel has two ends. Each is taken once, by a socket or by someone in this process. What waits between them is limited: whoever
-//! writes faster than the other reads, waits.
+//! A channel has two ends. Each end is opened once, by a socket or by code in this process. The number of buffered items is
+//! limited: a writer that is faster than the reader waits.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -20,41 +20,41 @@ use super::worker::Worker;
 use crate::wire::{ChannelRef, Direction};
 use crate::{CallError, ChannelItem};
 
-/// How many items wait between the ends, unless someone asks for another number.
+/// How many items a channel buffers by default.
 const BUFFER: usize = 64;
 const MAX_BUFFER: usize = 1024;
 
-/// How long an end may stay untaken.
-const UNTAKEN: Duration = Duration::from_secs(5 * 60);
+/// How long an end may stay unopened.
+const UNOPENED: Duration = Duration::from_secs(5 * 60);
 
-/// How long a writer may come too late. Some SDKs connect in the background while their function returns, and take the refusal of
-/// a channel for a reason to end the whole worker.
-const LATE: Duration = Duration::from_secs(30);
+/// How long a writer may still connect after its channel was closed. Some SDKs connect in the background while their function
+/// returns. If the engine rejects the channel then, they stop the whole worker.
+const LATE_WRITER: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
 pub(super) struct Channels {
     open: Mutex<HashMap<String, Arc<Channel>>>,
-    gone: Mutex<Gone>,
+    recently_closed: Mutex<RecentlyClosed>,
 }
 
-/// The channels that have gone lately, of which a writer may still come.
+/// Recently closed channels, to which a writer may still connect.
 #[derive(Default)]
-struct Gone {
+struct RecentlyClosed {
     keys: HashMap<String, Token>,
-    /// In the order in which they went.
+    /// In the order in which they were closed.
     since: VecDeque<(Instant, String)>,
 }
 
-impl Gone {
+impl RecentlyClosed {
     fn add(&mut self, id: String, key: Token) {
         self.keys.insert(id.clone(), key);
         self.since.push_back((Instant::now(), id));
     }
 
-    /// Forgets those that nobody is late for any more.
+    /// Removes the channels to which no writer connects any more.
     fn expire(&mut self) {
-        let over = |since: &Instant| since.elapsed() >= LATE;
-        while let Some((_, id)) = self.since.pop_front_if(|(since, _)| over(since)) {
+        let closed = |since: &Instant| since.elapsed() >= LATE_WRITER;
+        while let Some((_, id)) = self.since.pop_front_if(|(since, _)| closed(since)) {
             self.keys.remove(&id);
         }
     }
@@ -64,12 +64,12 @@ struct Channel {
     key: Token,
     owner: Option<Arc<Worker>>,
     since: Instant,
-    reader: Mutex<Option<Feed>>,
+    reader: Mutex<Option<ReadSource>>,
     writer: Mutex<Option<mpsc::Sender<ChannelItem>>>,
-    /// How many ends are done.
+    /// How many ends are finished.
     done: AtomicU8,
-    /// Nobody is to use it any more.
-    over: CancellationToken,
+    /// Cancelled when the channel is closed.
+    closed: CancellationToken,
 }
 
 impl Drop for Channel {
@@ -80,13 +80,13 @@ impl Drop for Channel {
     }
 }
 
-/// What a reader gets.
-pub(super) enum Feed {
+/// What a reader reads from.
+pub(super) enum ReadSource {
     Items(mpsc::Receiver<ChannelItem>),
     Bytes(Bytes),
 }
 
-impl Feed {
+impl ReadSource {
     pub(super) async fn next(&mut self) -> Option<ChannelItem> {
         const PIECE: usize = 64 * 1024;
         match self {
@@ -97,40 +97,40 @@ impl Feed {
     }
 }
 
-/// An end that someone has taken.
+/// An open end of a channel.
 pub(super) struct End<T> {
     pub(super) end: T,
-    pub(super) over: CancellationToken,
-    _seat: Seat,
+    pub(super) closed: CancellationToken,
+    _guard: EndGuard,
 }
 
-/// Takes note when an end is done; when both are, the channel is forgotten.
-struct Seat {
+/// Counts an end as finished when it is dropped. The channel is removed when both ends are finished.
+struct EndGuard {
     channels: Arc<Channels>,
     id: String,
     channel: Arc<Channel>,
 }
 
-impl Drop for Seat {
+impl Drop for EndGuard {
     fn drop(&mut self) {
         if self.channel.done.fetch_add(1, Ordering::AcqRel) + 1 >= 2 {
-            self.channels.forget(&self.id);
+            self.channels.remove_entry(&self.id);
         }
     }
 }
 
-/// What someone gets who comes for an end.
+/// The result of opening an end.
 pub(super) enum Joined {
-    Reader(End<Feed>),
+    Reader(End<ReadSource>),
     Writer(End<mpsc::Sender<ChannelItem>>),
-    /// Someone else has it.
+    /// The end is open elsewhere.
     Taken,
-    /// Nobody reads any more: what is written is dropped.
+    /// The reader is gone. Written items are dropped.
     Late,
 }
 
 impl Channels {
-    /// Opens a channel of which others take both ends: its reader and its writer.
+    /// Creates a channel whose ends are both opened by others. Returns the references of reader and writer.
     pub(super) fn create(
         &self,
         owner: Option<&Arc<Worker>>,
@@ -140,29 +140,29 @@ impl Channels {
         if let Some(owner) = owner
             && owner.channels.load(Ordering::Relaxed) >= limit
         {
-            let text = format!("a worker has at most {limit} channels");
+            let text = format!("a worker may have at most {limit} channels");
             return Err(CallError::remote("too_many_channels", text));
         }
         let (sender, receiver) = mpsc::channel(buffer.unwrap_or(BUFFER).clamp(1, MAX_BUFFER));
-        Ok(self.put(owner, Some(Feed::Items(receiver)), Some(sender)))
+        Ok(self.insert(owner, Some(ReadSource::Items(receiver)), Some(sender)))
     }
 
-    /// Opens a channel that is read in this process.
+    /// Creates a channel that this process reads.
     pub(super) fn open(&self) -> (ChannelRef, mpsc::Receiver<ChannelItem>) {
         let (sender, receiver) = mpsc::channel(BUFFER);
-        let (_, writer) = self.put(None, None, Some(sender));
+        let (_, writer) = self.insert(None, None, Some(sender));
         (writer, receiver)
     }
 
-    /// Opens a channel that holds some bytes to be read.
-    pub(super) fn offer(&self, bytes: Bytes) -> ChannelRef {
-        self.put(None, Some(Feed::Bytes(bytes)), None).0
+    /// Creates a channel from which `bytes` can be read.
+    pub(super) fn create_with_bytes(&self, bytes: Bytes) -> ChannelRef {
+        self.insert(None, Some(ReadSource::Bytes(bytes)), None).0
     }
 
-    fn put(
+    fn insert(
         &self,
         owner: Option<&Arc<Worker>>,
-        reader: Option<Feed>,
+        reader: Option<ReadSource>,
         writer: Option<mpsc::Sender<ChannelItem>>,
     ) -> (ChannelRef, ChannelRef) {
         let (channel_id, access_key) = (Uuid::new_v4().to_string(), Uuid::new_v4().simple().to_string());
@@ -173,11 +173,11 @@ impl Channels {
             key: Token::new(&access_key),
             owner: owner.cloned(),
             since: Instant::now(),
-            // An end in this process is as good as done: what it holds tells when it is gone.
+            // An end in this process counts as finished: dropping its half of the queue closes it.
             done: AtomicU8::new(u8::from(reader.is_none()) + u8::from(writer.is_none())),
             reader: Mutex::new(reader),
             writer: Mutex::new(writer),
-            over: CancellationToken::new(),
+            closed: CancellationToken::new(),
         };
         self.open.lock().insert(channel_id.clone(), Arc::new(channel));
         let reader = ChannelRef { channel_id, access_key, direction: Direction::Read };
@@ -185,81 +185,86 @@ impl Channels {
         (reader, writer)
     }
 
-    /// Takes an end. Nothing, if there is no such channel.
+    /// Opens an end. Returns `None` if there is no such channel.
     pub(super) fn join(self: &Arc<Self>, id: &str, key: &str, direction: Direction) -> Option<Joined> {
         let channel = self.open.lock().get(id).cloned();
         let Some(channel) = channel else { return self.join_late(id, key, direction) };
         if !channel.key.matches(key) {
             return None;
         }
-        let (over, writer_is_useless) = (channel.over.clone(), channel.writer_is_useless());
-        let seat = || Seat { channels: self.clone(), id: id.to_owned(), channel: channel.clone() };
+        let (closed, writer_is_useless) = (channel.closed.clone(), channel.writer_is_useless());
+        let guard = || EndGuard { channels: self.clone(), id: id.to_owned(), channel: channel.clone() };
         Some(match direction {
             Direction::Read => match channel.reader.lock().take() {
-                Some(end) => Joined::Reader(End { end, over, _seat: seat() }),
+                Some(end) => Joined::Reader(End { end, closed, _guard: guard() }),
                 None => Joined::Taken,
             },
             Direction::Write if writer_is_useless => Joined::Late,
             Direction::Write => match channel.writer.lock().take() {
-                Some(end) => Joined::Writer(End { end, over, _seat: seat() }),
+                Some(end) => Joined::Writer(End { end, closed, _guard: guard() }),
                 None => Joined::Taken,
             },
         })
     }
 
     fn join_late(&self, id: &str, key: &str, direction: Direction) -> Option<Joined> {
-        let known = self.gone.lock().keys.get(id).is_some_and(|gone| gone.matches(key));
-        (known && direction == Direction::Write).then_some(Joined::Late)
+        let matches_key = self
+            .recently_closed
+            .lock()
+            .keys
+            .get(id)
+            .is_some_and(|recently_closed| recently_closed.matches(key));
+        (matches_key && direction == Direction::Write).then_some(Joined::Late)
     }
 
-    /// Ends a channel.
+    /// Closes a channel.
     pub(super) fn remove(&self, id: &str) {
-        if let Some(channel) = self.forget(id) {
-            channel.over.cancel();
+        if let Some(channel) = self.remove_entry(id) {
+            channel.closed.cancel();
         }
     }
 
-    fn forget(&self, id: &str) -> Option<Arc<Channel>> {
+    fn remove_entry(&self, id: &str) -> Option<Arc<Channel>> {
         let channel = self.open.lock().remove(id)?;
-        // Whoever has written already is not late.
+        // If the writer was open already, it cannot connect late.
         if channel.writer.lock().is_some() {
-            self.bury(id.to_owned(), &channel);
+            self.remember_closed(id.to_owned(), &channel);
         }
         Some(channel)
     }
 
-    fn bury(&self, id: String, channel: &Channel) {
-        let mut gone = self.gone.lock();
-        gone.expire();
-        gone.add(id, channel.key.clone());
+    fn remember_closed(&self, id: String, channel: &Channel) {
+        let mut recently_closed = self.recently_closed.lock();
+        recently_closed.expire();
+        recently_closed.add(id, channel.key.clone());
     }
 
-    /// Ends the channels that a worker opened.
-    pub(super) fn remove_of(&self, worker: &Worker) {
+    /// Closes the channels that a worker created.
+    pub(super) fn remove_channels_of(&self, worker: &Worker) {
         self.remove_where(|channel| channel.owner.as_ref().is_some_and(|owner| owner.id == worker.id));
     }
 
-    /// Ends the channels that nobody has come for in time.
+    /// Closes the channels whose ends were not opened in time.
     pub(super) fn sweep(&self) {
-        self.gone.lock().expire();
+        self.recently_closed.lock().expire();
         self.remove_where(|channel| {
-            let untaken = channel.reader.lock().is_some() || channel.writer.lock().is_some();
-            channel.writer_is_useless() || untaken && channel.since.elapsed() >= UNTAKEN
+            let unopened = channel.reader.lock().is_some() || channel.writer.lock().is_some();
+            channel.writer_is_useless() || unopened && channel.since.elapsed() >= UNOPENED
         });
     }
 
     fn remove_where(&self, which: impl Fn(&Channel) -> bool) {
-        // Dropped after the lock.
+        // Dropped after the lock is released.
         let removed: Vec<_> = self.open.lock().extract_if(|_, channel| which(channel)).collect();
         for (id, channel) in removed {
-            channel.over.cancel();
-            self.bury(id, &channel);
+            channel.closed.cancel();
+            self.remember_closed(id, &channel);
         }
     }
 }
 
 impl Channel {
-    /// Whether there is a writing end that nobody has taken and nobody will read from.
+    /// Whether the writing end is not open and has no reader any more.
     fn writer_is_useless(&self) -> bool {
         self.writer.lock().as_ref().is_some_and(mpsc::Sender::is_closed)
     }
@@ -270,21 +275,21 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_channel_that_nobody_comes_for_is_forgotten() {
+    async fn a_channel_that_is_not_opened_in_time_is_removed() {
         let channels = Arc::new(Channels::default());
         let (reader, writer) = channels.create(None, None, 1).unwrap();
         let join = |end: &ChannelRef| channels.join(&end.channel_id, &end.access_key, end.direction);
-        tokio::time::advance(UNTAKEN - Duration::from_secs(1)).await;
+        tokio::time::advance(UNOPENED - Duration::from_secs(1)).await;
         channels.sweep();
         let Some(Joined::Writer(end)) = join(&writer) else { panic!("the writer's end") };
         tokio::time::advance(Duration::from_secs(1)).await;
         channels.sweep();
         assert!(join(&reader).is_none());
-        assert!(end.over.is_cancelled());
+        assert!(end.closed.is_cancelled());
     }
 
     #[tokio::test]
-    async fn a_channel_whose_ends_are_done_is_forgotten() {
+    async fn a_channel_whose_ends_are_finished_is_removed() {
         let channels = Arc::new(Channels::default());
         let (reader, writer) = channels.create(None, None, 1).unwrap();
         for end in [&writer, &reader] {

@@ -1,54 +1,51 @@
-//! A worker's connection: frames are read one after the other, carried out in that order, and what is to be said is written in
-//! batches. What the worker asks of the state is done in its order, beside the rest.
+//! The connection of a worker. Frames are processed in the order in which they arrive. Outgoing frames are written in batches.
+//! Calls of the state run in order, concurrently with the other frames.
 
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt, StreamExt};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
-use tokio_tungstenite::tungstenite::{self, Message as Frame, Utf8Bytes};
+use tokio_tungstenite::tungstenite::{self, Message as Frame};
 
 use super::Shared;
-use super::calls::{StateCall, Then};
-use super::listener::{Socket, interrupt};
-use super::registry::{Allowance, Home, NotRegistered, is_id};
+use super::calls::{Dispatched, StateCall};
+use super::listener::{Socket, close_for_restart};
+use super::registry::{Executor, RegisterError, RegistrationLimits, is_id};
 use super::worker::Worker;
 use crate::schema;
+use crate::socket::feed_text;
 use crate::wire::{FrameError, Message, Reattach, RegisterFunction, WorkerRegistered};
 
-/// How many frames are carried out before others get their turn.
+/// How many frames are processed before the task yields.
 const BURST: usize = 64;
 
-/// How many bytes of a message go into one frame.
-const MAX_PIECE: usize = 8 * 1024 * 1024;
-
-/// How many calls of the state may wait for their turn.
+/// How many calls of the state may wait.
 const STATE_QUEUE: usize = 64;
 
-/// How long what a worker asked of the state may still take when the worker is gone.
+/// How long the calls of the state may still take after the worker has disconnected.
 const STATE_DRAIN: Duration = Duration::from_secs(10);
 
 /// Serves a worker until its connection ends.
 pub(super) async fn serve(shared: Arc<Shared>, socket: Socket, address: SocketAddr) {
     let worker = Arc::new(Worker::new(address, &shared.options.limits));
-    worker.send(welcome(&worker));
-    shared.registry.admit(&worker);
-    let presence = Presence { shared: &shared, worker: &worker };
+    worker.send(registered_message(&worker));
+    shared.registry.add_worker(&worker);
+    let guard = WorkerGuard { shared: &shared, worker: &worker };
     shared.worker_event("worker_connected", &worker);
-    tracing::debug!(worker = %worker.id, %address, "a worker has connected");
+    tracing::debug!(worker = %worker.id, %address, "worker connected");
 
     let (mut sink, mut stream) = socket.split();
-    let (asks, asked) = mpsc::channel(STATE_QUEUE);
-    let mut state = pin!(answer_for_state(&shared, asked));
+    let (state_calls, received) = mpsc::channel(STATE_QUEUE);
+    let mut state = pin!(run_state_calls(&shared, received));
     {
-        let mut desk = Desk { shared: &shared, worker: &worker, asks, complaints: Complaints::default() };
-        let mut reading = pin!(desk.read(&mut stream));
+        let mut reader =
+            FrameReader { shared: &shared, worker: &worker, state_calls, errors: FrameErrors::default() };
+        let mut reading = pin!(reader.read(&mut stream));
         let mut writing = pin!(write(&worker, &mut sink));
         tokio::select! {
             biased;
@@ -59,45 +56,45 @@ pub(super) async fn serve(shared: Arc<Shared>, socket: Socket, address: SocketAd
             () = &mut state => {}
         }
     }
-    drop(presence);
-    tracing::debug!(worker = %worker.id, "a worker is gone");
-    // What it asked for before it went is still done.
+    drop(guard);
+    tracing::debug!(worker = %worker.id, "worker disconnected");
+    // The calls of the state that the worker sent before it disconnected are still carried out.
     if tokio::time::timeout(STATE_DRAIN, state).await.is_err() {
-        tracing::warn!(worker = %worker.id, "the state was too slow for what a worker left behind");
+        tracing::warn!(worker = %worker.id, "calls of the state did not finish after the worker disconnected");
     }
     if let Ok(socket) = sink.reunite(stream) {
-        interrupt(socket).await;
+        close_for_restart(socket).await;
     }
 }
 
-/// A worker that is there, and lets go of all it has when its connection ends, however it ends.
-struct Presence<'a> {
+/// Removes the worker and everything that it registered when the connection ends, for any reason.
+struct WorkerGuard<'a> {
     shared: &'a Arc<Shared>,
     worker: &'a Arc<Worker>,
 }
 
-impl Drop for Presence<'_> {
+impl Drop for WorkerGuard<'_> {
     fn drop(&mut self) {
-        self.shared.dismiss(self.worker);
+        self.shared.remove_worker(self.worker);
     }
 }
 
-fn welcome(worker: &Worker) -> String {
+fn registered_message(worker: &Worker) -> String {
     Message::WorkerRegistered(WorkerRegistered {
-        worker_id: worker.name_of_id.to_string(),
+        worker_id: worker.id_text.to_string(),
         reattach_token: Some(worker.reattach_token.to_string()),
         features: vec!["observe.v1".to_owned(), "observe.v2".to_owned()],
     })
     .write()
 }
 
-/// Writes what gathers, many frames at a time.
+/// Writes the queued frames in batches.
 async fn write(worker: &Worker, sink: &mut SplitSink<Socket, Frame>) {
     let mut frames = Vec::new();
     loop {
         let load = worker.outbox.take(&mut frames).await;
         for frame in frames.drain(..) {
-            if feed(sink, frame).await.is_err() {
+            if feed_text(sink, frame).await.is_err() {
                 return;
             }
         }
@@ -108,52 +105,37 @@ async fn write(worker: &Worker, sink: &mut SplitSink<Socket, Frame>) {
     }
 }
 
-/// Writes a message, in pieces where it is large: Rust workers before 0.24 hang up at a frame of more than 16 MiB.
-async fn feed(sink: &mut SplitSink<Socket, Frame>, text: Utf8Bytes) -> Result<(), tungstenite::Error> {
-    if text.len() <= MAX_PIECE {
-        return sink.feed(Frame::Text(text)).await;
-    }
-    let (mut rest, mut kind) = (Bytes::from(text), Data::Text);
-    while !rest.is_empty() {
-        let piece = rest.split_to(rest.len().min(MAX_PIECE));
-        let piece = tungstenite::protocol::frame::Frame::message(piece, OpCode::Data(kind), rest.is_empty());
-        sink.feed(Frame::Frame(piece)).await?;
-        kind = Data::Continue;
-    }
-    Ok(())
-}
-
-/// Does what is asked of the state, one after the other.
-async fn answer_for_state(shared: &Arc<Shared>, mut asked: mpsc::Receiver<StateCall>) {
-    while let Some(StateCall { function, data, reply }) = asked.recv().await {
-        let Home::Builtin(builtin) = function.home else { continue };
+/// Carries out the calls of the state, one after another.
+async fn run_state_calls(shared: &Arc<Shared>, mut calls: mpsc::Receiver<StateCall>) {
+    while let Some(StateCall { function, data, sender }) = calls.recv().await {
+        let Executor::Builtin(builtin) = function.executor else { continue };
         let outcome = shared.state(builtin, &data).await;
-        reply.send(&function.info.id, outcome.as_deref());
+        sender.send(&function.info.id, outcome.as_deref());
     }
 }
 
-/// Where the frames of one worker are read.
-struct Desk<'a> {
+/// Reads and processes the frames of one worker.
+struct FrameReader<'a> {
     shared: &'a Arc<Shared>,
     worker: &'a Arc<Worker>,
-    asks: mpsc::Sender<StateCall>,
-    complaints: Complaints,
+    state_calls: mpsc::Sender<StateCall>,
+    errors: FrameErrors,
 }
 
-impl Desk<'_> {
+impl FrameReader<'_> {
     async fn read(&mut self, stream: &mut SplitStream<Socket>) {
         let mut burst = 0;
         while let Some(frame) = stream.next().await {
             match frame {
-                Ok(Frame::Text(text)) => self.take(&text).await,
+                Ok(Frame::Text(text)) => self.handle_frame(&text).await,
                 Ok(Frame::Binary(bytes)) => {
-                    // Telemetry of old SDKs.
+                    // Telemetry from old SDKs.
                     if [&b"OTLP"[..], b"MTRC", b"LOGS"].iter().any(|kind| bytes.starts_with(kind)) {
                         continue;
                     }
                     match std::str::from_utf8(&bytes) {
-                        Ok(text) => self.take(text).await,
-                        Err(error) => self.complaints.about(self.worker, &error),
+                        Ok(text) => self.handle_frame(text).await,
+                        Err(error) => self.errors.report(self.worker, &error),
                     }
                 }
                 Ok(Frame::Ping(_) | Frame::Pong(_) | Frame::Frame(_)) => {}
@@ -166,7 +148,7 @@ impl Desk<'_> {
                         ) | tungstenite::Error::Io(_)
                     );
                     if !expected {
-                        tracing::warn!(worker = %self.worker.id, %error, "a connection ended");
+                        tracing::warn!(worker = %self.worker.id, %error, "the connection of a worker failed");
                     }
                     return;
                 }
@@ -176,46 +158,46 @@ impl Desk<'_> {
                 burst = 0;
                 tokio::task::yield_now().await;
             }
-            // Whoever does not read the answers is not asked for more.
+            // A worker that does not read its results is not read from.
             self.worker.outbox.room().await;
         }
     }
 
-    async fn take(&mut self, text: &str) {
+    async fn handle_frame(&mut self, text: &str) {
         let (shared, worker) = (self.shared, self.worker);
-        // Those that say a little too much are told so; those that say far too much are not read.
+        // A registration that is slightly too large gets an error response. A much larger one is not parsed.
         let largest = shared.options.limits.registration.saturating_mul(4);
         let message = match Message::read_up_to(largest, text) {
             Ok(message) => message,
             Err(FrameError::Unknown(kind)) if kind == "registerservice" => return,
-            Err(error) => return self.complaints.about(worker, &error),
+            Err(error) => return self.errors.report(worker, &error),
         };
         match message {
             Message::InvokeFunction(call) => match shared.invoke(worker, call) {
-                Then::Done => {}
-                Then::State(call) => {
-                    // Waits for its turn when the worker asks for more than the store can do.
-                    let _ = self.asks.send(call).await;
+                Dispatched::Done => {}
+                Dispatched::State(call) => {
+                    // Waits if the worker sends more calls than the store can process.
+                    let _ = self.state_calls.send(call).await;
                 }
             },
-            Message::InvocationResult(answer) => shared.answered(worker, answer),
+            Message::InvocationResult(answer) => shared.handle_result(worker, answer),
             Message::RegisterFunction(function) => self.register(function, text.len()).await,
             Message::UnregisterFunction(named) => {
                 shared.registry.unregister(worker, &named.id);
-                shared.publisher.touch();
+                shared.publisher.mark_changed();
             }
             Message::RegisterTrigger(_) | Message::Observe(_)
                 if text.len() > shared.options.limits.registration =>
             {
-                self.complaints.about(worker, &"a trigger that says too much");
+                self.errors.report(worker, &"the registration of a trigger is too large");
             }
             Message::RegisterTrigger(trigger) => shared.register_trigger(worker, trigger),
             Message::UnregisterTrigger(trigger) => {
                 shared.remove_trigger(Some(worker), &trigger.id);
             }
-            Message::RegisterTriggerType(kind) => shared.provide_kind(worker, kind),
-            Message::UnregisterTriggerType(named) => shared.withdraw_kind(worker, &named.id),
-            Message::TriggerRegistrationResult(answer) => shared.provider_answered(worker, answer),
+            Message::RegisterTriggerType(kind) => shared.register_trigger_type(worker, kind),
+            Message::UnregisterTriggerType(named) => shared.unregister_trigger_type(worker, &named.id),
+            Message::TriggerRegistrationResult(answer) => shared.provider_result(worker, answer),
             Message::Observe(observe) => shared.observe(worker, observe),
             Message::Unobserve(unobserve) => shared.unobserve(worker, unobserve.id),
             Message::Reattach(reattach) => self.reattach(&reattach),
@@ -225,46 +207,49 @@ impl Desk<'_> {
             | Message::RegistrationRejected(_)
             | Message::ObserveResult(_)
             | Message::ObserverStateChanged(_)
-            | Message::Error(_) => self.complaints.about(worker, &"a message that only engines send"),
+            | Message::Error(_) => self.errors.report(worker, &"only engines send this message"),
         }
     }
 
     async fn register(&mut self, function: RegisterFunction, size: usize) {
         let limits = &self.shared.options.limits;
         let refusal = match &function.request_format {
-            // What is too large, or has no id, is refused for that.
+            // The registry rejects a function that is too large or has an invalid id.
             Some(schema) if size <= limits.registration && is_id(&function.id) => {
-                schema::refusal(schema).await
+                schema::rejection_reason(schema).await
             }
             Some(_) | None => None,
         };
-        let allowance =
-            Allowance { functions: limits.functions, one: limits.registration, all: limits.registrations };
+        let allowed = RegistrationLimits {
+            functions: limits.functions,
+            one_function: limits.registration,
+            all_functions: limits.registrations,
+        };
         let registered = match refusal {
             Some(why) => {
                 self.shared.registry.unregister(self.worker, &function.id);
-                self.shared.publisher.touch();
-                Err(NotRegistered::costly(
+                self.shared.publisher.mark_changed();
+                Err(RegisterError::schema_rejected(
                     &function.id,
-                    format!("the schema of `{}` is refused: {why}", function.id),
+                    format!("the schema of `{}` is rejected: {why}", function.id),
                 ))
             }
-            None => self.shared.registry.register(self.worker, function, size, allowance),
+            None => self.shared.registry.register(self.worker, function, size, allowed),
         };
         match registered {
-            Ok(()) => self.shared.publisher.touch(),
-            Err(NotRegistered::BadId) => {
-                self.complaints.about(self.worker, &"a function without a usable id");
+            Ok(()) => self.shared.publisher.mark_changed(),
+            Err(RegisterError::BadId) => {
+                self.errors.report(self.worker, &"the id of the function is invalid");
             }
-            Err(NotRegistered::Rejected(answer, why)) => {
+            Err(RegisterError::Rejected(answer, why)) => {
                 let (worker, function) = (&self.worker, answer.function_id.as_deref());
-                tracing::warn!(worker = %worker.id, function, code = answer.code, %why, "a function is not taken");
+                tracing::warn!(worker = %worker.id, function, code = answer.code, %why, "a function was rejected");
                 worker.send(Message::RegistrationRejected(*answer).write());
             }
         }
     }
 
-    /// A worker has come back: the connection that it had before makes room for this one.
+    /// A worker has reconnected. Its previous connection is removed.
     fn reattach(&self, reattach: &Reattach) {
         let before = reattach.previous_worker_id.parse().ok().and_then(|id| self.shared.registry.worker(id));
         let token = reattach.reattach_token.as_deref().unwrap_or_default();
@@ -272,31 +257,31 @@ impl Desk<'_> {
             && before.id != self.worker.id
             && super::Token::new(&before.reattach_token.to_string()).matches(token)
         {
-            tracing::info!(worker = %self.worker.id, before = %before.id, "a worker has come back");
-            self.shared.dismiss(&before);
+            tracing::info!(worker = %self.worker.id, before = %before.id, "worker reconnected");
+            self.shared.remove_worker(&before);
         }
     }
 }
 
-/// What is wrong with the frames of one worker. A few lines say it; a flood of garbage is counted.
+/// Logs invalid frames of one worker. The first few are logged; after that the log is rate-limited, and suppressed lines are counted.
 #[derive(Default)]
-struct Complaints {
-    said: usize,
-    unsaid: usize,
+struct FrameErrors {
+    logged: usize,
+    suppressed: usize,
     last: Option<Instant>,
 }
 
-impl Complaints {
-    fn about(&mut self, worker: &Worker, error: &dyn std::fmt::Display) {
+impl FrameErrors {
+    fn report(&mut self, worker: &Worker, error: &dyn std::fmt::Display) {
         const AT_ONCE: usize = 5;
         const PAUSE: Duration = Duration::from_secs(10);
-        if self.said >= AT_ONCE && self.last.is_some_and(|last| last.elapsed() < PAUSE) {
-            self.unsaid += 1;
+        if self.logged >= AT_ONCE && self.last.is_some_and(|last| last.elapsed() < PAUSE) {
+            self.suppressed += 1;
             return;
         }
-        let others = std::mem::take(&mut self.unsaid);
-        tracing::warn!(worker = %worker.id, %error, others, "a frame is ignored");
-        self.said += 1;
+        let suppressed = std::mem::take(&mut self.suppressed);
+        tracing::warn!(worker = %worker.id, %error, suppressed, "ignored an invalid frame");
+        self.logged += 1;
         self.last = Some(Instant::now());
     }
 }

@@ -1,4 +1,4 @@
-//! The frames of a call, written around payloads that are text already.
+//! Encodes the frames of calls. Payloads are JSON text already and are copied as they are.
 
 use std::fmt::Write;
 
@@ -6,16 +6,16 @@ use uuid::Uuid;
 
 use crate::wire::ErrorBody;
 
-/// What travels with a call besides its payload.
+/// The members of a call besides its payload.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Extras<'a> {
-    /// JSON: what the trigger that fired says.
+    /// JSON: the metadata of the trigger that fired.
     pub(super) metadata: Option<&'a str>,
     pub(super) traceparent: Option<&'a str>,
     pub(super) baggage: Option<&'a str>,
 }
 
-/// A call for the worker that has the function. Where a worker calls, an object is told which one.
+/// Encodes a call for the worker that has the function. If `caller` is set and the payload is an object, the object gets its id.
 pub(super) fn invoke(
     id: Uuid,
     function: &str,
@@ -46,7 +46,7 @@ pub(super) fn invoke(
     frame
 }
 
-/// The result of a call, for the worker that made it.
+/// Encodes the result of a call, for the worker that made the call.
 pub(super) fn result(id: Uuid, function: &str, outcome: Result<&str, &ErrorBody>) -> String {
     let mut frame = String::with_capacity(128 + function.len() + outcome.map_or(128, str::len));
     frame.push_str(r#"{"type":"invocationresult","invocation_id":""#);
@@ -67,7 +67,7 @@ pub(super) fn result(id: Uuid, function: &str, outcome: Result<&str, &ErrorBody>
     frame
 }
 
-/// The payload. The caller comes last, so that it holds against one that the payload claims.
+/// Appends the payload. The caller comes last, so that it overrides a caller that the payload claims.
 fn push_data(frame: &mut String, data: &str, caller: Option<&str>) {
     let members = data.strip_prefix('{').and_then(|data| data.trim_end().strip_suffix('}'));
     let (Some(members), Some(caller)) = (members, caller) else {
@@ -95,7 +95,7 @@ fn push_string(frame: &mut String, text: &str) {
         frame.push_str(text);
         frame.push('"');
     } else {
-        // Writing into a string cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(frame, "{}", serde_json::Value::from(text));
     }
 }
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_is_told_its_caller_whatever_it_claims() {
+    fn the_caller_overrides_a_caller_that_the_payload_claims() {
         let data = r#"{"_caller_worker_id":"someone else", "a":1 }"#;
         let frame = invoke(Uuid::nil(), "f", Some(data), Some("w"), Extras::default());
         let frame: Value = serde_json::from_str(&frame).unwrap();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_stays_as_it_is() {
+    fn a_payload_that_is_no_object_is_not_changed() {
         for data in ["null", "[{}]", "\"{}\"", "7"] {
             let frame = invoke(Uuid::nil(), "f", Some(data), Some("w"), Extras::default());
             assert!(frame.ends_with(&format!(r#""data":{data}}}"#)), "{frame}");
@@ -125,7 +125,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_are_json_whatever_they_carry(function in ".*", trace in ".*", key in ".*", value in ".*") {
+        fn frames_are_json_for_any_content(function in ".*", trace in ".*", key in ".*", value in ".*") {
             let data = json!({ &key: &value });
             let extras = Extras { traceparent: Some(&trace), metadata: Some("[1]"), baggage: None };
             let frame = invoke(Uuid::nil(), &function, Some(&data.to_string()), None, extras);

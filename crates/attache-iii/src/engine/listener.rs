@@ -1,4 +1,4 @@
-//! The port that workers connect to: who is let in, and to what.
+//! The port that workers connect to: authentication, and the WebSocket upgrade.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -32,21 +32,21 @@ use super::channels::Joined;
 use super::{Engine, EngineError, Shared, channel_socket, connection};
 use crate::wire::{self, Direction};
 
-/// How long a connection may take to become a WebSocket.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long the upgrade of a connection may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long the other side may take to say goodbye.
-const GOODBYE: Duration = Duration::from_secs(1);
+/// How long the other side may take to close a connection.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a connection is silent before it is asked whether the other machine is still there.
-const PROBE: Duration = Duration::from_secs(20);
+/// After this silence, TCP keep-alive probes check whether the other machine is still there.
+const KEEPALIVE: Duration = Duration::from_secs(20);
 
-/// The largest message of a channel. SDKs cut what they write into pieces of 64 KiB.
+/// The largest message of a channel, in bytes. SDKs write pieces of 64 KiB.
 const MAX_CHANNEL_MESSAGE: usize = 4 * 1024 * 1024;
 
 pub(super) type Socket = WebSocketStream<TcpStream>;
 
-/// An engine that has its port and waits to be run.
+/// An engine that has bound its port.
 pub struct EngineListening {
     listener: TcpListener,
     engine: Engine,
@@ -64,9 +64,9 @@ impl EngineListening {
         if options.token.is_none() && resolved.iter().any(|address| !address.ip().is_loopback()) {
             return Err(EngineError::Open(address));
         }
-        let taken = |error| EngineError::Taken { address: address.clone(), error };
-        let listener = TcpListener::bind(&*resolved).await.map_err(taken)?;
-        let address = listener.local_addr().map_err(taken)?;
+        let bind_error = |error| EngineError::Taken { address: address.clone(), error };
+        let listener = TcpListener::bind(&*resolved).await.map_err(bind_error)?;
+        let address = listener.local_addr().map_err(bind_error)?;
         Ok(Self { listener, engine, address })
     }
 
@@ -75,21 +75,21 @@ impl EngineListening {
         self.address
     }
 
-    /// Lets workers in until `stop` is done, then fails what they were working on and hangs up.
+    /// Serves workers until `stop` completes. Then their calls fail, and all connections are closed.
     pub async fn run_until(self, stop: impl Future<Output = ()>) {
         let Self { listener, engine, address: _ } = self;
         let shared = engine.shared();
-        let places = Arc::new(Semaphore::new(shared.options.limits.connections));
+        let permits = Arc::new(Semaphore::new(shared.options.limits.connections));
         let mut stop = std::pin::pin!(stop);
-        // Whoever gives up waiting for this stops it as well.
+        // Dropping this future also stops the engine.
         let _stopping = shared.stopping.clone().drop_guard();
         loop {
             tokio::select! {
                 biased;
                 () = &mut stop => break,
-                accepted = accept(&listener, &places) => {
-                    if let Some((socket, address, place)) = accepted {
-                        shared.tasks.spawn(serve(shared.clone(), socket, address, place));
+                accepted = accept(&listener, &permits) => {
+                    if let Some((socket, address, permit)) = accepted {
+                        shared.tasks.spawn(serve(shared.clone(), socket, address, permit));
                     }
                 }
             }
@@ -98,52 +98,52 @@ impl EngineListening {
         shared.stopping.cancel();
         shared.tasks.close();
         if tokio::time::timeout(Duration::from_secs(5), shared.tasks.wait()).await.is_err() {
-            tracing::warn!("some workers did not hang up in time");
+            tracing::warn!("some workers did not close their connection in time");
         }
     }
 }
 
-/// The next connection, as soon as there is a place for it. Nothing when accepting failed, which passes.
+/// Accepts the next connection, as soon as there is a permit for it. Returns `None` if accepting failed; the caller retries.
 async fn accept(
     listener: &TcpListener,
-    places: &Arc<Semaphore>,
+    permits: &Arc<Semaphore>,
 ) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-    let place = places.clone().acquire_owned().await.ok()?;
+    let permit = permits.clone().acquire_owned().await.ok()?;
     match listener.accept().await {
         Ok((socket, address)) => {
-            // Calls are small and must not wait for each other. A machine that is gone without a word must not keep its functions.
-            let probing = TcpKeepalive::new().with_time(PROBE).with_interval(PROBE).with_retries(3);
+            // Calls are small and must not be delayed. A machine that vanished must not keep its functions.
+            let probing = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(3);
             let set = socket.set_nodelay(true);
             if let Err(error) = set.and_then(|()| SockRef::from(&socket).set_tcp_keepalive(&probing)) {
-                tracing::debug!(%error, "a socket vanished before it was used");
+                tracing::debug!(%error, "cannot set the options of a socket");
             }
-            Some((socket, address, place))
+            Some((socket, address, permit))
         }
         Err(error) => {
-            tracing::warn!(%error, "a connection could not be accepted");
-            // Out of file descriptors, most likely: give others the time to close theirs.
+            tracing::warn!(%error, "cannot accept a connection");
+            // The process is probably out of file descriptors. Wait until other connections close.
             tokio::time::sleep(Duration::from_millis(100)).await;
             None
         }
     }
 }
 
-/// What a connection came for.
+/// What a connection is for.
 enum Purpose {
     Worker,
     Telemetry,
     Channel(Joined),
 }
 
-async fn serve(shared: Arc<Shared>, socket: TcpStream, address: SocketAddr, place: OwnedSemaphorePermit) {
-    let admitted: Mutex<Option<(Purpose, OnUpgrade)>> = Mutex::new(None);
+async fn serve(shared: Arc<Shared>, socket: TcpStream, address: SocketAddr, permit: OwnedSemaphorePermit) {
+    let accepted_upgrade: Mutex<Option<(Purpose, OnUpgrade)>> = Mutex::new(None);
     let service = service_fn(|mut request| {
-        let response = match admit(&shared, &request) {
+        let response = match accept_upgrade(&shared, &request) {
             Ok((purpose, response)) => {
-                *admitted.lock() = Some((purpose, hyper::upgrade::on(&mut request)));
+                *accepted_upgrade.lock() = Some((purpose, hyper::upgrade::on(&mut request)));
                 response
             }
-            Err(refusal) => *refusal,
+            Err(rejection) => *rejection,
         };
         async move { Ok::<_, Infallible>(response) }
     });
@@ -153,11 +153,11 @@ async fn serve(shared: Arc<Shared>, socket: TcpStream, address: SocketAddr, plac
         .with_upgrades();
     tokio::select! {
         () = shared.stopping.cancelled() => return,
-        done = tokio::time::timeout(HANDSHAKE, handshake) => if !matches!(done, Ok(Ok(()))) {
+        done = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake) => if !matches!(done, Ok(Ok(()))) {
             return;
         },
     }
-    let Some((purpose, upgrade)) = admitted.lock().take() else { return };
+    let Some((purpose, upgrade)) = accepted_upgrade.lock().take() else { return };
     let Ok(upgraded) = upgrade.await else { return };
     let Ok(parts) = upgraded.downcast::<TokioIo<TcpStream>>() else { return };
     let max = match purpose {
@@ -181,13 +181,16 @@ async fn serve(shared: Arc<Shared>, socket: TcpStream, address: SocketAddr, plac
             }
         }
     }
-    drop(place);
+    drop(permit);
 }
 
-type Answer = Response<Full<Bytes>>;
+type HttpResponse = Response<Full<Bytes>>;
 
-/// Decides what a request gets: an upgrade for its purpose, or a refusal.
-fn admit<B>(shared: &Shared, request: &Request<B>) -> Result<(Purpose, Answer), Box<Answer>> {
+/// Authenticates a request and returns the upgrade for its purpose, or the rejection.
+fn accept_upgrade<B>(
+    shared: &Shared,
+    request: &Request<B>,
+) -> Result<(Purpose, HttpResponse), Box<HttpResponse>> {
     let path = request.uri().path();
     let query = |name: &str| {
         let pairs = url::form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes());
@@ -195,21 +198,21 @@ fn admit<B>(shared: &Shared, request: &Request<B>) -> Result<(Purpose, Answer), 
     };
     let headers = request.headers();
     let channel = path.strip_prefix("/ws/channels/");
-    // Who knows the key of a channel may use it: SDKs show nothing else there.
+    // The key of a channel is enough to use it. SDKs send nothing else there.
     if channel.is_none() {
         match &shared.options.token {
             Some(token) => {
-                let shown = bearer(headers).or_else(|| query("token"));
-                if !shown.is_some_and(|shown| token.matches(&shown)) {
-                    let mut refusal = refuse(StatusCode::UNAUTHORIZED, "a token is needed to connect");
-                    refusal.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-                    return Err(refusal);
+                let token_sent = bearer(headers).or_else(|| query("token"));
+                if !token_sent.is_some_and(|token_sent| token.matches(&token_sent)) {
+                    let mut rejection = reject(StatusCode::UNAUTHORIZED, "a token is required to connect");
+                    rejection.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+                    return Err(rejection);
                 }
             }
-            None if !is_from_here(headers) => {
-                return Err(refuse(
+            None if !is_local_origin(headers) => {
+                return Err(reject(
                     StatusCode::FORBIDDEN,
-                    "pages of other sites cannot connect without a token",
+                    "web pages of other origins cannot connect without a token",
                 ));
             }
             None => {}
@@ -227,9 +230,9 @@ fn admit<B>(shared: &Shared, request: &Request<B>) -> Result<(Purpose, Answer), 
             };
             let key = query("key").unwrap_or_default();
             let joined = direction.and_then(|direction| shared.channels.join(id, &key, direction));
-            Purpose::Channel(joined.ok_or_else(|| refuse(StatusCode::NOT_FOUND, "Channel not found"))?)
+            Purpose::Channel(joined.ok_or_else(|| reject(StatusCode::NOT_FOUND, "Channel not found"))?)
         }
-        (_, None) => return Err(refuse(StatusCode::NOT_FOUND, "Not Found")),
+        (_, None) => return Err(reject(StatusCode::NOT_FOUND, "Not Found")),
     };
     let accept = is_upgrade(headers)?;
     let mut response = Response::new(Full::default());
@@ -242,16 +245,17 @@ fn admit<B>(shared: &Shared, request: &Request<B>) -> Result<(Purpose, Answer), 
     Ok((purpose, response))
 }
 
-/// The proof that a request for a WebSocket was understood.
-fn is_upgrade(headers: &HeaderMap) -> Result<HeaderValue, Box<Answer>> {
+/// The `Sec-WebSocket-Accept` value for an upgrade request.
+fn is_upgrade(headers: &HeaderMap) -> Result<HeaderValue, Box<HttpResponse>> {
     let wanted =
         headers.get(UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"));
     let key = headers.get(SEC_WEBSOCKET_KEY).filter(|_| wanted);
     let accept = key.and_then(|key| HeaderValue::from_str(&derive_accept_key(key.as_bytes())).ok());
     accept.ok_or_else(|| {
-        let mut refusal = refuse(StatusCode::UPGRADE_REQUIRED, "workers connect here, with a WebSocket");
-        refusal.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
-        refusal
+        let mut rejection =
+            reject(StatusCode::UPGRADE_REQUIRED, "expected a WebSocket upgrade: workers connect here");
+        rejection.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
+        rejection
     })
 }
 
@@ -260,8 +264,9 @@ fn bearer(headers: &HeaderMap) -> Option<String> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim().to_owned())
 }
 
-/// Whether a request is no page's, or a page's of this machine: browsers let every page connect to this machine, and say so.
-fn is_from_here(headers: &HeaderMap) -> bool {
+/// Whether the request comes from a program, or from a web page of this machine. Browsers let every page connect to this machine,
+/// and send its origin.
+fn is_local_origin(headers: &HeaderMap) -> bool {
     let Some(origin) = headers.get(ORIGIN) else { return true };
     let host = origin.to_str().ok().and_then(|origin| url::Url::parse(origin).ok());
     host.is_some_and(|url| match url.host() {
@@ -272,14 +277,14 @@ fn is_from_here(headers: &HeaderMap) -> bool {
     })
 }
 
-fn refuse(status: StatusCode, text: &'static str) -> Box<Answer> {
+fn reject(status: StatusCode, text: &'static str) -> Box<HttpResponse> {
     let mut response = Response::new(Full::from(text));
     *response.status_mut() = status;
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     Box::new(response)
 }
 
-/// Takes telemetry and does nothing with it.
+/// Reads telemetry and drops it.
 async fn discard(shared: &Shared, mut socket: Socket) {
     loop {
         tokio::select! {
@@ -289,26 +294,26 @@ async fn discard(shared: &Shared, mut socket: Socket) {
             },
         }
     }
-    hang_up(socket).await;
+    close(socket).await;
 }
 
-/// Closes a socket: says goodbye, and waits a little for the other side to say it too.
-pub(super) async fn hang_up(socket: Socket) {
-    close(socket, None).await;
+/// Closes a socket, and waits a short time until the other side closes it too.
+pub(super) async fn close(socket: Socket) {
+    close_with(socket, None).await;
 }
 
-/// Closes the socket of a worker so that it comes back. Some SDKs take a connection that was closed without complaint for one that
-/// is no longer wanted, and never connect again.
-pub(super) async fn interrupt(socket: Socket) {
-    let why = CloseFrame { code: CloseCode::Restart, reason: Utf8Bytes::from_static("the engine goes away") };
-    close(socket, Some(why)).await;
+/// Closes the socket of a worker so that the worker reconnects. After a normal close some SDKs never connect again.
+pub(super) async fn close_for_restart(socket: Socket) {
+    let why =
+        CloseFrame { code: CloseCode::Restart, reason: Utf8Bytes::from_static("the engine is stopping") };
+    close_with(socket, Some(why)).await;
 }
 
-async fn close(mut socket: Socket, why: Option<CloseFrame>) {
-    let goodbye = async {
+async fn close_with(mut socket: Socket, why: Option<CloseFrame>) {
+    let closing = async {
         if socket.close(why).await.is_ok() {
             while let Some(Ok(_)) = socket.next().await {}
         }
     };
-    let _ = tokio::time::timeout(GOODBYE, goodbye).await;
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, closing).await;
 }

@@ -1,12 +1,14 @@
-//! The embedded engine: what workers of the iii SDKs join when there is no engine of its own on the machine.
+//! The embedded engine. Workers of the iii SDKs connect to it if no separate engine runs on the machine.
 //!
-//! Workers connect over WebSockets, register functions, call each other's, keep values in the state, and answer HTTP requests.
-//! What is in this process takes part without a socket: [`Engine::register`] adds functions, and the engine is [`Functions`].
+//! Workers connect over WebSockets. They register functions, call functions of each other, keep values in the state, and serve
+//! HTTP requests. Code in this process needs no socket: [`Engine::register`] adds functions, and the engine implements
+//! [`Functions`].
 //!
-//! - Frames of one connection are carried out in their order, so calls of one worker to another one arrive in order.
-//! - A worker that goes takes its functions, triggers and channels with it, and what it was working on fails at once.
-//! - A worker cannot disturb another one: what it can have registered, waiting and under way is limited, and only the worker that
-//!   was given a call can answer it.
+//! - The frames of one connection are processed in order. So calls from one worker to another arrive in order.
+//! - When a worker disconnects, its functions, triggers and channels are removed, and the calls that it was processing fail at
+//!   once.
+//! - A worker cannot disturb another worker. Its registrations, its queues and its open calls are limited, and only the worker
+//!   that received a call can send the result of that call.
 
 mod builtins;
 mod calls;
@@ -40,7 +42,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use self::catalog::Publisher;
 use self::channels::Channels;
 use self::http::routes::Routes;
-use self::registry::{Home, Registry};
+use self::registry::{Executor, Registry};
 use self::triggers::Triggers;
 use self::worker::Worker;
 use crate::{CallError, Channel, FunctionCall, FunctionInfo, Functions, Updates};
@@ -50,14 +52,14 @@ pub use self::listener::EngineListening;
 pub use self::options::{EngineError, EngineLimits, EngineOptions, Token};
 pub use self::writer::ChannelWriter;
 
-/// A call of a function of this process.
+/// A call of a function in this process.
 #[derive(Debug)]
 pub struct Invocation {
     /// The function.
     pub function: Arc<str>,
-    /// What it gets.
+    /// The payload.
     pub payload: Box<RawValue>,
-    /// The name of the worker that calls; nobody's, if the call comes from this process.
+    /// The name of the calling worker. `None` if the call comes from this process.
     pub caller: Option<Arc<str>>,
 }
 
@@ -81,11 +83,11 @@ pub struct Engine(Arc<Inner>);
 
 struct Inner {
     shared: Arc<Shared>,
-    /// What runs beside the connections, for as long as there is an engine.
+    /// Background tasks. They end when the engine is dropped.
     _background: Vec<AbortOnDropHandle<()>>,
 }
 
-/// What the connections of an engine share.
+/// The state that all connections of an engine share.
 struct Shared {
     options: EngineOptions,
     store: Arc<dyn Store>,
@@ -100,19 +102,19 @@ struct Shared {
 }
 
 impl Shared {
-    /// Lets a worker go, with all that it had. Once; more often does nothing.
-    fn dismiss(self: &Arc<Self>, worker: &Arc<Worker>) {
-        if !self.registry.dismiss(worker) {
+    /// Removes a worker and everything that it registered. A second call does nothing.
+    fn remove_worker(self: &Arc<Self>, worker: &Arc<Worker>) {
+        if !self.registry.remove_worker(worker) {
             return;
         }
         worker.outbox.close();
         self.remove_triggers_of(worker);
-        self.channels.remove_of(worker);
+        self.channels.remove_channels_of(worker);
         Self::fail_calls(worker);
         for other in self.registry.workers() {
             other.forget_calls_by(worker);
         }
-        self.publisher.touch();
+        self.publisher.mark_changed();
         self.worker_event("worker_disconnected", worker);
     }
 
@@ -126,7 +128,7 @@ impl Shared {
 }
 
 impl Engine {
-    /// An engine that keeps the state in `store`. Must be called within a tokio runtime.
+    /// Creates an engine that keeps the state in `store`. Must be called within a tokio runtime.
     pub fn new(store: Arc<dyn Store>, options: EngineOptions) -> Self {
         let shared = Arc::new(Shared {
             options,
@@ -143,7 +145,7 @@ impl Engine {
         shared.install_builtins();
         shared.publisher.publish(|| shared.registry.catalog());
         let background = vec![
-            AbortOnDropHandle::new(tokio::spawn(shared.clone().keep_catalog())),
+            AbortOnDropHandle::new(tokio::spawn(shared.clone().run_publisher())),
             AbortOnDropHandle::new(tokio::spawn(shared.clone().sweep_channels())),
         ];
         Self(Arc::new(Inner { shared, _background: background }))
@@ -153,33 +155,33 @@ impl Engine {
         &self.0.shared
     }
 
-    /// Takes the port that workers connect to. What this process has registered by then is in the list of functions at once.
+    /// Binds the port that workers connect to. Functions that are registered before this call are listed at once.
     pub async fn listen(&self) -> Result<EngineListening, EngineError> {
         self.shared().publisher.publish(|| self.shared().registry.catalog());
         EngineListening::bind(self.clone()).await
     }
 
-    /// Registers a function of this process. Whoever had its id has it no more.
+    /// Registers a function of this process. It replaces a function with the same id.
     pub fn register<F, R>(&self, function: FunctionInfo, handler: F)
     where
         F: Fn(Invocation) -> R + Send + Sync + 'static,
         R: Future<Output = Result<Box<RawValue>, CallError>> + Send + 'static,
     {
         let handler = move |invocation| -> BoxFuture<'static, _> { Box::pin(handler(invocation)) };
-        self.shared().registry.put(function, Home::Local(Arc::new(handler)));
-        self.shared().publisher.touch();
+        self.shared().registry.insert(function, Executor::Local(Arc::new(handler)));
+        self.shared().publisher.mark_changed();
     }
 
-    /// Removes a function of this process. Whether there was one.
+    /// Removes a function of this process. Returns whether there was one.
     pub fn unregister(&self, function: &str) -> bool {
         let removed = self.shared().registry.remove_local(function);
-        self.shared().publisher.touch();
+        self.shared().publisher.mark_changed();
         removed
     }
 
-    /// Keeps paths for others than HTTP triggers: `exact` ones, and all at and below those in `below`.
+    /// Reserves paths, so that HTTP triggers cannot use them: the paths in `exact`, and all paths at or below those in `below`.
     ///
-    /// Whoever asks for one of them is told that it belongs to the A2A server.
+    /// A trigger with a reserved path is rejected with an error that says that the path belongs to the A2A server.
     pub fn reserve_paths<'a>(
         &self,
         exact: impl IntoIterator<Item = &'a str>,
@@ -190,25 +192,26 @@ impl Engine {
         below.into_iter().for_each(|path| routes.reserve_below(path));
     }
 
-    /// The origins whose pages may call the function with the HTTP trigger for a method and a path, as its author lists them in the
-    /// metadata `a2a.origins`.
+    /// The origins whose web pages may call the function that has an HTTP trigger for this method and path. The function lists
+    /// them in its metadata as `a2a.origins`.
     pub fn http_origins(&self, method: &::http::Method, path: &str) -> Vec<String> {
         http::origins(self.shared(), method, path)
     }
 
-    /// What answers a request with this method and path.
+    /// Who may send a request with this method and path.
     ///
-    /// What it says may change until the request is answered: see [`PublicOnly`].
+    /// The result can be out of date when the request is handled: see [`PublicOnly`].
     pub fn http_route(&self, method: &::http::Method, path: &str) -> HttpRoute {
         http::route(self.shared(), method, path)
     }
 
-    /// Answers a request with the function whose HTTP trigger has its path. Nothing, if there is none.
+    /// Calls the function whose HTTP trigger matches the request. Returns `None` if no trigger has the path.
     ///
-    /// JSON bodies up to [`EngineLimits::http_body_in_call`] are part of the call; all bodies can be read through `request_body`.
+    /// The call contains JSON bodies up to [`EngineLimits::http_body_in_call`]. The function can read every body through
+    /// `request_body`.
     ///
-    /// Which web pages may send the request is for the server to decide before, with [`http_origins`](Self::http_origins).
-    /// With [`PublicOnly`] among the extensions of the request, only a function that is for everyone answers.
+    /// The server must check the origin of the request before this call, with [`http_origins`](Self::http_origins). If the
+    /// request has the extension [`PublicOnly`], only a public function may serve it.
     pub async fn handle_http<B>(&self, request: ::http::Request<B>) -> Option<::http::Response<HttpBody>>
     where
         B: http_body::Body<Data = Bytes> + Send,

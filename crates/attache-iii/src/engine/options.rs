@@ -1,4 +1,4 @@
-//! What can be set about the engine.
+//! The settings of the engine.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::wire;
 /// Settings of an [`Engine`](super::Engine). The defaults suit one machine.
 #[derive(Debug, Clone)]
 pub struct EngineOptions {
-    /// Where workers connect.
+    /// The address that workers connect to.
     pub listen: String,
-    /// What workers have to show. Needed wherever others than this machine can connect.
+    /// The token that workers must send. It is required if other machines can connect.
     pub token: Option<Token>,
-    /// How much is taken from one worker, and from all of them.
+    /// The limits for one worker and for all of them.
     pub limits: EngineLimits,
-    /// How long a function may take to begin its answer to an HTTP request.
+    /// The longest time that a function may take to begin its response to an HTTP request.
     pub http_timeout: Duration,
 }
 
@@ -31,39 +31,39 @@ impl Default for EngineOptions {
     }
 }
 
-/// How much an engine takes.
+/// The limits of an engine.
 #[derive(Debug, Clone)]
 pub struct EngineLimits {
-    /// Connections at once; more wait.
+    /// Simultaneous connections. More connections wait.
     pub connections: usize,
-    /// Bytes that wait to be written to one connection. One frame may always wait, however large.
+    /// Bytes that wait to be written to one connection. One frame may always wait, whatever its size.
     pub queued_bytes: usize,
     /// Frames that wait to be written to one connection.
     pub queued_frames: usize,
-    /// Calls that one worker may have made and not yet got the results of.
+    /// Calls that one worker has made and that have no result yet.
     pub calls_by_worker: usize,
-    /// Calls that one worker may be working on.
+    /// Calls that one worker is processing.
     pub calls_to_worker: usize,
     /// Functions of one worker.
     pub functions: usize,
     /// Triggers of one worker.
     pub triggers: usize,
-    /// Kinds of triggers that one worker provides.
+    /// Types of triggers that one worker provides.
     pub trigger_types: usize,
-    /// Channels that one worker may have open.
+    /// Open channels of one worker.
     pub channels: usize,
-    /// Bytes of one registration, with its schemas and metadata.
+    /// Bytes of one registration, including schemas and metadata.
     pub registration: usize,
     /// Bytes of all registrations of one worker.
     pub registrations: usize,
-    /// Bytes of one value of the state.
+    /// Bytes of one value in the state.
     pub state_value: usize,
-    /// HTTP requests at once; more are refused.
+    /// Simultaneous HTTP requests. More requests are rejected.
     pub http_requests: usize,
     /// Bytes of the body of an HTTP request.
     pub http_body: usize,
-    /// Bytes of a JSON body that is put into the call. A larger one is `null` there and is read through `request_body`: workers in
-    /// Python before 0.25 break off at frames of a megabyte.
+    /// Bytes of a JSON body that the call contains. A larger body is `null` in the call, and the function reads it through
+    /// `request_body`. The reason: Python workers before 0.25 disconnect at frames of more than 1 MiB.
     pub http_body_in_call: usize,
 }
 
@@ -91,17 +91,17 @@ impl Default for EngineLimits {
     }
 }
 
-/// A secret that is compared but never shown. Only its digest is kept.
+/// A secret that can be compared but not read. Only its digest is stored.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token([u8; 32]);
 
 impl Token {
-    /// The token `secret`.
+    /// Creates the token for `secret`.
     pub fn new(secret: &str) -> Self {
         Self(Sha256::digest(secret).into())
     }
 
-    /// Whether `given` is it. How long that takes says nothing about how much of it is right: digests are compared.
+    /// Whether `given` is the secret. It compares digests, so the time does not reveal how much of the secret is right.
     pub fn matches(&self, given: &str) -> bool {
         self.0 == <[u8; 32]>::from(Sha256::digest(given))
     }
@@ -113,24 +113,24 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Why an engine does not start.
+/// Why an engine cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// The address is none.
+    /// The address is invalid.
     #[error("`{0}` is not an address to listen on: expected something like `127.0.0.1:{port}`", port = wire::DEFAULT_PORT)]
     Address(String),
-    /// Others than this machine could connect, and anyone would be let in.
+    /// Other machines could connect, and no token is set.
     #[error(
-        "the engine would listen on `{0}`, where other machines can connect, and let everyone in: set a token, or listen on \
+        "the engine would listen on `{0}`, where other machines can connect without a token: set a token, or listen on \
          `127.0.0.1`"
     )]
     Open(String),
-    /// The address cannot be had.
+    /// The address cannot be bound.
     #[error("cannot listen on `{address}`: {error}")]
     Taken {
         /// The address.
         address: String,
-        /// Why not.
+        /// The cause.
         error: std::io::Error,
     },
 }

@@ -1,7 +1,7 @@
-//! Frames on their way to one connection.
+//! The queue of frames for one connection.
 //!
-//! Whoever has something for a connection puts it here and goes on; the connection writes what has gathered in one go. What may
-//! wait is limited, in frames and in bytes, so that a reader that does not read costs a known amount of memory.
+//! A sender adds a frame and does not wait. The connection writes all queued frames in one batch. The queue is limited in frames
+//! and in bytes, so a peer that does not read costs a known amount of memory.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,41 +9,41 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
-/// Why a frame was not taken.
+/// Why a frame was not queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refused {
-    /// Too much is waiting.
+pub(super) enum PushError {
+    /// The queue is full.
     Full,
-    /// Nothing will be written any more.
+    /// The connection is closed.
     Closed,
-    /// It is larger than the other side takes.
+    /// The frame is larger than the peer accepts.
     TooLarge {
-        /// How many bytes it takes.
+        /// The largest frame that the peer accepts, in bytes.
         limit: usize,
     },
 }
 
 pub(super) struct Outbox {
     queue: Mutex<Queue>,
-    /// There is something to write.
+    /// Signals that there are frames to write.
     filled: Notify,
-    /// There is room again.
+    /// Signals that frames were written.
     drained: Notify,
     max_bytes: usize,
     max_frames: usize,
-    /// The largest frame that the other side takes.
+    /// The largest frame that the peer accepts.
     largest: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Queue {
     frames: Vec<Utf8Bytes>,
-    /// Bytes and frames that wait or are being written.
+    /// The frames that are queued or being written.
     load: Load,
     closed: bool,
 }
 
-/// Some bytes in some frames.
+/// A number of frames and their bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Load {
     bytes: usize,
@@ -57,24 +57,24 @@ impl Outbox {
         Self { queue: Mutex::default(), filled, drained, max_bytes, max_frames, largest }
     }
 
-    /// Takes no frames larger than this.
+    /// Sets the size of the largest frame that is accepted.
     pub(super) fn limit_frames(&self, largest: usize) {
         self.largest.store(largest, Ordering::Relaxed);
     }
 
-    /// Puts a frame at the end.
-    pub(super) fn push(&self, frame: String) -> Result<(), Refused> {
+    /// Adds a frame to the end of the queue.
+    pub(super) fn push(&self, frame: String) -> Result<(), PushError> {
         let limit = self.largest.load(Ordering::Relaxed);
         if frame.len() > limit {
-            return Err(Refused::TooLarge { limit });
+            return Err(PushError::TooLarge { limit });
         }
         let mut queue = self.queue.lock();
         if queue.closed {
-            return Err(Refused::Closed);
+            return Err(PushError::Closed);
         }
         let Load { bytes, frames } = queue.load;
         if frames > 0 && (frames >= self.max_frames || bytes + frame.len() > self.max_bytes) {
-            return Err(Refused::Full);
+            return Err(PushError::Full);
         }
         queue.load = Load { bytes: bytes + frame.len(), frames: frames + 1 };
         let first = queue.frames.is_empty();
@@ -86,7 +86,8 @@ impl Outbox {
         Ok(())
     }
 
-    /// Takes all that waits, as soon as something does. It counts until it is [`written`](Self::written).
+    /// Takes all queued frames, as soon as there is one. They count against the limits until [`written`](Self::written) is
+    /// called.
     pub(super) async fn take(&self, frames: &mut Vec<Utf8Bytes>) -> Load {
         loop {
             {
@@ -127,7 +128,7 @@ impl Outbox {
         load.bytes <= self.max_bytes / 2 && load.frames <= self.max_frames / 2
     }
 
-    /// Takes no more frames.
+    /// Closes the queue. It accepts no more frames.
     pub(super) fn close(&self) {
         let mut queue = self.queue.lock();
         queue.closed = true;
@@ -140,19 +141,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_is_limited_but_one_frame_always_fits() {
+    fn the_queue_is_limited_but_one_frame_always_fits() {
         let outbox = Outbox::new(8, 2);
         assert_eq!(outbox.push("longer than eight bytes".into()), Ok(()));
-        assert_eq!(outbox.push("x".into()), Err(Refused::Full));
+        assert_eq!(outbox.push("x".into()), Err(PushError::Full));
     }
 
     #[tokio::test]
-    async fn what_was_taken_counts_until_it_is_written() {
+    async fn taken_frames_count_until_they_are_written() {
         let outbox = Outbox::new(100, 1);
         outbox.push("a".into()).unwrap();
         let mut frames = Vec::new();
         let load = outbox.take(&mut frames).await;
-        assert_eq!(outbox.push("b".into()), Err(Refused::Full));
+        assert_eq!(outbox.push("b".into()), Err(PushError::Full));
         outbox.written(load);
         assert_eq!(outbox.push("b".into()), Ok(()));
     }

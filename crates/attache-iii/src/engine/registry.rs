@@ -1,4 +1,4 @@
-//! Who has which function, and which workers are there.
+//! The registry of functions and workers.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,39 +16,39 @@ use super::worker::Worker;
 use crate::wire::{RegisterFunction, RegistrationRejected};
 use crate::{CallError, Catalog, FunctionInfo};
 
-/// How many bytes the id of a function may have.
+/// The longest id of a function, in bytes.
 const MAX_ID: usize = 256;
 
-/// Whether a function can have this id.
+/// Whether this is a valid function id.
 pub(super) fn is_id(id: &str) -> bool {
     !id.is_empty() && id.len() <= MAX_ID && !id.chars().any(char::is_control)
 }
 
-/// What begins like this belongs to the engine and to those who live in its process.
+/// Ids with these prefixes are reserved for the engine and for functions in its process.
 const RESERVED: [&str; 3] = ["engine::", "state::", "stream::"];
 
-/// What a queue registers, though it begins like something of the engine's.
+/// A worker that provides a queue may register ids with this prefix.
 const QUEUE: &str = "engine::queue::";
 
-/// A function and where it runs.
+/// A function and its executor.
 pub(super) struct Function {
     pub(super) info: Arc<FunctionInfo>,
-    pub(super) home: Home,
+    pub(super) executor: Executor,
 }
 
-/// A function of this process.
+/// The handler of a function in this process.
 pub(super) type Handler =
     dyn Fn(Invocation) -> BoxFuture<'static, Result<Box<RawValue>, CallError>> + Send + Sync;
 
-/// Where a function runs.
+/// What runs a function.
 #[derive(Clone)]
-pub(super) enum Home {
+pub(super) enum Executor {
     Worker(Arc<Worker>),
     Local(Arc<Handler>),
     Builtin(Builtin),
 }
 
-impl Home {
+impl Executor {
     fn is(&self, worker: &Worker) -> bool {
         match self {
             Self::Worker(owner) => owner.id == worker.id,
@@ -58,7 +58,7 @@ impl Home {
 }
 
 impl Function {
-    /// Whether lists leave it out unless asked.
+    /// Whether lists omit the function by default.
     pub(super) fn is_internal(&self) -> bool {
         let flagged = self.info.metadata.as_ref().and_then(|metadata| metadata.get("internal"));
         self.info.id.starts_with("engine::") && !self.info.id.starts_with(QUEUE)
@@ -66,15 +66,15 @@ impl Function {
     }
 }
 
-/// Why a worker does not get to have a function.
-pub(super) enum NotRegistered {
-    /// The id is none. Nobody who means well sends one, so nobody is told.
+/// Why a function was not registered.
+pub(super) enum RegisterError {
+    /// The id is invalid. SDKs never send such an id, so there is no response.
     BadId,
-    /// It is refused with this answer.
+    /// The response to the worker, and the reason.
     Rejected(Box<RegistrationRejected>, Cow<'static, str>),
 }
 
-impl NotRegistered {
+impl RegisterError {
     fn rejected(code: &str, function: &str, owner: Option<String>, why: &'static str) -> Self {
         let answer = RegistrationRejected {
             code: code.to_owned(),
@@ -87,9 +87,9 @@ impl NotRegistered {
         Self::Rejected(Box::new(answer), why.into())
     }
 
-    /// The schema of a function asks for too much.
-    pub(super) fn costly(function: &str, why: String) -> Self {
-        // At any other code the SDKs give up all functions of the worker. Of this one they print the function and the owner.
+    /// The schema of the function is too expensive to check.
+    pub(super) fn schema_rejected(function: &str, why: String) -> Self {
+        // At any other code the SDKs remove all functions of the worker. For this code they print the function and the owner.
         let owner = Some(format!("engine (refused: {why})"));
         match Self::rejected("FUNCTION_NAMESPACE_CONFLICT", function, owner, "") {
             Self::Rejected(mut answer, _) => {
@@ -103,10 +103,10 @@ impl NotRegistered {
 
 /// How much one worker may register.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Allowance {
+pub(super) struct RegistrationLimits {
     pub(super) functions: usize,
-    pub(super) one: usize,
-    pub(super) all: usize,
+    pub(super) one_function: usize,
+    pub(super) all_functions: usize,
 }
 
 #[derive(Default)]
@@ -120,7 +120,7 @@ impl Registry {
         self.functions.read().get(id).cloned()
     }
 
-    /// All functions, in no order.
+    /// All functions, in no particular order.
     pub(super) fn functions(&self) -> Vec<Arc<Function>> {
         self.functions.read().values().cloned().collect()
     }
@@ -140,65 +140,68 @@ impl Registry {
         self.workers.read().values().cloned().collect()
     }
 
-    pub(super) fn admit(&self, worker: &Arc<Worker>) {
+    pub(super) fn add_worker(&self, worker: &Arc<Worker>) {
         self.workers.write().insert(worker.id, worker.clone());
     }
 
-    /// Registers a function of this process, or of the engine itself. Whoever had the id has it no more.
-    pub(super) fn put(&self, info: FunctionInfo, home: Home) {
+    /// Registers a function of this process or of the engine. It replaces a function with the same id.
+    pub(super) fn insert(&self, info: FunctionInfo, executor: Executor) {
         let id = info.id.clone();
-        self.functions.write().insert(id, Arc::new(Function { info: Arc::new(info), home }));
+        self.functions.write().insert(id, Arc::new(Function { info: Arc::new(info), executor }));
     }
 
     /// Removes a function of this process.
     pub(super) fn remove_local(&self, id: &str) -> bool {
         let mut functions = self.functions.write();
-        match functions.get(id).map(|function| &function.home) {
-            Some(Home::Local(_)) => functions.remove(id).is_some(),
-            Some(Home::Worker(_) | Home::Builtin(_)) | None => false,
+        match functions.get(id).map(|function| &function.executor) {
+            Some(Executor::Local(_)) => functions.remove(id).is_some(),
+            Some(Executor::Worker(_) | Executor::Builtin(_)) | None => false,
         }
     }
 
-    /// Registers a function of a worker's, or says anew what it is.
+    /// Registers or updates a function of a worker.
     pub(super) fn register(
         &self,
         worker: &Arc<Worker>,
         function: RegisterFunction,
         size: usize,
-        allowance: Allowance,
-    ) -> Result<(), NotRegistered> {
+        limits: RegistrationLimits,
+    ) -> Result<(), RegisterError> {
         let id: Arc<str> = function.id.into();
         if !is_id(&id) {
-            return Err(NotRegistered::BadId);
+            return Err(RegisterError::BadId);
         }
         if RESERVED.iter().any(|prefix| id.starts_with(prefix)) && !id.starts_with(QUEUE) {
-            let why = "ids that begin like this belong to the engine";
+            let why = "ids with this prefix are reserved for the engine";
             let owner = Some("engine".to_owned());
-            return Err(NotRegistered::rejected("FUNCTION_NAMESPACE_CONFLICT", &id, owner, why));
+            return Err(RegisterError::rejected("FUNCTION_NAMESPACE_CONFLICT", &id, owner, why));
         }
         if function.invocation.is_some() {
             let why = "this engine does not call functions over HTTP: let a worker run them";
-            return Err(NotRegistered::rejected("FUNCTION_INVOCATION_UNSUPPORTED", &id, None, why));
+            return Err(RegisterError::rejected("FUNCTION_INVOCATION_UNSUPPORTED", &id, None, why));
         }
         let mut functions = self.functions.write();
-        // Asked under the lock under which the worker's functions are removed, so that none is left behind.
+        // Checked under the lock that also guards the removal of a worker's functions. So no function stays behind.
         if worker.gone.is_cancelled() {
             return Ok(());
         }
-        if let Some(known) = functions.get(&id).filter(|known| !known.home.is(worker)) {
-            let owner = match &known.home {
-                Home::Worker(owner) => owner.name_of_id.to_string(),
-                Home::Local(_) | Home::Builtin(_) => "engine".to_owned(),
+        if let Some(known) = functions.get(&id).filter(|known| !known.executor.is(worker)) {
+            let owner = match &known.executor {
+                Executor::Worker(owner) => owner.id_text.to_string(),
+                Executor::Local(_) | Executor::Builtin(_) => "engine".to_owned(),
             };
-            let why = "another worker has it";
-            return Err(NotRegistered::rejected("FUNCTION_NAMESPACE_CONFLICT", &id, Some(owner), why));
+            let why = "another worker has registered it";
+            return Err(RegisterError::rejected("FUNCTION_NAMESPACE_CONFLICT", &id, Some(owner), why));
         }
         let mut owned = worker.owned.lock();
         let before = owned.functions.get(&id).copied();
         let (count, bytes) = (owned.functions.len(), owned.bytes - before.unwrap_or(0) + size);
-        if before.is_none() && count >= allowance.functions || size > allowance.one || bytes > allowance.all {
+        if before.is_none() && count >= limits.functions
+            || size > limits.one_function
+            || bytes > limits.all_functions
+        {
             let why = "the worker has registered too much";
-            return Err(NotRegistered::rejected("FUNCTION_LIMIT_EXCEEDED", &id, None, why));
+            return Err(RegisterError::rejected("FUNCTION_LIMIT_EXCEEDED", &id, None, why));
         }
         owned.functions.insert(id.clone(), size);
         owned.bytes = bytes;
@@ -211,14 +214,17 @@ impl Registry {
             response_format: function.response_format,
             metadata: function.metadata,
         };
-        functions.insert(id, Arc::new(Function { info: Arc::new(info), home: Home::Worker(worker.clone()) }));
+        functions.insert(
+            id,
+            Arc::new(Function { info: Arc::new(info), executor: Executor::Worker(worker.clone()) }),
+        );
         Ok(())
     }
 
-    /// Removes a function of a worker's.
+    /// Removes a function of a worker.
     pub(super) fn unregister(&self, worker: &Worker, id: &str) {
         let mut functions = self.functions.write();
-        if functions.get(id).is_some_and(|function| function.home.is(worker)) {
+        if functions.get(id).is_some_and(|function| function.executor.is(worker)) {
             functions.remove(id);
         }
         let mut owned = worker.owned.lock();
@@ -227,26 +233,26 @@ impl Registry {
         }
     }
 
-    /// Puts the worker's name, which it may tell late, into what is known about its functions.
+    /// Updates the worker's name in the entries of its functions. A worker may send its name after its functions.
     pub(super) fn rename(&self, worker: &Arc<Worker>) {
         let name = worker.name();
         let mut functions = self.functions.write();
         for id in worker.owned.lock().functions.keys() {
-            let Some(function) = functions.get_mut(id).filter(|function| function.home.is(worker)) else {
+            let Some(function) = functions.get_mut(id).filter(|function| function.executor.is(worker)) else {
                 continue;
             };
             let info = FunctionInfo { worker: Some(name.clone()), ..FunctionInfo::clone(&function.info) };
-            *function = Arc::new(Function { info: Arc::new(info), home: function.home.clone() });
+            *function = Arc::new(Function { info: Arc::new(info), executor: function.executor.clone() });
         }
     }
 
-    /// Removes a worker and its functions. Whether it was still there.
-    pub(super) fn dismiss(&self, worker: &Worker) -> bool {
+    /// Removes a worker and its functions. Returns whether the worker was registered.
+    pub(super) fn remove_worker(&self, worker: &Worker) -> bool {
         let mut functions = self.functions.write();
         worker.gone.cancel();
         let owned = std::mem::take(&mut worker.owned.lock().functions);
         for id in owned.into_keys() {
-            if functions.get(&id).is_some_and(|function| function.home.is(worker)) {
+            if functions.get(&id).is_some_and(|function| function.executor.is(worker)) {
                 functions.remove(&id);
             }
         }

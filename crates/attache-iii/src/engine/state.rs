@@ -1,4 +1,4 @@
-//! `state::*`: values by scope and key, kept by the store.
+//! `state::*`: values by scope and key, kept in the store.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::Shared;
-use super::builtins::{Builtin, input};
+use super::builtins::{Builtin, parse_input};
 use super::update::{Op, OpError, apply};
 use crate::CallError;
 
-/// How deep a value may nest: what is kept can be read and changed later.
+/// How deep a value may nest. Deeper values could not be parsed again later.
 const MAX_DEPTH: usize = 100;
 
-/// How many bytes a scope or a key may have.
+/// The longest scope or key, in bytes.
 const MAX_NAME: usize = 1024;
 
 #[derive(Deserialize)]
-struct Place<'a> {
+struct StateKey<'a> {
     #[serde(borrow)]
     scope: Cow<'a, str>,
     #[serde(borrow)]
@@ -55,8 +55,8 @@ struct Update {
 }
 
 fn store_failed(error: StoreError) -> CallError {
-    tracing::error!(%error, "the store of the state does not work");
-    CallError::remote("state_error", "the state cannot be reached")
+    tracing::error!(%error, "the store of the state failed");
+    CallError::remote("state_error", "the state is not available")
 }
 
 fn text(value: &Option<Json>) -> &str {
@@ -70,26 +70,26 @@ impl Shared {
         let function = builtin.id();
         match builtin {
             Builtin::StateGet => {
-                let Place { scope, key } = input(function, data)?;
+                let StateKey { scope, key } = parse_input(function, data)?;
                 let value = values.get(&scope, &key).await.map_err(store_failed)?;
                 Ok(text(&value).to_owned())
             }
             Builtin::StateSet => {
-                let Set { scope, key, value } = input(function, data)?;
-                self.check_place(function, &scope, &key)?;
+                let Set { scope, key, value } = parse_input(function, data)?;
+                self.check_key(function, &scope, &key)?;
                 self.check_value(value.get())?;
-                let value: Json = input(function, value.get())?;
+                let value: Json = parse_input(function, value.get())?;
                 let changed = self.change(&scope, &key, Box::new(move |_| Some(value.clone()))).await?;
                 let (old, new) = (text(&changed.old), text(&changed.new));
                 Ok(format!(r#"{{"old_value":{old},"new_value":{new}}}"#))
             }
             Builtin::StateDelete => {
-                let Place { scope, key } = input(function, data)?;
+                let StateKey { scope, key } = parse_input(function, data)?;
                 let changed = self.change(&scope, &key, Box::new(|_| None)).await?;
                 Ok(text(&changed.old).to_owned())
             }
             Builtin::StateList => {
-                let Scope { scope } = input(function, data)?;
+                let Scope { scope } = parse_input(function, data)?;
                 let listed = values.list(&scope).await.map_err(store_failed)?;
                 let values: Vec<&str> = listed.iter().map(|(_, value)| value.as_str()).collect();
                 Ok(format!("[{}]", values.join(",")))
@@ -99,10 +99,10 @@ impl Shared {
                 Ok(json!({ "groups": groups }).to_string())
             }
             Builtin::StateUpdate => {
-                // Checked before it is read: operations take more memory than their text does.
+                // Checked before parsing: parsed operations need more memory than their text.
                 self.check_size(data)?;
-                let Update { scope, key, ops } = input(function, data)?;
-                self.check_place(function, &scope, &key)?;
+                let Update { scope, key, ops } = parse_input(function, data)?;
+                self.check_key(function, &scope, &key)?;
                 self.update(&scope, &key, ops).await
             }
             Builtin::WorkersRegister
@@ -122,7 +122,7 @@ impl Shared {
         }
     }
 
-    fn check_place(&self, function: &str, scope: &str, key: &str) -> Result<(), CallError> {
+    fn check_key(&self, function: &str, scope: &str, key: &str) -> Result<(), CallError> {
         if scope.len() > MAX_NAME || key.len() > MAX_NAME {
             let text = format!(
                 "Failed to deserialize input for {function}: a scope and a key have at most {MAX_NAME} bytes"
@@ -151,12 +151,12 @@ impl Shared {
     }
 
     async fn update(self: &Arc<Self>, scope: &str, key: &str, ops: Vec<Op>) -> Result<String, CallError> {
-        struct Told {
+        struct UpdateResult {
             errors: Vec<OpError>,
-            refused: Option<CallError>,
+            error: Option<CallError>,
         }
-        let told = Arc::new(Mutex::new(Told { errors: Vec::new(), refused: None }));
-        let (shared, telling) = (self.clone(), told.clone());
+        let outcome = Arc::new(Mutex::new(UpdateResult { errors: Vec::new(), error: None }));
+        let (shared, shared_outcome) = (self.clone(), outcome.clone());
         let change: ValueChange = Box::new(move |old| {
             let before: Value = old.and_then(|old| old.read().ok()).unwrap_or_default();
             let (after, errors) = apply(before, ops.clone());
@@ -164,29 +164,29 @@ impl Shared {
             let new = new.and_then(|new| shared.check_value(new.as_str()).map(|()| new));
             match new {
                 Ok(new) => {
-                    *telling.lock() = Told { errors, refused: None };
+                    *shared_outcome.lock() = UpdateResult { errors, error: None };
                     Some(new)
                 }
                 Err(error) => {
-                    *telling.lock() = Told { errors: Vec::new(), refused: Some(error) };
+                    *shared_outcome.lock() = UpdateResult { errors: Vec::new(), error: Some(error) };
                     old.cloned()
                 }
             }
         });
         let changed = self.change(scope, key, change).await?;
-        let mut told = told.lock();
-        if let Some(error) = told.refused.take() {
+        let mut outcome = outcome.lock();
+        if let Some(error) = outcome.error.take() {
             return Err(error);
         }
         let (old, new) = (text(&changed.old), text(&changed.new));
-        if told.errors.is_empty() {
+        if outcome.errors.is_empty() {
             return Ok(format!(r#"{{"old_value":{old},"new_value":{new}}}"#));
         }
-        let errors = serde_json::to_string(&told.errors).unwrap_or_default();
+        let errors = serde_json::to_string(&outcome.errors).unwrap_or_default();
         Ok(format!(r#"{{"old_value":{old},"new_value":{new},"errors":{errors}}}"#))
     }
 
-    /// Changes a value and tells those who want to know.
+    /// Changes a value and fires the triggers for it.
     fn change<'a>(
         self: &'a Arc<Self>,
         scope: &'a str,
@@ -195,12 +195,12 @@ impl Shared {
     ) -> BoxFuture<'a, Result<ChangedValue, CallError>> {
         Box::pin(async move {
             let changed = self.store.values().change(scope, key, change).await.map_err(store_failed)?;
-            self.tell_changed(scope, key, &changed);
+            self.fire_state_triggers(scope, key, &changed);
             Ok(changed)
         })
     }
 
-    fn tell_changed(self: &Arc<Self>, scope: &str, key: &str, changed: &ChangedValue) {
+    fn fire_state_triggers(self: &Arc<Self>, scope: &str, key: &str, changed: &ChangedValue) {
         let event = match (&changed.old, &changed.new) {
             (None, None) => return,
             (None, Some(_)) => "state:created",
@@ -229,7 +229,7 @@ impl Shared {
                 match shared.call_text(&condition, &data, None, Duration::from_secs(30)).await {
                     Ok(answer) if answer.get() == "false" => {}
                     Ok(_) => shared.fire(&trigger.function, &data, trigger.metadata()),
-                    Err(error) => tracing::warn!(condition, %error, "a condition could not be asked"),
+                    Err(error) => tracing::warn!(condition, %error, "the condition of a trigger failed"),
                 }
             });
         }

@@ -1,7 +1,7 @@
-//! Triggers: which function wants to be called when what happens.
+//! Triggers: functions that are called on events.
 //!
-//! Some kinds of triggers are the engine's own; others are a worker's, which is told about the triggers and calls the functions
-//! itself. A trigger of a kind that nobody provides waits for someone who does.
+//! The engine implements some types of triggers. Workers provide the others: the providing worker gets the triggers of its type
+//! and calls the functions itself. A trigger whose type has no provider waits until a worker provides it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::Shared;
-use super::http::routes::Target;
+use super::http::routes::HttpTriggerConfig;
 use super::worker::Worker;
 use crate::wire::{
     ErrorBody, Message, Observe, ObserveResult, ObserverStateChanged, RegisterTrigger, RegisterTriggerType,
@@ -24,40 +24,40 @@ pub(super) const STATE: &str = "state";
 pub(super) const FUNCTIONS_AVAILABLE: &str = "engine::functions-available";
 pub(super) const WORKERS_AVAILABLE: &str = "engine::workers-available";
 
-/// The kinds that are the engine's own, and what they are about.
-pub(super) const OWN_KINDS: [(&str, &str); 4] = [
+/// The types that the engine implements, with their descriptions.
+pub(super) const BUILTIN_TYPES: [(&str, &str); 4] = [
     (HTTP, "Calls a function for HTTP requests to a path"),
     (STATE, "Calls a function when a value of the state changes"),
     (FUNCTIONS_AVAILABLE, "Calls a function when functions come or go"),
     (WORKERS_AVAILABLE, "Calls a function when workers come or go"),
 ];
 
-/// A trigger that is taken.
+/// A registered trigger.
 pub(super) struct Trigger {
     pub(super) id: String,
     pub(super) kind: String,
     pub(super) function: String,
     pub(super) config: Value,
-    /// JSON: what to tell the function with each call.
+    /// JSON: metadata that the function gets with each call.
     pub(super) metadata: Option<Box<RawValue>>,
-    /// The worker with which it goes; nobody, if it is to stay.
+    /// The worker that registered it. The trigger is removed with the worker. `None` if it is permanent.
     pub(super) owner: Option<Arc<Worker>>,
     /// How often it has fired.
     pub(super) fires: AtomicU64,
-    plan: Plan,
+    source: TriggerSource,
 }
 
-/// What makes a trigger fire.
-enum Plan {
-    Http(Target),
+/// What fires a trigger.
+enum TriggerSource {
+    Http(Arc<HttpTriggerConfig>),
     State(StateFilter),
     FunctionsAvailable,
     WorkersAvailable,
-    /// Whoever provides the kind knows.
+    /// The worker that provides the type fires it.
     Provided,
 }
 
-/// Which changes of the state a trigger is about.
+/// The changes of the state that fire a trigger.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct StateFilter {
@@ -75,9 +75,12 @@ impl StateFilter {
 
 impl Trigger {
     pub(super) fn state_filter(&self) -> Option<&StateFilter> {
-        match &self.plan {
-            Plan::State(filter) => Some(filter),
-            Plan::Http(_) | Plan::FunctionsAvailable | Plan::WorkersAvailable | Plan::Provided => None,
+        match &self.source {
+            TriggerSource::State(filter) => Some(filter),
+            TriggerSource::Http(_)
+            | TriggerSource::FunctionsAvailable
+            | TriggerSource::WorkersAvailable
+            | TriggerSource::Provided => None,
         }
     }
 
@@ -102,8 +105,8 @@ impl Trigger {
     }
 }
 
-/// A kind of trigger that a worker provides.
-pub(super) struct Kind {
+/// A type of trigger that a worker provides.
+pub(super) struct TriggerType {
     pub(super) provider: Arc<Worker>,
     pub(super) description: Option<String>,
 }
@@ -111,8 +114,8 @@ pub(super) struct Kind {
 #[derive(Default)]
 pub(super) struct Triggers {
     by_id: HashMap<String, Arc<Trigger>>,
-    kinds: HashMap<String, Kind>,
-    /// The triggers of the engine's own kinds that are asked for by what happens.
+    types: HashMap<String, TriggerType>,
+    /// The triggers of the engine's own types, by event.
     state: Vec<Arc<Trigger>>,
     functions_available: Vec<Arc<Trigger>>,
     workers_available: Vec<Arc<Trigger>>,
@@ -123,8 +126,8 @@ impl Triggers {
         self.by_id.values()
     }
 
-    pub(super) fn kinds(&self) -> impl Iterator<Item = (&String, &Kind)> {
-        self.kinds.iter()
+    pub(super) fn types(&self) -> impl Iterator<Item = (&String, &TriggerType)> {
+        self.types.iter()
     }
 
     pub(super) fn of_state(&self, scope: &str, key: &str) -> Vec<Arc<Trigger>> {
@@ -141,17 +144,17 @@ impl Triggers {
         self.workers_available.clone()
     }
 
-    fn list_of(&mut self, plan: &Plan) -> Option<&mut Vec<Arc<Trigger>>> {
-        match plan {
-            Plan::State(_) => Some(&mut self.state),
-            Plan::FunctionsAvailable => Some(&mut self.functions_available),
-            Plan::WorkersAvailable => Some(&mut self.workers_available),
-            Plan::Http(_) | Plan::Provided => None,
+    fn list_of(&mut self, source: &TriggerSource) -> Option<&mut Vec<Arc<Trigger>>> {
+        match source {
+            TriggerSource::State(_) => Some(&mut self.state),
+            TriggerSource::FunctionsAvailable => Some(&mut self.functions_available),
+            TriggerSource::WorkersAvailable => Some(&mut self.workers_available),
+            TriggerSource::Http(_) | TriggerSource::Provided => None,
         }
     }
 }
 
-/// A trigger as it is asked for.
+/// A trigger that is to be registered.
 pub(super) struct NewTrigger {
     pub(super) id: String,
     pub(super) kind: String,
@@ -161,17 +164,17 @@ pub(super) struct NewTrigger {
 }
 
 impl Shared {
-    /// Takes a trigger, or says why not.
+    /// Registers a trigger. Returns the reason if it is rejected.
     pub(super) fn add_trigger(&self, owner: Option<&Arc<Worker>>, new: NewTrigger) -> Result<(), String> {
-        let plan = match new.kind.as_str() {
-            HTTP => Plan::Http(Target::read(&new)?),
+        let source = match new.kind.as_str() {
+            HTTP => TriggerSource::Http(Arc::new(HttpTriggerConfig::read(&new)?)),
             STATE => {
                 let config = if new.config.is_null() { json!({}) } else { new.config.clone() };
-                Plan::State(serde_json::from_value(config).map_err(|error| error.to_string())?)
+                TriggerSource::State(serde_json::from_value(config).map_err(|error| error.to_string())?)
             }
-            FUNCTIONS_AVAILABLE => Plan::FunctionsAvailable,
-            WORKERS_AVAILABLE => Plan::WorkersAvailable,
-            _ => Plan::Provided,
+            FUNCTIONS_AVAILABLE => TriggerSource::FunctionsAvailable,
+            WORKERS_AVAILABLE => TriggerSource::WorkersAvailable,
+            _ => TriggerSource::Provided,
         };
         let metadata = new.metadata.as_ref().and_then(|value| serde_json::value::to_raw_value(value).ok());
         let trigger = Arc::new(Trigger {
@@ -182,12 +185,12 @@ impl Shared {
             metadata,
             owner: owner.cloned(),
             fires: AtomicU64::new(0),
-            plan,
+            source,
         });
         let mut triggers = self.triggers.lock();
         match triggers.by_id.get(&trigger.id) {
             Some(known) if !known.belongs_to(owner) => {
-                return Err(format!("the trigger id `{}` is another worker's", trigger.id));
+                return Err(format!("the trigger id `{}` belongs to another worker", trigger.id));
             }
             Some(known) => {
                 let same = known.kind == trigger.kind
@@ -202,30 +205,30 @@ impl Shared {
             None => {}
         }
         if let Some(worker) = owner {
-            // Asked under the lock under which the worker's triggers are removed, so that none is left behind.
+            // Checked under the lock that also guards the removal of a worker's triggers. So no trigger stays behind.
             if worker.gone.is_cancelled() {
                 return Ok(());
             }
             if worker.owned.lock().triggers.len() >= self.options.limits.triggers {
-                return Err(format!("a worker has at most {} triggers", self.options.limits.triggers));
+                return Err(format!("a worker may have at most {} triggers", self.options.limits.triggers));
             }
         }
-        if let Plan::Http(target) = &trigger.plan {
-            self.routes.write().add(target, &trigger)?;
+        if let TriggerSource::Http(config) = &trigger.source {
+            self.routes.write().add(config, &trigger)?;
         }
         if let Some(worker) = owner {
             worker.owned.lock().triggers.insert(trigger.id.clone());
         }
-        if let Some(list) = triggers.list_of(&trigger.plan) {
+        if let Some(list) = triggers.list_of(&trigger.source) {
             list.push(trigger.clone());
         }
-        if let Plan::Provided = trigger.plan {
-            match triggers.kinds.get(&trigger.kind) {
+        if let TriggerSource::Provided = trigger.source {
+            match triggers.types.get(&trigger.kind) {
                 Some(kind) => kind.provider.send(trigger.registration()),
                 None => tracing::info!(
                     trigger = trigger.id,
                     kind = trigger.kind,
-                    "a trigger waits for someone who provides its kind"
+                    "a trigger waits for a worker that provides its type"
                 ),
             }
         }
@@ -233,7 +236,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Removes a trigger, if it is the owner's. How often it had fired.
+    /// Removes a trigger, if `owner` owns it. Returns how often it fired.
     pub(super) fn remove_trigger(&self, owner: Option<&Arc<Worker>>, id: &str) -> Option<u64> {
         let mut triggers = self.triggers.lock();
         let trigger = triggers.by_id.get(id).filter(|trigger| trigger.belongs_to(owner)).cloned()?;
@@ -246,26 +249,27 @@ impl Shared {
 
     fn drop_trigger(&self, triggers: &mut Triggers, trigger: &Arc<Trigger>) {
         triggers.by_id.remove(&trigger.id);
-        if let Some(list) = triggers.list_of(&trigger.plan) {
+        if let Some(list) = triggers.list_of(&trigger.source) {
             list.retain(|other| other.id != trigger.id);
         }
-        match &trigger.plan {
-            Plan::Http(target) => self.routes.write().remove(target, &trigger.id),
-            Plan::Provided => {
-                if let Some(kind) = triggers.kinds.get(&trigger.kind) {
+        match &trigger.source {
+            TriggerSource::Http(config) => self.routes.write().remove(config, &trigger.id),
+            TriggerSource::Provided => {
+                if let Some(kind) = triggers.types.get(&trigger.kind) {
                     let (id, kind_name) = (trigger.id.clone(), Some(trigger.kind.clone()));
                     let message = UnregisterTrigger { id, trigger_type: kind_name };
                     kind.provider.send(Message::UnregisterTrigger(message).write());
                 }
             }
-            Plan::State(_) | Plan::FunctionsAvailable | Plan::WorkersAvailable => {}
+            TriggerSource::State(_) | TriggerSource::FunctionsAvailable | TriggerSource::WorkersAvailable => {
+            }
         }
     }
 
-    /// Removes what a worker wanted and what it provided.
+    /// Removes the triggers of a worker, and the types that it provided.
     pub(super) fn remove_triggers_of(&self, worker: &Arc<Worker>) {
         let mut triggers = self.triggers.lock();
-        triggers.kinds.retain(|_, kind| kind.provider.id != worker.id);
+        triggers.types.retain(|_, kind| kind.provider.id != worker.id);
         let owned = std::mem::take(&mut worker.owned.lock().triggers);
         for id in owned {
             if let Some(trigger) = triggers.by_id.get(&id).cloned() {
@@ -274,21 +278,21 @@ impl Shared {
         }
     }
 
-    /// What a worker asks for in the words up to 0.25. Nothing is said where it is taken.
+    /// Handles the registration of a trigger up to 0.25. A response is sent only if the trigger is rejected.
     pub(super) fn register_trigger(&self, worker: &Arc<Worker>, message: RegisterTrigger) {
         let RegisterTrigger { id, trigger_type, function_id, config, metadata } = message;
         let (answer_id, kind, function) = (id.clone(), trigger_type.clone(), function_id.clone());
         let new = NewTrigger { id, kind: trigger_type, function: function_id, config, metadata };
         if let Err(text) = self.add_trigger(Some(worker), new) {
-            tracing::warn!(worker = %worker.id, trigger = answer_id, kind, error = text, "a trigger is not taken");
-            worker.send(refused(answer_id, kind, function, trigger_error(text)));
+            tracing::warn!(worker = %worker.id, trigger = answer_id, kind, error = text, "a trigger was rejected");
+            worker.send(rejection(answer_id, kind, function, trigger_error(text)));
         }
     }
 
-    /// What a worker asks for in the words of 0.26.
+    /// Handles the registration of an observer, since 0.26.
     pub(super) fn observe(&self, worker: &Arc<Worker>, message: Observe) {
         let Observe { id, source, target, metadata } = message;
-        let taken = if source.function_id == "http::on-request" {
+        let registered = if source.function_id == "http::on-request" {
             let mut config = source.args;
             rename(&mut config, "path", "api_path");
             rename(&mut config, "method", "http_method");
@@ -296,14 +300,15 @@ impl Shared {
             let new = NewTrigger { id: id.clone(), kind, function, config, metadata };
             self.add_trigger(Some(worker), new).map_err(trigger_error)
         } else {
-            let text = format!("`{}` cannot be observed here: `http::on-request` can", source.function_id);
+            let text =
+                format!("`{}` cannot be observed here: only `http::on-request` can", source.function_id);
             Err(ErrorBody { code: "UNSUPPORTED".to_owned(), message: text, stacktrace: None })
         };
-        let state = if taken.is_ok() { "active" } else { "error" };
-        if let Err(error) = &taken {
-            tracing::warn!(worker = %worker.id, observer = id, error = error.message, "an observer is not taken");
+        let state = if registered.is_ok() { "active" } else { "error" };
+        if let Err(error) = &registered {
+            tracing::warn!(worker = %worker.id, observer = id, error = error.message, "an observer was rejected");
         }
-        let answer = ObserveResult { id, state: state.to_owned(), error: taken.err() };
+        let answer = ObserveResult { id, state: state.to_owned(), error: registered.err() };
         worker.send(Message::ObserveResult(answer).write());
     }
 
@@ -313,26 +318,26 @@ impl Shared {
         worker.send(Message::ObserverStateChanged(message).write());
     }
 
-    /// A worker provides a kind of trigger: it gets those that have waited.
-    pub(super) fn provide_kind(&self, worker: &Arc<Worker>, message: RegisterTriggerType) {
+    /// Records that a worker provides a type of trigger, and sends it the triggers that wait for it.
+    pub(super) fn register_trigger_type(&self, worker: &Arc<Worker>, message: RegisterTriggerType) {
         let RegisterTriggerType { id, description } = message;
         let mut triggers = self.triggers.lock();
-        let taken = OWN_KINDS.iter().any(|(kind, _)| *kind == id)
-            || triggers.kinds.get(&id).is_some_and(|kind| kind.provider.id != worker.id);
-        if taken {
-            tracing::warn!(worker = %worker.id, kind = id, "a kind of trigger is provided already");
+        let has_provider = BUILTIN_TYPES.iter().any(|(kind, _)| *kind == id)
+            || triggers.types.get(&id).is_some_and(|kind| kind.provider.id != worker.id);
+        if has_provider {
+            tracing::warn!(worker = %worker.id, kind = id, "this type of trigger has a provider already");
             return;
         }
         if worker.gone.is_cancelled() {
             return;
         }
-        let own = triggers.kinds.values().filter(|kind| kind.provider.id == worker.id).count();
-        if own >= self.options.limits.trigger_types && !triggers.kinds.contains_key(&id) {
-            tracing::warn!(worker = %worker.id, kind = id, "a worker provides too many kinds of triggers");
+        let own = triggers.types.values().filter(|kind| kind.provider.id == worker.id).count();
+        if own >= self.options.limits.trigger_types && !triggers.types.contains_key(&id) {
+            tracing::warn!(worker = %worker.id, kind = id, "the worker provides too many types of triggers");
             return;
         }
-        let kind = Kind { provider: worker.clone(), description };
-        if triggers.kinds.insert(id.clone(), kind).is_some() {
+        let kind = TriggerType { provider: worker.clone(), description };
+        if triggers.types.insert(id.clone(), kind).is_some() {
             return;
         }
         for trigger in triggers.by_id.values().filter(|trigger| trigger.kind == id) {
@@ -340,19 +345,20 @@ impl Shared {
         }
     }
 
-    pub(super) fn withdraw_kind(&self, worker: &Worker, id: &str) {
+    pub(super) fn unregister_trigger_type(&self, worker: &Worker, id: &str) {
         let mut triggers = self.triggers.lock();
-        if triggers.kinds.get(id).is_some_and(|kind| kind.provider.id == worker.id) {
-            triggers.kinds.remove(id);
+        if triggers.types.get(id).is_some_and(|kind| kind.provider.id == worker.id) {
+            triggers.types.remove(id);
         }
     }
 
-    /// What the provider of a kind says about a trigger; whoever asked for it is told if it is a no.
-    pub(super) fn provider_answered(&self, provider: &Worker, answer: TriggerRegistrationResult) {
+    /// Handles a provider's result for a trigger. If the provider rejects it, the trigger is removed and its owner gets the
+    /// error.
+    pub(super) fn provider_result(&self, provider: &Worker, answer: TriggerRegistrationResult) {
         let Some(error) = answer.error else { return };
         let mut triggers = self.triggers.lock();
         let is_theirs =
-            |kind: &str| triggers.kinds.get(kind).is_some_and(|kind| kind.provider.id == provider.id);
+            |kind: &str| triggers.types.get(kind).is_some_and(|kind| kind.provider.id == provider.id);
         let Some(trigger) = triggers.by_id.get(&answer.id).filter(|trigger| is_theirs(&trigger.kind)) else {
             return;
         };
@@ -360,20 +366,25 @@ impl Shared {
         triggers.by_id.remove(&trigger.id);
         if let Some(owner) = &trigger.owner {
             owner.owned.lock().triggers.remove(&trigger.id);
-            owner.send(refused(answer.id, trigger.kind.clone(), trigger.function.clone(), error));
+            owner.send(rejection(answer.id, trigger.kind.clone(), trigger.function.clone(), error));
         }
     }
 
-    /// Tells those who want to know that a worker has come, gone, or said who it is.
+    /// Fires the triggers for workers: a worker has connected, disconnected, or sent its metadata.
     pub(super) fn worker_event(self: &Arc<Self>, event: &str, worker: &Worker) {
         let triggers = self.triggers.lock().of_workers();
         if triggers.is_empty() {
             return;
         }
-        let data = json!({ "event": event, "worker_id": worker.name_of_id }).to_string();
+        let data = json!({ "event": event, "worker_id": worker.id_text }).to_string();
+        self.fire_all(&triggers, &data);
+    }
+
+    /// Fires triggers that have no condition.
+    pub(super) fn fire_all(self: &Arc<Self>, triggers: &[Arc<Trigger>], data: &str) {
         for trigger in triggers {
             trigger.fires.fetch_add(1, Ordering::Relaxed);
-            self.fire(&trigger.function, &data, trigger.metadata());
+            self.fire(&trigger.function, data, trigger.metadata());
         }
     }
 }
@@ -390,7 +401,7 @@ fn trigger_error(message: String) -> ErrorBody {
     ErrorBody { code: "trigger_registration_failed".to_owned(), message, stacktrace: None }
 }
 
-fn refused(id: String, trigger_type: String, function_id: String, error: ErrorBody) -> String {
+fn rejection(id: String, trigger_type: String, function_id: String, error: ErrorBody) -> String {
     let answer = TriggerRegistrationResult { id, trigger_type, function_id, error: Some(error) };
     Message::TriggerRegistrationResult(answer).write()
 }

@@ -1,4 +1,5 @@
-//! `state::update`: changes to parts of a value. An operation that does not fit is left out and reported; the others are applied.
+//! `state::update`: changes parts of a value. An operation that cannot be applied is skipped and reported. The others are
+//! applied.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value};
@@ -8,16 +9,16 @@ const MAX_SEGMENT: usize = 256;
 const MAX_VALUE_DEPTH: usize = 16;
 const MAX_VALUE_KEYS: usize = 1024;
 
-/// Names that mean something else than a member to some who read the value later.
-const NOT_MEMBERS: [&str; 3] = ["__proto__", "constructor", "prototype"];
+/// Names with a special meaning in JavaScript, where workers may read the value.
+const RESERVED_NAMES: [&str; 3] = ["__proto__", "constructor", "prototype"];
 
 /// A change to a part of a value.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub(super) enum Op {
-    /// Sets a member, or with an empty path everything.
+    /// Sets a member, or the whole value if the path is empty.
     Set { path: String, value: Value },
-    /// Puts the members of an object into the one at the path.
+    /// Merges the members of an object into the object at the path.
     Merge {
         #[serde(default)]
         path: Path,
@@ -25,9 +26,9 @@ pub(super) enum Op {
     },
     /// Adds to a number.
     Increment { path: String, by: Number },
-    /// Takes away from a number.
+    /// Subtracts from a number.
     Decrement { path: String, by: Number },
-    /// Adds an element to an array or text to a text.
+    /// Appends an element to an array, or text to a string.
     Append {
         #[serde(default)]
         path: Path,
@@ -37,7 +38,7 @@ pub(super) enum Op {
     Remove { path: String },
 }
 
-/// Where in a value: a member, or one within the other.
+/// The path to a part of a value: one member, or nested members.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Path {
@@ -58,7 +59,7 @@ impl Path {
     }
 }
 
-/// Why an operation was left out.
+/// Why an operation was skipped.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct OpError {
     op_index: usize,
@@ -67,13 +68,13 @@ pub(super) struct OpError {
     doc_url: &'static str,
 }
 
-type Refusal = (String, String);
+type OpFailure = (String, String);
 
-fn refusal(op: &str, why: &str, message: impl Into<String>) -> Refusal {
+fn failure(op: &str, why: &str, message: impl Into<String>) -> OpFailure {
     (format!("{op}.{why}"), message.into())
 }
 
-/// Applies operations one after the other. What was never there is `null`, and becomes an object where one is needed.
+/// Applies operations in order. A missing value is `null`, and becomes an object where an object is needed.
 pub(super) fn apply(mut value: Value, ops: Vec<Op>) -> (Value, Vec<OpError>) {
     let mut errors = Vec::new();
     for (op_index, op) in ops.into_iter().enumerate() {
@@ -85,7 +86,7 @@ pub(super) fn apply(mut value: Value, ops: Vec<Op>) -> (Value, Vec<OpError>) {
     (value, errors)
 }
 
-fn apply_one(root: &mut Value, op: Op) -> Result<(), Refusal> {
+fn apply_one(root: &mut Value, op: Op) -> Result<(), OpFailure> {
     match op {
         Op::Set { path, value } if path.is_empty() => *root = value,
         Op::Set { path, value } => {
@@ -107,7 +108,7 @@ fn apply_one(root: &mut Value, op: Op) -> Result<(), Refusal> {
         Op::Merge { path, value } => {
             let path = checked_path(path)?;
             let Value::Object(new) = value else {
-                return Err(refusal("merge", "value.not_an_object", "what is merged must be an object"));
+                return Err(failure("merge", "value.not_an_object", "the merged value must be an object"));
             };
             check_merged(&new)?;
             let target = descend(root, &path);
@@ -129,50 +130,50 @@ fn apply_one(root: &mut Value, op: Op) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The members of the value; of a new object, where there is nothing.
-fn members<'a>(root: &'a mut Value, op: &str) -> Result<&'a mut Map<String, Value>, Refusal> {
+/// The members of the value. `null` becomes an empty object.
+fn members<'a>(root: &'a mut Value, op: &str) -> Result<&'a mut Map<String, Value>, OpFailure> {
     if root.is_null() {
         *root = Value::Object(Map::new());
     }
     match root {
         Value::Object(members) => Ok(members),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            Err(refusal(op, "target_not_object", "the value is not an object"))
+            Err(failure(op, "target_not_object", "the value is not an object"))
         }
     }
 }
 
-fn add(root: &mut Value, op: &str, path: String, by: Number) -> Result<(), Refusal> {
+fn add(root: &mut Value, op: &str, path: String, by: Number) -> Result<(), OpFailure> {
     let member = members(root, op)?.entry(path.clone()).or_insert_with(|| Value::from(0));
     let Value::Number(number) = member else {
-        return Err(refusal(op, "not_number", format!("`{path}` is not a number")));
+        return Err(failure(op, "not_number", format!("`{path}` is not a number")));
     };
     let sum = match (number.as_i64(), by.as_i64()) {
         (Some(a), Some(b)) => a.checked_add(b).map(Number::from),
         (Some(_) | None, _) => None,
     };
     let sum = sum.or_else(|| Number::from_f64(number.as_f64()? + by.as_f64()?));
-    *number = sum.ok_or_else(|| refusal(op, "not_number", format!("`{path}` would not be a number")))?;
+    *number = sum.ok_or_else(|| failure(op, "not_number", format!("`{path}` would not be a number")))?;
     Ok(())
 }
 
-fn append(target: &mut Value, value: Value) -> Result<(), Refusal> {
+fn append(target: &mut Value, value: Value) -> Result<(), OpFailure> {
     match (&mut *target, value) {
         (Value::Null, Value::String(text)) => *target = Value::String(text),
         (Value::Null, value) => *target = Value::Array(vec![value]),
         (Value::Array(elements), value) => elements.push(value),
         (Value::String(text), Value::String(more)) => text.push_str(&more),
         (Value::String(_), _) => {
-            return Err(refusal("append", "type_mismatch", "only text can be appended to a text"));
+            return Err(failure("append", "type_mismatch", "only a string can be appended to a string"));
         }
         (Value::Bool(_) | Value::Number(_) | Value::Object(_), _) => {
-            return Err(refusal("append", "type_mismatch", "what is there is neither an array nor a text"));
+            return Err(failure("append", "type_mismatch", "the value is neither an array nor a string"));
         }
     }
     Ok(())
 }
 
-/// The value at a path. What is missing on the way, or is no object, becomes one.
+/// The value at a path. Parts of the path that are missing or no object become objects.
 fn descend<'a>(root: &'a mut Value, path: &[String]) -> &'a mut Value {
     let mut value = root;
     for name in path {
@@ -184,39 +185,39 @@ fn descend<'a>(root: &'a mut Value, path: &[String]) -> &'a mut Value {
     value
 }
 
-fn checked_path(path: Path) -> Result<Vec<String>, Refusal> {
+fn checked_path(path: Path) -> Result<Vec<String>, OpFailure> {
     let path = path.segments();
     if path.len() > MAX_PATH {
         let text = format!("Path depth {} exceeds maximum of {MAX_PATH}", path.len());
-        return Err(refusal("merge", "path.too_deep", text));
+        return Err(failure("merge", "path.too_deep", text));
     }
     for name in &path {
         if name.is_empty() {
-            return Err(refusal("merge", "path.empty_segment", "a segment of the path is empty"));
+            return Err(failure("merge", "path.empty_segment", "a segment of the path is empty"));
         }
         if name.len() > MAX_SEGMENT {
             let text = format!("a segment of the path has more than {MAX_SEGMENT} bytes");
-            return Err(refusal("merge", "path.segment_too_long", text));
+            return Err(failure("merge", "path.segment_too_long", text));
         }
-        if NOT_MEMBERS.contains(&name.as_str()) {
+        if RESERVED_NAMES.contains(&name.as_str()) {
             let text = format!("`{name}` cannot be a segment of the path");
-            return Err(refusal("merge", "path.proto_polluted", text));
+            return Err(failure("merge", "path.proto_polluted", text));
         }
     }
     Ok(path)
 }
 
-fn check_merged(new: &Map<String, Value>) -> Result<(), Refusal> {
+fn check_merged(new: &Map<String, Value>) -> Result<(), OpFailure> {
     if new.len() > MAX_VALUE_KEYS {
-        let text = format!("what is merged has more than {MAX_VALUE_KEYS} members");
-        return Err(refusal("merge", "value.too_many_keys", text));
+        let text = format!("the merged value has more than {MAX_VALUE_KEYS} members");
+        return Err(failure("merge", "value.too_many_keys", text));
     }
-    if let Some(name) = new.keys().find(|name| NOT_MEMBERS.contains(&name.as_str())) {
-        return Err(refusal("merge", "value.proto_polluted", format!("`{name}` cannot be merged")));
+    if let Some(name) = new.keys().find(|name| RESERVED_NAMES.contains(&name.as_str())) {
+        return Err(failure("merge", "value.proto_polluted", format!("`{name}` cannot be merged")));
     }
     if new.values().any(|value| is_deeper_than(value, MAX_VALUE_DEPTH - 1)) {
-        let text = format!("what is merged nests deeper than {MAX_VALUE_DEPTH}");
-        return Err(refusal("merge", "value.too_deep", text));
+        let text = format!("the merged value nests deeper than {MAX_VALUE_DEPTH}");
+        return Err(failure("merge", "value.too_deep", text));
     }
     Ok(())
 }
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_that_fit_are_applied_in_order() {
+    fn operations_are_applied_in_order() {
         let ops = json!([
             { "type": "set", "path": "a", "value": 1 },
             { "type": "increment", "path": "a", "by": 2 },
@@ -261,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_that_does_not_fit_is_reported_and_the_others_are_applied() {
+    fn an_operation_that_cannot_be_applied_is_reported_and_the_others_are_applied() {
         let ops = json!([
             { "type": "increment", "path": "text", "by": 1 },
             { "type": "merge", "value": 7 },
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_empty_path_is_everything() {
+    fn the_empty_path_is_the_whole_value() {
         let set = json!([{ "type": "set", "path": "", "value": [1] }]);
         assert_eq!(applied(json!({ "a": 1 }), set).0, json!([1]));
     }

@@ -1,4 +1,4 @@
-//! A connected worker: what is to be written to it, what it is working on, and what it has registered.
+//! A connected worker: its queue of frames, the calls that it is processing, and its registrations.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -16,30 +16,30 @@ use uuid::Uuid;
 
 use super::EngineLimits;
 use super::frames;
-use super::outbox::{Outbox, Refused};
+use super::outbox::{Outbox, PushError};
 use crate::CallError;
 use crate::wire::ErrorBody;
 
 pub(super) struct Worker {
     pub(super) id: Uuid,
-    /// The id as it is written.
-    pub(super) name_of_id: Box<str>,
-    /// What proves, on another connection, that it is this worker that has come back.
+    /// The id as text.
+    pub(super) id_text: Box<str>,
+    /// With this token the worker can prove its identity on its next connection.
     pub(super) reattach_token: Uuid,
     pub(super) address: SocketAddr,
     pub(super) connected_at: SystemTime,
     pub(super) profile: RwLock<Profile>,
     pub(super) outbox: Outbox,
     pub(super) owned: Mutex<Owned>,
-    /// The connection is to end.
+    /// Cancelled when the connection must end.
     pub(super) gone: CancellationToken,
     calls: Mutex<Calls>,
-    /// Calls that it has made and that run.
+    /// How many calls this worker has made that have no result yet.
     calling: AtomicUsize,
     pub(super) channels: AtomicUsize,
 }
 
-/// What a worker says about itself.
+/// The metadata that a worker sends about itself.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Profile {
@@ -61,13 +61,13 @@ pub(super) struct Profile {
     pub(super) telemetry: Option<Value>,
 }
 
-/// What goes when the worker goes.
+/// The registrations that are removed when the worker disconnects.
 #[derive(Default)]
 pub(super) struct Owned {
-    /// Functions, with the bytes of their registration.
+    /// Functions, with the size of their registration in bytes.
     pub(super) functions: HashMap<Arc<str>, usize>,
     pub(super) triggers: HashSet<String>,
-    /// The bytes of all registrations.
+    /// The size of all registrations in bytes.
     pub(super) bytes: usize,
 }
 
@@ -77,35 +77,35 @@ struct Calls {
     closed: bool,
 }
 
-/// A call that a worker is working on.
+/// A call that a worker is processing.
 pub(super) struct Call {
     pub(super) function: Arc<str>,
     pub(super) waiter: Waiter,
 }
 
-/// Who waits for the result of a call.
+/// The receiver of the result of a call.
 pub(super) enum Waiter {
-    /// A worker, which knows the call by this id.
-    Worker(CallMade, Uuid),
-    /// Someone in this process.
+    /// A worker. It knows the call by this id.
+    Worker(CallPermit, Uuid),
+    /// A task in this process.
     Local(oneshot::Sender<Result<Box<RawValue>, CallError>>),
 }
 
-/// A call that a worker has made; counted until dropped.
-pub(super) struct CallMade(pub(super) Arc<Worker>);
+/// A permit for a call that a worker has made. The call is counted until the permit is dropped.
+pub(super) struct CallPermit(pub(super) Arc<Worker>);
 
-impl Drop for CallMade {
+impl Drop for CallPermit {
     fn drop(&mut self) {
         self.0.calling.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Why a call cannot be given to a worker.
+/// Why a call cannot be sent to a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NotOpened {
-    /// It has enough to do.
+pub(super) enum OpenError {
+    /// The worker is processing too many calls.
     Overloaded,
-    /// It is going.
+    /// The worker has disconnected.
     Gone,
 }
 
@@ -114,7 +114,7 @@ impl Worker {
         let id = Uuid::new_v4();
         Self {
             id,
-            name_of_id: id.to_string().into(),
+            id_text: id.to_string().into(),
             reattach_token: Uuid::new_v4(),
             address,
             connected_at: SystemTime::now(),
@@ -128,31 +128,31 @@ impl Worker {
         }
     }
 
-    /// The name that it gave itself, or its id.
+    /// The worker's name; its id if it has no name.
     pub(super) fn name(&self) -> Arc<str> {
-        self.profile.read().name.clone().unwrap_or_else(|| Arc::from(&*self.name_of_id))
+        self.profile.read().name.clone().unwrap_or_else(|| Arc::from(&*self.id_text))
     }
 
-    /// How many calls it is working on.
+    /// How many calls the worker is processing.
     pub(super) fn load(&self) -> usize {
         self.calls.lock().open.len()
     }
 
-    /// Counts a call that it makes, unless it has made too many.
-    pub(super) fn begin_call(self: &Arc<Self>, limit: usize) -> Option<CallMade> {
+    /// Counts a call by this worker. Returns `None` if the worker has too many open calls.
+    pub(super) fn begin_call(self: &Arc<Self>, limit: usize) -> Option<CallPermit> {
         let made = self.calling.fetch_add(1, Ordering::Relaxed);
-        let call = CallMade(self.clone());
+        let call = CallPermit(self.clone());
         (made < limit).then_some(call)
     }
 
-    /// Takes note of a call that it is to work on; under `wanted`, unless it has one of that id already.
-    pub(super) fn open(&self, wanted: Uuid, call: Call, limit: usize) -> Result<Uuid, (NotOpened, Call)> {
+    /// Records a call that this worker will process. The call gets the id `wanted`, or a new id if `wanted` is in use.
+    pub(super) fn open(&self, wanted: Uuid, call: Call, limit: usize) -> Result<Uuid, (OpenError, Call)> {
         let mut calls = self.calls.lock();
         if calls.closed {
-            return Err((NotOpened::Gone, call));
+            return Err((OpenError::Gone, call));
         }
         if calls.open.len() >= limit {
-            return Err((NotOpened::Overloaded, call));
+            return Err((OpenError::Overloaded, call));
         }
         let mut id = wanted;
         while calls.open.contains_key(&id) {
@@ -162,54 +162,54 @@ impl Worker {
         Ok(id)
     }
 
-    /// Takes a call back, be it answered or given up.
+    /// Removes a call, because it has a result or is abandoned.
     pub(super) fn take(&self, id: Uuid) -> Option<Call> {
         self.calls.lock().open.remove(&id)
     }
 
-    /// Takes all calls back and lets no more in.
+    /// Removes all calls and accepts no more.
     pub(super) fn take_all(&self) -> Vec<Call> {
         let mut calls = self.calls.lock();
         calls.closed = true;
         std::mem::take(&mut calls.open).into_values().collect()
     }
 
-    /// Forgets the calls that `caller` made: nobody waits for them any more.
+    /// Removes the calls that `caller` made: `caller` has disconnected.
     pub(super) fn forget_calls_by(&self, caller: &Self) {
         let is_theirs = |call: &mut Call| match &call.waiter {
             Waiter::Worker(made, _) => made.0.id == caller.id,
             Waiter::Local(_) => false,
         };
-        // Dropped after the lock: the last handle of a worker takes more with it.
+        // Dropped after the lock is released: dropping the last handle of a worker takes other locks.
         let mut calls = self.calls.lock();
         let gone: Vec<_> = calls.open.extract_if(|_, call| is_theirs(call)).collect();
         drop(calls);
         drop(gone);
     }
 
-    /// Tells it the result of a call that it made.
+    /// Sends the worker the result of a call that it made.
     pub(super) fn answer(&self, id: Uuid, function: &str, outcome: Result<&str, &ErrorBody>) {
         if self.offer(frames::result(id, function, outcome)) == Err(TooLarge) {
-            let message = format!("The result of {function} is larger than the SDK of this worker takes");
+            let message = format!("The result of {function} is larger than the SDK of this worker accepts");
             let error = ErrorBody { code: "result_too_large".to_owned(), message, stacktrace: None };
             self.send(frames::result(id, function, Err(&error)));
         }
     }
 
-    /// Sends it something that it waits for. A worker that lets too much of that gather is cut off.
+    /// Sends a frame that the worker waits for. If too many frames are queued, the worker is disconnected.
     pub(super) fn send(&self, frame: String) {
         if self.offer(frame) == Err(TooLarge) {
-            tracing::warn!(worker = %self.id, "something was too large for a worker to be told");
+            tracing::warn!(worker = %self.id, "a frame is too large for the SDK of this worker");
         }
     }
 
     fn offer(&self, frame: String) -> Result<(), TooLarge> {
         match self.outbox.push(frame) {
-            Ok(()) | Err(Refused::Closed) => {}
-            Err(Refused::TooLarge { .. }) => return Err(TooLarge),
-            Err(Refused::Full) => {
+            Ok(()) | Err(PushError::Closed) => {}
+            Err(PushError::TooLarge { .. }) => return Err(TooLarge),
+            Err(PushError::Full) => {
                 if !self.gone.is_cancelled() {
-                    tracing::warn!(worker = %self.id, "a worker does not read what it asked for: cut off");
+                    tracing::warn!(worker = %self.id, "disconnecting a worker that does not read its frames");
                 }
                 self.gone.cancel();
             }
@@ -217,8 +217,9 @@ impl Worker {
         Ok(())
     }
 
-    /// Keeps to what its SDK takes: a worker that gets a larger message drops its connection, and with it everybody's calls.
-    pub(super) fn heed_limits(&self) {
+    /// Applies the frame limit of the worker's SDK. A worker that gets a larger frame drops its connection, and all its calls
+    /// fail.
+    pub(super) fn apply_sdk_limits(&self) {
         const MIB: usize = 1024 * 1024;
         let profile = self.profile.read();
         let version = profile.version.as_deref().map(numbers).unwrap_or_default();
@@ -229,7 +230,7 @@ impl Worker {
     }
 }
 
-/// It is larger than the worker takes.
+/// The frame is larger than the worker accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct TooLarge;
 
@@ -240,7 +241,7 @@ fn numbers(version: &str) -> [u32; 3] {
 }
 
 impl Call {
-    /// Tells whoever waits.
+    /// Sends the result to the waiter.
     pub(super) fn finish(self, outcome: Result<&RawValue, ErrorBody>) {
         match self.waiter {
             Waiter::Worker(made, id) => {
@@ -250,7 +251,7 @@ impl Call {
                 let outcome = outcome
                     .map(ToOwned::to_owned)
                     .map_err(|error| CallError::remote(error.code, error.message));
-                // Whoever has stopped waiting does not mind.
+                // The waiter may have stopped waiting.
                 let _ = sender.send(outcome);
             }
         }

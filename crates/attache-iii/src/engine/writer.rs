@@ -1,4 +1,4 @@
-//! The writing end of a channel, for functions of this process.
+//! The writing end of a channel, for functions in this process.
 
 use tokio::sync::mpsc;
 
@@ -7,7 +7,7 @@ use super::channels::{End, Joined};
 use crate::wire::{ChannelRef, Direction};
 use crate::{CallError, ChannelItem};
 
-/// The writing end of a channel. Dropping it tells the reader that this is the end.
+/// The writing end of a channel. When it is dropped, the reader gets the end of the channel.
 pub struct ChannelWriter(End<mpsc::Sender<ChannelItem>>);
 
 impl std::fmt::Debug for ChannelWriter {
@@ -17,19 +17,19 @@ impl std::fmt::Debug for ChannelWriter {
 }
 
 impl ChannelWriter {
-    /// Writes, as soon as there is room. An error means that nobody reads any more.
+    /// Writes an item, and waits if the channel is full. Fails if the reader is gone.
     pub async fn send(&self, item: ChannelItem) -> Result<(), CallError> {
-        let gone = || CallError::remote("channel_send_failed", "nobody reads from this channel any more");
+        let gone = || CallError::remote("channel_send_failed", "the reader of this channel is gone");
         tokio::select! {
             biased;
-            () = self.0.over.cancelled() => Err(gone()),
+            () = self.0.closed.cancelled() => Err(gone()),
             sent = self.0.end.send(item) => sent.map_err(|_| gone()),
         }
     }
 }
 
 impl Engine {
-    /// Takes the writing end of a channel that a function of this process got in its payload.
+    /// Opens the writing end of a channel that a function in this process got in its payload.
     pub fn open_writer(&self, end: &ChannelRef) -> Result<ChannelWriter, CallError> {
         let joined = match end.direction {
             Direction::Write => {
@@ -40,11 +40,12 @@ impl Engine {
         match joined {
             Some(Joined::Writer(end)) => Ok(ChannelWriter(end)),
             Some(Joined::Taken) => {
-                Err(CallError::remote("channel_taken", "someone else writes to this channel"))
+                Err(CallError::remote("channel_taken", "this channel has a writer already"))
             }
-            Some(Joined::Reader(_) | Joined::Late) | None => {
-                Err(CallError::remote("channel_not_found", "there is no such channel to write to"))
-            }
+            Some(Joined::Reader(_) | Joined::Late) | None => Err(CallError::remote(
+                "channel_not_found",
+                "no channel with this id and key can be written to",
+            )),
         }
     }
 }

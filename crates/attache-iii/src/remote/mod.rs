@@ -155,7 +155,7 @@ impl Imports {
     /// What is behind a function, if it is one of these: another process may have imported something else under the same id.
     pub(crate) fn find(&self, function: &FunctionInfo) -> Option<Arc<Import>> {
         let import = self.0.board.table.lock().get(&function.id).cloned()?;
-        (function.said(REMOTE) == import.info.said(REMOTE)).then_some(import)
+        (function.metadata_value(REMOTE) == import.info.metadata_value(REMOTE)).then_some(import)
     }
 }
 

@@ -1,9 +1,9 @@
-//! JSON values that count what is done with them, so that a validation can be stopped.
+//! JSON values that count every access, so that a validation can be stopped.
 //!
-//! The validator of the `jsonschema` crate cannot be interrupted. It reads its instance through the [`Json`] trait, though, so the
-//! instance stops it: every access is a step, and the step that exceeds a limit unwinds the stack to [`metered`]. Between two
-//! accesses lies at most what a schema asks of one value, which [`bounds`](super::bounds) limits. It takes a build in which panics
-//! unwind.
+//! The validator of the `jsonschema` crate cannot be interrupted. But it reads its instance through the [`Json`] trait, so the
+//! instance can stop it: every access is a step, and the step that exceeds a limit unwinds the stack to [`metered`]. Between two
+//! accesses the validator does at most the work for one value, which [`bounds`](super::bounds) limits. This needs a build in
+//! which panics unwind.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -15,46 +15,46 @@ use jsonschema::JsonType;
 use jsonschema::json::{Array, Json, Node, NodeIdentity, Object, cmp};
 use serde_json::{Map, Number, Value};
 
-/// After this many steps the clock is read.
-const STEPS_PER_LOOK: u64 = 1024;
+/// The clock is read after this many steps.
+const STEPS_PER_CLOCK_CHECK: u64 = 1024;
 
-/// What a validation may take.
+/// The limits of a validation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// Accesses to the instance. Long strings and comparisons count as more than one.
+    /// Accesses to the instance. Long strings and comparisons count more than once.
     pub(super) steps: u64,
-    /// Errors that are built, those of alternatives included.
+    /// Errors that are built, including those of alternatives.
     pub(super) errors: u64,
-    /// Time. Read now and then, so it may be exceeded by a little.
+    /// The clock is read only now and then, so this limit may be exceeded by a little.
     pub(super) time: Duration,
-    /// Steps for 256 bytes of a member's name, which is matched with every pattern that there is for names.
+    /// Steps for 256 bytes of a member's name. Each name is matched with all patterns for names.
     pub(super) name_rate: u64,
 }
 
-/// A validation took more than it may.
+/// A validation exceeded a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Exceeded;
 
 #[derive(Clone, Copy)]
 struct Meter {
     steps: u64,
-    /// At so many remaining steps the clock is read next.
-    look_at: u64,
+    /// The clock is read when this many steps remain.
+    next_clock_check: u64,
     errors: u64,
     deadline: Instant,
     name_rate: u64,
 }
 
 thread_local! {
-    /// The limits of the validation that runs on this thread. The crate creates values of its own, so they cannot carry it.
+    /// The limits of the validation on this thread. The crate creates values of its own, so values cannot carry the limits.
     static METER: Cell<Option<Meter>> = const { Cell::new(None) };
 }
 
-/// Runs a validation under limits.
+/// Runs a validation with limits.
 pub(super) fn metered<T>(limits: Limits, run: impl FnOnce() -> T) -> Result<T, Exceeded> {
     let Limits { steps, errors, time, name_rate } = limits;
-    let look_at = steps.saturating_sub(STEPS_PER_LOOK);
-    let meter = Meter { steps, look_at, errors, deadline: Instant::now() + time, name_rate };
+    let next_clock_check = steps.saturating_sub(STEPS_PER_CLOCK_CHECK);
+    let meter = Meter { steps, next_clock_check, errors, deadline: Instant::now() + time, name_rate };
     METER.set(Some(meter));
     let result = catch_unwind(AssertUnwindSafe(run));
     METER.set(None);
@@ -64,15 +64,15 @@ pub(super) fn metered<T>(limits: Limits, run: impl FnOnce() -> T) -> Result<T, E
     })
 }
 
-/// Counts steps before they are taken.
+/// Counts steps before they are done.
 #[inline]
 pub(super) fn step(count: u64) {
     METER.with(|cell| {
         let Some(mut meter) = cell.get() else { return };
         let Some(left) = meter.steps.checked_sub(count) else { exceed() };
         meter.steps = left;
-        if left <= meter.look_at {
-            meter.look_at = left.saturating_sub(STEPS_PER_LOOK);
+        if left <= meter.next_clock_check {
+            meter.next_clock_check = left.saturating_sub(STEPS_PER_CLOCK_CHECK);
             if Instant::now() >= meter.deadline {
                 exceed();
             }
@@ -81,7 +81,7 @@ pub(super) fn step(count: u64) {
     });
 }
 
-/// Counts an error that is built.
+/// Counts an error.
 fn count_error() {
     METER.with(|cell| {
         let Some(mut meter) = cell.get() else { return };
@@ -91,7 +91,7 @@ fn count_error() {
     });
 }
 
-/// Counts the steps to match a name with all patterns that there are for names.
+/// Counts the steps to match a name with all patterns for names.
 fn step_name(name: &str) {
     let rate = METER.with(|cell| cell.get().map_or(0, |meter| meter.name_rate));
     step(1 + ((name.len() as u64).saturating_mul(rate) >> 8));
@@ -99,11 +99,11 @@ fn step_name(name: &str) {
 
 #[cold]
 fn exceed() -> ! {
-    // No panic: nothing went wrong, so neither a message nor a backtrace is due.
+    // This is not a panic: nothing went wrong, so there is no message and no backtrace.
     resume_unwind(Box::new(Exceeded))
 }
 
-/// Counts the steps to look at all of a value.
+/// Counts the steps to compare a whole value.
 fn step_through(value: &Value) {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => step(1),
@@ -122,7 +122,7 @@ fn step_through(value: &Value) {
     }
 }
 
-/// The representation for which validators are built.
+/// The representation of JSON that validators are built for.
 pub(super) struct Metered;
 
 impl Json for Metered {
@@ -140,7 +140,7 @@ impl Json for Metered {
     }
 }
 
-/// A value that counts what is done with it.
+/// A value that counts accesses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MeteredValue<'a>(pub(super) &'a Value);
 
@@ -161,7 +161,7 @@ impl<'a> Node<'a, Metered> for MeteredValue<'a> {
 
     fn as_string(&self) -> Option<Cow<'a, str>> {
         let text = self.0.as_str();
-        // Whoever asks for the text reads it: formats, encodings and enumerations.
+        // Formats, encodings and enumerations read the whole text.
         step(1 + text.map_or(0, |text| text.len() as u64 / 4));
         text.map(Cow::Borrowed)
     }
@@ -210,12 +210,12 @@ impl<'a> Node<'a, Metered> for MeteredValue<'a> {
     }
 
     fn equals_value(&self, expected: &Value) -> bool {
-        // What is expected is the schema's and thus limited; what it is compared with may not be.
+        // The expected value is part of the schema, so its size is limited. The size of the instance may not be.
         step_through(expected);
         cmp::equal(self.0, expected)
     }
 
-    /// Asked for where an error is built, and nowhere else.
+    /// The crate calls this only to build an error.
     fn to_value(&self) -> Cow<'a, Value> {
         count_error();
         Cow::Borrowed(self.0)
@@ -277,7 +277,7 @@ impl<'a> Array<'a, Metered> for MeteredArray<'a> {
         MeteredItems(self.0.iter())
     }
 
-    /// Sorts the items. The crate hashes them in a way that lets a caller choose items whose hashes are all the same.
+    /// Sorts the items. The crate hashes them, and a caller could choose items with equal hashes.
     fn is_unique(&self) -> bool {
         let mut items: Vec<&Value> = self.0.iter().collect();
         items.sort_unstable_by(|one, other| order(one, other));
@@ -285,7 +285,7 @@ impl<'a> Array<'a, Metered> for MeteredArray<'a> {
     }
 }
 
-/// A total order of values, under which those are equal that JSON Schema calls equal.
+/// A total order of values. Values are equal if JSON Schema calls them equal.
 fn order(one: &Value, other: &Value) -> Ordering {
     step(1);
     let kind = |value: &Value| match value {
@@ -307,7 +307,7 @@ fn order(one: &Value, other: &Value) -> Ordering {
             let items = one.iter().zip(other).map(|(one, other)| order(one, other));
             one.len().cmp(&other.len()).then_with(|| first_difference(items))
         }
-        // Members are sorted by their names.
+        // The members are sorted by name.
         (Value::Object(one), Value::Object(other)) => {
             let members = one.iter().zip(other).map(|((name, one), (another, other))| {
                 step(name.len().min(another.len()) as u64 / 64);
@@ -324,7 +324,7 @@ fn first_difference(mut orders: impl Iterator<Item = Ordering>) -> Ordering {
 }
 
 fn order_numbers(one: &Number, other: &Number) -> Ordering {
-    // Every number of the two kinds that is a whole one of up to 2^120 fits; larger ones are all floats.
+    // Every integer up to 2^120 of both kinds fits. Larger numbers are all floats.
     let whole = |number: &Number| {
         let float = || number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 2f64.powi(120));
         number.as_i128().or_else(|| float().map(|float| float as i128))

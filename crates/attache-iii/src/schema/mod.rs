@@ -1,13 +1,14 @@
-//! Payloads are checked against what their function says it takes.
+//! Checks payloads against the schemas of their functions.
 //!
-//! Both sides of a check come from outside: the schema from a worker or another agent, the payload from a caller. So what a check
-//! takes is bounded, and no thread of the runtime works on a large one:
+//! Both inputs of a check are untrusted: the schema comes from a worker or another agent, the payload from a caller. So the cost
+//! of a check is bounded, and no runtime thread runs an expensive check:
 //!
-//! - a schema that asks for too much of one value is refused, when its function is registered if the engine is ours ([`bounds`]);
-//! - a check ends after a number of steps and a time, whatever schema and payload are ([`metered`]);
-//! - a few errors are built, and no more;
-//! - what is not small is checked on a thread of its own, few at a time. Such a thread ends by itself, and does not keep the process
-//!   from ending.
+//! - A schema that is too expensive for one value is rejected. The embedded engine rejects it when the function is registered
+//!   ([`bounds`]).
+//! - A check ends after a number of steps and a time, for every schema and payload ([`metered`]).
+//! - Only a few errors are built.
+//! - An expensive check runs on its own thread. The number of these threads is limited. They end by themselves, and do not keep
+//!   the process from ending.
 
 pub(crate) mod bounds;
 mod metered;
@@ -25,122 +26,124 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use tokio::sync::{Semaphore, oneshot};
 
-use self::bounds::{Bounds, Refused};
+use self::bounds::{Bounds, SchemaError};
 use self::metered::{Exceeded, Limits, Metered, MeteredValue, metered};
 use self::pattern::{MAX_BACKTRACKS, MAX_CACHE, MAX_SIZE, Pattern, PatternError};
 use crate::FunctionInfo;
 
-/// What is wrong with a payload is told for this many places at most.
+/// How many faults of a payload are reported.
 const MAX_FAULTS: usize = 5;
 
-/// How many characters are said about one of them.
+/// The longest description of a fault, in characters.
 const MAX_FAULT: usize = 400;
 
-/// How many errors are built to tell them, those of alternatives included.
+/// How many errors are built for that, including the errors of alternatives.
 const MAX_ERRORS: u64 = 500;
 
-/// How many steps a check takes.
+/// The limit of steps for a check.
 const MAX_STEPS: u64 = 1 << 27;
 
-/// How long a check takes.
+/// The time limit of a check.
 const MAX_TIME: Duration = Duration::from_secs(5);
 
-/// How deep a check goes: the levels of the payload, times those of the schema at each.
+/// The limit of depth for a check: the levels of the payload, times the levels of the schema at each of them.
 const MAX_LEVELS: usize = 2_000;
 
-/// How many bytes are checked, or read, on a thread of the runtime.
+/// The largest payload that is checked on a runtime thread, in bytes.
 const SMALL: usize = 16 * 1024;
 
-/// How many steps are taken there.
+/// The limit of steps on a runtime thread.
 const FEW_STEPS: u64 = 50_000;
 
-/// How many levels are gone down there.
+/// The limit of depth on a runtime thread.
 const FEW_LEVELS: usize = 100;
 
-/// How much of one value a schema asks there.
+/// The largest cost of a schema on a runtime thread.
 const LOW_COST: u64 = 500;
 
-/// How many bytes the regular expressions of a schema take when they are compiled.
+/// The limit for all compiled regular expressions of a schema, in bytes.
 const MAX_PATTERNS: u64 = 32 * 1024 * 1024;
 
-/// The stack of a thread that checks: enough for [`MAX_LEVELS`].
+/// The stack of a checking thread. It is enough for [`MAX_LEVELS`].
 const STACK: usize = 16 * 1024 * 1024;
 
-/// How many schemas are kept ready for use.
-const MAX_READY: usize = 1024;
+/// How many compiled schemas are cached.
+const MAX_CACHED: usize = 1024;
 
-/// The schemas of functions, made ready for use once each.
+/// A cache of compiled schemas, by function.
 #[derive(Default)]
-pub(crate) struct Schemas(Mutex<HashMap<Arc<str>, Ready>>);
+pub(crate) struct Schemas(Mutex<HashMap<Arc<str>, CachedSchema>>);
 
-struct Ready {
-    /// What the schema was read from. Another one under the same id makes it worthless.
+struct CachedSchema {
+    /// The function that the schema belongs to. If it is replaced, the entry is invalid.
     function: Arc<FunctionInfo>,
-    rules: Arc<Rules>,
+    schema: Arc<CompiledSchema>,
 }
 
 impl Schemas {
-    /// What is wrong with a payload, for people: which member, and what would be right.
+    /// Checks a payload. The error names the member and the expected value, for people.
     pub(crate) async fn check(&self, function: &Arc<FunctionInfo>, payload: &Json) -> Result<(), String> {
         let Some(schema) = function.request_format.as_ref().filter(|schema| schema.is_object()) else {
             return Ok(());
         };
-        let rules = match self.ready(function) {
-            Some(rules) => rules,
+        let schema = match self.cached(function) {
+            Some(schema) => schema,
             None => {
-                let rules = Arc::new(Rules::read(schema, &function.id).await.ok_or_else(busy)?);
-                self.keep_ready(Ready { function: function.clone(), rules: rules.clone() });
-                rules
+                let schema = Arc::new(CompiledSchema::compile(schema, &function.id).await.ok_or_else(busy)?);
+                self.cache(CachedSchema { function: function.clone(), schema: schema.clone() });
+                schema
             }
         };
-        if let Some(outcome) = rules.check_quickly(payload) {
+        if let Some(outcome) = schema.check_inline(payload) {
             return outcome;
         }
         let payload = payload.clone();
-        elsewhere(move || rules.check(&payload)).await.unwrap_or_else(|| Err(busy()))
+        run_on_thread(move || schema.check(&payload)).await.unwrap_or_else(|| Err(busy()))
     }
 
-    fn ready(&self, function: &Arc<FunctionInfo>) -> Option<Arc<Rules>> {
+    fn cached(&self, function: &Arc<FunctionInfo>) -> Option<Arc<CompiledSchema>> {
         let all = self.0.lock();
         all.get(&function.id)
-            .filter(|ready| Arc::ptr_eq(&ready.function, function))
-            .map(|ready| ready.rules.clone())
+            .filter(|cached| Arc::ptr_eq(&cached.function, function))
+            .map(|cached| cached.schema.clone())
     }
 
-    fn keep_ready(&self, ready: Ready) {
+    fn cache(&self, cached: CachedSchema) {
         let mut all = self.0.lock();
-        if all.len() >= MAX_READY
-            && !all.contains_key(&ready.function.id)
+        if all.len() >= MAX_CACHED
+            && !all.contains_key(&cached.function.id)
             && let Some(any) = all.keys().next().cloned()
         {
             all.remove(&any);
         }
-        all.insert(ready.function.id.clone(), ready);
+        all.insert(cached.function.id.clone(), cached);
     }
 
-    /// Forgets the schemas of functions that are gone.
-    pub(crate) fn keep(&self, is_there: impl Fn(&str) -> bool) {
+    /// Removes the schemas of functions that no longer exist.
+    pub(crate) fn retain(&self, is_there: impl Fn(&str) -> bool) {
         self.0.lock().retain(|id, _| is_there(id));
     }
 }
 
-/// Why the schema of a function that is to be registered is refused, if it is.
-pub(crate) async fn refusal(schema: &Value) -> Option<String> {
+/// Why the schema of a new function is rejected. `None` if it is accepted.
+pub(crate) async fn rejection_reason(schema: &Value) -> Option<String> {
     let examine = |schema: &Value| Bounds::of(schema).and_then(|bounds| name_rate(&bounds));
     let found = if is_small(schema) {
         examine(schema)
     } else {
         let schema = schema.clone();
-        elsewhere(move || examine(&schema)).await.unwrap_or_else(|| Err(Refused::Costly(busy())))
+        run_on_thread(move || examine(&schema))
+            .await
+            .unwrap_or_else(|| Err(SchemaError::TooExpensive(busy())))
     };
     match found {
-        Err(Refused::Costly(why)) => Some(why),
-        // One that cannot be used costs nothing.
-        Ok(_) | Err(Refused::Outside(_)) => None,
+        Err(SchemaError::TooExpensive(why)) => Some(why),
+        // A schema that cannot be compiled is not used, so it costs nothing.
+        Ok(_) | Err(SchemaError::Unusable(_)) => None,
     }
 }
 
-/// Whether it takes no time worth mentioning to read a schema.
+/// Whether compiling the schema takes negligible time.
 fn is_small(schema: &Value) -> bool {
     fn fits(part: &Value, left: &mut usize) -> bool {
         let (own, patterns) = match part {
@@ -153,7 +156,7 @@ fn is_small(schema: &Value) -> bool {
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => (0, 0),
         };
-        // To compile a pattern takes as long as to read some kilobytes of others.
+        // Compiling a pattern takes as long as parsing some kilobytes of schema.
         let Some(rest) = left.checked_sub(8 + own + 4096 * patterns) else { return false };
         *left = rest;
         match part {
@@ -166,38 +169,38 @@ fn is_small(schema: &Value) -> bool {
 }
 
 fn busy() -> String {
-    "no thread can be started to check it at the moment: try again".to_owned()
+    "cannot start a thread for the check: try again".to_owned()
 }
 
-/// Runs something on a thread of its own, as soon as few enough others run. Nothing, if there can be no thread.
-async fn elsewhere<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    static PLACES: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
+/// Runs a closure on its own thread, when there is a permit. Returns `None` if no thread can be started.
+async fn run_on_thread<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    static PERMITS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Arc::new(Semaphore::new(cores.min(4)))
     });
-    let place = PLACES.clone().acquire_owned().await.ok()?;
+    let permit = PERMITS.clone().acquire_owned().await.ok()?;
     let (sender, result) = oneshot::channel();
     let thread = std::thread::Builder::new().name("schema".to_owned()).stack_size(STACK);
     let started = thread.spawn(move || {
-        // Kept until the work is done, also if the caller has stopped waiting.
-        let _place = place;
+        // The permit is held until the work is done, even if the caller stopped waiting.
+        let _permit = permit;
         let _ = sender.send(run());
     });
     if let Err(error) = started {
-        tracing::error!(%error, "cannot start a thread to check a payload");
+        tracing::error!(%error, "cannot start a thread to check a payload or a schema");
         return None;
     }
     result.await.ok()
 }
 
-/// What is done with the payloads of a function.
-enum Rules {
+/// What happens with the payloads of a function.
+enum CompiledSchema {
     /// They are checked.
     Checked(Box<Check>),
-    /// They are not: there is no schema that could be used.
+    /// They are not checked: the schema cannot be used.
     Unchecked,
     /// The function cannot be called, for this reason.
-    Refused(String),
+    Rejected(String),
 }
 
 struct Check {
@@ -206,32 +209,32 @@ struct Check {
     name_rate: u64,
 }
 
-impl Rules {
-    /// Reads a schema. Nothing, if there can be no thread to do so.
-    async fn read(schema: &Value, function: &Arc<str>) -> Option<Self> {
+impl CompiledSchema {
+    /// Compiles a schema. Returns `None` if no thread can be started for it.
+    async fn compile(schema: &Value, function: &Arc<str>) -> Option<Self> {
         if is_small(schema) {
             return Some(Self::new(schema, function));
         }
         let (schema, function) = (schema.clone(), function.clone());
-        elsewhere(move || Self::new(&schema, &function)).await
+        run_on_thread(move || Self::new(&schema, &function)).await
     }
 
     fn new(schema: &Value, function: &str) -> Self {
         match Check::new(schema) {
             Ok(check) => Self::Checked(Box::new(check)),
-            Err(Refused::Costly(why)) => {
-                tracing::warn!(function, why, "a schema asks for too much, so the function cannot be called");
-                Self::Refused(why)
+            Err(SchemaError::TooExpensive(why)) => {
+                tracing::warn!(function, why, "a schema is too expensive; the function cannot be called");
+                Self::Rejected(why)
             }
-            Err(Refused::Outside(why)) => {
-                tracing::warn!(function, error = why, "a schema cannot be used, so payloads go unchecked");
+            Err(SchemaError::Unusable(why)) => {
+                tracing::warn!(function, error = why, "a schema cannot be used; payloads are not checked");
                 Self::Unchecked
             }
         }
     }
 
-    /// Checks a small payload. Nothing, if that takes a while.
-    fn check_quickly(&self, payload: &Json) -> Option<Result<(), String>> {
+    /// Checks a small payload on this thread. Returns `None` if the check is too expensive for that.
+    fn check_inline(&self, payload: &Json) -> Option<Result<(), String>> {
         let Self::Checked(check) = self else { return Some(self.check(payload)) };
         let small = payload.as_str().len() <= SMALL
             && check.bounds.cost <= LOW_COST
@@ -252,21 +255,21 @@ impl Rules {
                 ))
             }),
             Self::Unchecked => Ok(()),
-            Self::Refused(why) => Err(format!("its schema cannot be used: {why}")),
+            Self::Rejected(why) => Err(format!("its schema cannot be used: {why}")),
         }
     }
 }
 
-/// Steps for 256 bytes of a member's name, if all patterns can be used.
-fn name_rate(bounds: &Bounds) -> Result<u64, Refused> {
+/// The number of steps for 256 bytes of a member's name. Fails if a pattern cannot be used.
+fn name_rate(bounds: &Bounds) -> Result<u64, SchemaError> {
     let size = |text: &String| match Pattern::new(text) {
         Ok(pattern) => Ok(pattern.size()),
-        Err(PatternError::TooLarge(why)) => Err(Refused::Costly(why)),
-        Err(PatternError::Unusable(why)) => Err(Refused::Outside(why)),
+        Err(PatternError::TooLarge(why)) => Err(SchemaError::TooExpensive(why)),
+        Err(PatternError::Invalid(why)) => Err(SchemaError::Unusable(why)),
     };
     let sum = |texts: &[String], before: u64| {
         texts.iter().try_fold(before, |sum, text| match size(text)?.saturating_add(sum) {
-            sum if sum > MAX_PATTERNS => Err(Refused::Costly(format!(
+            sum if sum > MAX_PATTERNS => Err(SchemaError::TooExpensive(format!(
                 "its regular expressions take more than {MAX_PATTERNS} bytes when compiled"
             ))),
             sum => Ok(sum),
@@ -278,7 +281,7 @@ fn name_rate(bounds: &Bounds) -> Result<u64, Refused> {
 }
 
 impl Check {
-    fn new(schema: &Value) -> Result<Self, Refused> {
+    fn new(schema: &Value) -> Result<Self, SchemaError> {
         let bounds = Bounds::of(schema)?;
         let name_rate = name_rate(&bounds)?;
         let patterns = PatternOptions::fancy_regex().backtrack_limit(MAX_BACKTRACKS);
@@ -288,15 +291,15 @@ impl Check {
                 let text = value.as_str().ok_or_else(|| ValidationError::custom("a pattern is a string"))?;
                 match Pattern::new(text) {
                     Ok(pattern) => Ok(Box::new(pattern)),
-                    Err(PatternError::TooLarge(why) | PatternError::Unusable(why)) => {
+                    Err(PatternError::TooLarge(why) | PatternError::Invalid(why)) => {
                         Err(ValidationError::custom(why))
                     }
                 }
             })
-            // Compiles what a caller sends, which takes as long as the caller likes.
+            // This format compiles a text of the caller, which may take arbitrarily long.
             .with_format("regex", |_: &str| true)
             .build(schema)
-            .map_err(|error| Refused::Outside(told(&error)))?;
+            .map_err(|error| SchemaError::Unusable(describe_fault(&error)))?;
         Ok(Self { validator, bounds, name_rate })
     }
 
@@ -308,52 +311,53 @@ impl Check {
         is_deeper_than(payload.as_str().as_bytes(), levels / self.bounds.height.max(1))
     }
 
-    /// Checks a payload, and tells what is wrong with it.
+    /// Checks a payload and describes its faults.
     fn run(&self, payload: &Json, limits: Limits) -> Result<Result<(), String>, Exceeded> {
         let begun = Instant::now();
         let payload = match payload.read::<Value>() {
             Ok(payload) => payload,
             // It nests too deep, or has a number that is too large.
-            Err(error) => return Ok(Err(format!("`payload` cannot be read: {error}"))),
+            Err(error) => return Ok(Err(format!("`payload` cannot be parsed: {error}"))),
         };
         let left = || Limits { time: limits.time.saturating_sub(begun.elapsed()), ..limits };
-        // Most payloads are right, and to find that out builds nothing.
+        // Most payloads are valid, and this check builds no errors.
         if metered(left(), || self.validator.is_valid(MeteredValue(&payload)))? {
             return Ok(Ok(()));
         }
         let few = metered(left(), || {
             let errors = self.validator.iter_errors(MeteredValue(&payload));
-            errors.take(MAX_FAULTS).map(|fault| told(&fault)).collect::<Vec<_>>()
+            errors.take(MAX_FAULTS).map(|fault| describe_fault(&fault)).collect::<Vec<_>>()
         });
         let faults = few.or_else(|Exceeded| {
             metered(left(), || {
                 let first = self.validator.validate(MeteredValue(&payload)).err();
-                first.map(|fault| told(&fault)).into_iter().collect()
+                first.map(|fault| describe_fault(&fault)).into_iter().collect()
             })
         });
         let Ok(faults) = faults else {
-            return Ok(Err("`payload` does not fit the schema, in more places than can be told".to_owned()));
+            return Ok(Err("`payload` does not match the schema, in too many places to list".to_owned()));
         };
         Ok(Err(faults.join("; ")))
     }
 }
 
-/// What is wrong, and where.
-fn told(fault: &ValidationError<'_>) -> String {
-    let place = short(&fault.instance_path().to_string().replace('/', "."), MAX_FAULT / 4);
-    // A long value would hide what is said about it.
-    let is_long = short(fault.instance(), MAX_FAULT / 4).ends_with('…');
-    let text = if is_long { short(&fault.masked_with("this"), MAX_FAULT) } else { short(fault, MAX_FAULT) };
-    format!("`payload{place}`: {text}")
+/// Describes a fault and its place.
+fn describe_fault(fault: &ValidationError<'_>) -> String {
+    let permit = truncate(&fault.instance_path().to_string().replace('/', "."), MAX_FAULT / 4);
+    // A long value would hide the description.
+    let is_long = truncate(fault.instance(), MAX_FAULT / 4).ends_with('…');
+    let text =
+        if is_long { truncate(&fault.masked_with("this"), MAX_FAULT) } else { truncate(fault, MAX_FAULT) };
+    format!("`payload{permit}`: {text}")
 }
 
-/// The beginning of something, without writing the rest of it first.
-fn short(shown: &dyn fmt::Display, characters: usize) -> String {
-    struct Beginning {
+/// The beginning of a text. The rest is never formatted.
+fn truncate(value: &dyn fmt::Display, characters: usize) -> String {
+    struct Truncated {
         text: String,
         left: usize,
     }
-    impl Write for Beginning {
+    impl Write for Truncated {
         fn write_str(&mut self, text: &str) -> fmt::Result {
             match text.char_indices().nth(self.left) {
                 None => {
@@ -369,10 +373,10 @@ fn short(shown: &dyn fmt::Display, characters: usize) -> String {
             }
         }
     }
-    let mut beginning = Beginning { text: String::new(), left: characters };
-    // It breaks off where enough is written.
-    let _ = write!(beginning, "{shown}");
-    beginning.text
+    let mut truncated = Truncated { text: String::new(), left: characters };
+    // Formatting stops with an error when enough is written.
+    let _ = write!(truncated, "{value}");
+    truncated.text
 }
 
 #[cfg(test)]

@@ -1,29 +1,30 @@
-//! The keyword `pattern`, with a bound on the time that a match takes.
+//! The keyword `pattern`, with a bound on the time of a match.
 //!
-//! A pattern is matched in time that is linear in the length of the text. Patterns with look-around or back-references cannot be;
-//! they are common in schemas that tools write, so they are matched with backtracking, a limited number of steps, on short texts.
+//! Most patterns are matched in time that is linear in the length of the text. Patterns with look-around or back-references need
+//! backtracking. Schemas of common tools contain them, so they are supported, with a limited number of steps and on short texts
+//! only.
 
 use jsonschema::{Keyword, ValidationError};
 use serde_json::Value;
 
 use super::metered::{Metered, MeteredValue, step};
 
-/// How many bytes a pattern may take when it is compiled.
+/// The largest compiled pattern, in bytes.
 pub(super) const MAX_SIZE: usize = 2 * 1024 * 1024;
 
-/// How many bytes of states a pattern may keep while it is used.
+/// The largest cache of a pattern's states during a match, in bytes.
 pub(super) const MAX_CACHE: usize = 512 * 1024;
 
 /// How often a pattern with look-around or back-references may backtrack.
 pub(super) const MAX_BACKTRACKS: usize = 10_000;
 
-/// How many bytes a text may have that is matched with such a pattern.
+/// The longest text for such a pattern, in bytes.
 const MAX_TEXT: usize = 8 * 1024;
 
-/// The smallest size that patterns are told apart by; the next one is twice that, and so on.
+/// Compiled sizes are rounded up: to this size, or to twice, four times, … this size.
 const SMALLEST: usize = 512;
 
-/// What a pattern that is matched with backtracking counts as.
+/// The size that a pattern with backtracking counts as.
 const BACKTRACKING: usize = 256 * 1024;
 
 /// A compiled pattern.
@@ -33,7 +34,7 @@ pub(super) struct Pattern {
 }
 
 enum Engine {
-    /// Linear in the text, with the size of the compiled pattern.
+    /// Linear in the text. The number is the size of the compiled pattern.
     Linear(regex::Regex, usize),
     Backtracking(Box<fancy_regex::Regex>),
 }
@@ -41,19 +42,19 @@ enum Engine {
 /// Why a pattern is not used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PatternError {
-    /// It would take too much to match a text with it.
+    /// Matching would be too expensive.
     TooLarge(String),
-    /// It is no regular expression.
-    Unusable(String),
+    /// It is not a regular expression.
+    Invalid(String),
 }
 
 impl Pattern {
-    /// Compiles a pattern as ECMAScript has them.
+    /// Compiles a pattern in the syntax of ECMAScript.
     pub(super) fn new(text: &str) -> Result<Self, PatternError> {
-        let named = |why: &str| format!("the pattern `{}` {why}", shortened(text));
-        let unusable = || PatternError::Unusable(named("is no regular expression of ECMAScript"));
+        let named = |why: &str| format!("the pattern `{}` {why}", truncated(text));
+        let unusable = || PatternError::Invalid(named("is not a regular expression of ECMAScript"));
         let too_large =
-            || PatternError::TooLarge(named(&format!("takes more than {MAX_SIZE} bytes when compiled")));
+            || PatternError::TooLarge(named(&format!("needs more than {MAX_SIZE} bytes when compiled")));
         let translated = jsonschema_regex::to_rust_regex(text).map_err(|()| unusable())?;
         let using = |engine| Ok(Self { text: text.to_owned(), engine });
         let mut size = SMALLEST;
@@ -75,7 +76,7 @@ impl Pattern {
         }
     }
 
-    /// The bytes that it takes when it is compiled. So many steps a match costs for each 256 bytes of a text.
+    /// The compiled size in bytes. It is also the number of steps of a match per 256 bytes of text.
     pub(super) fn size(&self) -> u64 {
         match &self.engine {
             Engine::Linear(_, size) => *size as u64,
@@ -83,61 +84,61 @@ impl Pattern {
         }
     }
 
-    fn find(&self, text: &str) -> Found {
+    fn find(&self, text: &str) -> MatchResult {
         let matches = match &self.engine {
             Engine::Linear(regex, size) => {
                 step(1 + ((text.len() as u64).saturating_mul(*size as u64) >> 8));
                 Ok(regex.is_match(text))
             }
-            Engine::Backtracking(_) if text.len() > MAX_TEXT => return Found::TooLong,
+            Engine::Backtracking(_) if text.len() > MAX_TEXT => return MatchResult::TooLong,
             Engine::Backtracking(regex) => {
-                // Enough steps for the clock to be read after a few matches, each of which may be slow.
+                // The clock must be read after a few matches, because each of them may be slow.
                 step(256 + text.len() as u64);
                 regex.is_match(text)
             }
         };
         match matches {
-            Ok(true) => Found::Match,
-            Ok(false) => Found::Difference,
-            Err(_) => Found::TooSlow,
+            Ok(true) => MatchResult::Match,
+            Ok(false) => MatchResult::NoMatch,
+            Err(_) => MatchResult::TooSlow,
         }
     }
 }
 
-/// What became of a match.
-enum Found {
+/// The result of a match.
+enum MatchResult {
     Match,
-    Difference,
-    /// The text is too long for a pattern that is matched with backtracking.
+    NoMatch,
+    /// The text is too long for a pattern with backtracking.
     TooLong,
-    /// There was too much backtracking.
+    /// The match needed too much backtracking.
     TooSlow,
 }
 
 impl<'i> Keyword<'i, Metered> for Pattern {
     fn validate(&self, instance: MeteredValue<'i>) -> Result<(), ValidationError<'i>> {
         let Some(text) = instance.0.as_str() else { return Ok(()) };
-        let pattern = Value::from(shortened(&self.text));
+        let pattern = Value::from(truncated(&self.text));
         let fault = match self.find(text) {
-            Found::Match => return Ok(()),
-            Found::Difference => format!("{} does not match {pattern}", Value::from(shortened(text))),
-            Found::TooLong => {
+            MatchResult::Match => return Ok(()),
+            MatchResult::NoMatch => format!("{} does not match {pattern}", Value::from(truncated(text))),
+            MatchResult::TooLong => {
                 format!("the text is longer than the {MAX_TEXT} bytes that can be matched with {pattern}")
             }
-            Found::TooSlow => format!("it takes too long to match the text with {pattern}"),
+            MatchResult::TooSlow => format!("matching the text with {pattern} takes too long"),
         };
         Err(ValidationError::custom(fault))
     }
 
     fn is_valid(&self, instance: MeteredValue<'i>) -> bool {
-        instance.0.as_str().is_none_or(|text| matches!(self.find(text), Found::Match))
+        instance.0.as_str().is_none_or(|text| matches!(self.find(text), MatchResult::Match))
     }
 }
 
 /// The beginning of a text.
-pub(super) fn shortened(text: &str) -> String {
-    const MOST: usize = 80;
-    match text.char_indices().nth(MOST) {
+pub(super) fn truncated(text: &str) -> String {
+    const MAX_CHARS: usize = 80;
+    match text.char_indices().nth(MAX_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }

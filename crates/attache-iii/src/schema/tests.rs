@@ -1,4 +1,4 @@
-//! What a check of a payload promises.
+//! Tests of payload checks.
 
 use serde_json::json;
 
@@ -24,12 +24,12 @@ fn quote() -> Value {
 }
 
 #[tokio::test]
-async fn a_payload_that_fits_passes() {
+async fn a_valid_payload_is_accepted() {
     assert_eq!(check(quote(), json!({"sku": "A-1", "lines": [{"quantity": 2}]})).await, Ok(()));
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_named() {
+async fn faults_of_a_payload_are_named() {
     assert_eq!(check(quote(), json!({})).await.unwrap_err(), "`payload`: \"sku\" is a required property");
     assert_eq!(
         check(quote(), json!({"sku": "A", "lines": [{"quantity": "two"}]})).await.unwrap_err(),
@@ -38,7 +38,7 @@ async fn what_does_not_fit_is_named() {
 }
 
 #[tokio::test]
-async fn a_schema_that_is_none_checks_nothing() {
+async fn an_invalid_schema_checks_nothing() {
     for schema in
         [json!({"type": 7}), json!("string"), json!(true), json!({"$ref": "http://example.invalid/x"})]
     {
@@ -47,7 +47,7 @@ async fn a_schema_that_is_none_checks_nothing() {
 }
 
 #[tokio::test]
-async fn a_payload_that_cannot_be_read_does_not_fit() {
+async fn a_payload_that_cannot_be_parsed_is_refused() {
     let deep = Json::parse(&format!("{}{}", "[".repeat(200), "]".repeat(200))).unwrap();
     for payload in [deep, Json::parse("[1e999]").unwrap()] {
         let text = Schemas::default().check(&function(json!({"type": "array"})), &payload).await.unwrap_err();
@@ -56,7 +56,7 @@ async fn a_payload_that_cannot_be_read_does_not_fit() {
 }
 
 #[tokio::test]
-async fn a_function_that_was_registered_anew_is_checked_anew() {
+async fn a_replaced_function_is_checked_with_its_new_schema() {
     let schemas = Schemas::default();
     let payload = Json::new(&json!({"n": "x"})).unwrap();
     let of = |kind: &str| function(json!({"properties": {"n": {"type": kind}}}));
@@ -88,7 +88,7 @@ fn run(schema: &Value, payload: &Value, limits: Limits) -> Result<Result<(), Str
 }
 
 #[tokio::test]
-async fn of_millions_of_faults_the_first_is_told_and_few_are_built() {
+async fn of_millions_of_faults_the_first_is_reported_and_few_are_built() {
     let payload = format!("{{\"sku\":\"A\",\"lines\":[0{}]}}", ",0".repeat(3_900_000));
     let payload = Json::parse(&payload).unwrap();
     let outcome = Schemas::default().check(&function(quote()), &payload).await;
@@ -100,11 +100,11 @@ async fn faults_of_alternatives_are_not_all_built_either() {
     let schema = json!({"anyOf": [{"items": {"type": "object"}}, {"items": {"type": "string"}}]});
     let payload = Value::Array(vec![json!(0); 100_000]);
     let text = check(schema, payload).await.unwrap_err();
-    assert_eq!(text, "`payload` does not fit the schema, in more places than can be told");
+    assert_eq!(text, "`payload` does not match the schema, in too many places to list");
 }
 
 #[tokio::test]
-async fn a_fault_is_told_briefly_however_long_the_value_is() {
+async fn the_description_of_a_fault_is_short_for_long_values() {
     let long = "x".repeat(1_000_000);
     for (schema, payload) in [
         (json!({"type": "integer"}), json!(long)),
@@ -124,7 +124,7 @@ async fn a_fault_is_told_briefly_however_long_the_value_is() {
 }
 
 #[tokio::test]
-async fn a_schema_that_asks_too_much_of_one_value_is_refused() {
+async fn a_schema_that_is_too_expensive_for_one_value_is_refused() {
     assert_eq!(check(doubled(7), json!("x")).await.unwrap_err().matches("is not of type").count(), 5);
     for schema in [doubled(14), doubled(40), doubled(5_000)] {
         let text = check(schema, json!(1)).await.unwrap_err();
@@ -133,15 +133,15 @@ async fn a_schema_that_asks_too_much_of_one_value_is_refused() {
 }
 
 #[tokio::test]
-async fn a_check_ends_after_its_steps_whatever_the_schema_leads_to() {
-    // Each level is looked at twice because of the level above.
+async fn a_check_ends_after_its_steps_for_any_schema() {
+    // Each level is visited twice because of the level above.
     let twice = json!({"allOf": [{"items": {"$ref": "#"}}, {"items": {"$ref": "#"}}]});
     assert_eq!(run(&twice, &nested(8), limits(100_000)), Ok(Ok(())));
     assert_eq!(run(&twice, &nested(90), limits(100)), Err(Exceeded));
     let again = json!({"$defs": {"a": {"anyOf": [{"items": {"$ref": "#/$defs/a"}, "maxItems": 0},
         {"items": {"$ref": "#/$defs/a"}, "minItems": 2}, {"type": "integer"}]}}, "$ref": "#/$defs/a"});
-    let untold = "`payload` does not fit the schema, in more places than can be told";
-    assert_eq!(run(&again, &nested(90), limits(10_000)), Ok(Err(untold.to_owned())));
+    let not_listed = "`payload` does not match the schema, in too many places to list";
+    assert_eq!(run(&again, &nested(90), limits(10_000)), Ok(Err(not_listed.to_owned())));
 }
 
 #[test]
@@ -159,9 +159,9 @@ fn steps_are_limited_to_the_last_one() {
 }
 
 #[tokio::test]
-async fn items_are_found_to_be_unique_however_their_hashes_are_chosen() {
+async fn unique_items_are_found_with_chosen_hashes() {
     let unique = json!({"uniqueItems": true});
-    // The crate hashes these alike.
+    // The crate gives these items equal hashes.
     let alike: Vec<_> = (1..60).map(nested).collect();
     assert_eq!(check(unique.clone(), json!(alike)).await, Ok(()));
     for (items, are) in [
@@ -179,7 +179,7 @@ async fn items_are_found_to_be_unique_however_their_hashes_are_chosen() {
 }
 
 #[tokio::test]
-async fn nesting_is_limited_by_what_the_stack_holds() {
+async fn nesting_is_limited_so_that_the_stack_suffices() {
     for wrap in [
         |inner: Value| json!({"allOf": [inner]}),
         |inner| json!({"allOf": [true, inner]}),
@@ -189,7 +189,7 @@ async fn nesting_is_limited_by_what_the_stack_holds() {
         |inner| json!({"not": {"not": inner}}),
         |inner| json!({"dependentSchemas": {"a": inner}, "$ref": "#/$defs/any"}),
     ] {
-        // Some twenty parts at each of some hundred levels, and one level more.
+        // About twenty parts at each of about a hundred levels, and one level more.
         let mut schema =
             (0..19).fold(json!({"type": "array", "items": {"$ref": "#"}}), |inner, _| wrap(inner));
         schema["$defs"] = json!({"any": true});
@@ -203,12 +203,12 @@ async fn nesting_is_limited_by_what_the_stack_holds() {
 
 #[tokio::test]
 async fn patterns_are_matched_in_bounded_time() {
-    // Exponential for an engine that backtracks, and linear here.
+    // Exponential with backtracking, linear here.
     let text = format!("{}!", "a".repeat(5_000));
     let payload = json!({"a": text});
     let of = |pattern: &str| json!({"properties": {"a": {"pattern": pattern}}});
     assert!(check(of("^(a|a)*$"), payload.clone()).await.unwrap_err().contains("does not match"));
-    // With look-around there is no linear engine.
+    // Look-around cannot be matched in linear time.
     let text = check(of("^(?=a)(a|a)*\\1?$"), payload.clone()).await.unwrap_err();
     assert!(text.contains("takes too long"), "{text}");
     let text = check(of("^(?=a)"), json!({"a": "a".repeat(8 * 1024 + 1)})).await.unwrap_err();
@@ -217,24 +217,24 @@ async fn patterns_are_matched_in_bounded_time() {
 }
 
 #[tokio::test]
-async fn a_pattern_that_is_too_large_is_refused_and_one_that_is_none_is_not_used() {
+async fn a_pattern_that_is_too_large_is_refused_and_an_invalid_one_is_not_used() {
     for pattern in ["(a{1000}){1000}".to_owned(), "x".repeat(4097)] {
         for schema in [json!({"pattern": pattern}), json!({"patternProperties": {pattern.as_str(): true}})] {
-            assert!(refusal(&schema).await.is_some());
+            assert!(rejection_reason(&schema).await.is_some());
             assert!(check(schema, json!("x")).await.is_err());
         }
     }
-    // Each of them takes about half a megabyte.
+    // Each of them needs about half a megabyte.
     let names = |count: u32| {
         let pattern = |number: u32| (format!("^\\p{{L}}{{1,40}}{number}$"), json!(true));
         json!({"patternProperties": (0..count).map(pattern).collect::<Map<_, _>>()})
     };
-    assert_eq!(refusal(&names(4)).await, None);
-    assert!(refusal(&names(100)).await.is_some_and(|why| why.contains("33554432 bytes")));
+    assert_eq!(rejection_reason(&names(4)).await, None);
+    assert!(rejection_reason(&names(100)).await.is_some_and(|why| why.contains("33554432 bytes")));
     let schema = json!({"pattern": "x".repeat(4096)});
-    assert_eq!((refusal(&schema).await, check(schema, json!("y")).await.is_err()), (None, true));
+    assert_eq!((rejection_reason(&schema).await, check(schema, json!("y")).await.is_err()), (None, true));
     let none = json!({"pattern": "(", "type": "integer"});
-    assert_eq!((refusal(&none).await, check(none, json!("x")).await), (None, Ok(())));
+    assert_eq!((rejection_reason(&none).await, check(none, json!("x")).await), (None, Ok(())));
 }
 
 #[tokio::test]
@@ -247,7 +247,7 @@ async fn names_are_matched_with_patterns_in_bounded_time() {
 }
 
 #[tokio::test]
-async fn schemas_as_tools_write_them_are_used() {
+async fn schemas_of_common_tools_are_used() {
     // Pydantic, zod, TypeBox, and a filter that refers to itself in several ways.
     let email =
         r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$";
@@ -290,21 +290,21 @@ async fn schemas_as_tools_write_them_are_used() {
             json!([1, 2]),
         ),
     ] {
-        assert_eq!(refusal(&schema).await, None);
+        assert_eq!(rejection_reason(&schema).await, None);
         assert_eq!(check(schema.clone(), right).await, Ok(()), "{schema}");
         assert!(check(schema.clone(), wrong).await.is_err(), "{schema}");
     }
 }
 
 #[tokio::test]
-async fn the_schemas_that_are_kept_ready_are_limited() {
+async fn the_cache_of_schemas_is_limited() {
     let schemas = Schemas::default();
-    for number in 0..MAX_READY + 2 {
+    for number in 0..MAX_CACHED + 2 {
         let id = format!("f::{number}");
         let function = FunctionInfo { request_format: Some(json!({})), ..FunctionInfo::new(id) };
         schemas.check(&Arc::new(function), &Json::new(&1).unwrap()).await.unwrap();
     }
-    assert_eq!(schemas.0.lock().len(), MAX_READY);
+    assert_eq!(schemas.0.lock().len(), MAX_CACHED);
 }
 
 mod same_as_without_limits {
@@ -346,7 +346,7 @@ mod same_as_without_limits {
 
     proptest! {
         #[test]
-        fn any_payload_is_judged_as_without_limits(payload in any_json()) {
+        fn limits_do_not_change_the_result_for_any_payload(payload in any_json()) {
             for schema in schemas() {
                 let judged = run(&schema, &payload, limits(MAX_STEPS)).unwrap();
                 prop_assert_eq!(judged.is_ok(), jsonschema::is_valid(&schema, &payload), "{}", schema);

@@ -1,30 +1,28 @@
-//! The store that keeps tasks in the state of an engine, where the older iii-a2a worker kept them and finds them.
+//! A store that keeps tasks in the state of an engine. The older iii-a2a worker keeps its tasks there too.
 //!
-//! A [`MemoryStore`] does the work. What it has is written with `state::set` before a call answers, under the scope `a2a:tasks`
-//! and the task's id, in the older worker's form with one member more, which that one passes over: whom the task belongs to, its
-//! generation, who works on it, and what the older form would lose.
+//! A [`MemoryStore`] holds the tasks. Each change is written with `state::set` before the call returns. The scope is `a2a:tasks`,
+//! the key is the task's id, and the format is that of the older worker plus one member, which the older worker ignores. The
+//! member holds the owner, the generation, the lease, and data that the older format would lose.
 //!
-//! - **Writes of one task never overtake each other.** There is one at a time, it is of the latest, and those who wait for it
-//!   share the next one. Different tasks do not wait for each other.
-//! - **A task that cannot be written is not created.** The client is told, and nothing of it stays.
-//! - **An append that cannot be written is not lost.** It is in memory, and those who read the task see it. The append waits ten
-//!   seconds for the engine to come back; then, or at once if the engine refuses the value, it answers an error, and the write is
-//!   tried again in the background for as long as the store lives. Should the process die before, the task is as it was written
-//!   last.
-//! - **Tasks of others are followed.** All tasks are read once, when they are first listed or looked after, and one that is not
-//!   known when it is asked for. One that has not ended and is worked on by someone else is read again whenever it is asked for,
-//!   subscribed to or looked after. Tasks that others create later are listed once they have been asked for by their id.
-//! - **Someone else's turn is not taken for dead** before two minutes without a sign of life: a new status, or the lease in the
-//!   task, which is written every half a minute for as long as a turn takes. So a process that died has its tasks taken care of
-//!   two to three minutes later. The state knows no compare-and-set: of two processes that do something to one task in the same
-//!   moment, the last one has written.
-//! - **What is not a task is left alone**, in the scope and in the store.
+//! - **Writes of one task are never reordered.** There is one write at a time, of the latest version. Callers that wait for it
+//!   share the next write. Different tasks do not wait for each other.
+//! - **A task that cannot be written is not created.** The client gets an error, and the task does not exist.
+//! - **An append that cannot be written is not lost.** It is in memory, and readers of the task see it. The append waits ten
+//!   seconds for the engine. After that, or at once if the engine rejects the value, it returns an error. The write is retried in
+//!   the background as long as the store lives. If the process dies before that, the task is as it was last written.
+//! - **Tasks of other processes are refreshed.** All tasks are read once, at the first listing or sweep. A task that is not in
+//!   memory is read when a client requests it. A task that another process works on is read again with each request, subscription
+//!   and sweep. A task that another process creates later is listed after the first request for its id.
+//! - **The turn of another process counts as dead only after two minutes** without a new status or a renewed lease. The lease is
+//!   written every 30 seconds while a turn runs. So the tasks of a dead process are taken over after two to three minutes. The
+//!   state has no compare-and-set: if two processes change one task at the same moment, the last write wins.
+//! - **Values in the scope that are no tasks are ignored.** The store does not change them.
 //!
-//! Webhooks, idempotency keys and values are in memory only. Where they have to outlive the process, use a store of its own.
+//! Push configurations, idempotency keys and values are in memory only. Use another store if they must survive the process.
 
 mod document;
 mod events;
-mod others;
+mod foreign;
 mod saving;
 mod state;
 
@@ -45,18 +43,18 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, OnceCell};
 use uuid::Uuid;
 
-use self::document::Beside;
-use self::saving::{Behind, Owed, Slot, failed, is_away};
+use self::document::TaskMeta;
+use self::saving::{PendingWrite, PendingWrites, Slot, failed, is_unreachable};
 use self::state::State;
 use crate::Functions;
 
-/// By how much a lease grows before that is written.
+/// A lease is written again when it has grown by this much.
 const LEASE_STEP: Duration = Duration::from_secs(30);
 
-/// How often a task of someone else's is looked at for those who are subscribed to it.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often a task of another process is read while a client is subscribed to it.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Keeps tasks in the state of an engine.
+/// A store that keeps tasks in the state of an engine.
 ///
 /// ```no_run
 /// use attache_iii::StateStore;
@@ -73,52 +71,52 @@ pub struct StateStore(Arc<Inner>);
 struct Inner {
     state: State,
     memory: MemoryStore,
-    /// What this store calls itself in the tasks it writes.
+    /// The name of this store in the tasks that it writes.
     writer: String,
     known: Mutex<KnownTasks>,
-    /// The tasks of others that have not ended, with the lease that stands for whoever works on them.
-    theirs: Mutex<HashMap<TaskId, Lease>>,
-    admitting: tokio::sync::Mutex<()>,
+    /// The tasks that other processes work on, with the lease that stands for the other process.
+    foreign: Mutex<HashMap<TaskId, Lease>>,
+    importing: tokio::sync::Mutex<()>,
     all_read: OnceCell<()>,
-    behind: Mutex<Behind>,
-    caught_up: Notify,
+    pending: Mutex<PendingWrites>,
+    flushed: Notify,
 }
 
 #[derive(Default)]
 struct KnownTasks {
     slots: HashMap<TaskId, Arc<Slot>>,
-    /// Those that are about to be created.
-    coming: HashSet<TaskId>,
+    /// Ids of tasks that are being created.
+    reserved: HashSet<TaskId>,
 }
 
 impl KnownTasks {
     fn has(&self, task: &TaskId) -> bool {
-        self.slots.contains_key(task) || self.coming.contains(task)
+        self.slots.contains_key(task) || self.reserved.contains(task)
     }
 }
 
-/// The right to create a task, given back when dropped.
-struct Coming<'a>(&'a Inner, TaskId);
+/// The reservation of a task id during its creation. Dropping it ends the reservation.
+struct Reservation<'a>(&'a Inner, TaskId);
 
-impl Drop for Coming<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        self.0.known.lock().coming.remove(&self.1);
+        self.0.known.lock().reserved.remove(&self.1);
     }
 }
 
 impl StateStore {
-    /// A store in the state of this engine.
+    /// Creates a store in the state of this engine.
     pub fn new(functions: impl Functions) -> Self {
         Self(Arc::new(Inner {
             state: State(Arc::new(functions)),
             memory: MemoryStore::new(),
             writer: Uuid::new_v4().to_string(),
             known: Mutex::default(),
-            theirs: Mutex::default(),
-            admitting: tokio::sync::Mutex::default(),
+            foreign: Mutex::default(),
+            importing: tokio::sync::Mutex::default(),
             all_read: OnceCell::new(),
-            behind: Mutex::default(),
-            caught_up: Notify::new(),
+            pending: Mutex::default(),
+            flushed: Notify::new(),
         }))
     }
 }
@@ -134,13 +132,13 @@ impl Inner {
         self.known.lock().slots.get(task).cloned()
     }
 
-    fn reserve(&self, task: &TaskId) -> Option<Coming<'_>> {
+    fn reserve(&self, task: &TaskId) -> Option<Reservation<'_>> {
         let mut known = self.known.lock();
-        let free = !known.slots.contains_key(task) && known.coming.insert(task.clone());
-        free.then(|| Coming(self, task.clone()))
+        let free = !known.slots.contains_key(task) && known.reserved.insert(task.clone());
+        free.then(|| Reservation(self, task.clone()))
     }
 
-    /// Keeps a new task: in the state first, so that one that cannot be kept leaves nothing behind.
+    /// Creates a task. It is written to the state first. If that fails, the task does not exist.
     async fn create(self: &Arc<Self>, new: NewTask) -> Result<Created, StoreError> {
         let task = folded(&new.events)?;
         if let Some(idempotency) = &new.idempotency
@@ -148,25 +146,25 @@ impl Inner {
         {
             return Ok(Created::KeyUsed(known));
         }
-        let Some(coming) = self.reserve(&task.id) else { return Ok(Created::Taken) };
-        if self.is_behind(&task.id) {
+        let Some(reservation) = self.reserve(&task.id) else { return Ok(Created::Taken) };
+        if self.is_pending(&task.id) {
             return Err(StoreError("an earlier task with this id is still in the engine's state".to_owned()));
         }
         let (id, owner, leased) = (&task.id, new.owner.clone(), Some(new.lease_until));
         let seq = Seq::START.plus(new.events.len());
-        let beside = Beside { owner: owner.clone(), seq, writer: self.writer.clone(), leased };
-        let json = document::write(&task, &beside).map_err(|error| failed(&error))?;
+        let meta = TaskMeta { owner: owner.clone(), seq, writer: self.writer.clone(), leased };
+        let json = document::write(&task, &meta).map_err(|error| failed(&error))?;
         match self.state.set(id, &json).await {
-            Ok(Some(before)) if !self.is_ours(&before) => {
-                // Someone was quicker, and nobody here has seen it.
+            Ok(Some(before)) if !self.is_own(&before) => {
+                // Another process created the task first, and this store has not read it yet.
                 self.state.set(id, &before).await.map_err(|error| failed(&error))?;
                 return Ok(Created::Taken);
             }
             Ok(_) => {}
             Err(error) => {
-                if is_away(&error) {
-                    // It may have got there.
-                    self.fall_behind(id, Owed::Withdraw, &error);
+                if is_unreachable(&error) {
+                    // The write may have succeeded.
+                    self.retry_later(id, PendingWrite::Withdraw, &error);
                 }
                 return Err(failed(&error));
             }
@@ -176,10 +174,10 @@ impl Inner {
             Created::New { seq, .. } => {
                 let slot = Arc::new(Slot::new(owner, *seq, leased));
                 self.known.lock().slots.insert(id.clone(), slot);
-                drop(coming);
+                drop(reservation);
             }
             // The key was used a moment ago.
-            Created::KeyUsed(_) | Created::Taken => self.delete(id, Owed::Withdraw).await,
+            Created::KeyUsed(_) | Created::Taken => self.delete(id, PendingWrite::Withdraw).await,
         }
         Ok(created)
     }
@@ -189,9 +187,9 @@ impl Inner {
         let now = append.now;
         let appended = self.memory.append(task, append).await?;
         let ended = appended.settled.as_ref().is_some_and(|settled| settled.state.is_terminal());
-        // Where nobody else is at work, what happens next happens here.
-        if self.is_theirs(task) && (ended || self.memory.claim(task, now, now).await?.is_some()) {
-            self.theirs.lock().remove(task);
+        // If no other process holds the lease, this process continues the task.
+        if self.is_foreign(task) && (ended || self.memory.claim(task, now, now).await?.is_some()) {
+            self.foreign.lock().remove(task);
         }
         self.save(task, &slot, appended.seq).await?;
         Ok(appended)
@@ -199,11 +197,11 @@ impl Inner {
 
     async fn load(&self, owner: &Owner, task: &TaskId) -> Result<Option<Snapshot>, StoreError> {
         if self.slot(task).is_none() {
-            self.look_up(task).await?;
-        } else if self.is_theirs(task)
-            && let Err(error) = self.follow(task).await
+            self.load_foreign(task).await?;
+        } else if self.is_foreign(task)
+            && let Err(error) = self.refresh(task).await
         {
-            tracing::debug!(%task, %error, "a task of someone else's is shown as it was last seen");
+            tracing::debug!(%task, %error, "cannot refresh a task of another process; returning the last known version");
         }
         self.memory.load(owner, task).await
     }
@@ -215,19 +213,19 @@ impl Inner {
         until: Timestamp,
     ) -> Result<Option<Lease>, StoreError> {
         let Some(slot) = self.slot(task) else { return Ok(None) };
-        let was_theirs = self.is_theirs(task);
-        if was_theirs {
-            self.follow(task).await?;
+        let was_foreign = self.is_foreign(task);
+        if was_foreign {
+            self.refresh(task).await?;
         }
         let Some(lease) = self.memory.claim(task, now, until).await? else { return Ok(None) };
         let before = slot.saved.lock().leased.replace(until);
-        // The others are to know before anything is done.
-        if was_theirs && let Err(error) = self.save_lease(task, &slot).await {
+        // The other processes must see the lease before the turn starts.
+        if was_foreign && let Err(error) = self.save_lease(task, &slot).await {
             slot.saved.lock().leased = before;
             self.memory.release(task, lease).await?;
             return Err(failed(&error));
         }
-        self.theirs.lock().remove(task);
+        self.foreign.lock().remove(task);
         Ok(Some(lease))
     }
 
@@ -243,14 +241,15 @@ impl Inner {
             let slot = self.slot(task)?;
             let mut saved = slot.saved.lock();
             saved.leased = Some(until);
-            let is_due = saved.leased_there.is_none_or(|there| until.as_nanos() - there.as_nanos() >= step);
+            let is_due =
+                saved.leased_in_state.is_none_or(|in_state| until.as_nanos() - in_state.as_nanos() >= step);
             drop(saved);
             is_due.then_some((task, slot))
         });
         let written = due.map(|(task, slot)| async move {
             if let Err(error) = self.save_lease(task, &slot).await {
-                // Half a minute's sign of life may be missing, and the next one comes soon.
-                tracing::debug!(%task, %error, "a sign of life could not be written");
+                // The next renewal comes soon.
+                tracing::debug!(%task, %error, "cannot write a lease");
             }
         });
         join_all(written).await;
@@ -271,22 +270,22 @@ impl Inner {
             for (task, slot) in all {
                 if self.memory.load(&slot.owner, &task).await?.is_none() {
                     self.known.lock().slots.remove(&task);
-                    self.delete(&task, Owed::Delete).await;
+                    self.delete(&task, PendingWrite::Delete).await;
                 }
             }
         }
         Ok(pruned)
     }
 
-    /// Deletes a task from the state, now or as soon as that can be done.
-    async fn delete(self: &Arc<Self>, task: &TaskId, otherwise: Owed) {
+    /// Deletes a task from the state, now or later.
+    async fn delete(self: &Arc<Self>, task: &TaskId, otherwise: PendingWrite) {
         if let Err(error) = self.state.delete(task).await {
-            self.fall_behind(task, otherwise, &error);
+            self.retry_later(task, otherwise, &error);
         }
     }
 }
 
-/// The task that a log makes.
+/// The task that results from a log.
 fn folded(events: &[TaskEvent]) -> Result<Task, StoreError> {
     let Some((TaskEvent::Created(task), rest)) = events.split_first() else {
         return Err(StoreError("a log must begin with the event that creates the task".to_owned()));
@@ -294,7 +293,7 @@ fn folded(events: &[TaskEvent]) -> Result<Task, StoreError> {
     let mut task = Task::clone(task);
     for event in rest {
         let added = fold(&mut task, event.clone());
-        added.map_err(|error| StoreError(format!("a log that cannot be: {error}")))?;
+        added.map_err(|error| StoreError(format!("invalid event log: {error}")))?;
     }
     Ok(task)
 }
@@ -341,7 +340,7 @@ impl Store for StateStore {
 
     fn tail(&self, task: &TaskId, after: Seq) -> BoxStream<'static, Result<TailItem, StoreError>> {
         let tail = self.0.memory.tail(task, after);
-        if !self.0.is_theirs(task) {
+        if !self.0.is_foreign(task) {
             return tail;
         }
         stream::unfold((self.0.clone(), task.clone(), tail), async |(inner, task, mut tail)| {
@@ -349,10 +348,10 @@ impl Store for StateStore {
                 tokio::select! {
                     biased;
                     item = tail.next() => return item.map(|item| (item, (inner, task, tail))),
-                    () = tokio::time::sleep(LOOK) => {}
+                    () = tokio::time::sleep(POLL_INTERVAL) => {}
                 }
-                if let Err(error) = inner.follow(&task).await {
-                    tracing::debug!(%task, %error, "a task of someone else's could not be looked at");
+                if let Err(error) = inner.refresh(&task).await {
+                    tracing::debug!(%task, %error, "cannot refresh a task of another process");
                 }
             }
         })
@@ -391,7 +390,7 @@ impl Store for StateStore {
     fn abandoned(&self, now: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Abandoned>, StoreError>> {
         Box::pin(async move {
             self.0.read_all().await?;
-            self.0.follow_all().await?;
+            self.0.refresh_all().await?;
             self.0.memory.abandoned(now, limit).await
         })
     }

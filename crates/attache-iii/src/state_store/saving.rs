@@ -1,4 +1,4 @@
-//! Getting tasks into the state: one write of a task at a time, always of the latest, and again for as long as it fails.
+//! Writes tasks to the state: one write per task at a time, always the latest version. Failed writes are retried.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -11,68 +11,68 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::Inner;
-use super::document::{self, Beside};
+use super::document::{self, TaskMeta};
 use crate::CallError;
 
-/// How long an append waits for an engine that is away.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long an append waits for an engine that is not reachable.
+const MAX_WAIT: Duration = Duration::from_secs(10);
 
-/// How long to wait before a write is tried again: at first, and at most.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// The first and the longest back-off between retries.
+const MIN_BACKOFF: Duration = Duration::from_millis(100);
+const MAX_BACKOFF: Duration = Duration::from_secs(2);
 
-/// A task that memory has.
+/// A task that is in memory.
 pub(super) struct Slot {
     pub(super) owner: Owner,
-    /// Held while the task is written, or read because it is someone else's.
+    /// Held while the task is written, or read because another process works on it.
     pub(super) saving: tokio::sync::Mutex<()>,
     pub(super) saved: Mutex<Saved>,
 }
 
-/// What of a task is in the state.
+/// What the state has of a task.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Saved {
-    /// The last event that is.
+    /// The last event that the state has.
     pub(super) seq: Seq,
-    /// Until when its turn is believed to be alive, and what of that is in the state.
+    /// Until when the turn has its lease, and what the state has of that.
     pub(super) leased: Option<Timestamp>,
-    pub(super) leased_there: Option<Timestamp>,
+    pub(super) leased_in_state: Option<Timestamp>,
 }
 
 impl Slot {
     pub(super) fn new(owner: Owner, seq: Seq, leased: Option<Timestamp>) -> Self {
-        let saved = Mutex::new(Saved { seq, leased, leased_there: leased });
+        let saved = Mutex::new(Saved { seq, leased, leased_in_state: leased });
         Self { owner, saving: tokio::sync::Mutex::default(), saved }
     }
 }
 
-/// What the state does not have yet.
+/// Writes that failed and are to be retried.
 #[derive(Default)]
-pub(super) struct Behind {
-    tasks: HashMap<TaskId, Owed>,
-    /// Whether someone is at it.
-    kept_at: bool,
+pub(super) struct PendingWrites {
+    tasks: HashMap<TaskId, PendingWrite>,
+    /// Whether the background task that retries is running.
+    running: bool,
 }
 
-/// What is to be done about a task.
+/// What is to be written for a task.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Owed {
-    /// It is to be written as it is now.
+pub(super) enum PendingWrite {
+    /// Write the current version.
     Write,
-    /// It is to be deleted.
+    /// Delete it.
     Delete,
-    /// It may be there though it never came about: it is to be deleted if it is ours.
+    /// The creation of the task failed, but the state may have it: delete it if this store wrote it.
     Withdraw,
 }
 
 pub(super) fn failed(error: &CallError) -> StoreError {
-    StoreError(format!("the engine's state does not answer: {error}"))
+    StoreError(format!("the engine's state failed: {error}"))
 }
 
 impl Inner {
-    /// Has a task in the state with all events up to `seq`. Several who want that share a write.
+    /// Writes a task with all events up to `seq`. Concurrent callers share a write.
     ///
-    /// If the engine is away, this waits a while for it. What is in memory gets there in the end, also if this gives up.
+    /// If the engine is not reachable, this waits up to ten seconds. If this fails, the task in memory is still written later.
     pub(super) async fn save(
         self: &Arc<Self>,
         task: &TaskId,
@@ -87,135 +87,136 @@ impl Inner {
                 if slot.saved.lock().seq >= seq {
                     return Ok(());
                 }
-                if !self.is_behind(task) {
-                    let Err(error) = self.write(task, slot).await else { return Ok(()) };
-                    self.fall_behind(task, Owed::Write, &error);
-                    if !is_away(&error) {
+                if !self.is_pending(task) {
+                    let Err(error) = self.write_task(task, slot).await else { return Ok(()) };
+                    self.retry_later(task, PendingWrite::Write, &error);
+                    if !is_unreachable(&error) {
                         return Err(failed(&error));
                     }
                     why = error;
                 }
             }
-            let deadline = *deadline.get_or_insert_with(|| Instant::now() + PATIENCE);
-            if tokio::time::timeout_at(deadline, self.no_longer_behind(task)).await.is_err() {
+            let deadline = *deadline.get_or_insert_with(|| Instant::now() + MAX_WAIT);
+            if tokio::time::timeout_at(deadline, self.wait_until_written(task)).await.is_err() {
                 return Err(failed(&why));
             }
         }
     }
 
-    /// Writes that a task's turn is alive, where the state shows less. Nobody waits for an engine that is away.
+    /// Writes the lease of a task, if the state has an older one. Does not wait for an engine that is not reachable.
     pub(super) async fn save_lease(self: &Arc<Self>, task: &TaskId, slot: &Slot) -> Result<(), CallError> {
         let _saving = slot.saving.lock().await;
-        let Saved { leased, leased_there, .. } = *slot.saved.lock();
-        if leased <= leased_there {
+        let Saved { leased, leased_in_state, .. } = *slot.saved.lock();
+        if leased <= leased_in_state {
             return Ok(());
         }
-        if self.is_behind(task) {
+        if self.is_pending(task) {
             return Err(CallError::Disconnected);
         }
-        self.write(task, slot).await
+        self.write_task(task, slot).await
     }
 
-    /// Writes a task as it is now. The caller holds the right to.
-    async fn write(&self, task: &TaskId, slot: &Slot) -> Result<(), CallError> {
+    /// Writes the current version of a task. The caller holds `slot.saving`.
+    async fn write_task(&self, task: &TaskId, slot: &Slot) -> Result<(), CallError> {
         let Ok(Some(snapshot)) = self.memory.load(&slot.owner, task).await else { return Ok(()) };
         let leased = slot.saved.lock().leased;
         let (owner, seq) = (slot.owner.clone(), snapshot.seq);
-        let beside = Beside { owner, seq, writer: self.writer.clone(), leased };
-        let json = document::write(&snapshot.task(), &beside)?;
+        let meta = TaskMeta { owner, seq, writer: self.writer.clone(), leased };
+        let json = document::write(&snapshot.task(), &meta)?;
         self.state.set(task, &json).await?;
         let mut saved = slot.saved.lock();
-        (saved.seq, saved.leased_there) = (seq, leased);
+        (saved.seq, saved.leased_in_state) = (seq, leased);
         Ok(())
     }
 
-    /// Has the keeper see to it that the state gets what it is owed.
-    pub(super) fn fall_behind(self: &Arc<Self>, task: &TaskId, owed: Owed, error: &CallError) {
-        let mut behind = self.behind.lock();
-        if behind.tasks.is_empty() {
-            tracing::warn!(%task, %error, "the engine's state cannot be written, it is tried again until it can");
+    /// Records a failed write, and starts the background task that retries it.
+    pub(super) fn retry_later(self: &Arc<Self>, task: &TaskId, write: PendingWrite, error: &CallError) {
+        let mut pending = self.pending.lock();
+        if pending.tasks.is_empty() {
+            tracing::warn!(%task, %error, "cannot write to the engine's state; retrying");
         } else {
-            tracing::debug!(%task, ?owed, %error, "the engine's state cannot be written");
+            tracing::debug!(%task, ?write, %error, "cannot write to the engine's state");
         }
-        behind.tasks.insert(task.clone(), owed);
-        if !std::mem::replace(&mut behind.kept_at, true) {
-            tokio::spawn(keep_at_it(Arc::downgrade(self)));
+        pending.tasks.insert(task.clone(), write);
+        if !std::mem::replace(&mut pending.running, true) {
+            tokio::spawn(run_retries(Arc::downgrade(self)));
         }
     }
 
-    pub(super) fn is_behind(&self, task: &TaskId) -> bool {
-        self.behind.lock().tasks.contains_key(task)
+    pub(super) fn is_pending(&self, task: &TaskId) -> bool {
+        self.pending.lock().tasks.contains_key(task)
     }
 
-    async fn no_longer_behind(&self, task: &TaskId) {
+    async fn wait_until_written(&self, task: &TaskId) {
         loop {
-            let mut wake = std::pin::pin!(self.caught_up.notified());
+            let mut wake = std::pin::pin!(self.flushed.notified());
             wake.as_mut().enable();
-            if !self.is_behind(task) {
+            if !self.is_pending(task) {
                 return;
             }
             wake.await;
         }
     }
 
-    /// Tries to give the state what it is owed. Whether that is done.
-    async fn catch_up(&self) -> bool {
-        let all: Vec<_> = self.behind.lock().tasks.iter().map(|(task, owed)| (task.clone(), *owed)).collect();
-        for (task, owed) in all {
-            match self.give(&task, owed).await {
+    /// Retries all failed writes. Returns whether everything is written.
+    async fn flush_pending(&self) -> bool {
+        let all: Vec<_> =
+            self.pending.lock().tasks.iter().map(|(task, write)| (task.clone(), *write)).collect();
+        for (task, write) in all {
+            match self.apply(&task, write).await {
                 Ok(()) => {
-                    self.behind.lock().tasks.remove(&task);
-                    self.caught_up.notify_waiters();
+                    self.pending.lock().tasks.remove(&task);
+                    self.flushed.notify_waiters();
                 }
-                Err(error) if is_away(&error) => break,
-                // What is wrong with this task is not wrong with the others.
-                Err(error) => tracing::debug!(%task, ?owed, %error, "the engine does not take a task"),
+                Err(error) if is_unreachable(&error) => break,
+                // An error of one task must not block the others.
+                Err(error) => tracing::debug!(%task, ?write, %error, "the engine rejected a task"),
             }
         }
-        let mut behind = self.behind.lock();
-        behind.kept_at = !behind.tasks.is_empty();
-        if !behind.kept_at {
-            tracing::info!("the engine's state has all tasks again");
+        let mut pending = self.pending.lock();
+        pending.running = !pending.tasks.is_empty();
+        if !pending.running {
+            tracing::info!("all tasks are written to the engine's state again");
         }
-        !behind.kept_at
+        !pending.running
     }
 
-    async fn give(&self, task: &TaskId, owed: Owed) -> Result<(), CallError> {
-        match owed {
-            Owed::Write => {
+    async fn apply(&self, task: &TaskId, write: PendingWrite) -> Result<(), CallError> {
+        match write {
+            PendingWrite::Write => {
                 let Some(slot) = self.slot(task) else { return Ok(()) };
                 let _saving = slot.saving.lock().await;
-                self.write(task, &slot).await
+                self.write_task(task, &slot).await
             }
-            Owed::Delete => self.state.delete(task).await,
-            Owed::Withdraw => match self.state.get(task).await? {
-                Some(there) if self.is_ours(&there) => self.state.delete(task).await,
+            PendingWrite::Delete => self.state.delete(task).await,
+            PendingWrite::Withdraw => match self.state.get(task).await? {
+                Some(in_state) if self.is_own(&in_state) => self.state.delete(task).await,
                 Some(_) | None => Ok(()),
             },
         }
     }
 
-    /// Whether something in the state was written by this store.
-    pub(super) fn is_ours(&self, there: &RawValue) -> bool {
-        document::read(there.get()).is_ok_and(|document| document.beside.writer == self.writer)
+    /// Whether this store wrote a value in the state.
+    pub(super) fn is_own(&self, in_state: &RawValue) -> bool {
+        document::read(in_state.get()).is_ok_and(|document| document.meta.writer == self.writer)
     }
 }
 
-/// Goes on until the state has everything, or nobody needs the store any more.
-async fn keep_at_it(store: Weak<Inner>) {
-    let mut pause = FIRST_PAUSE;
+/// Retries until everything is written, or the store is dropped.
+async fn run_retries(store: Weak<Inner>) {
+    let mut delay = MIN_BACKOFF;
     loop {
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(delay).await;
         let Some(store) = store.upgrade() else { return };
-        if store.catch_up().await {
+        if store.flush_pending().await {
             return;
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        delay = (delay * 2).min(MAX_BACKOFF);
     }
 }
 
-/// Whether it was the engine that did not answer, and not the answer that was no.
-pub(super) fn is_away(error: &CallError) -> bool {
+/// Whether the engine did not respond, as opposed to responding with an error.
+pub(super) fn is_unreachable(error: &CallError) -> bool {
     match error {
         CallError::Disconnected | CallError::TimedOut => true,
         CallError::Remote { .. } => false,

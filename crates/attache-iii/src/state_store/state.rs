@@ -9,7 +9,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use crate::{CallError, FunctionCall, Functions};
 
-/// Where the older worker keeps tasks, and so do we.
+/// The scope in which the older worker keeps tasks.
 const SCOPE: &str = "a2a:tasks";
 
 /// How long a call may take.
@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct State(pub(super) Arc<dyn Functions>);
 
 #[derive(Serialize)]
-struct Place<'a> {
+struct StateInput<'a> {
     scope: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<&'a TaskId>,
@@ -27,17 +27,17 @@ struct Place<'a> {
 }
 
 impl State {
-    /// What is kept for a task.
+    /// The value of a task.
     pub(super) async fn get(&self, task: &TaskId) -> Result<Option<Box<RawValue>>, CallError> {
-        self.call("state::get", Some(task), None).await.map(something)
+        self.call("state::get", Some(task), None).await.map(non_null)
     }
 
-    /// What is kept, for all tasks.
+    /// The values of all tasks.
     pub(super) async fn list(&self) -> Result<Vec<Box<RawValue>>, CallError> {
-        read(&self.call("state::list", None, None).await?)
+        parse(&self.call("state::list", None, None).await?)
     }
 
-    /// Keeps something for a task. What was kept before.
+    /// Sets the value of a task. Returns the previous value.
     pub(super) async fn set(
         &self,
         task: &TaskId,
@@ -48,11 +48,11 @@ impl State {
         struct Changed {
             old_value: Option<Box<RawValue>>,
         }
-        let answer = self.call("state::set", Some(task), Some(value)).await?;
-        Ok(read::<Changed>(&answer).unwrap_or_default().old_value.and_then(something))
+        let result = self.call("state::set", Some(task), Some(value)).await?;
+        Ok(parse::<Changed>(&result).unwrap_or_default().old_value.and_then(non_null))
     }
 
-    /// Keeps nothing for a task any more.
+    /// Deletes the value of a task.
     pub(super) async fn delete(&self, task: &TaskId) -> Result<(), CallError> {
         self.call("state::delete", Some(task), None).await.map(drop)
     }
@@ -63,19 +63,19 @@ impl State {
         key: Option<&TaskId>,
         value: Option<&RawValue>,
     ) -> Result<Box<RawValue>, CallError> {
-        let payload = to_raw_value(&Place { scope: SCOPE, key, value }).map_err(unreadable)?;
+        let payload = to_raw_value(&StateInput { scope: SCOPE, key, value }).map_err(invalid)?;
         self.0.call(FunctionCall { function, payload: &payload, timeout: TIMEOUT }).await
     }
 }
 
-fn read<'a, T: Deserialize<'a>>(answer: &'a RawValue) -> Result<T, CallError> {
-    serde_json::from_str(answer.get()).map_err(unreadable)
+fn parse<'a, T: Deserialize<'a>>(result: &'a RawValue) -> Result<T, CallError> {
+    serde_json::from_str(result.get()).map_err(invalid)
 }
 
-fn unreadable(error: serde_json::Error) -> CallError {
+fn invalid(error: serde_json::Error) -> CallError {
     CallError::remote("unreadable", error.to_string())
 }
 
-fn something(value: Box<RawValue>) -> Option<Box<RawValue>> {
+fn non_null(value: Box<RawValue>) -> Option<Box<RawValue>> {
     (value.get() != "null").then_some(value)
 }

@@ -1,10 +1,11 @@
-//! Calls that are under way, and the line they take.
+//! Open calls, and the connection that they use.
 //!
-//! A call that is noted here ends: with its answer, at its deadline, or at once when the connection goes.
+//! Each call here ends: with its result, at its deadline, or at once when the connection is lost.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
@@ -16,157 +17,164 @@ use super::{Connection, Inner};
 use crate::functions::{CallError, FunctionCall};
 use crate::wire::{Action, InvokeFunction, MAX_MESSAGE, Message};
 
-/// What a call brings.
-pub(super) type Answer = Result<Box<RawValue>, CallError>;
+/// The result of a call.
+pub(super) type CallResult = Result<Box<RawValue>, CallError>;
 
-/// The way out to an engine, for as long as one connection lasts.
-pub(super) struct Line {
-    /// Calls and answers. There is only so much room: who has more waits.
+/// The outgoing half of one connection to an engine.
+pub(super) struct Outgoing {
+    /// Calls and results. The queue is limited: a sender waits if it is full.
     pub(super) frames: mpsc::Sender<String>,
-    /// What is said about the worker itself. It goes first, and does not wait.
-    pub(super) notes: mpsc::UnboundedSender<String>,
-    /// Set when the connection is gone.
+    /// Registrations and pongs. They are sent first, and senders do not wait.
+    pub(super) control: mpsc::UnboundedSender<String>,
+    /// Cancelled when the connection is lost.
     pub(super) gone: CancellationToken,
 }
 
-/// Whether there is a line.
-enum Link {
-    NotYet,
-    Up(Arc<Line>),
-    Down,
+/// The state of the connection.
+enum LinkState {
+    NeverConnected,
+    Connected(Arc<Outgoing>),
+    Disconnected,
 }
 
-/// The calls under way. One lock holds them and the line, so that none is noted after the line went.
+/// The open calls. One lock guards the calls and the connection, so that no call is added after the connection is lost.
 pub(super) struct Calls(Mutex<State>);
 
 struct State {
-    link: Link,
-    pending: HashMap<Uuid, oneshot::Sender<Answer>>,
+    link: LinkState,
+    pending: HashMap<Uuid, oneshot::Sender<CallResult>>,
 }
 
 impl Calls {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(State { link: Link::NotYet, pending: HashMap::new() }))
+        Self(Mutex::new(State { link: LinkState::NeverConnected, pending: HashMap::new() }))
     }
 
-    /// There is a line from now on.
-    pub(super) fn up(&self, line: Arc<Line>) {
-        self.0.lock().link = Link::Up(line);
+    /// Sets the connection.
+    pub(super) fn connect(&self, outgoing: Arc<Outgoing>) {
+        self.0.lock().link = LinkState::Connected(outgoing);
     }
 
-    /// There is no line any more: whatever is under way has failed.
-    pub(super) fn down(&self) {
+    /// Removes the connection. All open calls fail.
+    pub(super) fn disconnect(&self) {
         let mut state = self.0.lock();
-        if let Link::Up(line) = std::mem::replace(&mut state.link, Link::Down) {
-            line.gone.cancel();
+        if let LinkState::Connected(outgoing) = std::mem::replace(&mut state.link, LinkState::Disconnected) {
+            outgoing.gone.cancel();
         }
-        // Dropping the other end tells who waits.
+        // Dropping the senders wakes the callers.
         state.pending.clear();
     }
 
-    /// The line, if there is one.
-    pub(super) fn line(&self) -> Option<Arc<Line>> {
+    /// The connection, if there is one.
+    pub(super) fn outgoing(&self) -> Option<Arc<Outgoing>> {
         match &self.0.lock().link {
-            Link::Up(line) => Some(line.clone()),
-            Link::NotYet | Link::Down => None,
+            LinkState::Connected(outgoing) => Some(outgoing.clone()),
+            LinkState::NeverConnected | LinkState::Disconnected => None,
         }
     }
 
-    /// Whether there never was a line.
-    fn not_yet(&self) -> bool {
-        matches!(self.0.lock().link, Link::NotYet)
+    /// Whether there has been no connection yet.
+    fn never_connected(&self) -> bool {
+        matches!(self.0.lock().link, LinkState::NeverConnected)
     }
 
-    fn begin(&self) -> Result<(Arc<Line>, Pending<'_>), CallError> {
+    fn begin(&self) -> Result<(Arc<Outgoing>, Pending<'_>), CallError> {
         let id = Uuid::new_v4();
-        let (answered, answer) = oneshot::channel();
+        let (sender, result) = oneshot::channel();
         let mut state = self.0.lock();
-        let Link::Up(line) = &state.link else { return Err(CallError::Disconnected) };
-        let line = line.clone();
-        state.pending.insert(id, answered);
-        Ok((line, Pending { calls: self, id, answer, answered: false }))
+        let LinkState::Connected(outgoing) = &state.link else { return Err(CallError::Disconnected) };
+        let outgoing = outgoing.clone();
+        state.pending.insert(id, sender);
+        Ok((outgoing, Pending { calls: self, id, result, received: false }))
     }
 
-    /// Hands an answer to who waits for it, if anyone still does.
-    pub(super) fn settle(&self, id: Uuid, answer: Answer) {
-        let waiting = self.0.lock().pending.remove(&id);
-        if let Some(waiting) = waiting {
-            // Who waited may have left.
-            let _ = waiting.send(answer);
+    /// Passes a result to the caller, if the caller still waits.
+    pub(super) fn complete(&self, id: Uuid, result: CallResult) {
+        let waiter = self.0.lock().pending.remove(&id);
+        if let Some(waiter) = waiter {
+            // The caller may have stopped waiting.
+            let _ = waiter.send(result);
         }
     }
 }
 
-/// A call under way. Dropping it forgets the call.
+/// An open call. Dropping it removes the call.
 struct Pending<'a> {
     calls: &'a Calls,
     id: Uuid,
-    answer: oneshot::Receiver<Answer>,
-    answered: bool,
+    result: oneshot::Receiver<CallResult>,
+    received: bool,
 }
 
 impl Pending<'_> {
-    async fn answer(mut self) -> Answer {
-        let answer = (&mut self.answer).await;
-        self.answered = true;
-        answer.unwrap_or(Err(CallError::Disconnected))
+    async fn result(mut self) -> CallResult {
+        let result = (&mut self.result).await;
+        self.received = true;
+        result.unwrap_or(Err(CallError::Disconnected))
     }
 }
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        if !self.answered {
+        if !self.received {
             self.calls.0.lock().pending.remove(&self.id);
         }
     }
 }
 
 impl Inner {
-    /// Calls a function and waits for what it brings.
-    pub(super) async fn invoke(&self, call: FunctionCall<'_>, metadata: Option<&RawValue>) -> Answer {
-        let answer = async {
-            self.first_connection().await;
-            let (line, pending) = self.calls.begin()?;
+    /// Calls a function and waits for the result.
+    pub(super) async fn invoke(&self, call: FunctionCall<'_>, metadata: Option<&RawValue>) -> CallResult {
+        self.with_deadline(call.timeout, async {
+            let (outgoing, pending) = self.calls.begin()?;
             let frame = frame(&call, Some(pending.id), metadata)?;
-            line.frames.send(frame).await.map_err(|_| CallError::Disconnected)?;
-            pending.answer().await
-        };
-        match tokio::time::timeout(call.timeout, answer).await {
-            Ok(answer) => answer,
-            Err(_) if self.calls.not_yet() => Err(CallError::Disconnected),
-            Err(_) => Err(CallError::TimedOut),
-        }
+            outgoing.frames.send(frame).await.map_err(|_| CallError::Disconnected)?;
+            pending.result().await
+        })
+        .await
     }
 
-    /// Calls a function and does not wait for what it brings, only for the call to be on its way.
+    /// Calls a function and waits only until the call is queued, not for the result.
     pub(super) async fn send(
         &self,
         call: FunctionCall<'_>,
         metadata: Option<&RawValue>,
     ) -> Result<(), CallError> {
-        let sent = async {
-            self.first_connection().await;
-            let line = self.calls.line().ok_or(CallError::Disconnected)?;
+        self.with_deadline(call.timeout, async {
+            let outgoing = self.calls.outgoing().ok_or(CallError::Disconnected)?;
             let frame = frame(&call, None, metadata)?;
-            line.frames.send(frame).await.map_err(|_| CallError::Disconnected)
-        };
-        match tokio::time::timeout(call.timeout, sent).await {
-            Ok(sent) => sent,
-            Err(_) if self.calls.not_yet() => Err(CallError::Disconnected),
+            outgoing.frames.send(frame).await.map_err(|_| CallError::Disconnected)
+        })
+        .await
+    }
+
+    /// Waits for the first connection, then for `calling`, all within `timeout`.
+    async fn with_deadline<T>(
+        &self,
+        timeout: Duration,
+        calling: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        let result = tokio::time::timeout(timeout, async {
+            self.first_connection().await;
+            calling.await
+        });
+        match result.await {
+            Ok(result) => result,
+            Err(_) if self.calls.never_connected() => Err(CallError::Disconnected),
             Err(_) => Err(CallError::TimedOut),
         }
     }
 
-    /// Waits for the first connection, as long as it is not clear that there is none to be had.
+    /// Waits for the first connection. Returns when it is clear that the engine cannot be reached or rejects the worker.
     async fn first_connection(&self) {
-        if self.calls.not_yet() {
+        if self.calls.never_connected() {
             // An error means that the worker is being dropped.
             let _ = self.state.subscribe().wait_for(|state| *state != Connection::Connecting).await;
         }
     }
 }
 
-/// A call as it goes over the wire; without an id, nobody waits for it.
+/// Encodes a call. Without an id, the engine sends no result.
 fn frame(
     call: &FunctionCall<'_>,
     id: Option<Uuid>,
@@ -183,7 +191,7 @@ fn frame(
     });
     let frame = message.write();
     if frame.len() > MAX_MESSAGE {
-        let message = format!("the payload makes a message of more than {MAX_MESSAGE} bytes");
+        let message = format!("the message with the payload is larger than {MAX_MESSAGE} bytes");
         return Err(CallError::remote("payload_too_large", message));
     }
     Ok(frame)

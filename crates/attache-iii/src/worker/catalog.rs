@@ -1,7 +1,8 @@
-//! The functions of the engine, as they come and go.
+//! The list of the engine's functions, kept up to date.
 //!
-//! The engine says when workers come and go, and a little later when functions do; a slow poll catches what it does not say. Where
-//! the functions cannot be had, nobody is told of any: what is unknown is not offered.
+//! The engine notifies the worker when workers connect or disconnect, and shortly after that when functions change. A slow poll
+//! finds changes without a notification. If the list cannot be loaded, the catalog is empty: functions that may be gone are not
+//! offered.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,47 +14,47 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 
-use super::connection::Pauses;
+use super::connection::Backoff;
 use super::{Connection, Inner};
 use crate::functions::{CallError, Catalog, FunctionCall, FunctionInfo, Updates};
 use crate::wire::RegisterFunction;
 
-/// How long the engine may take to say what there is.
-const ANSWER: Duration = Duration::from_secs(10);
+/// How long a call of the engine may take.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long to wait for more changes before looking.
-const SETTLE: Duration = Duration::from_millis(100);
+/// After a notification, how long to wait for further changes.
+const DEBOUNCE: Duration = Duration::from_millis(100);
 
-/// How many functions can be asked about at once.
-const TOGETHER: usize = 32;
+/// How many functions one call can describe.
+const MAX_BATCH: usize = 32;
 
-/// Begins to follow the engine's functions.
-pub(super) fn follow(inner: &Arc<Inner>) -> Updates {
+/// Starts to watch the engine's functions.
+pub(super) fn watch_functions(inner: &Arc<Inner>) -> Updates {
     let (catalog, updates) = watch::channel(None);
     let changed = subscribe(inner);
-    let follower = Follower {
+    let watcher = CatalogWatcher {
         inner: inner.clone(),
         catalog,
-        asking: Asking::Together,
-        known: HashMap::new(),
+        info_support: InfoSupport::Batch,
+        schemas: HashMap::new(),
         failing: false,
     };
-    inner.runtime.spawn(follower.run(changed));
+    inner.runtime.spawn(watcher.run(changed));
     updates
 }
 
-/// Has the engine say when something changes.
+/// Registers a function that the engine calls when functions or workers change.
 fn subscribe(inner: &Arc<Inner>) -> Arc<Notify> {
     let changed = Arc::new(Notify::new());
     let name = inner.options.name.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
     let id = format!("a2a::functions_changed.{name}");
     let function = RegisterFunction {
         id: id.clone(),
-        description: Some("Hears that functions or workers came or went".to_owned()),
+        description: Some("Receives changes of functions and workers".to_owned()),
         metadata: Some(json!({"internal": true})),
         ..RegisterFunction::default()
     };
-    let (worker, told) = (Arc::downgrade(inner), changed.clone());
+    let (worker, notify) = (Arc::downgrade(inner), changed.clone());
     inner.register(
         function,
         Arc::new(move |call| {
@@ -63,9 +64,9 @@ fn subscribe(inner: &Arc<Inner>) -> Arc<Notify> {
             }
             let left = call.read::<Event>().is_ok_and(|event| event.event == "worker_disconnected");
             if let Some(worker) = worker.upgrade().filter(|_| left) {
-                worker.claim_refused();
+                worker.retry_rejected();
             }
-            told.notify_one();
+            notify.notify_one();
             Box::pin(std::future::ready(Ok(RawValue::NULL.to_owned())))
         }),
     );
@@ -75,9 +76,9 @@ fn subscribe(inner: &Arc<Inner>) -> Arc<Notify> {
     changed
 }
 
-/// A function as the engine lists it, or as it describes it in full: the two differ in what is there.
+/// A function as the engine lists or describes it. Lists may omit members.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-struct Listed {
+struct ListedFunction {
     function_id: String,
     #[serde(default)]
     namespace: Option<String>,
@@ -93,9 +94,9 @@ struct Listed {
     response_format: Option<Value>,
 }
 
-impl Listed {
-    /// Whether it has to be asked about: it is meant for us, and its schemas were not listed.
-    fn wants_schemas(&self) -> bool {
+impl ListedFunction {
+    /// Whether the schemas must be requested: the function has `a2a.` metadata, and the list omits its schemas.
+    fn needs_schemas(&self) -> bool {
         let ours = |metadata: &Value| {
             metadata.as_object().is_some_and(|metadata| metadata.keys().any(|key| key.starts_with("a2a.")))
         };
@@ -105,37 +106,37 @@ impl Listed {
     }
 }
 
-/// The schemas of a function: of its payload and of its result.
+/// The schemas of a function's payload and result.
 type Schemas = (Option<Value>, Option<Value>);
 
-/// How the engine can be asked about functions. Older ones know less.
+/// How the engine can describe functions. Older engines support less.
 #[derive(Debug, Clone, Copy)]
-enum Asking {
-    Together,
-    OneByOne,
-    NotAtAll,
+enum InfoSupport {
+    Batch,
+    Single,
+    Unsupported,
 }
 
-/// Why to look again.
-enum Next {
-    /// The connection is gone.
-    Gone,
-    /// The engine said that something changed.
-    Told,
-    /// It is time.
-    Due,
+/// Why to load the list.
+enum Reason {
+    /// The connection is lost.
+    Disconnected,
+    /// The engine sent a notification.
+    Notified,
+    /// The poll interval has passed.
+    Interval,
 }
 
-struct Follower {
+struct CatalogWatcher {
     inner: Arc<Inner>,
     catalog: watch::Sender<Option<Arc<Catalog>>>,
-    asking: Asking,
-    /// What is known about functions that were asked about, and how they were listed then.
-    known: HashMap<String, (Listed, Schemas)>,
+    info_support: InfoSupport,
+    /// The schemas that were requested, with the list entry at that time.
+    schemas: HashMap<String, (ListedFunction, Schemas)>,
     failing: bool,
 }
 
-impl Follower {
+impl CatalogWatcher {
     async fn run(mut self, changed: Arc<Notify>) {
         let mut state = self.inner.state.subscribe();
         loop {
@@ -147,15 +148,15 @@ impl Follower {
             if connection == Connection::Closed {
                 return;
             }
-            self.asking = Asking::Together;
-            self.known.clear();
-            self.attend(&connection, &mut state, &changed).await;
+            self.info_support = InfoSupport::Batch;
+            self.schemas.clear();
+            self.watch_connection(&connection, &mut state, &changed).await;
             self.publish(None);
         }
     }
 
-    /// Follows one connection to its end.
-    async fn attend(
+    /// Watches one connection until it ends.
+    async fn watch_connection(
         &mut self,
         connection: &Connection,
         state: &mut watch::Receiver<Connection>,
@@ -163,27 +164,27 @@ impl Follower {
     ) {
         let options = &self.inner.options;
         let poll = options.poll_interval;
-        let mut pauses = Pauses::new(options.reconnect_min, options.reconnect_max);
-        let mut next = Next::Told;
+        let mut backoff = Backoff::new(options.reconnect_min, options.reconnect_max);
+        let mut next = Reason::Notified;
         loop {
-            let wait = match self.look(&next).await {
+            let wait = match self.load(&next).await {
                 Ok(catalog) => {
                     self.failing = false;
                     self.publish(Some(catalog));
-                    pauses.reset();
+                    backoff.reset();
                     poll
                 }
                 Err(error) => {
-                    self.complain(&error);
+                    self.log_failure(&error);
                     self.publish(None);
-                    pauses.next()
+                    backoff.next()
                 }
             };
             next = tokio::select! {
-                _ = state.wait_for(|state| state != connection) => Next::Gone,
-                next = next_look(changed, wait) => next,
+                _ = state.wait_for(|state| state != connection) => Reason::Disconnected,
+                next = next_reason(changed, wait) => next,
             };
-            if let Next::Gone = next {
+            if let Reason::Disconnected = next {
                 return;
             }
         }
@@ -199,39 +200,38 @@ impl Follower {
         });
     }
 
-    fn complain(&mut self, error: &CallError) {
+    fn log_failure(&mut self, error: &CallError) {
         if !self.failing && *error != CallError::Disconnected {
-            let hint = "where the engine's listener has `rbac`, it must expose `engine::functions::list`";
-            tracing::warn!(%error, hint, "the engine does not list its functions; none are offered until it does");
+            let hint = "if the engine's listener has `rbac`, it must expose `engine::functions::list`";
+            tracing::warn!(%error, hint, "cannot list the functions of the engine; none are offered until it works");
             self.failing = true;
         }
     }
 
-    /// Asks what there is. What was known of functions that are listed as before is used again, unless the engine said that
-    /// something changed.
-    async fn look(&mut self, why: &Next) -> Result<Catalog, CallError> {
+    /// Loads the list. Schemas of functions whose entry did not change are reused, unless the engine sent a notification.
+    async fn load(&mut self, why: &Reason) -> Result<Catalog, CallError> {
         let listed = self.list().await?;
         match why {
-            Next::Told => self.known.clear(),
-            Next::Gone | Next::Due => {
+            Reason::Notified => self.schemas.clear(),
+            Reason::Disconnected | Reason::Interval => {
                 let listed: HashMap<_, _> = listed.iter().map(|l| (l.function_id.as_str(), l)).collect();
-                self.known.retain(|id, (before, _)| listed.get(id.as_str()) == Some(&&*before));
+                self.schemas.retain(|id, (before, _)| listed.get(id.as_str()) == Some(&&*before));
             }
         }
-        let unknown: Vec<&Listed> = listed
+        let missing: Vec<&ListedFunction> = listed
             .iter()
-            .filter(|listed| listed.wants_schemas() && !self.known.contains_key(&listed.function_id))
+            .filter(|listed| listed.needs_schemas() && !self.schemas.contains_key(&listed.function_id))
             .collect();
-        let (mut asking, mut found) = (self.asking, Vec::new());
-        for some in unknown.chunks(TOGETHER) {
-            found.extend(self.ask(&mut asking, some).await?);
+        let (mut info_support, mut found) = (self.info_support, Vec::new());
+        for some in missing.chunks(MAX_BATCH) {
+            found.extend(self.load_schemas(&mut info_support, some).await?);
         }
-        self.asking = asking;
-        self.known.extend(found);
+        self.info_support = info_support;
+        self.schemas.extend(found);
         let infos = listed.into_iter().map(|listed| {
-            let known = self.known.get(&listed.function_id).map(|(_, schemas)| schemas.clone());
+            let schemas = self.schemas.get(&listed.function_id).map(|(_, schemas)| schemas.clone());
             let (request_format, response_format) =
-                known.unwrap_or((listed.request_format, listed.response_format));
+                schemas.unwrap_or((listed.request_format, listed.response_format));
             let id: Arc<str> = listed.function_id.into();
             let info = FunctionInfo {
                 id: id.clone(),
@@ -246,49 +246,51 @@ impl Follower {
         Ok(infos.collect::<BTreeMap<_, _>>())
     }
 
-    async fn list(&self) -> Result<Vec<Listed>, CallError> {
-        let listed: Several = self.call("engine::functions::list", &json!({})).await?;
-        // A call that names no namespace goes there, wherever it comes from.
-        let here =
-            |listed: &Listed| listed.namespace.as_deref().is_none_or(|namespace| namespace == "default");
-        Ok(listed.read().filter(here).collect())
+    async fn list(&self) -> Result<Vec<ListedFunction>, CallError> {
+        let listed: FunctionList = self.call("engine::functions::list", &json!({})).await?;
+        // Calls without a namespace go to this namespace.
+        let in_default = |listed: &ListedFunction| {
+            listed.namespace.as_deref().is_none_or(|namespace| namespace == "default")
+        };
+        Ok(listed.parse().filter(in_default).collect())
     }
 
-    /// Asks about some functions. What the engine does not want to tell is as good as not there, except for a connection that
-    /// is gone.
-    async fn ask(
+    /// Requests the schemas of some functions. If the engine does not return a schema, the function has none. Fails only if the
+    /// connection is lost.
+    async fn load_schemas(
         &self,
-        asking: &mut Asking,
-        functions: &[&Listed],
-    ) -> Result<Vec<(String, (Listed, Schemas))>, CallError> {
+        info_support: &mut InfoSupport,
+        functions: &[&ListedFunction],
+    ) -> Result<Vec<(String, (ListedFunction, Schemas))>, CallError> {
         const INFO: &str = "engine::functions::info";
-        let mut told: Vec<Listed> = Vec::new();
-        if let Asking::Together = asking {
+        let mut described: Vec<ListedFunction> = Vec::new();
+        if let InfoSupport::Batch = info_support {
             let ids: Vec<&str> = functions.iter().map(|listed| listed.function_id.as_str()).collect();
-            match self.call::<Several>(INFO, &json!({"function_ids": ids})).await {
-                Ok(several) => told.extend(several.read()),
+            match self.call::<FunctionList>(INFO, &json!({"function_ids": ids})).await {
+                Ok(list) => described.extend(list.parse()),
                 Err(CallError::Disconnected) => return Err(CallError::Disconnected),
                 Err(CallError::TimedOut) => return Ok(Vec::new()),
-                Err(CallError::Remote { code, .. }) => *asking = without(&code, Asking::OneByOne),
+                Err(CallError::Remote { code, .. }) => *info_support = fall_back(&code, InfoSupport::Single),
             }
         }
         for listed in functions {
-            let Asking::OneByOne = asking else { break };
-            match self.call::<Listed>(INFO, &json!({"function_id": listed.function_id})).await {
-                Ok(one) => told.push(one),
+            let InfoSupport::Single = info_support else { break };
+            match self.call::<ListedFunction>(INFO, &json!({"function_id": listed.function_id})).await {
+                Ok(one) => described.push(one),
                 Err(CallError::Disconnected) => return Err(CallError::Disconnected),
                 Err(CallError::TimedOut) => return Ok(Vec::new()),
-                Err(CallError::Remote { code, .. }) => *asking = without(&code, Asking::OneByOne),
+                Err(CallError::Remote { code, .. }) => *info_support = fall_back(&code, InfoSupport::Single),
             }
         }
-        let mut told: HashMap<String, Listed> =
-            told.into_iter().map(|told| (told.function_id.clone(), told)).collect();
-        let known = functions.iter().map(|&listed| {
-            let schemas = told.remove(&listed.function_id);
-            let schemas = schemas.map_or((None, None), |told| (told.request_format, told.response_format));
+        let mut described: HashMap<String, ListedFunction> =
+            described.into_iter().map(|described| (described.function_id.clone(), described)).collect();
+        let schemas = functions.iter().map(|&listed| {
+            let schemas = described.remove(&listed.function_id);
+            let schemas = schemas
+                .map_or((None, None), |described| (described.request_format, described.response_format));
             (listed.function_id.clone(), (listed.clone(), schemas))
         });
-        Ok(known.collect())
+        Ok(schemas.collect())
     }
 
     async fn call<T: for<'a> Deserialize<'a>>(&self, function: &str, data: &Value) -> Result<T, CallError> {
@@ -296,36 +298,36 @@ impl Follower {
             CallError::remote("bad_result", format!("`{function}` gave something else: {error}"))
         };
         let payload = serde_json::value::to_raw_value(data).map_err(bad)?;
-        let call = FunctionCall { function, payload: &payload, timeout: ANSWER };
+        let call = FunctionCall { function, payload: &payload, timeout: CALL_TIMEOUT };
         serde_json::from_str(self.inner.invoke(call, None).await?.get()).map_err(bad)
     }
 }
 
-/// Several functions, each of which may be something that is not understood.
+/// A list of functions. Entries that cannot be parsed are skipped.
 #[derive(Deserialize)]
-struct Several {
+struct FunctionList {
     functions: Vec<Value>,
 }
 
-impl Several {
-    fn read(self) -> impl Iterator<Item = Listed> {
+impl FunctionList {
+    fn parse(self) -> impl Iterator<Item = ListedFunction> {
         self.functions.into_iter().filter_map(|function| serde_json::from_value(function).ok())
     }
 }
 
-/// How to ask from now on, after a no: not at all, if it was not about the functions.
-fn without(code: &str, otherwise: Asking) -> Asking {
-    if matches!(code, "function_not_found" | "FORBIDDEN") { Asking::NotAtAll } else { otherwise }
+/// What the engine supports, after an error. If the error is not about the functions, it cannot describe functions at all.
+fn fall_back(code: &str, otherwise: InfoSupport) -> InfoSupport {
+    if matches!(code, "function_not_found" | "FORBIDDEN") { InfoSupport::Unsupported } else { otherwise }
 }
 
-async fn next_look(changed: &Notify, wait: Duration) -> Next {
+async fn next_reason(changed: &Notify, wait: Duration) -> Reason {
     tokio::select! {
         () = changed.notified() => {
-            tokio::time::sleep(SETTLE).await;
-            // What came meanwhile is seen by the look that is now due.
+            tokio::time::sleep(DEBOUNCE).await;
+            // The next load also covers changes that were reported in the meantime.
             let _ = changed.notified().now_or_never();
-            Next::Told
+            Reason::Notified
         }
-        () = tokio::time::sleep(wait) => Next::Due,
+        () = tokio::time::sleep(wait) => Reason::Interval,
     }
 }

@@ -1,4 +1,4 @@
-//! Channels: streams of messages beside the calls, each end a WebSocket of its own.
+//! Channels: streams of items, separate from calls. Each end is a WebSocket of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,27 +13,28 @@ use tokio_tungstenite::tungstenite::Error as WsError;
 use tokio_tungstenite::tungstenite::Message as Frame;
 
 use super::Inner;
-use super::calls::Line;
-use super::socket::{DialError, Socket, feed_text};
+use super::calls::Outgoing;
+use super::socket::{DialError, Socket};
 use crate::functions::{CallError, Channel, ChannelItem, FunctionCall};
+use crate::socket::{feed_text, next_item};
 use crate::wire::{ChannelRef, Direction};
 
-/// How long an engine may take to make a channel.
-const CREATING: Duration = Duration::from_secs(10);
+/// How long the engine may take to create a channel.
+const CREATE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long goodbyes may take.
-const GOODBYE: Duration = Duration::from_secs(2);
+/// How long closing may take.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How many items wait to be read before the writer has to.
-const ITEMS: usize = 64;
+/// How many items are buffered for the reader.
+const BUFFER: usize = 64;
 
-/// The largest piece of bytes that goes out at once, as the SDKs have it: readers may not take more.
+/// The largest binary message, in bytes. It is the size that the SDKs use; readers may not accept more.
 const PIECE: usize = 64 * 1024;
 
 /// The writing end of a channel.
 ///
-/// Each write leaves at once. [`close`](Self::close) tells the reader that all is written; dropping this does so too, though
-/// what was written last may be lost then.
+/// Each write is sent at once. [`close`](Self::close) ends the channel after everything is written. Dropping the writer ends it
+/// too, but the last items may be lost.
 pub struct ChannelWriter {
     socket: Socket,
 }
@@ -47,42 +48,42 @@ impl std::fmt::Debug for ChannelWriter {
 impl ChannelWriter {
     /// Writes a text message.
     pub async fn send_text(&mut self, text: impl Into<String>) -> Result<(), CallError> {
-        feed_text(&mut self.socket, text.into()).await.map_err(gone)?;
-        self.socket.flush().await.map_err(gone)
+        feed_text(&mut self.socket, text.into()).await.map_err(send_failed)?;
+        self.socket.flush().await.map_err(send_failed)
     }
 
-    /// Writes bytes. They may arrive in pieces.
+    /// Writes bytes. They may arrive in several items.
     pub async fn send_bytes(&mut self, bytes: impl Into<Bytes>) -> Result<(), CallError> {
         let mut rest = bytes.into();
         while !rest.is_empty() {
             let piece = rest.split_to(rest.len().min(PIECE));
-            self.socket.feed(Frame::Binary(piece)).await.map_err(gone)?;
+            self.socket.feed(Frame::Binary(piece)).await.map_err(send_failed)?;
         }
-        self.socket.flush().await.map_err(gone)
+        self.socket.flush().await.map_err(send_failed)
     }
 
-    /// Waits until the reader is gone, which a write would notice only later. Nothing is lost where this is not waited out.
+    /// Waits until the reader is gone, which a write notices only later. Dropping this future loses nothing.
     pub async fn closed(&mut self) {
         while let Some(Ok(_)) = self.socket.next().await {}
     }
 
-    /// Tells the reader that this is the end.
+    /// Ends the channel.
     pub async fn close(mut self) -> Result<(), CallError> {
-        tokio::time::timeout(GOODBYE, self.socket.close(None))
+        tokio::time::timeout(CLOSE_TIMEOUT, self.socket.close(None))
             .await
             .map_err(|_| CallError::TimedOut)?
-            .map_err(gone)
+            .map_err(send_failed)
     }
 }
 
-fn gone(error: WsError) -> CallError {
-    tracing::debug!(%error, "a channel is gone");
+fn send_failed(error: WsError) -> CallError {
+    tracing::debug!(%error, "the connection of a channel failed");
     CallError::Disconnected
 }
 
 impl Inner {
     pub(super) async fn open_writer(&self, end: &ChannelRef) -> Result<ChannelWriter, CallError> {
-        let socket = self.take_end(end, Direction::Write).await?;
+        let socket = self.open_end(end, Direction::Write).await?;
         Ok(ChannelWriter { socket })
     }
 
@@ -90,10 +91,10 @@ impl Inner {
         &self,
         end: &ChannelRef,
     ) -> Result<mpsc::Receiver<ChannelItem>, CallError> {
-        let line = self.calls.line().ok_or(CallError::Disconnected)?;
-        let socket = self.take_end(end, Direction::Read).await?;
-        let (items, read) = mpsc::channel(ITEMS);
-        self.runtime.spawn(relay(socket, items, line));
+        let outgoing = self.calls.outgoing().ok_or(CallError::Disconnected)?;
+        let socket = self.open_end(end, Direction::Read).await?;
+        let (items, read) = mpsc::channel(BUFFER);
+        self.runtime.spawn(copy_to_reader(socket, items, outgoing));
         Ok(read)
     }
 
@@ -105,19 +106,19 @@ impl Inner {
         }
         let payload = serde_json::value::to_raw_value(&serde_json::json!({})).unwrap_or_default();
         let create = "engine::channels::create";
-        let call = FunctionCall { function: create, payload: &payload, timeout: CREATING };
+        let call = FunctionCall { function: create, payload: &payload, timeout: CREATE_TIMEOUT };
         let created: Box<RawValue> = self.invoke(call, None).await?;
         let Created { writer, reader } = serde_json::from_str(created.get()).map_err(|error| {
-            CallError::remote("bad_result", format!("`{create}` gave no channel: {error}"))
+            CallError::remote("bad_result", format!("`{create}` returned an invalid result: {error}"))
         })?;
         let items = self.open_reader(&reader).await?;
         Ok(Channel { writer, items })
     }
 
-    async fn take_end(&self, end: &ChannelRef, wanted: Direction) -> Result<Socket, CallError> {
+    async fn open_end(&self, end: &ChannelRef, wanted: Direction) -> Result<Socket, CallError> {
         if end.direction != wanted {
             let message = format!(
-                "this is not the end of the channel to {}",
+                "this is not the end to {}",
                 match wanted {
                     Direction::Read => "read from",
                     Direction::Write => "write to",
@@ -126,41 +127,36 @@ impl Inner {
             return Err(CallError::remote("wrong_end", message));
         }
         self.dialer.channel(end).await.map_err(|error| match error {
-            DialError::Refused(StatusCode::NOT_FOUND) => {
-                CallError::remote("channel_not_found", "the channel is gone, or never was")
+            DialError::Status(StatusCode::NOT_FOUND) => {
+                CallError::remote("channel_not_found", "the channel does not exist or was closed")
             }
-            DialError::Refused(status) => {
-                CallError::remote("channel_refused", format!("the engine answered {status}"))
+            DialError::Status(status) => {
+                CallError::remote("channel_refused", format!("the engine responded with {status}"))
             }
             DialError::TimedOut => CallError::TimedOut,
             DialError::Io(_) | DialError::WebSocket(_) => {
-                tracing::debug!(%error, "a channel cannot be reached");
+                tracing::debug!(%error, "cannot connect to a channel");
                 CallError::Disconnected
             }
         })
     }
 }
 
-/// Reads until the writer, the reader or the engine has gone. A channel does not outlive the connection that it belongs to, and a
-/// socket alone would not tell.
-async fn relay(mut socket: Socket, items: mpsc::Sender<ChannelItem>, line: Arc<Line>) {
+/// Reads until the writer, the reader or the connection to the engine is gone. A channel ends with the connection that it belongs
+/// to, but its own socket does not always notice that.
+async fn copy_to_reader(mut socket: Socket, items: mpsc::Sender<ChannelItem>, outgoing: Arc<Outgoing>) {
     loop {
-        let frame = tokio::select! {
+        let item = tokio::select! {
             () = items.closed() => break,
-            () = line.gone.cancelled() => break,
-            frame = socket.next() => frame,
+            () = outgoing.gone.cancelled() => break,
+            item = next_item(&mut socket) => item,
         };
-        let item = match frame {
-            Some(Ok(Frame::Text(text))) => ChannelItem::Text(text.as_str().to_owned()),
-            Some(Ok(Frame::Binary(bytes))) => ChannelItem::Bytes(bytes),
-            Some(Ok(Frame::Ping(_) | Frame::Pong(_) | Frame::Frame(_))) => continue,
-            Some(Ok(Frame::Close(_)) | Err(_)) | None => break,
-        };
+        let Some(item) = item else { break };
         if items.send(item).await.is_err() {
             break;
         }
     }
     drop(items);
     // It is closed either way.
-    let _ = tokio::time::timeout(GOODBYE, socket.close(None)).await;
+    let _ = tokio::time::timeout(CLOSE_TIMEOUT, socket.close(None)).await;
 }

@@ -1,90 +1,94 @@
-//! Staying connected: one session after the other, with pauses that grow, for as long as the worker lives.
+//! Keeps the worker connected: one session after another, with back-off between them, until the worker is closed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::session::{self, Ended};
-use super::{Connection, Inner, Refusal};
+use super::session::{self, SessionEnd};
+use super::{Connection, Inner, Rejection};
 use crate::wire::Reattach;
 
-/// Joins the engine, again and again, until the worker is closed.
+/// Connects to the engine again and again, until the worker is closed.
 pub(super) async fn run(inner: Arc<Inner>) {
-    let mut pauses = Pauses::new(inner.options.reconnect_min, inner.options.reconnect_max);
-    let mut outage = Outage::NotYet;
+    let mut backoff = Backoff::new(inner.options.reconnect_min, inner.options.reconnect_max);
+    let mut log = LinkLog::NeverConnected;
     let mut previous: Option<Reattach> = None;
     loop {
-        let joined = tokio::select! {
+        let connected = tokio::select! {
             () = inner.closing.cancelled() => break,
-            joined = session::join(&inner) => joined,
+            result = session::connect(&inner) => result,
         };
-        let ended = match joined {
+        let ended = match connected {
             Ok((socket, registered)) => {
                 let begun = Instant::now();
-                let ended = session::attend(&inner, socket, &registered, previous.take(), &mut outage).await;
+                let ended = session::run(&inner, socket, &registered, previous.take(), &mut log).await;
                 previous = Some(Reattach {
                     previous_worker_id: registered.worker_id,
                     reattach_token: registered.reattach_token,
                 });
                 if begun.elapsed() >= inner.options.reconnect_max {
-                    pauses.reset();
+                    backoff.reset();
                 }
                 ended
             }
             Err(ended) => ended,
         };
-        let pause = match ended {
-            Ended::Lost(why) => {
-                outage.lost(&inner, &why);
-                pauses.next()
+        let delay = match ended {
+            SessionEnd::Lost(why) => {
+                log.lost(&inner, &why);
+                backoff.next()
             }
-            Ended::Rejected(refusal) => {
-                outage.rejected(&inner, refusal);
-                pauses.longest()
+            SessionEnd::Rejected(rejection) => {
+                log.rejected(&inner, rejection);
+                backoff.max_delay()
             }
-            Ended::Closed => break,
+            SessionEnd::Closed => break,
         };
         tokio::select! {
             () = inner.closing.cancelled() => break,
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(delay) => {}
         }
     }
-    inner.calls.down();
+    inner.calls.disconnect();
     inner.state.send_replace(Connection::Closed);
-    // Handlers may hold the worker that holds them.
+    // Handlers may hold the worker that holds them. Dropping the registry breaks the cycle.
     let registry = std::mem::take(&mut *inner.registry.lock());
     drop(registry);
 }
 
-/// What has been said about the engine being away, so that it is said once.
+/// What was logged about the connection, so that each change is logged once.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Outage {
-    /// There has been no connection yet, and nothing to complain about.
-    NotYet,
-    /// There has been no connection yet, and that has been said.
-    Unreached,
-    /// There is none: the engine is there.
-    Over,
-    /// The engine is away.
+pub(super) enum LinkLog {
+    /// There was no connection yet, and nothing was logged.
+    NeverConnected,
+    /// There was no connection yet, and this was logged.
+    Unreachable,
+    /// The worker is connected.
+    Connected,
+    /// The connection was lost.
     Lost,
-    /// The engine does not want this worker.
-    Rejected(Refusal),
+    /// The engine rejected the worker.
+    Rejected(Rejection),
 }
 
-impl Outage {
+impl LinkLog {
     fn lost(&mut self, inner: &Inner, why: &str) {
         match self {
-            Self::NotYet => {
-                let engine = inner.dialer.place();
-                tracing::warn!(engine, why, "the engine cannot be reached; trying until it can");
-                *self = Self::Unreached;
+            Self::NeverConnected => {
+                let engine = inner.dialer.address();
+                tracing::warn!(engine, why, "cannot connect to the engine; retrying");
+                *self = Self::Unreachable;
             }
-            Self::Over => {
-                tracing::warn!(engine = inner.dialer.place(), why, "lost the engine; reconnecting");
+            Self::Connected => {
+                tracing::warn!(
+                    engine = inner.dialer.address(),
+                    why,
+                    "lost the connection to the engine; reconnecting"
+                );
                 *self = Self::Lost;
             }
-            // Whoever was rejected stays so until let in.
+            // A rejected worker stays rejected until the engine accepts it.
             Self::Rejected(_) => return,
-            Self::Unreached | Self::Lost => {}
+            Self::Unreachable | Self::Lost => {}
         }
         inner.state.send_if_modified(|state| {
             let changed = *state != Connection::Connecting;
@@ -93,78 +97,78 @@ impl Outage {
         });
     }
 
-    fn rejected(&mut self, inner: &Inner, refusal: Refusal) {
-        if *self == Self::Rejected(refusal.clone()) {
+    fn rejected(&mut self, inner: &Inner, rejection: Rejection) {
+        if *self == Self::Rejected(rejection.clone()) {
             return;
         }
         tracing::error!(
-            engine = inner.dialer.place(),
-            code = refusal.code,
-            reason = refusal.message,
-            hint = hint(&refusal.code),
-            "the engine rejects this worker; asking again from time to time"
+            engine = inner.dialer.address(),
+            code = rejection.code,
+            reason = rejection.message,
+            hint = hint(&rejection.code),
+            "the engine rejected this worker; retrying"
         );
-        inner.state.send_replace(Connection::Rejected(refusal.clone()));
-        *self = Self::Rejected(refusal);
+        inner.state.send_replace(Connection::Rejected(rejection.clone()));
+        *self = Self::Rejected(rejection);
     }
 
-    /// How long a connection must last to be believed: who was rejected may be so again, a moment after having been let in.
-    pub(super) fn doubt(&self) -> Duration {
+    /// How long a connection must last until it counts as connected. The engine may reject a worker shortly after the connection.
+    pub(super) fn confirm_after(&self) -> Duration {
         match self {
-            Self::NotYet | Self::Unreached | Self::Over | Self::Lost => Duration::ZERO,
+            Self::NeverConnected | Self::Unreachable | Self::Connected | Self::Lost => Duration::ZERO,
             Self::Rejected(_) => Duration::from_secs(1),
         }
     }
 
-    /// The engine is there.
-    pub(super) fn over(&mut self, inner: &Inner, worker_id: &str) {
-        let (engine, functions) = (inner.dialer.place(), inner.registry.lock().functions());
+    /// Records that the worker is connected.
+    pub(super) fn connected(&mut self, inner: &Inner, worker_id: &str) {
+        let (engine, functions) = (inner.dialer.address(), inner.registry.lock().functions());
         match self {
-            Self::NotYet | Self::Unreached => {
-                tracing::info!(engine, worker_id, functions, "joined the engine");
+            Self::NeverConnected | Self::Unreachable => {
+                tracing::info!(engine, worker_id, functions, "connected to the engine");
             }
-            Self::Over | Self::Lost | Self::Rejected(_) => {
+            Self::Connected | Self::Lost | Self::Rejected(_) => {
                 tracing::info!(
                     engine,
                     worker_id,
                     functions,
-                    "back at the engine; functions registered again"
+                    "reconnected to the engine; functions registered again"
                 );
             }
         }
-        *self = Self::Over;
+        *self = Self::Connected;
         inner.state.send_replace(Connection::Connected { worker_id: worker_id.to_owned() });
     }
 }
 
 fn hint(code: &str) -> &'static str {
     match code {
-        "WORKER_NAMESPACE_CONFLICT" => "give this worker another name, or stop the one that has it",
+        "WORKER_NAMESPACE_CONFLICT" => "give this worker another name, or stop the worker that has this name",
         "AUTH_ERROR" | "401" | "403" => "check the token, and the `rbac` settings of the engine's listener",
         _ => "see the engine's log",
     }
 }
 
-/// How long to wait before the next attempt: twice as long each time, and never quite the same.
-pub(super) struct Pauses {
+/// The back-off between attempts: it doubles each time, with jitter.
+pub(super) struct Backoff {
     min: Duration,
     max: Duration,
     next: Duration,
 }
 
-impl Pauses {
+impl Backoff {
     pub(super) fn new(min: Duration, max: Duration) -> Self {
         Self { min, max, next: min.min(max) }
     }
 
     pub(super) fn next(&mut self) -> Duration {
-        let pause = self.next;
-        self.next = (pause * 2).min(self.max);
-        around(pause)
+        let delay = self.next;
+        self.next = (delay * 2).min(self.max);
+        with_jitter(delay)
     }
 
-    fn longest(&self) -> Duration {
-        around(self.max)
+    fn max_delay(&self) -> Duration {
+        with_jitter(self.max)
     }
 
     pub(super) fn reset(&mut self) {
@@ -172,9 +176,9 @@ impl Pauses {
     }
 }
 
-/// Up to a fifth more or less.
-fn around(pause: Duration) -> Duration {
-    pause.mul_f64(fastrand::f64().mul_add(0.4, 0.8))
+/// Adds jitter of up to a fifth.
+fn with_jitter(delay: Duration) -> Duration {
+    delay.mul_f64(fastrand::f64().mul_add(0.4, 0.8))
 }
 
 #[cfg(test)]
@@ -182,18 +186,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_the_longest_and_begin_anew() {
-        let mut pauses = Pauses::new(Duration::from_millis(250), Duration::from_secs(5));
-        let about = |pause: Duration, millis: u64| {
+    fn back_off_doubles_up_to_the_maximum_and_can_be_reset() {
+        let mut backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(5));
+        let assert_about = |delay: Duration, millis: u64| {
             let (low, high) = (millis * 8 / 10, millis * 12 / 10);
-            let pause = u64::try_from(pause.as_millis()).unwrap();
-            assert!((low..=high).contains(&pause), "{pause} is not about {millis}");
+            let delay = u64::try_from(delay.as_millis()).unwrap();
+            assert!((low..=high).contains(&delay), "{delay} is not about {millis}");
         };
         for millis in [250, 500, 1000, 2000, 4000, 5000, 5000] {
-            about(pauses.next(), millis);
+            assert_about(backoff.next(), millis);
         }
-        about(pauses.longest(), 5000);
-        pauses.reset();
-        about(pauses.next(), 250);
+        assert_about(backoff.max_delay(), 5000);
+        backoff.reset();
+        assert_about(backoff.next(), 250);
     }
 }

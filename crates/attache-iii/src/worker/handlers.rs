@@ -1,4 +1,4 @@
-//! Calls of the worker's own functions: each runs as a task of its own and is answered once.
+//! Runs the functions of the worker. Each call runs in its own task and gets one result.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -13,33 +13,33 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::Inner;
-use super::calls::{Answer, Line};
+use super::calls::{CallResult, Outgoing};
 use crate::functions::CallError;
-use crate::wire::{ErrorBody, InvocationResult, InvokeFunction, MAX_MESSAGE, Message};
+use crate::wire::{InvocationResult, InvokeFunction, MAX_MESSAGE, Message};
 
-/// What runs a function.
-pub(super) type Handler = Arc<dyn Fn(Invocation) -> BoxFuture<'static, Answer> + Send + Sync>;
+/// The handler of a function.
+pub(super) type Handler = Arc<dyn Fn(Invocation) -> BoxFuture<'static, CallResult> + Send + Sync>;
 
-/// The member that engines put into payloads to say who calls.
+/// Engines add this member to payloads. It is the id of the calling worker.
 const CALLER: &str = "_caller_worker_id";
 
-/// A call of one of the worker's functions.
+/// A call of a function of this worker.
 #[derive(Debug)]
 pub struct Invocation {
     /// The function.
     pub function_id: String,
-    /// What it gets, as the engine passed it on: objects have the member `_caller_worker_id` where a worker calls.
+    /// The payload as the engine sent it. If a worker calls, an object has the member `_caller_worker_id`.
     pub data: Box<RawValue>,
-    /// What the trigger that fired says.
+    /// The metadata of the trigger that fired.
     pub metadata: Option<Box<RawValue>>,
-    /// Where the call belongs in a trace.
+    /// The trace context of the call.
     pub traceparent: Option<String>,
-    /// What travels with the trace.
+    /// The baggage of the trace.
     pub baggage: Option<String>,
 }
 
 impl Invocation {
-    /// Reads what the function gets. The error is one to return.
+    /// Parses the payload. The handler can return the error as it is.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, CallError> {
         serde_json::from_str(self.data.get()).map_err(|error| {
             let message = format!("Failed to deserialize input for {}: {error}", self.function_id);
@@ -47,12 +47,12 @@ impl Invocation {
         })
     }
 
-    /// The worker that calls, where the engine says so.
+    /// The id of the calling worker, if the engine sent it.
     pub fn caller(&self) -> Option<String> {
         serde_json::from_str(self.members()?.get(CALLER)?.get()).ok()
     }
 
-    /// What the caller gave: [`data`](Self::data) without what the engine put there.
+    /// The caller's payload: [`data`](Self::data) without the member that the engine added.
     pub fn payload(&self) -> Box<RawValue> {
         let stripped = || {
             let mut members = self.members()?;
@@ -62,29 +62,29 @@ impl Invocation {
         stripped().unwrap_or_else(|| self.data.clone())
     }
 
-    /// The members of the data, if the caller's id may be among them: looking is cheaper than reading.
+    /// The members of the data, if the caller's id may be among them. Searching the text first is cheaper than parsing.
     fn members(&self) -> Option<BTreeMap<String, &RawValue>> {
         let data = self.data.get();
         data.contains(CALLER).then(|| serde_json::from_str(data).ok())?
     }
 }
 
-/// Runs a function for the engine, unless too many are running.
-pub(super) async fn take(inner: &Inner, line: &Arc<Line>, invoke: InvokeFunction<'_>) {
+/// Runs a function, unless too many calls are running.
+pub(super) async fn run_handler(inner: &Inner, outgoing: &Arc<Outgoing>, invoke: InvokeFunction<'_>) {
     let function_id = invoke.function_id.into_owned();
-    let reply = Reply { invocation: invoke.invocation_id, function_id, line: line.clone() };
-    let handler = inner.registry.lock().handler(&reply.function_id);
+    let responder = Responder { invocation: invoke.invocation_id, function_id, outgoing: outgoing.clone() };
+    let handler = inner.registry.lock().handler(&responder.function_id);
     let Some(handler) = handler else {
-        let message = format!("Function {} not found", reply.function_id);
-        return reply.send(Err(CallError::remote("function_not_found", message))).await;
+        let message = format!("Function {} not found", responder.function_id);
+        return responder.send(Err(CallError::remote("function_not_found", message))).await;
     };
-    let Ok(permit) = inner.room.clone().try_acquire_owned() else {
-        tracing::debug!(function = reply.function_id, "too many calls at once; one was refused");
-        let message = format!("the worker runs {} calls already; try again later", inner.options.at_once);
-        return reply.send(Err(CallError::remote("worker_overloaded", message))).await;
+    let Ok(permit) = inner.call_permits.clone().try_acquire_owned() else {
+        tracing::debug!(function = responder.function_id, "rejected a call: too many calls are running");
+        let message = format!("the worker is running {} calls: try again later", inner.options.at_once);
+        return responder.send(Err(CallError::remote("worker_overloaded", message))).await;
     };
     let invocation = Invocation {
-        function_id: reply.function_id.clone(),
+        function_id: responder.function_id.clone(),
         data: invoke.data.unwrap_or(RawValue::NULL).to_owned(),
         metadata: invoke.metadata.map(ToOwned::to_owned),
         traceparent: invoke.traceparent.map(Cow::into_owned),
@@ -92,57 +92,52 @@ pub(super) async fn take(inner: &Inner, line: &Arc<Line>, invoke: InvokeFunction
     };
     tokio::spawn(async move {
         let ran = AssertUnwindSafe(async { handler(invocation).await }).catch_unwind().await;
-        let answer = ran.unwrap_or_else(|panic| {
-            tracing::error!(function = reply.function_id, panic = said(&*panic), "a function panicked");
+        let result = ran.unwrap_or_else(|panic| {
+            tracing::error!(
+                function = responder.function_id,
+                panic = panic_message(&*panic),
+                "a function panicked"
+            );
             Err(CallError::remote("invocation_failed", "the function panicked"))
         });
-        reply.send(answer).await;
+        responder.send(result).await;
         drop(permit);
     });
 }
 
-fn said(panic: &(dyn Any + Send)) -> &str {
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("something that is no text")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
-/// Where an answer goes. Sending it is the only thing to do with it.
-struct Reply {
+/// Sends the result of one call.
+struct Responder {
     invocation: Option<Uuid>,
     function_id: String,
-    line: Arc<Line>,
+    outgoing: Arc<Outgoing>,
 }
 
-impl Reply {
-    async fn send(self, answer: Answer) {
+impl Responder {
+    async fn send(self, result: CallResult) {
         let Some(invocation) = self.invocation else { return };
-        let mut frame = self.frame(invocation, &answer);
+        let mut frame = self.frame(invocation, &result);
         if frame.len() > MAX_MESSAGE {
             tracing::warn!(function = self.function_id, bytes = frame.len(), "a result is too large to send");
-            let message = format!("the result makes a message of more than {MAX_MESSAGE} bytes");
+            let message = format!("the message with the result is larger than {MAX_MESSAGE} bytes");
             frame = self.frame(invocation, &Err(CallError::remote("result_too_large", message)));
         }
-        // A connection that is gone took the caller with it.
-        let _ = self.line.frames.send(frame).await;
+        // If the connection is lost, the result cannot be delivered.
+        let _ = self.outgoing.frames.send(frame).await;
     }
 
-    fn frame(&self, invocation_id: Uuid, answer: &Answer) -> String {
+    fn frame(&self, invocation_id: Uuid, result: &CallResult) -> String {
         let function_id = Cow::Borrowed(self.function_id.as_str());
-        let (result, error) = match answer {
+        let (result, error) = match result {
             Ok(result) => (Some(&**result), None),
-            Err(error) => (None, Some(body(error))),
+            Err(error) => (None, Some(error.to_body("invocation_failed"))),
         };
         Message::InvocationResult(InvocationResult { invocation_id, function_id, result, error }).write()
     }
-}
-
-fn body(error: &CallError) -> ErrorBody {
-    let (code, message) = match error {
-        CallError::Remote { code, message } => (code.clone(), message.clone()),
-        CallError::TimedOut => ("TIMEOUT".to_owned(), error.to_string()),
-        CallError::Disconnected => ("invocation_failed".to_owned(), error.to_string()),
-    };
-    ErrorBody { code, message, stacktrace: None }
 }
 
 #[cfg(test)]
@@ -158,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_callers_id_can_be_read_and_left_out() {
+    fn the_callers_id_can_be_read_and_removed() {
         let called = invocation(&json!({"_caller_worker_id": "w-1", "sku": "A-1"}));
         assert_eq!(called.caller().as_deref(), Some("w-1"));
         assert_eq!(called.payload().get(), r#"{"sku":"A-1"}"#);
@@ -168,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_that_does_not_fit_is_an_error_to_return() {
+    fn a_payload_of_the_wrong_type_is_a_deserialization_error() {
         let error = invocation(&json!({"sku": 1})).read::<BTreeMap<String, String>>().unwrap_err();
         assert!(matches!(error, CallError::Remote { code, .. } if code == "deserialization_error"));
     }

@@ -1,8 +1,7 @@
-//! A worker that joins an iii engine: it offers functions of its own and calls those of others.
+//! A worker that connects to an iii engine. It registers its own functions and calls other functions.
 //!
-//! There is one connection, and it comes back for as long as the worker lives: what was registered is registered again, without
-//! the caller's doing. A call never waits for a connection that is gone; it fails, and the caller decides. Only before the very
-//! first connection do calls wait, up to their own deadline.
+//! There is one connection. If it is lost, the worker reconnects and registers everything again. A call does not wait for a lost
+//! connection: it fails, and the caller decides. Only before the first connection do calls wait, until their own deadline.
 //!
 //! ```no_run
 //! use attache_iii::wire::RegisterFunction;
@@ -39,7 +38,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use self::calls::{Answer, Calls};
+use self::calls::{CallResult, Calls};
 use self::registry::Registry;
 use self::socket::Dialer;
 use crate::functions::{CallError, Channel, ChannelItem, FunctionCall, Functions, Updates};
@@ -48,26 +47,26 @@ use crate::wire::{ChannelRef, RegisterFunction};
 pub use self::channels::ChannelWriter;
 pub use self::handlers::Invocation;
 pub use self::options::{WorkerError, WorkerOptions};
-pub use self::registry::{Refusal, Registration};
+pub use self::registry::{Registration, Rejection};
 
-/// Whether a worker has an engine.
+/// The connection of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Connection {
-    /// It is trying to get there.
+    /// The worker is trying to connect.
     Connecting,
-    /// It has.
+    /// The worker is connected.
     Connected {
-        /// What the engine calls this connection.
+        /// The id that the engine gave this connection.
         worker_id: String,
     },
-    /// The engine does not want this worker. It asks again from time to time.
-    Rejected(Refusal),
+    /// The engine rejected the worker. The worker retries from time to time.
+    Rejected(Rejection),
     /// The worker was closed.
     Closed,
 }
 
-/// A worker. Cheap to clone; all clones are one worker, which leaves the engine when it is [closed](Self::close) or the last
-/// clone is dropped.
+/// A worker. Cloning is cheap, and all clones are one worker. It disconnects when it is [closed](Self::close) or the last clone
+/// is dropped.
 #[derive(Clone)]
 pub struct Worker(Arc<Owned>);
 
@@ -82,22 +81,22 @@ struct Inner {
     runtime: Handle,
     state: watch::Sender<Connection>,
     calls: Calls,
-    /// Locked before the line in `calls`, never after it.
+    /// Lock order: this lock first, then the lock in `calls`.
     registry: Mutex<Registry>,
-    /// Room for calls of the worker's own functions.
-    room: Arc<Semaphore>,
+    /// Permits for calls of the worker's functions.
+    call_permits: Arc<Semaphore>,
     catalog: OnceLock<Updates>,
     closing: CancellationToken,
 }
 
 impl Worker {
-    /// Starts a worker. It connects in the background, and again whenever the connection is lost.
+    /// Starts a worker. It connects in the background, and reconnects when the connection is lost.
     ///
-    /// Call this within a runtime of tokio's.
+    /// Must be called within a tokio runtime.
     pub fn connect(options: WorkerOptions) -> Result<Self, WorkerError> {
         let runtime = Handle::try_current().map_err(|_| WorkerError::NoRuntime)?;
         let dialer = Dialer::new(options::engine_url(&options.url)?, options.headers.clone());
-        let room = Arc::new(Semaphore::new(options.at_once.min(Semaphore::MAX_PERMITS)));
+        let call_permits = Arc::new(Semaphore::new(options.at_once.min(Semaphore::MAX_PERMITS)));
         let closing = CancellationToken::new();
         let inner = Arc::new(Inner {
             options,
@@ -106,7 +105,7 @@ impl Worker {
             state: watch::Sender::new(Connection::Connecting),
             calls: Calls::new(),
             registry: Mutex::default(),
-            room,
+            call_permits,
             catalog: OnceLock::new(),
             closing: closing.clone(),
         });
@@ -114,22 +113,22 @@ impl Worker {
         Ok(Self(Arc::new(Owned { inner, _leave: closing.drop_guard() })))
     }
 
-    /// Waits until the worker has an engine, or was closed.
+    /// Waits until the worker is connected or closed.
     pub async fn connected(&self) {
         let done = |state: &Connection| matches!(state, Connection::Connected { .. } | Connection::Closed);
-        // An error means that there is no worker, which cannot be while this handle is there.
+        // An error means that the worker was dropped, which this handle prevents.
         let _ = self.state().wait_for(done).await;
     }
 
-    /// Whether the worker has an engine, as it comes and goes.
+    /// The state of the connection, updated when it changes.
     pub fn state(&self) -> watch::Receiver<Connection> {
         self.0.inner.state.subscribe()
     }
 
-    /// Offers a function, now and after each reconnect. One with the same id is replaced.
+    /// Registers a function, now and after each reconnect. It replaces a function with the same id.
     ///
-    /// Many calls run at once, each as a task of its own. A handler that panics fails its call and nothing else. One that holds a
-    /// clone of the worker keeps it until it is closed.
+    /// Calls run concurrently, each in its own task. If a handler panics, only its call fails. A handler that holds a clone of
+    /// the worker keeps the worker alive until it is closed.
     pub fn register<F, R>(&self, function: RegisterFunction, handler: F) -> Registration
     where
         F: Fn(Invocation) -> R + Send + Sync + 'static,
@@ -138,7 +137,7 @@ impl Worker {
         self.0.inner.register(function, Arc::new(move |invocation| Box::pin(handler(invocation))))
     }
 
-    /// Has a function called when something happens, now and after each reconnect.
+    /// Registers a trigger, now and after each reconnect: the engine calls the function on an event.
     pub fn register_trigger(
         &self,
         trigger_type: impl Into<String>,
@@ -153,7 +152,7 @@ impl Worker {
         self.0.inner.invoke(call, None).await
     }
 
-    /// Calls a function with something beside its payload and waits for its result. Engines before 0.21 do not pass it on.
+    /// Calls a function with metadata and waits for its result. Engines before 0.21 do not forward the metadata.
     pub async fn call_with(
         &self,
         call: FunctionCall<'_>,
@@ -162,23 +161,23 @@ impl Worker {
         self.0.inner.invoke(call, Some(metadata)).await
     }
 
-    /// Calls a function without waiting for a result: only for the call to be on its way. Two such calls may overtake each other.
+    /// Calls a function and waits only until the call is queued, not for the result. The engine may reorder such calls.
     pub async fn send(&self, call: FunctionCall<'_>) -> Result<(), CallError> {
         self.0.inner.send(call, None).await
     }
 
-    /// Takes the writing end of a channel.
+    /// Opens the writing end of a channel.
     pub async fn open_writer(&self, end: &ChannelRef) -> Result<ChannelWriter, CallError> {
         self.0.inner.open_writer(end).await
     }
 
-    /// Takes the reading end of a channel. What is read ends when the writer closes it, or when the worker loses its engine;
-    /// dropping the receiver closes the channel.
+    /// Opens the reading end of a channel. It ends when the writer closes the channel, or when the connection to the engine is
+    /// lost. Dropping the receiver closes the channel.
     pub async fn open_reader(&self, end: &ChannelRef) -> Result<mpsc::Receiver<ChannelItem>, CallError> {
         self.0.inner.open_reader(end).await
     }
 
-    /// Unregisters everything and leaves the engine. Whoever holds a clone has a worker that is closed.
+    /// Unregisters everything and disconnects. Other clones of the worker are closed too.
     pub async fn close(self) {
         self.0.inner.closing.cancel();
         let _ = self.state().wait_for(|state| *state == Connection::Closed).await;
@@ -199,7 +198,7 @@ impl fmt::Debug for Inner {
 }
 
 impl Functions for Worker {
-    fn call<'a>(&'a self, call: FunctionCall<'a>) -> BoxFuture<'a, Answer> {
+    fn call<'a>(&'a self, call: FunctionCall<'a>) -> BoxFuture<'a, CallResult> {
         Box::pin(self.0.inner.invoke(call, None))
     }
 
@@ -207,8 +206,8 @@ impl Functions for Worker {
         Box::pin(self.0.inner.open_channel())
     }
 
-    /// The functions of the engine. They are looked for from the first time on that somebody asks.
+    /// The functions of the engine. The worker starts to list them at the first call.
     fn updates(&self) -> Updates {
-        self.0.inner.catalog.get_or_init(|| catalog::follow(&self.0.inner)).clone()
+        self.0.inner.catalog.get_or_init(|| catalog::watch_functions(&self.0.inner)).clone()
     }
 }

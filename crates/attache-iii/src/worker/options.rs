@@ -1,4 +1,4 @@
-//! What can be set about a worker, and what is wrong with it.
+//! The settings of a worker.
 
 use std::time::Duration;
 
@@ -10,25 +10,25 @@ use crate::wire::DEFAULT_PORT;
 /// Settings of a [`Worker`](super::Worker). The defaults suit an engine on this machine.
 #[derive(Debug, Clone)]
 pub struct WorkerOptions {
-    /// Where the engine listens for workers: `ws://` or `wss://`.
+    /// The URL of the engine: `ws://` or `wss://`.
     pub url: String,
-    /// What the worker calls itself. Engines from 0.23 on let in only one worker of a name.
+    /// The name of the worker. Engines since 0.23 accept only one worker of each name.
     pub name: String,
-    /// The namespace of its functions; the engine's default one if not given.
+    /// The namespace of its functions. The engine's default namespace if not set.
     pub namespace: Option<String>,
     /// Headers of the requests that open connections.
     pub headers: HeaderMap,
-    /// How long to wait before the first attempt to reconnect, about; twice as long before each further one.
+    /// The back-off before the first attempt to reconnect, approximately. It doubles with each attempt.
     pub reconnect_min: Duration,
-    /// How long to wait at most before an attempt to reconnect.
+    /// The longest back-off.
     pub reconnect_max: Duration,
-    /// How often to ask whether the engine is there.
+    /// How often to ping the engine.
     pub ping_interval: Duration,
-    /// After how long a silence the engine is taken to be gone.
+    /// The connection counts as lost after this time without a frame.
     pub dead_after: Duration,
-    /// How many calls of the worker's functions are worked on at once; more are refused.
+    /// How many calls of the worker's functions run at the same time. More calls are rejected.
     pub at_once: usize,
-    /// How often to look for functions that came or went without the engine saying so.
+    /// How often to list the functions, in case the engine does not report a change.
     pub poll_interval: Duration,
 }
 
@@ -50,12 +50,12 @@ impl Default for WorkerOptions {
 }
 
 impl WorkerOptions {
-    /// The defaults, for the engine at a URL.
+    /// The default settings, for the engine at this URL.
     pub fn new(url: impl Into<String>) -> Self {
         Self { url: url.into(), ..Self::default() }
     }
 
-    /// Sets the token that the worker shows to the engine.
+    /// Sets the token for the engine.
     pub fn token(mut self, token: &str) -> Result<Self, WorkerError> {
         let mut value =
             HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| WorkerError::BadToken)?;
@@ -65,26 +65,26 @@ impl WorkerOptions {
     }
 }
 
-/// Why a worker cannot even try to join an engine.
+/// Why a worker cannot be started.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WorkerError {
-    /// The URL of the engine is none.
-    #[error("`{url}` is not the address of an engine: {problem}; give one like `ws://localhost:49134`")]
+    /// The URL of the engine is invalid.
+    #[error("`{url}` is not the URL of an engine: {problem}; expected something like `ws://localhost:49134`")]
     BadUrl {
-        /// What was given.
+        /// The given URL.
         url: String,
         /// What is wrong with it.
         problem: String,
     },
-    /// The token is not one that a header can carry.
-    #[error("the token has characters that a header cannot carry")]
+    /// A header cannot carry the token.
+    #[error("the token contains characters that are not allowed in a header")]
     BadToken,
-    /// There is nothing to run on.
-    #[error("a worker runs on tokio: connect it within a runtime")]
+    /// There is no tokio runtime.
+    #[error("a worker must be connected within a tokio runtime")]
     NoRuntime,
 }
 
-/// Reads the URL of an engine.
+/// Parses the URL of an engine.
 pub(super) fn engine_url(text: &str) -> Result<Url, WorkerError> {
     let bad = |problem: String| WorkerError::BadUrl { url: text.to_owned(), problem };
     let url = Url::parse(text.trim()).map_err(|error| bad(error.to_string()))?;
@@ -93,9 +93,9 @@ pub(super) fn engine_url(text: &str) -> Result<Url, WorkerError> {
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err(WorkerError::BadUrl {
-            // The password is not for logs.
+            // The password must not appear in logs.
             url: url.host_str().unwrap_or_default().to_owned(),
-            problem: "names and passwords belong into a token or a header".to_owned(),
+            problem: "a URL must not contain a user name or a password: use a token or a header".to_owned(),
         });
     }
     Ok(url)
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_that_no_engine_can_have_is_refused_with_the_reason() {
+    fn an_invalid_engine_url_is_refused_with_the_reason() {
         let problem = |url| engine_url(url).unwrap_err().to_string();
         assert!(problem("localhost:49134").contains("not with `ws:`"), "{}", problem("localhost:49134"));
         assert!(problem("http://localhost:49134").contains("begins with `http:`"));

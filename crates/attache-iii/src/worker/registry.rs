@@ -1,4 +1,4 @@
-//! What a worker has registered, to be said again to each engine it joins.
+//! The registrations of a worker. They are sent to the engine again after each reconnect.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -10,26 +10,26 @@ use uuid::Uuid;
 use super::Inner;
 use super::handlers::Handler;
 use crate::wire::{
-    Message, Named, RegisterFunction, RegisterTrigger, RegistrationRejected, TriggerRegistrationResult,
+    IdOnly, Message, RegisterFunction, RegisterTrigger, RegistrationRejected, TriggerRegistrationResult,
     UnregisterTrigger,
 };
 
-/// Why an engine said no.
+/// Why an engine rejected something.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// Which kind of no, such as `FUNCTION_NAMESPACE_CONFLICT`.
+pub struct Rejection {
+    /// The code, such as `FUNCTION_NAMESPACE_CONFLICT`.
     pub code: String,
-    /// What there is to say about it.
+    /// The description.
     pub message: String,
 }
 
-/// A function or a trigger that a worker has registered. Dropping this does not unregister it.
+/// A registered function or trigger. Dropping this does not unregister it.
 #[derive(Debug)]
 pub struct Registration {
     worker: Weak<Inner>,
     kind: Kind,
     id: String,
-    refusal: watch::Receiver<Option<Refusal>>,
+    rejection: watch::Receiver<Option<Rejection>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -44,12 +44,12 @@ impl Registration {
         &self.id
     }
 
-    /// Whether the engine said no, and why. Silence means yes.
-    pub fn refusal(&self) -> watch::Receiver<Option<Refusal>> {
-        self.refusal.clone()
+    /// The engine's rejection, if there is one. Engines confirm nothing.
+    pub fn rejection(&self) -> watch::Receiver<Option<Rejection>> {
+        self.rejection.clone()
     }
 
-    /// Takes it back.
+    /// Unregisters it.
     pub fn unregister(self) {
         if let Some(worker) = self.worker.upgrade() {
             worker.unregister(&self);
@@ -57,7 +57,7 @@ impl Registration {
     }
 }
 
-/// What is registered.
+/// All registrations of the worker.
 #[derive(Default)]
 pub(super) struct Registry {
     functions: BTreeMap<String, Function>,
@@ -65,58 +65,59 @@ pub(super) struct Registry {
 }
 
 struct Function {
-    said: RegisterFunction,
+    message: RegisterFunction,
     handler: Handler,
-    refusal: watch::Sender<Option<Refusal>>,
+    rejection: watch::Sender<Option<Rejection>>,
 }
 
 struct Trigger {
-    said: RegisterTrigger,
-    refusal: watch::Sender<Option<Refusal>>,
+    message: RegisterTrigger,
+    rejection: watch::Sender<Option<Rejection>>,
 }
 
 impl Registry {
-    /// How many functions there are.
+    /// The number of functions.
     pub(super) fn functions(&self) -> usize {
         self.functions.len()
     }
 
-    /// What runs a function.
+    /// The handler of a function.
     pub(super) fn handler(&self, id: &str) -> Option<Handler> {
         self.functions.get(id).map(|function| function.handler.clone())
     }
 
-    /// Everything, in the order in which an engine wants it. No engine has said no to it yet.
-    pub(super) fn everything(&self) -> Vec<String> {
+    /// The frames that register everything, in the order that engines need. Clears earlier rejections.
+    pub(super) fn registrations(&self) -> Vec<String> {
         let functions = self.functions.values().map(|function| {
-            forgive(&function.refusal);
-            Message::RegisterFunction(function.said.clone()).write()
+            clear_rejection(&function.rejection);
+            Message::RegisterFunction(function.message.clone()).write()
         });
         let triggers = self.triggers.values().map(|trigger| {
-            forgive(&trigger.refusal);
-            Message::RegisterTrigger(trigger.said.clone()).write()
+            clear_rejection(&trigger.rejection);
+            Message::RegisterTrigger(trigger.message.clone()).write()
         });
         functions.chain(triggers).collect()
     }
 
-    /// The opposite of everything.
-    pub(super) fn nothing(&self) -> Vec<String> {
-        let triggers = self.triggers.values().map(|trigger| leave_trigger(&trigger.said));
-        let functions = self.functions.keys().map(|id| leave_function(id));
+    /// The frames that unregister everything.
+    pub(super) fn unregistrations(&self) -> Vec<String> {
+        let triggers = self.triggers.values().map(|trigger| unregister_trigger(&trigger.message));
+        let functions = self.functions.keys().map(|id| unregister_function(id));
         triggers.chain(functions).collect()
     }
 }
 
 impl Inner {
-    pub(super) fn register(self: &Arc<Self>, said: RegisterFunction, handler: Handler) -> Registration {
-        let (refusal, refused) = watch::channel(None);
-        let id = said.id.clone();
-        // Held until it is said, so that it is neither forgotten nor out of order when a connection comes at this moment.
+    pub(super) fn register(self: &Arc<Self>, message: RegisterFunction, handler: Handler) -> Registration {
+        let (rejection, receiver) = watch::channel(None);
+        let id = message.id.clone();
+        // The lock is held until the frame is queued. Otherwise the frame could be lost, or sent out of order, if a connection is
+        // established at this moment.
         let mut registry = self.registry.lock();
-        self.note(Message::RegisterFunction(said.clone()).write());
-        registry.functions.insert(id.clone(), Function { said, handler, refusal });
+        self.send_control(Message::RegisterFunction(message.clone()).write());
+        registry.functions.insert(id.clone(), Function { message, handler, rejection });
         drop(registry);
-        Registration { worker: Arc::downgrade(self), kind: Kind::Function, id, refusal: refused }
+        Registration { worker: Arc::downgrade(self), kind: Kind::Function, id, rejection: receiver }
     }
 
     pub(super) fn register_trigger(
@@ -125,94 +126,96 @@ impl Inner {
         function_id: String,
         config: Value,
     ) -> Registration {
-        let (refusal, refused) = watch::channel(None);
+        let (rejection, receiver) = watch::channel(None);
         let id = Uuid::new_v4().to_string();
-        let said = RegisterTrigger { id: id.clone(), trigger_type, function_id, config, metadata: None };
+        let message = RegisterTrigger { id: id.clone(), trigger_type, function_id, config, metadata: None };
         let mut registry = self.registry.lock();
-        self.note(Message::RegisterTrigger(said.clone()).write());
-        registry.triggers.insert(id.clone(), Trigger { said, refusal });
+        self.send_control(Message::RegisterTrigger(message.clone()).write());
+        registry.triggers.insert(id.clone(), Trigger { message, rejection });
         drop(registry);
-        Registration { worker: Arc::downgrade(self), kind: Kind::Trigger, id, refusal: refused }
+        Registration { worker: Arc::downgrade(self), kind: Kind::Trigger, id, rejection: receiver }
     }
 
-    fn unregister(&self, gone: &Registration) {
+    fn unregister(&self, registration: &Registration) {
         let mut registry = self.registry.lock();
-        match gone.kind {
+        match registration.kind {
             Kind::Function => {
-                let same = |function: &Function| function.refusal.subscribe().same_channel(&gone.refusal);
-                // It may have been registered anew since.
-                if registry.functions.get(&gone.id).is_some_and(same) {
-                    registry.functions.remove(&gone.id);
-                    self.note(leave_function(&gone.id));
+                let same = |function: &Function| {
+                    function.rejection.subscribe().same_channel(&registration.rejection)
+                };
+                // It may have been replaced since.
+                if registry.functions.get(&registration.id).is_some_and(same) {
+                    registry.functions.remove(&registration.id);
+                    self.send_control(unregister_function(&registration.id));
                 }
             }
             Kind::Trigger => {
-                if let Some(trigger) = registry.triggers.remove(&gone.id) {
-                    self.note(leave_trigger(&trigger.said));
+                if let Some(trigger) = registry.triggers.remove(&registration.id) {
+                    self.send_control(unregister_trigger(&trigger.message));
                 }
             }
         }
     }
 
-    /// The engine does not take a function.
-    pub(super) fn function_refused(&self, id: &str, rejected: &RegistrationRejected) {
+    /// Records that the engine rejected a function.
+    pub(super) fn function_rejected(&self, id: &str, rejected: &RegistrationRejected) {
         let registry = self.registry.lock();
         let Some(function) = registry.functions.get(id) else { return };
         let code = rejected.code.clone();
         let message = match (&rejected.message, &rejected.owner_worker_id) {
             (Some(message), _) => message.clone(),
-            (None, Some(owner)) => format!("the worker `{owner}` has it already"),
-            (None, None) => "the engine does not take it".to_owned(),
+            (None, Some(owner)) => format!("the worker `{owner}` has registered it already"),
+            (None, None) => "the engine rejected it".to_owned(),
         };
-        tracing::warn!(function = id, code, message, "a function was refused by the engine");
-        function.refusal.send_replace(Some(Refusal { code, message }));
+        tracing::warn!(function = id, code, message, "the engine rejected a function");
+        function.rejection.send_replace(Some(Rejection { code, message }));
     }
 
-    /// The engine says what became of a trigger.
+    /// Records the result of a trigger's registration.
     pub(super) fn trigger_result(&self, result: TriggerRegistrationResult) {
         let registry = self.registry.lock();
         let Some(trigger) = registry.triggers.get(&result.id) else { return };
-        let Some(error) = result.error else { return forgive(&trigger.refusal) };
-        let RegisterTrigger { trigger_type, function_id, .. } = &trigger.said;
+        let Some(error) = result.error else { return clear_rejection(&trigger.rejection) };
+        let RegisterTrigger { trigger_type, function_id, .. } = &trigger.message;
         tracing::warn!(
             trigger_type,
             function = function_id,
             code = error.code,
             message = error.message,
-            "a trigger was refused by the engine"
+            "the engine rejected a trigger"
         );
-        trigger.refusal.send_replace(Some(Refusal { code: error.code, message: error.message }));
+        trigger.rejection.send_replace(Some(Rejection { code: error.code, message: error.message }));
     }
 
-    /// Registers functions again that another worker had, now that a worker is gone.
-    pub(super) fn claim_refused(&self) {
+    /// Registers rejected functions again, because a worker that may have owned them has disconnected.
+    pub(super) fn retry_rejected(&self) {
         let registry = self.registry.lock();
         for function in registry.functions.values() {
-            if function.refusal.borrow().is_some() {
-                forgive(&function.refusal);
-                self.note(Message::RegisterFunction(function.said.clone()).write());
+            if function.rejection.borrow().is_some() {
+                clear_rejection(&function.rejection);
+                self.send_control(Message::RegisterFunction(function.message.clone()).write());
             }
         }
     }
 
-    /// Says something about this worker, if there is anyone to hear it.
-    fn note(&self, frame: String) {
-        if let Some(line) = self.calls.line() {
-            // A line that has just gone: the next one hears everything.
-            let _ = line.notes.send(frame);
+    /// Queues a frame about this worker, if it is connected.
+    fn send_control(&self, frame: String) {
+        if let Some(outgoing) = self.calls.outgoing() {
+            // If this connection was just lost, the next one registers everything.
+            let _ = outgoing.control.send(frame);
         }
     }
 }
 
-fn forgive(refusal: &watch::Sender<Option<Refusal>>) {
-    refusal.send_if_modified(|refusal| refusal.take().is_some());
+fn clear_rejection(rejection: &watch::Sender<Option<Rejection>>) {
+    rejection.send_if_modified(|rejection| rejection.take().is_some());
 }
 
-fn leave_function(id: &str) -> String {
-    Message::UnregisterFunction(Named { id: id.to_owned() }).write()
+fn unregister_function(id: &str) -> String {
+    Message::UnregisterFunction(IdOnly { id: id.to_owned() }).write()
 }
 
-fn leave_trigger(said: &RegisterTrigger) -> String {
-    let (id, trigger_type) = (said.id.clone(), Some(said.trigger_type.clone()));
+fn unregister_trigger(message: &RegisterTrigger) -> String {
+    let (id, trigger_type) = (message.id.clone(), Some(message.trigger_type.clone()));
     Message::UnregisterTrigger(UnregisterTrigger { id, trigger_type }).write()
 }

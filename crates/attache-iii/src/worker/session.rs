@@ -1,4 +1,4 @@
-//! One connection to an engine, from its greeting to its end.
+//! One connection to an engine, from the upgrade to its end.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,116 +11,124 @@ use tokio_tungstenite::tungstenite::Message as Frame;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::calls::Line;
-use super::connection::Outage;
+use super::calls::Outgoing;
+use super::connection::LinkLog;
 use super::handlers;
 use super::socket::{DialError, Socket};
 use super::writer::{self, Queues};
-use super::{Inner, Refusal, WorkerOptions};
+use super::{Inner, Rejection, WorkerOptions};
 use crate::functions::CallError;
 use crate::wire::{
     Action, FrameError, InvokeFunction, Message, Reattach, RegistrationRejected, WorkerRegistered,
 };
 
-/// How long an engine may take to greet a worker, and how long goodbyes may take.
-const GREETING: Duration = Duration::from_secs(10);
-const GOODBYE: Duration = Duration::from_secs(2);
+/// How long the engine may take to register the worker, and how long closing may take.
+const REGISTER_TIMEOUT: Duration = Duration::from_secs(10);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How a session ended.
-pub(super) enum Ended {
-    /// The engine went, or never was there.
+/// Why a session ended.
+pub(super) enum SessionEnd {
+    /// The connection was lost, or could not be established.
     Lost(String),
-    /// The engine does not want this worker.
-    Rejected(Refusal),
-    /// This worker was closed.
+    /// The engine rejected the worker.
+    Rejected(Rejection),
+    /// The worker was closed.
     Closed,
 }
 
-impl Ended {
+impl SessionEnd {
     fn lost(why: impl ToString) -> Self {
         Self::Lost(why.to_string())
     }
 }
 
-/// Connects and waits to be greeted.
-pub(super) async fn join(inner: &Inner) -> Result<(Socket, WorkerRegistered), Ended> {
+/// Connects, and waits until the engine has registered the worker.
+pub(super) async fn connect(inner: &Inner) -> Result<(Socket, WorkerRegistered), SessionEnd> {
     let mut socket = inner.dialer.engine().await.map_err(|error| match error {
-        DialError::Refused(status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => {
-            let message = format!("the engine answered {status}");
-            Ended::Rejected(Refusal { code: status.as_u16().to_string(), message })
+        DialError::Status(status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => {
+            let message = format!("the engine responded with {status}");
+            SessionEnd::Rejected(Rejection { code: status.as_u16().to_string(), message })
         }
-        DialError::TimedOut | DialError::Refused(_) | DialError::Io(_) | DialError::WebSocket(_) => {
-            Ended::lost(error)
+        DialError::TimedOut | DialError::Status(_) | DialError::Io(_) | DialError::WebSocket(_) => {
+            SessionEnd::lost(error)
         }
     })?;
-    let greeted = tokio::time::timeout(GREETING, greeting(&mut socket)).await;
-    let registered = greeted.unwrap_or_else(|_| Err(Ended::lost("it does not greet as engines do")))?;
+    let registration = tokio::time::timeout(REGISTER_TIMEOUT, wait_for_registration(&mut socket)).await;
+    let registered = registration
+        .unwrap_or_else(|_| Err(SessionEnd::lost("the engine did not register the worker in time")))?;
     Ok((socket, registered))
 }
 
-async fn greeting(socket: &mut Socket) -> Result<WorkerRegistered, Ended> {
+async fn wait_for_registration(socket: &mut Socket) -> Result<WorkerRegistered, SessionEnd> {
     loop {
-        let frame = socket.next().await.ok_or_else(|| Ended::lost("it hung up"))?.map_err(Ended::lost)?;
+        let frame = socket
+            .next()
+            .await
+            .ok_or_else(|| SessionEnd::lost("the engine closed the connection"))?
+            .map_err(SessionEnd::lost)?;
         let Some(text) = text(&frame) else { continue };
         match Message::read(text) {
             Ok(Message::WorkerRegistered(registered)) => return Ok(registered),
-            Ok(Message::Error(said)) => {
-                return Err(Ended::Rejected(Refusal { code: said.error.code, message: said.error.message }));
+            Ok(Message::Error(message)) => {
+                return Err(SessionEnd::Rejected(Rejection {
+                    code: message.error.code,
+                    message: message.error.message,
+                }));
             }
             Ok(Message::RegistrationRejected(rejected)) => {
-                return Err(Ended::Rejected(worker_refused(rejected)));
+                return Err(SessionEnd::Rejected(worker_rejected(rejected)));
             }
-            // Nothing else is to be expected, and nothing else matters yet.
+            // The engine sends nothing else before it registers the worker. Other messages are ignored.
             Ok(_) | Err(_) => {}
         }
     }
 }
 
-/// Takes part until the connection is gone.
-pub(super) async fn attend(
+/// Serves a connection until it ends.
+pub(super) async fn run(
     inner: &Inner,
     socket: Socket,
     registered: &WorkerRegistered,
     previous: Option<Reattach>,
-    outage: &mut Outage,
-) -> Ended {
+    log: &mut LinkLog,
+) -> SessionEnd {
     let (sink, stream) = socket.split();
-    let (frames, frames_out) = mpsc::channel(writer::ROOM);
-    let (notes, notes_out) = mpsc::unbounded_channel();
+    let (frames, frames_out) = mpsc::channel(writer::QUEUE_SIZE);
+    let (control, control_out) = mpsc::unbounded_channel();
     let leave = CancellationToken::new();
-    let line = Arc::new(Line { frames, notes, gone: CancellationToken::new() });
-    let queues = Queues { frames: frames_out, notes: notes_out, leave: leave.clone() };
+    let outgoing = Arc::new(Outgoing { frames, control, gone: CancellationToken::new() });
+    let queues = Queues { frames: frames_out, control: control_out, leave: leave.clone() };
     let WorkerOptions { ping_interval, dead_after, .. } = inner.options;
     let write = writer::write(sink, queues, ping_interval, dead_after);
     let mut writer = AbortOnDropHandle::new(tokio::spawn(write));
 
-    introduce(inner, &line, previous);
-    let ended = listen(inner, &line, stream, &mut writer, outage, &registered.worker_id).await;
-    if let Ended::Closed = ended {
-        for goodbye in inner.registry.lock().nothing() {
-            let _ = line.notes.send(goodbye);
+    send_registrations(inner, &outgoing, previous);
+    let ended = read_frames(inner, &outgoing, stream, &mut writer, log, &registered.worker_id).await;
+    if let SessionEnd::Closed = ended {
+        for frame in inner.registry.lock().unregistrations() {
+            let _ = outgoing.control.send(frame);
         }
         leave.cancel();
-        // Leaving without a word is no harm: the engine notices.
-        let _ = tokio::time::timeout(GOODBYE, writer).await;
+        // Closing may fail: the engine notices the end of the connection.
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, writer).await;
     }
-    inner.calls.down();
+    inner.calls.disconnect();
     ended
 }
 
-/// Says who this is and what it has. From here on the line is open.
-fn introduce(inner: &Inner, line: &Arc<Line>, previous: Option<Reattach>) {
-    // Held so that whatever is registered meanwhile is said after this, and not lost.
+/// Sends the metadata and the registrations of the worker. After this the connection accepts calls.
+fn send_registrations(inner: &Inner, outgoing: &Arc<Outgoing>, previous: Option<Reattach>) {
+    // The lock ensures that later registrations are sent after these, and are not lost.
     let registry = inner.registry.lock();
     let reattach = previous.map(|previous| Message::Reattach(previous).write());
-    for note in reattach.into_iter().chain(registry.everything()).chain([metadata(&inner.options)]) {
-        // The writer has not begun, so it cannot have ended.
-        let _ = line.notes.send(note);
+    for frame in reattach.into_iter().chain(registry.registrations()).chain([metadata(&inner.options)]) {
+        // The writer reads from the queue only later, so the queue is open.
+        let _ = outgoing.control.send(frame);
     }
-    inner.calls.up(line.clone());
+    inner.calls.connect(outgoing.clone());
 }
 
-/// What the worker says about itself. Engines from 0.23 on wait for it before they take its registrations.
+/// The metadata of the worker. Engines since 0.23 wait for it before they apply registrations.
 fn metadata(options: &WorkerOptions) -> String {
     use std::env::consts::{ARCH, FAMILY, OS};
     let mut about = json!({
@@ -148,81 +156,81 @@ fn metadata(options: &WorkerOptions) -> String {
 
 type Stream = futures::stream::SplitStream<Socket>;
 
-/// Hears what the engine says, until it or this worker is gone.
-async fn listen(
+/// Reads and handles frames until the connection ends or the worker is closed.
+async fn read_frames(
     inner: &Inner,
-    line: &Arc<Line>,
+    outgoing: &Arc<Outgoing>,
     mut stream: Stream,
-    writer: &mut AbortOnDropHandle<writer::Written>,
-    outage: &mut Outage,
+    writer: &mut AbortOnDropHandle<writer::WriteResult>,
+    log: &mut LinkLog,
     worker_id: &str,
-) -> Ended {
-    let mut believed = false;
-    let believe = tokio::time::sleep(outage.doubt());
+) -> SessionEnd {
+    let mut confirmed = false;
+    let confirm = tokio::time::sleep(log.confirm_after());
     let closing = inner.closing.cancelled();
-    tokio::pin!(believe, closing);
+    tokio::pin!(confirm, closing);
     let dead_after = inner.options.dead_after;
-    let mut look = tokio::time::interval((dead_after / 4).max(Duration::from_millis(1)));
-    let mut heard = Instant::now();
+    let mut check = tokio::time::interval((dead_after / 4).max(Duration::from_millis(1)));
+    let mut last_frame_at = Instant::now();
     loop {
         tokio::select! {
             frame = stream.next() => {
-                heard = Instant::now();
+                last_frame_at = Instant::now();
                 let frame = match frame {
                     Some(Ok(frame)) => frame,
-                    Some(Err(error)) => return Ended::lost(error),
-                    None => return Ended::lost("it hung up"),
+                    Some(Err(error)) => return SessionEnd::lost(error),
+                    None => return SessionEnd::lost("the engine closed the connection"),
                 };
                 if let Some(text) = text(&frame)
-                    && let Some(ended) = hear(inner, line, text).await
+                    && let Some(ended) = handle_frame(inner, outgoing, text).await
                 {
                     return ended;
                 }
             }
             written = &mut *writer => {
                 return match written {
-                    Ok(Err(error)) => Ended::lost(error),
-                    Ok(Ok(())) | Err(_) => Ended::lost("it cannot be written to"),
+                    Ok(Err(error)) => SessionEnd::lost(error),
+                    Ok(Ok(())) | Err(_) => SessionEnd::lost("writing to the engine failed"),
                 };
             }
-            () = &mut closing => return Ended::Closed,
-            () = &mut believe, if !believed => {
-                believed = true;
-                outage.over(inner, worker_id);
+            () = &mut closing => return SessionEnd::Closed,
+            () = &mut confirm, if !confirmed => {
+                confirmed = true;
+                log.connected(inner, worker_id);
             }
-            _ = look.tick() => {
-                if heard.elapsed() >= dead_after {
-                    return Ended::Lost(format!("it was silent for {} s", dead_after.as_secs_f32()));
+            _ = check.tick() => {
+                if last_frame_at.elapsed() >= dead_after {
+                    return SessionEnd::Lost(format!("the engine sent nothing for {} s", dead_after.as_secs_f32()));
                 }
             }
         }
     }
 }
 
-/// Does what the engine asks for. An end, if that is what it says.
-async fn hear(inner: &Inner, line: &Arc<Line>, text: &str) -> Option<Ended> {
+/// Handles one frame. Returns the end of the session if the frame ends it.
+async fn handle_frame(inner: &Inner, outgoing: &Arc<Outgoing>, text: &str) -> Option<SessionEnd> {
     match Message::read(text) {
         Ok(Message::InvocationResult(result)) => {
-            let answer = match result.error {
+            let outcome = match result.error {
                 Some(error) => Err(CallError::remote(error.code, error.message)),
                 None => Ok(result.result.unwrap_or(serde_json::value::RawValue::NULL).to_owned()),
             };
-            inner.calls.settle(result.invocation_id, answer);
+            inner.calls.complete(result.invocation_id, outcome);
         }
-        Ok(Message::InvokeFunction(invoke)) => handlers::take(inner, line, invoke).await,
+        Ok(Message::InvokeFunction(invoke)) => handlers::run_handler(inner, outgoing, invoke).await,
         Ok(Message::Ping) => {
-            // The writer's end is noticed by who listens.
-            let _ = line.notes.send(Message::Pong.write());
+            // If the writer has ended, `read_frames` notices it.
+            let _ = outgoing.control.send(Message::Pong.write());
         }
         Ok(Message::RegistrationRejected(rejected)) => match &rejected.function_id {
-            Some(function) => inner.function_refused(function, &rejected),
-            None => return Some(Ended::Rejected(worker_refused(rejected))),
+            Some(function) => inner.function_rejected(function, &rejected),
+            None => return Some(SessionEnd::Rejected(worker_rejected(rejected))),
         },
         Ok(Message::TriggerRegistrationResult(result)) => inner.trigger_result(result),
-        Ok(Message::Error(said)) => {
-            let (code, message) = (said.error.code, said.error.message);
+        Ok(Message::Error(message)) => {
+            let (code, message) = (message.error.code, message.error.message);
             if code == "AUTH_ERROR" {
-                return Some(Ended::Rejected(Refusal { code, message }));
+                return Some(SessionEnd::Rejected(Rejection { code, message }));
             }
             tracing::warn!(code, message, "the engine reports an error");
         }
@@ -243,21 +251,21 @@ async fn hear(inner: &Inner, line: &Arc<Line>, text: &str) -> Option<Ended> {
         )
         | Err(FrameError::Unknown(_)) => {}
         Err(error @ (FrameError::NotAMessage(_) | FrameError::TooLarge { .. } | FrameError::Bad { .. })) => {
-            tracing::debug!(%error, "a message of the engine's is not understood");
+            tracing::debug!(%error, "ignored an invalid frame of the engine");
         }
     }
     None
 }
 
-fn worker_refused(rejected: RegistrationRejected) -> Refusal {
+fn worker_rejected(rejected: RegistrationRejected) -> Rejection {
     let message = match (&rejected.worker_name, &rejected.owner_worker_id) {
-        (Some(name), Some(owner)) => format!("the worker `{owner}` is called `{name}` already"),
-        _ => "the engine does not take this worker".to_owned(),
+        (Some(name), Some(owner)) => format!("the worker `{owner}` has the name `{name}` already"),
+        _ => "the engine rejected this worker".to_owned(),
     };
-    Refusal { code: rejected.code, message }
+    Rejection { code: rejected.code, message }
 }
 
-/// The text of a frame. JSON may come as bytes too.
+/// The text of a frame. JSON may also come in binary frames.
 fn text(frame: &Frame) -> Option<&str> {
     match frame {
         Frame::Text(text) => Some(text.as_str()),

@@ -1,10 +1,9 @@
-//! WebSockets to an engine: its own, and those of its channels.
+//! WebSocket connections to an engine and to its channels.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{Sink, SinkExt};
 use http::{HeaderMap, StatusCode};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -13,11 +12,8 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Error as WsError;
-use tokio_tungstenite::tungstenite::Message as Frame;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
-use tokio_tungstenite::tungstenite::protocol::frame::Frame as RawFrame;
-use tokio_tungstenite::tungstenite::protocol::frame::coding::{Data, OpCode};
 use tokio_util::either::Either;
 use url::Url;
 
@@ -25,26 +21,23 @@ use crate::wire::{ChannelRef, Direction, MAX_MESSAGE};
 
 pub(super) type Socket = WebSocketStream<Either<TcpStream, TlsStream<TcpStream>>>;
 
-/// How long connecting may take, from the name to the upgrade.
-const CONNECTING: Duration = Duration::from_secs(10);
+/// The longest time to connect, from name resolution to the upgrade.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The largest frame that is sent. Engines drop who sends one of more than 16 MiB, though they take larger messages.
-const MAX_FRAME: usize = 8 * 1024 * 1024;
-
-/// Why there is no connection.
+/// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DialError {
-    #[error("it did not answer in time")]
+    #[error("the engine did not respond in time")]
     TimedOut,
-    #[error("it answered {0}")]
-    Refused(StatusCode),
+    #[error("the engine responded with {0}")]
+    Status(StatusCode),
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
     WebSocket(WsError),
 }
 
-/// How to reach an engine.
+/// The address of an engine, and how to connect to it.
 pub(super) struct Dialer {
     pub(super) url: Url,
     headers: HeaderMap,
@@ -57,8 +50,8 @@ impl Dialer {
         Self { url, headers, tls }
     }
 
-    /// `host:port`, which is safe to log where the URL is not.
-    pub(super) fn place(&self) -> String {
+    /// `host:port`. Unlike the URL it is safe to log.
+    pub(super) fn address(&self) -> String {
         let port = self.url.port_or_known_default().unwrap_or_default();
         format!("{}:{port}", self.url.host_str().unwrap_or_default())
     }
@@ -83,14 +76,14 @@ impl Dialer {
     }
 
     async fn dial(&self, url: &Url) -> Result<Socket, DialError> {
-        let dialled = tokio::time::timeout(CONNECTING, self.connect(url)).await;
-        dialled.map_err(|_| DialError::TimedOut)?
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, self.connect(url)).await;
+        connected.map_err(|_| DialError::TimedOut)?
     }
 
     async fn connect(&self, url: &Url) -> Result<Socket, DialError> {
         let mut request = url.as_str().into_client_request().map_err(DialError::WebSocket)?;
         request.headers_mut().extend(self.headers.clone());
-        // The brackets of an IPv6 address are for URLs.
+        // Only URLs have brackets around an IPv6 address.
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let tcp =
             TcpStream::connect((host.as_str(), url.port_or_known_default().unwrap_or_default())).await?;
@@ -107,7 +100,7 @@ impl Dialer {
         let upgraded = tokio_tungstenite::client_async_with_config(request, stream, Some(config)).await;
         match upgraded {
             Ok((socket, _)) => Ok(socket),
-            Err(WsError::Http(response)) => Err(DialError::Refused(response.status())),
+            Err(WsError::Http(response)) => Err(DialError::Status(response.status())),
             Err(error) => Err(DialError::WebSocket(error)),
         }
     }
@@ -122,23 +115,4 @@ fn tls() -> TlsConnector {
         .with_root_certificates(roots)
         .with_no_client_auth();
     TlsConnector::from(Arc::new(config))
-}
-
-/// Puts a text message into a socket, in as many frames as it takes. It leaves with the next flush.
-pub(super) async fn feed_text<S>(sink: &mut S, text: String) -> Result<(), WsError>
-where
-    S: Sink<Frame, Error = WsError> + Unpin,
-{
-    if text.len() <= MAX_FRAME {
-        return sink.feed(Frame::text(text)).await;
-    }
-    let mut rest = bytes::Bytes::from(text);
-    let mut kind = Data::Text;
-    while !rest.is_empty() {
-        let piece = rest.split_to(rest.len().min(MAX_FRAME));
-        let last = rest.is_empty();
-        sink.feed(Frame::Frame(RawFrame::message(piece, OpCode::Data(kind), last))).await?;
-        kind = Data::Continue;
-    }
-    Ok(())
 }

@@ -1,4 +1,4 @@
-//! The writing half of a connection: what has gathered goes out in one go.
+//! The writing half of a connection. Queued frames are written in batches.
 
 use std::time::Duration;
 
@@ -10,41 +10,42 @@ use tokio_tungstenite::tungstenite::Error as WsError;
 use tokio_tungstenite::tungstenite::Message as Frame;
 use tokio_util::sync::CancellationToken;
 
-use super::socket::{Socket, feed_text};
+use super::socket::Socket;
+use crate::socket::feed_text;
 
-/// How many calls and answers may wait to be written.
-pub(super) const ROOM: usize = 1024;
+/// How many calls and results may be queued.
+pub(super) const QUEUE_SIZE: usize = 1024;
 
-/// How many of them go out in one go.
+/// How many of them are written in one batch.
 const BATCH: usize = 128;
 
-/// Why writing ended.
+/// Why writing failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WriteError {
-    #[error("it does not read what it is sent")]
+    #[error("the engine does not read from the connection")]
     Stuck,
     #[error(transparent)]
     WebSocket(#[from] WsError),
 }
 
-/// How writing ended: without an error where that was wanted.
-pub(super) type Written = Result<(), WriteError>;
+/// The result of writing. It is `Ok` after a regular close.
+pub(super) type WriteResult = Result<(), WriteError>;
 
-/// What is to be written.
+/// The queues to write from.
 pub(super) struct Queues {
     pub(super) frames: mpsc::Receiver<String>,
-    pub(super) notes: mpsc::UnboundedReceiver<String>,
-    /// Set when the worker leaves: what has gathered is written, then the connection is closed.
+    pub(super) control: mpsc::UnboundedReceiver<String>,
+    /// Cancelled when the worker disconnects. The queued frames are written, then the connection is closed.
     pub(super) leave: CancellationToken,
 }
 
-/// Writes until told to leave.
+/// Writes until `leave` is cancelled.
 pub(super) async fn write(
     mut sink: SplitSink<Socket, Frame>,
     mut queues: Queues,
     ping_interval: Duration,
     stuck_after: Duration,
-) -> Written {
+) -> WriteResult {
     let ping_interval = ping_interval.max(Duration::from_millis(1));
     let mut ping = tokio::time::interval_at(Instant::now() + ping_interval, ping_interval);
     ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -55,11 +56,11 @@ pub(super) async fn write(
         tokio::select! {
             biased;
             _ = ping.tick() => pinging = true,
-            Some(note) = queues.notes.recv() => batch.push(note),
+            Some(control_frame) = queues.control.recv() => batch.push(control_frame),
             () = queues.leave.cancelled() => leaving = true,
             Some(frame) = queues.frames.recv() => batch.push(frame),
         }
-        gather(&mut queues, &mut batch, leaving);
+        fill_batch(&mut queues, &mut batch, leaving);
         let written = async {
             if pinging {
                 sink.feed(Frame::Ping(bytes::Bytes::new())).await?;
@@ -76,12 +77,12 @@ pub(super) async fn write(
     }
 }
 
-/// Adds what else is there: everything, if it is the last time.
-fn gather(queues: &mut Queues, batch: &mut Vec<String>, everything: bool) {
-    while let Ok(note) = queues.notes.try_recv() {
-        batch.push(note);
+/// Adds queued frames to the batch: all of them if it is the last batch.
+fn fill_batch(queues: &mut Queues, batch: &mut Vec<String>, all: bool) {
+    while let Ok(control_frame) = queues.control.try_recv() {
+        batch.push(control_frame);
     }
-    while everything || batch.len() < BATCH {
+    while all || batch.len() < BATCH {
         let Ok(frame) = queues.frames.try_recv() else { return };
         batch.push(frame);
     }

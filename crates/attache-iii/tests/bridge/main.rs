@@ -1,5 +1,5 @@
-//! A surface behind the HTTP of an engine: each test runs an engine, a worker over a socket, and a surface that the worker has
-//! registered, and asks through the engine's HTTP.
+//! Serving through the HTTP of an engine. Each test runs an engine, a worker that is connected over a socket, and an A2A server
+//! that the worker has registered. Requests go through the engine's HTTP.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,23 +16,23 @@ use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-/// What the API of delegation wants to be shown.
+/// The token of the delegation API.
 const TOKEN: &str = "0123456789abcdef";
 
-/// An engine with a surface behind its HTTP.
-struct Setting {
+/// An engine with an A2A server behind its HTTP.
+struct Setup {
     engine: Engine,
     stop: CancellationToken,
     _worker: Worker,
 }
 
-impl Drop for Setting {
+impl Drop for Setup {
     fn drop(&mut self) {
         self.stop.cancel();
     }
 }
 
-async fn set_up() -> Setting {
+async fn set_up() -> Setup {
     let options = EngineOptions { listen: "127.0.0.1:0".to_owned(), ..EngineOptions::default() };
     let engine = Engine::new(Arc::new(MemoryStore::new()), options);
     let listening = engine.listen().await.expect("a port");
@@ -57,11 +57,11 @@ async fn set_up() -> Setting {
         catalog.is_some_and(|catalog| catalog.contains_key("pricing::quote"))
     };
     worker.updates().wait_for(known).await.expect("the function");
-    Setting { engine, stop, _worker: worker }
+    Setup { engine, stop, _worker: worker }
 }
 
-impl Setting {
-    /// Asks until there is a route, which there is as soon as the worker has registered it.
+impl Setup {
+    /// Repeats a request until its route exists: the worker registers it in the background.
     async fn ask(&self, method: &str, path: &str, content_type: &str, body: &str) -> Response<Bytes> {
         self.ask_as(TOKEN, method, path, content_type, body).await
     }
@@ -112,48 +112,48 @@ fn flat() -> Value {
 
 #[tokio::test]
 async fn the_card_is_served() {
-    let setting = set_up().await;
-    let response = setting.ask("GET", "/.well-known/agent-card.json", "text/plain", "").await;
+    let setup = set_up().await;
+    let response = setup.ask("GET", "/.well-known/agent-card.json", "text/plain", "").await;
     assert_eq!(response.headers()["content-type"], "application/json");
     assert_eq!(json_of(&response)["skills"][0]["id"], "pricing::quote");
 }
 
 #[tokio::test]
 async fn functions_are_called_over_json_rpc() {
-    let setting = set_up().await;
-    let answer = setting.rpc("message/send", flat()).await;
+    let setup = set_up().await;
+    let answer = setup.rpc("message/send", flat()).await;
     let task = &answer["result"]["task"];
     assert_eq!(task["status"]["state"], "completed", "{answer}");
     assert_eq!(task["artifacts"][0]["parts"][0]["text"], "{\n  \"price\": 42\n}");
-    let again = setting.rpc("tasks/get", json!({"id": task["id"]})).await;
+    let again = setup.rpc("tasks/get", json!({"id": task["id"]})).await;
     assert_eq!(&again["result"]["task"], task);
 }
 
 #[tokio::test]
 async fn functions_are_called_over_http_json() {
-    let setting = set_up().await;
+    let setup = set_up().await;
     let mut params = flat();
     params["message"]["role"] = json!("ROLE_USER");
-    // The engine parses no bodies of this type: it is read through a channel.
-    let response = setting.ask("POST", "/v1/message:send", "application/a2a+json", &params.to_string()).await;
+    // The engine does not parse bodies of this type: the worker reads them through a channel.
+    let response = setup.ask("POST", "/v1/message:send", "application/a2a+json", &params.to_string()).await;
     let task = json_of(&response)["task"].clone();
     assert_eq!(task["status"]["state"], "TASK_STATE_COMPLETED", "{task}");
     let id = task["id"].as_str().expect("an id");
     let own = "application/a2a+json";
-    let read = setting.ask("GET", &format!("/v1/tasks/{id}?historyLength=0"), own, "").await;
+    let read = setup.ask("GET", &format!("/v1/tasks/{id}?historyLength=0"), own, "").await;
     assert_eq!(json_of(&read)["id"], id);
     assert!(json_of(&read)["history"].is_null());
-    let cancel = setting.ask("POST", &format!("/v1/tasks/{id}:cancel"), own, "{}").await;
+    let cancel = setup.ask("POST", &format!("/v1/tasks/{id}:cancel"), own, "{}").await;
     assert_eq!(cancel.status(), StatusCode::BAD_REQUEST, "{cancel:?}");
-    let missing = setting.ask("GET", "/v1/tasks/nope", "text/plain", "").await;
+    let missing = setup.ask("GET", "/v1/tasks/nope", "text/plain", "").await;
     assert_eq!(missing.status(), StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
 async fn streams_leave_through_the_channel_of_the_response() {
-    let setting = set_up().await;
+    let setup = set_up().await;
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "message/stream", "params": flat()}).to_string();
-    let response = setting.ask("POST", "/a2a", "application/json", &body).await;
+    let response = setup.ask("POST", "/a2a", "application/json", &body).await;
     assert_eq!(response.headers()["content-type"], "text/event-stream");
     let text = String::from_utf8_lossy(response.body()).into_owned();
     assert!(text.starts_with(": ok\n\n"), "{text}");
@@ -162,25 +162,25 @@ async fn streams_leave_through_the_channel_of_the_response() {
 
 #[tokio::test]
 async fn a_body_that_is_not_json_is_refused_with_the_code_for_it() {
-    let setting = set_up().await;
-    let response = setting.ask("POST", "/a2a", "application/json", "{broken").await;
+    let setup = set_up().await;
+    let response = setup.ask("POST", "/a2a", "application/json", "{broken").await;
     assert_eq!(json_of(&response)["error"]["code"], -32700);
 }
 
 #[tokio::test]
 async fn the_api_of_delegation_is_served() {
-    let setting = set_up().await;
-    let cards = setting.ask("GET", "/api/a2a/cards", "text/plain", "").await;
+    let setup = set_up().await;
+    let cards = setup.ask("GET", "/api/a2a/cards", "text/plain", "").await;
     assert_eq!((cards.status(), json_of(&cards)), (StatusCode::OK, json!([])));
-    let missing = setting.ask("GET", "/api/a2a/task?taskId=a%20b", "text/plain", "").await;
+    let missing = setup.ask("GET", "/api/a2a/task?taskId=a%20b", "text/plain", "").await;
     assert_eq!(missing.status(), StatusCode::NOT_FOUND);
     assert_eq!(json_of(&missing)["error"]["message"], "Task not found: a b");
     for content_type in ["application/json", "application/x-www-form-urlencoded"] {
         let blocked =
-            setting.ask("POST", "/api/a2a/discover", content_type, r#"{"url": "http://10.0.0.1"}"#).await;
+            setup.ask("POST", "/api/a2a/discover", content_type, r#"{"url": "http://10.0.0.1"}"#).await;
         assert_eq!(blocked.status(), StatusCode::BAD_REQUEST);
         assert_eq!(json_of(&blocked)["error"]["code"], "blocked", "{content_type}");
     }
-    let stranger = setting.ask_as("wrong", "GET", "/api/a2a/cards", "text/plain", "").await;
+    let stranger = setup.ask_as("wrong", "GET", "/api/a2a/cards", "text/plain", "").await;
     assert_eq!(stranger.status(), StatusCode::UNAUTHORIZED);
 }

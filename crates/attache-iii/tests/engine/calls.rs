@@ -10,10 +10,10 @@ use uuid::Uuid;
 use crate::support::{call, engine};
 
 #[tokio::test]
-async fn a_worker_calls_another_one_and_is_named_to_it() {
-    let house = engine().await;
-    let mut callee = house.worker_with(&["pricing::quote"]).await;
-    let mut caller = house.worker().await;
+async fn a_call_reaches_another_worker_with_the_callers_id() {
+    let setup = engine().await;
+    let mut callee = setup.worker_with(&["pricing::quote"]).await;
+    let mut caller = setup.worker().await;
     let id = Uuid::new_v4();
     caller.invoke(id, "pricing::quote", json!({ "sku": "A-1" })).await;
     let call = callee.work().await;
@@ -28,9 +28,9 @@ async fn a_worker_calls_another_one_and_is_named_to_it() {
 
 #[tokio::test]
 async fn an_error_reaches_the_caller_as_it_is() {
-    let house = engine().await;
-    let mut callee = house.worker_with(&["f"]).await;
-    let mut caller = house.worker().await;
+    let setup = engine().await;
+    let mut callee = setup.worker_with(&["f"]).await;
+    let mut caller = setup.worker().await;
     let id = Uuid::new_v4();
     caller.invoke(id, "f", json!(null)).await;
     callee.work().await;
@@ -40,10 +40,10 @@ async fn an_error_reaches_the_caller_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_result_that_is_left_out_is_null() {
-    let house = engine().await;
-    let mut callee = house.worker_with(&["f"]).await;
-    let calling = house.call("f", json!({}));
+async fn a_missing_result_is_null() {
+    let setup = engine().await;
+    let mut callee = setup.worker_with(&["f"]).await;
+    let calling = setup.call("f", json!({}));
     let answering = async {
         let call = callee.work().await;
         callee.send(json!({ "type": "invocationresult", "invocation_id": call["invocation_id"] })).await;
@@ -52,29 +52,29 @@ async fn a_result_that_is_left_out_is_null() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_not_found() {
-    let house = engine().await;
-    let mut caller = house.worker().await;
+async fn an_unknown_function_is_not_found() {
+    let setup = engine().await;
+    let mut caller = setup.worker().await;
     let result = caller.call("nope::x", json!({})).await;
     let expected = json!({ "code": "function_not_found", "message": "Function nope::x not found in namespace default." });
     assert_eq!(result["error"], expected);
-    let error = house.call("nope::x", json!({})).await.unwrap_err();
+    let error = setup.call("nope::x", json!({})).await.unwrap_err();
     assert!(matches!(error, CallError::Remote { code, .. } if code == "function_not_found"));
 }
 
 #[tokio::test]
 async fn a_function_that_was_unregistered_is_not_found() {
-    let house = engine().await;
-    let mut worker = house.worker_with(&["f"]).await;
+    let setup = engine().await;
+    let mut worker = setup.worker_with(&["f"]).await;
     worker.send(json!({ "type": "unregisterfunction", "id": "f" })).await;
     assert_eq!(worker.error("f", json!({})).await, "function_not_found");
 }
 
 #[tokio::test]
 async fn calls_to_one_worker_keep_their_order() {
-    let house = engine().await;
-    let mut callee = house.worker_with(&["f", "g"]).await;
-    let mut caller = house.worker().await;
+    let setup = engine().await;
+    let mut callee = setup.worker_with(&["f", "g"]).await;
+    let mut caller = setup.worker().await;
     const COUNT: usize = 5000;
     let sending = async {
         for i in 0..COUNT {
@@ -96,10 +96,10 @@ async fn calls_to_one_worker_keep_their_order() {
 }
 
 #[tokio::test]
-async fn nobody_hears_of_a_void_call() {
-    let house = engine().await;
-    let mut callee = house.worker_with(&["f"]).await;
-    let mut caller = house.worker().await;
+async fn a_void_call_gets_no_result() {
+    let setup = engine().await;
+    let mut callee = setup.worker_with(&["f"]).await;
+    let mut caller = setup.worker().await;
     for function in ["f", "nope", "state::get"] {
         let void = json!({ "type": "void" });
         caller.send(json!({ "type": "invokefunction", "invocation_id": null, "function_id": function, "data": {}, "action": void })).await;
@@ -112,9 +112,9 @@ async fn nobody_hears_of_a_void_call() {
 }
 
 #[tokio::test]
-async fn without_a_queue_nothing_is_queued() {
-    let house = engine().await;
-    let mut caller = house.worker_with(&["f"]).await;
+async fn without_a_queue_provider_an_enqueue_fails() {
+    let setup = engine().await;
+    let mut caller = setup.worker_with(&["f"]).await;
     let action = json!({ "type": "enqueue", "queue": "default" });
     let id = Uuid::new_v4();
     caller
@@ -126,10 +126,10 @@ async fn without_a_queue_nothing_is_queued() {
 }
 
 #[tokio::test]
-async fn a_queue_gets_what_is_to_be_queued() {
-    let house = engine().await;
-    let mut queue = house.worker_with(&["engine::queue::enqueue"]).await;
-    let mut caller = house.worker().await;
+async fn a_queue_provider_gets_the_call() {
+    let setup = engine().await;
+    let mut queue = setup.worker_with(&["engine::queue::enqueue"]).await;
+    let mut caller = setup.worker().await;
     let action = json!({ "type": "enqueue", "queue": "slow" });
     let id = Uuid::new_v4();
     caller.send(json!({ "type": "invokefunction", "invocation_id": id, "function_id": "f", "data": [1], "action": action })).await;
@@ -143,9 +143,9 @@ async fn a_queue_gets_what_is_to_be_queued() {
 
 #[tokio::test]
 async fn a_worker_that_disappears_fails_its_calls_at_once() {
-    let house = engine().await;
-    let mut callee = house.worker_with(&["f"]).await;
-    let mut caller = house.worker().await;
+    let setup = engine().await;
+    let mut callee = setup.worker_with(&["f"]).await;
+    let mut caller = setup.worker().await;
     caller.invoke(Uuid::new_v4(), "f", json!({})).await;
     callee.work().await;
     drop(callee);
@@ -156,9 +156,9 @@ async fn a_worker_that_disappears_fails_its_calls_at_once() {
 
 #[tokio::test]
 async fn two_callers_may_use_the_same_invocation_id() {
-    let house = engine().await;
-    let mut callee = house.worker_with(&["f"]).await;
-    let (mut one, mut two) = (house.worker().await, house.worker().await);
+    let setup = engine().await;
+    let mut callee = setup.worker_with(&["f"]).await;
+    let (mut one, mut two) = (setup.worker().await, setup.worker().await);
     let id = Uuid::new_v4();
     one.invoke(id, "f", json!("one")).await;
     let first = callee.work().await;
@@ -173,10 +173,10 @@ async fn two_callers_may_use_the_same_invocation_id() {
 }
 
 #[tokio::test]
-async fn an_answer_to_someone_elses_call_is_dropped() {
-    let house = engine().await;
-    let mut callee = house.worker_with(&["f"]).await;
-    let (mut caller, mut liar) = (house.worker().await, house.worker_with(&["g"]).await);
+async fn a_result_for_another_workers_call_is_dropped() {
+    let setup = engine().await;
+    let mut callee = setup.worker_with(&["f"]).await;
+    let (mut caller, mut liar) = (setup.worker().await, setup.worker_with(&["g"]).await);
     caller.invoke(Uuid::new_v4(), "f", json!({})).await;
     let call = callee.work().await;
     liar.answer(&call, json!("a lie")).await;
@@ -188,10 +188,10 @@ async fn an_answer_to_someone_elses_call_is_dropped() {
 }
 
 #[tokio::test]
-async fn a_call_of_this_process_is_given_up_in_time() {
-    let house = engine().await;
-    let mut callee = house.worker_with(&["f"]).await;
-    let timed_out = call(&house.engine, "f", json!({}), Duration::from_millis(20)).await;
+async fn a_call_of_this_process_times_out() {
+    let setup = engine().await;
+    let mut callee = setup.worker_with(&["f"]).await;
+    let timed_out = call(&setup.engine, "f", json!({}), Duration::from_millis(20)).await;
     assert_eq!(timed_out, Err(CallError::TimedOut));
     let late = callee.work().await;
     callee.answer(&late, json!("too late")).await;
@@ -212,34 +212,34 @@ fn info(id: &str) -> FunctionInfo {
 }
 
 #[tokio::test]
-async fn functions_of_this_process_are_functions_like_others() {
-    let house = engine().await;
-    house.engine.register(info("a2a::whoami"), |invocation| async move {
+async fn workers_can_call_functions_of_this_process() {
+    let setup = engine().await;
+    setup.engine.register(info("a2a::whoami"), |invocation| async move {
         Ok(to_raw_value(&json!({ "caller": invocation.caller, "got": invocation.payload })).unwrap())
     });
-    let mut worker = house.worker().await;
+    let mut worker = setup.worker().await;
     worker.result("engine::workers::register", json!({ "name": "me" })).await;
     let said = worker.result("a2a::whoami", json!([1])).await;
     assert_eq!(said, json!({ "caller": "me", "got": [1] }));
-    assert_eq!(house.call("a2a::whoami", json!(2)).await, Ok(json!({ "caller": null, "got": 2 })));
-    assert!(house.engine.unregister("a2a::whoami"));
+    assert_eq!(setup.call("a2a::whoami", json!(2)).await, Ok(json!({ "caller": null, "got": 2 })));
+    assert!(setup.engine.unregister("a2a::whoami"));
     assert_eq!(worker.error("a2a::whoami", json!({})).await, "function_not_found");
 }
 
 #[tokio::test]
-async fn a_function_of_this_process_that_panics_has_failed() {
-    let house = engine().await;
-    house.engine.register(info("demo::panic"), |_| async { panic!("on purpose") });
-    let mut worker = house.worker().await;
+async fn a_function_of_this_process_that_panics_fails_its_call() {
+    let setup = engine().await;
+    setup.engine.register(info("demo::panic"), |_| async { panic!("on purpose") });
+    let mut worker = setup.worker().await;
     assert_eq!(worker.error("demo::panic", json!({})).await, "invocation_failed");
-    assert!(house.call("demo::panic", json!({})).await.is_err());
+    assert!(setup.call("demo::panic", json!({})).await.is_err());
 }
 
 #[tokio::test]
-async fn what_travels_with_a_call_arrives() {
-    let house = engine().await;
-    let mut callee = house.worker_with(&["f"]).await;
-    let mut caller = house.worker().await;
+async fn metadata_and_trace_context_of_a_call_arrive() {
+    let setup = engine().await;
+    let mut callee = setup.worker_with(&["f"]).await;
+    let mut caller = setup.worker().await;
     let (trace, id) = ("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", Uuid::new_v4());
     caller
         .send(json!({

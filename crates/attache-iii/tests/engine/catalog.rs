@@ -1,4 +1,4 @@
-//! The lists of what there is.
+//! The lists of functions, workers and triggers.
 
 use attache_iii::Functions;
 use serde_json::{Value, json};
@@ -11,9 +11,9 @@ fn ids(listed: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn functions_are_listed_in_order_with_what_is_known() {
-    let house = engine().await;
-    let mut worker = house.worker().await;
+async fn functions_are_listed_in_order_with_their_metadata() {
+    let setup = engine().await;
+    let mut worker = setup.worker().await;
     let schema = json!({ "type": "object" });
     let function = json!({
         "type": "registerfunction", "id": "b::two", "description": "The second", "request_format": schema,
@@ -46,8 +46,8 @@ async fn functions_are_listed_in_order_with_what_is_known() {
 
 #[tokio::test]
 async fn functions_are_described_one_by_one_and_in_batches() {
-    let house = engine().await;
-    let mut worker = house.worker().await;
+    let setup = engine().await;
+    let mut worker = setup.worker().await;
     let schema = json!({ "type": "string" });
     worker.send(json!({ "type": "registerfunction", "id": "f", "response_format": schema })).await;
     let config = json!({ "scope": "s" });
@@ -65,23 +65,23 @@ async fn functions_are_described_one_by_one_and_in_batches() {
 }
 
 #[tokio::test]
-async fn whoever_follows_the_catalog_sees_functions_come_and_go() {
-    let house = engine().await;
-    let mut updates = house.engine.updates();
-    let worker = house.worker_with(&["f"]).await;
+async fn subscribers_of_the_catalog_see_functions_come_and_go() {
+    let setup = engine().await;
+    let mut updates = setup.engine.updates();
+    let worker = setup.worker_with(&["f"]).await;
     updates.wait_for(|catalog| catalog.as_ref().is_some_and(|all| all.contains_key("f"))).await.unwrap();
     drop(worker);
     updates.wait_for(|catalog| catalog.as_ref().is_some_and(|all| !all.contains_key("f"))).await.unwrap();
 }
 
 #[tokio::test]
-async fn thousands_of_functions_make_for_few_catalogs() {
-    let house = engine().await;
-    let mut updates = house.engine.updates();
+async fn thousands_of_functions_cause_few_catalogs() {
+    let setup = engine().await;
+    let mut updates = setup.engine.updates();
     updates.mark_unchanged();
     let ids: Vec<_> = (0..5000).map(|i| format!("f::{i}")).collect();
     let ids: Vec<_> = ids.iter().map(String::as_str).collect();
-    let registering = house.worker_with(&ids);
+    let registering = setup.worker_with(&ids);
     let counting = async {
         let mut catalogs = 0;
         loop {
@@ -98,11 +98,11 @@ async fn thousands_of_functions_make_for_few_catalogs() {
 }
 
 #[tokio::test]
-async fn those_who_want_to_know_are_told_that_functions_changed() {
-    let house = engine().await;
-    let mut watcher = house.worker_with(&["seen"]).await;
+async fn triggers_fire_when_functions_change() {
+    let setup = engine().await;
+    let mut watcher = setup.worker_with(&["seen"]).await;
     watcher.send(json!({ "type": "registertrigger", "id": "t", "trigger_type": "engine::functions-available", "function_id": "seen", "config": {} })).await;
-    let _worker = house.worker_with(&["new::one", "new::two"]).await;
+    let _worker = setup.worker_with(&["new::one", "new::two"]).await;
     loop {
         let call = watcher.work().await;
         assert_eq!(call["data"]["event"], "functions_changed");
@@ -113,12 +113,12 @@ async fn those_who_want_to_know_are_told_that_functions_changed() {
 }
 
 #[tokio::test]
-async fn those_who_want_to_know_are_told_that_workers_come_and_go() {
-    let house = engine().await;
-    let mut watcher = house.worker_with(&["seen"]).await;
+async fn triggers_fire_when_workers_come_and_go() {
+    let setup = engine().await;
+    let mut watcher = setup.worker_with(&["seen"]).await;
     watcher.send(json!({ "type": "registertrigger", "id": "t", "trigger_type": "engine::workers-available", "function_id": "seen" })).await;
     watcher.settle().await;
-    let mut worker = house.worker().await;
+    let mut worker = setup.worker().await;
     let id = worker.id.clone();
     worker.result("engine::workers::register", json!({ "name": "new" })).await;
     drop(worker);
@@ -129,8 +129,8 @@ async fn those_who_want_to_know_are_told_that_workers_come_and_go() {
 
 #[tokio::test]
 async fn a_worker_is_described_as_it_describes_itself() {
-    let house = engine().await;
-    let mut worker = house.worker_with(&["f"]).await;
+    let setup = engine().await;
+    let mut worker = setup.worker_with(&["f"]).await;
     worker.result("engine::workers::register", json!({ "name": "shop", "pid": 7, "runtime": "rust" })).await;
     let described = worker.result("engine::workers::info", json!({ "name": "shop" })).await;
     assert_eq!(described["id"], worker.id);

@@ -1,4 +1,4 @@
-//! Frames that are not what they should be.
+//! Invalid frames.
 
 use futures::SinkExt;
 use serde_json::json;
@@ -7,9 +7,9 @@ use tokio_tungstenite::tungstenite::Message;
 use crate::support::engine;
 
 #[tokio::test]
-async fn a_frame_that_is_not_json_disturbs_nobody() {
-    let house = engine().await;
-    let mut worker = house.worker().await;
+async fn an_invalid_frame_is_ignored() {
+    let setup = engine().await;
+    let mut worker = setup.worker().await;
     let bad_frames = [
         "",
         "{",
@@ -34,9 +34,9 @@ async fn a_frame_that_is_not_json_disturbs_nobody() {
 }
 
 #[tokio::test]
-async fn telemetry_and_json_may_come_as_bytes() {
-    let house = engine().await;
-    let mut worker = house.worker().await;
+async fn telemetry_and_json_are_accepted_in_binary_frames() {
+    let setup = engine().await;
+    let mut worker = setup.worker().await;
     for frame in [&b"OTLP{}"[..], b"MTRC{}", b"LOGS{}", b"\xff\xfe", br#"{"type":"ping"}"#] {
         worker.socket.send(Message::binary(frame)).await.unwrap();
     }
@@ -46,8 +46,8 @@ async fn telemetry_and_json_may_come_as_bytes() {
 #[tokio::test]
 async fn pings_are_answered() {
     use futures::StreamExt;
-    let house = engine().await;
-    let mut worker = house.worker().await;
+    let setup = engine().await;
+    let mut worker = setup.worker().await;
     worker.socket.send(Message::Ping("are you there".into())).await.unwrap();
     assert_eq!(worker.socket.next().await.unwrap().unwrap(), Message::Pong("are you there".into()));
 }

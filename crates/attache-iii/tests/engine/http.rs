@@ -4,13 +4,11 @@ use std::time::Duration;
 
 use attache_iii::engine::HttpBody;
 use bytes::Bytes;
-use futures::{SinkExt, StreamExt};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
-use tokio_tungstenite::tungstenite::Message;
 
-use crate::support::{House, Worker, engine, engine_with};
+use crate::support::{Setup, Worker, engine, engine_with};
 
 fn trigger(id: &str, method: &str, path: &str) -> Value {
     json!({
@@ -19,32 +17,32 @@ fn trigger(id: &str, method: &str, path: &str) -> Value {
     })
 }
 
-async fn serving(house: &House, method: &str, path: &str) -> Worker {
-    let mut worker = house.worker_with(&["f"]).await;
+pub(crate) async fn serving(setup: &Setup, method: &str, path: &str) -> Worker {
+    let mut worker = setup.worker_with(&["f"]).await;
     worker.send(trigger("t", method, path)).await;
     worker.settle().await;
     worker
 }
 
-fn request(method: &str, path: &str, body: &str) -> Request<Full<Bytes>> {
+pub(crate) fn request(method: &str, path: &str, body: &str) -> Request<Full<Bytes>> {
     let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
     request.body(Full::from(body.to_owned())).unwrap()
 }
 
-async fn answer_of(house: &House, request: Request<Full<Bytes>>) -> (u16, Response<HttpBody>) {
-    let response = house.engine.handle_http(request).await.expect("a route");
+pub(crate) async fn answer_of(setup: &Setup, request: Request<Full<Bytes>>) -> (u16, Response<HttpBody>) {
+    let response = setup.engine.handle_http(request).await.expect("a route");
     (response.status().as_u16(), response)
 }
 
-async fn text(response: Response<HttpBody>) -> String {
+pub(crate) async fn text(response: Response<HttpBody>) -> String {
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 #[tokio::test]
 async fn a_request_becomes_a_call_and_its_result_the_response() {
-    let house = engine().await;
-    let mut worker = serving(&house, "POST", "v1/tasks/:id").await;
+    let setup = engine().await;
+    let mut worker = serving(&setup, "POST", "v1/tasks/:id").await;
     let answering = async {
         let call = worker.work().await;
         worker
@@ -52,7 +50,7 @@ async fn a_request_becomes_a_call_and_its_result_the_response() {
             .await;
         call
     };
-    let asking = answer_of(&house, request("POST", "/v1/tasks/abc%20d:cancel?a=2&b=x+y", r#"{"k":1}"#));
+    let asking = answer_of(&setup, request("POST", "/v1/tasks/abc%20d:cancel?a=2&b=x+y", r#"{"k":1}"#));
     let ((status, response), call) = tokio::join!(asking, answering);
     assert_eq!(status, 201);
     assert_eq!(response.headers()["x-a"], "b");
@@ -72,8 +70,8 @@ async fn a_request_becomes_a_call_and_its_result_the_response() {
 
 #[tokio::test]
 async fn results_become_responses_in_many_shapes() {
-    let house = engine().await;
-    let mut worker = serving(&house, "GET", "/x").await;
+    let setup = engine().await;
+    let mut worker = serving(&setup, "GET", "/x").await;
     let cases = [
         (json!({}), 200, "application/json", "{}"),
         (json!({ "body": "text" }), 200, "application/json", r#""text""#),
@@ -87,7 +85,7 @@ async fn results_become_responses_in_many_shapes() {
             let call = worker.work().await;
             worker.answer(&call, result.clone()).await;
         };
-        let ((got, response), ()) = tokio::join!(answer_of(&house, request("GET", "/x", "")), answering);
+        let ((got, response), ()) = tokio::join!(answer_of(&setup, request("GET", "/x", "")), answering);
         assert_eq!(got, status, "{result}");
         assert_eq!(response.headers()["content-type"], content_type, "{result}");
         assert_eq!(text(response).await, body, "{result}");
@@ -95,20 +93,20 @@ async fn results_become_responses_in_many_shapes() {
 }
 
 #[tokio::test]
-async fn paths_without_a_trigger_are_not_the_engines() {
-    let house = engine().await;
-    let _worker = serving(&house, "GET", "/x").await;
-    assert!(house.engine.handle_http(request("GET", "/y", "")).await.is_none());
-    assert!(house.engine.handle_http(request("GET", "/x/y", "")).await.is_none());
+async fn paths_without_a_trigger_are_not_handled() {
+    let setup = engine().await;
+    let _worker = serving(&setup, "GET", "/x").await;
+    assert!(setup.engine.handle_http(request("GET", "/y", "")).await.is_none());
+    assert!(setup.engine.handle_http(request("GET", "/x/y", "")).await.is_none());
 }
 
 #[tokio::test]
 async fn another_method_is_not_allowed_and_the_right_ones_are_named() {
-    let house = engine().await;
-    let mut worker = serving(&house, "GET", "/x").await;
+    let setup = engine().await;
+    let mut worker = serving(&setup, "GET", "/x").await;
     worker.send(trigger("u", "PUT", "/x")).await;
     worker.settle().await;
-    let (status, response) = answer_of(&house, request("POST", "/x", "")).await;
+    let (status, response) = answer_of(&setup, request("POST", "/x", "")).await;
     assert_eq!(status, 405);
     assert_eq!(response.headers()["allow"], "GET, HEAD, PUT");
     assert_eq!(text(response).await, "");
@@ -116,8 +114,8 @@ async fn another_method_is_not_allowed_and_the_right_ones_are_named() {
 
 #[tokio::test]
 async fn pages_of_other_sites_are_allowed_only_by_the_author_of_a_function() {
-    let house = engine().await;
-    let mut worker = house.worker_with(&["f"]).await;
+    let setup = engine().await;
+    let mut worker = setup.worker_with(&["f"]).await;
     let shared = json!({
         "type": "registerfunction", "id": "g", "metadata": { "a2a.origins": ["https://app.example.com", 7] },
     });
@@ -127,7 +125,7 @@ async fn pages_of_other_sites_are_allowed_only_by_the_author_of_a_function() {
     open["function_id"] = json!("g");
     worker.send(open).await;
     worker.settle().await;
-    let origins = |method: Method, path: &str| house.engine.http_origins(&method, path);
+    let origins = |method: Method, path: &str| setup.engine.http_origins(&method, path);
     assert_eq!(origins(Method::GET, "/g/1"), ["https://app.example.com"]);
     for (method, path) in
         [(Method::POST, "/f"), (Method::POST, "/g/1"), (Method::GET, "/g"), (Method::GET, "/h")]
@@ -140,19 +138,19 @@ async fn pages_of_other_sites_are_allowed_only_by_the_author_of_a_function() {
     };
     let asked = Request::builder().method("POST").uri("/f").header("origin", "https://evil.example");
     let ((_, response), ()) =
-        tokio::join!(answer_of(&house, asked.body(Full::default()).unwrap()), answering);
+        tokio::join!(answer_of(&setup, asked.body(Full::default()).unwrap()), answering);
     assert!(!response.headers().contains_key("access-control-allow-origin"));
     let asked =
         Request::builder().method("OPTIONS").uri("/f").header("access-control-request-method", "POST");
-    let (status, response) = answer_of(&house, asked.body(Full::default()).unwrap()).await;
+    let (status, response) = answer_of(&setup, asked.body(Full::default()).unwrap()).await;
     assert_eq!(status, 405);
     assert!(!response.headers().contains_key("access-control-allow-origin"));
 }
 
 #[tokio::test]
 async fn a_literal_segment_is_preferred_and_may_have_a_colon_inside() {
-    let house = engine().await;
-    let mut worker = house.worker_with(&["f", "g"]).await;
+    let setup = engine().await;
+    let mut worker = setup.worker_with(&["f", "g"]).await;
     worker.send(trigger("a", "GET", "/v1/:what/end")).await;
     let mut literal = trigger("b", "GET", "v1/message:send");
     literal["function_id"] = json!("g");
@@ -164,16 +162,16 @@ async fn a_literal_segment_is_preferred_and_may_have_a_colon_inside() {
             worker.answer(&call, json!({})).await;
             call["function_id"].clone()
         };
-        let (_, called) = tokio::join!(answer_of(&house, request("GET", path, "")), answering);
+        let (_, called) = tokio::join!(answer_of(&setup, request("GET", path, "")), answering);
         assert_eq!(called, function, "{path}");
     }
 }
 
 #[tokio::test]
-async fn triggers_that_cannot_be_are_refused_with_the_reason() {
-    let house = engine().await;
-    house.engine.reserve_paths(["/a2a", "/"], ["/v1", "/.well-known"]);
-    let mut worker = house.worker_with(&["f"]).await;
+async fn invalid_triggers_are_refused_with_the_reason() {
+    let setup = engine().await;
+    setup.engine.reserve_paths(["/a2a", "/"], ["/v1", "/.well-known"]);
+    let mut worker = setup.worker_with(&["f"]).await;
     worker.send(trigger("ok", "GET", "/tasks/:id")).await;
     let cases = [
         (json!({}), "api_path is required for http triggers"),
@@ -197,32 +195,32 @@ async fn triggers_that_cannot_be_are_refused_with_the_reason() {
 
 #[tokio::test]
 async fn the_routes_of_a_worker_go_with_it() {
-    let house = engine().await;
-    let mut watcher = house.worker_with(&["seen"]).await;
+    let setup = engine().await;
+    let mut watcher = setup.worker_with(&["seen"]).await;
     watcher.send(json!({ "type": "registertrigger", "id": "w", "trigger_type": "engine::workers-available", "function_id": "seen" })).await;
     watcher.settle().await;
-    let mut worker = serving(&house, "GET", "/x").await;
+    let mut worker = serving(&setup, "GET", "/x").await;
     worker.send(json!({ "type": "unregistertrigger", "id": "t", "trigger_type": "http" })).await;
     worker.settle().await;
-    assert!(house.engine.handle_http(request("GET", "/x", "")).await.is_none());
+    assert!(setup.engine.handle_http(request("GET", "/x", "")).await.is_none());
     worker.send(trigger("u", "GET", "/x")).await;
     worker.settle().await;
-    assert_eq!(answer_of(&house, request("POST", "/x", "")).await.0, 405);
+    assert_eq!(answer_of(&setup, request("POST", "/x", "")).await.0, 405);
     drop(worker);
     while watcher.work().await["data"]["event"] != "worker_disconnected" {}
-    assert!(house.engine.handle_http(request("GET", "/x", "")).await.is_none());
+    assert!(setup.engine.handle_http(request("GET", "/x", "")).await.is_none());
 }
 
 #[tokio::test]
 async fn a_function_that_fails_is_a_500_with_its_error() {
-    let house = engine().await;
-    let mut worker = serving(&house, "GET", "/x").await;
+    let setup = engine().await;
+    let mut worker = serving(&setup, "GET", "/x").await;
     let answering = async {
         let id = worker.work().await["invocation_id"].clone();
         let error = json!({ "code": "invocation_failed", "message": "boom" });
         worker.send(json!({ "type": "invocationresult", "invocation_id": id, "error": error })).await;
     };
-    let ((status, response), ()) = tokio::join!(answer_of(&house, request("GET", "/x", "")), answering);
+    let ((status, response), ()) = tokio::join!(answer_of(&setup, request("GET", "/x", "")), answering);
     assert_eq!(status, 500);
     let body: Value = serde_json::from_str(&text(response).await).unwrap();
     assert_eq!(body["error"]["code"], "invocation_failed");
@@ -232,13 +230,13 @@ async fn a_function_that_fails_is_a_500_with_its_error() {
 
 #[tokio::test]
 async fn a_function_that_does_not_answer_is_a_504() {
-    let house = engine_with(|options| options.http_timeout = Duration::from_millis(50)).await;
-    let mut worker = serving(&house, "GET", "/x").await;
-    let (status, response) = answer_of(&house, request("GET", "/x", "")).await;
+    let setup = engine_with(|options| options.http_timeout = Duration::from_millis(50)).await;
+    let mut worker = serving(&setup, "GET", "/x").await;
+    let (status, response) = answer_of(&setup, request("GET", "/x", "")).await;
     assert_eq!(status, 504);
     assert_eq!(text(response).await, "");
     worker.work().await;
-    let asking = answer_of(&house, request("GET", "/x", ""));
+    let asking = answer_of(&setup, request("GET", "/x", ""));
     let answering = async {
         let call = worker.work().await;
         worker.answer(&call, json!(null)).await;
@@ -247,159 +245,9 @@ async fn a_function_that_does_not_answer_is_a_504() {
 }
 
 #[tokio::test]
-async fn a_body_over_the_limit_is_refused_and_the_worker_stays() {
-    let house = engine_with(|options| options.limits.http_body = 1000).await;
-    let mut worker = serving(&house, "POST", "/x").await;
-    let (status, response) = answer_of(&house, request("POST", "/x", &"x".repeat(1001))).await;
-    assert_eq!(status, 413);
-    assert!(text(response).await.contains("larger than 1000 bytes"));
-    worker.settle().await;
-}
-
-/// Reads a channel to its end.
-async fn read(house: &House, channel: &Value) -> Vec<u8> {
-    let (id, key) = (channel["channel_id"].as_str().unwrap(), channel["access_key"].as_str().unwrap());
-    let mut socket = house.socket(&format!("/ws/channels/{id}?key={key}&dir=read")).await;
-    let mut bytes = Vec::new();
-    while let Some(Ok(message)) = socket.next().await {
-        if let Message::Binary(piece) = message {
-            bytes.extend_from_slice(&piece);
-        }
-    }
-    bytes
-}
-
-#[tokio::test]
-async fn a_body_that_is_no_small_json_is_read_through_its_channel() {
-    let house = engine().await;
-    let mut worker = serving(&house, "POST", "/x").await;
-    let large = format!("[\"{}\"]", "x".repeat(600 * 1024));
-    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
-    for (content_type, body) in [
-        ("application/a2a+json", "{}"),
-        ("application/json", large.as_str()),
-        ("application/json", "{broken"),
-        ("application/json", deep.as_str()),
-        ("text/plain", "hello"),
-    ] {
-        let request = Request::builder().method("POST").uri("/x").header("content-type", content_type);
-        let asking = answer_of(&house, request.body(Full::from(body.to_owned())).unwrap());
-        let answering = async {
-            let call = worker.work().await;
-            assert_eq!(call["data"]["body"], Value::Null);
-            assert_eq!(read(&house, &call["data"]["request_body"]).await, body.as_bytes());
-            worker.answer(&call, json!({})).await;
-        };
-        assert_eq!(tokio::join!(asking, answering).0.0, 200);
-    }
-}
-
-#[tokio::test]
-async fn a_json_body_is_also_in_its_channel() {
-    let house = engine().await;
-    let mut worker = serving(&house, "POST", "/x").await;
-    let asking = answer_of(&house, request("POST", "/x", "{ \"a\": 1 }"));
-    let answering = async {
-        let call = worker.work().await;
-        assert_eq!(call["data"]["body"], json!({ "a": 1 }));
-        assert_eq!(read(&house, &call["data"]["request_body"]).await, b"{ \"a\": 1 }");
-        worker.answer(&call, json!({})).await;
-    };
-    tokio::join!(asking, answering);
-}
-
-async fn writer(
-    house: &House,
-    call: &Value,
-) -> tokio_tungstenite::WebSocketStream<tokio_tungstenite::MaybeTlsStream<tokio::net::TcpStream>> {
-    let channel = &call["data"]["response"];
-    let (id, key) = (channel["channel_id"].as_str().unwrap(), channel["access_key"].as_str().unwrap());
-    house.socket(&format!("/ws/channels/{id}?key={key}&dir=write")).await
-}
-
-#[tokio::test]
-async fn what_a_function_writes_is_streamed_as_it_is_written() {
-    let house = engine().await;
-    let mut worker = serving(&house, "GET", "/x").await;
-    let asking = answer_of(&house, request("GET", "/x", ""));
-    let beginning = async {
-        let call = worker.work().await;
-        let mut writer = writer(&house, &call).await;
-        for frame in [
-            json!({ "type": "set_status", "status_code": 202 }),
-            json!({ "type": "set_headers", "headers": { "content-type": "text/event-stream" } }),
-        ] {
-            writer.send(Message::text(frame.to_string())).await.unwrap();
-        }
-        writer.send(Message::binary(&b": ok\n\n"[..])).await.unwrap();
-        worker.answer(&call, json!(null)).await;
-        writer
-    };
-    let ((status, response), mut writer) = tokio::join!(asking, beginning);
-    assert_eq!((status, &response.headers()["content-type"]), (202, &"text/event-stream".parse().unwrap()));
-    let mut body = response.into_body();
-    assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), ": ok\n\n");
-    for i in 0..3 {
-        let event = format!("data: {i}\n\n");
-        writer.send(Message::text("ignored by now")).await.unwrap();
-        writer.send(Message::binary(event.clone())).await.unwrap();
-        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), event);
-    }
-    writer.close(None).await.unwrap();
-    assert!(body.frame().await.is_none());
-}
-
-#[tokio::test]
-async fn a_stream_that_is_closed_before_anything_is_written_is_an_empty_response() {
-    let house = engine().await;
-    let mut worker = serving(&house, "GET", "/x").await;
-    let asking = answer_of(&house, request("GET", "/x", ""));
-    let answering = async {
-        let call = worker.work().await;
-        let mut writer = writer(&house, &call).await;
-        writer.send(Message::text(r#"{"type":"set_status","status_code":418}"#)).await.unwrap();
-        writer.close(None).await.unwrap();
-    };
-    let ((status, response), ()) = tokio::join!(asking, answering);
-    assert_eq!((status, text(response).await.as_str()), (418, ""));
-}
-
-#[tokio::test]
-async fn a_result_that_comes_first_closes_the_channel() {
-    let house = engine().await;
-    let mut worker = serving(&house, "GET", "/x").await;
-    let asking = answer_of(&house, request("GET", "/x", ""));
-    let answering = async {
-        let call = worker.work().await;
-        let writer = writer(&house, &call).await;
-        worker.answer(&call, json!({ "body": 1 })).await;
-        writer
-    };
-    let ((_, response), mut writer) = tokio::join!(asking, answering);
-    assert_eq!(text(response).await, "1");
-    assert!(matches!(writer.next().await, Some(Ok(Message::Close(_))) | None));
-}
-
-#[tokio::test]
-async fn a_client_that_leaves_closes_the_channel() {
-    let house = engine().await;
-    let mut worker = serving(&house, "GET", "/x").await;
-    let asking = answer_of(&house, request("GET", "/x", ""));
-    let answering = async {
-        let call = worker.work().await;
-        let mut writer = writer(&house, &call).await;
-        writer.send(Message::binary(&b"begin"[..])).await.unwrap();
-        writer
-    };
-    let ((_, response), mut writer) = tokio::join!(asking, answering);
-    drop(response);
-    assert!(matches!(writer.next().await, Some(Ok(Message::Close(_))) | None));
-}
-
-#[tokio::test]
 async fn middleware_and_condition_come_before_the_function() {
-    let house = engine().await;
-    let mut worker = house.worker_with(&["f", "gate", "check"]).await;
+    let setup = engine().await;
+    let mut worker = setup.worker_with(&["f", "gate", "check"]).await;
     let mut route = trigger("t", "GET", "/x/:id");
     route["config"]["middleware_function_ids"] = json!(["gate"]);
     route["config"]["condition_function_id"] = json!("check");
@@ -417,14 +265,14 @@ async fn middleware_and_condition_come_before_the_function() {
         _ => json!({ "body": "done" }),
     });
     for (path, status) in [("/x/stop", 401), ("/x/odd", 422), ("/x/even", 200)] {
-        assert_eq!(answer_of(&house, request("GET", path, "")).await.0, status, "{path}");
+        assert_eq!(answer_of(&setup, request("GET", path, "")).await.0, status, "{path}");
     }
 }
 
 #[tokio::test]
 async fn an_observer_of_requests_is_a_route() {
-    let house = engine().await;
-    let mut worker = house.worker_with(&["f"]).await;
+    let setup = engine().await;
+    let mut worker = setup.worker_with(&["f"]).await;
     let id = uuid::Uuid::new_v4();
     let source = json!({ "function_id": "http::on-request", "args": { "method": "POST", "path": "/quote" } });
     worker
@@ -435,12 +283,12 @@ async fn an_observer_of_requests_is_a_route() {
         let call = worker.work().await;
         worker.answer(&call, json!({ "body": call["data"]["body"] })).await;
     };
-    let ((_, response), ()) = tokio::join!(answer_of(&house, request("POST", "/quote", "[7]")), answering);
+    let ((_, response), ()) = tokio::join!(answer_of(&setup, request("POST", "/quote", "[7]")), answering);
     assert_eq!(text(response).await, "[7]");
     worker.send(json!({ "type": "unobserve", "id": id })).await;
     let expected = json!({ "type": "observerstatechanged", "id": id, "state": "disposed", "fires": 1 });
     assert_eq!(worker.next().await, expected);
-    assert!(house.engine.handle_http(request("POST", "/quote", "")).await.is_none());
+    assert!(setup.engine.handle_http(request("POST", "/quote", "")).await.is_none());
     let source = json!({ "function_id": "other::function" });
     worker
         .send(json!({ "type": "observe", "id": id, "source": source, "target": { "function_id": "f" } }))
@@ -454,9 +302,9 @@ async fn a_trigger_is_for_callers_unless_its_function_is_for_everyone() {
     use attache_iii::engine::{HttpRoute, PublicOnly};
     use http::Method;
 
-    let house = engine().await;
-    let mut worker = serving(&house, "GET", "/x").await;
-    let route = |method: Method, path: &str| house.engine.http_route(&method, path);
+    let setup = engine().await;
+    let mut worker = serving(&setup, "GET", "/x").await;
+    let route = |method: Method, path: &str| setup.engine.http_route(&method, path);
     assert_eq!(route(Method::GET, "/x"), HttpRoute::Callers);
     assert_eq!(route(Method::HEAD, "/x"), HttpRoute::Callers);
     assert_eq!(route(Method::OPTIONS, "/x"), HttpRoute::Public);
@@ -466,7 +314,7 @@ async fn a_trigger_is_for_callers_unless_its_function_is_for_everyone() {
         request.extensions_mut().insert(PublicOnly);
         request
     };
-    assert_eq!(answer_of(&house, unvouched()).await.0, 401);
+    assert_eq!(answer_of(&setup, unvouched()).await.0, 401);
     for said in [json!("true"), json!(1), json!(false)] {
         let metadata = json!({ "a2a.public": said });
         worker.send(json!({ "type": "registerfunction", "id": "f", "metadata": metadata })).await;
@@ -480,15 +328,15 @@ async fn a_trigger_is_for_callers_unless_its_function_is_for_everyone() {
         let call = worker.work().await;
         worker.answer(&call, json!({})).await;
     };
-    let ((status, _), ()) = tokio::join!(answer_of(&house, unvouched()), answering);
+    let ((status, _), ()) = tokio::join!(answer_of(&setup, unvouched()), answering);
     assert_eq!(status, 200);
 }
 
 #[tokio::test]
 async fn a_lookup_tries_a_limited_number_of_routes() {
-    let house = engine().await;
-    let mut worker = house.worker_with(&["f"]).await;
-    // Twelve places with a literal and a parameter each. The last route is found after all others were tried.
+    let setup = engine().await;
+    let mut worker = setup.worker_with(&["f"]).await;
+    // Twelve segments with a literal and a parameter each. The last route is found after all others were tried.
     for number in 0..1 << 12 {
         let place =
             |bit: u32| if number >> bit & 1 == 0 { format!("a/p{bit}") } else { format!(":x/p{bit}") };
@@ -502,7 +350,7 @@ async fn a_lookup_tries_a_limited_number_of_routes() {
     let path: Vec<_> = (0..12).map(|bit| format!("a/p{bit}")).collect();
     let found = |places: usize, end: &str| {
         let path = format!("/{}/{end}", path[..places].join("/"));
-        house.engine.http_route(&http::Method::GET, &path) == attache_iii::engine::HttpRoute::Callers
+        setup.engine.http_route(&http::Method::GET, &path) == attache_iii::engine::HttpRoute::Callers
     };
     assert!(found(12, "end") && found(10, "last"));
     assert!(!found(12, "last"));

@@ -1,4 +1,4 @@
-//! Who is let in, and what becomes of those who come back.
+//! Authentication of workers, and reconnects.
 
 use attache_iii::engine::{EngineError, Token};
 use futures::StreamExt;
@@ -22,7 +22,7 @@ async fn connect(address: &str, path: &str, header: Option<(&'static str, &str)>
 }
 
 #[tokio::test]
-async fn a_worker_is_welcomed_with_an_id_and_a_token() {
+async fn a_new_worker_gets_an_id_and_a_token() {
     let (_, welcome) = engine().await.join().await;
     assert_eq!(welcome["type"], "workerregistered");
     assert!(welcome["worker_id"].as_str().unwrap().parse::<uuid::Uuid>().is_ok());
@@ -41,9 +41,9 @@ async fn an_open_address_without_a_token_is_refused() {
 }
 
 #[tokio::test]
-async fn where_there_is_a_token_only_those_who_show_it_are_let_in() {
-    let house = engine_with(|options| options.token = Some(Token::new("s3cret"))).await;
-    let address = &house.address;
+async fn with_a_token_only_workers_that_send_it_can_connect() {
+    let setup = engine_with(|options| options.token = Some(Token::new("s3cret"))).await;
+    let address = &setup.address;
     assert_eq!(connect(address, "/", None).await, Err(StatusCode::UNAUTHORIZED));
     let wrong = Some(("authorization", "Bearer s3cre"));
     assert_eq!(connect(address, "/", wrong).await, Err(StatusCode::UNAUTHORIZED));
@@ -52,27 +52,27 @@ async fn where_there_is_a_token_only_those_who_show_it_are_let_in() {
 }
 
 #[tokio::test]
-async fn pages_of_other_sites_are_not_let_in() {
-    let house = engine().await;
+async fn pages_of_other_origins_cannot_connect() {
+    let setup = engine().await;
     let evil = Some(("origin", "https://evil.example"));
-    assert_eq!(connect(&house.address, "/", evil).await, Err(StatusCode::FORBIDDEN));
+    assert_eq!(connect(&setup.address, "/", evil).await, Err(StatusCode::FORBIDDEN));
     let own = Some(("origin", "http://localhost:3000"));
-    assert_eq!(connect(&house.address, "/", own).await, Ok(()));
+    assert_eq!(connect(&setup.address, "/", own).await, Ok(()));
 }
 
 #[tokio::test]
-async fn there_is_nothing_at_other_paths() {
-    let house = engine().await;
-    assert_eq!(connect(&house.address, "/nothing", None).await, Err(StatusCode::NOT_FOUND));
-    let channel = connect(&house.address, "/ws/channels/none?key=k&dir=read", None).await;
+async fn other_paths_are_not_found() {
+    let setup = engine().await;
+    assert_eq!(connect(&setup.address, "/nothing", None).await, Err(StatusCode::NOT_FOUND));
+    let channel = connect(&setup.address, "/ws/channels/none?key=k&dir=read", None).await;
     assert_eq!(channel, Err(StatusCode::NOT_FOUND));
 }
 
 #[tokio::test]
-async fn telemetry_is_taken_and_nothing_is_said() {
+async fn telemetry_is_accepted_without_a_response() {
     use futures::SinkExt;
-    let house = engine().await;
-    let mut socket = house.socket("/otel").await;
+    let setup = engine().await;
+    let mut socket = setup.socket("/otel").await;
     socket.send(Message::binary(&b"OTLP{}"[..])).await.unwrap();
     socket.send(Message::Ping("x".into())).await.unwrap();
     assert!(matches!(socket.next().await, Some(Ok(Message::Pong(_)))));
@@ -80,9 +80,9 @@ async fn telemetry_is_taken_and_nothing_is_said() {
 
 #[tokio::test]
 async fn functions_of_a_live_worker_cannot_be_taken() {
-    let house = engine().await;
-    let mut owner = house.worker_with(&["pricing::quote"]).await;
-    let mut thief = house.worker().await;
+    let setup = engine().await;
+    let mut owner = setup.worker_with(&["pricing::quote"]).await;
+    let mut thief = setup.worker().await;
     thief.send(json!({ "type": "registerfunction", "id": "pricing::quote" })).await;
     let expected = json!({
         "type": "registrationrejected", "code": "FUNCTION_NAMESPACE_CONFLICT", "namespace": "default",
@@ -91,7 +91,7 @@ async fn functions_of_a_live_worker_cannot_be_taken() {
     assert_eq!(thief.next().await, expected);
     thief.settle().await;
     let calling = tokio::spawn({
-        let engine = house.engine.clone();
+        let engine = setup.engine.clone();
         async move {
             let timeout = std::time::Duration::from_secs(20);
             crate::support::call(&engine, "pricing::quote", json!({}), timeout).await
@@ -104,8 +104,8 @@ async fn functions_of_a_live_worker_cannot_be_taken() {
 
 #[tokio::test]
 async fn functions_of_the_engine_cannot_be_taken() {
-    let house = engine().await;
-    let mut worker = house.worker().await;
+    let setup = engine().await;
+    let mut worker = setup.worker().await;
     for id in ["engine::functions::list", "engine::x", "state::set", "stream::x"] {
         worker.send(json!({ "type": "registerfunction", "id": id })).await;
         let answer = worker.next().await;
@@ -116,44 +116,44 @@ async fn functions_of_the_engine_cannot_be_taken() {
 
 #[tokio::test]
 async fn a_function_that_the_engine_would_have_to_call_over_http_is_refused() {
-    let house = engine().await;
-    let mut worker = house.worker().await;
+    let setup = engine().await;
+    let mut worker = setup.worker().await;
     worker.send(json!({ "type": "registerfunction", "id": "f", "invocation": { "url": "http://x" } })).await;
     assert_eq!(worker.next().await["code"], "FUNCTION_INVOCATION_UNSUPPORTED");
 }
 
 #[tokio::test]
 async fn a_function_may_be_registered_twice_by_the_same_worker() {
-    let house = engine().await;
-    let mut worker = house.worker_with(&["f", "f"]).await;
+    let setup = engine().await;
+    let mut worker = setup.worker_with(&["f", "f"]).await;
     worker.send(json!({ "type": "registerfunction", "id": "f", "description": "again" })).await;
     let listed = worker.result("engine::functions::list", json!({ "prefix": "f" })).await;
     assert_eq!(listed["functions"][0]["description"], "again");
 }
 
 #[tokio::test]
-async fn a_worker_that_comes_back_takes_its_functions_over() {
-    let house = engine().await;
-    let (mut before, welcome) = house.join().await;
+async fn a_worker_that_reconnects_keeps_its_functions() {
+    let setup = engine().await;
+    let (mut before, welcome) = setup.join().await;
     before.send(json!({ "type": "registerfunction", "id": "f" })).await;
     before.settle().await;
-    let mut after = house.worker().await;
+    let mut after = setup.worker().await;
     let (id, token) = (&welcome["worker_id"], &welcome["reattach_token"]);
     after.send(json!({ "type": "reattach", "previous_worker_id": id, "reattach_token": token })).await;
     after.send(json!({ "type": "registerfunction", "id": "f" })).await;
     after.settle().await;
     assert_eq!(before.next_if_any().await, None);
     after.run(|_| json!("after"));
-    assert_eq!(house.call("f", json!(1)).await, Ok(json!("after")));
+    assert_eq!(setup.call("f", json!(1)).await, Ok(json!("after")));
 }
 
 #[tokio::test]
-async fn whoever_has_the_wrong_token_takes_nothing_over() {
-    let house = engine().await;
-    let (mut before, welcome) = house.join().await;
+async fn a_wrong_reattach_token_takes_nothing_over() {
+    let setup = engine().await;
+    let (mut before, welcome) = setup.join().await;
     before.send(json!({ "type": "registerfunction", "id": "f" })).await;
     before.settle().await;
-    let mut after = house.worker().await;
+    let mut after = setup.worker().await;
     let id = &welcome["worker_id"];
     after.send(json!({ "type": "reattach", "previous_worker_id": id, "reattach_token": "x" })).await;
     after.send(json!({ "type": "reattach", "previous_worker_id": id })).await;
@@ -164,8 +164,8 @@ async fn whoever_has_the_wrong_token_takes_nothing_over() {
 
 #[tokio::test]
 async fn two_workers_may_have_the_same_name() {
-    let house = engine().await;
-    let (mut one, mut two) = (house.worker().await, house.worker().await);
+    let setup = engine().await;
+    let (mut one, mut two) = (setup.worker().await, setup.worker().await);
     for worker in [&mut one, &mut two] {
         let said = worker.result("engine::workers::register", json!({ "name": "vm:1", "pid": 1 })).await;
         assert_eq!(said, json!({ "success": true }));
@@ -176,18 +176,18 @@ async fn two_workers_may_have_the_same_name() {
 }
 
 #[tokio::test]
-async fn an_engine_that_stops_hangs_up_and_fails_what_runs() {
-    let house = engine().await;
-    let mut worker = house.worker_with(&["f"]).await;
+async fn an_engine_that_stops_closes_connections_and_fails_calls() {
+    let setup = engine().await;
+    let mut worker = setup.worker_with(&["f"]).await;
     let calling = tokio::spawn({
-        let engine = house.engine.clone();
+        let engine = setup.engine.clone();
         async move {
             let timeout = std::time::Duration::from_secs(20);
             crate::support::call(&engine, "f", json!({}), timeout).await
         }
     });
     worker.work().await;
-    let stopping = tokio::spawn(house.stop());
+    let stopping = tokio::spawn(setup.stop());
     assert_eq!(worker.next_if_any().await, None);
     let error = calling.await.unwrap().unwrap_err();
     assert_eq!(error.to_string(), "remote error (invocation_stopped): Invocation stopped");

@@ -1,4 +1,4 @@
-//! What one worker can take from the others: nothing.
+//! A worker cannot disturb other workers.
 
 use futures::SinkExt;
 use serde_json::json;
@@ -8,10 +8,10 @@ use uuid::Uuid;
 use crate::support::engine_with;
 
 #[tokio::test]
-async fn a_worker_with_too_many_calls_under_way_is_told_so() {
-    let house = engine_with(|options| options.limits.calls_by_worker = 2).await;
-    let mut callee = house.worker_with(&["f"]).await;
-    let mut caller = house.worker().await;
+async fn a_worker_with_too_many_open_calls_gets_an_error() {
+    let setup = engine_with(|options| options.limits.calls_by_worker = 2).await;
+    let mut callee = setup.worker_with(&["f"]).await;
+    let mut caller = setup.worker().await;
     for _ in 0..2 {
         caller.invoke(Uuid::new_v4(), "f", json!({})).await;
     }
@@ -26,19 +26,19 @@ async fn a_worker_with_too_many_calls_under_way_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_worker_with_too_much_to_do_gets_no_more() {
-    let house = engine_with(|options| options.limits.calls_to_worker = 1).await;
-    let _callee = house.worker_with(&["f"]).await;
-    let mut caller = house.worker().await;
+async fn an_overloaded_worker_gets_no_more_calls() {
+    let setup = engine_with(|options| options.limits.calls_to_worker = 1).await;
+    let _callee = setup.worker_with(&["f"]).await;
+    let mut caller = setup.worker().await;
     caller.invoke(Uuid::new_v4(), "f", json!({})).await;
     assert_eq!(caller.error("f", json!({})).await, "worker_overloaded");
 }
 
 #[tokio::test]
 async fn calls_to_a_worker_that_does_not_read_fail_at_once() {
-    let house = engine_with(|options| options.limits.queued_bytes = 1 << 20).await;
-    let _callee = house.worker_with(&["f"]).await;
-    let mut caller = house.worker().await;
+    let setup = engine_with(|options| options.limits.queued_bytes = 1 << 20).await;
+    let _callee = setup.worker_with(&["f"]).await;
+    let mut caller = setup.worker().await;
     let big = "x".repeat(1 << 20);
     let sending = async {
         loop {
@@ -54,17 +54,17 @@ async fn calls_to_a_worker_that_does_not_read_fail_at_once() {
 }
 
 #[tokio::test]
-async fn a_worker_that_does_not_read_its_results_is_cut_off_and_others_go_on() {
-    let house = engine_with(|options| {
+async fn a_worker_that_does_not_read_its_results_is_disconnected_and_others_go_on() {
+    let setup = engine_with(|options| {
         options.limits.queued_bytes = 1 << 20;
         options.limits.calls_by_worker = 100;
     })
     .await;
-    let callee = house.worker_with(&["f"]).await;
+    let callee = setup.worker_with(&["f"]).await;
     let big = json!("x".repeat(400_000));
     callee.run(move |_| big.clone());
-    let mut deaf = house.worker_with(&["deaf"]).await;
-    let mut updates = attache_iii::Functions::updates(&house.engine);
+    let mut deaf = setup.worker_with(&["deaf"]).await;
+    let mut updates = attache_iii::Functions::updates(&setup.engine);
     let gone = updates.wait_for(|catalog| catalog.as_ref().is_some_and(|all| !all.contains_key("deaf")));
     let flooding = async {
         for _ in 0..100 {
@@ -77,13 +77,13 @@ async fn a_worker_that_does_not_read_its_results_is_cut_off_and_others_go_on() {
         gone.await.unwrap();
     };
     flooding.await;
-    assert!(house.call("f", json!({})).await.is_ok());
+    assert!(setup.call("f", json!({})).await.is_ok());
 }
 
 #[tokio::test]
 async fn a_worker_registers_a_limited_number_of_functions() {
-    let house = engine_with(|options| options.limits.functions = 2).await;
-    let mut worker = house.worker_with(&["a", "b", "b"]).await;
+    let setup = engine_with(|options| options.limits.functions = 2).await;
+    let mut worker = setup.worker_with(&["a", "b", "b"]).await;
     worker.send(json!({ "type": "registerfunction", "id": "c" })).await;
     assert_eq!(worker.next().await["code"], "FUNCTION_LIMIT_EXCEEDED");
     worker.send(json!({ "type": "unregisterfunction", "id": "a" })).await;
@@ -92,17 +92,17 @@ async fn a_worker_registers_a_limited_number_of_functions() {
 }
 
 #[tokio::test]
-async fn a_registration_says_a_limited_amount() {
-    let house = engine_with(|options| options.limits.registration = 1000).await;
-    let mut worker = house.worker().await;
+async fn the_size_of_a_registration_is_limited() {
+    let setup = engine_with(|options| options.limits.registration = 1000).await;
+    let mut worker = setup.worker().await;
     worker.send(json!({ "type": "registerfunction", "id": "f", "metadata": "x".repeat(1000) })).await;
     assert_eq!(worker.next().await["code"], "FUNCTION_LIMIT_EXCEEDED");
 }
 
 #[tokio::test]
 async fn a_worker_has_a_limited_number_of_triggers() {
-    let house = engine_with(|options| options.limits.triggers = 1).await;
-    let mut worker = house.worker().await;
+    let setup = engine_with(|options| options.limits.triggers = 1).await;
+    let mut worker = setup.worker().await;
     for id in ["a", "a", "b"] {
         worker
             .send(json!({ "type": "registertrigger", "id": id, "trigger_type": "state", "function_id": "f" }))
@@ -116,9 +116,9 @@ async fn a_worker_has_a_limited_number_of_triggers() {
 }
 
 #[tokio::test]
-async fn an_id_that_is_none_is_ignored() {
-    let house = engine_with(|_| {}).await;
-    let mut worker = house.worker().await;
+async fn an_invalid_function_id_is_ignored() {
+    let setup = engine_with(|_| {}).await;
+    let mut worker = setup.worker().await;
     for id in ["", "a\nb", &"x".repeat(257)] {
         worker.send(json!({ "type": "registerfunction", "id": id })).await;
     }
@@ -128,18 +128,18 @@ async fn an_id_that_is_none_is_ignored() {
 
 #[tokio::test]
 async fn a_large_message_is_carried() {
-    let house = engine_with(|_| {}).await;
-    let callee = house.worker_with(&["f"]).await;
+    let setup = engine_with(|_| {}).await;
+    let callee = setup.worker_with(&["f"]).await;
     callee.run(|call| json!(call["data"].as_str().unwrap().len()));
-    assert_eq!(house.call("f", json!("x".repeat(20_000_000))).await, Ok(json!(20_000_000)));
+    assert_eq!(setup.call("f", json!("x".repeat(20_000_000))).await, Ok(json!(20_000_000)));
 }
 
 #[tokio::test]
 async fn a_flood_from_one_worker_does_not_disturb_another() {
-    let house = engine_with(|options| options.limits.queued_frames = 1000).await;
-    let callee = house.worker_with(&["f"]).await;
+    let setup = engine_with(|options| options.limits.queued_frames = 1000).await;
+    let callee = setup.worker_with(&["f"]).await;
     callee.run(|call| call["data"]["n"].clone());
-    let mut flooder = house.worker().await;
+    let mut flooder = setup.worker().await;
     let flooding = tokio::spawn(async move {
         let call =
             json!({ "type": "invokefunction", "invocation_id": Uuid::new_v4(), "function_id": "nope" });
@@ -150,7 +150,7 @@ async fn a_flood_from_one_worker_does_not_disturb_another() {
             }
         }
     });
-    let mut caller = house.worker().await;
+    let mut caller = setup.worker().await;
     for n in 0..200 {
         assert_eq!(caller.result("f", json!({ "n": n })).await, json!(n));
     }
@@ -159,11 +159,11 @@ async fn a_flood_from_one_worker_does_not_disturb_another() {
 
 #[tokio::test]
 async fn a_payload_that_would_cost_a_worker_its_connection_fails_alone() {
-    let house = engine_with(|_| {}).await;
-    let mut callee = house.worker_with(&["f"]).await;
+    let setup = engine_with(|_| {}).await;
+    let mut callee = setup.worker_with(&["f"]).await;
     let profile = json!({ "runtime": "python", "version": "0.11.6", "name": "old", "pid": 1 });
     assert_eq!(callee.result("engine::workers::register", profile).await, json!({ "success": true }));
-    let mut caller = house.worker().await;
+    let mut caller = setup.worker().await;
     assert_eq!(caller.error("f", json!("x".repeat(2 << 20))).await, "payload_too_large");
     caller.invoke(Uuid::new_v4(), "f", json!("small")).await;
     let call = callee.work().await;
@@ -175,9 +175,9 @@ async fn a_payload_that_would_cost_a_worker_its_connection_fails_alone() {
 }
 
 #[tokio::test]
-async fn a_schema_that_costs_too_much_is_refused_and_the_other_functions_stay() {
-    let house = engine_with(|_| {}).await;
-    let mut worker = house.worker_with(&["before"]).await;
+async fn a_schema_that_is_too_expensive_is_refused_and_the_other_functions_stay() {
+    let setup = engine_with(|_| {}).await;
+    let mut worker = setup.worker_with(&["before"]).await;
     let mut defs = serde_json::Map::new();
     for level in 0..40 {
         let next = json!({ "$ref": format!("#/$defs/l{}", level + 1) });
@@ -187,7 +187,7 @@ async fn a_schema_that_costs_too_much_is_refused_and_the_other_functions_stay() 
     let bomb = json!({ "$ref": "#/$defs/l0", "$defs": defs });
     worker.send(json!({ "type": "registerfunction", "id": "bomb", "request_format": bomb })).await;
     let answer = worker.next().await;
-    let why = "the schema of `bomb` is refused: more than 64 of its parts are applied to one value, each because of the one before";
+    let why = "the schema of `bomb` is rejected: more than 64 of its parts are applied to one value, one inside the other";
     // The only code at which the SDKs keep the other functions.
     assert_eq!(
         answer,
@@ -206,18 +206,18 @@ async fn a_schema_that_costs_too_much_is_refused_and_the_other_functions_stay() 
 }
 
 #[tokio::test]
-async fn a_function_whose_new_schema_is_refused_is_gone() {
-    let house = engine_with(|_| {}).await;
-    let mut worker = house.worker_with(&["f"]).await;
+async fn a_function_whose_new_schema_is_refused_is_removed() {
+    let setup = engine_with(|_| {}).await;
+    let mut worker = setup.worker_with(&["f"]).await;
     worker.send(json!({ "type": "registerfunction", "id": "f", "request_format": { "$ref": "#" } })).await;
     assert_eq!(worker.next().await["function_id"], "f");
-    assert!(house.call("f", json!({})).await.unwrap_err().to_string().contains("not found"));
+    assert!(setup.call("f", json!({})).await.unwrap_err().to_string().contains("not found"));
 }
 
 #[tokio::test]
-async fn a_message_that_says_far_too_much_is_not_read() {
-    let house = engine_with(|options| options.limits.registration = 1000).await;
-    let mut worker = house.worker().await;
+async fn a_message_that_is_far_too_large_is_not_parsed() {
+    let setup = engine_with(|options| options.limits.registration = 1000).await;
+    let mut worker = setup.worker().await;
     let of = |size: usize| {
         let frame = json!({ "type": "registerfunction", "id": "f", "description": "" }).to_string();
         frame.replace(
@@ -232,9 +232,9 @@ async fn a_message_that_says_far_too_much_is_not_read() {
 }
 
 #[tokio::test]
-async fn the_functions_of_the_engine_read_a_limited_amount() {
-    let house = engine_with(|_| {}).await;
-    let mut worker = house.worker().await;
+async fn the_input_of_engine_functions_is_limited() {
+    let setup = engine_with(|_| {}).await;
+    let mut worker = setup.worker().await;
     let of = |size: usize| json!({ "prefix": "x".repeat(size - json!({ "prefix": "" }).to_string().len()) });
     let list = "engine::functions::list";
     assert_eq!(worker.result(list, of(256 * 1024)).await["functions"], json!([]));
@@ -243,8 +243,8 @@ async fn the_functions_of_the_engine_read_a_limited_amount() {
 
 #[tokio::test]
 async fn changes_to_a_value_are_limited_like_the_value() {
-    let house = engine_with(|options| options.limits.state_value = 1000).await;
-    let mut worker = house.worker().await;
+    let setup = engine_with(|options| options.limits.state_value = 1000).await;
+    let mut worker = setup.worker().await;
     let of = |size: usize| {
         let change = |text: &str| json!({ "scope": "s", "key": "k", "ops": [{ "type": "set", "path": "a", "value": text }] });
         change(&"x".repeat(size - change("").to_string().len()))
@@ -254,9 +254,9 @@ async fn changes_to_a_value_are_limited_like_the_value() {
 }
 
 #[tokio::test]
-async fn a_worker_provides_a_limited_number_of_kinds_of_triggers() {
-    let house = engine_with(|options| options.limits.trigger_types = 2).await;
-    let mut worker = house.worker().await;
+async fn a_worker_provides_a_limited_number_of_trigger_types() {
+    let setup = engine_with(|options| options.limits.trigger_types = 2).await;
+    let mut worker = setup.worker().await;
     for id in ["a", "b", "b", "c"] {
         worker.send(json!({ "type": "registertriggertype", "id": id, "description": "" })).await;
     }

@@ -7,8 +7,8 @@ use crate::support::engine;
 
 #[tokio::test]
 async fn a_value_is_set_got_listed_and_deleted() {
-    let house = engine().await;
-    let mut worker = house.worker().await;
+    let setup = engine().await;
+    let mut worker = setup.worker().await;
     let set = json!({ "scope": "s", "key": "b", "value": { "n": 1 } });
     assert_eq!(worker.result("state::set", set).await, json!({ "old_value": null, "new_value": { "n": 1 } }));
     let set = json!({ "scope": "s", "key": "a", "data": [2] });
@@ -22,13 +22,13 @@ async fn a_value_is_set_got_listed_and_deleted() {
     assert_eq!(worker.result("state::list_groups", Value::Null).await, json!({ "groups": ["s"] }));
     assert_eq!(worker.result("state::delete", at("a")).await, json!([2]));
     assert_eq!(worker.result("state::delete", at("a")).await, Value::Null);
-    assert_eq!(house.call("state::get", at("b")).await, Ok(json!({ "n": 1 })));
+    assert_eq!(setup.call("state::get", at("b")).await, Ok(json!({ "n": 1 })));
 }
 
 #[tokio::test]
-async fn an_update_changes_parts_and_reports_what_does_not_fit() {
-    let house = engine().await;
-    let mut worker = house.worker().await;
+async fn an_update_changes_parts_and_reports_failed_operations() {
+    let setup = engine().await;
+    let mut worker = setup.worker().await;
     let ops = json!([
         { "type": "increment", "path": "n", "by": 2 },
         { "type": "merge", "value": 7 },
@@ -46,9 +46,9 @@ async fn an_update_changes_parts_and_reports_what_does_not_fit() {
 }
 
 #[tokio::test]
-async fn wrong_input_is_told_in_words() {
-    let house = engine().await;
-    let mut worker = house.worker().await;
+async fn invalid_input_gets_an_error_message() {
+    let setup = engine().await;
+    let mut worker = setup.worker().await;
     let result = worker.call("state::set", json!({ "scope": "s" })).await;
     let message = "Failed to deserialize input for state::set: missing field `key`";
     assert_eq!(result["error"], json!({ "code": "deserialization_error", "message": message }));
@@ -59,9 +59,9 @@ async fn wrong_input_is_told_in_words() {
 }
 
 #[tokio::test]
-async fn what_one_worker_asks_of_the_state_is_done_in_order() {
-    let house = engine().await;
-    let mut worker = house.worker().await;
+async fn state_calls_of_one_worker_run_in_order() {
+    let setup = engine().await;
+    let mut worker = setup.worker().await;
     for i in 0..500 {
         let data = json!({ "scope": "s", "key": "k", "value": i });
         let void = json!({ "type": "void" });
@@ -71,10 +71,10 @@ async fn what_one_worker_asks_of_the_state_is_done_in_order() {
 }
 
 #[tokio::test]
-async fn state_survives_the_worker_that_left_it() {
-    let house = engine().await;
-    let mut worker = house.worker().await;
-    let mut other = house.worker().await;
+async fn state_survives_its_worker() {
+    let setup = engine().await;
+    let mut worker = setup.worker().await;
+    let mut other = setup.worker().await;
     let trigger = json!({ "type": "registertrigger", "id": "t", "trigger_type": "state", "function_id": "seen", "config": { "scope": "s", "key": "99" } });
     other.send(json!({ "type": "registerfunction", "id": "seen" })).await;
     other.send(trigger).await;
@@ -86,14 +86,14 @@ async fn state_survives_the_worker_that_left_it() {
     worker.socket.close(None).await.unwrap();
     drop(worker);
     other.work().await;
-    let kept = house.call("state::list", json!({ "scope": "s" })).await.unwrap();
-    assert_eq!(kept, json!((0..100).collect::<Vec<_>>()));
+    let stored = setup.call("state::list", json!({ "scope": "s" })).await.unwrap();
+    assert_eq!(stored, json!((0..100).collect::<Vec<_>>()));
 }
 
 #[tokio::test]
 async fn a_value_over_the_limit_is_refused() {
-    let house = crate::support::engine_with(|options| options.limits.state_value = 64).await;
-    let mut worker = house.worker().await;
+    let setup = crate::support::engine_with(|options| options.limits.state_value = 64).await;
+    let mut worker = setup.worker().await;
     let set = json!({ "scope": "s", "key": "k", "value": "x".repeat(100) });
     assert_eq!(worker.error("state::set", set).await, "VALUE_TOO_LARGE");
     let set = json!({ "scope": "s", "key": "k", "value": "x".repeat(50) });
@@ -103,21 +103,21 @@ async fn a_value_over_the_limit_is_refused() {
         worker.error("state::update", json!({ "scope": "s", "key": "k", "ops": ops })).await,
         "VALUE_TOO_LARGE"
     );
-    let kept = worker.result("state::get", json!({ "scope": "s", "key": "k" })).await;
-    assert_eq!(kept, json!("x".repeat(50)));
+    let stored = worker.result("state::get", json!({ "scope": "s", "key": "k" })).await;
+    assert_eq!(stored, json!("x".repeat(50)));
 }
 
 #[tokio::test]
-async fn a_state_trigger_tells_what_changed() {
-    let house = engine().await;
-    let mut watcher = house.worker_with(&["seen"]).await;
+async fn a_state_trigger_gets_the_change() {
+    let setup = engine().await;
+    let mut watcher = setup.worker_with(&["seen"]).await;
     let trigger = json!({
         "type": "registertrigger", "id": "t", "trigger_type": "state", "function_id": "seen",
         "config": { "scope": "s" }, "metadata": { "m": 1 },
     });
     watcher.send(trigger).await;
     watcher.settle().await;
-    let mut worker = house.worker().await;
+    let mut worker = setup.worker().await;
     for (function, scope, value) in [
         ("state::set", "other", 0),
         ("state::set", "s", 1),
@@ -146,14 +146,14 @@ async fn a_state_trigger_tells_what_changed() {
 }
 
 #[tokio::test]
-async fn a_state_trigger_asks_its_condition_first() {
-    let house = engine().await;
-    let mut watcher = house.worker_with(&["seen", "big"]).await;
+async fn a_state_trigger_calls_its_condition_first() {
+    let setup = engine().await;
+    let mut watcher = setup.worker_with(&["seen", "big"]).await;
     let config = json!({ "scope": "s", "condition_function_id": "big" });
     watcher.send(json!({ "type": "registertrigger", "id": "t", "trigger_type": "state", "function_id": "seen", "config": config })).await;
     watcher.settle().await;
     for value in [1, 100] {
-        house.call("state::set", json!({ "scope": "s", "key": "k", "value": value })).await.unwrap();
+        setup.call("state::set", json!({ "scope": "s", "key": "k", "value": value })).await.unwrap();
         let asked = watcher.work().await;
         assert_eq!(asked["function_id"], "big");
         watcher.answer(&asked, json!(value > 10)).await;

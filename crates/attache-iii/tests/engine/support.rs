@@ -1,4 +1,4 @@
-//! An engine on a port of its own, and workers that speak to it in frames.
+//! An engine on its own port, and workers that exchange raw frames with it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 use uuid::Uuid;
 
-/// How long to wait for something that is sure to come.
+/// How long to wait for something that must happen.
 const SOON: Duration = Duration::from_secs(20);
 
-pub(crate) struct House {
+pub(crate) struct Setup {
     pub(crate) engine: Engine,
     pub(crate) address: String,
     stop: oneshot::Sender<()>,
@@ -27,11 +27,11 @@ pub(crate) struct House {
 }
 
 /// An engine with the default options.
-pub(crate) async fn engine() -> House {
+pub(crate) async fn engine() -> Setup {
     engine_with(|_| {}).await
 }
 
-pub(crate) async fn engine_with(set: impl FnOnce(&mut EngineOptions)) -> House {
+pub(crate) async fn engine_with(set: impl FnOnce(&mut EngineOptions)) -> Setup {
     let mut options = EngineOptions { listen: "127.0.0.1:0".into(), ..EngineOptions::default() };
     set(&mut options);
     let engine = Engine::new(Arc::new(MemoryStore::default()), options);
@@ -41,11 +41,11 @@ pub(crate) async fn engine_with(set: impl FnOnce(&mut EngineOptions)) -> House {
     let running = tokio::spawn(listening.run_until(async move {
         let _ = stopped.await;
     }));
-    House { engine, address, stop, running }
+    Setup { engine, address, stop, running }
 }
 
-impl House {
-    /// Someone who has just connected.
+impl Setup {
+    /// A connected worker.
     pub(crate) async fn worker(&self) -> Worker {
         let (mut worker, welcome) = self.join().await;
         assert_eq!(welcome["type"], "workerregistered");
@@ -53,7 +53,7 @@ impl House {
         worker
     }
 
-    /// Someone who has just connected, and what the engine said.
+    /// A connected worker, and the first message of the engine.
     pub(crate) async fn join(&self) -> (Worker, Value) {
         let mut worker = Worker { socket: self.socket("/").await, id: String::new() };
         let welcome = worker.next().await;
@@ -63,11 +63,11 @@ impl House {
     pub(crate) async fn socket(&self, path: &str) -> WebSocketStream<MaybeTlsStream<TcpStream>> {
         let url = format!("ws://{}{path}", self.address);
         let without_delay = true;
-        // Frames of 16 MiB and messages of 64 MiB are taken, as by most SDKs.
+        // Accepts frames of 16 MiB and messages of 64 MiB, like most SDKs.
         tokio_tungstenite::connect_async_with_config(url, None, without_delay).await.unwrap().0
     }
 
-    /// A worker with functions, which the engine knows.
+    /// A worker whose functions are registered.
     pub(crate) async fn worker_with(&self, functions: &[&str]) -> Worker {
         let mut worker = self.worker().await;
         for id in functions {
@@ -82,7 +82,7 @@ impl House {
         call(&self.engine, function, payload, SOON).await
     }
 
-    /// Stops the engine and waits until it has.
+    /// Stops the engine and waits for it.
     pub(crate) async fn stop(self) {
         let _ = self.stop.send(());
         self.running.await.unwrap();
@@ -114,7 +114,7 @@ impl Worker {
         self.socket.send(Message::text(frame)).await.unwrap();
     }
 
-    /// The next frame; nothing, if the connection has ended.
+    /// The next frame. `None` if the connection has ended.
     pub(crate) async fn next_if_any(&mut self) -> Option<Value> {
         loop {
             let message = tokio::time::timeout(SOON, self.socket.next()).await.expect("a frame");
@@ -130,20 +130,20 @@ impl Worker {
         self.next_if_any().await.expect("the connection stays")
     }
 
-    /// Waits until the engine has carried out all that was sent.
+    /// Waits until the engine has processed all frames that were sent.
     pub(crate) async fn settle(&mut self) {
         self.send(json!({ "type": "ping" })).await;
         assert_eq!(self.next().await, json!({ "type": "pong" }));
     }
 
-    /// Calls a function, not waiting for the result.
+    /// Calls a function without waiting for the result.
     pub(crate) async fn invoke(&mut self, id: Uuid, function: &str, data: Value) {
         let call =
             json!({ "type": "invokefunction", "invocation_id": id, "function_id": function, "data": data });
         self.send(call).await;
     }
 
-    /// Calls a function that is not its own, and waits for the result frame.
+    /// Calls a function of another worker, and waits for the result frame.
     pub(crate) async fn call(&mut self, function: &str, data: Value) -> Value {
         let id = Uuid::new_v4();
         self.invoke(id, function, data).await;
@@ -152,27 +152,27 @@ impl Worker {
         result
     }
 
-    /// What a function returned.
+    /// The result of a call.
     pub(crate) async fn result(&mut self, function: &str, data: Value) -> Value {
         let mut result = self.call(function, data).await;
         assert_eq!(result.get("error"), None, "{result}");
         result["result"].take()
     }
 
-    /// The code of the error of a call.
+    /// The error code of a call.
     pub(crate) async fn error(&mut self, function: &str, data: Value) -> String {
         let result = self.call(function, data).await;
         result["error"]["code"].as_str().unwrap_or_else(|| panic!("an error: {result}")).to_owned()
     }
 
-    /// The next call that it is to work on.
+    /// The next call for this worker.
     pub(crate) async fn work(&mut self) -> Value {
         let call = self.next().await;
         assert_eq!(call["type"], "invokefunction", "{call}");
         call
     }
 
-    /// Answers a call.
+    /// Sends the result of a call.
     pub(crate) async fn answer(&mut self, call: &Value, result: Value) {
         let (id, function) = (&call["invocation_id"], &call["function_id"]);
         let answer = json!({ "type": "invocationresult", "invocation_id": id, "function_id": function, "result": result });

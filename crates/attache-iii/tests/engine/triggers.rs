@@ -1,4 +1,4 @@
-//! Triggers of kinds that workers provide, and triggers that outlive their worker.
+//! Trigger types that workers provide, and permanent triggers.
 
 use serde_json::{Value, json};
 
@@ -11,12 +11,12 @@ fn trigger(id: &str, kind: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_provider_is_told_about_triggers_of_its_kind() {
-    let house = engine().await;
-    let mut provider = house.worker().await;
+async fn a_provider_gets_the_triggers_of_its_type() {
+    let setup = engine().await;
+    let mut provider = setup.worker().await;
     provider.send(json!({ "type": "registertriggertype", "id": "kick", "description": "Kick" })).await;
     provider.settle().await;
-    let mut worker = house.worker().await;
+    let mut worker = setup.worker().await;
     worker.send(trigger("t", "kick")).await;
     assert_eq!(provider.next().await, trigger("t", "kick"));
     worker.send(json!({ "type": "unregistertrigger", "id": "t", "trigger_type": "kick" })).await;
@@ -25,12 +25,12 @@ async fn a_provider_is_told_about_triggers_of_its_kind() {
 }
 
 #[tokio::test]
-async fn a_trigger_waits_for_someone_who_provides_its_kind() {
-    let house = engine().await;
-    let mut worker = house.worker().await;
+async fn a_trigger_waits_for_a_provider_of_its_type() {
+    let setup = engine().await;
+    let mut worker = setup.worker().await;
     worker.send(trigger("t", "kick")).await;
     worker.settle().await;
-    let mut provider = house.worker().await;
+    let mut provider = setup.worker().await;
     provider.send(json!({ "type": "registertriggertype", "id": "kick" })).await;
     assert_eq!(provider.next().await, trigger("t", "kick"));
     drop(worker);
@@ -38,19 +38,19 @@ async fn a_trigger_waits_for_someone_who_provides_its_kind() {
 }
 
 #[tokio::test]
-async fn what_a_provider_refuses_is_told_to_whoever_asked() {
-    let house = engine().await;
-    let mut provider = house.worker().await;
+async fn a_rejection_by_the_provider_reaches_the_owner_of_the_trigger() {
+    let setup = engine().await;
+    let mut provider = setup.worker().await;
     provider.send(json!({ "type": "registertriggertype", "id": "kick" })).await;
     provider.settle().await;
-    let mut worker = house.worker().await;
+    let mut worker = setup.worker().await;
     worker.send(trigger("t", "kick")).await;
     provider.next().await;
     let answer = json!({
         "type": "triggerregistrationresult", "id": "t", "trigger_type": "kick", "function_id": "f",
         "error": { "code": "no", "message": "not so often" },
     });
-    let mut liar = house.worker().await;
+    let mut liar = setup.worker().await;
     let mut lie = answer.clone();
     lie["error"]["code"] = json!("a lie");
     liar.send(lie).await;
@@ -61,31 +61,31 @@ async fn what_a_provider_refuses_is_told_to_whoever_asked() {
 
 #[tokio::test]
 async fn the_triggers_of_another_worker_cannot_be_removed() {
-    let house = engine().await;
-    let mut watcher = house.worker_with(&["seen"]).await;
+    let setup = engine().await;
+    let mut watcher = setup.worker_with(&["seen"]).await;
     watcher
         .send(json!({ "type": "registertrigger", "id": "t", "trigger_type": "state", "function_id": "seen" }))
         .await;
     watcher.settle().await;
-    let mut other = house.worker().await;
+    let mut other = setup.worker().await;
     other.send(json!({ "type": "unregistertrigger", "id": "t" })).await;
     other
         .send(json!({ "type": "registertrigger", "id": "t", "trigger_type": "state", "function_id": "g" }))
         .await;
     assert_eq!(other.next().await["error"]["code"], "trigger_registration_failed");
-    house.call("state::set", json!({ "scope": "s", "key": "k", "value": 1 })).await.unwrap();
+    setup.call("state::set", json!({ "scope": "s", "key": "k", "value": 1 })).await.unwrap();
     watcher.work().await;
 }
 
 #[tokio::test]
-async fn a_trigger_of_the_engines_outlives_whoever_asked_for_it() {
-    let house = engine().await;
-    let mut watcher = house.worker_with(&["seen"]).await;
-    let mut worker = house.worker().await;
+async fn a_permanent_trigger_outlives_the_worker_that_registered_it() {
+    let setup = engine().await;
+    let mut watcher = setup.worker_with(&["seen"]).await;
+    let mut worker = setup.worker().await;
     let asked = json!({ "trigger_type": "state", "function_id": "seen", "config": { "scope": "s" } });
     let id = worker.result("engine::register_trigger", asked).await["id"].clone();
     drop(worker);
-    let mut worker = house.worker().await;
+    let mut worker = setup.worker().await;
     let set = json!({ "scope": "s", "key": "k", "value": 1 });
     worker.result("state::set", set.clone()).await;
     watcher.work().await;
@@ -98,9 +98,9 @@ async fn a_trigger_of_the_engines_outlives_whoever_asked_for_it() {
 }
 
 #[tokio::test]
-async fn the_kinds_of_triggers_are_listed() {
-    let house = engine().await;
-    let mut worker = house.worker().await;
+async fn trigger_types_are_listed() {
+    let setup = engine().await;
+    let mut worker = setup.worker().await;
     worker.send(json!({ "type": "registertriggertype", "id": "kick", "description": "Kick" })).await;
     let listed = worker.result("engine::triggers::list", json!({})).await;
     let ids: Vec<_> = listed["triggers"].as_array().unwrap().iter().map(|kind| &kind["id"]).collect();

@@ -1,4 +1,4 @@
-//! What the gateway promises, with an engine that has no wire and a clock that does not tick.
+//! Tests of the gateway, with an engine without a socket and with virtual time.
 
 mod support;
 
@@ -9,7 +9,7 @@ use attache_iii::{CallError, ChannelItem, Exposure, FunctionInfo};
 use attache_protocol::{Content, ErrorKind, Message, Part, TaskState};
 use futures::StreamExt;
 use serde_json::{Value, json};
-use support::{Client, FakeEngine, SECOND, call, exposed, old_caller, said};
+use support::{Client, FakeEngine, SECOND, call, exposed, old_caller, status_text};
 
 fn result(task: &attache_protocol::Task) -> Value {
     let part = &task.artifacts[0].parts[0];
@@ -38,7 +38,7 @@ async fn text_calls_a_function_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_exposed_is_not_called() {
+async fn hidden_functions_are_not_called() {
     let engine = FakeEngine::new();
     engine.function("demo::hidden", json!({}), json!(1));
     engine.function("demo::almost", json!({"a2a.expose": "true"}), json!(1));
@@ -52,20 +52,20 @@ async fn what_is_not_exposed_is_not_called() {
     ] {
         let task = client.send(call(id, json!({}))).await;
         assert_eq!(task.status.state, TaskState::Failed);
-        assert!(said(&task).contains(text), "{}", said(&task));
+        assert!(status_text(&task).contains(text), "{}", status_text(&task));
     }
     assert!(engine.calls.lock().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_called_while_the_list_of_functions_cannot_be_had() {
+async fn nothing_is_called_while_the_list_of_functions_is_not_available() {
     let engine = FakeEngine::new();
     engine.function("pricing::quote", exposed(), json!(1));
     let client = Client::with(&engine, |options| options.exposure.all = true);
     assert_eq!(client.gateway.card().skills.len(), 1);
     engine.lose_list();
     let task = client.send(call("pricing::quote", json!({}))).await;
-    assert!(said(&task).contains("could not be verified"), "{}", said(&task));
+    assert!(status_text(&task).contains("could not be verified"), "{}", status_text(&task));
     assert!(client.gateway.card().skills.is_empty());
     assert!(engine.calls.lock().is_empty());
 }
@@ -95,7 +95,7 @@ async fn the_card_follows_the_functions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_payload_that_does_not_fit_is_refused_without_a_call() {
+async fn an_invalid_payload_is_refused_without_a_call() {
     let engine = FakeEngine::new();
     let schema =
         json!({"type": "object", "properties": {"quantity": {"type": "integer"}}, "required": ["sku"]});
@@ -109,7 +109,7 @@ async fn a_payload_that_does_not_fit_is_refused_without_a_call() {
     let task = client.send(call("pricing::quote", json!({"sku": "A", "quantity": "two"}))).await;
     assert_eq!(task.status.state, TaskState::Failed);
     assert_eq!(
-        said(&task),
+        status_text(&task),
         "The payload does not fit the function 'pricing::quote': `payload.quantity`: \"two\" is not of type \"integer\""
     );
     assert!(engine.calls.lock().is_empty());
@@ -125,7 +125,7 @@ async fn a_message_that_names_no_function_fails_with_what_to_send() {
     let task = client.send(Part::text("what does it cost?")).await;
     assert_eq!(task.status.state, TaskState::Failed);
     assert_eq!(
-        said(&task),
+        status_text(&task),
         "No function_id found. Send a data part with {\"function_id\": \"...\", \"payload\": {...}} or use :: notation in text."
     );
 }
@@ -148,11 +148,11 @@ async fn the_default_function_is_below_the_hard_floor_too() {
     engine.function("state::list", exposed(), json!([]));
     let client = Client::with(&engine, |options| options.default_function = Some("state::list".to_owned()));
     let task = client.send(Part::text("show me everything")).await;
-    assert!(said(&task).contains("internal namespace"), "{}", said(&task));
+    assert!(status_text(&task).contains("internal namespace"), "{}", status_text(&task));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_function_that_fails_fails_its_task_with_its_words() {
+async fn a_failed_function_fails_its_task_with_its_message() {
     let engine = FakeEngine::new();
     let function = FunctionInfo { metadata: Some(exposed()), ..FunctionInfo::new("pricing::fail") };
     engine.register(function, |_| {
@@ -160,11 +160,11 @@ async fn a_function_that_fails_fails_its_task_with_its_words() {
     });
     let task = Client::new(&engine).send(call("pricing::fail", json!({}))).await;
     assert_eq!(task.status.state, TaskState::Failed);
-    assert_eq!(said(&task), "Error: remote error (invocation_failed): handler error: boom");
+    assert_eq!(status_text(&task), "Error: remote error (invocation_failed): handler error: boom");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_function_may_take_as_long_as_its_author_says() {
+async fn the_metadata_of_a_function_sets_its_timeout() {
     let engine = FakeEngine::new();
     for (id, metadata) in [
         ("slow::default", exposed()),
@@ -184,7 +184,7 @@ async fn a_function_may_take_as_long_as_its_author_says() {
     for (id, limit) in [("slow::default", 30), ("slow::hasty", 1), ("slow::strange", 30)] {
         let start = tokio::time::Instant::now();
         let task = client.send(call(id, json!({}))).await;
-        assert_eq!(said(&task), "Error: invocation timed out");
+        assert_eq!(status_text(&task), "Error: invocation timed out");
         assert_eq!(start.elapsed().as_secs(), limit, "{id}");
     }
     assert_eq!(client.send(call("slow::patient", json!({}))).await.status.state, TaskState::Completed);
@@ -250,7 +250,7 @@ async fn two_sends_for_one_new_task_call_its_function_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_function_writes_to_its_channel_are_the_pieces_of_an_artifact() {
+async fn output_of_a_function_becomes_the_chunks_of_an_artifact() {
     let engine = FakeEngine::new();
     let function = FunctionInfo {
         metadata: Some(json!({"a2a.expose": true, "a2a.stream": true})),
@@ -274,13 +274,13 @@ async fn what_a_function_writes_to_its_channel_are_the_pieces_of_an_artifact() {
         })
     });
     let task = Client::new(&engine).send(call("story::tell", json!({"about": "whales"}))).await;
-    assert_eq!(task.status.state, TaskState::Completed, "{}", said(&task));
+    assert_eq!(task.status.state, TaskState::Completed, "{}", status_text(&task));
     assert_eq!(task.artifacts.len(), 1);
     assert_eq!(task.artifacts[0].text(), "Once €");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_function_that_streams_may_return_something_as_well_and_forget_to_close_its_channel() {
+async fn a_streaming_function_may_return_a_result_and_leave_its_channel_open() {
     let engine = FakeEngine::new();
     let function = FunctionInfo {
         metadata: Some(json!({"a2a.expose": true, "a2a.stream": true, "a2a.outputModes": ["image/png"]})),
@@ -301,7 +301,7 @@ async fn a_function_that_streams_may_return_something_as_well_and_forget_to_clos
     assert_eq!(task.artifacts[1].parts[0].as_data().unwrap().as_str(), r#"{"width":2}"#);
 }
 
-/// Someone whose credentials say this much.
+/// A caller with the rights of these credentials.
 fn with_rights(identity: Identity) -> Caller {
     let Identity { principal, rights, .. } = identity;
     Caller { owner: Owner { tenant: None, principal }, rights, ..Caller::default() }
@@ -338,7 +338,7 @@ async fn each_audience_sees_and_calls_its_own_functions_in_one_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_function_that_takes_scopes_is_for_those_who_have_all_of_them() {
+async fn a_function_with_scopes_is_for_callers_that_have_all_of_them() {
     let engine = FakeEngine::new();
     engine.function("a::both", json!({"a2a.expose": true, "a2a.scopes": ["quote", "book"]}), json!(1));
     engine.function("a::text", json!({"a2a.expose": true, "a2a.scopes": "quote"}), json!(1));
@@ -351,7 +351,7 @@ async fn a_function_that_takes_scopes_is_for_those_who_have_all_of_them() {
         let sent = client.send_as(with_rights(identity), Message::user("m", part)).await;
         match sent {
             Ok(task) => {
-                assert_eq!(task.status.state, TaskState::Completed, "{}", said(&task));
+                assert_eq!(task.status.state, TaskState::Completed, "{}", status_text(&task));
                 true
             }
             Err(error) => {

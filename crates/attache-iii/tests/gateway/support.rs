@@ -1,4 +1,4 @@
-//! An engine of the test's making, and a client of the gateway to it.
+//! A fake engine, and a client of the gateway to it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use tokio::sync::{Notify, mpsc, watch};
 
 type Handler = Arc<dyn Fn(Value) -> BoxFuture<'static, Result<Value, CallError>> + Send + Sync>;
 
-/// An engine without a wire.
+/// An engine without a socket.
 pub(crate) struct FakeEngine {
     handlers: Mutex<HashMap<String, Handler>>,
     catalog: watch::Sender<Option<Arc<Catalog>>>,
-    /// What was called with what, in order.
+    /// The calls with their payloads, in order.
     pub(crate) calls: Mutex<Vec<(String, Value)>>,
     pub(crate) called: Notify,
     channels: Mutex<Vec<mpsc::Sender<ChannelItem>>>,
@@ -41,7 +41,7 @@ impl FakeEngine {
         })
     }
 
-    /// Registers a function that answers with a value.
+    /// Registers a function that returns a value.
     pub(crate) fn function(self: &Arc<Self>, id: &str, metadata: Value, answer: Value) {
         self.register(FunctionInfo { metadata: Some(metadata), ..FunctionInfo::new(id) }, move |_| {
             let answer = answer.clone();
@@ -62,12 +62,12 @@ impl FakeEngine {
         });
     }
 
-    /// The list of functions cannot be had any more.
+    /// Makes the list of functions unavailable.
     pub(crate) fn lose_list(&self) {
         self.catalog.send_replace(None);
     }
 
-    /// The writing ends of the channels that were opened.
+    /// The writing end of the next channel that was opened.
     pub(crate) fn writer(&self) -> mpsc::Sender<ChannelItem> {
         self.channels.lock().pop().expect("a channel")
     }
@@ -123,7 +123,7 @@ impl Client {
         Self { service, gateway }
     }
 
-    /// Sends a message in the words of 1.0.
+    /// Sends a message in the dialect of 1.0.
     pub(crate) async fn send(&self, part: Part) -> Task {
         self.send_as(Caller::default(), Message::user("m", part)).await.expect("a task")
     }
@@ -142,7 +142,7 @@ impl Client {
         Ok(snapshot.viewed(view).into_owned())
     }
 
-    /// The ids of the tasks there are.
+    /// The stored tasks.
     pub(crate) async fn tasks(&self) -> Vec<Task> {
         match self.service.call(Caller::default(), Request::ListTasks(Default::default()), None).await {
             Ok(Reply::Tasks(page)) => {
@@ -153,7 +153,7 @@ impl Client {
     }
 }
 
-/// Someone who speaks the dialect of iii.
+/// A caller that uses the dialect of iii.
 pub(crate) fn old_caller() -> Caller {
     Caller { dialect: Some(Dialect::Iii), ..Caller::default() }
 }
@@ -163,8 +163,8 @@ pub(crate) fn call(id: &str, payload: Value) -> Part {
     Part::data(&json!({"function_id": id, "payload": payload})).expect("JSON")
 }
 
-/// What a task says about its state.
-pub(crate) fn said(task: &Task) -> String {
+/// The text of a task's status message.
+pub(crate) fn status_text(task: &Task) -> String {
     task.status.message.as_ref().map(|message| message.text()).unwrap_or_default()
 }
 

@@ -1,6 +1,6 @@
-//! What the store in an engine's state promises.
+//! Tests of the store in an engine's state.
 
-mod others;
+mod foreign;
 mod outages;
 mod support;
 mod writing;

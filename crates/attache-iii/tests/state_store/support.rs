@@ -1,4 +1,4 @@
-//! An engine in this process, stores on it, and a way between them that can be cut.
+//! An engine in this process, stores on it, and a link between them that can be cut.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-/// So many seconds after some morning in 2026.
+/// A time in 2026, plus this many seconds.
 pub(crate) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_millis(1_767_300_000_000 + seconds * 1000)
 }
@@ -27,7 +27,7 @@ pub(crate) fn id(text: &str) -> TaskId {
     TaskId::from(text)
 }
 
-pub(crate) fn nobody() -> Owner {
+pub(crate) fn anonymous() -> Owner {
     Owner::default()
 }
 
@@ -35,16 +35,16 @@ pub(crate) fn ann() -> Owner {
     Owner { tenant: Some("acme".into()), principal: Principal::named("ann") }
 }
 
-/// An engine with a state of its own.
+/// An engine with its own state.
 #[derive(Clone)]
-pub(crate) struct House(pub(crate) Engine);
+pub(crate) struct Setup(pub(crate) Engine);
 
-impl House {
+impl Setup {
     pub(crate) fn new() -> Self {
         Self(Engine::new(Arc::new(MemoryStore::default()), EngineOptions::default()))
     }
 
-    /// A store of a process that has just begun.
+    /// A store of a new process.
     pub(crate) fn store(&self) -> StateStore {
         StateStore::new(self.0.clone())
     }
@@ -55,55 +55,55 @@ impl House {
         self.0.call(call).await.unwrap()
     }
 
-    /// What is in the state under a task's id.
-    pub(crate) async fn kept(&self, task: &str) -> Value {
-        serde_json::from_str(&self.kept_text(task).await).unwrap()
+    /// The value in the state for a task.
+    pub(crate) async fn stored(&self, task: &str) -> Value {
+        serde_json::from_str(&self.stored_text(task).await).unwrap()
     }
 
-    pub(crate) async fn kept_text(&self, task: &str) -> String {
+    pub(crate) async fn stored_text(&self, task: &str) -> String {
         self.call("state::get", json!({ "scope": "a2a:tasks", "key": task })).await.get().to_owned()
     }
 
-    /// Writes into the state as the older worker does.
-    pub(crate) async fn keep(&self, task: &str, value: Value) {
+    /// Writes a value into the state as the older worker does.
+    pub(crate) async fn put(&self, task: &str, value: Value) {
         self.call("state::set", json!({ "scope": "a2a:tasks", "key": task, "data": value })).await;
     }
 }
 
-/// What becomes of calls to the state.
+/// What happens to calls of the state.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Way {
+pub(crate) enum LinkState {
     Open,
-    /// The engine is away.
+    /// The engine is not reachable.
     Cut,
-    /// What is to be kept is refused.
+    /// Writes are rejected.
     Refused,
-    /// What is to be kept for this task gets there later.
+    /// Writes of this task are delayed.
     Slow(&'static str, Duration),
 }
 
-/// The way to an engine.
+/// The link to an engine.
 #[derive(Clone)]
 pub(crate) struct Link {
     engine: Engine,
-    way: Arc<Mutex<Way>>,
+    state: Arc<Mutex<LinkState>>,
     writes: Arc<AtomicUsize>,
 }
 
 impl Link {
-    pub(crate) fn to(house: &House) -> Self {
-        Self { engine: house.0.clone(), way: Arc::new(Mutex::new(Way::Open)), writes: Arc::default() }
+    pub(crate) fn to(setup: &Setup) -> Self {
+        Self { engine: setup.0.clone(), state: Arc::new(Mutex::new(LinkState::Open)), writes: Arc::default() }
     }
 
     pub(crate) fn store(&self) -> StateStore {
         StateStore::new(self.clone())
     }
 
-    pub(crate) fn is(&self, way: Way) {
-        *self.way.lock() = way;
+    pub(crate) fn is(&self, state: LinkState) {
+        *self.state.lock() = state;
     }
 
-    /// How often something was written.
+    /// The number of writes.
     pub(crate) fn writes(&self) -> usize {
         self.writes.load(Ordering::SeqCst)
     }
@@ -114,14 +114,16 @@ impl Functions for Link {
         assert_eq!(call.timeout, Duration::from_secs(5));
         Box::pin(async move {
             let writes = call.function == "state::set";
-            let way = self.way.lock().clone();
-            match way {
-                Way::Cut => return Err(CallError::Disconnected),
-                Way::Refused if writes => return Err(CallError::remote("VALUE_TOO_LARGE", "too large")),
-                Way::Slow(task, by) if writes && call.payload.get().contains(&format!("{task:?}")) => {
+            let state = self.state.lock().clone();
+            match state {
+                LinkState::Cut => return Err(CallError::Disconnected),
+                LinkState::Refused if writes => {
+                    return Err(CallError::remote("VALUE_TOO_LARGE", "too large"));
+                }
+                LinkState::Slow(task, by) if writes && call.payload.get().contains(&format!("{task:?}")) => {
                     tokio::time::sleep(by).await;
                 }
-                Way::Open | Way::Refused | Way::Slow(..) => {}
+                LinkState::Open | LinkState::Refused | LinkState::Slow(..) => {}
             }
             self.writes.fetch_add(usize::from(writes), Ordering::SeqCst);
             self.engine.call(call).await
@@ -137,7 +139,7 @@ impl Functions for Link {
     }
 }
 
-/// A task of nobody's, at work since the morning, whose turn is believed to be alive for half a minute.
+/// A working task of an anonymous owner, with a lease of 30 seconds.
 pub(crate) fn task(name: &str) -> NewTask {
     let task = Task {
         id: id(name),
@@ -147,7 +149,7 @@ pub(crate) fn task(name: &str) -> NewTask {
         ..Task::default()
     };
     NewTask {
-        owner: nobody(),
+        owner: anonymous(),
         events: vec![TaskEvent::Created(Arc::new(task))],
         now: at(0),
         followed: true,
@@ -177,8 +179,8 @@ pub(crate) fn artifact(task: &str, name: &str, part: impl Into<Part>) -> TaskEve
     }))
 }
 
-/// What tests ask of a store, in fewer words.
-pub(crate) trait Asked: Store {
+/// Shorter calls of a store, for tests.
+pub(crate) trait StoreExt: Store {
     async fn created(&self, new: NewTask) -> (Seq, Lease) {
         match self.create(new).await.unwrap() {
             Created::New { seq, lease, .. } => (seq, lease),
@@ -186,14 +188,14 @@ pub(crate) trait Asked: Store {
         }
     }
 
-    /// Appends where the log ends.
+    /// Appends at the end of the log.
     async fn add(&self, task: &str, after: Seq, events: Vec<TaskEvent>) -> Result<Appended, AppendError> {
         let append = Append { after, lease: None, idempotency: None, push: None, events, now: at(1) };
         self.append(&id(task), append).await
     }
 
     async fn found(&self, task: &str) -> Snapshot {
-        self.load(&nobody(), &id(task)).await.unwrap().expect("a task")
+        self.load(&anonymous(), &id(task)).await.unwrap().expect("a task")
     }
 
     async fn listed(&self, owner: &Owner) -> Vec<String> {
@@ -208,7 +210,7 @@ pub(crate) trait Asked: Store {
     }
 }
 
-impl Asked for StateStore {}
+impl StoreExt for StateStore {}
 
 /// A task as the older worker writes it.
 pub(crate) fn older(name: &str, state: &str, seconds: i64) -> Value {
@@ -227,7 +229,7 @@ pub(crate) fn older(name: &str, state: &str, seconds: i64) -> Value {
     })
 }
 
-/// A task that the older worker has ended.
+/// A completed task as the older worker writes it.
 pub(crate) fn older_completed(name: &str, seconds: i64) -> Value {
     let mut task = older(name, "completed", seconds);
     task["status"].as_object_mut().unwrap().remove("message");

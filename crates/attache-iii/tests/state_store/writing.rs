@@ -1,4 +1,4 @@
-//! What is in the state, and what comes back from there.
+//! The documents in the state, and reading them back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,34 +11,36 @@ use futures::StreamExt;
 use futures::future::join_all;
 use serde_json::json;
 
-use crate::support::{Asked, House, Link, Way, ann, artifact, at, id, nobody, older, status, task};
+use crate::support::{
+    Link, LinkState, Setup, StoreExt, ann, anonymous, artifact, at, id, older, status, task,
+};
 
 #[tokio::test]
-async fn what_was_answered_is_in_the_state() {
-    let house = House::new();
-    let store = house.store();
+async fn acknowledged_changes_are_in_the_state() {
+    let setup = Setup::new();
+    let store = setup.store();
     store.created(task("t")).await;
-    assert_eq!(house.kept("t").await["status"]["state"], "working");
+    assert_eq!(setup.stored("t").await["status"]["state"], "working");
     store.add("t", Seq(1), vec![artifact("t", "a", "done")]).await.unwrap();
-    assert_eq!(house.kept("t").await["artifacts"][0]["parts"][0]["text"], "done");
+    assert_eq!(setup.stored("t").await["artifacts"][0]["parts"][0]["text"], "done");
     store.add("t", Seq(2), vec![status("t", TaskState::Completed, 2)]).await.unwrap();
-    assert_eq!(house.kept("t").await["status"]["state"], "completed");
+    assert_eq!(setup.stored("t").await["status"]["state"], "completed");
 }
 
 #[tokio::test]
-async fn what_is_written_has_the_older_workers_shape_and_one_member_more() {
-    let house = House::new();
-    let store = house.store();
+async fn documents_have_the_older_workers_format_and_one_more_member() {
+    let setup = Setup::new();
+    let store = setup.store();
     let mut new = task("t");
     new.owner = ann();
     store.created(new).await;
     let result = Part::data(&json!({ "price": 42 })).unwrap();
     let events = vec![artifact("t", "a", result), status("t", TaskState::Working, 1)];
     store.add("t", Seq(1), events).await.unwrap();
-    let mut kept = house.kept("t").await;
-    assert!(kept["attache"]["writer"].is_string());
-    kept["attache"]["writer"] = json!("(someone)");
-    insta::assert_json_snapshot!(kept, @r#"
+    let mut stored = setup.stored("t").await;
+    assert!(stored["attache"]["writer"].is_string());
+    stored["attache"]["writer"] = json!("(someone)");
+    insta::assert_json_snapshot!(stored, @r#"
     {
       "artifacts": [
         {
@@ -101,51 +103,51 @@ async fn what_is_written_has_the_older_workers_shape_and_one_member_more() {
 }
 
 #[tokio::test]
-async fn another_store_on_the_engine_sees_and_lists_it() {
-    let house = House::new();
-    let store = house.store();
+async fn another_store_on_the_engine_reads_and_lists_the_task() {
+    let setup = Setup::new();
+    let store = setup.store();
     store.created(task("t")).await;
     store.add("t", Seq(1), vec![status("t", TaskState::Completed, 1)]).await.unwrap();
     let mine = store.found("t").await.task().into_owned();
-    let other = house.store();
-    assert_eq!(other.listed(&nobody()).await, ["t"]);
+    let other = setup.store();
+    assert_eq!(other.listed(&anonymous()).await, ["t"]);
     assert_eq!(*other.found("t").await.task(), mine);
-    assert_eq!(*house.store().found("t").await.task(), mine);
+    assert_eq!(*setup.store().found("t").await.task(), mine);
 }
 
 #[tokio::test]
-async fn a_task_stays_its_owners_after_a_restart() {
-    let house = House::new();
+async fn a_task_keeps_its_owner_after_a_restart() {
+    let setup = Setup::new();
     let mut new = task("t");
     new.owner = ann();
-    house.store().created(new).await;
-    let store = house.store();
-    assert!(store.load(&nobody(), &id("t")).await.unwrap().is_none());
+    setup.store().created(new).await;
+    let store = setup.store();
+    assert!(store.load(&anonymous(), &id("t")).await.unwrap().is_none());
     assert!(store.load(&ann(), &id("t")).await.unwrap().is_some());
-    assert!(store.listed(&nobody()).await.is_empty());
+    assert!(store.listed(&anonymous()).await.is_empty());
     assert_eq!(store.listed(&ann()).await, ["t"]);
 }
 
 #[tokio::test]
 async fn a_result_is_the_same_data_after_a_restart() {
-    let house = House::new();
-    let store = house.store();
+    let setup = Setup::new();
+    let store = setup.store();
     store.created(task("t")).await;
     let text = r#"{"n":12345678901234567890,"m":-9007199254740993,"x":[1.10]}"#;
     let data = Part::new(Content::Data(Json::parse(text).unwrap()));
     let events = vec![artifact("t", "a", data), status("t", TaskState::Completed, 1)];
     store.add("t", Seq(1), events).await.unwrap();
-    let found = house.store().found("t").await.task().into_owned();
+    let found = setup.store().found("t").await.task().into_owned();
     assert_eq!(found.artifacts[0].parts[0].as_data().unwrap().as_str(), text);
     assert_eq!(found.artifacts[0].parts[0].media_type, None);
-    let shown = house.kept("t").await;
+    let shown = setup.stored("t").await;
     let shown = shown["artifacts"][0]["parts"][0]["text"].as_str().unwrap();
     assert!(shown.contains("\"n\": 12345678901234567890"), "{shown}");
 }
 
 #[tokio::test]
-async fn what_the_older_form_does_not_have_survives_a_restart() {
-    let house = House::new();
+async fn data_missing_in_the_older_format_survives_a_restart() {
+    let setup = Setup::new();
     let mut new = task("t");
     let message = Message {
         extensions: vec!["urn:x".to_owned()],
@@ -153,15 +155,15 @@ async fn what_the_older_form_does_not_have_survives_a_restart() {
         ..Message::user("m-2", "again")
     };
     new.events.push(TaskEvent::Message(Arc::new(message)));
-    let store = house.store();
+    let store = setup.store();
     store.created(new).await;
-    assert_eq!(*house.store().found("t").await.task(), *store.found("t").await.task());
+    assert_eq!(*setup.store().found("t").await.task(), *store.found("t").await.task());
 }
 
 #[tokio::test]
 async fn a_generation_survives_a_restart() {
-    let house = House::new();
-    let store = house.store();
+    let setup = Setup::new();
+    let store = setup.store();
     for name in ["live", "ended"] {
         store.created(task(name)).await;
         for seq in 1..6 {
@@ -169,23 +171,23 @@ async fn a_generation_survives_a_restart() {
         }
     }
     store.add("ended", Seq(6), vec![status("ended", TaskState::Completed, 1)]).await.unwrap();
-    let again = house.store();
+    let again = setup.store();
     assert_eq!(again.found("live").await.seq, Seq(6));
     assert_eq!(again.found("ended").await.seq, Seq(7));
     assert_eq!(*again.found("live").await.task(), *store.found("live").await.task());
-    // Whoever has read a part gets the whole of what is missing.
+    // A reader that knows a part of the log gets everything that is missing.
     let mut tail = again.tail(&id("live"), Seq(3));
     let Some(Ok(TailItem::Entries(entries))) = tail.next().await else { panic!("nothing") };
     assert!(entries.iter().any(|entry| matches!(entry.event, TaskEvent::Artifact(_))));
 }
 
 #[tokio::test(start_paused = true)]
-async fn writes_never_overtake_each_other_and_those_who_wait_share_one() {
-    let house = House::new();
-    let link = Link::to(&house);
+async fn writes_are_never_reordered_and_waiting_callers_share_one() {
+    let setup = Setup::new();
+    let link = Link::to(&setup);
     let store = link.store();
     store.created(task("t")).await;
-    link.is(Way::Slow("t", Duration::from_millis(20)));
+    link.is(LinkState::Slow("t", Duration::from_millis(20)));
     let add = async |n: usize| {
         let mut after = Seq(1);
         loop {
@@ -194,28 +196,28 @@ async fn writes_never_overtake_each_other_and_those_who_wait_share_one() {
                 Err(AppendError::Conflict(seq)) => after = seq,
                 Err(error) => panic!("{error}"),
             }
-            assert_eq!(house.kept("t").await["id"], "t");
+            assert_eq!(setup.stored("t").await["id"], "t");
         }
-        // What was answered is there.
-        let kept = house.kept("t").await;
-        let there = kept["artifacts"].as_array().unwrap();
+        // Acknowledged changes are in the state.
+        let stored = setup.stored("t").await;
+        let there = stored["artifacts"].as_array().unwrap();
         assert!(there.iter().any(|artifact| artifact["artifactId"] == format!("a-{n}")));
     };
     join_all((0..100).map(add)).await;
-    let kept = house.kept("t").await;
-    assert_eq!(kept["artifacts"].as_array().unwrap().len(), 100);
-    assert_eq!(kept["attache"]["generation"], 101);
+    let stored = setup.stored("t").await;
+    assert_eq!(stored["artifacts"].as_array().unwrap().len(), 100);
+    assert_eq!(stored["attache"]["generation"], 101);
     assert!(link.writes() < 50, "{}", link.writes());
 }
 
 #[tokio::test(start_paused = true)]
 async fn different_tasks_do_not_wait_for_each_other() {
-    let house = House::new();
-    let link = Link::to(&house);
+    let setup = Setup::new();
+    let link = Link::to(&setup);
     let store = link.store();
     store.created(task("slow")).await;
     store.created(task("quick")).await;
-    link.is(Way::Slow("slow", Duration::from_secs(4)));
+    link.is(LinkState::Slow("slow", Duration::from_secs(4)));
     let slow = store.add("slow", Seq(1), vec![artifact("slow", "a", "x")]);
     let quick = store.add("quick", Seq(1), vec![artifact("quick", "a", "x")]);
     tokio::select! {
@@ -227,8 +229,8 @@ async fn different_tasks_do_not_wait_for_each_other() {
 
 #[tokio::test]
 async fn the_same_key_creates_one_task() {
-    let house = House::new();
-    let store = house.store();
+    let setup = Setup::new();
+    let store = setup.store();
     let with_key = |name| {
         let mut new = task(name);
         new.idempotency = Some(Idempotency { key: "k".to_owned(), fingerprint: [1; 32] });
@@ -237,28 +239,28 @@ async fn the_same_key_creates_one_task() {
     let both = join_all([store.create(with_key("a")), store.create(with_key("b"))]).await;
     let new = both.iter().filter(|created| matches!(created, Ok(Created::New { .. }))).count();
     assert_eq!(new, 1, "{both:?}");
-    let known = store.find_key(&nobody(), "k").await.unwrap().unwrap();
+    let known = store.find_key(&anonymous(), "k").await.unwrap().unwrap();
     let other = if known.task == id("a") { "b" } else { "a" };
-    assert_eq!(house.kept(other).await, json!(null));
+    assert_eq!(setup.stored(other).await, json!(null));
     assert!(matches!(store.create(with_key("c")).await.unwrap(), Created::KeyUsed(_)));
 }
 
 #[tokio::test]
-async fn an_id_is_used_once_whoever_used_it() {
-    let house = House::new();
-    let (here, there) = (house.store(), house.store());
+async fn an_id_is_used_once_across_stores() {
+    let setup = Setup::new();
+    let (here, there) = (setup.store(), setup.store());
     here.created(task("t")).await;
-    let before = house.kept("t").await;
+    let before = setup.stored("t").await;
     assert!(matches!(here.create(task("t")).await.unwrap(), Created::Taken));
     assert!(matches!(there.create(task("t")).await.unwrap(), Created::Taken));
-    assert_eq!(house.kept("t").await, before);
+    assert_eq!(setup.stored("t").await, before);
     let twice = join_all([here.create(task("u")), here.create(task("u"))]).await;
     assert!(matches!(twice[..], [Ok(Created::New { .. }), Ok(Created::Taken)]), "{twice:?}");
 }
 
 #[tokio::test]
-async fn what_is_not_a_task_disturbs_nobody_and_stays() {
-    let house = House::new();
+async fn values_that_are_no_tasks_are_ignored_and_kept() {
+    let setup = Setup::new();
     let mut newer = older("newer", "completed", 0);
     newer["attache"] = json!({ "generation": "not a number" });
     let garbage = [
@@ -270,47 +272,47 @@ async fn what_is_not_a_task_disturbs_nobody_and_stays() {
         ("newer", newer),
     ];
     for (name, value) in &garbage {
-        house.keep(name, value.clone()).await;
+        setup.put(name, value.clone()).await;
     }
-    house.keep("good", older("good", "completed", 0)).await;
-    let store = house.store();
-    assert_eq!(store.listed(&nobody()).await, ["good"]);
+    setup.put("good", older("good", "completed", 0)).await;
+    let store = setup.store();
+    assert_eq!(store.listed(&anonymous()).await, ["good"]);
     let all = Retention::default().max_age(Duration::ZERO).max_tasks(0);
     store.prune(&all, at(1_000_000), 100).await.unwrap();
     for (name, value) in &garbage {
-        assert!(store.load(&nobody(), &id(name)).await.unwrap().is_none(), "{name}");
-        assert_eq!(house.kept(name).await, *value);
+        assert!(store.load(&anonymous(), &id(name)).await.unwrap().is_none(), "{name}");
+        assert_eq!(setup.stored(name).await, *value);
     }
-    // Nor can an id be had that something else is kept under.
+    // An id cannot be used if another value is stored under it.
     assert!(matches!(store.create(task("number")).await.unwrap(), Created::Taken));
-    assert_eq!(house.kept("number").await, json!(5));
+    assert_eq!(setup.stored("number").await, json!(5));
 }
 
 #[tokio::test]
-async fn what_is_forgotten_is_gone_from_the_state() {
-    let house = House::new();
-    let store = house.store();
+async fn pruned_tasks_are_deleted_from_the_state() {
+    let setup = Setup::new();
+    let store = setup.store();
     for name in ["old", "new", "live"] {
         store.created(task(name)).await;
     }
-    house.keep("older", older("older", "failed", 1)).await;
+    setup.put("older", older("older", "failed", 1)).await;
     store.add("old", Seq(1), vec![status("old", TaskState::Completed, 1)]).await.unwrap();
     store.add("new", Seq(1), vec![status("new", TaskState::Completed, 100)]).await.unwrap();
     let retention = Retention::default().max_age(Duration::from_secs(60));
     assert_eq!(store.prune(&retention, at(120), 100).await.unwrap(), 2);
     for name in ["old", "older"] {
-        assert_eq!(house.kept(name).await, json!(null));
-        assert!(store.load(&nobody(), &id(name)).await.unwrap().is_none());
+        assert_eq!(setup.stored(name).await, json!(null));
+        assert!(store.load(&anonymous(), &id(name)).await.unwrap().is_none());
     }
     for name in ["new", "live"] {
-        assert_eq!(house.kept(name).await["id"], name);
+        assert_eq!(setup.stored(name).await["id"], name);
     }
 }
 
 #[tokio::test]
-async fn it_is_a_store_like_others() {
-    let house = House::new();
-    let store = house.store();
+async fn leases_appends_and_pages_work_as_in_other_stores() {
+    let setup = Setup::new();
+    let store = setup.store();
     let (seq, lease) = store.created(task("t")).await;
     assert_eq!(seq, Seq(1));
     assert!(store.claim(&id("t"), at(10), at(40)).await.unwrap().is_none());
@@ -332,7 +334,7 @@ async fn it_is_a_store_like_others() {
         store.created(task(&format!("t-{n}"))).await;
     }
     let query = ListQuery { limit: 4, view: View::FULL, ..ListQuery::default() };
-    let page = store.list(&nobody(), &query).await.unwrap();
+    let page = store.list(&anonymous(), &query).await.unwrap();
     assert_eq!((page.tasks.len(), page.total, page.next.is_some()), (4, 6, true));
     let mut new = task("u");
     new.events = vec![TaskEvent::Message(Arc::new(Message::user("m", "hi")))];

@@ -1,4 +1,4 @@
-//! Calling functions of the engine's.
+//! Calls of functions of the engine.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::engine::{Engine, LONG, call, call_within, raw, soon, text};
 
 #[tokio::test]
-async fn a_call_brings_its_result() {
+async fn a_call_returns_its_result() {
     let (_engine, mut peer, worker) = Engine::with_worker().await;
     let calling = tokio::spawn({
         let worker = worker.clone();
@@ -23,7 +23,7 @@ async fn a_call_brings_its_result() {
 }
 
 #[tokio::test]
-async fn a_call_that_fails_says_what_the_function_said() {
+async fn a_failed_call_returns_the_functions_error() {
     let (_engine, mut peer, worker) = Engine::with_worker().await;
     let calling = tokio::spawn(async move { call(&worker, "a", json!({})).await });
     let called = peer.call("a").await;
@@ -44,7 +44,7 @@ async fn no_result_is_null() {
 }
 
 #[tokio::test]
-async fn answers_find_their_calls_in_any_order() {
+async fn results_are_matched_to_calls_in_any_order() {
     let (_engine, mut peer, worker) = Engine::with_worker().await;
     let calls: Vec<_> = (0..2000)
         .map(|number| {
@@ -66,7 +66,7 @@ async fn answers_find_their_calls_in_any_order() {
 }
 
 #[tokio::test]
-async fn metadata_goes_beside_the_payload() {
+async fn metadata_is_sent_with_the_payload() {
     let (_engine, mut peer, worker) = Engine::with_worker().await;
     let calling = tokio::spawn(async move {
         let (payload, metadata) = (raw(&json!([1])), raw(&json!({"task": "t-1"})));
@@ -91,7 +91,7 @@ async fn a_call_that_is_only_sent_expects_no_answer() {
 }
 
 #[tokio::test]
-async fn calls_in_flight_fail_at_once_when_the_engine_goes() {
+async fn open_calls_fail_at_once_when_the_connection_is_lost() {
     let (_engine, mut peer, worker) = Engine::with_worker().await;
     let calls: Vec<_> = (0..50)
         .map(|number| {
@@ -139,14 +139,14 @@ async fn calls_made_before_the_first_connection_wait_for_it() {
 }
 
 #[tokio::test]
-async fn calls_made_before_the_first_connection_wait_no_longer_than_they_may() {
+async fn calls_made_before_the_first_connection_time_out() {
     let engine = Engine::start().await;
     let answer = call_within(&engine.worker(), "a", json!({}), Duration::from_millis(20)).await;
     assert_eq!(answer, Err(CallError::Disconnected));
 }
 
 #[tokio::test]
-async fn a_call_ends_at_its_deadline_and_a_late_answer_harms_nobody() {
+async fn a_call_ends_at_its_deadline_and_a_late_result_is_ignored() {
     let (_engine, mut peer, worker) = Engine::with_worker().await;
     let answer = call_within(&worker, "slow", json!({}), Duration::from_millis(20)).await;
     assert_eq!(answer, Err(CallError::TimedOut));
@@ -161,7 +161,7 @@ async fn a_call_ends_at_its_deadline_and_a_late_answer_harms_nobody() {
 #[tokio::test]
 async fn large_messages_pass_both_ways() {
     let (_engine, mut peer, worker) = Engine::with_worker().await;
-    // More than an engine takes in one frame, with characters that do not end where frames do.
+    // More than an engine accepts in one frame, with multi-byte characters at the frame boundaries.
     let large = "é…".repeat(4 * 1024 * 1024);
     let payload = json!(large);
     let calling = tokio::spawn(async move { Functions::call(&worker, owned(&raw(&payload))).await });

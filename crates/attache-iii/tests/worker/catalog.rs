@@ -1,4 +1,4 @@
-//! The functions of the engine, as they come and go.
+//! The list of the engine's functions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,20 +13,20 @@ const LIST: &str = "engine::functions::list";
 const INFO: &str = "engine::functions::info";
 const CHANGED: &str = "a2a::functions_changed.tester";
 
-/// A worker that follows what its engine has.
+/// A worker that watches the functions of its engine.
 async fn following() -> (Engine, Peer, Worker, Updates) {
     let (engine, peer, worker) = Engine::with_worker().await;
     let updates = worker.updates();
     (engine, peer, worker, updates)
 }
 
-/// Answers the next question for the functions.
+/// Answers the next request for the list of functions.
 async fn list(peer: &mut Peer, functions: Value) {
     let called = peer.call(LIST).await;
     peer.answer(&called, json!({"functions": functions})).await;
 }
 
-/// The next catalog there is.
+/// The next catalog.
 async fn next(updates: &mut Updates) -> Arc<Catalog> {
     soon(async {
         loop {
@@ -52,7 +52,7 @@ fn marked(id: &str) -> Value {
 }
 
 #[tokio::test]
-async fn functions_are_as_old_engines_list_them() {
+async fn lists_of_old_engines_are_understood() {
     let (_engine, mut peer, _worker, mut updates) = following().await;
     assert_eq!(*updates.borrow(), None);
     list(
@@ -71,7 +71,7 @@ async fn functions_are_as_old_engines_list_them() {
 }
 
 #[tokio::test]
-async fn the_engine_is_asked_to_say_what_changes() {
+async fn the_worker_subscribes_to_changes() {
     let (_engine, mut peer, _worker, _updates) = following().await;
     let function = peer.message("registerfunction").await;
     assert_eq!((&function["id"], &function["metadata"]), (&json!(CHANGED), &json!({"internal": true})));
@@ -82,7 +82,7 @@ async fn the_engine_is_asked_to_say_what_changes() {
 }
 
 #[tokio::test]
-async fn schemas_are_fetched_in_batches_where_the_list_has_none() {
+async fn schemas_are_fetched_in_batches_if_the_list_has_none() {
     let (_engine, mut peer, _worker, mut updates) = following().await;
     let mut functions: Vec<Value> = (0..40).map(|number| marked(&format!("f{number:02}"))).collect();
     functions.push(json!({"function_id": "other::f", "worker_name": "other"}));
@@ -111,7 +111,7 @@ async fn schemas_are_fetched_in_batches_where_the_list_has_none() {
 }
 
 #[tokio::test]
-async fn schemas_are_fetched_one_by_one_where_the_engine_knows_no_batches() {
+async fn schemas_are_fetched_one_by_one_if_the_engine_has_no_batches() {
     let (_engine, mut peer, _worker, mut updates) = following().await;
     list(&mut peer, json!([marked("a"), marked("b"), marked("c")])).await;
     let called = peer.call(INFO).await;
@@ -131,24 +131,24 @@ async fn schemas_are_fetched_one_by_one_where_the_engine_knows_no_batches() {
 }
 
 #[tokio::test]
-async fn functions_are_listed_without_schemas_where_the_engine_does_not_tell_them() {
+async fn functions_are_listed_without_schemas_if_the_engine_has_none() {
     let (_engine, mut peer, _worker, mut updates) = following().await;
     list(&mut peer, json!([marked("a"), marked("b")])).await;
     let called = peer.call(INFO).await;
     peer.fail(&called, "function_not_found", "Function engine::functions::info not found").await;
     assert_eq!(ids(&next(&mut updates).await), ["a", "b"]);
-    // It is not asked again.
+    // The worker does not request them again.
     peer.invoke(1, CHANGED, json!({"event": "worker_connected", "worker_id": "w-2"})).await;
     list(&mut peer, json!([marked("a")])).await;
     assert_eq!(ids(&next(&mut updates).await), ["a"]);
 }
 
 #[tokio::test]
-async fn a_new_function_shows_up_when_the_engine_says_that_something_changed() {
+async fn a_new_function_is_found_after_a_notification() {
     let (_engine, mut peer, _worker, mut updates) = following().await;
     list(&mut peer, json!([{"function_id": "a"}])).await;
     assert_eq!(ids(&next(&mut updates).await), ["a"]);
-    // Several events in a row are one reason to look.
+    // Several notifications in a row cause one request.
     for number in 1..=3 {
         peer.invoke(number, CHANGED, json!({"event": "worker_metadata_updated", "worker_id": "w-2"})).await;
         assert_eq!(peer.result().await.0, number);
@@ -158,7 +158,7 @@ async fn a_new_function_shows_up_when_the_engine_says_that_something_changed() {
 }
 
 #[tokio::test]
-async fn what_the_engine_does_not_say_is_found_by_looking() {
+async fn changes_without_a_notification_are_found_by_polling() {
     let engine = Engine::start().await;
     let options = WorkerOptions { poll_interval: Duration::from_millis(20), ..engine.options() };
     let worker = Worker::connect(options).unwrap();
@@ -169,12 +169,12 @@ async fn what_the_engine_does_not_say_is_found_by_looking() {
     peer.answer(&called, json!({"functions": [{"function_id": "a", "request_schema": {"v": 1}}]})).await;
     next(&mut updates).await;
 
-    // Nothing new: nobody is told, and nothing is asked.
+    // Nothing changed: the catalog is not published again, and no schemas are requested.
     list(&mut peer, json!([marked("a")])).await;
     list(&mut peer, json!([marked("a")])).await;
     assert!(!updates.has_changed().unwrap());
 
-    // What is new is asked about; the rest is known.
+    // Only the schemas of new functions are requested.
     list(&mut peer, json!([marked("a"), marked("b")])).await;
     let called = peer.call(INFO).await;
     assert_eq!(called["data"], json!({"function_ids": ["b"]}));
@@ -185,7 +185,7 @@ async fn what_the_engine_does_not_say_is_found_by_looking() {
 }
 
 #[tokio::test]
-async fn the_catalog_is_closed_while_the_engine_is_away() {
+async fn the_catalog_is_empty_while_the_engine_is_away() {
     let (engine, mut peer, _worker, mut updates) = following().await;
     list(&mut peer, json!([{"function_id": "a"}])).await;
     next(&mut updates).await;
@@ -197,7 +197,7 @@ async fn the_catalog_is_closed_while_the_engine_is_away() {
 }
 
 #[tokio::test]
-async fn the_catalog_is_closed_while_the_engine_does_not_list() {
+async fn the_catalog_is_empty_while_the_engine_does_not_list() {
     let (_engine, mut peer, _worker, mut updates) = following().await;
     list(&mut peer, json!([{"function_id": "a"}])).await;
     next(&mut updates).await;
@@ -205,7 +205,7 @@ async fn the_catalog_is_closed_while_the_engine_does_not_list() {
     let called = peer.call(LIST).await;
     peer.fail(&called, "FORBIDDEN", "function 'engine::functions::list' not allowed").await;
     closed(&mut updates).await;
-    // It is asked again, until it does.
+    // The worker retries until the engine lists them.
     let called = peer.call(LIST).await;
     peer.answer(&called, json!("what?")).await;
     list(&mut peer, json!([{"function_id": "a"}])).await;
@@ -231,10 +231,10 @@ async fn a_function_that_was_refused_is_registered_again_when_a_worker_leaves() 
         json!({"type": "registrationrejected", "code": "FUNCTION_NAMESPACE_CONFLICT", "function_id": "f"}),
     )
     .await;
-    let mut refusal = registration.refusal();
-    soon(refusal.wait_for(Option::is_some)).await.unwrap();
+    let mut rejection = registration.rejection();
+    soon(rejection.wait_for(Option::is_some)).await.unwrap();
     peer.invoke(1, CHANGED, json!({"event": "worker_disconnected", "worker_id": "w-0"})).await;
-    soon(refusal.wait_for(Option::is_none)).await.unwrap();
+    soon(rejection.wait_for(Option::is_none)).await.unwrap();
     let mut registered = 0;
     while registered < 2 {
         registered += usize::from(peer.message("registerfunction").await["id"] == "f");

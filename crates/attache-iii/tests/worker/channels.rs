@@ -1,4 +1,4 @@
-//! Channels beside the calls.
+//! Channels.
 
 use attache_iii::wire::{ChannelRef, Direction};
 use attache_iii::worker::Worker;
@@ -28,7 +28,7 @@ async fn opened(engine: &Engine, peer: &mut Peer, worker: &Worker) -> (Channel, 
 }
 
 #[tokio::test]
-async fn what_a_function_writes_comes_out_of_the_channel_in_order() {
+async fn items_come_out_of_the_channel_in_order() {
     let (engine, mut peer, worker) = Engine::with_worker().await;
     let (mut channel, mut socket) = opened(&engine, &mut peer, &worker).await;
     assert_eq!(socket.path, "/ws/channels/c%2F1?key=k%26y&dir=read");
@@ -65,7 +65,7 @@ async fn a_writer_writes_text_and_bytes_and_closes() {
     let mut channel = opening.unwrap();
     assert_eq!(socket.path, "/ws/channels/c%2F1?key=k%26y&dir=write");
     soon(channel.send_text(r#"{"type":"set_status","status_code":200}"#)).await.unwrap();
-    // As much as SDKs write at once, and one more.
+    // As much as SDKs write at once, and one byte more.
     soon(channel.send_bytes(vec![7; 64 * 1024 + 1])).await.unwrap();
     soon(channel.close()).await.unwrap();
     assert_eq!(socket.hear().await["status_code"], 200);
@@ -86,12 +86,12 @@ async fn a_writer_notices_that_the_reader_is_gone() {
 }
 
 #[tokio::test]
-async fn a_channel_that_is_not_there_says_so() {
+async fn opening_an_unknown_channel_fails() {
     let (engine, _peer, worker) = Engine::with_worker().await;
     let reader = end(Direction::Read);
     let (opening, ()) = tokio::join!(worker.open_reader(&reader), engine.refuse(StatusCode::NOT_FOUND));
     assert!(matches!(opening, Err(CallError::Remote { code, .. }) if code == "channel_not_found"));
-    // The wrong end is not even tried.
+    // A wrong direction fails without a connection.
     assert!(
         matches!(worker.open_writer(&reader).await, Err(CallError::Remote { code, .. }) if code == "wrong_end")
     );

@@ -1,9 +1,9 @@
-//! Getting to an engine, and back to it.
+//! Connecting to an engine, and reconnecting.
 
 use std::time::Duration;
 
 use attache_iii::CallError;
-use attache_iii::worker::{Connection, Invocation, Refusal, Worker, WorkerOptions};
+use attache_iii::worker::{Connection, Invocation, Rejection, Worker, WorkerOptions};
 use http::StatusCode;
 use serde_json::json;
 use tokio::io::AsyncReadExt;
@@ -12,7 +12,7 @@ use tokio_tungstenite::tungstenite::Message as Frame;
 use crate::engine::{Engine, call, function, raw, soon};
 
 #[tokio::test]
-async fn a_worker_says_what_it_has_and_then_who_it_is() {
+async fn a_worker_sends_its_registrations_and_then_its_metadata() {
     let engine = Engine::start().await;
     let worker = engine.worker();
     worker.register(function("pricing::quote"), |call: Invocation| async move { Ok(call.data) });
@@ -35,7 +35,7 @@ async fn a_worker_says_what_it_has_and_then_who_it_is() {
 }
 
 #[tokio::test]
-async fn what_is_registered_later_is_said_at_once() {
+async fn later_registrations_are_sent_at_once() {
     let (_engine, mut peer, worker) = Engine::with_worker().await;
     let registration = worker.register(function("late"), |_| async { Ok(raw(&json!(1))) });
     assert_eq!(peer.hear().await, json!({"type": "registerfunction", "id": "late"}));
@@ -64,7 +64,7 @@ async fn everything_is_registered_again_after_a_restart_of_the_engine() {
 }
 
 #[tokio::test]
-async fn engines_that_know_no_tokens_are_joined_again_too() {
+async fn workers_reconnect_to_engines_without_tokens() {
     let engine = Engine::start().await;
     let _worker = engine.worker();
     for attempt in 0..3 {
@@ -96,7 +96,7 @@ async fn a_worker_keeps_trying_until_there_is_an_engine() {
 }
 
 #[tokio::test]
-async fn an_engine_that_falls_silent_is_taken_to_be_gone() {
+async fn a_silent_engine_counts_as_lost() {
     let engine = Engine::start().await;
     let options = WorkerOptions {
         ping_interval: Duration::from_millis(20),
@@ -104,14 +104,14 @@ async fn an_engine_that_falls_silent_is_taken_to_be_gone() {
         ..engine.options()
     };
     let _worker = Worker::connect(options).unwrap();
-    // It is not polled any more, so that it does not answer.
+    // The engine's end is not polled any more, so it answers no pings.
     let _silent = engine.join().await;
     let mut peer = engine.greet("w-2").await;
     assert_eq!(peer.hear().await["previous_worker_id"], "w-1");
 }
 
 #[tokio::test]
-async fn an_engine_that_answers_pings_is_not_taken_to_be_gone() {
+async fn an_engine_that_answers_pings_stays_connected() {
     let engine = Engine::start().await;
     let options = WorkerOptions {
         ping_interval: Duration::from_millis(50),
@@ -137,7 +137,7 @@ async fn pings_in_json_are_answered_and_strange_messages_are_not() {
 }
 
 #[tokio::test]
-async fn the_token_and_the_headers_are_shown_when_connecting() {
+async fn the_token_and_the_headers_are_sent_when_connecting() {
     let engine = Engine::start().await;
     let mut options = engine.options().token("s3cret").unwrap();
     options.headers.insert("x-iii-rbac-tag", "a2a".parse().unwrap());
@@ -150,7 +150,7 @@ async fn the_token_and_the_headers_are_shown_when_connecting() {
 }
 
 #[tokio::test]
-async fn a_worker_whose_name_is_taken_is_rejected_and_asks_again() {
+async fn a_worker_whose_name_is_taken_is_rejected_and_retries() {
     let engine = Engine::start().await;
     let worker = engine.worker();
     let mut peer = engine.join().await;
@@ -159,7 +159,7 @@ async fn a_worker_whose_name_is_taken_is_rejected_and_asks_again() {
     peer.say(conflict.clone()).await;
     let rejected = |state: &Connection| matches!(state, Connection::Rejected(_));
     let mut state = worker.state();
-    let Connection::Rejected(Refusal { code, message }) =
+    let Connection::Rejected(Rejection { code, message }) =
         soon(state.wait_for(rejected)).await.unwrap().clone()
     else {
         unreachable!()
@@ -167,7 +167,7 @@ async fn a_worker_whose_name_is_taken_is_rejected_and_asks_again() {
     assert_eq!((code.as_str(), message.contains("`w-0`")), ("WORKER_NAMESPACE_CONFLICT", true));
     assert_eq!(call(&worker, "a", json!({})).await, Err(CallError::Disconnected));
 
-    // Rejected once more: nobody hears that it was let in for a moment.
+    // The engine rejects it once more. The state does not change to connected for a moment.
     let mut peer = engine.greet("w-2").await;
     peer.introduction().await;
     peer.say(conflict).await;
@@ -179,22 +179,21 @@ async fn a_worker_whose_name_is_taken_is_rejected_and_asks_again() {
 }
 
 #[tokio::test]
-async fn a_worker_that_is_not_let_in_says_why() {
+async fn a_rejected_worker_reports_the_reason() {
     let engine = Engine::start().await;
     let worker = engine.worker();
     let mut state = worker.state();
     let mut peer = engine.accept().await;
     peer.say(json!({"type": "error", "error": {"code": "AUTH_ERROR", "message": "bad token"}})).await;
-    soon(
-        state
-            .wait_for(|state| matches!(state, Connection::Rejected(refusal) if refusal.code == "AUTH_ERROR")),
-    )
+    soon(state.wait_for(
+        |state| matches!(state, Connection::Rejected(rejection) if rejection.code == "AUTH_ERROR"),
+    ))
     .await
     .unwrap();
-    // It was never connected, and need not be waited for.
+    // It was never connected.
     assert_eq!(call(&worker, "a", json!({})).await, Err(CallError::Disconnected));
     engine.refuse(StatusCode::UNAUTHORIZED).await;
-    soon(state.wait_for(|state| matches!(state, Connection::Rejected(refusal) if refusal.code == "401")))
+    soon(state.wait_for(|state| matches!(state, Connection::Rejected(rejection) if rejection.code == "401")))
         .await
         .unwrap();
     let _peer = engine.join().await;
@@ -213,7 +212,7 @@ async fn wss_speaks_tls() {
 }
 
 #[test]
-fn a_worker_without_a_runtime_says_so() {
+fn a_worker_without_a_runtime_is_an_error() {
     let error = Worker::connect(WorkerOptions::default()).unwrap_err();
     assert!(error.to_string().contains("runtime"));
 }

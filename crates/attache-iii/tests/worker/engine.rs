@@ -1,4 +1,4 @@
-//! An engine that does nothing by itself: what it hears and says is written down in the test.
+//! An engine that does nothing by itself. The test sends and receives each frame.
 
 #![expect(clippy::result_large_err, reason = "the callbacks of a handshake are as tungstenite has them")]
 
@@ -19,14 +19,14 @@ use tokio_tungstenite::tungstenite::Message as Frame;
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
-/// How long a test waits for what must happen, before it says that it did not.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a test waits for something that must happen.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
 
-/// Waits for what must happen.
+/// Waits for something that must happen.
 pub(crate) async fn soon<F: Future>(what: F) -> F::Output {
-    tokio::time::timeout(PATIENCE, what).await.expect("it happens in time")
+    tokio::time::timeout(TIMEOUT, what).await.expect("it happens in time")
 }
 
 /// A port that workers connect to.
@@ -39,7 +39,7 @@ impl Engine {
         Self { listener: TcpListener::bind("127.0.0.1:0").await.unwrap() }
     }
 
-    /// One at an address that a worker knows already.
+    /// Listens at an address that a worker knows already.
     pub(crate) async fn at(address: SocketAddr) -> Self {
         Self { listener: TcpListener::bind(address).await.unwrap() }
     }
@@ -48,7 +48,7 @@ impl Engine {
         format!("ws://{}", self.listener.local_addr().unwrap())
     }
 
-    /// Settings with which a test neither waits nor is surprised.
+    /// Settings with long intervals, so that only the test causes events.
     pub(crate) fn options(&self) -> WorkerOptions {
         WorkerOptions {
             name: "tester".to_owned(),
@@ -63,7 +63,7 @@ impl Engine {
         Worker::connect(self.options()).unwrap()
     }
 
-    /// A connection before anything is said.
+    /// Accepts a connection and sends nothing.
     pub(crate) async fn accept(&self) -> Peer {
         soon(async {
             let (stream, _) = self.listener.accept().await.unwrap();
@@ -74,7 +74,7 @@ impl Engine {
                 headers = request.headers().clone();
                 Ok::<_, ErrorResponse>(response)
             };
-            // The limits of real engines: large messages, but in frames of no more than 16 MiB.
+            // The limits of real engines: large messages, in frames of up to 16 MiB.
             let config = WebSocketConfig::default();
             let socket =
                 tokio_tungstenite::accept_hdr_async_with_config(stream, note, Some(config)).await.unwrap();
@@ -83,7 +83,7 @@ impl Engine {
         .await
     }
 
-    /// A connection that gets no further than its request.
+    /// Rejects the upgrade of a connection.
     pub(crate) async fn refuse(&self, status: StatusCode) {
         let (stream, _) = soon(self.listener.accept()).await.unwrap();
         let refuse = |_: &Request, _: Response| {
@@ -99,7 +99,7 @@ impl Engine {
         soon(self.listener.accept()).await.unwrap().0
     }
 
-    /// A worker that has been let in, under an id.
+    /// Accepts a worker and registers it with an id.
     pub(crate) async fn greet(&self, id: &str) -> Peer {
         let mut peer = self.accept().await;
         peer.say(
@@ -109,14 +109,14 @@ impl Engine {
         peer
     }
 
-    /// A worker that has been let in and has introduced itself.
+    /// Accepts a worker, and reads its registrations.
     pub(crate) async fn join(&self) -> Peer {
         let mut peer = self.greet("w-1").await;
         peer.introduction().await;
         peer
     }
 
-    /// A worker that has joined, with its engine.
+    /// A connected worker, with its engine.
     pub(crate) async fn with_worker() -> (Self, Peer, Worker) {
         let engine = Self::start().await;
         let worker = engine.worker();
@@ -142,7 +142,7 @@ impl Peer {
         soon(self.socket.send(frame)).await.unwrap();
     }
 
-    /// The next frame that is not a ping or a pong; nothing when the connection is at its end.
+    /// The next frame that is not a ping or a pong. `None` at the end of the connection.
     pub(crate) async fn next_frame(&mut self) -> Option<Frame> {
         loop {
             match soon(self.socket.next()).await? {
@@ -159,12 +159,12 @@ impl Peer {
         serde_json::from_str(frame.to_text().unwrap()).unwrap()
     }
 
-    /// Waits for a ping of the WebSocket's own.
+    /// Waits for a WebSocket ping.
     pub(crate) async fn pinged(&mut self) {
         while !soon(self.socket.next()).await.unwrap().unwrap().is_ping() {}
     }
 
-    /// The end of the connection.
+    /// Waits for the end of the connection.
     pub(crate) async fn end(&mut self) {
         loop {
             match self.next_frame().await {
@@ -174,7 +174,7 @@ impl Peer {
         }
     }
 
-    /// Everything up to who the worker is.
+    /// All messages up to the metadata of the worker.
     pub(crate) async fn introduction(&mut self) -> Vec<Value> {
         let mut said = Vec::new();
         loop {
@@ -187,7 +187,7 @@ impl Peer {
         }
     }
 
-    /// The next call of a function. Whatever else is said before it is skipped.
+    /// The next call of a function. Other messages are skipped.
     pub(crate) async fn call(&mut self, function: &str) -> Value {
         loop {
             let message = self.hear().await;
@@ -197,7 +197,7 @@ impl Peer {
         }
     }
 
-    /// The next message of a type. Whatever else is said before it is skipped.
+    /// The next message of a type. Other messages are skipped.
     pub(crate) async fn message(&mut self, kind: &str) -> Value {
         loop {
             let message = self.hear().await;
@@ -224,7 +224,7 @@ impl Peer {
         .await;
     }
 
-    /// Calls a function of the worker's under a number.
+    /// Calls a function of the worker. The number becomes the invocation id.
     pub(crate) async fn invoke(&mut self, number: u128, function: &str, data: Value) {
         let id = uuid::Uuid::from_u128(number);
         self.say(
@@ -233,7 +233,7 @@ impl Peer {
         .await;
     }
 
-    /// The next answer of the worker's, with the number of its call.
+    /// The next result of the worker, with the number of its call.
     pub(crate) async fn result(&mut self) -> (u128, Value) {
         let result = self.message("invocationresult").await;
         let id: uuid::Uuid = result["invocation_id"].as_str().unwrap().parse().unwrap();
@@ -241,12 +241,12 @@ impl Peer {
     }
 }
 
-/// A function with nothing but an id.
+/// A function with only an id.
 pub(crate) fn function(id: &str) -> RegisterFunction {
     RegisterFunction { id: id.to_owned(), ..RegisterFunction::default() }
 }
 
-/// Calls a function, with all the time in the world.
+/// Calls a function with a long timeout.
 pub(crate) async fn call(worker: &Worker, function: &str, payload: Value) -> Result<Value, CallError> {
     call_within(worker, function, payload, LONG).await
 }
@@ -266,7 +266,7 @@ pub(crate) fn raw(value: &Value) -> Box<RawValue> {
     to_raw_value(value).unwrap()
 }
 
-/// A text of so many bytes.
+/// A JSON string of this many bytes.
 pub(crate) fn text(bytes: usize) -> Box<RawValue> {
     RawValue::from_string(format!("\"{}\"", "x".repeat(bytes))).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Being called.
+//! Calls of the worker's own functions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use crate::engine::{Engine, Peer, function, raw, soon, text};
 
-/// A worker with one function, which has been registered.
+/// A worker with one registered function.
 async fn offering<F, R>(handler: F) -> (Peer, Worker)
 where
     F: Fn(Invocation) -> R + Send + Sync + 'static,
@@ -24,7 +24,7 @@ where
 }
 
 #[tokio::test]
-async fn every_call_is_answered_once_under_its_own_id() {
+async fn every_call_gets_one_result_with_its_id() {
     let (mut peer, _worker) = offering(|call: Invocation| async move { Ok(call.data) }).await;
     for number in 1..=100_u128 {
         peer.invoke(number, "f", json!(number.to_string())).await;
@@ -42,7 +42,7 @@ async fn every_call_is_answered_once_under_its_own_id() {
 }
 
 #[tokio::test]
-async fn what_comes_with_a_call_reaches_the_handler() {
+async fn all_members_of_a_call_reach_the_handler() {
     let (mut peer, _worker) = offering(|call: Invocation| async move {
         let metadata: Option<Value> =
             call.metadata.as_ref().map(|raw| serde_json::from_str(raw.get()).unwrap());
@@ -71,7 +71,7 @@ async fn a_handlers_error_is_passed_on_with_its_code() {
 #[tokio::test]
 async fn a_handler_that_panics_fails_only_its_call() {
     let (mut peer, _worker) = offering(|call: Invocation| {
-        // One before there is a future, and one within it.
+        // One panic before the future exists, and one inside it.
         assert_ne!(call.data.get(), "1", "as the test wants it");
         async move {
             assert_ne!(call.data.get(), "2", "as the test wants it");
@@ -92,14 +92,14 @@ async fn a_handler_that_panics_fails_only_its_call() {
 }
 
 #[tokio::test]
-async fn a_call_of_a_function_that_is_not_there_is_answered() {
+async fn a_call_of_an_unknown_function_gets_an_error() {
     let (mut peer, _worker) = offering(|call: Invocation| async move { Ok(call.data) }).await;
     peer.invoke(1, "g", json!({})).await;
     assert_eq!(peer.result().await.1["error"]["code"], "function_not_found");
 }
 
 #[tokio::test]
-async fn a_call_that_nobody_waits_for_is_run_and_not_answered() {
+async fn a_void_call_is_run_without_a_result() {
     let ran = Arc::new(AtomicUsize::new(0));
     let count = ran.clone();
     let (mut peer, _worker) = offering(move |call: Invocation| {
@@ -114,7 +114,7 @@ async fn a_call_that_nobody_waits_for_is_run_and_not_answered() {
 }
 
 #[tokio::test]
-async fn calls_beyond_the_limit_are_refused_and_there_is_room_again_later() {
+async fn calls_beyond_the_limit_are_refused_until_others_end() {
     let engine = Engine::start().await;
     let worker = Worker::connect(WorkerOptions { at_once: 2, ..engine.options() }).unwrap();
     let gate = Arc::new(Semaphore::new(0));
@@ -135,7 +135,7 @@ async fn calls_beyond_the_limit_are_refused_and_there_is_room_again_later() {
     gate.add_permits(3);
     peer.result().await;
     peer.result().await;
-    // The room is given back once the answer is on its way, which is just after it is seen here at the earliest.
+    // The permit is released after the result is queued, which may be shortly after the result arrives here.
     soon(async {
         loop {
             peer.invoke(4, "f", json!("in")).await;
@@ -148,7 +148,7 @@ async fn calls_beyond_the_limit_are_refused_and_there_is_room_again_later() {
 }
 
 #[tokio::test]
-async fn a_call_that_takes_long_holds_up_no_other() {
+async fn a_slow_call_does_not_delay_others() {
     let gate = Arc::new(Semaphore::new(0));
     let opened = gate.clone();
     let (mut peer, _worker) = offering(move |call: Invocation| {
@@ -190,39 +190,39 @@ async fn a_function_that_another_worker_has_is_refused_and_the_rest_stays() {
         "function_id": "theirs", "owner_worker_id": "w-0"}),
     )
     .await;
-    let mut refusal = theirs.refusal();
-    let refused = soon(refusal.wait_for(Option::is_some)).await.unwrap().clone().unwrap();
+    let mut rejection = theirs.rejection();
+    let refused = soon(rejection.wait_for(Option::is_some)).await.unwrap().clone().unwrap();
     assert_eq!(refused.code, "FUNCTION_NAMESPACE_CONFLICT");
     assert!(refused.message.contains("`w-0`"));
-    assert_eq!(*mine.refusal().borrow(), None);
+    assert_eq!(*mine.rejection().borrow(), None);
     peer.invoke(1, "mine", json!({})).await;
     assert_eq!(peer.result().await.1["result"], "mine");
 }
 
 #[tokio::test]
-async fn a_trigger_that_the_engine_refuses_says_why() {
+async fn a_refused_trigger_has_the_reason() {
     let (engine, mut peer, worker) = Engine::with_worker().await;
     let trigger = worker.register_trigger("http", "f", json!({}));
     peer.say(json!({"type": "triggerregistrationresult", "id": trigger.id(), "trigger_type": "http",
         "function_id": "f", "error": {"code": "trigger_registration_failed", "message": "api_path is required"}}))
         .await;
-    let mut refusal = trigger.refusal();
-    let refused = soon(refusal.wait_for(Option::is_some)).await.unwrap().clone().unwrap();
+    let mut rejection = trigger.rejection();
+    let refused = soon(rejection.wait_for(Option::is_some)).await.unwrap().clone().unwrap();
     assert_eq!(refused.message, "api_path is required");
-    // Another engine may take it.
+    // Another engine may accept it.
     drop(peer);
     let _peer = engine.join().await;
-    soon(refusal.wait_for(Option::is_none)).await.unwrap();
+    soon(rejection.wait_for(Option::is_none)).await.unwrap();
 }
 
 #[tokio::test]
-async fn what_was_unregistered_is_not_registered_again() {
+async fn unregistered_functions_are_not_registered_again() {
     let (engine, peer, worker) = Engine::with_worker().await;
     let old = worker.register(function("f"), |_| async { Ok(raw(&json!("old"))) });
     worker.register(function("f"), |_| async { Ok(raw(&json!("new"))) });
     let other = worker.register(function("g"), |_| async { Ok(raw(&json!("g"))) });
     let trigger = worker.register_trigger("cron", "f", json!({}));
-    // The first `f` was replaced: taking it back takes nothing away.
+    // The first `f` was replaced: unregistering it has no effect.
     old.unregister();
     other.unregister();
     trigger.unregister();

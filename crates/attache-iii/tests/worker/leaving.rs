@@ -1,4 +1,4 @@
-//! Leaving an engine.
+//! Disconnecting from an engine.
 
 use attache_iii::CallError;
 use attache_iii::worker::{Connection, Invocation, Worker, WorkerOptions};
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::engine::{Engine, LONG, call, function, raw, soon};
 
 #[tokio::test]
-async fn closing_unregisters_everything_and_says_goodbye() {
+async fn closing_unregisters_everything_and_closes_the_connection() {
     let (_engine, mut peer, worker) = Engine::with_worker().await;
     worker.register(function("a"), |_| async { Ok(raw(&json!(1))) });
     let trigger = worker.register_trigger("http", "a", json!({"api_path": "a"}));
@@ -48,7 +48,7 @@ async fn a_closed_worker_lets_go_of_its_handlers() {
 }
 
 #[tokio::test]
-async fn a_worker_that_never_got_there_can_be_closed() {
+async fn a_worker_that_never_connected_can_be_closed() {
     let engine = Engine::start().await;
     let options = WorkerOptions { reconnect_min: LONG, reconnect_max: LONG, ..engine.options() };
     let worker = Worker::connect(options).unwrap();

@@ -1,4 +1,4 @@
-//! A worker against an engine that says what the test says.
+//! Tests of a worker with a scripted engine.
 
 mod calling;
 mod catalog;

@@ -96,7 +96,7 @@ async fn a_schema_that_doubles_is_refused_by_name_and_the_server_goes_on_and_sto
     let answer = async |_| Ok(to_raw_value(&1).expect("JSON"));
     let refused = worker.register(function("bomb::go", bomb), answer);
     drop(worker.register(function("other::go", json!({"type": "object"})), answer));
-    let mut refusal = refused.refusal();
+    let mut refusal = refused.rejection();
     let refusal = refusal.wait_for(Option::is_some).await.expect("it is refused").clone().expect("it is");
     assert!(
         refusal.message.contains("`bomb::go`") && refusal.message.contains("more than 64"),

@@ -1,17 +1,17 @@
-//! `engine::functions::*`: which functions there are, and what they take and give.
+//! `engine::functions::*`: lists functions and describes their schemas.
 
 use std::collections::HashSet;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{input, no_such};
+use super::{not_registered, parse_input};
 use crate::CallError;
 use crate::engine::Shared;
 use crate::engine::catalog::summaries;
 use crate::engine::registry::Function;
 
-/// How many functions can be described at once.
+/// How many functions one call can describe.
 const MAX_BATCH: usize = 32;
 
 #[derive(Deserialize)]
@@ -24,27 +24,27 @@ struct List {
 }
 
 impl List {
-    fn takes(&self, function: &Function) -> bool {
+    fn matches(&self, function: &Function) -> bool {
         let info = &function.info;
         let worker = info.worker.as_deref().unwrap_or("engine");
-        let sought = |search: &str| {
+        let found = |search: &str| {
             info.id.to_lowercase().contains(search)
                 || info.description.as_ref().is_some_and(|text| text.to_lowercase().contains(search))
         };
         (self.include_internal.unwrap_or(false) || !function.is_internal())
             && self.prefix.as_deref().is_none_or(|prefix| info.id.starts_with(prefix))
-            && self.worker.as_deref().is_none_or(|own| own == worker)
+            && self.worker.as_deref().is_none_or(|wanted| wanted == worker)
             && self.workers.as_ref().is_none_or(|all| all.contains(worker))
-            && self.search.as_deref().is_none_or(sought)
+            && self.search.as_deref().is_none_or(found)
     }
 }
 
 impl Shared {
     pub(super) fn list_functions(&self, data: &str) -> Result<String, CallError> {
-        let mut list: List = input("engine::functions::list", data)?;
+        let mut list: List = parse_input("engine::functions::list", data)?;
         list.search = list.search.map(|search| search.to_lowercase());
         let mut functions = self.registry.functions();
-        functions.retain(|function| list.takes(function));
+        functions.retain(|function| list.matches(function));
         functions.sort_unstable_by(|a, b| a.info.id.cmp(&b.info.id));
         Ok(format!(r#"{{"functions":{}}}"#, summaries(&functions)))
     }
@@ -55,7 +55,7 @@ impl Shared {
             function_id: Option<String>,
             function_ids: Option<Vec<String>>,
         }
-        let info: Info = input("engine::functions::info", data)?;
+        let info: Info = parse_input("engine::functions::info", data)?;
         match info {
             Info { function_ids: Some(ids), function_id: _ } if ids.len() > MAX_BATCH => {
                 let text =
@@ -68,9 +68,10 @@ impl Shared {
                 };
                 Ok(json!({ "functions": ids.iter().map(describe).collect::<Vec<_>>() }).to_string())
             }
-            Info { function_ids: None, function_id: Some(id) } => {
-                self.describe(&id).map(|value| value.to_string()).ok_or_else(|| no_such("Function", &id))
-            }
+            Info { function_ids: None, function_id: Some(id) } => self
+                .describe(&id)
+                .map(|value| value.to_string())
+                .ok_or_else(|| not_registered("Function", &id)),
             Info { function_ids: None, function_id: None } => {
                 let text =
                     "Failed to deserialize input for engine::functions::info: missing field `function_id`";

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Shared;
-use super::registry::Home;
+use super::registry::Executor;
 use super::worker::Worker;
 use crate::{CallError, FunctionInfo};
 
@@ -39,7 +39,7 @@ pub(super) enum Builtin {
     StateUpdate,
 }
 
-/// How much a line of a worker's log matters.
+/// The level of a log line of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Level {
     Error,
@@ -50,14 +50,14 @@ pub(super) enum Level {
 }
 
 const ALL: [(&str, Builtin, &str); 29] = [
-    ("engine::workers::register", Builtin::WorkersRegister, "Tells the engine who a worker is"),
+    ("engine::workers::register", Builtin::WorkersRegister, "Sends the metadata of a worker"),
     ("engine::workers::list", Builtin::WorkersList, "Lists the workers"),
     ("engine::workers::info", Builtin::WorkersInfo, "Describes a worker"),
     ("engine::functions::list", Builtin::FunctionsList, "Lists the functions"),
     ("engine::functions::info", Builtin::FunctionsInfo, "Describes functions with their schemas"),
-    ("engine::triggers::list", Builtin::TriggerTypesList, "Lists the kinds of triggers"),
-    ("engine::trigger-types::list", Builtin::TriggerTypesList, "Lists the kinds of triggers"),
-    ("engine::triggers::info", Builtin::TriggerTypesInfo, "Describes a kind of trigger"),
+    ("engine::triggers::list", Builtin::TriggerTypesList, "Lists the types of triggers"),
+    ("engine::trigger-types::list", Builtin::TriggerTypesList, "Lists the types of triggers"),
+    ("engine::triggers::info", Builtin::TriggerTypesInfo, "Describes a type of trigger"),
     ("engine::registered-triggers::list", Builtin::RegisteredTriggersList, "Lists the triggers"),
     ("engine::registered-triggers::info", Builtin::RegisteredTriggersInfo, "Describes a trigger"),
     ("engine::register_trigger", Builtin::RegisterTrigger, "Registers a trigger that outlives its worker"),
@@ -68,11 +68,11 @@ const ALL: [(&str, Builtin, &str); 29] = [
     ("engine::log::info", Builtin::Log(Level::Info), "Logs a line"),
     ("engine::log::debug", Builtin::Log(Level::Debug), "Logs a detail"),
     ("engine::log::trace", Builtin::Log(Level::Trace), "Logs a small detail"),
-    ("engine::baggage::get", Builtin::Baggage, "Reads from the baggage of a trace: there is none"),
-    ("engine::baggage::set", Builtin::Baggage, "Puts something into the baggage of a trace: it is dropped"),
-    ("engine::baggage::get_all", Builtin::Baggage, "Reads the baggage of a trace: there is none"),
+    ("engine::baggage::get", Builtin::Baggage, "Reads from the baggage of a trace: always empty"),
+    ("engine::baggage::set", Builtin::Baggage, "Adds to the baggage of a trace: ignored"),
+    ("engine::baggage::get_all", Builtin::Baggage, "Reads the baggage of a trace: always empty"),
     ("engine::baggage::clear", Builtin::Baggage, "Empties the baggage of a trace"),
-    ("engine::baggage::remove", Builtin::Baggage, "Removes something from the baggage of a trace"),
+    ("engine::baggage::remove", Builtin::Baggage, "Removes from the baggage of a trace"),
     ("state::set", Builtin::StateSet, "Sets a value"),
     ("state::get", Builtin::StateGet, "Gets a value"),
     ("state::delete", Builtin::StateDelete, "Deletes a value"),
@@ -82,7 +82,7 @@ const ALL: [(&str, Builtin, &str); 29] = [
 ];
 
 impl Builtin {
-    /// Whether it is about the state, and so takes its time and its turn.
+    /// Whether it is a function of the state. These need the store, and run in the order of the calls.
     pub(super) fn is_state(self) -> bool {
         matches!(
             self,
@@ -100,11 +100,11 @@ impl Builtin {
     }
 }
 
-/// How many bytes of input a function of the engine reads, unless it is about the state.
+/// The largest input of a function of the engine, in bytes. Functions of the state have their own limit.
 const MAX_INPUT: usize = 256 * 1024;
 
-/// The input of a function, or the error that says what is wrong with it.
-pub(super) fn input<'a, T: Deserialize<'a>>(function: &str, data: &'a str) -> Result<T, CallError> {
+/// Parses the input of a function.
+pub(super) fn parse_input<'a, T: Deserialize<'a>>(function: &str, data: &'a str) -> Result<T, CallError> {
     let data = if data == "null" { "{}" } else { data };
     serde_json::from_str(data).map_err(|error| {
         let text = error.to_string();
@@ -116,7 +116,7 @@ pub(super) fn input<'a, T: Deserialize<'a>>(function: &str, data: &'a str) -> Re
     })
 }
 
-fn no_such(what: &str, id: &str) -> CallError {
+fn not_registered(what: &str, id: &str) -> CallError {
     CallError::remote("NOT_FOUND", format!("{what} '{id}' is not registered."))
 }
 
@@ -131,11 +131,11 @@ impl Shared {
                 response_format: None,
                 metadata: None,
             };
-            self.registry.put(info, Home::Builtin(builtin));
+            self.registry.insert(info, Executor::Builtin(builtin));
         }
     }
 
-    /// Runs a function of the engine that needs no time. The result is JSON.
+    /// Runs a function of the engine that does not wait. The result is JSON.
     pub(super) fn builtin(
         self: &Arc<Self>,
         builtin: Builtin,
@@ -148,17 +148,17 @@ impl Shared {
             return Err(CallError::remote("INPUT_TOO_LARGE", text));
         }
         match builtin {
-            Builtin::WorkersRegister => self.introduce(data, caller),
+            Builtin::WorkersRegister => self.set_worker_metadata(data, caller),
             Builtin::WorkersList => Ok(self.list_workers()),
             Builtin::WorkersInfo => self.describe_worker(data),
             Builtin::FunctionsList => self.list_functions(data),
             Builtin::FunctionsInfo => self.describe_functions(data),
-            Builtin::TriggerTypesList => Ok(self.list_kinds()),
-            Builtin::TriggerTypesInfo => self.describe_kind(data),
+            Builtin::TriggerTypesList => Ok(self.list_trigger_types()),
+            Builtin::TriggerTypesInfo => self.describe_trigger_type(data),
             Builtin::RegisteredTriggersList => self.list_triggers(data),
             Builtin::RegisteredTriggersInfo => self.describe_trigger(data),
-            Builtin::RegisterTrigger => self.register_lasting(data),
-            Builtin::UnregisterTrigger => self.unregister_lasting(data),
+            Builtin::RegisterTrigger => self.register_permanent_trigger(data),
+            Builtin::UnregisterTrigger => self.unregister_permanent_trigger(data),
             Builtin::ChannelsCreate => self.create_channel(data, caller),
             Builtin::Log(level) => log(level, data, caller),
             Builtin::Baggage => Ok("null".to_owned()),
@@ -167,9 +167,10 @@ impl Shared {
             | Builtin::StateDelete
             | Builtin::StateList
             | Builtin::StateListGroups
-            | Builtin::StateUpdate => {
-                Err(CallError::remote("function_not_invokable", "the state is asked in its turn"))
-            }
+            | Builtin::StateUpdate => Err(CallError::remote(
+                "function_not_invokable",
+                "this function reads the store and cannot run here",
+            )),
         }
     }
 
@@ -178,14 +179,14 @@ impl Shared {
         struct Input {
             buffer_size: Option<usize>,
         }
-        let input: Input = input("engine::channels::create", data)?;
+        let input: Input = parse_input("engine::channels::create", data)?;
         let (reader, writer) =
             self.channels.create(caller, input.buffer_size, self.options.limits.channels)?;
         Ok(json!({ "writer": writer, "reader": reader }).to_string())
     }
 }
 
-/// Puts what a worker has to say into the log of this process.
+/// Writes a log line of a worker to the log of this process.
 fn log(level: Level, data: &str, caller: Option<&Arc<Worker>>) -> Result<String, CallError> {
     #[derive(Deserialize)]
     struct Input {
@@ -194,7 +195,7 @@ fn log(level: Level, data: &str, caller: Option<&Arc<Worker>>) -> Result<String,
         service_name: Option<String>,
         data: Option<Value>,
     }
-    let input: Input = input("engine::log", data)?;
+    let input: Input = parse_input("engine::log", data)?;
     let worker = caller.map(|caller| caller.name());
     let worker = input.service_name.as_deref().or(worker.as_deref()).unwrap_or_default();
     let data = input.data.map(|data| data.to_string()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `engine::workers::*`: who is there.
+//! `engine::workers::*`: the connected workers.
 
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -6,30 +6,30 @@ use std::time::UNIX_EPOCH;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{input, no_such};
+use super::{not_registered, parse_input};
 use crate::CallError;
 use crate::engine::Shared;
 use crate::engine::worker::{Profile, Worker};
 
 impl Shared {
-    /// A worker says who it is.
-    pub(super) fn introduce(
+    /// Stores the metadata of a worker.
+    pub(super) fn set_worker_metadata(
         self: &Arc<Self>,
         data: &str,
         caller: Option<&Arc<Worker>>,
     ) -> Result<String, CallError> {
-        let mut profile: Profile = input("engine::workers::register", data)?;
+        let mut profile: Profile = parse_input("engine::workers::register", data)?;
         if let Some(worker) = caller {
             if data.len() > self.options.limits.registration {
-                return Err(CallError::remote("INVALID_INPUT", "the worker says too much about itself"));
+                return Err(CallError::remote("INVALID_INPUT", "the metadata of the worker is too large"));
             }
             profile.name = profile.name.filter(|name| !name.is_empty());
             *worker.profile.write() = profile;
-            worker.heed_limits();
+            worker.apply_sdk_limits();
             self.registry.rename(worker);
-            self.publisher.touch();
+            self.publisher.mark_changed();
             self.worker_event("worker_metadata_updated", worker);
-            tracing::info!(worker = %worker.id, name = &*worker.name(), "a worker has said who it is");
+            tracing::info!(worker = %worker.id, name = &*worker.name(), "received the metadata of a worker");
         }
         Ok(r#"{"success":true}"#.to_owned())
     }
@@ -47,11 +47,11 @@ impl Shared {
             #[serde(alias = "id", alias = "name", alias = "worker_name")]
             worker_id: String,
         }
-        let Info { worker_id } = input("engine::workers::info", data)?;
+        let Info { worker_id } = parse_input("engine::workers::info", data)?;
         let workers = self.registry.workers();
         let found =
-            workers.iter().find(|worker| *worker.name_of_id == *worker_id || *worker.name() == *worker_id);
-        found.map(|worker| describe(worker).to_string()).ok_or_else(|| no_such("Worker", &worker_id))
+            workers.iter().find(|worker| *worker.id_text == *worker_id || *worker.name() == *worker_id);
+        found.map(|worker| describe(worker).to_string()).ok_or_else(|| not_registered("Worker", &worker_id))
     }
 }
 
@@ -60,8 +60,8 @@ fn describe(worker: &Worker) -> Value {
     let mut functions: Vec<_> = worker.owned.lock().functions.keys().cloned().collect();
     functions.sort_unstable();
     let mut described = serde_json::to_value(&*worker.profile.read()).unwrap_or_default();
-    described["id"] = json!(worker.name_of_id);
-    described["worker_id"] = json!(worker.name_of_id);
+    described["id"] = json!(worker.id_text);
+    described["worker_id"] = json!(worker.id_text);
     described["name"] = json!(worker.name());
     described["namespace"] = json!("default");
     described["status"] = json!("connected");

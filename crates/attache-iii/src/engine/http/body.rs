@@ -13,28 +13,28 @@ use tokio::sync::mpsc;
 use crate::ChannelItem;
 use crate::engine::channels::Channels;
 
-/// The body of a response: bytes, or what a function writes as it writes it.
+/// The body of a response: bytes, or a stream that the function writes.
 pub struct HttpBody(Kind);
 
 enum Kind {
     Full(Option<Bytes>),
-    Stream { first: Option<Bytes>, items: mpsc::Receiver<ChannelItem>, _visit: Visit },
+    Stream { first: Option<Bytes>, items: mpsc::Receiver<ChannelItem>, _guard: RequestGuard },
 }
 
-/// A request that is being answered: counted, and its channels kept, until dropped.
-pub(super) struct Visit {
+/// A request that is being handled. It is counted, and its channels stay open, until it is dropped.
+pub(super) struct RequestGuard {
     counter: Arc<AtomicUsize>,
     all: Arc<Channels>,
     pub(super) channels: Vec<String>,
 }
 
-impl Visit {
+impl RequestGuard {
     pub(super) fn new(counter: Arc<AtomicUsize>, all: Arc<Channels>) -> Self {
         Self { counter, all, channels: Vec::new() }
     }
 }
 
-impl Drop for Visit {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         self.counter.fetch_sub(1, Ordering::Relaxed);
         for id in &self.channels {
@@ -52,8 +52,8 @@ impl HttpBody {
         Self(Kind::Full(Some(bytes.into())))
     }
 
-    pub(super) fn stream(first: Bytes, items: mpsc::Receiver<ChannelItem>, visit: Visit) -> Self {
-        Self(Kind::Stream { first: Some(first), items, _visit: visit })
+    pub(super) fn stream(first: Bytes, items: mpsc::Receiver<ChannelItem>, guard: RequestGuard) -> Self {
+        Self(Kind::Stream { first: Some(first), items, _guard: guard })
     }
 }
 
@@ -80,7 +80,7 @@ impl Body for HttpBody {
                 loop {
                     match ready!(items.poll_recv(cx)) {
                         Some(ChannelItem::Bytes(bytes)) => return Poll::Ready(Some(Ok(Frame::data(bytes)))),
-                        // The head has left.
+                        // The head has been sent already.
                         Some(ChannelItem::Text(_)) => {}
                         None => return Poll::Ready(None),
                     }

@@ -1,4 +1,4 @@
-//! A request, as the function gets it.
+//! An HTTP request as the payload of a call.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::routes::{Found, Route};
+use super::routes::{Route, RouteMatch};
 use crate::wire::ChannelRef;
 
-/// How deep a body may nest that is put into a call: SDKs drop calls that they cannot read.
+/// How deep a JSON body in a call may nest. SDKs drop calls that they cannot parse.
 const MAX_DEPTH: usize = 100;
 
-/// A request that has been read.
-pub(super) struct Asked {
+/// An HTTP request, including its body.
+pub(super) struct TriggerRequest {
     method: Method,
     query: BTreeMap<String, String>,
     params: BTreeMap<String, String>,
@@ -27,12 +27,12 @@ pub(super) struct Asked {
 }
 
 /// Why a request could not be read.
-pub(super) enum NotRead {
+pub(super) enum ReadError {
     TooLarge,
     BrokeOff,
 }
 
-/// What the function gets.
+/// The payload of the call.
 #[derive(Serialize)]
 struct Data<'a> {
     query_params: &'a BTreeMap<String, String>,
@@ -53,35 +53,39 @@ struct TriggerData<'a> {
     method: &'a str,
 }
 
-impl Asked {
+impl TriggerRequest {
     /// Reads a request with a body of at most `limit` bytes.
-    pub(super) async fn read<B>(request: Request<B>, found: &Found, limit: usize) -> Result<Self, NotRead>
+    pub(super) async fn read<B>(
+        request: Request<B>,
+        matched: &RouteMatch,
+        limit: usize,
+    ) -> Result<Self, ReadError>
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (head, body) = request.into_parts();
         if body.size_hint().lower() > limit as u64 {
-            return Err(NotRead::TooLarge);
+            return Err(ReadError::TooLarge);
         }
         let bytes = match Limited::new(body, limit).collect().await {
             Ok(body) => body.to_bytes(),
-            Err(error) if error.is::<LengthLimitError>() => return Err(NotRead::TooLarge),
-            Err(_) => return Err(NotRead::BrokeOff),
+            Err(error) if error.is::<LengthLimitError>() => return Err(ReadError::TooLarge),
+            Err(_) => return Err(ReadError::BrokeOff),
         };
         let query = head.uri.query().unwrap_or_default();
         let content_type = head.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         Ok(Self {
             method: head.method,
             query: url::form_urlencoded::parse(query.as_bytes()).into_owned().collect(),
-            params: found.params.iter().cloned().collect(),
-            headers: texts(&head.headers),
+            params: matched.params.iter().cloned().collect(),
+            headers: header_texts(&head.headers),
             is_json: content_type.is_some_and(|text| text.to_ascii_lowercase().contains("application/json")),
             bytes,
         })
     }
 
-    /// The body as JSON, where it is declared as such, is such, and is not too large for a call.
+    /// The body as JSON. `null` if it is not declared as JSON, is not valid JSON, or is too large for a call.
     fn json(&self, limit: usize) -> &RawValue {
         if !self.is_json || self.bytes.len() > limit || is_deeper_than(&self.bytes, MAX_DEPTH) {
             return RawValue::NULL;
@@ -89,7 +93,7 @@ impl Asked {
         serde_json::from_slice(&self.bytes).unwrap_or(RawValue::NULL)
     }
 
-    /// What the function gets, as JSON.
+    /// Encodes the payload of the call as JSON.
     pub(super) fn data(
         &self,
         route: &Route,
@@ -97,7 +101,7 @@ impl Asked {
         request_body: &ChannelRef,
         response: &ChannelRef,
     ) -> String {
-        let (path, method) = (route.path.as_str(), self.method.as_str());
+        let (path, method) = (route.config.path.as_str(), self.method.as_str());
         let data = Data {
             query_params: &self.query,
             path_params: &self.params,
@@ -112,7 +116,7 @@ impl Asked {
         serde_json::to_string(&data).unwrap_or_default()
     }
 
-    /// What those get who may answer before the function does, as JSON.
+    /// Encodes the payload of the middleware functions as JSON.
     pub(super) fn for_middleware(&self) -> String {
         serde_json::json!({
             "phase": "preHandler",
@@ -128,8 +132,8 @@ impl Asked {
     }
 }
 
-/// Headers as text, the last of a name.
-fn texts(headers: &HeaderMap) -> BTreeMap<String, String> {
+/// The headers as text. Of headers with the same name, the last one counts.
+fn header_texts(headers: &HeaderMap) -> BTreeMap<String, String> {
     let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
     headers.iter().map(|(name, value)| (name.as_str().to_owned(), text(value.as_bytes()))).collect()
 }

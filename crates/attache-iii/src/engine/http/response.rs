@@ -1,4 +1,4 @@
-//! What a function says, as a response.
+//! The output of a function as an HTTP response.
 
 use ::http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE};
 use ::http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::body::HttpBody;
 
-/// The head of a response that is being written.
+/// The head of a response whose body is still to be written.
 pub(super) struct Head {
     status: StatusCode,
     headers: HeaderMap,
@@ -21,8 +21,8 @@ impl Default for Head {
 }
 
 impl Head {
-    /// Takes what a function says about the response before it writes the body.
-    pub(super) fn change(&mut self, text: &str) {
+    /// Applies a message that the function writes before the body.
+    pub(super) fn apply(&mut self, text: &str) {
         #[derive(Deserialize)]
         #[serde(tag = "type", rename_all = "snake_case")]
         enum Change {
@@ -34,7 +34,7 @@ impl Head {
                 self.status = status(Some(status_code.into())).unwrap_or(self.status);
             }
             Ok(Change::SetHeaders { headers }) => add_headers(&mut self.headers, &headers),
-            Err(error) => tracing::debug!(%error, "a function wrote something else than a head"),
+            Err(error) => tracing::debug!(%error, "a function wrote an unknown message before the body"),
         }
     }
 
@@ -46,26 +46,27 @@ impl Head {
     }
 }
 
-/// The result of a function as a response: `{status_code, headers, body}`.
+/// Creates a response from the result of a function: `{status_code, headers, body}`.
 pub(super) fn from_result(result: &RawValue) -> Response<HttpBody> {
     #[derive(Default, Deserialize)]
-    struct Said<'a> {
+    struct FunctionResponse<'a> {
         status_code: Option<u64>,
         headers: Option<Value>,
         #[serde(borrow)]
         body: Option<&'a RawValue>,
     }
-    let said: Said<'_> = serde_json::from_str(result.get()).unwrap_or_default();
-    let Some(status) = status(said.status_code) else {
-        let text = format!("the function answered with the status {}", said.status_code.unwrap_or_default());
+    let output: FunctionResponse<'_> = serde_json::from_str(result.get()).unwrap_or_default();
+    let Some(status) = status(output.status_code) else {
+        let text =
+            format!("the function returned the invalid status {}", output.status_code.unwrap_or_default());
         return error_response(StatusCode::INTERNAL_SERVER_ERROR, "invalid_status", &text);
     };
     let mut headers = HeaderMap::new();
-    if let Some(said) = &said.headers {
-        add_headers(&mut headers, said);
+    if let Some(set) = &output.headers {
+        add_headers(&mut headers, set);
     }
-    let body = said.body.map_or("{}", RawValue::get);
-    // Text is sent as it is where the function says what it is; everything else is JSON.
+    let body = output.body.map_or("{}", RawValue::get);
+    // A string is sent as plain text if the function sets a content type. Everything else is sent as JSON.
     let text = match headers.contains_key(CONTENT_TYPE) {
         true => serde_json::from_str::<String>(body).ok(),
         false => None,
@@ -82,9 +83,9 @@ fn status(code: Option<u64>) -> Option<StatusCode> {
     StatusCode::from_u16(code).ok()
 }
 
-/// Adds headers, written as an object or as lines. Those that are about the connection are not the function's to set.
-fn add_headers(headers: &mut HeaderMap, said: &Value) {
-    match said {
+/// Adds headers, given as an object or as lines. Functions cannot set the headers of the connection.
+fn add_headers(headers: &mut HeaderMap, set: &Value) {
+    match set {
         Value::Object(members) => {
             for (name, value) in members {
                 match value {
@@ -114,7 +115,7 @@ fn add_headers(headers: &mut HeaderMap, said: &Value) {
 fn add_header(headers: &mut HeaderMap, name: &str, value: &str) {
     let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value))
     else {
-        tracing::debug!(name, "a function set a header that is none");
+        tracing::debug!(name, "a function set an invalid header");
         return;
     };
     if [CONNECTION, CONTENT_LENGTH, TE, TRAILER, TRANSFER_ENCODING, UPGRADE].contains(&name)

@@ -1,7 +1,7 @@
-//! Which path and method lead to which trigger: a tree of path segments.
+//! The routes of HTTP triggers, as a tree of path segments.
 //!
-//! A segment `:name` stands for any one segment; a literal segment is preferred to it. How long a lookup takes depends on the
-//! length of the path, and on how many routes fit the beginning of it.
+//! A segment `:name` matches any one segment. A literal segment has precedence over it. The time of a lookup depends on the
+//! length of the path, and on the number of routes that match its beginning.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use serde::Deserialize;
 
 use crate::engine::triggers::{NewTrigger, Trigger};
 
-/// What a path may have at most.
+/// The largest number of segments of a path.
 const MAX_SEGMENTS: usize = 64;
 
-/// How many segments of routes a lookup compares. Where routes have a literal and a parameter at the same place, it tries both.
+/// How many segments a lookup compares at most. Where routes have both a literal and a parameter, it tries both.
 const MAX_TRIED: usize = 10_000;
 
-/// What an HTTP trigger is about.
+/// The settings of an HTTP trigger.
 #[derive(Debug)]
-pub(crate) struct Target {
-    /// The path as it was written.
+pub(crate) struct HttpTriggerConfig {
+    /// The path as the worker wrote it.
     pub(super) path: String,
     pub(super) method: Method,
     pub(super) condition: Option<String>,
     pub(super) middleware: Vec<String>,
 }
 
-impl Target {
-    /// Reads the configuration of a trigger.
+impl HttpTriggerConfig {
+    /// Parses the settings of a trigger.
     pub(crate) fn read(trigger: &NewTrigger) -> Result<Self, String> {
         #[derive(Deserialize)]
         struct Config {
@@ -48,7 +48,7 @@ impl Target {
             return Err(format!("`{}` is not a path", path.escape_debug()));
         }
         if segments(&path).count() > MAX_SEGMENTS {
-            return Err(format!("a path has at most {MAX_SEGMENTS} segments"));
+            return Err(format!("a path may have at most {MAX_SEGMENTS} segments"));
         }
         let method = config.http_method.unwrap_or_else(|| "GET".to_owned()).to_ascii_uppercase();
         let known = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"];
@@ -60,36 +60,33 @@ impl Target {
         }
         Ok(Self {
             path,
-            method: method.parse().map_err(|_| "not a method".to_owned())?,
+            method: method.parse().map_err(|_| "invalid method".to_owned())?,
             condition: config.condition_function_id,
             middleware: config.middleware_function_ids.unwrap_or_default(),
         })
     }
 }
 
-/// A trigger that has a path and a method.
+/// The route of an HTTP trigger.
 pub(crate) struct Route {
-    pub(super) path: String,
-    pub(super) method: Method,
-    pub(super) condition: Option<String>,
-    pub(super) middleware: Vec<String>,
+    pub(super) config: Arc<HttpTriggerConfig>,
     pub(super) trigger: Arc<Trigger>,
 }
 
-/// What there is at a path.
-pub(super) struct Found {
-    /// The methods that it has.
+/// The result of a lookup.
+pub(super) struct RouteMatch {
+    /// The methods of all routes at the path.
     pub(super) methods: Vec<Method>,
-    /// The route for the method that was asked for.
+    /// The route for the method of the request.
     pub(super) route: Option<Arc<Route>>,
-    /// The segments that stand for something, as they came.
+    /// The parameters of the path, as they were sent.
     pub(super) params: Vec<(String, String)>,
 }
 
 #[derive(Default)]
 pub(crate) struct Routes {
     root: Node,
-    /// Paths that are someone else's, as segments: those themselves, and those with all that is below.
+    /// Reserved paths, as segments: exact paths, and paths that include everything below.
     reserved: Vec<Vec<String>>,
     reserved_below: Vec<Vec<String>>,
 }
@@ -110,18 +107,22 @@ fn param(segment: &str) -> Option<&str> {
 }
 
 impl Routes {
-    /// Keeps a path for someone else.
+    /// Reserves a path.
     pub(crate) fn reserve(&mut self, path: &str) {
         self.reserved.push(segments(path).map(str::to_owned).collect());
     }
 
-    /// Keeps a path and all that is below it for someone else.
+    /// Reserves a path and everything below it.
     pub(crate) fn reserve_below(&mut self, path: &str) {
         self.reserved_below.push(segments(path).map(str::to_owned).collect());
     }
 
-    pub(crate) fn add(&mut self, target: &Target, trigger: &Arc<Trigger>) -> Result<(), String> {
-        let Target { path, method, condition, middleware } = target;
+    pub(crate) fn add(
+        &mut self,
+        config: &Arc<HttpTriggerConfig>,
+        trigger: &Arc<Trigger>,
+    ) -> Result<(), String> {
+        let HttpTriggerConfig { path, method, .. } = &**config;
         let own: Vec<&str> = segments(path).collect();
         if self.reserved.iter().any(|other| *other == own)
             || self
@@ -131,7 +132,7 @@ impl Routes {
         {
             return Err(format!("the path `{path}` belongs to the A2A server: choose another one"));
         }
-        // Looked at first, so that nothing is left behind by what cannot be added.
+        // All checks come first, so that a rejected route changes nothing.
         let mut node = Some(&self.root);
         for segment in &own {
             node = match (param(segment), node) {
@@ -148,8 +149,8 @@ impl Routes {
                 (_, None) => None,
             };
         }
-        if node.is_some_and(|node| node.routes.iter().any(|route| route.method == *method)) {
-            return Err(format!("there is a trigger for `{method} {path}` already"));
+        if node.is_some_and(|node| node.routes.iter().any(|route| route.config.method == *method)) {
+            return Err(format!("`{method} {path}` has a trigger already"));
         }
         let mut node = &mut self.root;
         for segment in own {
@@ -158,30 +159,24 @@ impl Routes {
                 None => node.literals.entry(segment.into()).or_default(),
             };
         }
-        node.routes.push(Arc::new(Route {
-            path: path.clone(),
-            method: method.clone(),
-            condition: condition.clone(),
-            middleware: middleware.clone(),
-            trigger: trigger.clone(),
-        }));
+        node.routes.push(Arc::new(Route { config: config.clone(), trigger: trigger.clone() }));
         Ok(())
     }
 
-    pub(crate) fn remove(&mut self, target: &Target, trigger: &str) {
-        let own: Vec<&str> = segments(&target.path).collect();
+    pub(crate) fn remove(&mut self, config: &HttpTriggerConfig, trigger: &str) {
+        let own: Vec<&str> = segments(&config.path).collect();
         self.root.remove(&own, trigger);
     }
 
-    pub(super) fn find(&self, path: &str, method: &Method) -> Option<Found> {
+    pub(super) fn find(&self, path: &str, method: &Method) -> Option<RouteMatch> {
         let path: Vec<&str> = segments(path).take(MAX_SEGMENTS + 1).collect();
         let mut params = Vec::new();
         let mut left = MAX_TRIED;
         let node = self.root.find(&path, &mut params, &mut left)?;
-        let of = |method: &Method| node.routes.iter().find(|route| route.method == *method).cloned();
+        let of = |method: &Method| node.routes.iter().find(|route| route.config.method == *method).cloned();
         let route = of(method).or_else(|| if *method == Method::HEAD { of(&Method::GET) } else { None });
-        let methods = node.routes.iter().map(|route| route.method.clone()).collect();
-        Some(Found { methods, route, params })
+        let methods = node.routes.iter().map(|route| route.config.method.clone()).collect();
+        Some(RouteMatch { methods, route, params })
     }
 }
 
@@ -190,22 +185,22 @@ impl Node {
         self.routes.is_empty() && self.literals.is_empty() && self.param.is_none()
     }
 
-    /// Finds what there is at a path. Nothing, if it takes more than `left` segments.
+    /// Finds the node of a path. Returns `None` after `left` comparisons.
     fn find(&self, path: &[&str], params: &mut Vec<(String, String)>, left: &mut usize) -> Option<&Self> {
         *left = left.checked_sub(1)?;
         let Some((first, rest)) = path.split_first() else {
             return (!self.routes.is_empty()).then_some(self);
         };
-        if let Some(found) = self.literals.get(*first).and_then(|node| node.find(rest, params, left)) {
-            return Some(found);
+        if let Some(matched) = self.literals.get(*first).and_then(|node| node.find(rest, params, left)) {
+            return Some(matched);
         }
         let (name, node) = self.param.as_ref()?;
         params.push((name.clone(), (*first).to_owned()));
-        let found = node.find(rest, params, left);
-        if found.is_none() {
+        let matched = node.find(rest, params, left);
+        if matched.is_none() {
             params.pop();
         }
-        found
+        matched
     }
 
     fn remove(&mut self, path: &[&str], trigger: &str) {

@@ -1,4 +1,4 @@
-//! Tasks that others write: the older worker, a process before this one, another one beside it.
+//! Tasks of other processes: the older worker, an earlier process, a concurrent one.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use futures::StreamExt;
 use serde_json::json;
 
 use crate::support::{
-    Asked, House, Link, Way, artifact, at, id, nobody, older, older_completed, status, task,
+    Link, LinkState, Setup, StoreExt, anonymous, artifact, at, id, older, older_completed, status, task,
 };
 
 #[tokio::test]
 async fn a_task_of_the_older_worker_is_read_and_listed() {
-    let house = House::new();
-    house.keep("t", older_completed("t", 0)).await;
-    for store in [house.store(), house.store()] {
-        assert_eq!(store.listed(&nobody()).await, ["t"]);
+    let setup = Setup::new();
+    setup.put("t", older_completed("t", 0)).await;
+    for store in [setup.store(), setup.store()] {
+        assert_eq!(store.listed(&anonymous()).await, ["t"]);
         let found = store.found("t").await;
         let found = found.task();
         assert_eq!(found.status.state, TaskState::Completed);
@@ -26,28 +26,28 @@ async fn a_task_of_the_older_worker_is_read_and_listed() {
         assert!(found.history[0].parts[0].as_data().is_some());
         assert_eq!((found.context_id.as_ref(), found.history.len()), (None, 1));
     }
-    assert_eq!(house.kept("t").await, older_completed("t", 0));
+    assert_eq!(setup.stored("t").await, older_completed("t", 0));
 }
 
 #[tokio::test]
-async fn a_task_written_after_the_first_look_is_found_by_its_id() {
-    let house = House::new();
-    let store = house.store();
-    assert!(store.listed(&nobody()).await.is_empty());
-    house.keep("t", older_completed("t", 0)).await;
+async fn a_task_written_after_the_first_listing_is_found_by_its_id() {
+    let setup = Setup::new();
+    let store = setup.store();
+    assert!(store.listed(&anonymous()).await.is_empty());
+    setup.put("t", older_completed("t", 0)).await;
     assert_eq!(store.found("t").await.state, TaskState::Completed);
-    assert_eq!(store.listed(&nobody()).await, ["t"]);
+    assert_eq!(store.listed(&anonymous()).await, ["t"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_live_task_of_someone_else_is_followed() {
-    let house = House::new();
-    house.keep("t", older("t", "working", 0)).await;
-    let store = house.store();
+async fn a_live_task_of_another_process_is_refreshed() {
+    let setup = Setup::new();
+    setup.put("t", older("t", "working", 0)).await;
+    let store = setup.store();
     let seen = store.found("t").await;
     assert_eq!(seen.state, TaskState::Working);
     let mut tail = store.tail(&id("t"), seen.seq);
-    house.keep("t", older_completed("t", 5)).await;
+    setup.put("t", older_completed("t", 5)).await;
     let Some(Ok(TailItem::Entries(entries))) = tail.next().await else { panic!("nothing") };
     let kinds: Vec<_> = entries.iter().map(|entry| entry.event.state()).collect();
     assert_eq!(kinds, [None, Some(TaskState::Completed)]);
@@ -56,9 +56,9 @@ async fn a_live_task_of_someone_else_is_followed() {
 }
 
 #[tokio::test]
-async fn a_live_task_of_another_store_is_read_again_when_asked_for() {
-    let house = House::new();
-    let (here, there) = (house.store(), house.store());
+async fn a_live_task_of_another_store_is_read_again_at_each_request() {
+    let setup = Setup::new();
+    let (here, there) = (setup.store(), setup.store());
     there.created(task("t")).await;
     assert_eq!(here.found("t").await.state, TaskState::Working);
     let events = vec![
@@ -68,17 +68,17 @@ async fn a_live_task_of_another_store_is_read_again_when_asked_for() {
     ];
     there.add("t", Seq(1), events).await.unwrap();
     assert_eq!(*here.found("t").await.task(), *there.found("t").await.task());
-    // It is seen again only when something has changed.
+    // It is published again only when something has changed.
     let seq = here.found("t").await.seq;
     assert_eq!(here.found("t").await.seq, seq);
 }
 
 #[tokio::test]
-async fn the_turn_of_another_process_is_not_taken_for_dead_while_it_gives_signs_of_life() {
-    let house = House::new();
-    let (here, there) = (house.store(), house.store());
+async fn the_turn_of_another_process_is_alive_while_its_lease_is_renewed() {
+    let setup = Setup::new();
+    let (here, there) = (setup.store(), setup.store());
     let (_, lease) = there.created(task("t")).await;
-    // Its lease was to last until 30, and nothing has been heard since.
+    // Its lease ended at 30, and there was no sign of life since.
     assert!(here.left_behind(0).await.is_empty());
     assert!(here.left_behind(149).await.is_empty());
     assert!(here.claim(&id("t"), at(149), at(179)).await.unwrap().is_none());
@@ -92,33 +92,33 @@ async fn the_turn_of_another_process_is_not_taken_for_dead_while_it_gives_signs_
 
 #[tokio::test]
 async fn a_task_whose_process_died_can_be_ended() {
-    let house = House::new();
-    house.keep("older", older("older", "working", 0)).await;
-    house.store().created(task("ours")).await;
-    let store = house.store();
+    let setup = Setup::new();
+    setup.put("older", older("older", "working", 0)).await;
+    setup.store().created(task("ours")).await;
+    let store = setup.store();
     assert!(store.left_behind(119).await.is_empty());
     assert_eq!(store.left_behind(121).await, ["older"]);
     for name in ["older", "ours"] {
         let lease = store.claim(&id(name), at(200), at(230)).await.unwrap().expect("the right to");
-        // The others know.
-        assert!(house.store().claim(&id(name), at(210), at(240)).await.unwrap().is_none());
+        // The other processes see it.
+        assert!(setup.store().claim(&id(name), at(210), at(240)).await.unwrap().is_none());
         let found = store.found(name).await;
         let events = vec![status(name, TaskState::Failed, 200)];
         let lease = Some(lease);
         let append = Append { after: found.seq, lease, idempotency: None, push: None, events, now: at(200) };
         store.append(&id(name), append).await.unwrap();
-        assert_eq!(house.kept(name).await["status"]["state"], "failed");
+        assert_eq!(setup.stored(name).await["status"]["state"], "failed");
     }
-    assert!(house.store().left_behind(100_000).await.is_empty());
+    assert!(setup.store().left_behind(100_000).await.is_empty());
 }
 
 #[tokio::test]
-async fn a_question_asked_before_a_restart_can_be_answered_after_it() {
-    let house = House::new();
-    let before = house.store();
+async fn a_request_for_input_before_a_restart_can_be_answered_after_it() {
+    let setup = Setup::new();
+    let before = setup.store();
     before.created(task("t")).await;
     before.add("t", Seq(1), vec![status("t", TaskState::InputRequired, 2)]).await.unwrap();
-    let store = house.store();
+    let store = setup.store();
     let found = store.found("t").await;
     assert_eq!(found.state, TaskState::InputRequired);
     let answer = TaskEvent::Message(Arc::new(Message::user("m-2", "yes")));
@@ -127,20 +127,20 @@ async fn a_question_asked_before_a_restart_can_be_answered_after_it() {
     store.append(&id("t"), append).await.unwrap();
     assert_eq!(store.found("t").await.state, TaskState::Working);
     assert!(store.claim(&id("t"), at(3), at(33)).await.unwrap().is_some());
-    let said = house.kept("t").await;
+    let said = setup.stored("t").await;
     let said: Vec<_> = said["history"].as_array().unwrap().iter().map(|said| &said["messageId"]).collect();
     assert_eq!(said, ["m-1", "s-2", "m-2"]);
 }
 
 #[tokio::test]
-async fn a_task_of_someone_else_is_shown_as_it_was_while_the_engine_is_away() {
-    let house = House::new();
-    let link = Link::to(&house);
+async fn during_an_outage_the_last_known_version_of_another_processs_task_is_returned() {
+    let setup = Setup::new();
+    let link = Link::to(&setup);
     let store = link.store();
-    house.keep("t", older("t", "working", 0)).await;
+    setup.put("t", older("t", "working", 0)).await;
     store.found("t").await;
-    link.is(Way::Cut);
+    link.is(LinkState::Cut);
     assert_eq!(store.found("t").await.state, TaskState::Working);
-    // But nobody takes it over without having looked.
+    // But it is not taken over without reading its current version.
     assert!(store.claim(&id("t"), at(1000), at(1030)).await.is_err());
 }
