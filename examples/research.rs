@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use attache::prelude::*;
-use attache_iii::delegation::{Delegation, DelegationOptions};
+use attache_agents::delegation::{Delegation, DelegationOptions};
 use attache_iii::engine::{Engine, EngineOptions};
 use attache_iii::{CallError, FunctionCall, Functions, Gateway, GatewayOptions};
 use futures::future::try_join_all;

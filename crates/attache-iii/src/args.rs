@@ -1,16 +1,10 @@
 //! The flags of every command with a gateway.
 
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use attache_core::Store;
-use attache_outbound::{IpNet, Policy, SetupError};
 use clap::Args;
 
-use crate::delegation::{Delegation, DelegationOptions};
-use crate::engine::Token;
-use crate::{AgentCredentials, CardDetails, Exposure, GatewayOptions, secrets};
+use crate::{CardDetails, Exposure, GatewayOptions};
 
 /// The exposed functions, and the card.
 #[derive(Debug, Clone, Args)]
@@ -74,92 +68,5 @@ impl GatewayArgs {
                 ..CardDetails::default()
             },
         }
-    }
-}
-
-/// Which agents tasks may be delegated to, and by whom.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Delegation")]
-pub struct DelegationArgs {
-    /// Offer no delegation: neither the functions `a2a::send_task` and its like nor `/api/a2a`
-    ///
-    /// For all but one of several processes at the same engine.
-    #[arg(long)]
-    no_delegation: bool,
-
-    /// Let tasks be delegated to agents on this machine, for development
-    #[arg(long, conflicts_with = "no_delegation")]
-    allow_loopback_agents: bool,
-
-    /// Let tasks be delegated to agents in this network although it is not public, such as `10.1.0.0/16`; may be repeated
-    #[arg(long, value_name = "NETWORK", value_parser = network, conflicts_with = "no_delegation")]
-    allow_agent_network: Vec<IpNet>,
-
-    /// How many delegated tasks are remembered; the oldest that have ended are forgotten first
-    #[arg(long, value_name = "COUNT", default_value_t = 1000, value_parser = count)]
-    max_delegated_tasks: usize,
-
-    /// Let in whoever shows the token in this file to `/api/a2a`; without one, only programs on this machine are
-    ///
-    /// The token can also be given as `ATTACHE_API_TOKEN`.
-    #[arg(long, value_name = "PATH", env = "ATTACHE_API_TOKEN_FILE")]
-    api_token_file: Option<PathBuf>,
-}
-
-impl DelegationArgs {
-    /// Delegation as the flags say, if there is to be any, to agents that are shown these credentials.
-    pub fn start(
-        &self,
-        store: Arc<dyn Store>,
-        credentials: AgentCredentials,
-    ) -> Result<Option<Delegation>, SetupError> {
-        if self.no_delegation {
-            return Ok(None);
-        }
-        Delegation::new(store, self.options(credentials)).map(Some)
-    }
-
-    fn options(&self, credentials: AgentCredentials) -> DelegationOptions {
-        let policy = Policy::default().allow_loopback(self.allow_loopback_agents);
-        DelegationOptions {
-            policy: policy.allow(self.allow_agent_network.iter().copied()),
-            credentials,
-            max_tasks: self.max_delegated_tasks,
-            ..DelegationOptions::default()
-        }
-    }
-
-    /// The token that callers of the HTTP API show, from the file or else from the environment. What is wrong is said with the
-    /// flag that is to blame.
-    pub fn token(&self) -> Result<Option<Token>, String> {
-        let (token, from) = match (&self.api_token_file, std::env::var(API_TOKEN_VARIABLE)) {
-            (Some(path), _) => {
-                let flag = format!("--api-token-file {}", path.display());
-                let token = std::fs::read_to_string(path);
-                (token.map_err(|error| format!("`{flag}` cannot be read: {error}"))?, flag)
-            }
-            (None, Ok(token)) => (token, API_TOKEN_VARIABLE.to_owned()),
-            (None, Err(_)) => return Ok(None),
-        };
-        let token = token.trim();
-        match secrets::flaw(token) {
-            Some(flaw) => Err(format!("the token of `{from}` {flaw}")),
-            None => Ok(Some(Token::new(token))),
-        }
-    }
-}
-
-/// The variable of the environment that has the token of the HTTP API.
-pub const API_TOKEN_VARIABLE: &str = "ATTACHE_API_TOKEN";
-
-fn network(text: &str) -> Result<IpNet, &'static str> {
-    let alone = || text.parse::<std::net::IpAddr>().map(IpNet::from);
-    text.parse().or_else(|_| alone()).map_err(|_| "expected a network such as `10.1.0.0/16`, or an address")
-}
-
-fn count(text: &str) -> Result<usize, &'static str> {
-    match text.parse() {
-        Ok(count) if (1..=1_000_000).contains(&count) => Ok(count),
-        Ok(_) | Err(_) => Err("expected a number from 1 to 1000000"),
     }
 }

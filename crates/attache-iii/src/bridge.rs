@@ -18,7 +18,6 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::delegation::{API_ROUTES, Api};
 use crate::wire::{ChannelRef, RegisterFunction};
 use crate::worker::{ChannelWriter, Invocation, Registration, Worker};
 use crate::{CallError, ChannelItem};
@@ -75,13 +74,6 @@ const ENTRANCES: [Entrance; 3] = [
     },
 ];
 
-/// The way to the API of delegation.
-const API: [Entrance; 1] = [Entrance {
-    function: "a2a::api",
-    description: "Delegation to other agents over HTTP",
-    routes: &API_ROUTES,
-}];
-
 /// Registers the A2A server with an engine: the card, JSON-RPC with its streams, and HTTP+JSON.
 pub fn serve_through<S, B>(worker: &Worker, surface: S) -> Vec<Registration>
 where
@@ -97,12 +89,29 @@ where
     enter(&ENTRANCES, worker, surface)
 }
 
-/// Registers the HTTP API of delegation with an engine.
-pub fn serve_api_through(worker: &Worker, api: Api) -> Vec<Registration> {
-    enter(&API, worker, api)
+/// Registers a service with an engine as one function that answers HTTP requests at these routes. A route is a method and a path, as
+/// engines write them: without the leading slash.
+pub fn serve_routes_through<S, B>(
+    worker: &Worker,
+    function: &'static str,
+    description: &'static str,
+    routes: &'static [(&'static str, &'static str)],
+    service: S,
+) -> Vec<Registration>
+where
+    S: tower_service::Service<Request<Full<Bytes>>, Response = Response<B>, Error = Infallible>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    S::Future: Send,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: std::fmt::Display + Send,
+{
+    enter(&[Entrance { function, description, routes }], worker, service)
 }
 
-fn enter<S, B>(entrances: &'static [Entrance], worker: &Worker, surface: S) -> Vec<Registration>
+fn enter<S, B>(entrances: &[Entrance], worker: &Worker, surface: S) -> Vec<Registration>
 where
     S: tower_service::Service<Request<Full<Bytes>>, Response = Response<B>, Error = Infallible>
         + Clone

@@ -12,10 +12,10 @@ use crate::card::{self, CardDetails};
 use crate::chunks::Chunks;
 use crate::exposure::{Exposure, permits};
 use crate::history::history;
-use crate::remote::{Imports, MAX_HOPS, hops};
+use crate::hops::{MAX_HOPS, hops};
 use crate::resolve::{Resolved, Unresolved, plain_payload, resolve};
 use crate::schema::Schemas;
-use crate::{CallError, Channel, FunctionCall, FunctionInfo, Functions, Updates};
+use crate::{CallError, Channel, FunctionCall, FunctionInfo, Functions, ImportedFunctions, Updates};
 
 /// The longest timeout that a function's metadata can set.
 const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
@@ -60,7 +60,7 @@ pub struct Gateway(Arc<Inner>);
 struct Inner {
     functions: Arc<dyn Functions>,
     updates: Updates,
-    imports: Option<Imports>,
+    imports: Option<Box<dyn ImportedFunctions>>,
     options: GatewayOptions,
     schemas: Schemas,
 }
@@ -73,11 +73,19 @@ impl Gateway {
 
     /// A gateway to the functions of an engine, some of which this process has imported. Those are called without the engine,
     /// which could neither cancel a call nor tell how many agents a request has come through.
-    pub fn with_imports(functions: Arc<dyn Functions>, options: GatewayOptions, imports: Imports) -> Self {
-        Self::build(functions, options, Some(imports))
+    pub fn with_imports(
+        functions: Arc<dyn Functions>,
+        options: GatewayOptions,
+        imports: impl ImportedFunctions,
+    ) -> Self {
+        Self::build(functions, options, Some(Box::new(imports)))
     }
 
-    fn build(functions: Arc<dyn Functions>, options: GatewayOptions, imports: Option<Imports>) -> Self {
+    fn build(
+        functions: Arc<dyn Functions>,
+        options: GatewayOptions,
+        imports: Option<Box<dyn ImportedFunctions>>,
+    ) -> Self {
         let updates = functions.updates();
         Self(Arc::new(Inner { functions, updates, imports, options, schemas: Schemas::default() }))
     }
@@ -223,8 +231,9 @@ impl Inner {
 
     async fn call(&self, function: &FunctionInfo, payload: &Json, hops: u64) -> Result<Json, CallError> {
         let (payload, timeout) = (payload.as_raw(), self.time_limit(function));
-        let result = match self.imports.as_ref().and_then(|imports| imports.find(function)) {
-            Some(import) => import.call(payload, timeout, hops + 1).await,
+        let direct = self.imports.as_ref();
+        let result = match direct.and_then(|imports| imports.call(function, payload, timeout, hops + 1)) {
+            Some(called) => called.await,
             None => self.functions.call(FunctionCall { function: &function.id, payload, timeout }).await,
         };
         result.map(Json::from)

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use attache_iii::{AgentCredentials, AgentFault, AgentSettings};
+use attache_agents::{AgentCredentials, AgentFault, AgentSettings};
 use serde_json::error::Category;
 
 use crate::Failure;

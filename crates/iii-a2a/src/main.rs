@@ -8,8 +8,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use attache_agents::{API_TOKEN_VARIABLE, DelegationArgs};
+use attache_iii::GatewayArgs;
 use attache_iii::variables::{self, Unread};
-use attache_iii::{API_TOKEN_VARIABLE, DelegationArgs, GatewayArgs};
 use attache_server::{AllowedHost, AllowedOrigin};
 use attache_store::KEYRING_VARIABLE;
 use clap::{CommandFactory, Parser};

@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::sync::{Arc, OnceLock};
 
-use attache_iii::delegation::{Access, Api};
-use attache_iii::remote::{RemoteOptions, import};
+use attache_agents::delegation::{Access, Api, serve_api_through};
+use attache_agents::remote::{RemoteOptions, import};
 use attache_iii::worker::{Worker, WorkerError, WorkerOptions};
-use attache_iii::{Gateway, serve_api_through, serve_through};
+use attache_iii::{Gateway, serve_through};
 use attache_server::{Server, stop_signal};
 
 use crate::{Arguments, Failure, agents};

@@ -5,19 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use attache_core::MemoryStore;
-use attache_iii::delegation::{Access, Api, Delegation, DelegationOptions};
-use attache_iii::engine::{Engine, EngineOptions, Token};
+use attache_iii::engine::{Engine, EngineOptions};
 use attache_iii::worker::{Worker, WorkerOptions};
-use attache_iii::{FunctionInfo, Functions, Gateway, GatewayOptions, serve_api_through, serve_through};
+use attache_iii::{FunctionInfo, Functions, Gateway, GatewayOptions, serve_through};
 use attache_server::Server;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-
-/// The token of the delegation API.
-const TOKEN: &str = "0123456789abcdef";
 
 /// An engine with an A2A server behind its HTTP.
 struct Setup {
@@ -49,9 +45,6 @@ async fn set_up() -> Setup {
     let server = Server::new(gateway.clone()).card(gateway.card()).card_updates(gateway.cards());
     let surface = server.into_http_service("http://localhost:3111").expect("a surface");
     let _registered = serve_through(&worker, surface);
-    let delegation = Delegation::new(Arc::new(MemoryStore::new()), DelegationOptions::default());
-    let access = Access::Token(Token::new(TOKEN));
-    let _api = serve_api_through(&worker, Api::new(delegation.expect("a delegation"), access));
     let known = |catalog: &Option<_>| {
         let catalog: Option<&Arc<attache_iii::Catalog>> = catalog.as_ref();
         catalog.is_some_and(|catalog| catalog.contains_key("pricing::quote"))
@@ -63,24 +56,12 @@ async fn set_up() -> Setup {
 impl Setup {
     /// Repeats a request until its route exists: the worker registers it in the background.
     async fn ask(&self, method: &str, path: &str, content_type: &str, body: &str) -> Response<Bytes> {
-        self.ask_as(TOKEN, method, path, content_type, body).await
-    }
-
-    async fn ask_as(
-        &self,
-        token: &str,
-        method: &str,
-        path: &str,
-        content_type: &str,
-        body: &str,
-    ) -> Response<Bytes> {
         let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
         loop {
             let request = Request::builder()
                 .method(method)
                 .uri(path)
                 .header("content-type", content_type)
-                .header("authorization", format!("Bearer {token}"))
                 .header("content-length", body.len())
                 .body(Full::new(Bytes::copy_from_slice(body.as_bytes())))
                 .expect("a request");
@@ -165,22 +146,4 @@ async fn a_body_that_is_not_json_is_refused_with_the_code_for_it() {
     let setup = set_up().await;
     let response = setup.ask("POST", "/a2a", "application/json", "{broken").await;
     assert_eq!(json_of(&response)["error"]["code"], -32700);
-}
-
-#[tokio::test]
-async fn the_api_of_delegation_is_served() {
-    let setup = set_up().await;
-    let cards = setup.ask("GET", "/api/a2a/cards", "text/plain", "").await;
-    assert_eq!((cards.status(), json_of(&cards)), (StatusCode::OK, json!([])));
-    let missing = setup.ask("GET", "/api/a2a/task?taskId=a%20b", "text/plain", "").await;
-    assert_eq!(missing.status(), StatusCode::NOT_FOUND);
-    assert_eq!(json_of(&missing)["error"]["message"], "Task not found: a b");
-    for content_type in ["application/json", "application/x-www-form-urlencoded"] {
-        let blocked =
-            setup.ask("POST", "/api/a2a/discover", content_type, r#"{"url": "http://10.0.0.1"}"#).await;
-        assert_eq!(blocked.status(), StatusCode::BAD_REQUEST);
-        assert_eq!(json_of(&blocked)["error"]["code"], "blocked", "{content_type}");
-    }
-    let stranger = setup.ask_as("wrong", "GET", "/api/a2a/cards", "text/plain", "").await;
-    assert_eq!(stranger.status(), StatusCode::UNAUTHORIZED);
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use attache_iii::API_TOKEN_VARIABLE;
+use attache_agents::API_TOKEN_VARIABLE;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 

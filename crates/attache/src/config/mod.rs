@@ -19,8 +19,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use attache::client::AddressBook;
+use attache_agents::{AgentFault, AgentSettings};
 pub(crate) use attache_iii::variables::Unread;
-use attache_iii::{AgentFault, AgentSettings};
 use serde::Deserialize;
 
 pub(crate) use self::apply::{authenticator, caller_limits, limits, service_limits, tls};

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use attache::server::{AllowedHost, AllowedOrigin};
-use attache_iii::AgentSettings;
+use attache_agents::AgentSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

@@ -9,7 +9,7 @@ use super::tree::Node;
 /// Those that belong to no flag, since what they hold is secret.
 const SECRETS: [&str; 4] = [
     attache::store::KEYRING_VARIABLE,
-    attache_iii::API_TOKEN_VARIABLE,
+    attache_agents::API_TOKEN_VARIABLE,
     crate::command::TOKEN_VARIABLE,
     crate::command::CLIENT_SECRET_VARIABLE,
 ];
@@ -98,8 +98,15 @@ mod tests {
         }
         let (mut found, known) = (BTreeSet::new(), known());
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        for name in ["attache", "attache-iii", "attache-store", "attache-client", "attache-server", "iii-a2a"]
-        {
+        for name in [
+            "attache",
+            "attache-agents",
+            "attache-iii",
+            "attache-store",
+            "attache-client",
+            "attache-server",
+            "iii-a2a",
+        ] {
             gather(&crates.join(name).join("src"), &mut found);
         }
         assert!(found.len() > 50, "{found:?}");

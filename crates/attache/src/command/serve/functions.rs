@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use attache::client::AddressBook;
 use attache::core::Store;
-use attache_iii::delegation::Delegation;
+use attache_agents::delegation::Delegation;
+use attache_agents::remote::{RemoteOptions, import};
+use attache_agents::{AgentCredentials, DelegationArgs};
 use attache_iii::engine::{Engine, EngineError, EngineListening, EngineOptions, Token};
-use attache_iii::remote::{RemoteOptions, import};
-use attache_iii::{AgentCredentials, DelegationArgs, Gateway, GatewayArgs};
+use attache_iii::{Gateway, GatewayArgs};
 use clap::Args;
 
 use super::super::Failure;

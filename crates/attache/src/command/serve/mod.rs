@@ -19,7 +19,7 @@ use attache::server::{
     AllowedOrigin, Cors, FallbackAccess, Listening, PushOptions, ServerOptions, SigningKeys, SigningSecret,
     Tls, is_loopback_url,
 };
-use attache_iii::delegation::{Access, Api};
+use attache_agents::delegation::{Access, Api};
 use attache_iii::engine::{HttpRoute, PublicOnly};
 use attache_iii::secrets;
 use clap::{ArgAction, Args};
