@@ -51,6 +51,7 @@ pub mod leases;
 pub mod listing;
 #[doc(hidden)]
 pub mod model;
+mod operations;
 #[doc(hidden)]
 pub mod outbox;
 #[doc(hidden)]

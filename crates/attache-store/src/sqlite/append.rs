@@ -15,8 +15,9 @@ use super::create::{EndedColumns, write_log};
 use super::fault::Fault;
 use super::keys::Reservation;
 use super::live::{LiveTask, Phase};
-use super::outbox_rows::{self, WebhookRow};
+use super::outbox_rows;
 use super::rows::{self, MAX_SEQ, nanos_of};
+use super::webhook_rows::WebhookRow;
 use super::writer::{Batch, Command, closed};
 use super::{Inner, Location, ResultSender};
 
@@ -73,7 +74,7 @@ impl Inner {
         let turn = live.turn.clone().acquire_owned().await.map_err(|_| closed())?;
         let end = check(&live, after, lease, &events)?;
         let webhook =
-            push.map(|new| WebhookRow::seal(&self.keyring, task, &new.webhook).map(|kept| (kept, new.limit)));
+            push.map(|new| WebhookRow::seal(&self.keyring, task, &new.webhook).map(|row| (row, new.limit)));
         let webhook = webhook.transpose().map_err(|fault| self.explain(&fault))?;
         let log = if events.is_empty() { Vec::new() } else { rows::write_events(&events) };
         let (filed, unfinished, snapshot) = {

@@ -2,12 +2,12 @@
 
 use attache_core::Snapshot;
 use attache_protocol::TaskId;
-use rusqlite::{Connection, params};
+use rusqlite::Connection;
 use serde::de::IgnoredAny;
 
 use super::fault::Fault;
 use super::maintenance::CheckReport;
-use super::rows::{self, Id, log_id};
+use super::rows::{self, log_range};
 use super::{counts, read, values};
 
 /// The maximum number of problems in a report.
@@ -82,7 +82,7 @@ fn check_tasks(db: &Connection, report: &mut CheckReport) -> Result<(), Fault> {
     let mut rows = 0;
     while let Some(row) = tasks.next()? {
         let number: i64 = row.get(0)?;
-        let id = TaskId::from(Id::read(row.get_ref(1)?).map_err(rusqlite::Error::from)?);
+        let id = rows::task_id(row, 1)?;
         let (state, nanos) = (rows::state_of(row.get(2)?), row.get::<_, i64>(4)?);
         report.tasks += 1;
         let mut wrong = |problem: String| {
@@ -162,11 +162,11 @@ struct Log {
 
 fn log(db: &Connection, task: i64, id: &TaskId) -> Result<Log, Fault> {
     let mut read = db.prepare_cached("SELECT id, events FROM log WHERE id >= ?1 AND id < ?2 ORDER BY id")?;
-    let mut found = read.query(params![log_id(task, 0), log_id(task + 1, 0)])?;
+    let mut found = read.query(log_range(task))?;
     let mut log = Log { rows: 0, events: 0, last: None };
     let (mut last, mut gap) = (0, None);
     while let Some(row) = found.next()? {
-        let events = row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
+        let events = rows::blob(row, 1)?;
         let events = rows::read_events(row.get(0)?, events);
         let events = events.map_err(|error| rows::unreadable("the log", id, error))?;
         log.rows += 1;
@@ -189,7 +189,7 @@ fn check_deliveries(db: &Connection, report: &mut CheckReport) -> Result<(), Fau
     )?;
     let mut deliveries = read.query(())?;
     while let Some(row) = deliveries.next()? {
-        let id = TaskId::from(Id::read(row.get_ref(1)?).map_err(rusqlite::Error::from)?);
+        let id = rows::task_id(row, 1)?;
         let seq = rows::seq_of(row.get(2)?);
         let before = attache_core::Seq(seq.0.saturating_sub(1));
         if read::log_after(db, row.get(0)?, &id, before, 1)?.is_none() {

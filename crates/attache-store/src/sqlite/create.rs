@@ -15,8 +15,9 @@ use rusqlite::{Connection, ErrorCode, params};
 use super::fault::Fault;
 use super::keys::Reservation;
 use super::live::{LiveTask, Phase};
-use super::outbox_rows::{self, WebhookRow};
+use super::outbox_rows;
 use super::rows::{self, Id, MAX_SEQ, log_id, nanos_of};
+use super::webhook_rows::WebhookRow;
 use super::writer::{Batch, Command};
 use super::{Inner, ResultSender};
 
@@ -64,10 +65,10 @@ impl Inner {
         let webhook = match push {
             None => None,
             Some(webhook) => {
-                let told = events.iter().enumerate().filter(|(_, event)| webhook.events.includes(event));
-                let told = told.map(|(i, _)| Seq::START.plus(i + 1)).collect();
-                let kept = WebhookRow::seal(&self.keyring, &id, &webhook);
-                Some((kept.map_err(|fault| self.explain(&fault))?, told, nanos_of(now)))
+                let included = events.iter().enumerate().filter(|(_, event)| webhook.events.includes(event));
+                let included = included.map(|(i, _)| Seq::START.plus(i + 1)).collect();
+                let row = WebhookRow::seal(&self.keyring, &id, &webhook);
+                Some((row.map_err(|fault| self.explain(&fault))?, included, nanos_of(now)))
             }
         };
         let log = rows::write_events(&events);
@@ -197,9 +198,9 @@ impl Command for Create {
         if let Some(key) = &self.key {
             key.write(batch, self.row)?;
         }
-        if let Some((kept, told, now)) = &mut self.webhook {
-            let webhook = kept.put(batch.db, &self.inner.keyring, self.row)?;
-            outbox_rows::enqueue(batch.db, webhook, &kept.receiver, told, *now)?;
+        if let Some((row, included, now)) = &mut self.webhook {
+            let webhook = row.put(batch.db, &self.inner.keyring, self.row)?;
+            outbox_rows::enqueue(batch.db, webhook, &row.receiver, included, *now)?;
         }
         if let Body::Live(live) = &self.body {
             // Before readers see it in the file: otherwise a reader could load a second copy of it into memory.
@@ -229,7 +230,7 @@ impl Command for Create {
             Err(error) => Err(error),
         };
         drop(key);
-        if webhook.is_some_and(|(_, told, _)| !told.is_empty()) {
+        if webhook.is_some_and(|(_, included, _)| !included.is_empty()) {
             inner.outbox.grown.notify_waiters();
         }
         let _ = sender.send(created);

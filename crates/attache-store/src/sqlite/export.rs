@@ -3,12 +3,12 @@
 use std::io::Write;
 
 use attache_core::{Owner, Snapshot, View};
-use attache_protocol::{TaskId, TaskPushNotificationConfig};
+use attache_protocol::TaskPushNotificationConfig;
 use rusqlite::{Connection, Row, params};
 
 use super::fault::Fault;
 use super::maintenance::{ExportReport, MaintenanceError};
-use super::rows::{self, Id, log_id};
+use super::rows::{self, log_range};
 use super::{owners, read, values};
 
 /// The number of tasks in one transaction. Between two transactions, the server can restart its write-ahead log.
@@ -82,7 +82,7 @@ fn tasks(db: &Connection, after: &mut i64) -> Result<Vec<Line>, Fault> {
 
 fn task(db: &Connection, row: &Row<'_>) -> Result<Vec<u8>, Fault> {
     let number: i64 = row.get(0)?;
-    let id = TaskId::from(Id::read(row.get_ref(1)?).map_err(rusqlite::Error::from)?);
+    let id = rows::task_id(row, 1)?;
     let Owner { tenant, principal } = owners::read(row, 4)?;
     let snapshot = match row.get::<_, Option<i64>>(3)? {
         Some(seq) => {
@@ -99,7 +99,7 @@ fn task(db: &Connection, row: &Row<'_>) -> Result<Vec<u8>, Fault> {
     snapshot.write(View::FULL, &mut line);
     line.extend_from_slice(b",\"events\":");
     let mut log = db.prepare_cached("SELECT events FROM log WHERE id >= ?1 AND id < ?2 ORDER BY id")?;
-    let mut log = log.query(params![log_id(number, 0), log_id(number + 1, 0)])?;
+    let mut log = log.query(log_range(number))?;
     write_array(&mut log, &mut line, |events| {
         rows::read_events(0, events).map_err(|error| rows::unreadable("the log", &id, error))?;
         // A row of the log is a JSON array. The brackets are removed to join the rows.
@@ -163,7 +163,7 @@ fn write_array(
         if !std::mem::take(&mut first) {
             line.push(b',');
         }
-        line.extend_from_slice(inside(row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?)?);
+        line.extend_from_slice(inside(rows::blob(row, 0)?)?);
     }
     line.push(b']');
     Ok(())

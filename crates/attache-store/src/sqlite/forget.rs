@@ -4,7 +4,7 @@ use attache_core::Principal;
 use rusqlite::{Connection, params};
 
 use super::fault::Fault;
-use super::rows::log_id;
+use super::rows::log_range;
 
 /// Whose data is removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +58,7 @@ fn forget_owner(db: &Connection, owner: i64, report: &mut ForgetReport) -> Resul
     let tasks = tasks.query_map(params![owner], |row| row.get(0))?.collect::<Result<Vec<i64>, _>>()?;
     let mut log = db.prepare("DELETE FROM log WHERE id >= ?1 AND id < ?2")?;
     for task in tasks {
-        log.execute(params![log_id(task, 0), log_id(task + 1, 0)])?;
+        log.execute(log_range(task))?;
     }
     report.tasks += delete("tasks WHERE owner = ?1".to_owned())?;
     delete("counts WHERE owner = ?1".to_owned())?;

@@ -7,14 +7,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use attache_core::{Idempotency, Owner, StoreError, UsedKey};
-use attache_protocol::TaskId;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension, params};
 use tokio::sync::Notify;
 
 use super::fault::Fault;
-use super::rows::Id;
+use super::rows;
 use super::{Inner, writer::Batch};
 
 /// The keys that are reserved by running calls.
@@ -88,7 +87,7 @@ fn find(db: &Connection, owner: i64, key: &str) -> Result<Option<UsedKey>, Fault
          WHERE keys.owner = ?1 AND keys.key = ?2",
     )?;
     let known = find.query_row(params![owner, key], |row| {
-        Ok(UsedKey { task: TaskId::from(Id::read(row.get_ref(0)?)?), fingerprint: row.get(1)? })
+        Ok(UsedKey { task: rows::task_id(row, 0)?, fingerprint: row.get(1)? })
     });
     Ok(known.optional()?)
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use attache_core::{Cursor, ListPage, ListQuery, Owner, Snapshot, StoreError, View};
-use attache_protocol::{TaskId, TaskState};
+use attache_protocol::TaskState;
 use rusqlite::types::Value;
 use rusqlite::{CachedStatement, Connection, Row, Rows, params, params_from_iter};
 
@@ -109,7 +109,7 @@ impl Inner {
         let mut rows = read.query(params![row])?;
         let Some(found) = rows.next()? else { return Err(rusqlite::Error::QueryReturnedNoRows.into()) };
         let state = rows::state_of(found.get(0)?);
-        let id = TaskId::from(Id::read(found.get_ref(2)?).map_err(rusqlite::Error::from)?);
+        let id = rows::task_id(found, 2)?;
         if let Some(seq) = found.get::<_, Option<i64>>(1)? {
             return Ok(Snapshot::ended(rows::seq_of(seq), state, rows::read_ended(found, 3, &id)?));
         }

@@ -12,8 +12,8 @@ use super::fault::Fault;
 use super::forget::{self, ForgetOptions, ForgetReport};
 use super::header::inspect;
 use super::lock::{self, FileLock};
-use super::rows::{log_id, nanos_of};
-use super::{SqliteOpenError, check, export, open, outbox_rows, schema};
+use super::rows::{log_range, nanos_of};
+use super::{SqliteOpenError, check, export, open, outbox_rows, schema, webhook_rows};
 use crate::Keyring;
 
 /// Why maintenance failed.
@@ -163,7 +163,7 @@ impl Maintenance {
     pub fn reseal(&mut self, keyring: &Keyring) -> Result<usize, MaintenanceError> {
         let (mut count, mut from) = (0, Some(0));
         while let Some(at) = from {
-            let (resealed, next) = self.write(|db| outbox_rows::reseal(db, keyring, at))?;
+            let (resealed, next) = self.write(|db| webhook_rows::reseal(db, keyring, at))?;
             (count, from) = (count + resealed, next);
         }
         Ok(count)
@@ -260,7 +260,7 @@ fn drop_events(db: &Connection, before: i64) -> Result<u64, Fault> {
     let mut dropped = 0;
     while let Some(row) = rows.next()? {
         let row: i64 = row.get(0)?;
-        dropped += u64::from(drop.execute(params![log_id(row, 0), log_id(row + 1, 0)])? > 0);
+        dropped += u64::from(drop.execute(log_range(row))? > 0);
     }
     Ok(dropped)
 }

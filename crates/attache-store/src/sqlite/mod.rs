@@ -6,6 +6,7 @@
 //!
 //! A lock ensures that exactly one process serves a file. Therefore leases are only in memory: after a restart no task has one.
 
+mod abandoned;
 mod append;
 mod backup;
 mod check;
@@ -31,22 +32,20 @@ mod prune;
 mod read;
 mod rows;
 mod schema;
+mod store;
 mod tail;
 #[cfg(test)]
 mod tests;
 mod values;
+mod webhook_rows;
 mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use attache_core::{
-    Abandoned, Append, AppendError, Appended, BoxFuture, Created, Lease, ListPage, ListQuery, NewTask,
-    Outbox, Owner, RenewFailure, Retention, Seq, Snapshot, Store, StoreError, TailItem, UsedKey, Values,
-};
-use attache_protocol::{TaskId, Timestamp};
-use futures::stream::BoxStream;
+use attache_core::{Lease, Owner, Snapshot, StoreError};
+use attache_protocol::TaskId;
 use rusqlite::Connection;
 
 pub use self::backup::BackupProgress;
@@ -262,146 +261,7 @@ impl Inner {
             }
         }
     }
-
-    async fn abandoned(self: &Arc<Self>, now: Timestamp, limit: usize) -> Result<Vec<Abandoned>, StoreError> {
-        self.read_blocking(move |inner, db| {
-            let db = db.unchecked_transaction()?;
-            let mut read = db.prepare_cached(
-                "SELECT id, task_id, owner FROM tasks INDEXED BY tasks_at_work WHERE state IN (1, 2) ORDER BY id",
-            )?;
-            let mut rows = read.query(())?;
-            let mut abandoned = Vec::new();
-            while abandoned.len() < limit
-                && let Some(row) = rows.next()?
-            {
-                let id = TaskId::from(rows::Id::read(row.get_ref(1)?).map_err(rusqlite::Error::from)?);
-                let task = match inner.live.get(&id) {
-                    Some(live) if live.is_abandoned(now) => live.snapshot(),
-                    Some(_) => None,
-                    None => match read::replay(&db, row.get(0)?, &id) {
-                        Ok(replayed) => Some(Snapshot::live(replayed.seq, replayed.task)),
-                        // A damaged task must not prevent the recovery of the others.
-                        Err(fault @ Fault::Unreadable { .. }) => {
-                            tracing::error!(error = %inner.explain(&fault), "a task cannot be recovered");
-                            None
-                        }
-                        Err(fault) => return Err(fault),
-                    },
-                };
-                if let Some(task) = task {
-                    abandoned.push(Abandoned { owner: read::owner(&db, row.get(2)?)?, task });
-                }
-            }
-            Ok(abandoned)
-        })
-        .await
-    }
 }
 
 /// Sends the result of a command to the waiting caller.
 type ResultSender<T> = tokio::sync::oneshot::Sender<Result<T, StoreError>>;
-
-impl Store for SqliteStore {
-    fn create(&self, task: NewTask) -> BoxFuture<'_, Result<Created, StoreError>> {
-        Box::pin(self.inner.create(task))
-    }
-
-    fn append<'a>(
-        &'a self,
-        task: &'a TaskId,
-        append: Append,
-    ) -> BoxFuture<'a, Result<Appended, AppendError>> {
-        Box::pin(self.inner.append(task, append))
-    }
-
-    fn load<'a>(
-        &'a self,
-        owner: &'a Owner,
-        task: &'a TaskId,
-    ) -> BoxFuture<'a, Result<Option<Snapshot>, StoreError>> {
-        Box::pin(self.inner.load(owner, task))
-    }
-
-    fn find_key<'a>(
-        &'a self,
-        owner: &'a Owner,
-        key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<UsedKey>, StoreError>> {
-        Box::pin(async move { self.inner.find_key(owner, key) })
-    }
-
-    fn list<'a>(
-        &'a self,
-        owner: &'a Owner,
-        query: &'a ListQuery,
-    ) -> BoxFuture<'a, Result<ListPage, StoreError>> {
-        Box::pin(self.inner.list(owner, query))
-    }
-
-    fn tail(&self, task: &TaskId, after: Seq) -> BoxStream<'static, Result<TailItem, StoreError>> {
-        tail::tail(self.inner.clone(), task.clone(), after)
-    }
-
-    fn claim<'a>(
-        &'a self,
-        task: &'a TaskId,
-        now: Timestamp,
-        until: Timestamp,
-    ) -> BoxFuture<'a, Result<Option<Lease>, StoreError>> {
-        Box::pin(async move {
-            let lease = self.inner.next_lease();
-            Ok(match self.inner.locate(task).await? {
-                Location::Live(live) => live.claim(lease, now, until).then_some(lease),
-                Location::Ended(_) | Location::Missing => None,
-            })
-        })
-    }
-
-    fn renew<'a>(
-        &'a self,
-        leases: &'a [(TaskId, Lease)],
-        until: Timestamp,
-    ) -> BoxFuture<'a, Result<Vec<(TaskId, RenewFailure)>, StoreError>> {
-        let renew = |task: &TaskId, lease: Lease| match self.inner.live.get(task) {
-            Some(live) => Ok(live.set_lease(lease, Some(until))),
-            // A task with a lease is in memory, so this one has ended, or is gone, or has no lease.
-            None => Ok(match self.inner.read(|db| read::find(db, task))? {
-                Some(found) if found.end.is_some() => Err(RenewFailure::Ended(found.state)),
-                Some(_) | None => Err(RenewFailure::LeaseLost),
-            }),
-        };
-        let failures = leases.iter().filter_map(|(task, lease)| match renew(task, *lease) {
-            Ok(renewed) => renewed.err().map(|failure| Ok((task.clone(), failure))),
-            Err(error) => Some(Err(error)),
-        });
-        Box::pin(std::future::ready(failures.collect()))
-    }
-
-    fn release<'a>(&'a self, task: &'a TaskId, lease: Lease) -> BoxFuture<'a, Result<(), StoreError>> {
-        if let Some(live) = self.inner.live.get(task) {
-            let _ = live.set_lease(lease, None);
-        }
-        Box::pin(std::future::ready(Ok(())))
-    }
-
-    fn outbox(&self) -> &dyn Outbox {
-        self
-    }
-
-    fn values(&self) -> &dyn Values {
-        self
-    }
-
-    fn abandoned(&self, now: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Abandoned>, StoreError>> {
-        Box::pin(self.inner.abandoned(now, limit))
-    }
-
-    fn prune<'a>(
-        &'a self,
-        retention: &'a Retention,
-        now: Timestamp,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<usize, StoreError>> {
-        Box::pin(self.inner.prune(*retention, now, limit))
-    }
-}

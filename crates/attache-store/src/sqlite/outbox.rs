@@ -18,8 +18,9 @@ use tokio::sync::Notify;
 
 use super::fault::Fault;
 use super::live::LiveTask;
-use super::outbox_rows::{self, WebhookRow};
+use super::outbox_rows;
 use super::rows::{self, Id, nanos_of, time_of};
+use super::webhook_rows::{self, WebhookRow};
 use super::writer::{Batch, Command};
 use super::{Inner, Location, ResultSender, SqliteStore, read};
 
@@ -80,7 +81,7 @@ impl Inner {
             Location::Live(live) => (live.row, Some(live)),
             Location::Ended(found) => (found.row, None),
         };
-        let mut kept =
+        let mut webhook_row =
             WebhookRow::seal(&self.keyring, task, &webhook).map_err(|fault| self.explain(&fault))?;
         let keyring = self.keyring.clone();
         let work = move |db: &Connection| {
@@ -88,10 +89,10 @@ impl Inner {
             if !db.prepare_cached("SELECT 1 FROM tasks WHERE id = ?1")?.exists(params![row])? {
                 return Ok(PutWebhook::Stored);
             }
-            if !kept.fits(db, row, limit)? {
+            if !webhook_row.fits(db, row, limit)? {
                 return Ok(PutWebhook::LimitReached);
             }
-            kept.put(db, &keyring, row)?;
+            webhook_row.put(db, &keyring, row)?;
             if let Some(live) = &live {
                 // Later appends look for webhooks. If the transaction fails, this stays set and costs only a useless query.
                 live.may_have_webhooks.store(true, Ordering::Relaxed);
@@ -110,7 +111,7 @@ impl Inner {
             let mut rows = read.query(params![Id(task.as_str())])?;
             let mut webhooks = Vec::new();
             while let Some(row) = rows.next()? {
-                webhooks.push(outbox_rows::read_webhook(&self.keyring, task, row, 0)?);
+                webhooks.push(webhook_rows::read(&self.keyring, task, row, 0)?);
             }
             Ok(webhooks)
         })
@@ -218,13 +219,13 @@ impl Inner {
         )?;
         let mut rows = read.query(params![webhook])?;
         let Some(row) = rows.next()? else { return Ok(None) };
-        let task = TaskId::from(Id::read(row.get_ref(1)?).map_err(rusqlite::Error::from)?);
+        let task = rows::task_id(row, 1)?;
         let (seq, attempts) = (rows::seq_of(row.get(3)?), row.get(4)?);
         let owner = read::owner(db, row.get(2)?)?;
         let before = Seq(seq.0.saturating_sub(1));
         let read = || {
             let entry = read::log_after(db, row.get(0)?, &task, before, 1)?;
-            Ok((entry, outbox_rows::read_webhook(&self.keyring, &task, row, 5)?))
+            Ok((entry, webhook_rows::read(&self.keyring, &task, row, 5)?))
         };
         match read() {
             Ok((entry, webhook)) => {
@@ -253,7 +254,7 @@ impl SqliteStore {
         let (mut count, mut from) = (0, Some(0));
         while let Some(at) = from {
             let keyring = self.inner.keyring.clone();
-            let work = move |db: &Connection| outbox_rows::reseal(db, &keyring, at);
+            let work = move |db: &Connection| webhook_rows::reseal(db, &keyring, at);
             let (resealed, next) = self.inner.change(work, |_| {}).await?;
             (count, from) = (count + resealed, next);
         }
@@ -277,7 +278,7 @@ impl Outbox for SqliteStore {
     fn delete_webhook<'a>(&'a self, task: &'a TaskId, id: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             let (task, id) = (task.clone(), id.to_owned());
-            let work = move |db: &Connection| outbox_rows::delete(db, &task, &id);
+            let work = move |db: &Connection| webhook_rows::delete(db, &task, &id);
             self.inner.change(work, self.inner.end_reservation()).await.map(|_| ())
         })
     }

@@ -1,131 +1,12 @@
-//! The rows of webhooks and of their deliveries. The server uses them, and the maintenance commands in other processes.
+//! The rows of deliveries, pending and dead. The server uses them, and the maintenance commands in other processes.
 
-use attache_core::{DeadDelivery, DeliveryId, Outcome, PushEvents, Seq, TaskEvent, Webhook};
-use attache_protocol::{Dialect, TaskId, TaskPushNotificationConfig, Timestamp};
-use rusqlite::{Connection, OptionalExtension, Row, params};
-use serde::{Deserialize, Serialize};
-use zeroize::Zeroizing;
+use attache_core::{DeadDelivery, DeliveryId, Outcome, Seq, TaskEvent};
+use attache_protocol::{TaskPushNotificationConfig, Timestamp};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::fault::Fault;
-use super::rows::{self, Id, nanos_of, time_of};
-use crate::Keyring;
-
-/// A webhook as a row, with its secrets sealed.
-pub(super) struct WebhookRow {
-    name: String,
-    news: u8,
-    dialect: Option<&'static str>,
-    pub(super) receiver: String,
-    config: Vec<u8>,
-    secrets: Option<Vec<u8>>,
-    purpose: Vec<u8>,
-}
-
-/// The secrets of a webhook, which are sealed.
-#[derive(Default, PartialEq, Serialize, Deserialize)]
-struct Secrets {
-    token: Option<String>,
-    credentials: Option<String>,
-}
-
-/// The additional data that binds sealed secrets to one webhook: they do not open in another row.
-fn purpose(task: &TaskId, webhook: &str) -> Vec<u8> {
-    let mut purpose = (task.as_str().len() as u64).to_le_bytes().to_vec();
-    purpose.extend_from_slice(task.as_str().as_bytes());
-    purpose.extend_from_slice(webhook.as_bytes());
-    purpose
-}
-
-const fn events_of(number: u8) -> PushEvents {
-    match number {
-        0 => PushEvents::States,
-        _ => PushEvents::Everything,
-    }
-}
-
-impl WebhookRow {
-    pub(super) fn seal(keyring: &Keyring, task: &TaskId, webhook: &Webhook) -> Result<Self, Fault> {
-        let mut config = webhook.config.clone();
-        let credentials = config.authentication.as_mut().and_then(|info| info.credentials.take());
-        let secrets = Secrets { token: config.token.take(), credentials };
-        let failed = |error| rows::unreadable("a webhook", task, error);
-        let purpose = purpose(task, webhook.id());
-        let secrets = if secrets == Secrets::default() {
-            None
-        } else {
-            let plain = Zeroizing::new(serde_json::to_vec(&secrets).map_err(failed)?);
-            Some(keyring.seal(&purpose, &plain)?)
-        };
-        Ok(Self {
-            name: webhook.id().to_owned(),
-            news: match webhook.events {
-                PushEvents::States => 0,
-                PushEvents::Everything => 1,
-            },
-            dialect: webhook.dialect.map(Dialect::name),
-            receiver: webhook.receiver(),
-            config: serde_json::to_vec(&config).map_err(failed)?,
-            secrets,
-            purpose,
-        })
-    }
-
-    /// Whether the task has fewer other webhooks than the limit.
-    pub(super) fn fits(&self, db: &Connection, task: i64, limit: usize) -> Result<bool, Fault> {
-        let mut count = db.prepare_cached("SELECT count(*) FROM webhooks WHERE task = ?1 AND name != ?2")?;
-        let others: i64 = count.query_row(params![task, self.name], |row| row.get(0))?;
-        Ok(usize::try_from(others).unwrap_or(0) < limit)
-    }
-
-    /// Writes the webhook and returns its row id. Replaces a webhook with the same name.
-    pub(super) fn put(&mut self, db: &Connection, keyring: &Keyring, task: i64) -> Result<i64, Fault> {
-        // Sealing all secrets again after a rotation either finds this row, or has changed the key before this check.
-        if let Some(sealed) = &mut self.secrets
-            && !keyring.is_current(sealed)?
-        {
-            *sealed = keyring.seal(&self.purpose, &keyring.open(&self.purpose, sealed)?)?;
-        }
-        let webhook = db
-            .prepare_cached(
-                "INSERT INTO webhooks (task, name, news, receiver, config, secrets, dialect)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-                 ON CONFLICT (task, name) DO UPDATE SET news = excluded.news, receiver = excluded.receiver,
-                    config = excluded.config, secrets = excluded.secrets, dialect = excluded.dialect
-                 RETURNING id",
-            )?
-            .query_row(
-                params![task, self.name, self.news, self.receiver, self.config, self.secrets, self.dialect],
-                |row| row.get(0),
-            )?;
-        db.prepare_cached("UPDATE queues SET receiver = ?2 WHERE webhook = ?1 AND receiver != ?2")?
-            .execute(params![webhook, self.receiver])?;
-        Ok(webhook)
-    }
-}
-
-/// A webhook from the columns `name`, `news`, `config`, `secrets` and `dialect`.
-pub(super) fn read_webhook(
-    keyring: &Keyring,
-    task: &TaskId,
-    row: &Row<'_>,
-    from: usize,
-) -> Result<Webhook, Fault> {
-    let name: String = row.get(from)?;
-    let config = row.get_ref(from + 2)?.as_blob().map_err(rusqlite::Error::from)?;
-    let failed = |error| rows::unreadable("a webhook", task, error);
-    let mut config: TaskPushNotificationConfig = serde_json::from_slice(config).map_err(failed)?;
-    if let Some(sealed) = row.get::<_, Option<Vec<u8>>>(from + 3)? {
-        let plain = keyring.open(&purpose(task, &name), &sealed)?;
-        let secrets: Secrets = serde_json::from_slice(&plain).map_err(failed)?;
-        config.token = secrets.token;
-        if let Some(info) = &mut config.authentication {
-            info.credentials = secrets.credentials;
-        }
-    }
-    let dialect = row.get::<_, Option<String>>(from + 4)?;
-    let dialect = dialect.and_then(|name| Dialect::from_name(&name));
-    Ok(Webhook { config, events: events_of(row.get(from + 1)?), dialect })
-}
+use super::rows::{self, nanos_of, time_of};
+use super::webhook_rows;
 
 /// Queues events for a webhook. Returns whether its queue was empty before.
 pub(super) fn enqueue(
@@ -164,22 +45,12 @@ pub(super) fn enqueue_all(
     let mut webhooks = read.query(params![task])?;
     let mut grown = false;
     while let Some(row) = webhooks.next()? {
-        let wanted = events_of(row.get(1)?);
+        let wanted = webhook_rows::events_of(row.get(1)?);
         let included = events.iter().enumerate().filter(|(_, event)| wanted.includes(event));
         let included: Vec<_> = included.map(|(i, _)| after.plus(i + 1)).collect();
         grown |= enqueue(db, row.get(0)?, &row.get::<_, String>(2)?, &included, now)?;
     }
     Ok(grown)
-}
-
-/// The row id of a webhook, and its receiver.
-fn find(db: &Connection, task: &TaskId, name: &str) -> Result<Option<(i64, String)>, Fault> {
-    let mut find = db.prepare_cached(
-        "SELECT webhooks.id, webhooks.receiver FROM tasks JOIN webhooks ON webhooks.task = tasks.id
-         WHERE tasks.task_id = ?1 AND webhooks.name = ?2",
-    )?;
-    let found = find.query_row(params![Id(task.as_str()), name], |row| Ok((row.get(0)?, row.get(1)?)));
-    Ok(found.optional()?)
 }
 
 /// Sets the time at which a webhook is due next. `None` removes it from the queues.
@@ -211,7 +82,7 @@ fn dequeue(db: &Connection, webhook: i64, seq: Seq) -> Result<Option<u32>, Fault
 
 /// Records the outcome of a delivery. Returns the webhook, or `None` if the delivery is no longer queued.
 pub(super) fn settle(db: &Connection, id: &DeliveryId, outcome: &Outcome) -> Result<Option<i64>, Fault> {
-    let Some((webhook, _)) = find(db, &id.task, &id.webhook)? else { return Ok(None) };
+    let Some(webhook) = webhook_rows::find(db, &id.task, &id.webhook)? else { return Ok(None) };
     let seq = id.seq.0 as i64;
     let (again, more) = match outcome {
         Outcome::Delivered => return Ok(dequeue(db, webhook, id.seq)?.map(|_| webhook)),
@@ -236,28 +107,6 @@ pub(super) fn settle(db: &Connection, id: &DeliveryId, outcome: &Outcome) -> Res
     Ok(Some(webhook))
 }
 
-/// Deletes a webhook with all its deliveries.
-pub(super) fn delete(db: &Connection, task: &TaskId, name: &str) -> Result<Option<i64>, Fault> {
-    let Some((webhook, _)) = find(db, task, name)? else { return Ok(None) };
-    delete_row(db, webhook)?;
-    Ok(Some(webhook))
-}
-
-fn delete_row(db: &Connection, webhook: i64) -> Result<(), Fault> {
-    db.prepare_cached("DELETE FROM outbox WHERE webhook = ?1")?.execute(params![webhook])?;
-    db.prepare_cached("DELETE FROM queues WHERE webhook = ?1")?.execute(params![webhook])?;
-    db.prepare_cached("DELETE FROM dead WHERE webhook = ?1")?.execute(params![webhook])?;
-    db.prepare_cached("DELETE FROM webhooks WHERE id = ?1")?.execute(params![webhook])?;
-    Ok(())
-}
-
-/// Deletes the webhooks of a task.
-pub(super) fn delete_all(db: &Connection, task: i64) -> Result<(), Fault> {
-    let mut read = db.prepare_cached("SELECT id FROM webhooks WHERE task = ?1")?;
-    let webhooks = read.query_map(params![task], |row| row.get(0))?.collect::<Result<Vec<_>, _>>()?;
-    webhooks.into_iter().try_for_each(|webhook| delete_row(db, webhook))
-}
-
 /// Whether a task has pending deliveries.
 pub(super) fn has_pending(db: &Connection, task: i64) -> Result<bool, Fault> {
     let mut has_pending = db.prepare_cached(
@@ -268,7 +117,7 @@ pub(super) fn has_pending(db: &Connection, task: i64) -> Result<bool, Fault> {
 
 /// The row id of a dead delivery.
 fn find_dead(db: &Connection, id: &DeliveryId) -> Result<Option<i64>, Fault> {
-    let Some((webhook, _)) = find(db, &id.task, &id.webhook)? else { return Ok(None) };
+    let Some(webhook) = webhook_rows::find(db, &id.task, &id.webhook)? else { return Ok(None) };
     let mut find = db.prepare_cached("SELECT id FROM dead WHERE webhook = ?1 AND seq = ?2")?;
     Ok(find.query_row(params![webhook, id.seq.0 as i64], |row| row.get(0)).optional()?)
 }
@@ -291,8 +140,8 @@ pub(super) fn list_dead(
     let mut rows = read.query(params![after.unwrap_or(0), limit])?;
     let mut dead = Vec::new();
     while let Some(row) = rows.next()? {
-        let task = TaskId::from(Id::read(row.get_ref(0)?).map_err(rusqlite::Error::from)?);
-        let config = row.get_ref(3)?.as_blob().map_err(rusqlite::Error::from)?;
+        let task = rows::task_id(row, 0)?;
+        let config = rows::blob(row, 3)?;
         let config: TaskPushNotificationConfig =
             serde_json::from_slice(config).map_err(|error| rows::unreadable("a webhook", &task, error))?;
         dead.push(DeadDelivery {
@@ -338,33 +187,4 @@ pub(super) fn purge_dead(db: &Connection, id: Option<&DeliveryId>) -> Result<usi
         db.prepare_cached("DELETE FROM dead WHERE id = ?1")?.execute(params![dead])?;
     }
     Ok(chosen.len())
-}
-
-/// How many secrets one transaction seals again. Other writes can run between two transactions.
-const RESEAL_BATCH: usize = 256;
-
-/// Seals the secrets of one batch of webhooks under the current key, beginning with the webhook `from`. Returns how many were sealed
-/// under another key before, and where the next batch begins.
-pub(super) fn reseal(db: &Connection, keyring: &Keyring, from: i64) -> Result<(usize, Option<i64>), Fault> {
-    let mut read = db.prepare_cached(
-        "SELECT webhooks.id, tasks.task_id, webhooks.name, webhooks.secrets
-         FROM webhooks JOIN tasks ON tasks.id = webhooks.task
-         WHERE webhooks.id >= ?1 AND webhooks.secrets IS NOT NULL ORDER BY webhooks.id LIMIT ?2",
-    )?;
-    let mut rows = read.query(params![from, RESEAL_BATCH as i64])?;
-    let (mut seen, mut last, mut resealed) = (0, from, 0);
-    while let Some(row) = rows.next()? {
-        (seen, last) = (seen + 1, row.get(0)?);
-        let sealed: Vec<u8> = row.get(3)?;
-        if keyring.is_current(&sealed)? {
-            continue;
-        }
-        let task = TaskId::from(Id::read(row.get_ref(1)?).map_err(rusqlite::Error::from)?);
-        let purpose = purpose(&task, &row.get::<_, String>(2)?);
-        let sealed_again = keyring.seal(&purpose, &keyring.open(&purpose, &sealed)?)?;
-        db.prepare_cached("UPDATE webhooks SET secrets = ?2 WHERE id = ?1")?
-            .execute(params![last, sealed_again])?;
-        resealed += 1;
-    }
-    Ok((resealed, (seen == RESEAL_BATCH).then_some(last + 1)))
 }

@@ -10,9 +10,9 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::fault::Fault;
 use super::list::{Range, terminal_states};
-use super::rows::{self, log_id, nanos_of};
+use super::rows::{self, log_range, nanos_of};
 use super::writer::{Batch, Command};
-use super::{Inner, ResultSender, counts, outbox_rows};
+use super::{Inner, ResultSender, counts, outbox_rows, webhook_rows};
 
 impl Inner {
     pub(super) async fn prune(
@@ -128,9 +128,8 @@ fn delete(batch: &mut Batch<'_>, row: i64) -> Result<bool, Fault> {
         .optional()?;
     let Some((owner, state, nanos)) = task else { return Ok(false) };
     batch.counts.remove(owner, state, nanos);
-    outbox_rows::delete_all(db, row)?;
+    webhook_rows::delete_all(db, row)?;
     db.prepare_cached("DELETE FROM keys WHERE task = ?1")?.execute(params![row])?;
-    db.prepare_cached("DELETE FROM log WHERE id >= ?1 AND id < ?2")?
-        .execute(params![log_id(row, 0), log_id(row + 1, 0)])?;
+    db.prepare_cached("DELETE FROM log WHERE id >= ?1 AND id < ?2")?.execute(log_range(row))?;
     Ok(true)
 }

@@ -113,7 +113,7 @@ pub(super) fn replay(db: &Connection, row: i64, id: &TaskId) -> Result<Replayed,
     let mut read = db.prepare_cached("SELECT id, events FROM log WHERE id > ?1 AND id < ?2 ORDER BY id")?;
     let mut log = read.query(params![log_id(row, seq.0), log_id(row + 1, 0)])?;
     while let Some(next) = log.next()? {
-        let events = next.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
+        let events = rows::blob(next, 1)?;
         unsaved += events.len();
         let events = rows::read_events(next.get(0)?, events);
         for (position, event) in events.map_err(|error| rows::unreadable("the log", id, error))? {
@@ -177,7 +177,7 @@ pub(super) fn log_after(
     while bytes < max_bytes
         && let Some(next) = log.next()?
     {
-        let events = next.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
+        let events = rows::blob(next, 1)?;
         bytes += events.len();
         let events = rows::read_events(next.get(0)?, events);
         let events = events.map_err(|error| rows::unreadable("the log", id, error))?;

@@ -67,6 +67,16 @@ impl Id<'_> {
     }
 }
 
+/// Decodes the id of a task.
+pub(super) fn task_id(row: &Row<'_>, column: usize) -> rusqlite::Result<TaskId> {
+    Ok(TaskId::from(Id::read(row.get_ref(column)?)?))
+}
+
+/// The bytes of a column.
+pub(super) fn blob<'a>(row: &'a Row<'_>, column: usize) -> rusqlite::Result<&'a [u8]> {
+    Ok(row.get_ref(column)?.as_blob()?)
+}
+
 impl ToSql for Id<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(match self.uuid() {
@@ -85,6 +95,11 @@ pub(super) const MAX_SEQ: u64 = (1 << SEQ_BITS) - 1;
 /// The id of the log row that begins with an event: the row id of the task, then the position of the event.
 pub(super) const fn log_id(task: i64, seq: u64) -> i64 {
     task << SEQ_BITS | seq as i64
+}
+
+/// The ids of all log rows of a task: from the first number on, below the second.
+pub(super) const fn log_range(task: i64) -> [i64; 2] {
+    [log_id(task, 0), log_id(task + 1, 0)]
 }
 
 /// The position of the first event in a row of the log.
