@@ -69,7 +69,7 @@ impl Service {
         Ok(Box::new(Incoming { caller, message, configuration, metadata, push, idempotency, reply_mode }))
     }
 
-    /// The idempotency key of a send: from the header, from the metadata, or the message id if the options say so.
+    /// The idempotency key of a send: from the header, from the metadata, or the message id if that option is set.
     fn idempotency_key(
         &self,
         caller: &mut Caller,

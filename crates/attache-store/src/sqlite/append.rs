@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use attache_core::{
-    Append as Request, AppendError, Appended, EndedTask, StoredEndedTask, FoldError, Lease, Seq, Snapshot,
-    StoreError, TaskEvent, fold,
+    Append as Request, AppendError, Appended, EndedTask, FoldError, Lease, Seq, Snapshot, StoreError,
+    StoredEndedTask, TaskEvent, fold,
 };
 use attache_protocol::{TaskId, TaskState, Timestamp};
 use rusqlite::params;

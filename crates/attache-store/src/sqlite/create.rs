@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use attache_core::{
-    Created, EndedTask, StoredEndedTask, Lease, NewTask, Owner, Seq, Snapshot, StoreError, TaskEvent, fold,
+    Created, EndedTask, Lease, NewTask, Owner, Seq, Snapshot, StoreError, StoredEndedTask, TaskEvent, fold,
 };
 use attache_protocol::{ContextId, TaskId, TaskState};
 use rusqlite::{Connection, ErrorCode, params};

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use attache_core::{Idempotency, UsedKey, Owner, StoreError};
+use attache_core::{Idempotency, Owner, StoreError, UsedKey};
 use attache_protocol::TaskId;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;

@@ -40,8 +40,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use attache_core::{
-    Abandoned, Append, AppendError, Appended, BoxFuture, Created, UsedKey, Lease, ListPage, ListQuery, NewTask,
-    Outbox, Owner, RenewFailure, Retention, Seq, Snapshot, Store, StoreError, TailItem, Values,
+    Abandoned, Append, AppendError, Appended, BoxFuture, Created, Lease, ListPage, ListQuery, NewTask,
+    Outbox, Owner, RenewFailure, Retention, Seq, Snapshot, Store, StoreError, TailItem, UsedKey, Values,
 };
 use attache_protocol::{TaskId, Timestamp};
 use futures::stream::BoxStream;

@@ -1,6 +1,6 @@
 //! The rows of webhooks and of what is to be told to them. Used by the server, and by commands beside it.
 
-use attache_core::{DeadDelivery, DeliveryId, PushEvents, Outcome, Seq, TaskEvent, Webhook};
+use attache_core::{DeadDelivery, DeliveryId, Outcome, PushEvents, Seq, TaskEvent, Webhook};
 use attache_protocol::{Dialect, TaskId, TaskPushNotificationConfig, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};

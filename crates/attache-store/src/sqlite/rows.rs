@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use attache_core::{EndedTask, StoredEndedTask, Entry, Seq, TaskEvent};
+use attache_core::{EndedTask, Entry, Seq, StoredEndedTask, TaskEvent};
 use attache_protocol::{StreamResponse, Task, TaskId, TaskState, Timestamp};
 use rusqlite::types::{FromSqlError, FromSqlResult, ToSqlOutput, Value, ValueRef};
 use rusqlite::{Row, ToSql};

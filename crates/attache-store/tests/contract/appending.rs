@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use attache_core::{AppendError, Created, ListQuery, PushEvents, Owner, Seq};
+use attache_core::{AppendError, Created, ListQuery, Owner, PushEvents, Seq};
 use attache_protocol::TaskState;
 
 use crate::support::{Kept, assert_same, chunk, id, message, more, named, seqs, status, task, webhook};
@@ -75,7 +75,8 @@ async fn a_batch_that_creates_its_task_again_is_refused_whole(store: Kept) {
 
 async fn a_task_whose_log_cannot_be_leaves_nothing_behind(store: Kept) {
     let ended = |name| task(name).key("k", 1).then(status(name, TaskState::Completed, 1));
-    let draft = ended("t").then(chunk("t", "a", "late")).webhook(webhook("t", "w", "one", PushEvents::States));
+    let draft =
+        ended("t").then(chunk("t", "a", "late")).webhook(webhook("t", "w", "one", PushEvents::States));
     assert!(store.create(draft.0).await.is_err());
     assert!(store.find("t").await.is_none());
     assert_eq!(store.page(&Owner::default(), &ListQuery { limit: 9, ..ListQuery::default() }).await.2, 0);

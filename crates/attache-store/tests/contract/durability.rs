@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use attache_core::{AppendError, Created, ListQuery, PushEvents, Outcome, Owner, Retention, Seq, Snapshot};
+use attache_core::{AppendError, Created, ListQuery, Outcome, Owner, PushEvents, Retention, Seq, Snapshot};
 use attache_protocol::{Part, TaskState};
 
 use crate::bench::Bench;

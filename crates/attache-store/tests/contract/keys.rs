@@ -1,6 +1,6 @@
 //! Idempotency: one owner's key is good for one task or one append, however many try at once.
 
-use attache_core::{AppendError, Created, UsedKey, Lease, ListQuery, Owner, Principal, Seq};
+use attache_core::{AppendError, Created, Lease, ListQuery, Owner, Principal, Seq, UsedKey};
 use attache_protocol::TaskState;
 
 use crate::support::{Kept, chunk, id, message, more, named, status, task};

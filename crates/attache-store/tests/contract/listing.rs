@@ -232,10 +232,7 @@ async fn a_cursor_outlives_the_task_that_it_was_taken_from(store: Kept) {
     let (first, next, _) = store.page(&me, &all(4)).await;
     assert_eq!(ids(&first), ["8", "7", "6", "5"]);
     let (rest, query) = (["4", "3", "2", "1", "0"], ListQuery { after: next, ..all(9) });
-    assert_eq!(
-        store.prune(&Retention::default().max_tasks(0), at(9), 9).await.unwrap(),
-        1
-    );
+    assert_eq!(store.prune(&Retention::default().max_tasks(0), at(9), 9).await.unwrap(), 1);
     assert_eq!(ids(&store.page(&me, &query).await.0), rest);
 
     let (first, next, _) = store.page(&me, &all(3)).await;

@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use attache_core::{
-    AppendError, Created, DeliveryId, Entry, Lease, ListQuery, PushEvents, Outcome, Owner, Principal, Retention,
-    Snapshot, TaskEvent, View,
+    AppendError, Created, DeliveryId, Entry, Lease, ListQuery, Outcome, Owner, Principal, PushEvents,
+    Retention, Snapshot, TaskEvent, View,
 };
 use attache_protocol::{ContextId, Json, TaskState};
 use proptest::prelude::*;

@@ -1,6 +1,6 @@
 //! The outbox: what is to be told to webhooks, in order, one thing at a time, until it is told or given up.
 
-use attache_core::{Delivery, DeliveryId, DueReceivers, PushEvents, Outcome, Owner, Principal, Seq};
+use attache_core::{Delivery, DeliveryId, DueReceivers, Outcome, Owner, Principal, PushEvents, Seq};
 use attache_protocol::TaskState;
 
 use crate::support::{Kept, at, chunk, id, message, more, soon, status, task, webhook};
@@ -203,10 +203,16 @@ async fn many_who_take_at_once_get_different_things(store: Kept) {
 async fn no_more_are_taken_than_asked_for(store: Kept) {
     for number in 0..5 {
         let name = number.to_string();
-        let draft = task(&name).since(i64::from(number)).webhook(webhook(&name, "w", "one", PushEvents::States));
+        let draft =
+            task(&name).since(i64::from(number)).webhook(webhook(&name, "w", "one", PushEvents::States));
         store.make(draft).await;
         store
-            .make(task(&format!("o{name}")).webhook(webhook(&format!("o{name}"), "w", "two", PushEvents::States)))
+            .make(task(&format!("o{name}")).webhook(webhook(
+                &format!("o{name}"),
+                "w",
+                "two",
+                PushEvents::States,
+            )))
             .await;
     }
     let mut names = Vec::new();

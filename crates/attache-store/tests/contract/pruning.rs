@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use attache_core::{AppendError, Created, ListQuery, PushEvents, Outcome, Owner, Retention};
+use attache_core::{AppendError, Created, ListQuery, Outcome, Owner, PushEvents, Retention};
 use attache_protocol::TaskState;
 
 use crate::support::{Kept, at, id, ids, message, more, status, task, webhook};
@@ -86,8 +86,7 @@ async fn of_too_many_tasks_the_oldest_are_forgotten(store: Kept) {
 
 async fn a_task_is_forgotten_for_its_age_or_its_number(store: Kept) {
     ended_at(&store, [10, 40, 20, 50, 30]).await;
-    let both =
-        |millis, count| Retention::default().max_age(Duration::from_millis(millis)).max_tasks(count);
+    let both = |millis, count| Retention::default().max_age(Duration::from_millis(millis)).max_tasks(count);
     assert_eq!(prune(&store, both(100, 4), 125).await, 2, "both by age");
     assert_eq!(left(&store).await, ["50", "40", "30"]);
     assert_eq!(prune(&store, both(100, 1), 125).await, 2, "both by number");
@@ -148,8 +147,9 @@ async fn news_that_were_given_up_do_not_keep_a_task(store: Kept) {
 
 async fn a_forgotten_task_leaves_nothing_behind(store: Kept) {
     let me = Owner::default();
-    let made =
-        store.make(task("t").key("of the task", 1).webhook(webhook("t", "w", "one", PushEvents::States))).await;
+    let made = store
+        .make(task("t").key("of the task", 1).webhook(webhook("t", "w", "one", PushEvents::States)))
+        .await;
     store.make(task("other").key("of another", 2)).await;
     store.add("t", more(1, [message("x")]).key(&me, "of a message", 1)).await.unwrap();
     store.add("other", more(1, [message("x")]).key(&me, "of another message", 2)).await.unwrap();

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use attache_core::{
     Append, AppendError, Appended, Created, Cursor, Delivery, DeliveryId, Entry, Idempotency, Lease,
-    ListQuery, NewTask, NewWebhook, PushEvents, Owner, Principal, PutWebhook, Seq, Snapshot, Store, StoreError,
-    TailItem, TaskEvent, View, Webhook,
+    ListQuery, NewTask, NewWebhook, Owner, Principal, PushEvents, PutWebhook, Seq, Snapshot, Store,
+    StoreError, TailItem, TaskEvent, View, Webhook,
 };
 use attache_protocol::{
     Artifact, AuthenticationInfo, ContextId, Message, Part, Task, TaskArtifactUpdateEvent, TaskId,

@@ -35,7 +35,11 @@ fn written(value: Option<&Json>) -> Option<&str> {
 /// Keeps a value, whatever was there.
 pub(crate) async fn set(store: &Kept, scope: &str, key: &str, text: &str) -> ChangedValue {
     let value = json(text);
-    store.values().change(scope, key, Box::new(move |_| Some(value.clone()))).await.expect("a value that is kept")
+    store
+        .values()
+        .change(scope, key, Box::new(move |_| Some(value.clone())))
+        .await
+        .expect("a value that is kept")
 }
 
 pub(crate) async fn remove(store: &Kept, scope: &str, key: &str) -> ChangedValue {

@@ -1,6 +1,6 @@
 //! The webhooks of a task: kept in order, with their secrets.
 
-use attache_core::{AppendError, PushEvents, Owner, PutWebhook, Seq, Webhook};
+use attache_core::{AppendError, Owner, PushEvents, PutWebhook, Seq, Webhook};
 use attache_protocol::{Dialect, TaskPushNotificationConfig, TaskState};
 
 use crate::support::{Kept, at, id, message, more, status, task, webhook};

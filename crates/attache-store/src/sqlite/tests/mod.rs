@@ -12,8 +12,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use attache_core::{
-    Append, AppendError, Appended, Created, Entry, Lease, ListQuery, NewTask, PushEvents, Owner, Principal, Seq,
-    Snapshot, Store, TailItem, TaskEvent, Webhook,
+    Append, AppendError, Appended, Created, Entry, Lease, ListQuery, NewTask, Owner, Principal, PushEvents,
+    Seq, Snapshot, Store, TailItem, TaskEvent, Webhook,
 };
 use attache_protocol::{
     Artifact, AuthenticationInfo, Message, Part, Task, TaskArtifactUpdateEvent, TaskId,

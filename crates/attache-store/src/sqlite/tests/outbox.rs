@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use attache_core::{
-    DeliveryId, DueReceivers, NewTask, NewWebhook, PushEvents, Outbox, Outcome, Retention, Seq, Store, Webhook,
+    DeliveryId, DueReceivers, NewTask, NewWebhook, Outbox, Outcome, PushEvents, Retention, Seq, Store,
+    Webhook,
 };
 use attache_protocol::TaskState;
 use futures::FutureExt;
