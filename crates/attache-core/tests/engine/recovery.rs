@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use attache_core::{
-    Agent, MemoryStore, NewTask, NewWebhook, Owner, PushEvents, Recovered, Retention, Store, TaskEvent, Turn,
+    Agent, MemoryStore, NewTask, NewWebhook, Owner, PushEvents, Recovered, Store, TaskEvent, Turn,
     Webhook, agent_fn, restartable,
 };
 use attache_protocol::{

@@ -118,7 +118,7 @@ impl Command for Change {
         let (row, old) = find(db, scope, key)?.unzip();
         // A transaction that failed is executed again, so the value may be another one than in the run before.
         let new = catch_unwind(AssertUnwindSafe(|| (self.change)(old.as_ref())));
-        let result = self.result.insert(new.map(|new| ChangedValue { old, new }));
+        let result = &*self.result.insert(new.map(|new| ChangedValue { old, new }));
         let Ok(ChangedValue { old, new }) = result else { return Ok(()) };
         if is_same(old.as_ref(), new.as_ref()) {
             return Ok(());
