@@ -1,8 +1,8 @@
 //! The task engine behind every binding.
 //!
-//! **Everything an agent does to a task is one append-only, numbered log of events, and a task is the fold of its log.**
-//! The blocking reply, the stream, a resumed stream, a long poll and a listing all read that log, so there is one order and
-//! one truth.
+//! The events of a task are one append-only, numbered log, and the task is the fold of its log. An agent changes a task only by
+//! appending events. The blocking reply, the stream, a resumed stream, a long poll and a listing all read the log, so all of them
+//! show the same events in the same order.
 //!
 //! - An [`Agent`] does the work, in one [`Turn`] per message. [`AgentKinds`] builds agents by name from settings.
 //! - A [`Store`] keeps the logs. [`MemoryStore`] keeps them in this process.

@@ -114,7 +114,7 @@ impl Service {
         if self.0.closing.load(Ordering::Relaxed) {
             stopping()
         } else {
-            internal(&"a turn left nothing behind")
+            internal(&"a turn ended without a task or a message")
         }
     }
 
