@@ -1,4 +1,4 @@
-//! An agent of your own: skills, a choice between them, and artifacts of text, data and files.
+//! An agent with several skills and artifacts of text, data and files.
 //!
 //! `cargo run --example custom_agent`, then send `weather Oslo`, `report` or anything else.
 
@@ -15,7 +15,7 @@ impl Agent for Assistant {
             ("weather", city) if !city.is_empty() => weather(&turn, city).await,
             ("weather", _) => turn.reject("Which city? Try `weather Oslo`.").await,
             ("report", _) => report(&turn).await,
-            // Small talk needs no task: a direct message is the whole answer.
+            // A direct message needs no task.
             _ => turn.reply(format!("I know `weather CITY` and `report`. You said: {text}")).await,
         }
     }

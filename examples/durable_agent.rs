@@ -1,7 +1,7 @@
-//! An agent that outlives its process: tasks are in a file, and a turn that dies with the process is run again.
+//! A durable agent: tasks are in a file, and a turn that was interrupted by the end of the process runs again.
 //!
 //! `cargo run --example durable_agent -- 127.0.0.1:8080 tasks --restartable`, send a few words, kill the process while it repeats
-//! them, start it again and read the task. Without `--restartable`, the task has failed and says why.
+//! them, start it again and read the task. Without `--restartable`, the task has failed with a message that gives the reason.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use attache::store::{Keyring, SqliteOptions, SqliteStore};
 async fn repeat(turn: Turn) -> AgentResult {
     let text = turn.text();
     if text.ends_with('?') {
-        // The question is kept too: the answer may come after a restart.
+        // The question is stored too: the answer may arrive after a restart.
         return turn.ask("What do you think?").await;
     }
-    // A turn that is run again says everything again: an artifact of the same name takes the place of what was said before.
+    // A rerun starts from the beginning: an artifact of the same name replaces the one of the interrupted turn.
     turn.working(if turn.is_rerun() { "Where was I?" } else { "Thinking" }).await?;
     let mut words = text.split_inclusive(' ').peekable();
     let mut answer = turn.artifact("answer").stream();
@@ -36,7 +36,7 @@ async fn main() -> anyhow::Result<()> {
     let address = rest.first().map_or("127.0.0.1:8080", String::as_str);
     let directory = PathBuf::from(rest.get(1).map_or("tasks", String::as_str));
 
-    // Secrets of webhooks are kept under a key that is not in the file itself.
+    // Secrets of webhooks are encrypted with a key that is not in the database file.
     let keyring = Keyring::from_file(directory.join("keyring.json"))?;
     let store = SqliteStore::open(directory.join("tasks.db"), SqliteOptions::new(keyring))?;
     let card =
@@ -53,7 +53,7 @@ async fn serve(agent: impl Agent, card: Card, store: SqliteStore, address: &str)
     Server::new(agent)
         .card(card)
         .store(store)
-        // So that webhooks can be tried out on one machine.
+        // Allows webhooks on this machine, for trying them out.
         .push_options(|push| push.policy = Policy::default().allow_loopback(true))
         .bind(address)
         .run()

@@ -1,4 +1,4 @@
-//! An agent that gives back what it gets.
+//! An agent that echoes each message.
 //!
 //! `cargo run --example echo_server`
 

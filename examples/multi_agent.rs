@@ -1,4 +1,4 @@
-//! Two agents: a coordinator that splits a job and delegates the pieces to a worker, all at once.
+//! Two agents: a coordinator splits a job and delegates the pieces to a worker concurrently.
 //!
 //! `cargo run --example multi_agent`, then send `count the words` with a text on each further line.
 
@@ -6,14 +6,14 @@ use attache::client::ClientError;
 use attache::prelude::*;
 use futures::future::try_join_all;
 
-/// Counts words. It knows nothing of the coordinator.
+/// Counts words. It does not know the coordinator.
 async fn count(turn: Turn) -> AgentResult {
     let words = turn.text().split_whitespace().count();
     turn.artifact("count").text(words.to_string()).await?;
     turn.complete().await
 }
 
-/// Delegates each line to the worker and adds up what comes back.
+/// Delegates each line to the worker and adds up the results.
 struct Coordinator {
     worker: Client,
 }
@@ -26,7 +26,7 @@ impl Agent for Coordinator {
             return turn.reject("Nothing to count: put a text on each line after the first.").await;
         }
         turn.working(format!("Asking {} about {} lines", self.worker.card().name, lines.len())).await?;
-        // If this task is canceled, nobody waits for the worker any more.
+        // If this task is canceled, the coordinator stops waiting for the worker.
         let counts = tokio::select! {
             counts = try_join_all(lines.iter().map(|line| self.ask(line))) => counts,
             () = turn.cancelled() => return Ok(()),
@@ -58,7 +58,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = format!("http://{}", worker.address()?);
     tokio::spawn(worker.run());
 
-    // The worker could be anywhere, and anyone's: all that is known of it is its address.
+    // The worker could be any A2A agent: the coordinator knows only its address.
     let worker = Client::connect(&url).await?;
     let card = Card::new("Coordinator", "Splits a job and delegates the pieces")
         .skill(Skill::new("count", "Count the words of several texts"));

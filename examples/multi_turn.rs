@@ -1,11 +1,11 @@
-//! An agent that asks back: it books a table, and needs to know for how many and when.
+//! An agent that asks for input: it books a table and asks for the number of people and the time.
 //!
 //! `cargo run --example multi_turn`, send `a table please`, then answer with the task's id until it is booked.
 
 use attache::prelude::*;
 
 async fn book(turn: Turn) -> AgentResult {
-    // The task remembers the conversation; the answers are the client's messages after the first.
+    // The history of the task contains the conversation. The answers are the client's messages after the first.
     let answers: Vec<String> = turn
         .task()
         .map(|task| task.history.iter().filter(|m| m.role == Role::User).skip(1).map(Message::text).collect())

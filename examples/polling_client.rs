@@ -1,4 +1,4 @@
-//! Leaves work with an agent and comes back for it, and answers what the agent asks meanwhile.
+//! Starts a task, polls it until it ends, and answers the questions of the agent.
 //!
 //! Start an agent, such as `cargo run --example multi_turn`, then
 //! `cargo run --example polling_client http://127.0.0.1:8080 "a table please" 4 eight`.
@@ -15,12 +15,12 @@ async fn main() -> Result<(), ClientError> {
     let address = arguments.next().unwrap_or_else(|| "http://127.0.0.1:8080".to_owned());
     let first = arguments.next().unwrap_or_else(|| "Hello".to_owned());
 
-    // An agent that can tell when a task changes is asked to; any other is looked at ever less often.
+    // `wait` uses a long poll if the agent supports it. Otherwise it polls at growing intervals.
     let pace = Pace { first: Duration::from_millis(100), longest: Duration::from_secs(5) };
     let options = ClientOptions { pace, deadline: Some(Duration::from_secs(60)), ..ClientOptions::default() };
     let agent = Client::connect_with(&address, options).await?;
 
-    // The agent answers as soon as there is a task, and the task is all that must be remembered.
+    // The agent responds as soon as the task exists. The client needs only the id of the task to continue.
     let mut reply = agent.send(Outgoing::new(first).return_immediately()).await?;
     while let Reply::Task(task) = reply {
         let task = agent.wait(task.id).await?;
@@ -40,6 +40,6 @@ async fn main() -> Result<(), ClientError> {
 }
 
 fn finish(texts: &Texts) {
-    // Whoever closes the pipe has read enough.
+    // An error means that the reader has closed the pipe. It is ignored.
     let _ = writeln!(std::io::stdout(), "{}", texts.all());
 }

@@ -1,6 +1,6 @@
-//! Push notifications, both ends: an agent that takes its time, and a receiver that is told how it goes.
+//! Push notifications from both sides: an agent with a slow task, and the receiver of its notifications.
 //!
-//! `cargo run --example push_notifications` prints each notification and ends with the task.
+//! `cargo run --example push_notifications` prints each notification and exits when the task ends.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use tokio::sync::mpsc;
 
-/// What only the agent was told: whoever sends it with a notification is the agent.
+/// Known only to the agent. A notification with this token comes from the agent.
 const TOKEN: &str = "only-the-agent-knows";
 
 async fn bake(turn: Turn) -> AgentResult {
@@ -19,19 +19,20 @@ async fn bake(turn: Turn) -> AgentResult {
     turn.complete_with("Ready.").await
 }
 
-/// Takes in notifications, on a port of its own.
-async fn receiver(news: mpsc::UnboundedSender<StreamResponse>) -> std::io::Result<String> {
-    let take = move |headers: HeaderMap, body: String| async move {
+/// Receives notifications on a port of its own. Returns the URL of the webhook.
+async fn start_receiver(events: mpsc::UnboundedSender<StreamResponse>) -> std::io::Result<String> {
+    let receive = move |headers: HeaderMap, body: String| async move {
         if headers.get("x-a2a-notification-token").is_none_or(|token| token != TOKEN) {
             return StatusCode::UNAUTHORIZED;
         }
         let Ok(event) = serde_json::from_str(&body) else { return StatusCode::BAD_REQUEST };
-        // The agent tries again until it gets a 2xx.
-        if news.send(event).is_ok() { StatusCode::NO_CONTENT } else { StatusCode::GONE }
+        // The server retries until it gets a 2xx status.
+        if events.send(event).is_ok() { StatusCode::NO_CONTENT } else { StatusCode::GONE }
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-    let url = format!("http://{}/news", listener.local_addr()?);
-    tokio::spawn(async move { axum::serve(listener, axum::Router::new().route("/news", post(take))).await });
+    let url = format!("http://{}/hook", listener.local_addr()?);
+    let router = axum::Router::new().route("/hook", post(receive));
+    tokio::spawn(async move { axum::serve(listener, router).await });
     Ok(url)
 }
 
@@ -39,7 +40,7 @@ async fn receiver(news: mpsc::UnboundedSender<StreamResponse>) -> std::io::Resul
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = Server::new(agent_fn(bake))
         .card(Card::new("Bakery", "Bakes cakes").skill(Skill::new("bake", "Bake a cake")))
-        // Webhooks on this machine are refused unless this is said.
+        // By default webhooks on this machine are rejected.
         .push_options(|push| push.policy = Policy::default().allow_loopback(true))
         .bind("127.0.0.1:0")
         .listen()
@@ -47,27 +48,27 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let agent = format!("http://{}", server.address()?);
     tokio::spawn(server.run());
 
-    let (tell, mut news) = mpsc::unbounded_channel();
+    let (sender, mut events) = mpsc::unbounded_channel();
     let webhook = TaskPushNotificationConfig {
-        url: receiver(tell).await?,
+        url: start_receiver(sender).await?,
         token: Some(TOKEN.to_owned()),
         ..TaskPushNotificationConfig::default()
     };
-    // Nobody waits for the answer: the news comes by itself.
+    // The client does not wait for the result: the receiver gets it.
     Client::connect(&agent)
         .await?
         .send(Outgoing::new("a cake").webhook(webhook).return_immediately())
         .await?;
 
     let mut out = std::io::stdout();
-    while let Some(event) = news.recv().await {
+    while let Some(event) = events.recv().await {
         let status = match event {
             StreamResponse::Task(task) => task.status,
             StreamResponse::StatusUpdate(update) => update.status,
             StreamResponse::ArtifactUpdate(_) | StreamResponse::Message(_) => continue,
         };
-        let words = status.message.as_ref().map(|message| message.text()).unwrap_or_default();
-        writeln!(out, "{} {words}", status.state)?;
+        let text = status.message.as_ref().map(|message| message.text()).unwrap_or_default();
+        writeln!(out, "{} {text}", status.state)?;
         if status.state.is_terminal() {
             break;
         }

@@ -1,6 +1,6 @@
-//! Multi-agent research: three agents are discovered, get a question each at the same time, and are asked until they have answered.
+//! Multi-agent research: discovers three agents, sends a question to each concurrently, and polls them until they have answered.
 //!
-//! All of it through the functions `a2a::*` of an engine, as a worker in any language would. `cargo run --example research`
+//! It uses the functions `a2a::*` of an engine, as a worker in any language would. `cargo run --example research`
 
 use std::io::Write;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use serde_json::{Value, json, value::to_raw_value};
 
 type Error = Box<dyn std::error::Error>;
 
-/// Starts an agent that knows something about everything.
+/// Starts an agent that has an answer to every question.
 async fn researcher(number: usize) -> Result<String, attache::Error> {
     let research = move |turn: Turn| async move {
         turn.working("reading").await?;
@@ -41,7 +41,7 @@ async fn trigger(engine: &Engine, function: &str, payload: Value) -> Result<Valu
 async fn main() -> Result<(), Error> {
     let store = Arc::new(MemoryStore::new());
     let engine = Engine::new(store.clone(), EngineOptions::default());
-    // Agents on this machine are refused unless this is said.
+    // By default agents on this machine are rejected.
     let policy = Policy::default().allow_loopback(true);
     let delegation = Delegation::new(store, DelegationOptions { policy, ..DelegationOptions::default() })?;
     let gateway = Gateway::new(Arc::new(engine.clone()), GatewayOptions::default());
@@ -65,10 +65,10 @@ async fn main() -> Result<(), Error> {
 
     let mut out = std::io::stdout();
     for mut task in tasks {
-        let asked = json!({"taskId": task["id"], "agentUrl": task["metadata"]["agentUrl"]});
+        let query = json!({"taskId": task["id"], "agentUrl": task["metadata"]["agentUrl"]});
         while matches!(task["status"]["state"].as_str(), Some("submitted" | "working")) {
             tokio::time::sleep(Duration::from_millis(200)).await;
-            task = trigger(&engine, "a2a::get_task", asked.clone()).await?;
+            task = trigger(&engine, "a2a::get_task", query.clone()).await?;
         }
         let finding = task["status"]["message"]["parts"][0]["text"].as_str().unwrap_or("nothing was found");
         writeln!(out, "{finding}")?;

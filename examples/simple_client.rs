@@ -1,4 +1,4 @@
-//! Talks to an agent: says something and prints the answer, then prints a story as it is told.
+//! Calls an agent: sends a message and prints the response, then prints a stream as it arrives.
 //!
 //! Start an agent, such as `cargo run --example streaming_agent`, then `cargo run --example simple_client`.
 
@@ -16,15 +16,15 @@ async fn main() -> Result<(), ClientError> {
 
     let mut out = std::io::stdout();
     let say = |out: &mut std::io::Stdout, text: &str| {
-        // Whoever closes the pipe has read enough.
+        // An error means that the reader has closed the pipe. It is ignored.
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     };
 
-    // Waits until the agent has answered.
+    // Waits until the agent has responded.
     let reply = agent.send("Hello").await?;
     say(&mut out, &format!("{}\n", Texts::from(&reply).all()));
 
-    // Or listen while it works. A connection that breaks on the way is made again, and nothing is missed.
+    // Or stream the events. After a broken connection the client reconnects and resumes without a gap.
     let mut events = agent.stream("Tell me a story").await?;
     while let Some(event) = events.next().await {
         match event? {

@@ -1,6 +1,6 @@
-//! An agent that tells a story word by word.
+//! An agent that streams a story word by word.
 //!
-//! `cargo run --example streaming_agent`, then call `SendStreamingMessage`: each word arrives as it is "thought of".
+//! `cargo run --example streaming_agent`, then call `SendStreamingMessage`: each word is an event.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ async fn tell(turn: Turn) -> AgentResult {
     while let Some(word) = words.next() {
         tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(30)) => {}
-            // Whoever cancels the task need not hear the end.
+            // After a cancel, the rest is not sent.
             () = turn.cancelled() => return Ok(()),
         }
         if words.peek().is_none() {

@@ -1,17 +1,17 @@
-//! The system under test for the A2A conformance kit: behaves as the prefix of the message's id demands.
+//! The system under test for the A2A conformance kit. The prefix of the message id selects the behaviour.
 //!
 //! `cargo run --release --example tck_server -- --listen 127.0.0.1:9999`
 //!
-//! Profiles for what the kit can only see on other cards: `--minimal` declares no capabilities, `--required-extension`
-//! demands one.
+//! Some tests of the kit need another card: `--minimal` declares no capabilities, `--required-extension`
+//! requires an extension.
 
 use attache::prelude::*;
 use serde_json::json;
 
-async fn obey(turn: Turn) -> AgentResult {
+async fn respond(turn: Turn) -> AgentResult {
     let id = turn.message().message_id.as_str();
     let is = |prefix: &str| id.starts_with(prefix);
-    // Longer prefixes before those they begin with.
+    // A longer prefix must be tested before a shorter one that it begins with.
     if is("tck-message-response") {
         return turn.reply("Direct message response").await;
     } else if is("tck-input-required") {
@@ -73,15 +73,15 @@ async fn main() -> attache::Result<()> {
         card = card.extension(Extension::new("urn:a2a:tck:required-extension").required());
     }
     let extended = card.clone().skill(Skill::new("tck-extended", "Conformance, extended"));
-    // The kit listens for notifications on this machine.
-    let mut server = Server::new(agent_fn(obey))
+    let mut server = Server::new(agent_fn(respond))
         .card(card)
         .bind(listen)
-        // The kit refuses what 1.0 does not know.
+        // The kit rejects members that 1.0 does not have.
         .options(|options| options.pure_card = true)
+        // The kit receives notifications on this machine.
         .push_options(|push| push.policy = Policy::default().allow_loopback(true));
     if !has("--minimal") {
-        // The kit asks for the extended card without credentials.
+        // The kit requests the extended card without credentials.
         server =
             server.extended_card(extended).service_options(|options| options.extended_card_for_anyone = true);
     }

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_credential_is_what_its_agent_is_shown() {
+    fn each_kind_of_credential_is_sent_to_its_agent() {
         let book = book(json!([
             {"url": "https://bearer.example", "bearer": "t"},
             {"url": "https://key.example", "api-key": "k"},

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_help_is_said_with_the_setting_and_without_the_secret() {
+    fn errors_name_the_setting_and_not_the_secret() {
         let entry = AddressEntry::bearer("https://a.example/x".parse().unwrap(), &"s3cret".into()).unwrap();
         let credentials = AgentCredentials::new(AddressBook::new([entry]).unwrap(), "delegation.agents");
         let mut said = String::new();

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_credential_is_for_an_address_that_nobody_else_reads_along_with() {
+    fn a_credential_needs_an_address_with_tls() {
         for good in ["https://a.example", "http://localhost:1", "http://127.0.0.2", "http://[::1]:4700/x"] {
             assert!(address(good).is_ok(), "{good}");
         }

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_header_can_hold_is_refused_before_it_is_sent() {
+    fn values_that_are_not_valid_in_a_header_are_refused_before_they_are_sent() {
         let beside = |uri: &str, key: Option<&str>| Beside::new([uri, uri], key);
         assert_eq!(beside("urn:a", Some("k1")).unwrap().extensions.unwrap(), "urn:a");
         for (uri, key) in

@@ -622,7 +622,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_extended_card_is_asked_for_by_somebody_even_where_anybody_may_ask() {
+    async fn the_extended_card_is_requested_with_credentials_even_if_other_operations_need_none() {
         let extended = Operation::GetExtendedAgentCard;
         assert_eq!(
             sent(&Keyring::new().api_key("k-1"), json!([]), extended).await.unwrap(),

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_side_that_asks_to_be_left_alone_is_unless_it_asks_for_too_much() {
+    fn a_retry_after_is_respected_unless_it_is_too_long() {
         let error = |retry_after| ClientError::Http {
             url: String::new(),
             status: 503,

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_called_where_that_is_said() {
+    fn no_other_origin_is_called_if_only_trusted_ones_are_allowed() {
         let only = TrustedOrigins::new().trust("https://b.example").unwrap().only();
         let leads = |to: &str| only.may_lead(&url("https://a.example"), &url(to)).is_ok();
         assert!(leads("https://a.example/rpc") && leads("https://b.example/rpc"));

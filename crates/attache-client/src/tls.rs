@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_certificate_is_refused_before_anything_is_called() {
+    fn an_invalid_certificate_is_refused_before_any_request() {
         for pem in ["", "s3cret", "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----"] {
             let error = Identity::from_pem(pem.as_bytes()).unwrap_err();
             assert!(matches!(&error, ClientError::Invalid(text) if !text.contains("s3cret")), "{error}");

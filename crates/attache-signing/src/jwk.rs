@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_no_use_is_refused_with_the_reason() {
+    fn an_unusable_key_is_refused_with_the_reason() {
         let with = |member: &str, value: Value| {
             let mut jwk = ed25519();
             jwk[member] = value;
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn of_published_keys_those_of_no_use_and_secrets_are_left_out() {
+    fn unusable_published_keys_and_published_secrets_are_skipped() {
         let secret = json!({ "kty": "oct", "kid": "s", "k": URL_SAFE_NO_PAD.encode([7; 32]) });
         let other = json!({ "kty": "EC", "crv": "P-521" });
         let set = json!({ "keys": [secret, other, ed25519()], "more": 1 }).to_string();

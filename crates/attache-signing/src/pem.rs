@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_public_key_is_refused_with_the_reason() {
+    fn a_text_without_public_keys_is_refused_with_the_reason() {
         for (text, reason) in [
             (String::new(), "expected public keys as PEM"),
             (pem("PUBLIC KEY", "AAAA"), "expected public keys as PEM"),

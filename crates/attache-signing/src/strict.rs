@@ -150,14 +150,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_of_one_meaning_is_read_as_it_is() {
+    fn strict_json_is_read_as_it_is() {
         let text = r#"{"a":[1,-2,2.5,true,null,"é\u0041"],"b":{"a":{}}}"#;
         let expected = json!({"a": [1, -2, 2.5, true, null, "éA"], "b": {"a": {}}});
         assert_eq!(Value::Object(object(text.as_bytes()).unwrap()), expected);
     }
 
     #[test]
-    fn what_readers_could_disagree_about_is_refused() {
+    fn json_that_parsers_read_differently_is_refused() {
         let read = |text: &str| object(text.as_bytes()).unwrap_err();
         let twice = |name: &str| NotStrict::Duplicate(name.to_owned());
         assert_eq!(read(r#"{"url":1,"name":2,"url":1}"#), twice("url"));

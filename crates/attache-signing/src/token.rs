@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_refused_with_the_reason() {
+    fn an_invalid_token_is_refused_with_the_reason() {
         let encode = |value: &str| URL_SAFE_NO_PAD.encode(value);
         let with = |header: &str, claims: &str| format!("{}.{}.AAAA", encode(header), encode(claims));
         for (text, reason) in [

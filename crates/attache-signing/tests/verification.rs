@@ -62,7 +62,7 @@ fn set_header(card: &mut Value, change: impl FnOnce(&mut Value)) {
 }
 
 #[test]
-fn a_card_signed_with_any_algorithm_is_trusted_by_who_knows_the_key() {
+fn a_card_signed_with_any_algorithm_is_trusted_by_a_verifier_with_the_key() {
     for algorithm in Algorithm::ALL {
         let keys = keys(algorithm);
         let card = signed(&keys);
@@ -343,7 +343,7 @@ fn an_origin_is_https_or_on_this_machine_and_nothing_but_an_origin() {
 }
 
 #[test]
-fn who_trusts_nobody_trusts_no_card() {
+fn a_verifier_without_keys_trusts_no_card() {
     let error = verify(&Verifier::new(), &signed(&keys(Algorithm::Es256))).unwrap_err();
     assert!(error.to_string().contains("the key is not one that is trusted"), "{error}");
 }

@@ -1,4 +1,4 @@
-// An iii worker whose functions are A2A skills: a quote, and a story that is told word by word.
+// An iii worker whose functions are A2A skills: a quote, and a story that is streamed word by word.
 // Works with iii-sdk 0.22.1 as well as 0.11.6.
 
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -10,13 +10,13 @@ const iii = registerWorker(engine, { workerName: 'node-example', otel: { enabled
 const prices = { 'A-1': 21, 'B-2': 8 }
 
 async function quote({ sku, quantity = 1 }) {
-  // What is thrown is what the failed task says.
+  // The message of the error is the message of the failed task.
   if (!(sku in prices)) throw new Error(`there is no ${sku}; try one of ${Object.keys(prices).join(', ')}`)
   return { sku, price: prices[sku] * quantity }
 }
 
-// `a2a.expose` makes a function a skill. Its description, examples and schema are in the card, and a payload that does not fit
-// the schema never gets here.
+// `a2a.expose` makes a function a skill. Its description, examples and schema are in the card. A payload that does not match
+// the schema is rejected before the call.
 iii.registerFunction('node::quote', quote, {
   description: 'Quote a price',
   request_format: {
@@ -27,7 +27,7 @@ iii.registerFunction('node::quote', quote, {
   metadata: { 'a2a.expose': true, 'a2a.examples': ['node::quote {"sku": "A-1", "quantity": 2}'] },
 })
 
-// `response` is a channel. What is written to it are the pieces of an artifact, sent on as they come.
+// `response` is a channel. Each chunk written to it is sent at once as a chunk of an artifact.
 async function story({ about = 'a snail', response }) {
   for (const word of `Once upon a time there was ${about} .`.split(' ')) {
     response.stream.write(`${word} `)
@@ -42,7 +42,7 @@ iii.registerFunction('node::story', story, {
   metadata: { 'a2a.expose': true, 'a2a.stream': true, 'a2a.examples': ['node::story {"about": "a crab"}'] },
 })
 
-// The same over plain HTTP: GET /node/quotes/A-1. Not a skill, because it says nothing of `a2a.expose`.
+// The same over plain HTTP: GET /node/quotes/A-1. Not a skill, because its metadata has no `a2a.expose`.
 iii.registerFunction('node::quote_over_http', async ({ path_params }) => {
   try {
     return { body: await quote(path_params) }

@@ -1,4 +1,4 @@
-"""An iii worker whose functions are A2A skills: a quote, and a story that is told word by word."""
+"""An iii worker whose functions are A2A skills: a quote, and a story that is streamed word by word."""
 
 import asyncio
 import os
@@ -15,13 +15,13 @@ PRICES = {"A-1": 21, "B-2": 8}
 async def quote(order):
     price = PRICES.get(order["sku"])
     if price is None:
-        # What is raised is what the failed task says.
+        # The message of the exception is the message of the failed task.
         raise ValueError(f"there is no {order['sku']}; try one of {', '.join(PRICES)}")
     return {"sku": order["sku"], "price": price * order.get("quantity", 1)}
 
 
-# `a2a.expose` makes a function a skill. Its description, examples and schema are in the card, and a payload that does not fit the
-# schema never gets here.
+# `a2a.expose` makes a function a skill. Its description, examples and schema are in the card. A payload that does not match the
+# schema is rejected before the call.
 iii.register_function(
     "python::quote",
     quote,
@@ -36,7 +36,7 @@ iii.register_function(
 
 
 async def story(order):
-    # `response` is a channel. What is written to it are the pieces of an artifact, sent on as they come.
+    # `response` is a channel. Each chunk written to it is sent at once as a chunk of an artifact.
     channel = order["response"]
     for word in f"Once upon a time there was {order.get('about', 'a snake')} .".split(" "):
         await channel.write(f"{word} ".encode())
@@ -59,7 +59,7 @@ async def quote_over_http(request):
         return {"status_code": 404, "body": {"error": str(error)}}
 
 
-# The same over plain HTTP: GET /python/quotes/A-1. Not a skill, because it says nothing of `a2a.expose`.
+# The same over plain HTTP: GET /python/quotes/A-1. Not a skill, because its metadata has no `a2a.expose`.
 iii.register_function("python::quote_over_http", quote_over_http)
 iii.register_trigger(
     {

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # One engine, one worker, and three agents with three different cards: prints the skills of each, and stops everything on exit.
 #
-#   run.sh           prints the cards and ends
-#   run.sh --stay    goes on until Ctrl-C
+#   run.sh           prints the cards and exits
+#   run.sh --stay    keeps running until Ctrl-C
 #
 # Needs `attache` and `iii-a2a` (built if they are not), Python with requirements.txt of ../python, and curl.
 set -euo pipefail
@@ -49,7 +49,7 @@ start engine "$ATTACHE" serve --listen "127.0.0.1:$HTTP_PORT" --engine-listen "1
 start worker "$PYTHON" worker.py
 port=$FIRST_PORT
 for tier in public partner ops; do
-  # Behind a proxy that lets in only this audience, and with its address as the --base-url.
+  # In production: behind a proxy that admits only this audience, with the address of the proxy as --base-url.
   start "$tier" "$III_A2A" --tier "$tier" --listen "127.0.0.1:$port" --base-url "http://127.0.0.1:$port" --store memory: \
     --no-delegation
   port=$((port + 1))
@@ -62,7 +62,7 @@ for tier in public partner ops; do
     [[ -n $found ]] && break
     sleep 0.1
   done
-  [[ -n $found ]] || { echo "error: no skills for $tier; its words were:" >&2; cat "$log"/* >&2; exit 1; }
+  [[ -n $found ]] || { echo "error: no skills for $tier; the logs are:" >&2; cat "$log"/* >&2; exit 1; }
   echo "$tier http://127.0.0.1:$port $found"
   port=$((port + 1))
 done

@@ -1,4 +1,4 @@
-"""One worker, three audiences: each function says for which tier it is."""
+"""One worker, three audiences: the metadata of each function names its tier."""
 
 import os
 import threading

@@ -273,14 +273,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_engine_has_the_same_paths() {
+    fn the_engine_has_the_same_routes() {
         let own: Vec<_> = Action::ALL.into_iter().filter_map(Action::route).collect();
         let own: Vec<_> = own.iter().map(|(method, path)| (method.as_str(), &path[1..])).collect();
         assert_eq!(own, API_ROUTES);
     }
 
     #[test]
-    fn without_a_token_only_a_server_for_this_machine_is_open() {
+    fn without_a_token_only_a_server_for_this_machine_has_an_open_api() {
         let open = |address: &str, public: Option<&str>| {
             matches!(Access::new(None, address.parse().unwrap(), public), Access::ThisMachine)
         };
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_and_proxies_do_not_count_as_this_machine() {
+    fn web_pages_and_proxies_are_not_local() {
         let local = |pairs: &[(&'static str, &'static str)]| {
             let pairs = pairs
                 .iter()

@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_card_is_looked_for_where_its_agent_is() {
+    fn the_card_is_searched_at_the_known_paths() {
         let places = |address: &str| -> Vec<String> {
             super::places(&Url::parse(address).unwrap()).iter().map(|url| url.path().to_owned()).collect()
         };
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_tells_which_protocol_its_agent_speaks() {
+    fn a_card_tells_the_protocol_version_of_its_agent() {
         use serde_json::json;
         let oldest =
             json!({"name": "a", "url": "https://a.example/rpc", "authentication": {"schemes": ["bearer"]}});
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_of_today_has_what_callers_look_for() {
+    fn a_current_card_has_the_members_that_callers_expect() {
         use serde_json::json;
         let card = json!({
             "name": "a", "capabilities": {"streaming": true}, "skills": [{"id": "s", "name": "S"}],

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_is_refused_with_the_reason() {
+    fn an_invalid_message_is_refused_with_the_reason() {
         assert_eq!(errand(json!("")).unwrap_err().to_string(), "message is required");
         assert!(errand(json!(7)).unwrap_err().to_string().starts_with("`message` must be a text"));
         let empty = errand(json!({"parts": []})).unwrap().request().unwrap_err().to_string();

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_input_comes_bare_or_in_a_request() {
+    fn an_input_is_an_object_or_a_part_of_a_request() {
         for text in [
             r#"{"taskId": "t"}"#,
             r#"{"body": {"taskId": "t"}}"#,
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_wrong_is_named() {
+    fn errors_name_the_missing_or_invalid_member() {
         let error =
             |text: &str| Input::of_call(text).and_then(|input| input.need("taskId")).unwrap_err().to_string();
         assert_eq!(error("null"), "taskId is required");

@@ -182,14 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_the_task_that_the_document_shows() {
+    fn a_record_has_the_documented_shape() {
         let mut record = record();
         record.task.status = state(TaskState::Working);
         insta::assert_snapshot!(attache_protocol::json::pretty(record.shown().unwrap().as_str()));
     }
 
     #[test]
-    fn what_a_completed_task_produced_is_what_it_says_last() {
+    fn the_result_of_a_completed_task_is_its_status_message() {
         let mut record = record();
         let part: Part = "42".into();
         let artifact = Artifact { artifact_id: "a".to_owned(), parts: vec![part], ..Artifact::default() };
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_kept_can_be_read() {
+    fn a_stored_record_can_be_read() {
         let mut record = record();
         record.remote_id = Some("r1".into());
         record.task.status = state(TaskState::Canceled);

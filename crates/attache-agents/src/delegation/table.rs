@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_oldest_task_that_has_ended_makes_room() {
+    async fn a_full_table_removes_the_oldest_task_that_has_ended() {
         let table = Table::new(Arc::new(MemoryStore::new()), 3);
         for (number, ended) in [(1, false), (2, true), (3, true), (4, false)] {
             table.add(&record(number, ended)).await.unwrap();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_table_that_is_opened_again_goes_on_where_it_was() {
+    async fn a_table_that_is_opened_again_has_the_same_records() {
         let store = Arc::new(MemoryStore::new());
         for (number, ended) in [(1, false), (2, true), (3, false)] {
             Table::new(store.clone(), 3).add(&record(number, ended)).await.unwrap();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_task_that_has_ended_stays_as_it_ended() {
+    async fn the_record_of_an_ended_task_does_not_change() {
         let table = Table::new(Arc::new(MemoryStore::new()), 3);
         table.add(&record(1, true)).await.unwrap();
         assert!(table.save(record(1, false)).await.unwrap().ended());

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_task_produced_is_the_result() {
+    fn the_artifacts_of_a_task_are_the_result() {
         let several = json!([{"artifactId": "a", "parts": [{"text": "x"}]}, {"artifactId": "b", "parts": [{"data": 1}]}]);
         let mixed = json!([{"artifactId": "a", "parts": [{"text": "x"}, {"data": 1}]}]);
         for (artifacts, said, result) in [
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_direct_answer_is_the_result() {
+    fn a_message_is_the_result() {
         let message =
             |parts: Value| Reply::Message(serde_json::from_value(json!({ "parts": parts })).unwrap());
         assert_eq!(value(message(json!([{"text": "a"}, {"text": "b"}]))), json!({"text": "a\nb"}));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_does_not_complete_is_an_error_with_its_words() {
+    fn a_task_that_does_not_complete_is_an_error_with_its_message() {
         for (state, code) in [
             (TaskState::Failed, "task_failed"),
             (TaskState::Rejected, "task_rejected"),

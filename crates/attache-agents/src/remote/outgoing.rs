@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_gets_its_payload_as_it_is() {
+    fn a_function_gets_its_payload_unchanged() {
         let payload = json!({"taskId": "t", "input": "hi"});
         assert_eq!(
             sent(Takes::Payload, payload.clone()),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_text_and_the_rest_is_data() {
+    fn a_text_member_becomes_text_and_the_rest_becomes_data() {
         for (payload, parts) in [
             (json!({"input": "hi"}), json!([{"text": "hi"}])),
             (json!("hi"), json!([{"text": "hi"}])),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_can_go_on_with_a_task() {
+    fn a_payload_can_continue_a_task() {
         assert_eq!(
             sent(Takes::Message, json!({"taskId": "t1", "contextId": "c1", "text": "the blue one"})),
             json!({"taskId": "t1", "contextId": "c1", "parts": [{"text": "the blue one"}]})

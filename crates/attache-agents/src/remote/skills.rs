@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn skills_of_one_name_are_told_apart() {
+    fn skills_with_the_same_name_get_different_ids() {
         assert_eq!(
             ids(&["find it", "find_it", "find::it", "find it", ""]),
             ["a2a.recipes::find_it", "a2a.recipes::find_it_2", "a2a.recipes::find_it_3"]
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_imported_is_not_imported_again() {
+    fn skills_that_the_agent_has_imported_are_not_imported() {
         assert_eq!(
             ids(&["a2a.pricing::quote", "a2a::x", "find"]),
             ["a2a.recipes::a2a_x", "a2a.recipes::find"]
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_says_what_its_skill_says() {
+    fn a_function_has_the_description_of_its_skill() {
         let skill = AgentSkill::new("pricing::quote", "Quote")
             .description("Quotes a price")
             .tags(["money"])

@@ -16,7 +16,7 @@ fn texts(task: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn an_answer_goes_to_the_task_that_asked_whichever_protocol_its_agent_speaks() {
+async fn a_message_continues_the_task_in_each_protocol_version() {
     let (mut office, house) = (Office::open("Office").await, House::new());
     for url in [office.url(), office.oldest()] {
         let message = json!({"agentUrl": url, "message": "ask Which colour?", "sessionId": "s-1", "metadata": {"n": 1}});
@@ -38,7 +38,7 @@ async fn an_answer_goes_to_the_task_that_asked_whichever_protocol_its_agent_spea
 }
 
 #[tokio::test]
-async fn a_conversation_goes_on_with_what_its_last_task_is_in() {
+async fn the_next_task_can_use_the_session_of_the_last_task() {
     let (mut office, house) = (Office::open("Office").await, House::new());
     let first = house.call("a2a::send_task", json!({"agentUrl": office.url(), "message": "one"})).await;
     let session = first["sessionId"].as_str().unwrap();
@@ -52,7 +52,7 @@ async fn a_conversation_goes_on_with_what_its_last_task_is_in() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_gone_on_with_is_refused_and_stays_as_it_is() {
+async fn a_task_that_cannot_be_continued_stays_as_it_is() {
     let (office, house) = (Office::open("Office").await, House::new());
     let api = Api::new(house.delegation.clone(), Access::ThisMachine);
     let send = |body: Value| {
@@ -108,7 +108,7 @@ async fn what_cannot_be_gone_on_with_is_refused_and_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn an_answer_that_cannot_be_sent_leaves_the_task_waiting_for_it() {
+async fn a_message_that_cannot_be_sent_leaves_the_task_as_it_is() {
     let (office, store) = (Office::open("Office").await, Arc::new(MemoryStore::new()));
     let house = House::with(store.clone(), near());
     let sent = house.call("a2a::send_task", json!({"agentUrl": office.url(), "message": "ask Who?"})).await;
@@ -122,7 +122,7 @@ async fn an_answer_that_cannot_be_sent_leaves_the_task_waiting_for_it() {
 }
 
 #[tokio::test]
-async fn an_answer_that_takes_long_is_not_waited_for() {
+async fn a_slow_response_does_not_block_the_caller() {
     let office = Office::open("Office").await;
     let options = DelegationOptions { patience: Duration::from_millis(50), ..near() };
     let house = House::with(Arc::new(MemoryStore::new()), options);

@@ -30,7 +30,7 @@ fn house(book: &AddressBook) -> (House, Arc<MemoryStore>) {
 }
 
 #[tokio::test]
-async fn an_agent_that_wants_a_token_is_shown_the_one_for_its_address() {
+async fn an_agent_gets_the_token_for_its_address() {
     for public_card in [true, false] {
         let office = Office::guarded(TOKEN, public_card).await;
         let (house, store) = house(&shown(&[(&office.url(), TOKEN)]));
@@ -52,7 +52,7 @@ async fn an_agent_that_wants_a_token_is_shown_the_one_for_its_address() {
 }
 
 #[tokio::test]
-async fn who_is_not_let_in_is_told_which_setting_would_help() {
+async fn an_error_about_credentials_names_the_setting() {
     let office = Office::guarded(TOKEN, true).await;
     let private = Office::guarded(TOKEN, false).await;
     let book = AddressBook::default();
@@ -143,7 +143,7 @@ fn leading_to(url: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_card_that_names_an_interface_elsewhere_does_not_take_the_credential_along() {
+async fn the_credential_is_not_sent_to_an_interface_at_another_server() {
     let there = Trap::set(|_| axum::http::StatusCode::UNAUTHORIZED.into_response()).await;
     let card = leading_to(&there.url);
     let here = Trap::set(move |_| axum::Json(card.clone()).into_response()).await;
@@ -161,7 +161,7 @@ async fn a_card_that_names_an_interface_elsewhere_does_not_take_the_credential_a
 }
 
 #[tokio::test]
-async fn a_card_of_the_oldest_protocol_does_not_take_the_credential_along_either() {
+async fn the_credential_is_not_sent_to_another_server_in_protocol_0_1() {
     let there = Trap::set(|_| axum::http::StatusCode::UNAUTHORIZED.into_response()).await;
     let card = json!({"name": "Trap", "url": format!("{}/a2a/rpc", there.url), "authentication": {"schemes": ["Bearer"]}});
     let here = Trap::set(move |_| axum::Json(card.clone()).into_response()).await;
@@ -171,7 +171,7 @@ async fn a_card_of_the_oldest_protocol_does_not_take_the_credential_along_either
 }
 
 #[tokio::test]
-async fn a_redirect_does_not_take_the_credential_along() {
+async fn the_credential_is_not_sent_to_the_target_of_a_redirect() {
     let there = Trap::set(|_| axum::Json(leading_to("http://127.0.0.1:9")).into_response()).await;
     let to = there.url.clone();
     let here = Trap::set(move |path| Redirect::temporary(&format!("{to}{path}")).into_response()).await;

@@ -66,7 +66,7 @@ impl EngineWithApi {
 }
 
 #[tokio::test]
-async fn the_api_of_delegation_is_served() {
+async fn the_api_of_delegation_is_served_through_the_engine() {
     let api = EngineWithApi::start().await;
     let cards = api.request(TOKEN, "GET", "/api/a2a/cards", "text/plain", "").await;
     assert_eq!(cards, (StatusCode::OK, json!([])));

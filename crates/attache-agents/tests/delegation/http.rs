@@ -31,7 +31,7 @@ async fn ask(api: &Api, request: Asked) -> (StatusCode, Value) {
 }
 
 #[tokio::test]
-async fn the_api_answers_what_the_functions_return() {
+async fn the_api_returns_what_the_functions_return() {
     let (office, house) = (Office::open("Office").await, House::new());
     let api = Api::new(house.delegation.clone(), Access::ThisMachine);
     let (status, found) = ask(&api, post("/api/a2a/discover", &json!({"url": office.url()}))).await;
@@ -50,7 +50,7 @@ async fn the_api_answers_what_the_functions_return() {
 }
 
 #[tokio::test]
-async fn each_refusal_has_its_status() {
+async fn each_error_has_its_status() {
     let house = House::with(Arc::new(MemoryStore::new()), DelegationOptions::default());
     let api = Api::new(house.delegation.clone(), Access::ThisMachine);
     let broken = Request::post("/api/a2a/send").header("host", "[::1]").body("{".into()).unwrap();
@@ -71,7 +71,7 @@ async fn each_refusal_has_its_status() {
 }
 
 #[tokio::test]
-async fn who_shows_no_token_is_told_to() {
+async fn a_caller_without_the_token_gets_a_challenge() {
     let house = House::new();
     let api = Api::new(house.delegation.clone(), Access::Token(Token::new("0123456789abcdef")));
     for shown in [None, Some("Bearer wrong"), Some("Basic 0123456789abcdef"), Some("0123456789abcdef")] {
@@ -91,7 +91,7 @@ async fn who_shows_no_token_is_told_to() {
 }
 
 #[tokio::test]
-async fn without_a_token_others_are_kept_out() {
+async fn without_a_token_only_local_programs_may_use_the_api() {
     let house = House::new();
     let closed = Api::new(house.delegation.clone(), Access::Nobody);
     assert_eq!(ask(&closed, get("/api/a2a/cards")).await.0, StatusCode::FORBIDDEN);

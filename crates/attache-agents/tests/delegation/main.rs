@@ -25,7 +25,7 @@ fn words(task: &Value) -> &str {
 }
 
 #[tokio::test]
-async fn a_task_goes_to_an_agent_of_1_0_and_its_result_comes_back() {
+async fn a_task_is_delegated_to_an_agent_of_protocol_1_0() {
     let (mut office, house) = (Office::open("Office").await, House::new());
     let sent = house
         .call(
@@ -46,7 +46,7 @@ async fn a_task_goes_to_an_agent_of_1_0_and_its_result_comes_back() {
 }
 
 #[tokio::test]
-async fn a_task_goes_to_an_agent_of_0_1_under_the_id_it_has_here() {
+async fn a_task_has_the_same_id_at_an_agent_of_protocol_0_1() {
     let (mut office, house) = (Office::open("Office").await, House::new());
     let sent = house.call("a2a::send_task", json!({"agentUrl": office.oldest(), "message": "Analyze"})).await;
     assert_eq!((sent["status"]["state"].as_str(), words(&sent)), (Some("completed"), "echo: Analyze"));
@@ -58,7 +58,7 @@ async fn a_task_goes_to_an_agent_of_0_1_under_the_id_it_has_here() {
 }
 
 #[tokio::test]
-async fn a_direct_answer_completes_the_task() {
+async fn a_message_in_response_completes_the_task() {
     let (office, house) = (Office::open("Office").await, House::new());
     let sent = house.call("a2a::send_task", json!({"agentUrl": office.url(), "message": "reply yes"})).await;
     assert_eq!((sent["status"]["state"].as_str(), words(&sent)), (Some("completed"), "yes"));
@@ -75,7 +75,7 @@ async fn a_message_can_have_parts_of_every_kind() {
 }
 
 #[tokio::test]
-async fn canceling_a_task_cancels_it_where_it_is() {
+async fn canceling_a_task_cancels_it_at_its_agent() {
     let (office, house) = (Office::open("Office").await, House::new());
     let sent = house.call("a2a::send_task", json!({"agentUrl": office.url(), "message": "wait"})).await;
     let id = json!({"taskId": sent["id"]});
@@ -88,7 +88,7 @@ async fn canceling_a_task_cancels_it_where_it_is() {
 }
 
 #[tokio::test]
-async fn an_agent_of_0_1_that_takes_long_is_not_waited_for() {
+async fn a_slow_agent_of_protocol_0_1_does_not_block_the_caller() {
     let office = Office::open("Office").await;
     let options = DelegationOptions { patience: Duration::from_millis(50), ..near() };
     let house = House::with(Arc::new(MemoryStore::new()), options);
@@ -101,7 +101,7 @@ async fn an_agent_of_0_1_that_takes_long_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn tasks_are_sent_to_several_agents_at_once() {
+async fn tasks_are_sent_to_several_agents_concurrently() {
     // None of them ends before all of them have begun.
     let together = Arc::new(Barrier::new(3));
     let offices = join_all(["a", "b", "c"].map(|name| Office::open_with(name, together.clone()))).await;
@@ -117,7 +117,7 @@ async fn tasks_are_sent_to_several_agents_at_once() {
 }
 
 #[tokio::test]
-async fn a_discovered_card_is_kept_and_listed() {
+async fn a_discovered_card_is_stored_and_listed() {
     let (office, store) = (Office::open("Office").await, Arc::new(MemoryStore::new()));
     let house = House::with(store.clone(), near());
     let found = house.call("a2a::discover", json!({"url": office.url()})).await;
@@ -135,7 +135,7 @@ async fn a_discovered_card_is_kept_and_listed() {
 }
 
 #[tokio::test]
-async fn a_card_is_made_as_the_document_says() {
+async fn a_created_card_has_the_documented_shape() {
     let house = House::new();
     let skills = json!([{"id": "code-review", "name": "Code Review", "description": "Review code",
         "tags": ["code"], "examples": ["Review this PR"]}]);
@@ -168,7 +168,7 @@ async fn an_incoming_request_goes_to_the_default_function() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_named_in_the_words_of_the_document() {
+async fn errors_in_the_input_have_the_documented_text() {
     let house = House::new();
     for (function, payload, text) in [
         ("a2a::discover", json!({}), "url is required"),
@@ -190,7 +190,7 @@ async fn what_is_missing_is_named_in_the_words_of_the_document() {
 }
 
 #[tokio::test]
-async fn what_an_agent_refuses_is_told_with_its_code() {
+async fn an_error_of_the_agent_has_its_code() {
     let (office, house) = (Office::open("Office").await, House::new());
     for url in [office.url(), office.oldest()] {
         let (code, text) = house.refusal("a2a::get_task", json!({"taskId": "t", "agentUrl": url})).await;
@@ -239,7 +239,7 @@ async fn addresses_that_are_not_public_are_refused() {
 }
 
 #[tokio::test]
-async fn a_card_cannot_lead_to_where_callers_may_not() {
+async fn a_card_cannot_name_a_blocked_address() {
     use axum::Json;
     use axum::routing::get;
     // The guard lets this network through, and the card leads to another one.
@@ -260,7 +260,7 @@ async fn a_card_cannot_lead_to_where_callers_may_not() {
 }
 
 #[tokio::test]
-async fn records_outlive_the_process_that_made_them() {
+async fn records_survive_a_restart() {
     let (office, store) = (Office::open("Office").await, Arc::new(MemoryStore::new()));
     let before = House::with(store.clone(), near());
     let done = before.call("a2a::send_task", json!({"agentUrl": office.oldest(), "message": "hi"})).await;
@@ -273,7 +273,7 @@ async fn records_outlive_the_process_that_made_them() {
 }
 
 #[tokio::test]
-async fn a_full_table_forgets_what_has_ended_and_nothing_else() {
+async fn a_full_table_removes_only_tasks_that_have_ended() {
     let (office, store) = (Office::open("Office").await, Arc::new(MemoryStore::new()));
     let house = House::with(store.clone(), DelegationOptions { max_tasks: 2, ..near() });
     let send = |text: &str| json!({"agentUrl": office.url(), "message": text});
@@ -299,7 +299,7 @@ async fn a_full_table_forgets_what_has_ended_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn the_documents_research_loop_ends_with_all_findings() {
+async fn the_documented_research_loop_collects_all_findings() {
     let house = House::new();
     let offices = join_all(["research-1", "research-2", "research-3"].map(Office::open)).await;
     let cards =
@@ -325,7 +325,7 @@ async fn the_documents_research_loop_ends_with_all_findings() {
 }
 
 #[tokio::test]
-async fn the_default_function_is_told_what_was_said_in_the_session_before() {
+async fn the_default_function_gets_the_history_of_the_session() {
     let house = House::new();
     house.ready().await;
     let say = async |session: &str, text: &str| {

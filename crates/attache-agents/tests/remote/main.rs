@@ -39,7 +39,7 @@ async fn skills_become_functions_that_are_not_exposed() {
 }
 
 #[tokio::test]
-async fn functions_go_with_the_imports() {
+async fn dropping_the_imports_unregisters_the_functions() {
     let kitchen = Kitchen::open(card("Kitchen", &["find"])).await;
     let (engine, imports) = importing(&kitchen).await;
     drop(imports);
@@ -65,7 +65,7 @@ async fn functions_follow_the_card() {
 }
 
 #[tokio::test]
-async fn a_call_brings_what_the_agent_answers() {
+async fn a_call_returns_the_result_of_the_agent() {
     for card in
         [card("Kitchen", &["find", "pricing::quote"]), silent(card("Kitchen", &["find", "pricing::quote"]))]
     {
@@ -89,7 +89,7 @@ async fn a_call_brings_what_the_agent_answers() {
 }
 
 #[tokio::test]
-async fn a_task_that_does_not_complete_is_an_error_with_its_words() {
+async fn a_task_that_does_not_complete_is_an_error_with_its_message() {
     let kitchen = Kitchen::open(card("Kitchen", &["find"])).await;
     let (engine, _imports) = importing(&kitchen).await;
     for (said, code) in [("fail no leeks today", "task_failed"), ("reject no leeks today", "task_rejected")] {
@@ -99,7 +99,7 @@ async fn a_task_that_does_not_complete_is_an_error_with_its_words() {
 }
 
 #[tokio::test]
-async fn an_agent_that_asks_is_answered_by_another_call() {
+async fn another_call_continues_a_task_that_requires_input() {
     for card in [card("Kitchen", &["find"]), silent(card("Kitchen", &["find"]))] {
         let mut kitchen = Kitchen::open(card).await;
         let (engine, _imports) = importing(&kitchen).await;
@@ -119,7 +119,7 @@ async fn an_agent_that_asks_is_answered_by_another_call() {
 }
 
 #[tokio::test]
-async fn whoever_stops_waiting_has_the_remote_task_canceled() {
+async fn dropping_a_call_cancels_the_remote_task() {
     for card in [card("Kitchen", &["find"]), silent(card("Kitchen", &["find"]))] {
         let mut kitchen = Kitchen::open(card).await;
         let (engine, _imports) = importing(&kitchen).await;
@@ -134,7 +134,7 @@ async fn whoever_stops_waiting_has_the_remote_task_canceled() {
 }
 
 #[tokio::test]
-async fn a_call_that_takes_too_long_has_the_remote_task_canceled() {
+async fn a_call_that_times_out_cancels_the_remote_task() {
     let mut kitchen = Kitchen::open(card("Kitchen", &["find"])).await;
     let (engine, _imports) = importing(&kitchen).await;
     let limit = Duration::from_millis(200);
@@ -147,7 +147,7 @@ async fn a_call_that_takes_too_long_has_the_remote_task_canceled() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_away_for_long_has_no_functions_until_it_is_back() {
+async fn a_long_outage_removes_the_functions_until_the_agent_is_back() {
     let cook = || card("Kitchen", &["cook"]);
     let kitchen = Kitchen::open(cook()).await;
     let (engine, _imports) = importing(&kitchen).await;
@@ -160,7 +160,7 @@ async fn an_agent_that_is_away_for_long_has_no_functions_until_it_is_back() {
 }
 
 #[tokio::test]
-async fn an_agent_that_is_away_for_a_moment_keeps_its_functions() {
+async fn a_short_outage_keeps_the_functions() {
     let kitchen = Kitchen::open(card("Kitchen", &["cook"])).await;
     let engine = engine();
     let _imports = import(engine.clone(), [kitchen.url()], RemoteOptions { gone_after: LONG, ..quick() });
@@ -175,7 +175,7 @@ async fn an_agent_that_is_away_for_a_moment_keeps_its_functions() {
 }
 
 #[tokio::test]
-async fn two_agents_of_one_name_are_told_apart() {
+async fn two_agents_with_the_same_name_get_different_ids() {
     let kitchens =
         [Kitchen::open(card("Kitchen", &["a"])).await, Kitchen::open(card("Kitchen", &["a"])).await];
     let engine = engine();
@@ -186,7 +186,7 @@ async fn two_agents_of_one_name_are_told_apart() {
 }
 
 #[tokio::test]
-async fn nothing_is_imported_that_was_imported_before() {
+async fn imported_skills_are_not_imported_again() {
     let far = Kitchen::open(card("Far", &["cook"])).await;
     let (near, imports) = importing(&far).await;
     let everything = Exposure { all: true, tier: None };
@@ -214,7 +214,7 @@ async fn an_agent_does_not_import_itself() {
 }
 
 #[tokio::test]
-async fn a_card_does_not_lead_elsewhere_unless_it_may() {
+async fn a_card_names_another_server_only_if_the_options_allow_it() {
     let (kitchen, elsewhere) =
         (Kitchen::open(card("Kitchen", &["find"])).await, Kitchen::open(card("Elsewhere", &["find"])).await);
     let (engine, _imports) = importing(&kitchen).await;
@@ -268,7 +268,7 @@ fn open() -> GatewayOptions {
 }
 
 #[tokio::test]
-async fn a_worker_brings_remote_skills_to_its_engine_and_cancels_them() {
+async fn a_worker_registers_remote_skills_with_its_engine_and_cancels_them() {
     let mut kitchen = Kitchen::open(card("Kitchen", &["find"])).await;
     let engine = engine();
     let listening = engine.listen().await.unwrap();

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whatever_else_calls_the_port_is_sent_away_and_the_login_goes_on() {
+    async fn other_requests_to_the_port_do_not_end_the_login() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = server(None, false);

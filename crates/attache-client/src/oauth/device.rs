@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_longer_than_the_code_is_good_for() {
+    async fn polling_ends_when_the_code_expires() {
         let (came, asked) = polled(17, vec![]).await;
         assert_eq!(came.unwrap_err(), LoginError::TooLate { limit: Duration::from_secs(17) });
         assert_eq!(asked, [5, 10, 15]);

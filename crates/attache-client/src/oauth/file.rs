@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_the_lock_sees_what_its_holder_wrote() {
+    async fn a_process_that_waited_for_the_lock_sees_the_writes_of_the_holder() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokens.json");
         let (store, other) = (FileTokens::new(&path), FileTokens::new(&path));

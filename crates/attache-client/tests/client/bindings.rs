@@ -30,7 +30,7 @@ fn sent(reply: Reply) -> Task {
 }
 
 #[tokio::test]
-async fn whatever_is_sent_comes_back() {
+async fn messages_are_sent_and_returned_over_every_interface() {
     for (wire, agent) in everywhere().await {
         let parts = vec![
             Part::text("one, zwei, três"),
@@ -72,7 +72,7 @@ async fn tasks_are_read_listed_followed_and_canceled() {
 }
 
 #[tokio::test]
-async fn a_stream_tells_the_same_everywhere() {
+async fn a_stream_has_the_same_events_over_every_interface() {
     for (wire, agent) in everywhere().await {
         let mut events = soon(agent.stream("count 2")).await.unwrap();
         let expected = [

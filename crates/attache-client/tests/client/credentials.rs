@@ -45,7 +45,7 @@ fn keys() -> Keyring {
 }
 
 #[tokio::test]
-async fn they_go_with_every_request_and_never_with_the_one_for_the_card() {
+async fn credentials_are_sent_with_every_request_but_the_one_for_the_card() {
     for (scheme, header, value, path) in [
         ("bearer", "authorization", Some("Bearer t-1"), "/rpc"),
         ("basic", "authorization", Some("Basic YW5uOnB3"), "/rpc"),
@@ -68,7 +68,7 @@ async fn they_go_with_every_request_and_never_with_the_one_for_the_card() {
 }
 
 #[tokio::test]
-async fn what_nobody_asks_for_is_not_sent() {
+async fn credentials_that_the_card_does_not_ask_for_are_not_sent() {
     let fake = asking_for(json!([])).await;
     let agent = Client::connect_with(&fake.url, quick().with_credentials(keys())).await.unwrap();
     agent.send("hi").await.unwrap();
@@ -92,7 +92,7 @@ async fn a_request_that_would_be_refused_is_not_made() {
 }
 
 #[tokio::test]
-async fn who_is_not_let_in_is_told_so() {
+async fn a_caller_without_valid_credentials_gets_an_error() {
     for (status, kind) in [(401, ErrorKind::Unauthenticated), (403, ErrorKind::PermissionDenied)] {
         let fake = Fake::agent(move |_| respond(status, &json!({"detail": "no"}))).await;
         let agent = Client::connect_with(&fake.url, quick()).await.unwrap();
@@ -117,7 +117,7 @@ impl Credentials for Renewing {
 }
 
 #[tokio::test]
-async fn they_may_be_another_for_every_request() {
+async fn credentials_may_change_with_every_request() {
     let fake = asking_for(json!([{"schemes": {"bearer": {"list": ["read"]}}}])).await;
     let options = quick().with_credentials(Renewing(Arc::default()));
     let agent = Client::connect_with(&fake.url, options.clone()).await.unwrap();
@@ -165,7 +165,7 @@ async fn guard(mut request: Request, next: Next) -> Response {
 }
 
 #[tokio::test]
-async fn a_guarded_agent_lets_in_who_has_its_token_over_every_interface() {
+async fn a_protected_agent_accepts_its_token_over_every_interface() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let guarded = |name: &str| {

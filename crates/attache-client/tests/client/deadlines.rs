@@ -23,7 +23,7 @@ async fn a_deadline_holds_for_all_attempts_together() {
 }
 
 #[tokio::test]
-async fn a_deadline_ends_a_stream_that_says_something_all_the_time() {
+async fn a_deadline_ends_a_stream_that_never_stops() {
     let fake = Fake::agent(|asked| {
         let event = json!({"task": {"id": "t", "status": {"state": "TASK_STATE_WORKING"}}});
         Say::Endless(sse(asked, &[event]), b": still here\n\n".to_vec())
@@ -48,7 +48,7 @@ async fn a_message_may_have_a_deadline_of_its_own() {
 }
 
 #[tokio::test]
-async fn what_only_reads_is_repeated_and_what_does_something_is_not() {
+async fn requests_that_only_read_are_repeated_and_others_are_not() {
     let count = AtomicUsize::new(0);
     let fake = Fake::agent(move |asked| match (asked.method(), count.fetch_add(1, Ordering::SeqCst) % 3) {
         ("CancelTask" | "CreateTaskPushNotificationConfig", _) | (_, 0) => Say::Bytes(Vec::new()),

@@ -31,7 +31,7 @@ async fn an_agent_is_found_by_its_address_or_by_that_of_its_card() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_a_failure_to_connect() {
+async fn an_address_without_a_server_is_a_failure_to_connect() {
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let error = soon(Client::connect(&format!("http://{free}/?token=secret"))).await.unwrap_err();
     assert!(matches!(error, ClientError::Connect { .. }), "{error}");

@@ -63,7 +63,7 @@ async fn a_key_in_a_query_has_no_place_and_is_not_sent() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_is_called_that() {
+async fn an_invalid_response_is_reported_as_such() {
     type Pieces = fn() -> Vec<Piece>;
     let cases: [(&str, Pieces); 7] = [
         ("nothing", || vec![Piece::done()]),
@@ -100,7 +100,7 @@ async fn a_refusal_after_an_answer_is_a_refusal() {
 }
 
 #[tokio::test]
-async fn who_does_not_speak_grpc_is_told_by_its_status_or_its_type() {
+async fn a_server_without_grpc_is_recognized_by_its_status_or_media_type() {
     let plain = |status: u16| {
         Response::builder()
             .status(status)
@@ -149,7 +149,7 @@ async fn an_answer_that_does_not_end_is_not_kept() {
 }
 
 #[tokio::test]
-async fn an_event_of_another_time_is_passed_over() {
+async fn an_unknown_event_is_skipped() {
     // A field that no event has today.
     let later = || Piece::Data(b"\0\0\0\0\x03\x4a\x01x".to_vec());
     let calls = Calls::saying(move || {
@@ -164,7 +164,7 @@ async fn an_event_of_another_time_is_passed_over() {
 }
 
 #[tokio::test]
-async fn a_stream_that_someone_in_between_lost_goes_on_after_the_last_change_that_was_read() {
+async fn a_stream_that_a_proxy_lost_goes_on_after_the_last_change_that_was_read() {
     let lost = || {
         let words = [("grpc-status", "14"), ("grpc-message", "upstream%20reset")];
         Piece::Trailers(

@@ -23,7 +23,7 @@ fn hurried() -> ClientOptions {
 }
 
 #[tokio::test]
-async fn garbage_is_called_that() {
+async fn garbage_is_reported_as_such() {
     let bodies: [&[u8]; 6] =
         [b"", b"<html></html>", b"\xff\xfe\x00", b"[1]", b"null", b"{\"jsonrpc\":\"2.0\"}"];
     for body in bodies {

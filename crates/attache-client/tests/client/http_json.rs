@@ -87,7 +87,7 @@ async fn a_refusal_in_the_middle_of_a_stream_is_its_end() {
 }
 
 #[tokio::test]
-async fn what_is_not_known_yet_is_passed_over() {
+async fn unknown_events_are_skipped() {
     let news = json!({"messageUpdate": {"of": "some later version"}});
     let (_fake, agent) = fake(move |_| Say::Bytes(plain_sse(&[at_work(), news.clone(), ended()]))).await;
     let mut events = agent.stream("hi").await.unwrap();
@@ -98,7 +98,7 @@ async fn what_is_not_known_yet_is_passed_over() {
 }
 
 #[tokio::test]
-async fn garbage_is_called_that() {
+async fn garbage_is_reported_as_such() {
     for body in ["", "<html></html>", "[1]", "null", "{}", r#"{"task":[]}"#, r#"{"task":{}}"#] {
         let (_fake, agent) = fake(move |_| Say::Bytes(respond_text(200, body))).await;
         let mut errors =

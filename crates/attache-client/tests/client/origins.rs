@@ -97,7 +97,7 @@ async fn a_card_that_asks_for_none_gets_none_and_is_followed() {
 }
 
 #[tokio::test]
-async fn an_interface_at_home_is_used_before_one_that_gets_no_credentials() {
+async fn an_interface_at_the_same_origin_is_preferred_to_one_without_credentials() {
     let other = Fake::server(answer).await;
     let elsewhere = format!("{}/rpc", other.url);
     let home = Fake::server(move |asked| match asked.is_for_card() {
@@ -137,7 +137,7 @@ async fn a_redirect_of_the_card_takes_no_credentials_along() {
 }
 
 #[tokio::test]
-async fn a_card_that_begins_to_lead_elsewhere_is_no_better() {
+async fn a_refreshed_card_that_leads_elsewhere_gets_no_credentials() {
     let other = Fake::server(answer).await;
     let elsewhere = format!("{}/rpc", other.url);
     let moved = Arc::new(std::sync::atomic::AtomicBool::new(false));

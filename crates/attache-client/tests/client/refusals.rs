@@ -48,7 +48,7 @@ async fn a_refusal_with_a_status_of_its_own_is_still_a_refusal() {
 }
 
 #[tokio::test]
-async fn a_status_without_a_refusal_is_told_with_what_was_said() {
+async fn an_error_status_without_a_protocol_error_is_reported_with_its_body() {
     let fake = Fake::agent(|_| respond(401, &json!({"detail": "who are you?"}))).await;
     let agent = connect(&fake.url).await;
     for error in [agent.send("hi").await.unwrap_err(), agent.stream("hi").await.unwrap_err()] {

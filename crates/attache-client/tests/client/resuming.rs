@@ -173,7 +173,7 @@ fn ended() -> Value {
 }
 
 #[tokio::test]
-async fn a_task_that_ended_meanwhile_is_read_where_nobody_may_subscribe_to_it() {
+async fn a_task_that_ended_meanwhile_is_read_where_subscriptions_to_it_are_refused() {
     let fake = Fake::agent(|asked| match asked.method() {
         "SendStreamingMessage" => Say::Bytes(sse(asked, &[at_work()])),
         "GetTask" => rpc_result(asked, &json!({"id": "t", "status": {"state": "TASK_STATE_COMPLETED"}})),

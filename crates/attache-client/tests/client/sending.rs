@@ -194,7 +194,7 @@ async fn what_cannot_be_sent_is_not_sent() {
 }
 
 #[tokio::test]
-async fn an_agent_that_asks_for_more_patience_than_anybody_has_is_not_asked_again() {
+async fn a_request_is_not_repeated_if_the_agent_asks_to_wait_too_long() {
     for (seconds, calls) in [(0, 6), (3600, 1)] {
         let busy = format!(
             "HTTP/1.1 503 X\r\nRetry-After: {seconds}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"

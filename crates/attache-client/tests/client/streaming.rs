@@ -47,7 +47,7 @@ async fn a_stream_ends_where_the_agent_asks() {
 }
 
 #[tokio::test]
-async fn whoever_stops_listening_does_not_stop_the_task() {
+async fn dropping_a_stream_does_not_stop_the_task() {
     let agent = playing().await;
     let mut events = agent.stream("wait").await.unwrap();
     let id = task(&next(&mut events).await).id.clone();

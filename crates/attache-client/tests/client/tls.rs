@@ -152,7 +152,7 @@ async fn an_agent_that_wants_a_certificate_is_shown_it_over_every_binding() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_there_is_none_of_is_named_before_anything_is_sent() {
+async fn a_missing_client_certificate_is_reported_before_anything_is_sent() {
     let authority = Authority::new();
     let url = serve(authority.config(false), asking()).await;
     let options =

@@ -21,7 +21,7 @@ async fn refused(address: &str, trust: Verifier) -> String {
 }
 
 #[tokio::test]
-async fn an_agent_is_talked_to_if_its_card_is_signed_by_who_is_trusted() {
+async fn an_agent_is_used_if_its_card_has_a_trusted_signature() {
     let keys = keys();
     let server = format!("http://{}", serve(Server::echo().signing(keys.clone())).await);
     let pinned = Verifier::new().pin(keys.current().public_keys());

@@ -65,7 +65,7 @@ fn answers(asked: &Asked) -> Say {
 }
 
 #[tokio::test]
-async fn everything_is_asked_and_read_in_its_words() {
+async fn every_operation_is_encoded_and_decoded_as_0_3_requires() {
     let (fake, agent) = server(answers).await;
     let parts = vec![Part::text("hi"), Part::raw("hi").filename("a.txt"), Part::data(&[1]).unwrap()];
     let Reply::Task(task) = agent.send(Outgoing::new(parts).return_immediately()).await.unwrap() else {
@@ -192,7 +192,7 @@ async fn what_0_3_cannot_say_is_not_sent() {
 }
 
 #[tokio::test]
-async fn answers_that_make_no_sense_are_called_that() {
+async fn invalid_responses_are_reported_as_such() {
     for result in [json!(null), json!([]), json!({}), json!({"kind": "task"}), json!({"task": {"id": "T"}})] {
         let (_fake, agent) = server(move |asked| rpc_result(asked, &result)).await;
         for error in [agent.send("hi").await.unwrap_err(), agent.get("T").await.unwrap_err()] {

@@ -123,7 +123,7 @@ async fn params_are_an_object_or_absent() {
 }
 
 #[tokio::test]
-async fn ids_are_echoed_to_the_letter() {
+async fn ids_are_echoed_unchanged() {
     let server = playing().await;
     for id in
         ["1", "0", "-7", "9007199254740993", "1.50", "1e3", "\"\"", "\"a b\"", r#""\u00e9""#, "\"1\"", "null"]

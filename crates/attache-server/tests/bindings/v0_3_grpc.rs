@@ -104,7 +104,7 @@ async fn the_events_of_a_stream_tell_which_is_the_last() {
 }
 
 #[tokio::test]
-async fn a_message_blocks_unless_a_configuration_says_otherwise() {
+async fn a_message_blocks_without_a_configuration() {
     let (agent, mut stage) = stage();
     let server = serve(Server::new(agent).card(card())).await;
     let mut peer = peer(&server).await;

@@ -80,14 +80,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_shown_nowhere() {
+    fn a_secret_is_never_printed() {
         let secret = Secret::from("0123456789abcdef");
         assert_eq!(format!("{secret:?}"), "Secret((secret))");
         assert_eq!(serde_json::to_string(&secret).unwrap(), "\"********\"");
     }
 
     #[test]
-    fn a_secret_in_a_file_is_what_stands_before_the_end_of_its_line() {
+    fn a_secret_in_a_file_ends_before_its_last_line_break() {
         let folder = tempfile::tempdir().unwrap();
         let read = |text: &str| {
             let path = folder.path().join("secret");

@@ -127,14 +127,14 @@ fn callers_have_what_the_file_grants_them() {
 }
 
 #[test]
-fn no_secret_is_in_what_is_shown() {
+fn no_secret_is_printed() {
     let file = read(EXAMPLE).unwrap_or_else(|failure| panic!("{failure}"));
     let shown = format!("{file:?} {:?} {}", file.settings, serde_json::to_string(&file.settings).unwrap());
     assert!(!shown.contains("the secret of"), "{shown}");
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place_and_what_would_be_right() {
+fn an_error_has_its_position_and_a_hint() {
     let caller = |rest: &str| format!("auth:\n  bearer:\n    - {{ name: alice, {rest} }}\n");
     let two = |one: &str, other: &str| format!("auth:\n  bearer:\n    - {one}\n    - {other}\n");
     let mut verdicts = String::new();

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_put_in_and_two_dollars_are_one() {
+    fn variables_are_replaced_and_two_dollars_are_one() {
         for (text, expected) in [
             ("plain", "plain"),
             ("${TOKEN}", "s3cret"),
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_knows_its_place() {
+    fn each_value_has_its_position() {
         let root =
             Node::read("a: 1\nb_c:\n  - d: x\n    e: '${TOKEN}'\n  - f\n", &environment, &|_| true).unwrap();
         let place = |path: &str| root.at(path).map(|node| node.place.to_string());

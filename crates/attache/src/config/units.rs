@@ -352,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_is_written_the_same() {
+    fn a_value_is_written_as_it_was_read() {
         for text in ["1B", "64KiB", "8MiB", "1GiB", "1500B"] {
             assert_eq!(text.parse::<Size>().unwrap().to_string(), text);
         }
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_meaning_is_refused() {
+    fn invalid_text_is_refused() {
         for text in ["", "MiB", "8 mib", "-1", "1.5MiB", "0", "99999999999GiB"] {
             assert!(text.parse::<Size>().is_err(), "{text}");
         }

@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_nothing_reads_is_found_with_the_one_that_was_meant() {
+    fn a_misspelt_variable_is_found_with_the_nearest_known_one() {
         for (name, meant) in [
             ("ATTACHE_LISTN", Some("ATTACHE_LISTEN")),
             ("ATTACHE_LIMITS_BURST", Some("ATTACHE_LIMIT_BURST")),
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_anywhere_is_in_order() {
+    fn a_variable_that_any_subcommand_reads_is_not_reported() {
         let names = known();
         let pairs: Vec<_> = names.iter().map(|name| (name.as_str(), "x")).collect();
         assert_eq!(unread_in(&pairs, ""), []);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_file_has_in_it_is_read() {
+    fn a_variable_that_the_file_uses_is_not_reported() {
         let file = "auth:\n  bearer:\n    - { name: alice, token: \"${ATTACHE_ALICE}\" }\n";
         assert_eq!(unread_in(&[("ATTACHE_ALICE", "x")], file), []);
         assert_eq!(unread_in(&[("ATTACHE_ALICE", "x")], "").len(), 1);

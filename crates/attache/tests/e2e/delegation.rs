@@ -109,7 +109,7 @@ fn showing(entries: &[(&str, &str)]) -> String {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn an_agent_that_wants_a_token_gets_the_one_that_the_file_has_for_it() {
+async fn an_agent_gets_the_token_that_the_file_has_for_it() {
     let home = Home::new();
     let there = guarded(&home).await;
     let file = home.file("here.yml", &showing(&[("https://other.example.com", TOKEN)]));

@@ -1,4 +1,4 @@
-//! An iii worker whose functions are A2A skills: a quote, and a story that is told word by word.
+//! An iii worker whose functions are A2A skills: a quote, and a story that is streamed word by word.
 //!
 //! With iii-sdk 0.11.3 everything is at the root of the crate (`III` for the client, `IIIError` for the error, `ChannelWriter`), a
 //! function's id is given to `RegisterFunction::new_async(id, …)`, and `RegisterTriggerInput` has no `new`: fill its four fields.
@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// What `rust::quote` takes. The SDK makes the schema of it: it is in the card, and a payload that does not fit never gets here.
+/// The payload of `rust::quote`. The SDK derives the schema for the card. A payload that does not match is rejected before the call.
 #[derive(Deserialize, JsonSchema)]
 struct Order {
     sku: String,
@@ -23,13 +23,13 @@ async fn quote(order: Order) -> Result<Value, Error> {
     let price = match &*order.sku {
         "A-1" => 21,
         "B-2" => 8,
-        // What a failed task says.
+        // The message of the failed task.
         other => return Err(Error::Handler(format!("there is no {other}; try one of A-1, B-2"))),
     };
     Ok(json!({"sku": order.sku, "price": price * order.quantity.unwrap_or(1)}))
 }
 
-/// What is written to the channel `response` are the pieces of an artifact, sent on as they come.
+/// Each chunk written to the channel `response` is sent at once as a chunk of an artifact.
 async fn story(engine: String, order: Value) -> Result<Value, Error> {
     let response: StreamChannelRef = serde_json::from_value(order["response"].clone())?;
     let channel = ChannelWriter::new(&engine, &response);
@@ -69,10 +69,10 @@ async fn main() {
         .metadata(json!({"a2a.expose": true, "a2a.stream": true, "a2a.examples": examples}));
     iii.register_function("rust::story", function);
 
-    // The same over plain HTTP: GET /rust/quotes/A-1. Not a skill, because it says nothing of `a2a.expose`.
+    // The same over plain HTTP: GET /rust/quotes/A-1. Not a skill, because its metadata has no `a2a.expose`.
     iii.register_function("rust::quote_over_http", RegisterFunction::new_async(quote_over_http));
     let route = json!({"api_path": "rust/quotes/:sku", "http_method": "GET"});
-    #[expect(deprecated, reason = "what replaces it is only in engines from 0.26 on")]
+    #[expect(deprecated, reason = "the replacement exists only in engines from 0.26 on")]
     let trigger = iii.register_trigger(RegisterTriggerInput::new("http", "rust::quote_over_http", route));
     trigger.expect("the route can be registered");
 

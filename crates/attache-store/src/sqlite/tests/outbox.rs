@@ -113,7 +113,7 @@ async fn attempts_and_retry_times_survive_a_restart() {
 }
 
 #[tokio::test]
-async fn a_webhook_that_moves_takes_its_queue_along() {
+async fn a_webhook_with_a_new_url_keeps_its_queue() {
     let folder = StoreFolder::new();
     hooked(&folder, "t", "old.com").await;
     let everything = Webhook { events: PushEvents::Everything, ..webhook("t", "w", "new.com") };

@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_file_that_is_being_written_is_read_when_it_is_whole() {
+    async fn a_file_that_is_being_written_is_read_when_it_is_complete() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("some.yml");
         let write = |text: &str| std::fs::write(&file, text).unwrap();
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_file_that_is_empty_or_never_whole_is_not_read() {
+    async fn a_file_that_is_empty_or_keeps_changing_is_not_read() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("some.yml");
         let written = std::cell::Cell::new(0);
