@@ -248,9 +248,9 @@ mod tests {
                 function(id, json!({"a2a.expose": expose, "a2a.tier": tier}))
             }));
             let exposure = Exposure { all, tier };
-            let shown: Vec<_> = exposure.exposed(Some(&catalog)).map(|function| function.id.clone()).collect();
+            let listed: Vec<_> = exposure.exposed(Some(&catalog)).map(|function| function.id.clone()).collect();
             for id in catalog.keys() {
-                prop_assert_eq!(exposure.check(id, Some(&catalog)).is_ok(), shown.contains(id));
+                prop_assert_eq!(exposure.check(id, Some(&catalog)).is_ok(), listed.contains(id));
             }
         }
     }

@@ -183,9 +183,9 @@ impl Shared {
         let payload = serde_json::to_string(&payload).unwrap_or_default();
         let (shared, function) = (self.clone(), call.function_id.clone().into_owned());
         tokio::spawn(async move {
-            let taken = shared.call_text(PROVIDER, &payload, None, Duration::from_secs(30)).await;
+            let queued = shared.call_text(PROVIDER, &payload, None, Duration::from_secs(30)).await;
             let receipt = serde_json::json!({ "messageReceiptId": receipt }).to_string();
-            let outcome = match &taken {
+            let outcome = match &queued {
                 Ok(_) => Ok(&*receipt),
                 Err(error) => Err(&CallError::remote("enqueue_error", error.to_string())),
             };

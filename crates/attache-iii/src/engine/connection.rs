@@ -213,7 +213,7 @@ impl FrameReader<'_> {
 
     async fn register(&mut self, function: RegisterFunction, size: usize) {
         let limits = &self.shared.options.limits;
-        let refusal = match &function.request_format {
+        let rejection = match &function.request_format {
             // The registry rejects a function that is too large or has an invalid id.
             Some(schema) if size <= limits.registration && is_id(&function.id) => {
                 schema::rejection_reason(schema).await
@@ -225,7 +225,7 @@ impl FrameReader<'_> {
             one_function: limits.registration,
             all_functions: limits.registrations,
         };
-        let registered = match refusal {
+        let registered = match rejection {
             Some(why) => {
                 self.shared.registry.unregister(self.worker, &function.id);
                 self.shared.publisher.mark_changed();

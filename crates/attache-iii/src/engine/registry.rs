@@ -128,8 +128,8 @@ impl Registry {
     /// The functions that are not internal.
     pub(super) fn catalog(&self) -> Catalog {
         let functions = self.functions();
-        let shown = functions.iter().filter(|function| !function.is_internal());
-        shown.map(|function| (function.info.id.clone(), function.info.clone())).collect()
+        let listed = functions.iter().filter(|function| !function.is_internal());
+        listed.map(|function| (function.info.id.clone(), function.info.clone())).collect()
     }
 
     pub(super) fn worker(&self, id: Uuid) -> Option<Arc<Worker>> {

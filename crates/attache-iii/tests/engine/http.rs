@@ -177,7 +177,7 @@ async fn invalid_triggers_are_refused_with_the_reason() {
         (json!({}), "api_path is required for http triggers"),
         (json!({ "api_path": "x", "http_method": "FLY" }), "`FLY` is not a method"),
         (json!({ "api_path": "/tasks/:name/x" }), "`:name` where another route has `:id`"),
-        (json!({ "api_path": "tasks/:id" }), "there is a trigger for `GET tasks/:id` already"),
+        (json!({ "api_path": "tasks/:id" }), "`GET tasks/:id` has a trigger already"),
         (json!({ "api_path": "/a2a" }), "belongs to the A2A server"),
         (json!({ "api_path": "/" }), "belongs to the A2A server"),
         (json!({ "api_path": "v1/tasks" }), "belongs to the A2A server"),

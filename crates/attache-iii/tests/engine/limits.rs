@@ -111,7 +111,7 @@ async fn a_worker_has_a_limited_number_of_triggers() {
     let answer = worker.next().await;
     assert_eq!(
         (&answer["id"], &answer["error"]["message"]),
-        (&json!("b"), &json!("a worker has at most 1 triggers"))
+        (&json!("b"), &json!("a worker may have at most 1 triggers"))
     );
 }
 

@@ -110,7 +110,7 @@ async fn an_invalid_payload_is_refused_without_a_call() {
     assert_eq!(task.status.state, TaskState::Failed);
     assert_eq!(
         status_text(&task),
-        "The payload does not fit the function 'pricing::quote': `payload.quantity`: \"two\" is not of type \"integer\""
+        "The payload does not match the schema of the function 'pricing::quote': `payload.quantity`: \"two\" is not of type \"integer\""
     );
     assert!(engine.calls.lock().is_empty());
     assert_eq!(

@@ -175,7 +175,7 @@ async fn a_function_that_takes_scopes_answers_those_who_have_them_over_every_bin
         };
         let (refused, said) = status("bob").await;
         assert_eq!(refused, StatusCode::FORBIDDEN, "{path} {body}: {said}");
-        assert!(said.contains("this takes rights that you do not have"), "{said}");
+        assert!(said.contains("this function requires scopes that the caller does not have"), "{said}");
         let (answered, said) = status("ann").await;
         assert_eq!(answered, StatusCode::OK, "{path} {body}: {said}");
         assert!(said.contains("desk::quote"), "{said}");
