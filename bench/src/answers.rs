@@ -21,7 +21,7 @@ pub(crate) const CARD: &str = "card";
 /// An answer of one kind or the other; cheap to clone.
 #[derive(Clone)]
 pub(crate) enum Answer {
-    Whole(Bytes),
+    Complete(Bytes),
     Stream { frames: std::sync::Arc<[Bytes]>, ending: Ending },
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Answers {
 impl Answers {
     /// From now on `work` is answered with `body`. Works that stream are given as the whole stream.
     pub(crate) fn learn(&self, work: &str, body: Bytes) {
-        let answer = if is_stream(work) { stream(work, &body) } else { Answer::Whole(body) };
+        let answer = if is_stream(work) { stream(work, &body) } else { Answer::Complete(body) };
         self.known.write().unwrap_or_else(PoisonError::into_inner).insert(work.to_owned(), answer);
     }
 
@@ -131,7 +131,7 @@ mod tests {
     fn frames_of(answer: Option<Answer>) -> (usize, Ending) {
         match answer {
             Some(Answer::Stream { frames, ending }) => (frames.len(), ending),
-            Some(Answer::Whole(_)) | None => panic!("not a stream"),
+            Some(Answer::Complete(_)) | None => panic!("not a stream"),
         }
     }
 
@@ -140,7 +140,7 @@ mod tests {
         let answers = Answers::default();
         assert!(answers.to("send").is_some());
         answers.learn("send", Bytes::from_static(b"taught"));
-        assert!(matches!(answers.to("send"), Some(Answer::Whole(body)) if body == "taught"));
+        assert!(matches!(answers.to("send"), Some(Answer::Complete(body)) if body == "taught"));
     }
 
     #[test]
@@ -166,6 +166,6 @@ mod tests {
         let answers = Answers::default();
         assert!(answers.to(CARD).is_none());
         answers.learn(CARD, Bytes::from_static(b"{}"));
-        assert!(matches!(answers.to(CARD), Some(Answer::Whole(body)) if body == "{}"));
+        assert!(matches!(answers.to(CARD), Some(Answer::Complete(body)) if body == "{}"));
     }
 }

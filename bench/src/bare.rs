@@ -68,7 +68,7 @@ async fn answer<D: DeserializeOwned>(State(answers): State<Arc<Answers>>, body: 
     };
     let Some(work) = request.work() else { return refusal(-32601, &request.method) };
     match answers.to(work) {
-        Some(Answer::Whole(body)) => ([CONTENT_TYPE_JSON], body).into_response(),
+        Some(Answer::Complete(body)) => ([CONTENT_TYPE_JSON], body).into_response(),
         Some(Answer::Stream { frames, ending }) => {
             ([CONTENT_TYPE_EVENTS], events(frames, ending)).into_response()
         }
@@ -79,7 +79,7 @@ async fn answer<D: DeserializeOwned>(State(answers): State<Arc<Answers>>, body: 
 /// A card is there once it has been taught: what it costs depends on its size.
 async fn card(State(answers): State<Arc<Answers>>) -> Response {
     match answers.to(CARD) {
-        Some(Answer::Whole(body)) => ([CONTENT_TYPE_JSON], body).into_response(),
+        Some(Answer::Complete(body)) => ([CONTENT_TYPE_JSON], body).into_response(),
         Some(Answer::Stream { .. }) | None => StatusCode::NOT_FOUND.into_response(),
     }
 }

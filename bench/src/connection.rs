@@ -45,7 +45,7 @@ impl Connection {
         Ok(Answer { status: self.decoder.status(), says_when: self.decoder.says_when() })
     }
 
-    /// Writes `request` and reads until `enough` says so of the body so far. The response stays under way.
+    /// Writes `request` and reads until `enough` accepts the body so far. The response may continue.
     pub(crate) async fn exchange_until(
         mut self,
         request: &[u8],

@@ -137,7 +137,7 @@ impl Harness {
         Server::subject_with(arguments, self.cores).await
     }
 
-    /// Starts a subject of its own that keeps its tasks where it is told.
+    /// Starts a subject with its own store.
     pub(crate) async fn subject_on(&self, store: &StoreUrl) -> Result<Server> {
         Server::subject(&self.settings.subject, Some(store), self.cores).await
     }

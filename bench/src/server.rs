@@ -242,7 +242,7 @@ fn this_program() -> Result<PathBuf> {
     env::current_exe().context("finding this program's own path")
 }
 
-/// An address nobody listens on now. Another process could take it before the server does; the server then says so and ends.
+/// An address without a listener. Another process could bind it before the server does; the server then reports that and ends
 fn free_address() -> Result<SocketAddr> {
     let probe = TcpListener::bind("127.0.0.1:0").context("looking for a free port")?;
     Ok(probe.local_addr()?)

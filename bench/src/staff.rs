@@ -1,8 +1,8 @@
 //! The workers of a gateway under measurement: a child process beside the load generator.
 //!
-//! Workers and server are different programs and would not wait for each other's core, so the workers are not on the server's:
-//! what is measured there is the gateway. With two cores that leaves the load generator's. What the workers take from it is
-//! reported as theirs, and a window that they and the generator limit together says so.
+//! Workers and server are different programs and would not share a core, so the workers do not run on the server's core: only the gateway
+//! is measured there. With two cores, the load generator's core is left. The report shows the processor time of the workers, and marks a
+//! window that the workers and the generator limited together.
 
 use std::cell::RefCell;
 use std::fs::File;

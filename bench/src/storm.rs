@@ -155,7 +155,7 @@ async fn watch_health(address: SocketAddr, length: Duration) -> Result<Duration>
         let asked = Instant::now();
         let answer =
             exchange(address, b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
-        // Longer than is promised, so that it is told how long it took.
+        // Longer than the promised time, so that the actual time is reported.
         let answer = timeout(5 * HEALTH, answer).await.context("`/health` did not answer")??;
         if !answer.starts_with(b"HTTP/1.1 200") {
             bail!("`/health` answered {}", String::from_utf8_lossy(&answer[..answer.len().min(200)]));

@@ -28,7 +28,7 @@ pub(crate) enum Work {
     Dialect,
     /// A small message sent with our client, against the same written with the HTTP client alone
     Client,
-    /// A small message from someone with a bearer token, against the same where nobody is asked who they are
+    /// A small message from a caller with a bearer token, against the same without authentication
     Auth,
     /// The same with a signed token that was seen before
     AuthJwt,

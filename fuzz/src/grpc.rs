@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 
 use crate::choice;
-use crate::house::{Door, ask};
+use crate::test_server::{CallerKind, ask};
 
 const CALLS: [&str; 20] = [
     "lf.a2a.v1.A2AService/SendMessage",
@@ -58,9 +58,9 @@ fn serve(call: &str, body: Vec<u8>) {
         .header("te", "trailers")
         .body(Bytes::from(body.clone()))
         .expect("it is made of constants");
-    let answer = ask(Door::Alice, request);
+    let answer = ask(CallerKind::Alice, request);
     assert_eq!(answer.status, StatusCode::OK);
-    assert!(!answer.betrays(&body), "somebody else's task: {}", answer.text());
+    assert!(!answer.leaks_secret(&body), "somebody else's task: {}", answer.text());
     let status = answer.trailers.get("grpc-status").or(answer.headers.get("grpc-status"));
     // What goes on for ever is not read to its end, where its status would be.
     let Some(status) = status.and_then(|status| status.to_str().ok()) else {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, ORIGIN};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode};
 
-use crate::house::{CREDENTIALS, Door, JSON, ask, contains};
+use crate::test_server::{CREDENTIALS, CallerKind, JSON, ask, contains};
 use crate::{jsonrpc, line};
 
 const BODIES: [&str; 3] = [
@@ -17,8 +17,8 @@ const BODIES: [&str; 3] = [
 const FILTERED: [HeaderName; 5] =
     [CONTENT_TYPE, HOST, ORIGIN, AUTHORIZATION, HeaderName::from_static("sec-fetch-site")];
 
-/// Each line is a header. Whatever they are, requests of three kinds are answered, and nobody gets in without a credential, nor from
-/// a page of another site.
+/// Each line is a header. For any headers, three kinds of requests get a response, and no request is admitted without a credential or
+/// from a page of another site.
 pub fn headers(data: &[u8]) {
     let mut headers = HeaderMap::new();
     let mut rest = data;
@@ -45,7 +45,7 @@ pub fn headers(data: &[u8]) {
         request
     };
     for body in BODIES {
-        let answer = ask(Door::Alice, request(body));
+        let answer = ask(CallerKind::Alice, request(body));
         assert!(!foreign || answer.status.is_client_error(), "let in from another site: {}", answer.text());
         // What is refused for a header is refused before the id is looked for.
         if filtered {
@@ -54,7 +54,7 @@ pub fn headers(data: &[u8]) {
             jsonrpc::check(body.as_bytes(), &answer);
         }
     }
-    let answer = ask(Door::Guarded, request(BODIES[2]));
+    let answer = ask(CallerKind::Guarded, request(BODIES[2]));
     let has_one = CREDENTIALS.iter().any(|credential| contains(data, credential.as_bytes()));
     assert!(
         has_one || answer.status == StatusCode::UNAUTHORIZED || filtered && answer.status.is_client_error(),

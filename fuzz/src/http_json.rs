@@ -6,8 +6,8 @@ use http::{Method, Request, Uri};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::house::{Door, JSON, ask};
 use crate::line;
+use crate::test_server::{CallerKind, JSON, ask};
 
 /// The first line is the method and what it is about, as in `GET /v1/tasks?pageSize=3`, the second the version that is stated,
 /// which may be empty, and the rest is the body.
@@ -25,8 +25,8 @@ pub fn http_json(data: &[u8]) {
         request = request.header("a2a-version", version);
     }
     let Ok(request) = request.body(Bytes::copy_from_slice(body)) else { return };
-    let answer = ask(Door::Alice, request);
-    assert!(!answer.betrays(data), "somebody else's task: {}", answer.text());
+    let answer = ask(CallerKind::Alice, request);
+    assert!(!answer.leaks_secret(data), "somebody else's task: {}", answer.text());
     assert!(!answer.status.is_server_error(), "{}: {}", answer.status, answer.text());
     if answer.is("text/event-stream") {
         let events = parsing::events([&answer.body[..]], usize::MAX).expect("there is no limit");

@@ -38,16 +38,16 @@ pub fn iii_frames(data: &[u8]) {
     }
 }
 
-/// Calls a function of the engine's own. Nobody else has any here.
+/// Calls a built-in function of the engine. No worker has registered any.
 fn call(function: &str, payload: &RawValue) {
     thread_local! {
         static ENGINE: RefCell<Option<(Engine, u32, Runtime)>> = const { RefCell::new(None) };
     }
-    ENGINE.with_borrow_mut(|house| {
-        if house.as_ref().is_some_and(|(_, calls, _)| *calls == CALLS) {
-            *house = None;
+    ENGINE.with_borrow_mut(|server| {
+        if server.as_ref().is_some_and(|(_, calls, _)| *calls == CALLS) {
+            *server = None;
         }
-        let (engine, calls, runtime) = house.get_or_insert_with(|| {
+        let (engine, calls, runtime) = server.get_or_insert_with(|| {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .start_paused(true)

@@ -11,7 +11,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::choice;
-use crate::house::{Answer, Door, JSON, ask};
+use crate::test_server::{Answer, CallerKind, JSON, ask};
 
 const PATHS: [&str; 2] = ["/a2a", "/a2a/rpc"];
 const VERSIONS: [Option<&str>; 4] = [None, Some("1.0"), Some("0.3"), Some("1.1")];
@@ -28,12 +28,12 @@ pub fn jsonrpc(data: &[u8]) {
         request = request.header("a2a-version", version);
     }
     let request = request.body(Bytes::copy_from_slice(body)).expect("it is made of constants");
-    let answer = ask(Door::Alice, request);
-    assert!(!answer.betrays(body), "somebody else's task: {}", answer.text());
+    let answer = ask(CallerKind::Alice, request);
+    assert!(!answer.leaks_secret(body), "somebody else's task: {}", answer.text());
     check(body, &answer);
 }
 
-/// Checks that a body is answered as JSON-RPC has it, and that nobody is told of a fault of ours.
+/// Checks that a body is answered as JSON-RPC requires, and that no response blames the server.
 pub(crate) fn check(body: &[u8], answer: &Answer) {
     if answer.status == StatusCode::NO_CONTENT {
         let silent = Call::parse(body).is_ok_and(|call| call.id.is_none());

@@ -5,7 +5,7 @@ use attache_signing::{Algorithm, KeySet, Verifier, canonical};
 
 use crate::line;
 
-/// The public keys of whoever signed [`SIGNED`]. The private ones are gone.
+/// The public keys that verify [`SIGNED`]. The private ones were deleted.
 const KEYS: &str = include_str!("jws/keys.json");
 
 /// The one card that they signed.
@@ -17,7 +17,7 @@ pub fn jws(data: &[u8]) {
     card(data);
     let (first, rest) = line(data);
     if let Ok(keys) = KeySet::from_json(first) {
-        // Whoever chooses the keys can sign with them; whoever has none cannot.
+        // An attacker who chooses the keys can sign with them; one without keys cannot.
         let trusted = Verifier::new().pin(keys.clone()).verify_pinned(rest).is_ok();
         assert!(!trusted || keys.iter().next().is_some(), "trusted without a key");
     }

@@ -1,4 +1,4 @@
-//! Signed tokens of callers: whoever lets in, lets in those who have one that was signed, and nobody else.
+//! Signed tokens of callers: only tokens with a valid signature are accepted.
 
 use std::cell::OnceCell;
 
@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue};
 
 use crate::changed;
 
-/// The public keys of whoever signed [`GOOD`]. The private ones are gone.
+/// The public keys that verify [`GOOD`]. The private ones were deleted.
 const KEYS: &str = include_str!("jwt/keys.json");
 
 /// The only tokens that they signed. They are good until 2100.
@@ -20,8 +20,8 @@ pub fn jwt(data: &[u8]) {
     thread_local! {
         static DOOR: OnceCell<(KeySet, JwtCallers)> = const { OnceCell::new() };
     }
-    DOOR.with(|door| {
-        let (keys, callers) = door.get_or_init(|| {
+    DOOR.with(|entry| {
+        let (keys, callers) = entry.get_or_init(|| {
             let keys = KeySet::from_json(KEYS.as_bytes()).expect("they are keys");
             let issuer = JwtIssuer::new("https://login.example.com").audience("attache").keys(keys.clone());
             (keys, JwtCallers::new([issuer]).expect("it is an issuer"))

@@ -1,16 +1,14 @@
-//! What must hold for any bytes.
+//! The properties that must hold for any bytes.
 //!
-//! Each target is a function that takes bytes as an attacker would send them and panics if something does not hold that we
-//! promise: not only that nothing crashes, but that there is always an answer, that it is well-formed, that it never blames us,
-//! and that it tells nobody what belongs to somebody else.
+//! Each target is a function that takes bytes as an attacker would send them. It panics if a promise is broken: nothing crashes, there is
+//! always a response, it is well-formed, it never blames the server, and it never shows one caller what belongs to another.
 //!
-//! `fuzz/libfuzzer` runs them for as long as one likes; the tests here run them for a few seconds on what was found so.
+//! `fuzz/libfuzzer` runs the targets for as long as needed. The tests here run them for a few seconds on the collected inputs.
 
 mod card;
 mod dialects;
 mod grpc;
 mod headers;
-mod house;
 mod http_json;
 mod iii_frames;
 mod jsonrpc;
@@ -21,6 +19,7 @@ mod page_tokens;
 mod pem;
 mod protojson;
 mod sse;
+mod test_server;
 
 pub use card::card;
 pub use dialects::dialects;

@@ -22,7 +22,7 @@ fn corpus(name: &str) -> Vec<(PathBuf, Vec<u8>)> {
     paths.into_iter().map(|path| (path.clone(), std::fs::read(path).unwrap())).collect()
 }
 
-/// Whether something panicked, be it where nobody would notice.
+/// Whether something panicked, also on another thread.
 static PANICKED: AtomicBool = AtomicBool::new(false);
 
 /// Whether a target holds for an input. A panic in a task beside the request counts as well.

@@ -93,7 +93,7 @@ impl Screens {
     }
 }
 
-/// Somebody's home, in which agents have names, and the agents.
+/// A home directory with named agents, and the agents.
 struct Stage {
     home: TempDir,
     programs: PathBuf,

@@ -1,4 +1,4 @@
-//! Clients that are slow, for whatever reason: heads that do not end, bodies that trickle, streams that nobody reads.
+//! Slow clients: heads that do not end, bodies that arrive byte by byte, streams without a reader.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -22,7 +22,7 @@ use crate::report::{Reference, Row, Target, Unit};
 use crate::server::{self, Server};
 use crate::stats::Repeated;
 
-/// Somebody who asks. Cheap to clone; clones share their connections.
+/// A client that sends requests. Cheap to clone; clones share their connections.
 #[derive(Clone)]
 enum Asker {
     /// Our client.
@@ -111,7 +111,7 @@ pub(super) async fn client(harness: &mut Harness) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What one window showed of somebody who asks.
+/// The results of one window for one client.
 #[derive(Debug, Serialize)]
 struct Window {
     requests_per_s: f64,
@@ -156,7 +156,7 @@ impl Moment {
     }
 }
 
-/// Has somebody ask again and again, so many at once, and measures after a short warm-up.
+/// Lets a client send requests in a loop, with this many at once, and measures after a short warm-up.
 async fn window(server: &Server, asker: &Asker, at_once: usize, length: Duration) -> Result<Window> {
     let (answered, stopped) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let mut asking: JoinSet<Result<()>> = JoinSet::new();

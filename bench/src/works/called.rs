@@ -44,8 +44,8 @@ pub(super) async fn call(harness: &mut Harness) -> Result<Vec<Row>> {
     ])
 }
 
-/// A call should cost the same whoever else is there. Calls to all of them at once are shown too: they come in many small
-/// pieces where those to one worker share their system calls.
+/// A call should cost the same with many workers as with one. Calls to all of them at once are shown too: they arrive in many small
+/// segments, where calls to one worker share their system calls.
 pub(super) async fn crowd(harness: &mut Harness) -> Result<Vec<Row>> {
     let name = "function-crowd";
     let alone = harness.gateway(ONE).await?;

@@ -1,4 +1,4 @@
-//! Works that send a message as someone who is known, against the same where nobody is asked who they are.
+//! Workloads that send a message as an authenticated caller, against the same without authentication.
 
 use anyhow::Result;
 

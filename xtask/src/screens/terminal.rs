@@ -1,4 +1,4 @@
-//! A terminal that a program writes to and somebody types into.
+//! A terminal that a program writes to and a test types into.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -30,7 +30,7 @@ impl Terminal {
         let (person, theirs) = pair().context("there is no terminal to be had")?;
         command.stdin(theirs.try_clone()?).stdout(theirs.try_clone()?).stderr(theirs);
         let program = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
-        // It ends when nobody else can write to it, and the command holds its end open.
+        // It ends when its last writer is closed, and the command holds its end open.
         drop(command);
         let (print, printing) = mpsc::channel();
         let mut reader = person.try_clone()?;

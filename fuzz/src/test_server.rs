@@ -1,6 +1,6 @@
-//! A server that is asked without a network, and an agent with tasks of two callers.
+//! A server without a network, and an agent with the tasks of two callers.
 //!
-//! Alice asks. Bob has a task as well, of which Alice must never see anything. Time is virtual: whoever waits, waits for nothing.
+//! Alice sends the requests. Bob has a task too, of which Alice must never see anything. Time is virtual, so that waiting takes no time.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 /// What Bob's task is about.
 pub(crate) const SECRET: &str = "the-combination-of-the-safe";
 
-/// What is good enough for the guarded door: a token, a name with a password as they are sent, and a key.
+/// What is good enough for the guarded caller: a token, a name with a password as they are sent, and a key.
 pub(crate) const CREDENTIALS: [&str; 3] = ["t0ken-of-alice", "YWxpY2U6cGE1NXdvcmQ=", "k3y-of-alice"];
 
 /// After so many questions everything begins anew, so that what the questions leave behind stays small.
@@ -30,14 +30,14 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// What the body of a request is declared as.
 pub(crate) const JSON: http::HeaderValue = http::HeaderValue::from_static("application/json");
 
-/// Which way a request comes in.
+/// The caller of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Door {
-    /// Everyone who comes in here is Alice.
+pub(crate) enum CallerKind {
+    /// Every request comes from Alice.
     Alice,
-    /// Everyone who comes in here is Bob.
+    /// Every request comes from Bob.
     Bob,
-    /// Credentials are asked for.
+    /// Credentials are required.
     Guarded,
 }
 
@@ -62,8 +62,8 @@ impl Answer {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// Whether anything that belongs to Bob is in it. Whoever guessed the secret has not been told.
-    pub(crate) fn betrays(&self, asked: &[u8]) -> bool {
+    /// Whether the response holds anything that belongs to Bob. A secret that the request itself contains does not count.
+    pub(crate) fn leaks_secret(&self, asked: &[u8]) -> bool {
         contains(&self.body, SECRET.as_bytes()) && !contains(asked, SECRET.as_bytes())
     }
 }
@@ -73,21 +73,21 @@ pub(crate) fn contains(text: &[u8], part: &[u8]) -> bool {
 }
 
 /// Asks, and reads what comes back.
-pub(crate) fn ask(door: Door, request: Request<Bytes>) -> Answer {
+pub(crate) fn ask(caller: CallerKind, request: Request<Bytes>) -> Answer {
     thread_local! {
-        static HOUSE: RefCell<Option<House>> = const { RefCell::new(None) };
+        static SERVER: RefCell<Option<TestServer>> = const { RefCell::new(None) };
     }
-    HOUSE.with_borrow_mut(|house| {
-        if house.as_ref().is_some_and(|house| house.asked == QUESTIONS) {
-            *house = None;
+    SERVER.with_borrow_mut(|server| {
+        if server.as_ref().is_some_and(|server| server.asked == QUESTIONS) {
+            *server = None;
         }
-        let house = house.get_or_insert_with(House::build);
-        house.asked += 1;
-        house.ask(door, request)
+        let server = server.get_or_insert_with(TestServer::build);
+        server.asked += 1;
+        server.ask(caller, request)
     })
 }
 
-struct House {
+struct TestServer {
     open: HttpService,
     guarded: HttpService,
     asked: u32,
@@ -95,7 +95,7 @@ struct House {
     runtime: Runtime,
 }
 
-impl House {
+impl TestServer {
     fn build() -> Self {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -111,13 +111,13 @@ impl House {
                 .api_key("alice", KeyPlace::Cookie("key".to_owned()), key);
             (surface(server()), surface(server().authenticate(known)))
         });
-        let house = Self { open, guarded, asked: 0, runtime };
+        let server = Self { open, guarded, asked: 0, runtime };
         // Before 1.0, clients chose the ids of tasks: so these can be guessed.
-        for (door, id, text) in [
-            (Door::Alice, "ended", "hello"),
-            (Door::Alice, "asking", "ask"),
-            (Door::Bob, "hidden", SECRET),
-            (Door::Bob, "hidden too", SECRET),
+        for (caller, id, text) in [
+            (CallerKind::Alice, "ended", "hello"),
+            (CallerKind::Alice, "asking", "ask"),
+            (CallerKind::Bob, "hidden", SECRET),
+            (CallerKind::Bob, "hidden too", SECRET),
         ] {
             let body = format!(
                 r#"{{"jsonrpc":"2.0","id":1,"method":"tasks/send","params":{{"id":"{id}","sessionId":"c-{id}",
@@ -127,21 +127,21 @@ impl House {
             *request.method_mut() = http::Method::POST;
             *request.uri_mut() = http::Uri::from_static("/a2a/rpc");
             request.headers_mut().insert(http::header::CONTENT_TYPE, JSON);
-            let answer = house.ask(door, request);
+            let answer = server.ask(caller, request);
             assert!(contains(&answer.body, id.as_bytes()), "{}", answer.text());
         }
-        house
+        server
     }
 
-    fn ask(&self, door: Door, request: Request<Bytes>) -> Answer {
+    fn ask(&self, caller: CallerKind, request: Request<Bytes>) -> Answer {
         let mut request = request.map(Full::new);
-        let surface = match door {
-            Door::Alice | Door::Bob => {
-                let name = if door == Door::Bob { "bob" } else { "alice" };
+        let surface = match caller {
+            CallerKind::Alice | CallerKind::Bob => {
+                let name = if caller == CallerKind::Bob { "bob" } else { "alice" };
                 request.extensions_mut().insert(Identity::named(name));
                 &self.open
             }
-            Door::Guarded => &self.guarded,
+            CallerKind::Guarded => &self.guarded,
         };
         self.runtime.block_on(async { read(surface.handle(request).await).await })
     }
