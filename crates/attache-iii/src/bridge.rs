@@ -134,9 +134,9 @@ where
         registered.push(worker.register(offered, move |invocation: Invocation| {
             let (mut surface, channels) = (surface.clone(), channels.clone());
             async move {
-                let asked: Asked = invocation.read()?;
-                let response = asked.response.clone();
-                let request = asked.into_request(&channels).await?;
+                let request: HttpInvocation = invocation.read()?;
+                let response = request.response.clone();
+                let request = request.into_request(&channels).await?;
                 let Ok(answer) = surface.call(request).await;
                 respond(answer, response, &channels).await
             }
@@ -151,7 +151,7 @@ where
 
 /// A request, in the parts that an engine sends.
 #[derive(Debug, Deserialize)]
-struct Asked {
+struct HttpInvocation {
     #[serde(default)]
     query_params: BTreeMap<String, String>,
     #[serde(default)]
@@ -168,7 +168,7 @@ struct Asked {
     response: Option<ChannelRef>,
 }
 
-impl Asked {
+impl HttpInvocation {
     async fn into_request(self, worker: &Worker) -> Result<Request<Full<Bytes>>, CallError> {
         let unreadable =
             |what: &str| CallError::remote("invalid_request", format!("the {what} cannot be read"));
@@ -328,11 +328,11 @@ where
 mod tests {
     use super::*;
 
-    fn asked(path: &str, params: &[(&str, &str)], query: &[(&str, &str)]) -> Asked {
+    fn http_invocation(path: &str, params: &[(&str, &str)], query: &[(&str, &str)]) -> HttpInvocation {
         let map = |pairs: &[(&str, &str)]| {
             pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
         };
-        Asked {
+        HttpInvocation {
             query_params: map(query),
             path_params: map(params),
             headers: BTreeMap::new(),
@@ -346,11 +346,11 @@ mod tests {
 
     #[test]
     fn a_path_is_put_together_as_it_was() {
-        assert_eq!(asked("v1/tasks/:id", &[("id", "abc:cancel")], &[]).uri(), "/v1/tasks/abc:cancel");
-        assert_eq!(asked("/v1/tasks/:id", &[("id", "a%2Fb")], &[]).uri(), "/v1/tasks/a%2Fb");
-        assert_eq!(asked("v1/message:send", &[], &[]).uri(), "/v1/message:send");
+        assert_eq!(http_invocation("v1/tasks/:id", &[("id", "abc:cancel")], &[]).uri(), "/v1/tasks/abc:cancel");
+        assert_eq!(http_invocation("/v1/tasks/:id", &[("id", "a%2Fb")], &[]).uri(), "/v1/tasks/a%2Fb");
+        assert_eq!(http_invocation("v1/message:send", &[], &[]).uri(), "/v1/message:send");
         assert_eq!(
-            asked("v1/tasks", &[], &[("contextId", "a b&c=ü"), ("pageSize", "5")]).uri(),
+            http_invocation("v1/tasks", &[], &[("contextId", "a b&c=ü"), ("pageSize", "5")]).uri(),
             "/v1/tasks?contextId=a%20b%26c%3D%C3%BC&pageSize=5"
         );
     }
