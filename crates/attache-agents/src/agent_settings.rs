@@ -1,4 +1,4 @@
-//! The credentials of other agents, as settings have them.
+//! The settings for the credentials of other agents.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,32 +7,32 @@ use attache_client::{Address, AddressBook, AddressEntry, ClientError, OAuth, Sec
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The header that a key is in if nothing is said.
-const KEY_HEADER: &str = "X-API-Key";
+/// The default header of an API key.
+const DEFAULT_KEY_HEADER: &str = "X-API-Key";
 
-/// What an agent is shown: a token, a key, a name with a password, headers, or a token that is got from an authorization server
+/// The credential for an agent: a bearer token, an API key, a name and a password, headers, or a token of an authorization server
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AgentSettings {
-    /// Where the agent is: scheme, host and port, and a path if only what is below it is meant
+    /// The address of the agent: scheme, host and port; with a path, the credential is only for URLs below it
     #[schemars(example = &"https://agents.example.com")]
     url: String,
-    /// The token that it is shown as `Authorization: Bearer …`
-    bearer: Option<Given>,
-    /// The file that the token is in
+    /// The token, sent as `Authorization: Bearer …`
+    bearer: Option<IssuedSecret>,
+    /// The file with the token
     bearer_file: Option<PathBuf>,
-    /// The key that it is shown in a header
-    api_key: Option<Given>,
-    /// The file that the key is in
+    /// The API key, sent in a header
+    api_key: Option<IssuedSecret>,
+    /// The file with the API key
     api_key_file: Option<PathBuf>,
-    /// The header that the key is in; `X-API-Key` if nothing is said
+    /// The header of the API key; default `X-API-Key`
     header: Option<String>,
-    /// The name and the password that it is shown
+    /// The name and the password for basic authentication
     basic: Option<BasicSettings>,
-    /// The headers that it is shown
+    /// Headers that are sent with each request
     #[serde(default)]
-    headers: BTreeMap<String, Given>,
-    /// The authorization server that a token is got from
+    headers: BTreeMap<String, IssuedSecret>,
+    /// The authorization server that issues a token
     oauth: Option<OAuthSettings>,
 }
 
@@ -42,45 +42,45 @@ pub struct AgentSettings {
 struct BasicSettings {
     /// The name
     name: String,
-    password: Option<Given>,
-    /// The file that the password is in
+    password: Option<IssuedSecret>,
+    /// The file with the password
     password_file: Option<PathBuf>,
 }
 
-/// A program that authorization servers know.
+/// An OAuth client.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct OAuthSettings {
-    /// The authorization server: scheme, host and port. No other gets the secret, whatever a card says
+    /// The authorization server: scheme, host and port. The secret is sent to no other server, even if a card names one
     #[schemars(example = &"https://auth.example.com")]
     server: String,
-    /// What the server knows this program by
+    /// The client id of this program at the server
     client_id: String,
-    client_secret: Option<Given>,
-    /// The file that the secret is in
+    client_secret: Option<IssuedSecret>,
+    /// The file with the secret
     client_secret_file: Option<PathBuf>,
-    /// The scopes to ask for besides those that the card asks for
+    /// The scopes to request in addition to those in the card
     #[serde(default)]
     scopes: Vec<String>,
 }
 
-/// A secret that others gave us, as long as they made it. Wherever it is written, a mask is.
+/// A secret that another party issued, of any length. It is serialized as a mask.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Given(Secret);
+struct IssuedSecret(Secret);
 
-impl<'de> Deserialize<'de> for Given {
+impl<'de> Deserialize<'de> for IssuedSecret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer).map(|text| Self(text.into()))
     }
 }
 
-impl Serialize for Given {
+impl Serialize for IssuedSecret {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str("********")
     }
 }
 
-impl JsonSchema for Given {
+impl JsonSchema for IssuedSecret {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "GivenSecret".into()
     }
@@ -88,20 +88,20 @@ impl JsonSchema for Given {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "description": "Better not written here but taken from the environment, or from a file of its own.",
+            "description": "Better taken from the environment or from a separate file than written here.",
             "examples": ["${TOKEN}"],
         })
     }
 }
 
-/// What is wrong with such settings.
+/// An error in the settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentFault {
-    /// Where, below the list: such as `[0].bearer`; nothing, if it is the list itself.
+    /// The path below the list, such as `[0].bearer`; empty for the list itself.
     pub path: String,
-    /// What is wrong.
+    /// The error.
     pub text: String,
-    /// What would be right.
+    /// What to do about it.
     pub hint: Option<&'static str>,
 }
 
@@ -111,30 +111,30 @@ impl std::fmt::Display for AgentFault {
     }
 }
 
-/// What is wrong with a member of an entry.
-struct Wrong {
+/// An error in a member of an entry.
+struct MemberError {
     member: &'static str,
     text: String,
     hint: Option<&'static str>,
 }
 
-impl Wrong {
+impl MemberError {
     fn new(member: &'static str, text: impl Into<String>) -> Self {
         Self { member, text: text.into(), hint: None }
     }
 
-    /// What the client finds wrong with a member.
+    /// Converts an error of the client about a member.
     fn in_member(member: &'static str) -> impl Fn(ClientError) -> Self {
         move |error| Self::new(member, error.to_string())
     }
 }
 
 impl AgentSettings {
-    /// The credentials of a list. Files that secrets are in are read now.
+    /// Builds the address book of a list. Reads the files of secrets.
     pub fn book(list: &[Self]) -> Result<AddressBook, AgentFault> {
         let mut entries = Vec::new();
         for (index, settings) in list.iter().enumerate() {
-            let entry = settings.entry().map_err(|Wrong { member, text, hint }| {
+            let entry = settings.entry().map_err(|MemberError { member, text, hint }| {
                 let dot = if member.is_empty() { "" } else { "." };
                 AgentFault { path: format!("[{index}]{dot}{member}"), text, hint }
             })?;
@@ -147,9 +147,9 @@ impl AgentSettings {
         })
     }
 
-    fn entry(&self) -> Result<AddressEntry, Wrong> {
+    fn entry(&self) -> Result<AddressEntry, MemberError> {
         let Self { url, bearer, bearer_file, api_key, api_key_file, header, basic, headers, oauth } = self;
-        let address: Address = url.parse().map_err(Wrong::in_member("url"))?;
+        let address: Address = url.parse().map_err(MemberError::in_member("url"))?;
         let bearer = secret(("bearer", bearer.as_ref()), ("bearer-file", bearer_file.as_deref()))?;
         let key = secret(("api-key", api_key.as_ref()), ("api-key-file", api_key_file.as_deref()))?;
         let given = [
@@ -162,67 +162,74 @@ impl AgentSettings {
         let given: Vec<_> = given.iter().filter(|(_, is_given)| *is_given).map(|(kind, _)| *kind).collect();
         if let [one, other, ..] = given[..] {
             let text =
-                format!("an agent is shown one kind of credential, and there are `{one}` and `{other}`");
-            let hint = Some("where it wants several at once, write all of them below `headers`");
-            return Err(Wrong { hint, ..Wrong::new("", text) });
+                format!("an entry has only one kind of credential, and there are `{one}` and `{other}`");
+            let hint = Some("if the agent needs several at once, write all of them below `headers`");
+            return Err(MemberError { hint, ..MemberError::new("", text) });
         }
         if header.is_some() && key.is_none() {
-            return Err(Wrong::new("header", "this is where a key stands, and there is no `api-key`"));
+            return Err(MemberError::new(
+                "header",
+                "this is the header of an API key, and there is no `api-key`",
+            ));
         }
         if let Some(token) = bearer {
-            return AddressEntry::bearer(address, &token).map_err(Wrong::in_member("bearer"));
+            return AddressEntry::bearer(address, &token).map_err(MemberError::in_member("bearer"));
         }
         if let Some(key) = key {
-            let header = header.as_deref().unwrap_or(KEY_HEADER);
-            return AddressEntry::api_key(address, header, &key).map_err(Wrong::in_member("api-key"));
+            let header = header.as_deref().unwrap_or(DEFAULT_KEY_HEADER);
+            return AddressEntry::api_key(address, header, &key).map_err(MemberError::in_member("api-key"));
         }
         if let Some(BasicSettings { name, password, password_file }) = basic {
-            let places = (("password", password.as_ref()), ("password-file", password_file.as_deref()));
-            let password =
-                secret(places.0, places.1)?.ok_or_else(|| Wrong::new("basic", "there is no `password`"))?;
-            return AddressEntry::basic(address, name, &password).map_err(Wrong::in_member("basic"));
+            let given = ("password", password.as_ref());
+            let password = secret(given, ("password-file", password_file.as_deref()))?
+                .ok_or_else(|| MemberError::new("basic", "there is no `password`"))?;
+            return AddressEntry::basic(address, name, &password).map_err(MemberError::in_member("basic"));
         }
         if let Some(settings) = oauth {
             return settings.client().map(|client| AddressEntry::oauth(address, client));
         }
         if headers.is_empty() {
-            let hint = Some("give it a `bearer`, an `api-key`, `basic`, `headers` or `oauth`");
-            return Err(Wrong { hint, ..Wrong::new("", "it is not said what this agent is shown") });
+            let hint = Some("add a `bearer`, an `api-key`, `basic`, `headers` or `oauth`");
+            return Err(MemberError {
+                hint,
+                ..MemberError::new("", "there is no credential for this agent")
+            });
         }
-        let headers = headers.iter().map(|(name, Given(value))| (name.as_str(), value));
-        AddressEntry::headers(address, headers).map_err(Wrong::in_member("headers"))
+        let headers = headers.iter().map(|(name, IssuedSecret(value))| (name.as_str(), value));
+        AddressEntry::headers(address, headers).map_err(MemberError::in_member("headers"))
     }
 }
 
 impl OAuthSettings {
-    fn client(&self) -> Result<OAuth, Wrong> {
+    fn client(&self) -> Result<OAuth, MemberError> {
         let Self { server, client_id, client_secret, client_secret_file, scopes } = self;
         let given = ("client-secret", client_secret.as_ref());
         let secret = secret(given, ("client-secret-file", client_secret_file.as_deref()))?;
-        let secret = secret.ok_or_else(|| Wrong::new("oauth", "there is no `client-secret`"))?;
+        let secret = secret.ok_or_else(|| MemberError::new("oauth", "there is no `client-secret`"))?;
         let client = OAuth::new(client_id).secret(secret).scopes(scopes).program();
-        client.server(server).map_err(Wrong::in_member("oauth"))
+        client.server(server).map_err(MemberError::in_member("oauth"))
     }
 }
 
-/// A secret that is given, or in a file that is named.
+/// A secret from the settings, or from the file that they name.
 fn secret(
-    (member, given): (&'static str, Option<&Given>),
+    (member, given): (&'static str, Option<&IssuedSecret>),
     (file_member, file): (&'static str, Option<&Path>),
-) -> Result<Option<Secret>, Wrong> {
+) -> Result<Option<Secret>, MemberError> {
     match (given, file) {
         (Some(_), Some(_)) => {
-            Err(Wrong::new("", format!("there is both a `{member}` and a `{file_member}`")))
+            Err(MemberError::new("", format!("there is both a `{member}` and a `{file_member}`")))
         }
-        (Some(Given(secret)), None) => Ok(Some(secret.clone())),
+        (Some(IssuedSecret(secret)), None) => Ok(Some(secret.clone())),
         (None, Some(path)) => {
             let text = std::fs::read_to_string(path).map_err(|error| {
-                Wrong::new("", format!("`{file_member}: {}` cannot be read: {error}", path.display()))
+                MemberError::new("", format!("`{file_member}: {}` cannot be read: {error}", path.display()))
             })?;
             match text.trim_end_matches(['\r', '\n']) {
-                "" => {
-                    Err(Wrong::new("", format!("there is no secret in `{file_member}: {}`", path.display())))
-                }
+                "" => Err(MemberError::new(
+                    "",
+                    format!("there is no secret in `{file_member}: {}`", path.display()),
+                )),
                 text => Ok(Some(text.into())),
             }
         }
@@ -252,7 +259,7 @@ mod tests {
             {"url": "https://oauth.example", "oauth": {"server": "https://auth.example", "client-id": "c", "client-secret": "s"}},
         ]));
         let book = book.unwrap();
-        let shown = |url: &str| match book.beforehand(&url.parse().unwrap()) {
+        let sent = |url: &str| match book.beforehand(&url.parse().unwrap()) {
             Beforehand::Headers(headers) => {
                 let line = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
                     format!("{name}: {}", value.to_str().unwrap())
@@ -264,17 +271,17 @@ mod tests {
             Beforehand::AsAsked => "as asked".to_owned(),
             Beforehand::Without => "nothing".to_owned(),
         };
-        assert_eq!(shown("https://bearer.example"), "authorization: Bearer t");
-        assert_eq!(shown("https://key.example"), "x-api-key: k");
-        assert_eq!(shown("https://named.example"), "x-other: k");
-        assert_eq!(shown("https://basic.example"), "authorization: Basic b3BzOnA=");
-        assert_eq!(shown("https://headers.example"), "authorization: Token t, x-tenant: acme");
-        assert_eq!(shown("https://oauth.example"), "as asked");
-        assert_eq!(shown("https://other.example"), "nothing");
+        assert_eq!(sent("https://bearer.example"), "authorization: Bearer t");
+        assert_eq!(sent("https://key.example"), "x-api-key: k");
+        assert_eq!(sent("https://named.example"), "x-other: k");
+        assert_eq!(sent("https://basic.example"), "authorization: Basic b3BzOnA=");
+        assert_eq!(sent("https://headers.example"), "authorization: Token t, x-tenant: acme");
+        assert_eq!(sent("https://oauth.example"), "as asked");
+        assert_eq!(sent("https://other.example"), "nothing");
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_place() {
+    fn errors_have_the_path_of_the_member() {
         let mut faults = String::new();
         for entry in [
             json!({}),
@@ -296,8 +303,8 @@ mod tests {
             let AgentFault { path, text, hint } = book(json!([entry])).unwrap_err();
             faults.push_str(&format!("{entry}\n    -> {path}: {text}; {}\n", hint.unwrap_or("-")));
         }
-        let twice = json!({"url": "https://a.example", "bearer": "t"});
-        faults.push_str(&format!("twice -> {}\n", book(json!([twice, twice])).unwrap_err()));
+        let entry = json!({"url": "https://a.example", "bearer": "t"});
+        faults.push_str(&format!("the same address twice -> {}\n", book(json!([entry, entry])).unwrap_err()));
         insta::assert_snapshot!(faults);
     }
 }

@@ -1,4 +1,4 @@
-//! The flags of delegation, for every command that has it.
+//! The flags of delegation, for all commands that have it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,29 +12,29 @@ use clap::Args;
 use crate::AgentCredentials;
 use crate::delegation::{Delegation, DelegationOptions};
 
-/// Which agents tasks may be delegated to, and by whom.
+/// The flags of delegation.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Delegation")]
 pub struct DelegationArgs {
-    /// Offer no delegation: neither the functions `a2a::send_task` and its like nor `/api/a2a`
+    /// Offer no delegation: neither the functions such as `a2a::send_task` nor `/api/a2a`
     ///
     /// For all but one of several processes at the same engine.
     #[arg(long)]
     no_delegation: bool,
 
-    /// Let tasks be delegated to agents on this machine, for development
+    /// Allow delegation to agents on this machine, for development
     #[arg(long, conflicts_with = "no_delegation")]
     allow_loopback_agents: bool,
 
-    /// Let tasks be delegated to agents in this network although it is not public, such as `10.1.0.0/16`; may be repeated
+    /// Allow delegation to agents in this network although it is not public, such as `10.1.0.0/16`; may be repeated
     #[arg(long, value_name = "NETWORK", value_parser = network, conflicts_with = "no_delegation")]
     allow_agent_network: Vec<IpNet>,
 
-    /// How many delegated tasks are remembered; the oldest that have ended are forgotten first
+    /// How many records of delegated tasks are kept; the oldest tasks that have ended are removed first
     #[arg(long, value_name = "COUNT", default_value_t = 1000, value_parser = count)]
     max_delegated_tasks: usize,
 
-    /// Let in whoever shows the token in this file to `/api/a2a`; without one, only programs on this machine are
+    /// Require the token in this file for `/api/a2a`; without a token, only programs on this machine may use it
     ///
     /// The token can also be given as `ATTACHE_API_TOKEN`.
     #[arg(long, value_name = "PATH", env = "ATTACHE_API_TOKEN_FILE")]
@@ -42,7 +42,7 @@ pub struct DelegationArgs {
 }
 
 impl DelegationArgs {
-    /// Delegation as the flags say, if there is to be any, to agents that are shown these credentials.
+    /// Creates the delegation with these credentials for agents. `None` if the flags turn it off.
     pub fn start(
         &self,
         store: Arc<dyn Store>,
@@ -64,8 +64,7 @@ impl DelegationArgs {
         }
     }
 
-    /// The token that callers of the HTTP API show, from the file or else from the environment. What is wrong is said with the
-    /// flag that is to blame.
+    /// The token of the HTTP API, from the file or else from the environment. An error names the flag or the variable.
     pub fn token(&self) -> Result<Option<Token>, String> {
         let (token, from) = match (&self.api_token_file, std::env::var(API_TOKEN_VARIABLE)) {
             (Some(path), _) => {
@@ -84,12 +83,12 @@ impl DelegationArgs {
     }
 }
 
-/// The variable of the environment that has the token of the HTTP API.
+/// The environment variable with the token of the HTTP API.
 pub const API_TOKEN_VARIABLE: &str = "ATTACHE_API_TOKEN";
 
 fn network(text: &str) -> Result<IpNet, &'static str> {
-    let alone = || text.parse::<std::net::IpAddr>().map(IpNet::from);
-    text.parse().or_else(|_| alone()).map_err(|_| "expected a network such as `10.1.0.0/16`, or an address")
+    let address = || text.parse::<std::net::IpAddr>().map(IpNet::from);
+    text.parse().or_else(|_| address()).map_err(|_| "expected a network such as `10.1.0.0/16`, or an address")
 }
 
 fn count(text: &str) -> Result<usize, &'static str> {

@@ -1,4 +1,4 @@
-//! Where functions can be offered: an engine of this process, or one that a worker has joined.
+//! Registers functions with an engine: the embedded engine of this process, or the engine that a worker has joined.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,59 +10,59 @@ use attache_iii::worker::Worker;
 use attache_iii::{CallError, FunctionInfo};
 use serde_json::value::RawValue;
 
-/// What runs a function: its payload in, its result out.
-pub type Handler =
+/// Runs a function: takes its payload, and returns its result.
+pub type FunctionHandler =
     Arc<dyn Fn(Box<RawValue>) -> BoxFuture<'static, Result<Box<RawValue>, CallError>> + Send + Sync>;
 
-/// Where functions can be offered.
+/// An engine that functions can be registered with.
 pub trait FunctionHost: Send + Sync + 'static {
-    /// Offers a function until the offer is dropped. One with the same id is replaced.
-    fn offer(&self, function: FunctionInfo, handler: Handler) -> Offer;
+    /// Registers a function until the returned guard is dropped. Replaces a function with the same id.
+    fn register_function(&self, function: FunctionInfo, handler: FunctionHandler) -> FunctionGuard;
 }
 
-/// A function that is offered. Dropping this takes it back.
-#[must_use = "dropping an offer takes it back"]
-pub struct Offer(Option<Box<dyn FnOnce() + Send>>);
+/// A registered function. Dropping this unregisters it.
+#[must_use = "dropping the guard unregisters the function"]
+pub struct FunctionGuard(Option<Box<dyn FnOnce() + Send>>);
 
-impl Offer {
-    /// An offer that is taken back like this.
-    pub fn new(take_back: impl FnOnce() + Send + 'static) -> Self {
-        Self(Some(Box::new(take_back)))
+impl FunctionGuard {
+    /// A guard that calls `unregister` when it is dropped.
+    pub fn new(unregister: impl FnOnce() + Send + 'static) -> Self {
+        Self(Some(Box::new(unregister)))
     }
 
-    /// There is another offer in its place, so that there is nothing to take back.
-    pub(crate) fn replaced(mut self) {
+    /// Drops the guard without unregistering: another function has been registered under the same id.
+    pub(crate) fn disarm(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Offer {
+impl Drop for FunctionGuard {
     fn drop(&mut self) {
-        if let Some(take_back) = self.0.take() {
-            take_back();
+        if let Some(unregister) = self.0.take() {
+            unregister();
         }
     }
 }
 
-impl fmt::Debug for Offer {
+impl fmt::Debug for FunctionGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Offer").finish_non_exhaustive()
+        f.debug_struct("FunctionGuard").finish_non_exhaustive()
     }
 }
 
 impl FunctionHost for Engine {
-    fn offer(&self, function: FunctionInfo, handler: Handler) -> Offer {
+    fn register_function(&self, function: FunctionInfo, handler: FunctionHandler) -> FunctionGuard {
         let (engine, id) = (self.clone(), function.id.clone());
         self.register(function, move |invocation| handler(invocation.payload));
-        Offer::new(move || {
+        FunctionGuard::new(move || {
             engine.unregister(&id);
         })
     }
 }
 
 impl FunctionHost for Worker {
-    fn offer(&self, function: FunctionInfo, handler: Handler) -> Offer {
-        let said = RegisterFunction {
+    fn register_function(&self, function: FunctionInfo, handler: FunctionHandler) -> FunctionGuard {
+        let request = RegisterFunction {
             id: function.id.to_string(),
             description: function.description,
             request_format: function.request_format,
@@ -70,7 +70,7 @@ impl FunctionHost for Worker {
             metadata: function.metadata,
             invocation: None,
         };
-        let registration = self.register(said, move |invocation| handler(invocation.payload()));
-        Offer::new(move || registration.unregister())
+        let registration = self.register(request, move |invocation| handler(invocation.payload()));
+        FunctionGuard::new(move || registration.unregister())
     }
 }

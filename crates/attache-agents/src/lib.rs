@@ -1,20 +1,22 @@
-//! Agents to use as they are, without writing one.
+//! Ready-made agents, and tools to work with other agents.
 //!
 //! - [`remote`] registers the skills of remote A2A agents as functions of an iii engine.
 //! - [`delegation`] sends tasks to agents that callers name, and keeps a record of each task.
-//! - [`AgentCredentials`] holds the credentials that both of them send to other agents.
+//! - [`AgentCredentials`] holds the credentials that both modules send to other agents.
 //!
-//! Further agents belong here, each in a module of its own: a program on this machine, an ACP agent, a language model, the tools of
-//! an MCP server, a router.
+//! Further agents belong here, each in its own module: a program on this machine, an ACP agent, a language model, the tools of an MCP
+//! server, a router.
 //!
 //! # Why this crate depends on `attache-iii`
 //!
-//! An imported skill is a function of an engine, and callers use delegation by functions of an engine. So both modules need the
-//! types of the engine: [`FunctionInfo`](attache_iii::FunctionInfo) and [`CallError`](attache_iii::CallError). Types of their own
-//! would have to be converted in each command, since `attache-iii` cannot implement traits of a crate that comes after it.
-//! [`FunctionHost`] is all that they need of the engine itself: registering a function. It is implemented here for the embedded
-//! engine and for a worker. Agents that need no engine must not use `attache-iii`.
+//! An imported skill is a function of an engine, and workers delegate by calling functions of an engine. So both modules need the
+//! types of the engine: [`FunctionInfo`](attache_iii::FunctionInfo) and [`CallError`](attache_iii::CallError). With types of its own
+//! in this crate, each command would have to convert them, since `attache-iii` cannot implement a trait of a later crate.
+//!
+//! The rest of the engine is behind [`FunctionHost`], which registers a function. It is implemented for the embedded engine and for a
+//! worker. Agents that need no engine must not use `attache-iii`.
 
+mod address;
 #[cfg(feature = "cli")]
 mod agent_settings;
 #[cfg(feature = "cli")]
@@ -29,4 +31,4 @@ pub use agent_settings::{AgentFault, AgentSettings};
 #[cfg(feature = "cli")]
 pub use args::{API_TOKEN_VARIABLE, DelegationArgs};
 pub use credentials::AgentCredentials;
-pub use host::{FunctionHost, Handler, Offer};
+pub use host::{FunctionGuard, FunctionHandler, FunctionHost};

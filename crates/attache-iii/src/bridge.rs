@@ -346,7 +346,10 @@ mod tests {
 
     #[test]
     fn a_path_is_put_together_as_it_was() {
-        assert_eq!(http_invocation("v1/tasks/:id", &[("id", "abc:cancel")], &[]).uri(), "/v1/tasks/abc:cancel");
+        assert_eq!(
+            http_invocation("v1/tasks/:id", &[("id", "abc:cancel")], &[]).uri(),
+            "/v1/tasks/abc:cancel"
+        );
         assert_eq!(http_invocation("/v1/tasks/:id", &[("id", "a%2Fb")], &[]).uri(), "/v1/tasks/a%2Fb");
         assert_eq!(http_invocation("v1/message:send", &[], &[]).uri(), "/v1/message:send");
         assert_eq!(

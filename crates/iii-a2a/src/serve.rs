@@ -72,8 +72,8 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
                 let access =
                     Access::new(token, address.ip(), arguments.base_url.iter().cloned().chain(hosts));
                 let public = arguments.base_url.clone().unwrap_or_else(|| format!("http://{address}"));
-                delegation.at_home(gateway, public);
-                _offers = delegation.offer(&worker, listening.http_service());
+                delegation.set_own_agent(gateway, public);
+                _offers = delegation.register_functions(&worker, listening.http_service());
                 let _ = api.set(Api::new(delegation, access));
             }
             announce(&arguments, &format!("http://{address}"));
@@ -88,9 +88,9 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
             let mut _offers = Vec::new();
             if let Some(delegation) = delegation {
                 // This process does not know who can reach the engine's HTTP.
-                let access = token.map_or(Access::Nobody, Access::Token);
-                delegation.at_home(gateway, &base);
-                _offers = delegation.offer(&worker, surface.clone());
+                let access = token.map_or(Access::Closed, Access::Token);
+                delegation.set_own_agent(gateway, &base);
+                _offers = delegation.register_functions(&worker, surface.clone());
                 _registered.extend(serve_api_through(&worker, Api::new(delegation, access)));
             }
             announce(&arguments, &base);

@@ -1,196 +1,200 @@
-//! Agents by their addresses, each spoken to in the words of its card.
+//! Connections to agents, each in the protocol version of its card.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use attache_client::{AddressBook, Backoff, Client, ClientOptions, Outgoing, Policy, Reply};
+use attache_client::{AddressBook, Backoff, Client, ClientError, ClientOptions, Outgoing, Policy, Reply};
 use attache_protocol::{Dialect, Json, SendMessageRequest, Task, TaskId};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::{Instant, timeout};
 use url::Url;
 
 use super::DelegationError;
-use super::cards::{Found, Speaks};
-use super::errand::{Aim, Errand};
-use super::fetch::Fetch;
+use super::cards::{CardProtocol, FoundCard};
+use super::fetch::Fetcher;
+use super::request::{DelegationRequest, Target};
 
-/// How long getting or canceling a task may take.
-const CALL: Duration = Duration::from_secs(30);
+/// The timeout for getting or canceling a task.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// For how long it is remembered how an agent is spoken to.
-const REMEMBERED: Duration = Duration::from_secs(5 * 60);
+/// How long a connection stays in the cache.
+const CACHE_TTL: Duration = Duration::from_secs(5 * 60);
 
-/// How many agents are remembered.
-const MOST: usize = 256;
+/// How many connections the cache holds.
+const CACHE_SIZE: usize = 256;
 
-/// How an agent is spoken to.
+/// A connection to an agent.
 #[derive(Clone)]
-pub(super) enum Agent {
-    /// With protocol 1.0 or 0.3, as its card says.
+pub(super) enum AgentConnection {
+    /// An agent with protocol 1.0 or 0.3.
     Current(Client),
-    /// With protocol 0.1, at this address.
-    Oldest(Url),
+    /// An agent with protocol 0.1 at this URL.
+    V0_1(Url),
 }
 
-/// The agents that were spoken to of late.
-pub(super) struct Agents {
+/// Opens connections, and caches them by address.
+pub(super) struct ConnectionCache {
     options: ClientOptions,
-    known: Mutex<HashMap<String, (Instant, Agent)>>,
+    connections: Mutex<HashMap<String, (Instant, AgentConnection)>>,
 }
 
-impl Agents {
-    pub(super) fn new(policy: Policy, send: Duration, credentials: AddressBook) -> Self {
+impl ConnectionCache {
+    pub(super) fn new(policy: Policy, send_timeout: Duration, credentials: AddressBook) -> Self {
         let backoff = Backoff { attempts: 2, ..Backoff::default() };
         let options = ClientOptions {
             policy: Some(policy),
-            send_timeout: send,
-            call_timeout: CALL,
+            send_timeout,
+            call_timeout: CALL_TIMEOUT,
             backoff,
             ..ClientOptions::default()
         };
         let options = options.with_credentials(credentials);
-        Self { options, known: Mutex::default() }
+        Self { options, connections: Mutex::default() }
     }
 
-    pub(super) fn recall(&self, address: &str) -> Option<Agent> {
-        let known = self.known.lock();
-        let (since, agent) = known.get(address)?;
-        (since.elapsed() < REMEMBERED).then(|| agent.clone())
+    pub(super) fn get(&self, address: &str) -> Option<AgentConnection> {
+        let connections = self.connections.lock();
+        let (since, connection) = connections.get(address)?;
+        (since.elapsed() < CACHE_TTL).then(|| connection.clone())
     }
 
-    /// How to speak to the agent at an address, given its card. Agents without a readable one are those of the oldest protocol.
-    pub(super) async fn meet(
+    /// Connects to the agent at an address, and caches the connection. An agent without a card is taken to have protocol 0.1.
+    pub(super) async fn connect(
         &self,
-        fetch: &Fetch,
+        fetcher: &Fetcher,
         address: &str,
         url: Url,
-        found: Option<Found>,
-    ) -> Result<Agent, DelegationError> {
-        let agent = match found {
-            Some(Found { speaks: Speaks::Current, place, .. }) => {
-                let client = Client::connect_with(place.as_str(), self.options.clone()).await;
-                Agent::Current(client.map_err(|error| fetch.explain(&place, error))?)
+        card: Option<FoundCard>,
+    ) -> Result<AgentConnection, DelegationError> {
+        let connection = match card {
+            Some(FoundCard { protocol: CardProtocol::Current, url, .. }) => {
+                let client = Client::connect_with(url.as_str(), self.options.clone()).await;
+                AgentConnection::Current(client.map_err(|error| fetcher.explain(&url, error))?)
             }
-            Some(Found { speaks: Speaks::Oldest(named), .. }) => Agent::Oldest(named),
-            None => Agent::Oldest(url),
+            Some(FoundCard { protocol: CardProtocol::V0_1(url), .. }) => AgentConnection::V0_1(url),
+            None => AgentConnection::V0_1(url),
         };
-        let mut known = self.known.lock();
-        if known.len() >= MOST {
-            known.retain(|_, (since, _)| since.elapsed() < REMEMBERED);
+        let mut connections = self.connections.lock();
+        if connections.len() >= CACHE_SIZE {
+            connections.retain(|_, (since, _)| since.elapsed() < CACHE_TTL);
         }
-        if known.len() >= MOST {
-            known.clear();
+        if connections.len() >= CACHE_SIZE {
+            connections.clear();
         }
-        known.insert(address.to_owned(), (Instant::now(), agent.clone()));
-        Ok(agent)
+        connections.insert(address.to_owned(), (Instant::now(), connection.clone()));
+        Ok(connection)
     }
 }
 
-impl Agent {
-    /// Sends a message, once. An agent of the oldest protocol answers when it is done, others as soon as there is a task. What goes on
-    /// with a task is answered when that settles: until then it may still say what it said before.
+impl AgentConnection {
+    /// Sends a message once.
+    ///
+    /// For a new task, an agent responds as soon as it has created the task; an agent of protocol 0.1 responds at the end. For an existing
+    /// task, the agent responds when the task has ended or is interrupted, since an immediate response could have the previous status.
     pub(super) async fn send(
         &self,
-        fetch: &Fetch,
-        errand: &Errand,
-        request: SendMessageRequest,
-        limit: Duration,
+        fetcher: &Fetcher,
+        request: &DelegationRequest,
+        mut message: SendMessageRequest,
+        timeout: Duration,
     ) -> Result<Reply, DelegationError> {
         match self {
             Self::Current(client) => {
-                let mut request = request;
-                request.configuration = None;
-                let outgoing = match errand.aim {
-                    Aim::New => {
-                        // The agent names its tasks itself.
-                        request.message.task_id = None;
-                        Outgoing::from(request).return_immediately()
+                message.configuration = None;
+                let outgoing = match request.target {
+                    Target::NewTask => {
+                        // The agent chooses the ids of its tasks.
+                        message.message.task_id = None;
+                        Outgoing::from(message).return_immediately()
                     }
-                    Aim::Known => Outgoing::from(request).task(errand.id.clone()),
+                    Target::ExistingTask => Outgoing::from(message).task(request.id.clone()),
                 };
-                let sent = client.send(outgoing).await;
-                sent.map_err(|error| fetch.explain(&client.interface_url(), error))
+                explain(fetcher, client, client.send(outgoing).await)
             }
-            Self::Oldest(url) => {
-                let id = errand.id.as_str();
-                call(fetch, url, "tasks/send", id, &errand.params(), limit).await.map(Reply::Task)
+            Self::V0_1(url) => {
+                let id = request.id.as_str();
+                call(fetcher, url, "tasks/send", id, &request.params(), timeout).await.map(Reply::Task)
             }
         }
     }
 
-    pub(super) async fn get(&self, fetch: &Fetch, id: &TaskId) -> Result<Task, DelegationError> {
+    pub(super) async fn get(&self, fetcher: &Fetcher, id: &TaskId) -> Result<Task, DelegationError> {
         match self {
-            Self::Current(client) => {
-                let got = client.get(id.clone()).await;
-                got.map_err(|error| fetch.explain(&client.interface_url(), error))
+            Self::Current(client) => explain(fetcher, client, client.get(id.clone()).await),
+            Self::V0_1(url) => {
+                call(fetcher, url, "tasks/get", id.as_str(), &json!({"id": id}), CALL_TIMEOUT).await
             }
-            Self::Oldest(url) => call(fetch, url, "tasks/get", id.as_str(), &json!({"id": id}), CALL).await,
         }
     }
 
-    pub(super) async fn cancel(&self, fetch: &Fetch, id: &TaskId) -> Result<Task, DelegationError> {
+    pub(super) async fn cancel(&self, fetcher: &Fetcher, id: &TaskId) -> Result<Task, DelegationError> {
         match self {
-            Self::Current(client) => {
-                let canceled = client.cancel(id.clone()).await;
-                canceled.map_err(|error| fetch.explain(&client.interface_url(), error))
-            }
-            Self::Oldest(url) => {
-                call(fetch, url, "tasks/cancel", id.as_str(), &json!({"id": id}), CALL).await
+            Self::Current(client) => explain(fetcher, client, client.cancel(id.clone()).await),
+            Self::V0_1(url) => {
+                call(fetcher, url, "tasks/cancel", id.as_str(), &json!({"id": id}), CALL_TIMEOUT).await
             }
         }
     }
 }
 
-/// Calls a method of protocol 0.1, all of which answer with a task.
+/// Converts the error of a client.
+fn explain<T>(
+    fetcher: &Fetcher,
+    client: &Client,
+    result: Result<T, ClientError>,
+) -> Result<T, DelegationError> {
+    result.map_err(|error| fetcher.explain(&client.interface_url(), error))
+}
+
+/// A JSON-RPC response.
+#[derive(Deserialize)]
+struct RpcResponse {
+    result: Option<Json>,
+    error: Option<RpcError>,
+}
+
+#[derive(Deserialize)]
+struct RpcError {
+    #[serde(default)]
+    code: i64,
+    #[serde(default)]
+    message: String,
+}
+
+/// Calls a method of protocol 0.1. All of them return a task.
 async fn call(
-    fetch: &Fetch,
+    fetcher: &Fetcher,
     url: &Url,
     method: &str,
     id: &str,
     params: &impl Serialize,
     limit: Duration,
 ) -> Result<Task, DelegationError> {
-    #[derive(Deserialize)]
-    struct Answer {
-        result: Option<Json>,
-        error: Option<Refusal>,
-    }
-    #[derive(Deserialize)]
-    struct Refusal {
-        #[serde(default)]
-        code: i64,
-        #[serde(default)]
-        message: String,
-    }
-    let params: Value =
-        serde_json::to_value(params).map_err(|error| DelegationError::Invalid(error.to_string()))?;
+    let params = serde_json::to_value(params).map_err(|error| DelegationError::Invalid(error.to_string()))?;
     let body = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string();
-    let answered = timeout(limit, fetch.post(url, body)).await;
-    let (status, body) = answered.unwrap_or(Err(DelegationError::TimedOut(limit)))?;
-    if let Some(denied) = fetch.denied(url, status) {
+    let response = timeout(limit, fetcher.post(url, body)).await;
+    let (status, body) = response.unwrap_or(Err(DelegationError::TimedOut(limit)))?;
+    if let Some(denied) = fetcher.denied(url, status) {
         return Err(denied);
     }
-    let answer: Answer = match serde_json::from_slice(&body) {
-        Ok(answer) => answer,
-        Err(_) if !status.is_success() => {
-            return Err(DelegationError::Unreachable(format!("HTTP status {}", status.as_u16())));
+    let invalid = |reason: String| {
+        if status.is_success() {
+            DelegationError::Unreadable(reason)
+        } else {
+            DelegationError::Unreachable(format!("HTTP status {}", status.as_u16()))
         }
-        Err(error) => return Err(DelegationError::Unreadable(error.to_string())),
     };
-    match answer {
-        Answer { error: Some(Refusal { code, message }), .. } => {
+    match serde_json::from_slice(&body).map_err(|error| invalid(error.to_string()))? {
+        RpcResponse { error: Some(RpcError { code, message }), .. } => {
             Err(DelegationError::Agent { code, message })
         }
-        Answer { result: Some(result), .. } => Dialect::V0_1
+        RpcResponse { result: Some(result), error: None } => Dialect::V0_1
             .read_task(result.as_str().as_bytes())
             .map_err(|error| DelegationError::Unreadable(error.to_string())),
-        Answer { result: None, error: None } if !status.is_success() => {
-            Err(DelegationError::Unreachable(format!("HTTP status {}", status.as_u16())))
-        }
-        Answer { result: None, error: None } => {
-            Err(DelegationError::Unreadable("the answer has neither a result nor an error".to_owned()))
+        RpcResponse { result: None, error: None } => {
+            Err(invalid("the response has neither a result nor an error".to_owned()))
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The HTTP API: `POST /api/a2a/discover|send|cancel` and `GET /api/a2a/task|cards`.
 //!
-//! Whoever can use it can make this process call others, so it is not for everyone: see [`Access`].
+//! A caller can make this process send requests to other servers, so access is limited: see [`Access`].
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -28,10 +28,10 @@ use super::functions::Action;
 use super::input::Input;
 use super::{Delegation, DelegationError};
 
-/// The largest body of a request.
-const LARGEST: usize = 16 * 1024 * 1024;
+/// The largest body of a request, in bytes.
+const MAX_BODY: usize = 16 * 1024 * 1024;
 
-/// Methods and paths, as engines write them.
+/// The routes in the syntax of engines: without the leading slash.
 const API_ROUTES: [(&str, &str); 5] = [
     ("POST", "api/a2a/discover"),
     ("POST", "api/a2a/send"),
@@ -40,21 +40,21 @@ const API_ROUTES: [(&str, &str); 5] = [
     ("GET", "api/a2a/cards"),
 ];
 
-/// Who may use the API.
+/// The callers that may use the API.
 #[derive(Debug, Clone)]
 pub enum Access {
-    /// Who shows the token.
+    /// Callers with the token.
     Token(Token),
-    /// Programs on this machine, where no other can connect. Pages in a browser of this machine are not meant, and neither is what
-    /// a proxy brings.
+    /// Programs on this machine, for a server that other machines cannot connect to. Web pages and requests through a proxy are
+    /// rejected.
     ThisMachine,
-    /// Nobody: others could connect, and there is no token by which to tell them apart.
-    Nobody,
+    /// No callers: other machines could connect, and there is no token to authenticate callers.
+    Closed,
 }
 
 impl Access {
-    /// What is right for a server that listens on `address` and is said to be at the URLs in `public`. If one of them is not on
-    /// this machine, something here brings the requests of others.
+    /// The access for a server that listens on `address` and has the URLs in `public`. A URL that is not on this machine means that a
+    /// proxy on this machine forwards requests of other machines.
     pub fn new(
         token: Option<Token>,
         address: IpAddr,
@@ -62,16 +62,18 @@ impl Access {
     ) -> Self {
         match token {
             Some(token) => Self::Token(token),
-            None if address.is_loopback() && public.into_iter().all(|url| is_here(url.as_ref())) => {
+            None if address.is_loopback()
+                && public.into_iter().all(|url| is_on_this_machine(url.as_ref())) =>
+            {
                 Self::ThisMachine
             }
-            None => Self::Nobody,
+            None => Self::Closed,
         }
     }
 }
 
-/// An answer that says no.
-type Refusal = Box<Response<HttpBody>>;
+/// The response to a rejected or failed request.
+type ErrorResponse = Box<Response<HttpBody>>;
 
 /// The HTTP API. Cheap to clone.
 #[derive(Clone)]
@@ -82,8 +84,8 @@ pub struct Api {
 
 struct Inner {
     delegation: Delegation,
-    /// Whether it was said in the log what to do about requests that are refused.
-    hinted: AtomicBool,
+    /// Whether the log has the hint how to open the API.
+    hint_logged: AtomicBool,
 }
 
 impl std::fmt::Debug for Api {
@@ -93,32 +95,32 @@ impl std::fmt::Debug for Api {
 }
 
 impl Api {
-    /// The API to a delegation.
+    /// The API of a delegation.
     pub fn new(delegation: Delegation, access: Access) -> Self {
-        Self { inner: Arc::new(Inner { delegation, hinted: AtomicBool::new(false) }), access }
+        Self { inner: Arc::new(Inner { delegation, hint_logged: AtomicBool::new(false) }), access }
     }
 
-    /// The same API for a server that authenticates its callers. Programs on this machine then need the token too: one of them may
-    /// be a proxy that brings the requests of others.
+    /// The same API for a server that authenticates its callers. Programs on this machine then need the token too, since one of them
+    /// may be a proxy.
     pub fn for_authenticated(&self) -> Self {
         let access = match &self.access {
             Access::Token(token) => Access::Token(token.clone()),
-            Access::ThisMachine | Access::Nobody => Access::Nobody,
+            Access::ThisMachine | Access::Closed => Access::Closed,
         };
         Self { inner: self.inner.clone(), access }
     }
 
-    /// The paths that it answers.
+    /// The paths of the API.
     pub fn paths() -> impl Iterator<Item = &'static str> {
         Action::ALL.into_iter().filter_map(Action::route).map(|(_, path)| path)
     }
 
-    /// Whether it answers a path.
-    pub fn answers(path: &str) -> bool {
+    /// Whether the API has this path.
+    pub fn has_path(path: &str) -> bool {
         Self::paths().any(|own| own == path.trim_end_matches('/'))
     }
 
-    /// Answers a request; nothing, if its path is not one of these.
+    /// Handles a request. `None` if the API does not have its path.
     pub async fn handle<B>(&self, request: Request<B>) -> Option<Response<HttpBody>>
     where
         B: http_body::Body<Data = Bytes> + Send,
@@ -127,72 +129,78 @@ impl Api {
         let path = request.uri().path().trim_end_matches('/').to_owned();
         let at = |action: &Action| action.route().filter(|(_, own)| *own == path);
         let (action, method) = Action::ALL.into_iter().find_map(|action| Some((action, at(&action)?.0)))?;
-        let mut response = match self.answer(action, &method, request).await {
-            Ok(answer) => respond(StatusCode::OK, answer.as_str().to_owned()),
-            Err(refusal) => *refusal,
+        let mut response = match self.run(action, &method, request).await {
+            Ok(output) => json_response(StatusCode::OK, output.as_str().to_owned()),
+            Err(response) => *response,
         };
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         Some(response)
     }
 
-    async fn answer<B>(&self, action: Action, method: &Method, request: Request<B>) -> Result<Json, Refusal>
+    /// Authorizes a request, parses its input, and runs the action.
+    async fn run<B>(
+        &self,
+        action: Action,
+        method: &Method,
+        request: Request<B>,
+    ) -> Result<Json, ErrorResponse>
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.admit(request.uri(), request.headers())?;
+        self.authorize(request.uri(), request.headers())?;
         if request.method() != method {
             let text = format!("use {method} here");
-            let mut response = refuse(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", &text);
+            let mut response = error_response(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", &text);
             if let Ok(method) = HeaderValue::from_str(method.as_str()) {
                 response.headers_mut().insert(ALLOW, method);
             }
             return Err(response);
         }
         let input = if method == Method::GET {
-            Input::of_query(request.uri().query().unwrap_or_default())
+            Input::from_query(request.uri().query().unwrap_or_default())
         } else {
-            let body = Limited::new(request.into_body(), LARGEST).collect().await.map_err(|error| {
+            let body = Limited::new(request.into_body(), MAX_BODY).collect().await.map_err(|error| {
                 if error.is::<LengthLimitError>() {
-                    let text = format!("the body is larger than {LARGEST} bytes");
-                    refuse(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", &text)
+                    let text = format!("the body is larger than {MAX_BODY} bytes");
+                    error_response(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", &text)
                 } else {
-                    refuse(StatusCode::BAD_REQUEST, "invalid_input", "the body broke off")
+                    error_response(StatusCode::BAD_REQUEST, "invalid_input", "the body is incomplete")
                 }
             })?;
             let body = body.to_bytes();
             let text = std::str::from_utf8(&body).map_err(|_| {
-                refuse(StatusCode::BAD_REQUEST, "invalid_input", "the body must be JSON in UTF-8")
+                error_response(StatusCode::BAD_REQUEST, "invalid_input", "the body must be JSON in UTF-8")
             })?;
-            Input::read(text).map_err(|error| failed(&error))?
+            Input::parse(text).map_err(|error| delegation_error(&error))?
         };
-        self.inner.delegation.act(action, &input).await.map_err(|error| failed(&error))
+        self.inner.delegation.act(action, &input).await.map_err(|error| delegation_error(&error))
     }
 
-    /// Whether whoever asks may.
-    fn admit(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
+    /// Checks that the caller may use the API.
+    fn authorize(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), ErrorResponse> {
         match &self.access {
             Access::Token(token) => {
-                let shown = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(bearer);
-                if shown.is_some_and(|shown| token.matches(shown)) {
+                let given = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(bearer);
+                if given.is_some_and(|given| token.matches(given)) {
                     return Ok(());
                 }
-                let text = "show the token of this API as `Authorization: Bearer …`";
-                let mut response = refuse(StatusCode::UNAUTHORIZED, "unauthorized", text);
+                let text = "send the token of this API as `Authorization: Bearer …`";
+                let mut response = error_response(StatusCode::UNAUTHORIZED, "unauthorized", text);
                 let challenge = HeaderValue::from_static(r#"Bearer realm="a2a""#);
                 response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
                 Err(response)
             }
             Access::ThisMachine if is_local(uri, headers) => Ok(()),
-            Access::ThisMachine | Access::Nobody => {
-                if !self.inner.hinted.swap(true, Ordering::Relaxed) {
+            Access::ThisMachine | Access::Closed => {
+                if !self.inner.hint_logged.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
-                        "a request to /api/a2a was refused: without a token only programs on this machine may use it, and only \
-                         where no other can connect; set one with `--api-token-file`"
+                        "rejected a request to /api/a2a: without a token, only programs on this machine may use it, and only if other \
+                         machines cannot connect; set a token with `--api-token-file`"
                     );
                 }
-                let text = "this API is not open to you: its operator has set no token";
-                Err(refuse(StatusCode::FORBIDDEN, "forbidden", text))
+                let text = "this API is closed to you: its operator has set no token";
+                Err(error_response(StatusCode::FORBIDDEN, "forbidden", text))
             }
         }
     }
@@ -208,22 +216,24 @@ fn bearer(value: &str) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Whether a request is from a program that means this machine: no page of another site (which can send requests here, and have a
-/// name of its own resolve to here), and nothing that a proxy hands on.
+/// Whether a request comes directly from a program on this machine.
+///
+/// A web page of another site can send requests here, and its host name can resolve to this machine: so the host and the origin must
+/// be of this machine. A request with forwarding headers comes from a proxy.
 fn is_local(uri: &Uri, headers: &HeaderMap) -> bool {
     const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
     const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-    // HTTP/2 has the host in the request itself.
+    // HTTP/2 has the host in the URI.
     let hosts = [text(HOST), uri.authority().map(Authority::as_str)];
-    let host = hosts.into_iter().flatten().all(|host| is_here(&format!("http://{host}")));
-    let origin = text(ORIGIN).is_none_or(is_here);
+    let host = hosts.into_iter().flatten().all(|host| is_on_this_machine(&format!("http://{host}")));
+    let origin = text(ORIGIN).is_none_or(is_on_this_machine);
     let site = text(FETCH_SITE).is_none_or(|site| matches!(site, "none" | "same-origin"));
     host && origin && site && text(FORWARDED_FOR).is_none() && text(FORWARDED).is_none()
 }
 
-/// Whether a URL leads to this machine.
-fn is_here(url: &str) -> bool {
+/// Whether the host of a URL is this machine.
+fn is_on_this_machine(url: &str) -> bool {
     match Url::parse(url).as_ref().map(Url::host) {
         Ok(Some(Host::Domain(name))) => name == "localhost",
         Ok(Some(Host::Ipv4(address))) => address.is_loopback(),
@@ -232,18 +242,16 @@ fn is_here(url: &str) -> bool {
     }
 }
 
-fn failed(error: &DelegationError) -> Refusal {
-    if let DelegationError::Store(cause) = error {
-        tracing::error!(error = %cause, "the records of delegated tasks cannot be reached");
-    }
-    refuse(error.status(), error.code(), &error.to_string())
+fn delegation_error(error: &DelegationError) -> ErrorResponse {
+    error.log_store_failure();
+    error_response(error.status(), error.code(), &error.to_string())
 }
 
-fn refuse(status: StatusCode, code: &str, message: &str) -> Refusal {
-    Box::new(respond(status, json!({"error": {"code": code, "message": message}}).to_string()))
+fn error_response(status: StatusCode, code: &str, message: &str) -> ErrorResponse {
+    Box::new(json_response(status, json!({"error": {"code": code, "message": message}}).to_string()))
 }
 
-fn respond(status: StatusCode, body: String) -> Response<HttpBody> {
+fn json_response(status: StatusCode, body: String) -> Response<HttpBody> {
     let mut response = Response::new(HttpBody::from(body));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -262,8 +270,8 @@ impl tower_service::Service<Request<Full<Bytes>>> for Api {
     fn call(&mut self, request: Request<Full<Bytes>>) -> Self::Future {
         let this = self.clone();
         Box::pin(async move {
-            let nothing = || refuse(StatusCode::NOT_FOUND, "not_found", "there is nothing at this path");
-            Ok(this.handle(request).await.unwrap_or_else(|| *nothing()))
+            let not_found = || error_response(StatusCode::NOT_FOUND, "not_found", "this path does not exist");
+            Ok(this.handle(request).await.unwrap_or_else(|| *not_found()))
         })
     }
 }
@@ -291,7 +299,7 @@ mod tests {
         assert!(!open("127.0.0.1", Some("https://agents.example.com")), "a proxy is in front of it");
         let here = "127.0.0.1".parse().unwrap();
         for host in ["http://*", "http://agents.example.com"] {
-            assert!(matches!(Access::new(None, here, ["http://localhost", host]), Access::Nobody), "{host}");
+            assert!(matches!(Access::new(None, here, ["http://localhost", host]), Access::Closed), "{host}");
         }
         let token = Some(Token::new("secret"));
         assert!(matches!(Access::new(token, here, None::<&str>), Access::Token(_)));

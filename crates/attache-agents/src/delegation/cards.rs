@@ -1,230 +1,236 @@
-//! The cards of other agents: found, kept in the store, and listed.
+//! The cards of other agents: finds them, and keeps them in the store.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use attache_core::Store;
 use attache_protocol::dialect::{read_card, v0_1_card};
-use attache_protocol::{AgentCard, Json, Timestamp};
+use attache_protocol::{AgentCard, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 use url::Url;
 
-use super::DelegationError;
-use super::fetch::{Fetch, shown};
+use super::fetch::Fetcher;
+use super::{DelegationError, encode};
+use crate::address::redact;
 
-/// Where cards are kept.
+/// The scope of cards in the store.
 const SCOPE: &str = "a2a";
 
-/// What the keys of cards begin with.
+/// The prefix of the keys of discovered cards.
 const DISCOVERED: &str = "discovered:";
 
-/// The key of the card that was made last of this agent.
-const OWN: &str = "agent_card";
+/// The key of the last card that was created for this agent.
+const OWN_CARD: &str = "agent_card";
 
-/// How long finding a card may take.
-const LIMIT: Duration = Duration::from_secs(15);
+/// The timeout for finding a card.
+const FIND_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How many cards are kept.
-const MOST: usize = 1000;
+/// How many discovered cards are kept.
+const MAX_CARDS: usize = 1000;
 
-/// Where cards are, below the address of an agent: since 0.3, and before.
-const CURRENT: &str = "/.well-known/agent-card.json";
-const OLDEST: &str = "/.well-known/agent.json";
+/// The paths of cards below the address of an agent: since protocol 0.3, and before.
+const CURRENT_CARD: &str = "/.well-known/agent-card.json";
+const V0_1_CARD: &str = "/.well-known/agent.json";
 
-/// The path at which agents of the oldest protocol answer.
-pub(super) const OLDEST_RPC: &str = "/a2a/rpc";
+/// The usual path of the JSON-RPC endpoint in protocol 0.1.
+pub(super) const V0_1_RPC: &str = "/a2a/rpc";
 
 /// A card that was found.
-pub(super) struct Found {
-    /// Where.
-    pub(super) place: Url,
-    /// Which protocol it is written for.
-    pub(super) speaks: Speaks,
+pub(super) struct FoundCard {
+    /// The URL of the card.
+    pub(super) url: Url,
+    pub(super) protocol: CardProtocol,
     raw: Map<String, Value>,
     card: AgentCard,
 }
 
-/// Which protocol a card is written for.
-pub(super) enum Speaks {
-    /// 1.0, or 0.3.
+/// The protocol version of a card.
+pub(super) enum CardProtocol {
+    /// 1.0 or 0.3.
     Current,
-    /// 0.1, at this address.
-    Oldest(Url),
+    /// 0.1, with the URL of the JSON-RPC endpoint.
+    V0_1(Url),
 }
 
-/// A card as it is kept.
+/// A discovered card in the store.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Kept {
+struct StoredCard {
     card: Value,
     discovered_at: i64,
     url: String,
 }
 
-/// The cards that are kept.
-pub(super) struct Cards {
+/// The cards in the store.
+pub(super) struct CardStore {
     store: Arc<dyn Store>,
 }
 
-impl Cards {
+impl CardStore {
     pub(super) fn new(store: Arc<dyn Store>) -> Self {
         Self { store }
     }
 
-    /// Finds the card of an agent and keeps it.
+    /// Finds the card of an agent, and stores it.
     pub(super) async fn discover(
         &self,
-        fetch: &Fetch,
+        fetcher: &Fetcher,
         address: &str,
         now: Timestamp,
     ) -> Result<Value, DelegationError> {
-        let url = fetch.check(address)?;
-        let card = find(fetch, &url).await?.documented();
-        let kept = Kept { card, discovered_at: now.to_millis(), url: shown(address) };
-        self.put(&format!("{DISCOVERED}{}", name(&url)), &kept).await?;
+        let url = fetcher.check(address)?;
+        let card = find(fetcher, &url).await?.into_documented();
+        let stored = StoredCard { card, discovered_at: now.to_millis(), url: redact(address) };
+        self.put(&format!("{DISCOVERED}{}", agent_key(&url)), &stored).await?;
         self.prune().await?;
-        Ok(kept.card)
+        Ok(stored.card)
     }
 
-    /// Keeps the card that was made of this agent.
-    pub(super) async fn keep_own(&self, card: &Value) -> Result<(), DelegationError> {
-        self.put(OWN, card).await
+    /// Stores the card that was created for this agent.
+    pub(super) async fn put_own(&self, card: &Value) -> Result<(), DelegationError> {
+        self.put(OWN_CARD, card).await
     }
 
     async fn put(&self, key: &str, value: &impl Serialize) -> Result<(), DelegationError> {
-        let value = Json::new(value).map_err(|error| DelegationError::Unreadable(error.to_string()))?;
+        let value = encode(value)?;
         self.store.values().change(SCOPE, key, Box::new(move |_| Some(value.clone()))).await?;
         Ok(())
     }
 
-    /// Forgets the cards that were found longest ago, where there are too many.
+    /// Removes the oldest discovered cards if there are too many.
     async fn prune(&self) -> Result<(), DelegationError> {
-        let mut kept = self.kept().await?;
-        kept.sort_by_key(|(_, kept)| kept.discovered_at);
-        for (key, _) in kept.iter().take(kept.len().saturating_sub(MOST)) {
+        let mut cards = self.discovered().await?;
+        cards.sort_by_key(|(_, stored)| stored.discovered_at);
+        for (key, _) in cards.iter().take(cards.len().saturating_sub(MAX_CARDS)) {
             self.store.values().change(SCOPE, key, Box::new(|_| None)).await?;
         }
         Ok(())
     }
 
-    async fn kept(&self) -> Result<Vec<(String, Kept)>, DelegationError> {
+    async fn discovered(&self) -> Result<Vec<(String, StoredCard)>, DelegationError> {
         let values = self.store.values().list(SCOPE).await?;
         let cards = values.into_iter().filter(|(key, _)| key.starts_with(DISCOVERED));
         Ok(cards.filter_map(|(key, value)| Some((key, value.read().ok()?))).collect())
     }
 
-    /// The cards that were found.
+    /// The discovered cards.
     pub(super) async fn list(&self) -> Result<Vec<Value>, DelegationError> {
-        Ok(self.kept().await?.into_iter().map(|(_, kept)| kept.card).collect())
+        Ok(self.discovered().await?.into_iter().map(|(_, stored)| stored.card).collect())
     }
 
-    /// Where the agent is whose card names this address, if its card was found before.
-    pub(super) async fn home_of(&self, address: &Url) -> Result<Option<String>, DelegationError> {
-        let is_named = |card: &Value| {
+    /// The address of the agent whose discovered card has an interface at this URL.
+    pub(super) async fn agent_with_interface(
+        &self,
+        interface: &Url,
+    ) -> Result<Option<String>, DelegationError> {
+        let has_interface = |card: &Value| {
             let interfaces = card["supportedInterfaces"].as_array().into_iter().flatten();
             let older = card["additionalInterfaces"].as_array().into_iter().flatten();
-            let named = std::iter::once(card).chain(interfaces).chain(older);
-            named.filter_map(|place| place["url"].as_str()).any(|url| same(url, address))
+            let all = std::iter::once(card).chain(interfaces).chain(older);
+            all.filter_map(|object| object["url"].as_str()).any(|url| is_same_endpoint(url, interface))
         };
-        Ok(self.kept().await?.into_iter().find(|(_, kept)| is_named(&kept.card)).map(|(_, kept)| kept.url))
+        let mut cards = self.discovered().await?.into_iter().map(|(_, stored)| stored);
+        Ok(cards.find(|stored| has_interface(&stored.card)).map(|stored| stored.url))
     }
 }
 
-fn same(url: &str, address: &Url) -> bool {
-    Url::parse(url).is_ok_and(|url| name(&url) == name(address) && url.scheme() == address.scheme())
+fn is_same_endpoint(url: &str, other: &Url) -> bool {
+    Url::parse(url).is_ok_and(|url| agent_key(&url) == agent_key(other) && url.scheme() == other.scheme())
 }
 
-/// What an agent is known by: agents can share a host.
-fn name(url: &Url) -> String {
+/// The key of an agent: host, port and path, since agents can share a host.
+fn agent_key(url: &Url) -> String {
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
     format!("{}{port}{}", url.host_str().unwrap_or_default(), url.path().trim_end_matches('/'))
 }
 
-/// Where the card of an agent may be, the likeliest first.
+/// The URLs where the card of an agent can be, the most likely first.
 ///
-/// Callers name agents by where they answer as well as by where they are, so the usual path of the oldest protocol is left out;
-/// who names that path means that protocol.
-fn places(address: &Url) -> Vec<Url> {
+/// The address can be the base URL of the agent, or one of its endpoints. The path [`V0_1_RPC`] means that the caller wants protocol 0.1,
+/// so the card of that version is tried first, below the path without it.
+fn card_urls(address: &Url) -> Vec<Url> {
     let path = address.path().trim_end_matches('/');
     let at = |path: String| {
-        let mut place = address.clone();
-        place.set_path(&path);
-        place.set_query(None);
-        place
+        let mut url = address.clone();
+        url.set_path(&path);
+        url.set_query(None);
+        url
     };
     if path.ends_with(".json") {
         return vec![address.clone()];
     }
-    if let Some(base) = path.strip_suffix(OLDEST_RPC) {
-        return [OLDEST, CURRENT].map(|known| at(format!("{base}{known}"))).into();
+    if let Some(base) = path.strip_suffix(V0_1_RPC) {
+        return [V0_1_CARD, CURRENT_CARD].map(|known| at(format!("{base}{known}"))).into();
     }
-    let mut places = vec![at(format!("{path}{CURRENT}")), at(format!("{path}{OLDEST}"))];
+    let mut urls = vec![at(format!("{path}{CURRENT_CARD}")), at(format!("{path}{V0_1_CARD}"))];
     if !path.is_empty() {
-        places.extend([CURRENT, OLDEST].map(|known| at(known.to_owned())));
+        urls.extend([CURRENT_CARD, V0_1_CARD].map(|known| at(known.to_owned())));
     }
-    places
+    urls
 }
 
 /// Finds the card of an agent.
-pub(super) async fn find(fetch: &Fetch, address: &Url) -> Result<Found, DelegationError> {
+pub(super) async fn find(fetcher: &Fetcher, address: &Url) -> Result<FoundCard, DelegationError> {
     let finding = async {
-        let (mut why, mut denied) = (None, None);
-        for place in places(address) {
-            let (status, body) = fetch.get(&place).await?;
-            denied = denied.or(fetch.denied(&place, status));
-            let read = if status.is_success() { Found::read(place, &body) } else { Err(status.to_string()) };
-            match read {
-                Ok(found) => return Ok(found),
-                Err(reason) => why = why.or(Some(reason)),
+        let (mut first_reason, mut denied) = (None, None);
+        for url in card_urls(address) {
+            let (status, body) = fetcher.get(&url).await?;
+            denied = denied.or(fetcher.denied(&url, status));
+            let card =
+                if status.is_success() { FoundCard::parse(url, &body) } else { Err(status.to_string()) };
+            match card {
+                Ok(card) => return Ok(card),
+                Err(reason) => first_reason = first_reason.or(Some(reason)),
             }
         }
-        Err(denied.unwrap_or_else(|| DelegationError::NoCard(why.unwrap_or_default())))
+        Err(denied.unwrap_or_else(|| DelegationError::NoCard(first_reason.unwrap_or_default())))
     };
-    timeout(LIMIT, finding).await.unwrap_or(Err(DelegationError::TimedOut(LIMIT)))
+    timeout(FIND_TIMEOUT, finding).await.unwrap_or(Err(DelegationError::TimedOut(FIND_TIMEOUT)))
 }
 
-impl Found {
-    fn read(place: Url, body: &[u8]) -> Result<Self, String> {
-        let is_none = |why: &dyn std::fmt::Display| format!("`{place}` is not a card: {why}");
-        let raw: Map<String, Value> = serde_json::from_slice(body).map_err(|error| is_none(&error))?;
-        let card = read_card(body).map_err(|error| is_none(&error))?;
+impl FoundCard {
+    fn parse(url: Url, body: &[u8]) -> Result<Self, String> {
+        let invalid = |reason: &dyn std::fmt::Display| format!("`{url}` is not a card: {reason}");
+        let raw: Map<String, Value> = serde_json::from_slice(body).map_err(|error| invalid(&error))?;
+        let card = read_card(body).map_err(|error| invalid(&error))?;
         let Some(first) = card.supported_interfaces.first() else {
-            return Err(is_none(&"it does not say where the agent answers"));
+            return Err(invalid(&"it names no interface"));
         };
-        let marks = ["supportedInterfaces", "protocolVersion", "preferredTransport", "securitySchemes"];
-        let is_oldest = !marks.iter().any(|mark| raw.contains_key(*mark))
-            && (raw.contains_key("authentication") || first.url.ends_with(OLDEST_RPC));
-        let speaks = if is_oldest {
-            Speaks::Oldest(place.join(&first.url).map_err(|error| is_none(&error))?)
+        // Members that a card of protocol 0.1 does not have.
+        let newer = ["supportedInterfaces", "protocolVersion", "preferredTransport", "securitySchemes"];
+        let is_v0_1 = !newer.iter().any(|member| raw.contains_key(*member))
+            && (raw.contains_key("authentication") || first.url.ends_with(V0_1_RPC));
+        let protocol = if is_v0_1 {
+            CardProtocol::V0_1(url.join(&first.url).map_err(|error| invalid(&error))?)
         } else {
-            Speaks::Current
+            CardProtocol::Current
         };
-        Ok(Self { place, speaks, raw, card })
+        Ok(Self { url, protocol, raw, card })
     }
 
-    /// The card as it came, with what callers look for where it has nothing of the kind: `url`, `capabilities.tools`,
+    /// The card as the agent sent it, completed with the members that callers expect: `url`, `capabilities.tools` and
     /// `authentication.schemes`.
-    fn documented(self) -> Value {
+    fn into_documented(self) -> Value {
         let url = self.card.supported_interfaces.first().map_or("", |interface| &interface.url);
         let mut raw = Value::Object(self.raw);
-        fill(&mut raw, written(&self.card, url));
+        add_missing(&mut raw, v0_1_json(&self.card, url));
         raw
     }
 }
 
-/// A card in the words of protocol 0.1.
-pub(super) fn written(card: &AgentCard, url: &str) -> Value {
+/// A card as JSON of protocol 0.1.
+pub(super) fn v0_1_json(card: &AgentCard, url: &str) -> Value {
     serde_json::to_value(v0_1_card(card, url)).unwrap_or_default()
 }
 
-/// Puts members where there are none.
-fn fill(into: &mut Value, from: Value) {
+/// Adds the members that are missing, also in nested objects.
+fn add_missing(into: &mut Value, from: Value) {
     let (Value::Object(into), Value::Object(from)) = (into, from) else { return };
     for (key, value) in from {
         match into.get_mut(&key) {
-            Some(there) => fill(there, value),
+            Some(existing) => add_missing(existing, value),
             None => {
                 into.insert(key, value);
             }
@@ -234,25 +240,25 @@ fn fill(into: &mut Value, from: Value) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn the_card_is_searched_at_the_known_paths() {
-        let places = |address: &str| -> Vec<String> {
-            super::places(&Url::parse(address).unwrap()).iter().map(|url| url.path().to_owned()).collect()
+        let paths = |address: &str| -> Vec<String> {
+            card_urls(&Url::parse(address).unwrap()).iter().map(|url| url.path().to_owned()).collect()
         };
-        assert_eq!(places("https://a.example"), [CURRENT, OLDEST]);
-        assert_eq!(places("https://a.example/a2a/rpc"), [OLDEST, CURRENT]);
-        assert_eq!(places("https://a.example/x/a2a/rpc/"), [format!("/x{OLDEST}"), format!("/x{CURRENT}")]);
-        assert_eq!(places("https://a.example/cards/7.json"), ["/cards/7.json"]);
-        assert_eq!(
-            places("https://a.example/x"),
-            [format!("/x{CURRENT}"), format!("/x{OLDEST}"), CURRENT.to_owned(), OLDEST.to_owned()]
-        );
+        let below_x = [format!("/x{CURRENT_CARD}"), format!("/x{V0_1_CARD}")];
+        assert_eq!(paths("https://a.example"), [CURRENT_CARD, V0_1_CARD]);
+        assert_eq!(paths("https://a.example/a2a/rpc"), [V0_1_CARD, CURRENT_CARD]);
+        assert_eq!(paths("https://a.example/x/a2a/rpc/"), [&*below_x[1], &below_x[0]]);
+        assert_eq!(paths("https://a.example/cards/7.json"), ["/cards/7.json"]);
+        assert_eq!(paths("https://a.example/x"), [&*below_x[0], &below_x[1], CURRENT_CARD, V0_1_CARD]);
     }
 
-    fn read(card: &Value) -> Result<Found, String> {
-        Found::read(
+    fn parse(card: &Value) -> Result<FoundCard, String> {
+        FoundCard::parse(
             Url::parse("https://a.example/.well-known/agent.json").unwrap(),
             card.to_string().as_bytes(),
         )
@@ -260,34 +266,32 @@ mod tests {
 
     #[test]
     fn a_card_tells_the_protocol_version_of_its_agent() {
-        use serde_json::json;
-        let oldest =
+        let v0_1 =
             json!({"name": "a", "url": "https://a.example/rpc", "authentication": {"schemes": ["bearer"]}});
-        assert!(matches!(read(&oldest).unwrap().speaks, Speaks::Oldest(url) if url.path() == "/rpc"));
+        assert!(matches!(parse(&v0_1).unwrap().protocol, CardProtocol::V0_1(url) if url.path() == "/rpc"));
         for current in [
             json!({"name": "a", "url": "https://a.example/rpc"}),
             json!({"name": "a", "url": "https://a.example/a2a/rpc", "protocolVersion": "0.3.0"}),
             json!({"name": "a", "supportedInterfaces": [{"url": "https://a.example", "protocolBinding": "JSONRPC"}]}),
         ] {
-            assert!(matches!(read(&current).unwrap().speaks, Speaks::Current), "{current}");
+            assert!(matches!(parse(&current).unwrap().protocol, CardProtocol::Current), "{current}");
         }
-        for none in [json!({}), json!([]), json!({"name": "a"})] {
-            assert!(read(&none).is_err(), "{none}");
+        for invalid in [json!({}), json!([]), json!({"name": "a"})] {
+            assert!(parse(&invalid).is_err(), "{invalid}");
         }
     }
 
     #[test]
     fn a_current_card_has_the_members_that_callers_expect() {
-        use serde_json::json;
         let card = json!({
             "name": "a", "capabilities": {"streaming": true}, "skills": [{"id": "s", "name": "S"}],
             "supportedInterfaces": [{"url": "https://a.example/a2a", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}],
         });
-        let shown = read(&card).unwrap().documented();
-        assert_eq!(shown["url"], "https://a.example/a2a");
-        assert_eq!(shown["capabilities"]["tools"], json!(["s"]));
-        assert_eq!(shown["capabilities"]["streaming"], true);
-        assert_eq!(shown["authentication"]["schemes"], json!([]));
-        assert_eq!(shown["supportedInterfaces"], card["supportedInterfaces"]);
+        let documented = parse(&card).unwrap().into_documented();
+        assert_eq!(documented["url"], "https://a.example/a2a");
+        assert_eq!(documented["capabilities"]["tools"], json!(["s"]));
+        assert_eq!(documented["capabilities"]["streaming"], true);
+        assert_eq!(documented["authentication"]["schemes"], json!([]));
+        assert_eq!(documented["supportedInterfaces"], card["supportedInterfaces"]);
     }
 }

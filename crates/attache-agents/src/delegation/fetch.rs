@@ -1,6 +1,6 @@
-//! Requests to addresses that callers give: each is checked, and so is everything that its name resolves to.
+//! HTTP requests to addresses that callers give. The policy checks each URL, and each IP address that its host resolves to.
 //!
-//! No redirect is followed, and an answer is read up to a limit. Each address is shown the credential that is for it, and no other.
+//! Redirects are not followed, and the size of a response is limited. A request has only the credential for its own address.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,25 +16,26 @@ use url::Url;
 
 use super::DelegationError;
 use crate::AgentCredentials;
+use crate::address::{redact, redact_url};
 use crate::credentials::Denial;
 
-/// How long a connection may take to come about.
-const CONNECT: Duration = Duration::from_secs(10);
+/// The timeout for opening a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a connection is kept for the next request.
-const POOL: Duration = Duration::from_secs(4);
+/// How long an idle connection stays open for the next request.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// The largest answer, in bytes.
-const LARGEST: usize = 16 * 1024 * 1024;
+/// The largest response, in bytes.
+const MAX_RESPONSE: usize = 16 * 1024 * 1024;
 
-/// The HTTP client for cards and for agents of the oldest protocol.
-pub(super) struct Fetch {
+/// The HTTP client for cards, and for agents of protocol 0.1.
+pub(super) struct Fetcher {
     policy: Arc<Policy>,
     client: Client,
     credentials: AgentCredentials,
 }
 
-impl Fetch {
+impl Fetcher {
     pub(super) fn new(policy: Policy, credentials: AgentCredentials) -> Result<Self, SetupError> {
         let policy = Arc::new(policy);
         let guard = Arc::new(Guard::new(policy.clone(), Arc::new(SystemResolver)));
@@ -42,17 +43,17 @@ impl Fetch {
             careful_client()
                 .user_agent(concat!("attache/", env!("CARGO_PKG_VERSION")))
                 .dns_resolver(guard.clone())
-                .connect_timeout(CONNECT)
-                .pool_idle_timeout(POOL)
+                .connect_timeout(CONNECT_TIMEOUT)
+                .pool_idle_timeout(IDLE_TIMEOUT)
         })?;
         Ok(Self { policy, client, credentials })
     }
 
-    /// An address that may be called, as far as can be said before its name is resolved.
+    /// Parses an address and checks it against the policy. The IP addresses are checked later, when the host is resolved.
     pub(super) fn check(&self, address: &str) -> Result<Url, DelegationError> {
         match self.policy.check_url(address) {
             Ok(target) => Ok(target.url().clone()),
-            Err(refused) => Err(DelegationError::Blocked { url: shown(address), refused }),
+            Err(refused) => Err(DelegationError::Blocked { url: redact(address), refused }),
         }
     }
 
@@ -71,7 +72,7 @@ impl Fetch {
         self.exchange(&url, request.header(ACCEPT, "application/json").body(body)).await
     }
 
-    /// What an error of a client means that talks to an address.
+    /// Converts the error of a client that sent a request to an address.
     pub(super) fn explain(&self, url: &Url, error: ClientError) -> DelegationError {
         match self.credentials.explain(url, &error) {
             Some(text) => DelegationError::Denied(text),
@@ -79,12 +80,13 @@ impl Fetch {
         }
     }
 
-    /// What a status means that an address answered with, if it is that whoever asks is not let in.
+    /// The error for a status that means missing or rejected credentials. `None` for any other status.
     pub(super) fn denied(&self, url: &Url, status: StatusCode) -> Option<DelegationError> {
-        let denial = Denial::of_status(status)?;
+        let denial = Denial::from_status(status)?;
         Some(DelegationError::Denied(self.credentials.denied(url, denial, None)))
     }
 
+    /// Sends a request with the credential for its address, and reads the response.
     async fn exchange(
         &self,
         url: &Url,
@@ -92,15 +94,17 @@ impl Fetch {
     ) -> Result<(StatusCode, Vec<u8>), DelegationError> {
         let request = match self.credentials.book().beforehand(url) {
             Beforehand::Headers(headers) => request.headers(headers),
-            // Who has to get a token first does so for agents whose cards say where.
+            // An OAuth token is requested only for agents whose card asks for it.
             Beforehand::AsAsked | Beforehand::Without => request,
         };
-        let mut response = request.send().await.map_err(|error| explain(url, &error))?;
+        let mut response = request.send().await.map_err(|error| request_error(url, &error))?;
         let status = response.status();
         let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|error| explain(url, &error))? {
-            if chunk.len() > LARGEST - body.len() {
-                return Err(DelegationError::Unreadable(format!("the answer has more than {LARGEST} bytes")));
+        while let Some(chunk) = response.chunk().await.map_err(|error| request_error(url, &error))? {
+            if chunk.len() > MAX_RESPONSE - body.len() {
+                return Err(DelegationError::Unreadable(format!(
+                    "the response is larger than {MAX_RESPONSE} bytes"
+                )));
             }
             body.extend_from_slice(&chunk);
         }
@@ -108,21 +112,13 @@ impl Fetch {
     }
 }
 
-/// What an error of the HTTP client means. Its own text has the whole URL in it.
-fn explain(url: &Url, error: &reqwest::Error) -> DelegationError {
-    let url = shown(url.as_str());
+/// Converts an error of the HTTP client. The text of that error contains the whole URL, so only its causes are used.
+fn request_error(url: &Url, error: &reqwest::Error) -> DelegationError {
+    let url = redact_url(url);
     if let Some(refused) = causes(error).find_map(|cause| cause.downcast_ref::<Refused>()) {
         return DelegationError::Blocked { url, refused: refused.clone() };
     }
     let text = causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": ");
     let text = if text.is_empty() { "the request failed".to_owned() } else { text };
     DelegationError::Unreachable(format!("`{url}`: {text}"))
-}
-
-/// An address without credentials and query.
-pub(super) fn shown(address: &str) -> String {
-    match Url::parse(address) {
-        Ok(url) => format!("{}{}", url.origin().ascii_serialization(), url.path()),
-        Err(_) => address.split(['?', '#']).next().unwrap_or_default().chars().take(200).collect(),
-    }
 }

@@ -12,12 +12,12 @@ use http_body_util::{BodyExt, Full};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::cards::OLDEST_RPC;
+use super::cards::V0_1_RPC;
 use super::input::Input;
 use super::{Delegation, DelegationError};
-use crate::{FunctionHost, Handler, Offer};
+use crate::{FunctionGuard, FunctionHandler, FunctionHost};
 
-/// What can be asked for.
+/// An operation of delegation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     Discover,
@@ -43,7 +43,7 @@ impl Action {
         }
     }
 
-    /// Where the HTTP API has it.
+    /// The route in the HTTP API.
     pub(super) fn route(self) -> Option<(Method, &'static str)> {
         match self {
             Self::Discover => Some((Method::POST, "/api/a2a/discover")),
@@ -57,37 +57,38 @@ impl Action {
 
     fn description(self) -> &'static str {
         match self {
-            Self::Discover => "Finds the card of an A2A agent and keeps it",
-            Self::Send => "Sends a task to another A2A agent, or goes on with one, and keeps a record of it",
-            Self::Get => "Gets a task that was sent to another agent, as it is now",
+            Self::Discover => "Finds the card of an A2A agent and stores it",
+            Self::Send => "Sends a task to another A2A agent, or continues a task, and keeps a record of it",
+            Self::Get => "Gets the current state of a task that was sent to another agent",
             Self::Cancel => "Cancels a task that was sent to another agent",
-            Self::Card => "Makes a card of this agent",
-            Self::Cards => "Lists the card of this agent and those that were found",
+            Self::Card => "Creates a card of this agent",
+            Self::Cards => "Lists the card of this agent and the discovered cards",
         }
     }
 
     /// The JSON Schema of the input.
-    fn takes(self) -> Value {
-        let text = |what: &str| json!({"type": "string", "description": what});
+    fn input_schema(self) -> Value {
+        let text = |description: &str| json!({"type": "string", "description": description});
         let (properties, required): (Value, &[&str]) = match self {
-            Self::Discover => (json!({"url": text("Where the agent is")}), &["url"]),
+            Self::Discover => (json!({"url": text("The address of the agent")}), &["url"]),
             Self::Send => (
                 json!({
-                    "agentUrl": text("Where the agent is, or where it answers; not needed with `taskId`"),
-                    "taskId": text("The task to go on with, such as one that asked for input; without it, a new one"),
+                    "agentUrl": text("The address of the agent or of its endpoint; not needed with `taskId`"),
+                    "taskId": text("The task to continue, such as a task that requires input; without it, a task is created"),
                     "message": {"description": "A text, or an object with `parts`", "type": ["string", "object"]},
                     "sessionId": text("The conversation that the message belongs to"),
                     "metadata": {"type": "object"},
                 }),
                 &["message"],
             ),
-            Self::Get | Self::Cancel => {
-                (json!({"taskId": text("The task"), "agentUrl": text("The agent that has it")}), &["taskId"])
-            }
+            Self::Get | Self::Cancel => (
+                json!({"taskId": text("The task"), "agentUrl": text("The address of the agent that has the task")}),
+                &["taskId"],
+            ),
             Self::Card => (
                 json!({
-                    "baseUrl": text("Where this agent is"), "name": text("Its name"),
-                    "description": text("What it does"), "skills": {"type": "array", "items": {"type": "object"}},
+                    "baseUrl": text("The address of this agent"), "name": text("The name of this agent"),
+                    "description": text("The description of this agent"), "skills": {"type": "array", "items": {"type": "object"}},
                 }),
                 &["baseUrl"],
             ),
@@ -113,9 +114,9 @@ impl Delegation {
         }
     }
 
-    /// Offers the functions `a2a::discover`, `a2a::send_task`, `a2a::get_task`, `a2a::cancel_task`, `a2a::agent_card` and
-    /// `a2a::list_cards`, and `a2a::handle_task`, which answers JSON-RPC requests to this agent by the surface given.
-    pub fn offer<S, B>(&self, host: &impl FunctionHost, surface: S) -> Vec<Offer>
+    /// Registers the functions `a2a::discover`, `a2a::send_task`, `a2a::get_task`, `a2a::cancel_task`, `a2a::agent_card` and
+    /// `a2a::list_cards`. Registers also `a2a::handle_task`, which passes JSON-RPC requests to `server`, the server of this agent.
+    pub fn register_functions<S, B>(&self, host: &impl FunctionHost, server: S) -> Vec<FunctionGuard>
     where
         S: tower_service::Service<Request<Full<Bytes>>, Response = Response<B>, Error = Infallible>
             + Clone
@@ -126,29 +127,29 @@ impl Delegation {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: std::fmt::Display + Send,
     {
-        let mut offers: Vec<Offer> = Action::ALL
+        let mut guards: Vec<_> = Action::ALL
             .into_iter()
             .map(|action| {
                 let this = self.clone();
-                let handler: Handler = Arc::new(move |payload| {
+                let handler: FunctionHandler = Arc::new(move |payload| {
                     let this = this.clone();
                     Box::pin(async move {
-                        let input = Input::of_call(payload.get())?;
+                        let input = Input::from_payload(payload.get())?;
                         Ok(this.act(action, &input).await?.as_raw().to_owned())
                     })
                 });
                 let mut info = function(action.function(), action.description());
-                info.request_format = Some(action.takes());
-                host.offer(info, handler)
+                info.request_format = Some(action.input_schema());
+                host.register_function(info, handler)
             })
             .collect();
-        let handler: Handler = Arc::new(move |payload| {
-            let surface = surface.clone();
-            Box::pin(async move { handle(surface, &payload).await })
+        let handler: FunctionHandler = Arc::new(move |payload| {
+            let server = server.clone();
+            Box::pin(async move { handle(server, &payload).await })
         });
-        let about = "Answers a JSON-RPC request to this agent, such as `tasks/send`";
-        offers.push(host.offer(function("a2a::handle_task", about), handler));
-        offers
+        let about = "Handles a JSON-RPC request to this agent, such as `tasks/send`";
+        guards.push(host.register_function(function("a2a::handle_task", about), handler));
+        guards
     }
 }
 
@@ -160,30 +161,30 @@ fn function(id: &str, description: &str) -> FunctionInfo {
     }
 }
 
-/// Answers a JSON-RPC request, bare or as the body of an HTTP request.
-async fn handle<S, B>(mut surface: S, payload: &RawValue) -> Result<Box<RawValue>, CallError>
+/// Passes a JSON-RPC request to the server. The payload is the request, or an HTTP request with it as body.
+async fn handle<S, B>(mut server: S, payload: &RawValue) -> Result<Box<RawValue>, CallError>
 where
     S: tower_service::Service<Request<Full<Bytes>>, Response = Response<B>, Error = Infallible>,
     B: http_body::Body<Data = Bytes>,
     B::Error: std::fmt::Display,
 {
     #[derive(serde::Deserialize)]
-    struct Asked<'a> {
+    struct Payload<'a> {
         #[serde(borrow)]
         jsonrpc: Option<&'a RawValue>,
         #[serde(borrow)]
         body: Option<&'a RawValue>,
     }
     let request = match serde_json::from_str(payload.get()) {
-        Ok(Asked { jsonrpc: None, body: Some(body) }) => body,
-        Ok(Asked { .. }) | Err(_) => payload,
+        Ok(Payload { jsonrpc: None, body: Some(body) }) => body,
+        Ok(Payload { .. }) | Err(_) => payload,
     };
-    let broken = |error: &dyn std::fmt::Display| CallError::remote("broken_answer", error.to_string());
-    let request = Request::post(OLDEST_RPC)
+    let failed = |error: &dyn std::fmt::Display| CallError::remote("broken_answer", error.to_string());
+    let request = Request::post(V0_1_RPC)
         .header(CONTENT_TYPE, "application/json")
         .body(Full::from(request.get().to_owned()))
-        .map_err(|error| broken(&error))?;
-    let Ok(answer) = surface.call(request).await;
-    let body = answer.into_body().collect().await.map_err(|error| broken(&error))?.to_bytes();
-    serde_json::from_slice(&body).map_err(|error| broken(&error))
+        .map_err(|error| failed(&error))?;
+    let Ok(response) = server.call(request).await;
+    let body = response.into_body().collect().await.map_err(|error| failed(&error))?.to_bytes();
+    serde_json::from_slice(&body).map_err(|error| failed(&error))
 }

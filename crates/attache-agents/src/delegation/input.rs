@@ -1,4 +1,4 @@
-//! What callers give: an object, or the same as the body or the query of an HTTP request.
+//! The input of a function or of the HTTP API: an object, or the body or the query of an HTTP request.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use super::DelegationError;
 pub(super) struct Input(BTreeMap<String, Json>);
 
 impl Input {
-    /// Reads an input. Nothing at all is an input without members.
-    pub(super) fn read(text: &str) -> Result<Self, DelegationError> {
+    /// Parses an input. An empty text and `null` are inputs without members.
+    pub(super) fn parse(text: &str) -> Result<Self, DelegationError> {
         if text.trim().is_empty() || text.trim() == "null" {
             return Ok(Self::default());
         }
@@ -21,31 +21,30 @@ impl Input {
         members.map(Self)
     }
 
-    /// Reads what a function gets: the input itself, or an HTTP request of which it is the body, or the query.
-    pub(super) fn of_call(text: &str) -> Result<Self, DelegationError> {
-        let Self(mut given) = Self::read(text)?;
+    /// Parses the payload of a function: the input itself, or an HTTP request with the input as body or query.
+    pub(super) fn from_payload(text: &str) -> Result<Self, DelegationError> {
+        let Self(mut members) = Self::parse(text)?;
         let parts: Vec<Json> =
-            ["query", "query_params", "body"].iter().filter_map(|part| given.remove(*part)).collect();
+            ["query", "query_params", "body"].iter().filter_map(|part| members.remove(*part)).collect();
         for part in parts {
-            let Self(members) = Self::read(part.as_str())?;
-            given.extend(members);
+            members.extend(Self::parse(part.as_str())?.0);
         }
-        Ok(Self(given))
+        Ok(Self(members))
     }
 
-    /// The input that the query of a URL is.
-    pub(super) fn of_query(query: &str) -> Self {
+    /// Parses the query of a URL.
+    pub(super) fn from_query(query: &str) -> Self {
         let pairs = url::form_urlencoded::parse(query.as_bytes());
-        // A string can always be written as JSON.
+        // A string can always be encoded as JSON.
         Self(pairs.filter_map(|(key, value)| Some((key.into_owned(), Json::new(&*value).ok()?))).collect())
     }
 
-    /// A member; `null` is none.
+    /// A member. `None` if it is missing or `null`.
     pub(super) fn json(&self, key: &str) -> Option<&Json> {
         self.0.get(key).filter(|value| value.as_str() != "null")
     }
 
-    /// A member that is a text, if it is there and says something.
+    /// A member that is a string. `None` if it is missing, `null` or empty.
     pub(super) fn text(&self, key: &'static str) -> Result<Option<String>, DelegationError> {
         let Some(value) = self.json(key) else { return Ok(None) };
         let text: String =
@@ -53,8 +52,8 @@ impl Input {
         Ok(Some(text).filter(|text| !text.is_empty()))
     }
 
-    /// A member that must be there.
-    pub(super) fn need(&self, key: &'static str) -> Result<String, DelegationError> {
+    /// A string that is required.
+    pub(super) fn required(&self, key: &'static str) -> Result<String, DelegationError> {
         self.text(key)?.ok_or(DelegationError::Required(key))
     }
 }
@@ -71,15 +70,16 @@ mod tests {
             r#"{"query": {"taskId": "t"}}"#,
             r#"{"query_params": {"taskId": "t"}, "body": null, "path": "x"}"#,
         ] {
-            assert_eq!(Input::of_call(text).unwrap().need("taskId").unwrap(), "t", "{text}");
+            assert_eq!(Input::from_payload(text).unwrap().required("taskId").unwrap(), "t", "{text}");
         }
-        assert_eq!(Input::of_query("taskId=a%20b").need("taskId").unwrap(), "a b");
+        assert_eq!(Input::from_query("taskId=a%20b").required("taskId").unwrap(), "a b");
     }
 
     #[test]
     fn errors_name_the_missing_or_invalid_member() {
-        let error =
-            |text: &str| Input::of_call(text).and_then(|input| input.need("taskId")).unwrap_err().to_string();
+        let error = |text: &str| {
+            Input::from_payload(text).and_then(|input| input.required("taskId")).unwrap_err().to_string()
+        };
         assert_eq!(error("null"), "taskId is required");
         assert_eq!(error(r#"{"taskId": ""}"#), "taskId is required");
         assert_eq!(error(r#"{"taskId": null}"#), "taskId is required");

@@ -1,7 +1,7 @@
-//! The record of a delegated task, and how it is written: a task in the words of protocol 0.1, with the time of its creation.
+//! The record of a delegated task. Its JSON is a task of protocol 0.1 with the time of its creation.
 //!
-//! Where the task is, and what the agent there calls it, is part of its metadata (`agentUrl`, `remoteTaskId`), so whoever has an
-//! answer can ask on with it.
+//! The metadata has the address of the agent and the id of the task there (`agentUrl`, `remoteTaskId`), so a caller can ask the agent
+//! itself about the task.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use attache_protocol::{Dialect, Json, JsonObject, Message, Task, TaskId, TaskSta
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::DelegationError;
+use super::{DelegationError, encode};
 
 const AGENT_URL: &str = "agentUrl";
 const REMOTE_ID: &str = "remoteTaskId";
@@ -18,18 +18,18 @@ const REMOTE_ID: &str = "remoteTaskId";
 /// A task that another agent works on.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Record {
-    /// The task under the id that it has here.
+    /// The task, under our own id.
     pub(super) task: Task,
-    /// Where the agent is, as the caller said.
+    /// The address of the agent, as the caller gave it.
     pub(super) agent_url: String,
-    /// What the agent calls the task. Nothing until it has said so.
+    /// The id of the task at the agent. `None` until the agent has returned it.
     pub(super) remote_id: Option<TaskId>,
     pub(super) created_at: Timestamp,
 }
 
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Written {
+struct RecordJson {
     id: String,
     session_id: String,
     status: Box<RawValue>,
@@ -45,26 +45,26 @@ impl Record {
         self.task.status.state.is_terminal()
     }
 
-    /// The state in the words of protocol 0.1.
+    /// The state as protocol 0.1 spells it.
     pub(super) fn state(&self) -> String {
         #[derive(Deserialize)]
         struct Status {
             state: String,
         }
-        let written = self.written(&self.task).ok();
-        let status = written.and_then(|written| serde_json::from_str::<Status>(written.status.get()).ok());
+        let json = self.with_task(&self.task).ok();
+        let status = json.and_then(|json| serde_json::from_str::<Status>(json.status.get()).ok());
         status.map_or_else(String::new, |status| status.state)
     }
 
-    /// Takes over what the agent says about the task. Its metadata is the caller's.
-    pub(super) fn learn(&mut self, reply: Reply, now: Timestamp) {
+    /// Updates the task from a reply of the agent. Keeps the metadata, which belongs to the caller.
+    pub(super) fn apply_reply(&mut self, reply: Reply, now: Timestamp) {
         match reply {
             Reply::Task(task) => {
                 self.remote_id = Some(task.id);
                 self.task.context_id = task.context_id.or(self.task.context_id.take());
                 self.task.status = task.status;
                 self.task.artifacts = task.artifacts;
-                // An agent need not give back what it was told.
+                // An agent may omit the history.
                 if !task.history.is_empty() {
                     self.task.history = task.history;
                 }
@@ -79,81 +79,78 @@ impl Record {
         self.task.status.timestamp.get_or_insert(now);
     }
 
-    /// Adds what is said to the task, after what it last said itself.
-    pub(super) fn answer(&mut self, message: Message) {
+    /// Adds a message of the caller to the history, after the last status message of the agent.
+    pub(super) fn add_message(&mut self, message: Message) {
         self.task.history.extend(self.task.status.message.as_deref().cloned());
         self.task.history.push(message);
     }
 
-    /// Takes over what the agent says without saying anything about the task, which goes on.
-    pub(super) fn hear(&mut self, message: Message, now: Timestamp) {
+    /// Sets the status message to a message of the agent. The state stays as it is.
+    pub(super) fn set_status_message(&mut self, message: Message, now: Timestamp) {
         self.task.status.message = Some(Box::new(message));
         self.task.status.timestamp = Some(now);
     }
 
-    /// Ends the task here: nothing more will be heard of it.
-    pub(super) fn fail(&mut self, why: &str, now: Timestamp) {
-        let message = Some(Box::new(Message::agent("", why)));
+    /// Marks the task as failed: no further response is expected.
+    pub(super) fn fail(&mut self, reason: &str, now: Timestamp) {
+        let message = Some(Box::new(Message::agent("", reason)));
         self.task.status = TaskStatus { state: TaskState::Failed, message, timestamp: Some(now) };
     }
 
-    fn written(&self, task: &Task) -> Result<Written, DelegationError> {
+    fn with_task(&self, task: &Task) -> Result<RecordJson, DelegationError> {
         let mut text = Vec::new();
         Dialect::V0_1.write_task(task, &mut text);
-        let mut written: Written = serde_json::from_slice(&text).map_err(|error| unwritable(&error))?;
+        let mut json: RecordJson =
+            serde_json::from_slice(&text).map_err(|error| DelegationError::Unreadable(error.to_string()))?;
         let remote_id = self.remote_id.as_ref().map(TaskId::as_str);
         for (key, value) in [(AGENT_URL, Some(self.agent_url.as_str())), (REMOTE_ID, remote_id)] {
             if let Some(value) = value {
-                let value = Json::new(value).map_err(|error| unwritable(&error))?;
-                written.metadata.insert(key.to_owned(), value);
+                json.metadata.insert(key.to_owned(), encode(value)?);
             }
         }
-        written.created_at = self.created_at.to_millis();
-        Ok(written)
+        json.created_at = self.created_at.to_millis();
+        Ok(json)
     }
 
-    /// The record as it is kept.
-    pub(super) fn kept(&self) -> Result<Json, DelegationError> {
-        Json::new(&self.written(&self.task)?).map_err(|error| unwritable(&error))
+    /// The record as it is stored.
+    pub(super) fn to_stored(&self) -> Result<Json, DelegationError> {
+        encode(&self.with_task(&self.task)?)
     }
 
-    /// The task as callers see it. What a completed task produced is also what it says last: that is where callers look.
-    pub(super) fn shown(&self) -> Result<Json, DelegationError> {
+    /// The task for callers. A completed task without a status message has the parts of its artifacts there, since callers read the
+    /// result from the status message.
+    pub(super) fn to_output(&self) -> Result<Json, DelegationError> {
         let status = &self.task.status;
         if status.state != TaskState::Completed || status.message.is_some() || self.task.artifacts.is_empty()
         {
-            return self.kept();
+            return self.to_stored();
         }
         let mut task = self.task.clone();
         let mut message = Message { role: attache_protocol::Role::Agent, ..Message::default() };
         message.parts = task.artifacts.iter().flat_map(|artifact| artifact.parts.clone()).collect();
         task.status.message = Some(Box::new(message));
-        Json::new(&self.written(&task)?).map_err(|error| unwritable(&error))
+        encode(&self.with_task(&task)?)
     }
 
-    /// Reads a record that was kept; nothing, if it is none.
-    pub(super) fn read(kept: &Json) -> Option<Self> {
-        let written: Written = kept.read().ok()?;
-        let task = Dialect::V0_1.read_task(kept.as_str().as_bytes()).ok()?;
-        let said = |key: &str| written.metadata.get(key)?.read::<String>().ok();
+    /// Parses a stored record. `None` if the value is not a record.
+    pub(super) fn from_stored(stored: &Json) -> Option<Self> {
+        let json: RecordJson = stored.read().ok()?;
+        let task = Dialect::V0_1.read_task(stored.as_str().as_bytes()).ok()?;
+        let text = |key: &str| json.metadata.get(key)?.read::<String>().ok();
         Some(Self {
-            agent_url: said(AGENT_URL)?,
-            remote_id: said(REMOTE_ID).map(Into::into),
-            created_at: Timestamp::from_millis(written.created_at),
+            agent_url: text(AGENT_URL)?,
+            remote_id: text(REMOTE_ID).map(Into::into),
+            created_at: Timestamp::from_millis(json.created_at),
             task,
         })
     }
 }
 
-/// Metadata for a request: what the caller says.
-pub(super) fn metadata(said: Option<&Json>) -> Result<Option<JsonObject>, DelegationError> {
-    let Some(said) = said else { return Ok(None) };
-    let object = said.read::<JsonObject>();
+/// Parses the metadata that a caller gives.
+pub(super) fn parse_metadata(metadata: Option<&Json>) -> Result<Option<JsonObject>, DelegationError> {
+    let Some(metadata) = metadata else { return Ok(None) };
+    let object = metadata.read::<JsonObject>();
     object.map(Some).map_err(|_| DelegationError::Invalid("`metadata` must be an object".to_owned()))
-}
-
-fn unwritable(error: &serde_json::Error) -> DelegationError {
-    DelegationError::Unreadable(error.to_string())
 }
 
 #[cfg(test)]
@@ -185,7 +182,7 @@ mod tests {
     fn a_record_has_the_documented_shape() {
         let mut record = record();
         record.task.status = state(TaskState::Working);
-        insta::assert_snapshot!(attache_protocol::json::pretty(record.shown().unwrap().as_str()));
+        insta::assert_snapshot!(attache_protocol::json::pretty(record.to_output().unwrap().as_str()));
     }
 
     #[test]
@@ -199,9 +196,9 @@ mod tests {
             artifacts: vec![artifact],
             ..Task::default()
         };
-        record.learn(Reply::Task(done), Timestamp::from_millis(0));
-        insta::assert_snapshot!(attache_protocol::json::pretty(record.shown().unwrap().as_str()));
-        assert!(!record.kept().unwrap().as_str().contains(r#""message""#), "it is kept once");
+        record.apply_reply(Reply::Task(done), Timestamp::from_millis(0));
+        insta::assert_snapshot!(attache_protocol::json::pretty(record.to_output().unwrap().as_str()));
+        assert!(!record.to_stored().unwrap().as_str().contains(r#""message""#), "the result is stored once");
     }
 
     #[test]
@@ -209,10 +206,10 @@ mod tests {
         let mut record = record();
         record.remote_id = Some("r1".into());
         record.task.status = state(TaskState::Canceled);
-        let read = Record::read(&record.kept().unwrap()).unwrap();
+        let read = Record::from_stored(&record.to_stored().unwrap()).unwrap();
         assert!(read.ended());
         assert_eq!(read.state(), "cancelled");
-        assert_eq!(read.kept().unwrap(), record.kept().unwrap());
-        assert_eq!(Record::read(&Json::parse("{}").unwrap()), None);
+        assert_eq!(read.to_stored().unwrap(), record.to_stored().unwrap());
+        assert_eq!(Record::from_stored(&Json::parse("{}").unwrap()), None);
     }
 }

@@ -1,67 +1,70 @@
-//! Sending: a message that becomes a task, or one that goes on with it.
+//! Sends messages that create a task or continue one.
 
 use attache_client::Reply;
 use attache_core::Clock;
 use attache_protocol::{Json, SendMessageRequest, Task, TaskId, TaskState};
 use uuid::Uuid;
 
-use super::agents::Agent;
-use super::errand::{Aim, Errand};
-use super::fetch::shown;
+use super::agents::AgentConnection;
 use super::input::Input;
-use super::record::{self, Record};
+use super::record::{Record, parse_metadata};
+use super::request::{DelegationRequest, Target};
 use super::{Delegation, DelegationError};
+use crate::address::redact;
 
 impl Delegation {
     pub(super) async fn send(&self, input: &Input) -> Result<Json, DelegationError> {
         match input.text("taskId")? {
-            Some(id) => self.go_on(id, input).await,
-            None => self.begin(input).await,
+            Some(id) => self.continue_task(id, input).await,
+            None => self.create_task(input).await,
         }
     }
 
-    /// Gives an agent a new task.
-    async fn begin(&self, input: &Input) -> Result<Json, DelegationError> {
+    /// Sends a message that creates a task.
+    async fn create_task(&self, input: &Input) -> Result<Json, DelegationError> {
         let inner = &self.0;
-        let address = input.need("agentUrl")?;
-        let said = input.json("message").ok_or(DelegationError::Required("message"))?;
-        let metadata = record::metadata(input.json("metadata"))?;
+        let address = input.required("agentUrl")?;
+        let message = input.json("message").ok_or(DelegationError::Required("message"))?;
+        let metadata = parse_metadata(input.json("metadata"))?;
         let id = TaskId::from(Uuid::now_v7().to_string());
-        let mut errand = Errand::new(Aim::New, id.clone(), input.text("sessionId")?, said, metadata)?;
-        let request = errand.request()?;
-        let agent = inner.agent(&address).await?;
+        let session = input.text("sessionId")?;
+        let mut request = DelegationRequest::new(Target::NewTask, id.clone(), session, message, metadata)?;
+        let message = request.to_send_message()?;
+        let agent = inner.connect(&address).await?;
         let remote_id = match &agent {
-            Agent::Current(_) => None,
-            Agent::Oldest(_) => {
-                errand.session.get_or_insert_with(|| Uuid::now_v7().to_string());
+            AgentConnection::Current(_) => None,
+            // In protocol 0.1 the client chooses the ids of the task and of the session.
+            AgentConnection::V0_1(_) => {
+                request.session.get_or_insert_with(|| Uuid::now_v7().to_string());
                 Some(id.clone())
             }
         };
         let now = inner.clock.now();
         let mut task = Task {
             id,
-            context_id: errand.session.clone().map(Into::into),
-            history: vec![request.message.clone()],
-            metadata: errand.metadata.clone(),
+            context_id: request.session.clone().map(Into::into),
+            history: vec![message.message.clone()],
+            metadata: request.metadata.clone(),
             ..Task::default()
         };
         (task.status.state, task.status.timestamp) = (TaskState::Submitted, Some(now));
         let record = Record { task, agent_url: address, remote_id, created_at: now };
-        inner.make_room_for(&record).await?;
-        self.carry(agent, errand, request, record).await
+        inner.add_record(&record).await?;
+        self.send_and_record(agent, request, message, record).await
     }
 
-    /// Says something to the agent that has a task.
-    async fn go_on(&self, id: String, input: &Input) -> Result<Json, DelegationError> {
+    /// Sends a message to the task that an agent has.
+    async fn continue_task(&self, id: String, input: &Input) -> Result<Json, DelegationError> {
         let inner = &self.0;
-        let said = input.json("message").ok_or(DelegationError::Required("message"))?;
-        let metadata = record::metadata(input.json("metadata"))?;
-        let kept = inner.table.get(&id).await?;
-        let mut record = kept.ok_or_else(|| DelegationError::TaskNotFound(id.clone()))?;
+        let message = input.json("message").ok_or(DelegationError::Required("message"))?;
+        let metadata = parse_metadata(input.json("metadata"))?;
+        let stored = inner.table.get(&id).await?;
+        let mut record = stored.ok_or_else(|| DelegationError::TaskNotFound(id.clone()))?;
         let is_same = |one: &str, other: &str| one.trim_end_matches('/') == other.trim_end_matches('/');
         if let Some(address) = input.text("agentUrl")?.filter(|given| !is_same(given, &record.agent_url)) {
-            let (given, own) = (shown(&address), shown(&record.agent_url));
-            let text = format!("the task `{id}` is with the agent at `{own}`, not with the one at `{given}`");
+            let (given, own) = (redact(&address), redact(&record.agent_url));
+            let text =
+                format!("the task `{id}` belongs to the agent at `{own}`, not to the agent at `{given}`");
             return Err(DelegationError::Invalid(text));
         }
         let session = record.task.context_id.as_ref().map(ToString::to_string);
@@ -71,39 +74,42 @@ impl Delegation {
             return Err(DelegationError::Invalid(format!("the task `{id}` is {own}, not in `{other}`")));
         }
         if record.ended() {
-            return Err(DelegationError::Over(record.state()));
+            return Err(DelegationError::NotContinuable(record.state()));
         }
-        let remote_id = record.remote_id.clone().ok_or(DelegationError::NotTaken(id))?;
-        let errand = Errand::new(Aim::Known, remote_id, session, said, metadata)?;
-        let request = errand.request()?;
-        let agent = inner.agent(&record.agent_url).await?;
-        record.answer(request.message.clone());
-        self.carry(agent, errand, request, record).await
+        let remote_id = record.remote_id.clone().ok_or(DelegationError::NotAccepted(id))?;
+        let request = DelegationRequest::new(Target::ExistingTask, remote_id, session, message, metadata)?;
+        let message = request.to_send_message()?;
+        let agent = inner.connect(&record.agent_url).await?;
+        record.add_message(message.message.clone());
+        self.send_and_record(agent, request, message, record).await
     }
 
-    /// Sends a message, and records what comes of it.
-    async fn carry(
+    /// Sends a message, and records the response. After [`max_wait`](super::DelegationOptions::max_wait), returns the task as it is.
+    async fn send_and_record(
         &self,
-        agent: Agent,
-        errand: Errand,
-        request: SendMessageRequest,
+        agent: AgentConnection,
+        request: DelegationRequest,
+        message: SendMessageRequest,
         record: Record,
     ) -> Result<Json, DelegationError> {
         let inner = &self.0;
-        // On its own, so that the answer is recorded whether or not the caller waits for it.
+        // In a background task, so that the response is recorded also if the caller does not wait for it.
         let (this, mut pending) = (self.clone(), record.clone());
         let sending = tokio::spawn(async move {
             let inner = &this.0;
-            let sent = agent.send(&inner.fetch, &errand, request, inner.options.send_limit).await;
+            let sent = agent.send(&inner.fetcher, &request, message, inner.options.send_limit).await;
             let now = inner.clock.now();
-            match (sent, errand.aim) {
-                // What is said to a task does not end it.
-                (Ok(Reply::Message(message)), Aim::Known) => pending.hear(message, now),
-                (Ok(reply), Aim::New | Aim::Known) => pending.learn(reply, now),
-                (Err(error), aim) => {
-                    tracing::info!(task = %pending.task.id, agent = shown(&pending.agent_url), %error, "a task could not be delegated");
-                    // A task that the agent has stays what it is.
-                    if aim == Aim::New {
+            match (sent, request.target) {
+                // A message in response does not end an existing task.
+                (Ok(Reply::Message(message)), Target::ExistingTask) => {
+                    pending.set_status_message(message, now);
+                }
+                (Ok(reply), Target::NewTask | Target::ExistingTask) => pending.apply_reply(reply, now),
+                (Err(error), target) => {
+                    let agent = redact(&pending.agent_url);
+                    tracing::info!(task = %pending.task.id, agent, %error, "cannot delegate a task");
+                    // An existing task stays as it is at the agent, so its record does too.
+                    if target == Target::NewTask {
                         pending.fail(&error.to_string(), now);
                         inner.table.save(pending).await?;
                     }
@@ -112,18 +118,18 @@ impl Delegation {
             }
             inner.table.save(pending).await
         });
-        match tokio::time::timeout(inner.options.patience, sending).await {
-            Ok(Ok(sent)) => sent?.shown(),
+        match tokio::time::timeout(inner.options.max_wait, sending).await {
+            Ok(Ok(sent)) => sent?.to_output(),
             Ok(Err(_)) => Err(DelegationError::Unreachable("the message could not be sent".to_owned())),
             Err(_) => {
                 let id = record.task.id.clone();
-                let mut now = inner.table.get(id.as_str()).await?.unwrap_or_else(|| record.clone());
-                if now.task.status.state == record.task.status.state {
-                    (now.task.status.state, now.task.status.message) = (TaskState::Working, None);
-                    now.task.history = record.task.history;
-                    now = inner.table.save(now).await?;
+                let mut current = inner.table.get(id.as_str()).await?.unwrap_or_else(|| record.clone());
+                if current.task.status.state == record.task.status.state {
+                    (current.task.status.state, current.task.status.message) = (TaskState::Working, None);
+                    current.task.history = record.task.history;
+                    current = inner.table.save(current).await?;
                 }
-                now.shown()
+                current.to_output()
             }
         }
     }

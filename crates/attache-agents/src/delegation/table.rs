@@ -1,4 +1,4 @@
-//! The table of delegated tasks: bounded, kept in the store, and never short of a task that has not ended.
+//! The table of delegated tasks. It is in the store, has a limit, and never removes a task that has not ended.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use tokio::sync::Mutex;
 use super::DelegationError;
 use super::record::Record;
 
-/// Where records are kept.
+/// The scope of records in the store.
 const SCOPE: &str = "a2a_tasks";
 
-/// The age of a record: when it was made, and its id among those of the same moment.
+/// The age of a record: the time of its creation, then its id.
 type Age = (i64, String);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ enum Progress {
 pub(super) struct Table {
     store: Arc<dyn Store>,
     limit: usize,
-    /// What there is, oldest first; nothing until the store was asked.
+    /// All records, oldest first. `None` until they have been loaded from the store.
     index: Mutex<Option<BTreeMap<Age, Progress>>>,
 }
 
@@ -44,13 +44,13 @@ impl Table {
     }
 
     pub(super) async fn get(&self, id: &str) -> Result<Option<Record>, DelegationError> {
-        let kept = self.store.values().get(SCOPE, id).await?;
-        Ok(kept.as_ref().and_then(Record::read))
+        let stored = self.store.values().get(SCOPE, id).await?;
+        Ok(stored.as_ref().and_then(Record::from_stored))
     }
 
-    /// Adds a record. Where there is no room, the oldest that has ended makes room for it.
+    /// Adds a record. If the table is full, removes the oldest record of a task that has ended.
     pub(super) async fn add(&self, record: &Record) -> Result<(), DelegationError> {
-        let kept = record.kept()?;
+        let kept = record.to_stored()?;
         let mut index = self.index.lock().await;
         let index = match &mut *index {
             Some(index) => index,
@@ -59,7 +59,7 @@ impl Table {
         while index.len() >= self.limit {
             let ended = index.iter().find(|(_, progress)| **progress == Progress::Ended);
             let Some(oldest) = ended.map(|(age, _)| age.clone()) else {
-                return Err(DelegationError::Full(index.len()));
+                return Err(DelegationError::TooManyTasks(index.len()));
             };
             self.store.values().change(SCOPE, &oldest.1, Box::new(|_| None)).await?;
             index.remove(&oldest);
@@ -71,29 +71,30 @@ impl Table {
     }
 
     async fn load(&self) -> Result<BTreeMap<Age, Progress>, DelegationError> {
-        let kept = self.store.values().list(SCOPE).await?;
-        let records = kept.iter().filter_map(|(_, kept)| Record::read(kept));
+        let stored = self.store.values().list(SCOPE).await?;
+        let records = stored.iter().filter_map(|(_, stored)| Record::from_stored(stored));
         Ok(records.map(|record| (age(&record), progress(&record))).collect())
     }
 
-    /// Keeps what is new about a task, and answers what is kept. What has ended stays as it ended, and what is gone stays gone.
+    /// Updates a record, and returns the stored one. The record of an ended task does not change, and a removed record is not added
+    /// again.
     pub(super) async fn save(&self, record: Record) -> Result<Record, DelegationError> {
-        let new = record.kept()?;
+        let new = record.to_stored()?;
         let change = move |old: Option<&Json>| {
             let old = old?;
-            let ended = Record::read(old).is_some_and(|old| old.ended());
+            let ended = Record::from_stored(old).is_some_and(|old| old.ended());
             Some(if ended { old.clone() } else { new.clone() })
         };
         let id = record.task.id.as_str().to_owned();
         let changed = self.store.values().change(SCOPE, &id, Box::new(change)).await?;
-        let kept = changed.new.as_ref().and_then(Record::read).unwrap_or(record);
-        if let Some(known) = self.index.lock().await.as_mut().and_then(|index| index.get_mut(&age(&kept))) {
-            *known = progress(&kept);
+        let stored = changed.new.as_ref().and_then(Record::from_stored).unwrap_or(record);
+        if let Some(entry) = self.index.lock().await.as_mut().and_then(|index| index.get_mut(&age(&stored))) {
+            *entry = progress(&stored);
         }
-        Ok(kept)
+        Ok(stored)
     }
 
-    /// The oldest tasks that have not ended, as far as is known here.
+    /// The oldest records of tasks that have not ended.
     pub(super) async fn oldest(&self, count: usize) -> Result<Vec<Record>, DelegationError> {
         let ids: Vec<String> = {
             let index = self.index.lock().await;
@@ -128,8 +129,8 @@ mod tests {
     }
 
     async fn ids(table: &Table) -> Vec<String> {
-        let kept = table.store.values().list(SCOPE).await.unwrap();
-        kept.into_iter().map(|(id, _)| id).collect()
+        let stored = table.store.values().list(SCOPE).await.unwrap();
+        stored.into_iter().map(|(id, _)| id).collect()
     }
 
     #[tokio::test]
@@ -141,7 +142,7 @@ mod tests {
         assert_eq!(ids(&table).await, ["t1", "t3", "t4"]);
         table.add(&record(5, false)).await.unwrap();
         assert_eq!(ids(&table).await, ["t1", "t4", "t5"]);
-        assert!(matches!(table.add(&record(6, false)).await, Err(DelegationError::Full(3))));
+        assert!(matches!(table.add(&record(6, false)).await, Err(DelegationError::TooManyTasks(3))));
         table.save(record(4, true)).await.unwrap();
         table.add(&record(6, false)).await.unwrap();
         assert_eq!(ids(&table).await, ["t1", "t5", "t6"]);
@@ -160,7 +161,7 @@ mod tests {
     }
 
     fn read_back(record: &Record) -> Record {
-        Record::read(&record.kept().unwrap()).unwrap()
+        Record::from_stored(&record.to_stored().unwrap()).unwrap()
     }
 
     #[tokio::test]
@@ -170,7 +171,7 @@ mod tests {
         assert!(table.save(record(1, false)).await.unwrap().ended());
         assert!(table.get("t1").await.unwrap().unwrap().ended());
         table.save(record(2, true)).await.unwrap();
-        assert_eq!(table.get("t2").await.unwrap(), None, "what was evicted does not come back");
+        assert_eq!(table.get("t2").await.unwrap(), None, "an evicted record is not added again");
     }
 
     proptest! {

@@ -1,4 +1,4 @@
-//! One remote agent: its card, looked at again and again, and the functions that its skills are here.
+//! One remote agent: polls its card, and keeps the functions in step with it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,63 +9,63 @@ use attache_protocol::AgentCard;
 use tokio::time::Instant;
 use url::Url;
 
-use super::names::{free, safe};
+use super::names::{sanitize, unique};
 use super::skills::functions;
-use super::{Board, Import, RemoteOptions};
-use crate::{Handler, Offer};
+use super::{ImportedFunction, RemoteOptions, Shared};
+use crate::address::redact;
+use crate::{FunctionGuard, FunctionHandler};
 
-/// How long to wait before an agent that is away is asked for again. The wait doubles with every time, up to the time between
-/// two polls.
+/// The delay before the first retry when an agent cannot be reached. It doubles with each retry, up to the poll interval.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 
-/// What is known about an agent, and what is offered of it.
-pub(super) struct Remote {
-    board: Arc<Board>,
+/// A remote agent and its registered functions.
+pub(super) struct RemoteAgent {
+    shared: Arc<Shared>,
     address: String,
-    /// The address as it may be shown.
+    /// The address without secrets.
     url: String,
-    /// Nothing as long as nothing of it is offered.
+    /// `None` while no function of the agent is registered.
     client: Option<Client>,
-    /// Its name, and the one that it has here.
+    /// The name in the card, and the name in the ids of the functions.
     name: Option<(String, String)>,
-    functions: BTreeMap<Arc<str>, Offered>,
-    absence: Option<Absence>,
+    functions: BTreeMap<Arc<str>, RegisteredFunction>,
+    outage: Option<Outage>,
 }
 
-struct Offered {
-    import: Arc<Import>,
-    offer: Offer,
+struct RegisteredFunction {
+    function: Arc<ImportedFunction>,
+    guard: FunctionGuard,
 }
 
-/// An agent has not been reached for a while.
-struct Absence {
+/// The agent cannot be reached at the moment.
+struct Outage {
     since: Instant,
     attempts: u32,
 }
 
-impl Remote {
-    pub(super) fn new(board: Arc<Board>, address: String) -> Self {
-        let url = shown(&address);
-        Self { board, address, url, client: None, name: None, functions: BTreeMap::new(), absence: None }
+impl RemoteAgent {
+    pub(super) fn new(shared: Arc<Shared>, address: String) -> Self {
+        let url = redact(&address).trim_end_matches('/').to_owned();
+        Self { shared, address, url, client: None, name: None, functions: BTreeMap::new(), outage: None }
     }
 
-    /// Keeps the functions in step with the card, for ever.
-    pub(super) async fn keep(mut self) {
+    /// Keeps the functions in step with the card. Never returns.
+    pub(super) async fn run(mut self) {
         loop {
-            let wait = match self.read().await {
-                Ok(changed) => self.is_here(changed),
-                Err(error) => self.is_away(&error, Instant::now()),
+            let wait = match self.refresh_card().await {
+                Ok(changed) => self.on_reached(changed),
+                Err(error) => self.on_unreachable(&error, Instant::now()),
             };
             tokio::time::sleep(wait).await;
         }
     }
 
-    /// Reads the card. The agent, if it is another card than before.
-    async fn read(&mut self) -> Result<Option<Client>, ClientError> {
+    /// Reads the card. Returns the client if the card has changed.
+    async fn refresh_card(&mut self) -> Result<Option<Client>, ClientError> {
         let refreshed = match &self.client {
             Some(client) => client.refresh_card().await?,
             None => {
-                let client = Client::connect_with(&self.address, self.board.options.client.clone()).await?;
+                let client = Client::connect_with(&self.address, self.shared.options.client.clone()).await?;
                 self.client = Some(client);
                 Refreshed::Changed
             }
@@ -73,125 +73,123 @@ impl Remote {
         Ok(self.client.clone().filter(|_| refreshed == Refreshed::Changed))
     }
 
-    fn is_here(&mut self, changed: Option<Client>) -> Duration {
-        if self.absence.take().is_some() {
-            tracing::info!(url = self.url, "a remote agent is back");
+    /// Updates the functions if the card has changed. Returns the time until the next poll.
+    fn on_reached(&mut self, changed: Option<Client>) -> Duration {
+        if self.outage.take().is_some() {
+            tracing::info!(url = self.url, "remote agent is reachable again");
         }
         if let Some(client) = changed {
-            self.show(&client);
+            self.update_functions(&client);
         }
-        self.board.options.poll
+        self.shared.options.poll
     }
 
-    fn is_away(&mut self, error: &ClientError, now: Instant) -> Duration {
-        let RemoteOptions { poll, gone_after, ref credentials, .. } = self.board.options;
+    /// Unregisters the functions if the outage is too long. Returns the time until the next attempt.
+    fn on_unreachable(&mut self, error: &ClientError, now: Instant) -> Duration {
+        let RemoteOptions { poll, gone_after, ref credentials, .. } = self.shared.options;
         let denied = Url::parse(&self.address).ok().and_then(|url| credentials.explain(&url, error));
         let error = denied.unwrap_or_else(|| error.to_string());
-        let absence = self.absence.get_or_insert_with(|| {
-            tracing::warn!(url = self.url, error, "a remote agent cannot be reached");
-            Absence { since: now, attempts: 0 }
+        let outage = self.outage.get_or_insert_with(|| {
+            tracing::warn!(url = self.url, error, "cannot reach remote agent");
+            Outage { since: now, attempts: 0 }
         });
-        let wait = FIRST_RETRY.min(poll).saturating_mul(2_u32.saturating_pow(absence.attempts));
-        absence.attempts += 1;
-        // Its name is kept, for when it is back.
-        if now.duration_since(absence.since) >= gone_after && self.client.take().is_some() {
-            tracing::warn!(url = self.url, error, "the functions of a remote agent are gone, as it is");
-            self.offer(Vec::new());
+        let wait = FIRST_RETRY.min(poll).saturating_mul(2_u32.saturating_pow(outage.attempts));
+        outage.attempts += 1;
+        // The agent keeps its name, and has it again after the outage.
+        if now.duration_since(outage.since) >= gone_after && self.client.take().is_some() {
+            tracing::warn!(url = self.url, error, "removing the functions of an unreachable remote agent");
+            self.replace_functions(Vec::new());
         }
         wait.min(poll)
     }
 
-    /// Offers what the card says, and nothing else.
-    fn show(&mut self, client: &Client) {
+    /// Registers exactly the functions that the card describes.
+    fn update_functions(&mut self, client: &Client) {
         let card = &*client.card();
-        if self.is_ourselves(card) {
+        if self.is_own_agent(card) {
             tracing::warn!(url = self.url, "not importing the skills of this agent itself");
-            return self.offer(Vec::new());
+            return self.replace_functions(Vec::new());
         }
-        let agent = self.claim(&card.name);
-        let credentials = &self.board.options.credentials;
-        let import =
-            |(info, skill)| Import { client: client.clone(), credentials: credentials.clone(), skill, info };
-        let imports: Vec<_> = functions(card, &agent, &self.url).into_iter().map(import).collect();
+        let agent = self.claim_name(&card.name);
+        let credentials = &self.shared.options.credentials;
+        let imported = functions(card, &agent, &self.url).into_iter().map(|(info, skill)| ImportedFunction {
+            client: client.clone(),
+            credentials: credentials.clone(),
+            skill,
+            info,
+        });
+        let imported: Vec<_> = imported.collect();
         tracing::info!(
             url = self.url,
             agent,
-            functions = imports.len(),
+            functions = imported.len(),
             "importing the skills of a remote agent"
         );
-        self.offer(imports);
+        self.replace_functions(imported);
     }
 
-    fn is_ourselves(&self, card: &AgentCard) -> bool {
-        let Some(own) = self.board.options.own_url.as_deref() else { return false };
+    fn is_own_agent(&self, card: &AgentCard) -> bool {
+        let Some(own) = self.shared.options.own_url.as_deref() else { return false };
         let own = own.trim_end_matches('/');
         card.supported_interfaces.iter().any(|interface| {
             interface.url.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         })
     }
 
-    /// The name that the agent has here: as it calls itself, unless another one has that name.
-    fn claim(&mut self, name: &str) -> String {
-        if let Some((known, here)) = &self.name
-            && known == name
+    /// The agent's name in the ids of its functions: the name in the card, with a number if another agent has it.
+    fn claim_name(&mut self, name: &str) -> String {
+        if let Some((card_name, claimed)) = &self.name
+            && card_name == name
         {
-            return here.clone();
+            return claimed.clone();
         }
-        let wanted = safe(name, "agent");
-        let mut taken = self.board.taken.lock();
-        taken.retain(|_, address| *address != self.address);
-        let here = free(wanted.clone(), |name| taken.contains_key(name));
-        if let Some(other) = taken.get(&wanted) {
-            let other = shown(other);
-            tracing::warn!(url = self.url, other, name = here, "two remote agents have the same name");
+        let wanted = sanitize(name, "agent");
+        let mut names = self.shared.names.lock();
+        names.retain(|_, address| *address != self.address);
+        let claimed = unique(wanted.clone(), |name| names.contains_key(name));
+        if let Some(other) = names.get(&wanted) {
+            let other = redact(other);
+            tracing::warn!(url = self.url, other, name = claimed, "two remote agents have the same name");
         }
-        taken.insert(here.clone(), self.address.clone());
-        self.name = Some((name.to_owned(), here.clone()));
-        here
+        names.insert(claimed.clone(), self.address.clone());
+        self.name = Some((name.to_owned(), claimed.clone()));
+        claimed
     }
 
-    /// Makes these the functions that are offered.
-    fn offer(&mut self, wanted: Vec<Import>) {
+    /// Registers these functions, and unregisters all others. Functions that have not changed stay registered.
+    fn replace_functions(&mut self, wanted: Vec<ImportedFunction>) {
         let mut before = std::mem::take(&mut self.functions);
-        for import in wanted {
-            let id = import.info.id.clone();
-            let offered = match before.remove(&id) {
-                Some(known) if known.import.is_like(&import) => known,
-                Some(other) => {
-                    let offered = self.board.offer(import);
-                    other.offer.replaced();
-                    offered
+        for function in wanted {
+            let id = function.info.id.clone();
+            let registered = match before.remove(&id) {
+                Some(same) if same.function.is_same(&function) => same,
+                Some(changed) => {
+                    let registered = self.shared.register(function);
+                    changed.guard.disarm();
+                    registered
                 }
-                None => self.board.offer(import),
+                None => self.shared.register(function),
             };
-            self.functions.insert(id, offered);
+            self.functions.insert(id, registered);
         }
-        let mut table = self.board.table.lock();
-        before.keys().for_each(|gone| {
-            table.remove(gone);
+        let mut functions = self.shared.functions.lock();
+        before.keys().for_each(|removed| {
+            functions.remove(removed);
         });
-        // With the rest goes what is offered no more.
+        // Dropping `before` unregisters its functions.
     }
 }
 
-impl Board {
-    fn offer(&self, import: Import) -> Offered {
-        let (import, limit) = (Arc::new(import), self.options.call_timeout);
-        let called = import.clone();
-        let handler: Handler = Arc::new(move |payload| {
-            let import = called.clone();
-            Box::pin(async move { import.call(&payload, limit, 1).await })
+impl Shared {
+    fn register(&self, function: ImportedFunction) -> RegisteredFunction {
+        let (function, timeout) = (Arc::new(function), self.options.call_timeout);
+        let called = function.clone();
+        let handler: FunctionHandler = Arc::new(move |payload| {
+            let function = called.clone();
+            Box::pin(async move { function.call(&payload, timeout, 1).await })
         });
-        self.table.lock().insert(import.info.id.clone(), import.clone());
-        let offer = self.host.offer(import.info.clone(), handler);
-        Offered { import, offer }
-    }
-}
-
-/// An address without credentials and query.
-fn shown(address: &str) -> String {
-    match Url::parse(address) {
-        Ok(url) => format!("{}{}", url.origin().ascii_serialization(), url.path().trim_end_matches('/')),
-        Err(_) => address.to_owned(),
+        self.functions.lock().insert(function.info.id.clone(), function.clone());
+        let guard = self.host.register_function(function.info.clone(), handler);
+        RegisteredFunction { function, guard }
     }
 }

@@ -1,49 +1,49 @@
-//! The skills of remote agents as functions of an engine.
+//! Registers the skills of remote agents as functions of an engine.
 //!
-//! [`import`] reads the cards of agents and offers each of their skills as a function `a2a.<agent>::<skill>`, for as long as the
-//! [`Imports`] that it returns are held.
+//! [`import`] reads the cards of agents, and registers each skill as a function `a2a.<agent>::<skill>`. The functions stay registered
+//! until the returned [`Imports`] are dropped.
 //!
-//! - The functions are kept in step with the card: what it adds, changes or drops is added, changed or dropped with the next poll.
-//!   An agent that is away keeps its functions for [a while](RemoteOptions::gone_after) and has them again when it is back.
-//! - Calling a function sends one message, which is carried out once even if the connection breaks, where the agent knows
-//!   idempotency keys. Whoever stops waiting has the remote task canceled, as far as it is in this process: from the other side of
-//!   an engine's wire nobody is seen to leave, so those calls end with [their time](RemoteOptions::call_timeout).
-//! - Imported functions are not exposed: nothing is handed on to the callers of this process unless its operator exposes
-//!   everything.
+//! - The functions follow the card. Each poll adds, changes or removes functions as the card does. While an agent cannot be reached,
+//!   its functions stay registered for [a while](RemoteOptions::gone_after). They come back with the agent.
+//! - A call sends one message. The agent processes it once even if the connection breaks, provided that it supports idempotency keys.
+//! - A call that is dropped in this process cancels the remote task. A call through an engine ends with [its
+//!   timeout](RemoteOptions::call_timeout) only, since the engine does not report that a caller has gone.
+//! - Imported functions are not exposed. Callers of this process reach them only if the operator exposes all functions.
 //!
 //! # What is sent
 //!
-//! - To a skill that is a function itself (its id has `::` in it, or the card has schemas for it): the data
+//! - To a skill that is a function (its id contains `::`, or the card has schemas for it): the data
 //!   `{"function_id": <skill>, "payload": <payload>}`.
-//! - To others, of an object: the first of the members `input`, `text`, `message` and `prompt` that is a string, as text; the
-//!   members `taskId` and `contextId`, if they are strings, as what the message goes on with; what is left as data.
-//! - To others, of a string: text. Of anything else: data.
+//! - To another skill, if the payload is an object: the first of the members `input`, `text`, `message` and `prompt` that is a
+//!   string, as text. The members `taskId` and `contextId`, if they are strings, are the task and the context of the message. The
+//!   other members are sent as data.
+//! - To another skill, if the payload is a string: text. Any other payload is sent as data.
 //!
-//! The metadata of the message names the skill as `skillId`.
+//! The metadata of the message has the skill as `skillId`.
 //!
 //! # What is returned
 //!
-//! The value of what the task produced, or of the message that was the answer, or, where a completed task produced nothing, of
-//! its last words: a single data part is that value, text alone is `{"text": …}`, and nothing is `null`. Anything else is
-//! `{"artifacts": […]}`, or `{"parts": […]}` of a message, as the protocol writes them.
+//! The value of the artifacts of the task, or of the message if the agent replies with one. A completed task without artifacts returns
+//! the value of its last status message. A single data part is returned as it is, text is `{"text": …}`, and nothing is `null`.
+//! Anything else is `{"artifacts": […]}`, or `{"parts": […]}` for a message, as in the protocol.
 //!
-//! A task that does not complete is an error with the words of the agent: `task_failed`, `task_rejected`, `task_canceled`,
-//! `input_required` or `auth_required`. The latter two name the task and the context, for a call that goes on with them.
+//! A task that does not complete is an error with the message of the agent: `task_failed`, `task_rejected`, `task_canceled`,
+//! `input_required` or `auth_required`. The last two name the task and the context, for a call that continues the task.
 //!
-//! # What keeps requests from going round in circles
+//! # Protection against loops
 //!
-//! - Skills whose ids begin with `a2a.`, as imported functions do, are not imported, and neither is an agent that answers at
-//!   [our own address](RemoteOptions::own_url).
-//! - Messages carry the number of agents they have come through as metadata ([`HOPS_EXTENSION`](attache_iii::HOPS_EXTENSION)). A [`Gateway`](attache_iii::Gateway)
-//!   with these imports counts on and refuses what has come through more than 8. A call that comes through an engine starts at 1,
-//!   since engines do not pass the number on: a circle in which workers call imported functions is bounded by their time limits
-//!   only.
+//! - Skills whose ids begin with `a2a.` are not imported, since the remote agent has imported them itself. An agent at
+//!   [our own address](RemoteOptions::own_url) is not imported either.
+//! - The metadata of a message has the number of agents that the request has come through
+//!   ([`HOPS_EXTENSION`](attache_iii::HOPS_EXTENSION)). A [`Gateway`](attache_iii::Gateway) with these imports increments it, and
+//!   rejects requests with more than 8. A call through an engine starts at 1, since engines do not pass on the number. So timeouts
+//!   alone end a loop in which workers call imported functions.
 
 mod agent;
-mod answer;
 mod call;
 mod names;
 mod outgoing;
+mod result;
 mod skills;
 
 use std::collections::HashMap;
@@ -57,26 +57,26 @@ use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio_util::task::AbortOnDropHandle;
 
-use self::agent::Remote;
-use self::call::Import;
+use self::agent::RemoteAgent;
+use self::call::ImportedFunction;
 use self::skills::REMOTE;
 use crate::{AgentCredentials, FunctionHost};
 
-/// How remote agents are kept in step with.
+/// Options of [`import`].
 #[derive(Debug, Clone)]
 pub struct RemoteOptions {
-    /// How often a card is looked at. It is transferred only if it has changed, by agents that say so.
+    /// The interval between two polls of a card. Agents that support it send the card only if it has changed.
     pub poll: Duration,
-    /// How long an agent may be away before its functions vanish.
+    /// How long an agent may be unreachable before its functions are unregistered.
     pub gone_after: Duration,
-    /// How long a call may take whose caller says nothing about it.
+    /// The timeout of calls that come through the engine.
     pub call_timeout: Duration,
-    /// Where this process is itself an agent. One that answers there is not imported.
+    /// The address of this agent. An agent with an interface there is not imported.
     pub own_url: Option<String>,
-    /// What agents are shown. By default nothing.
+    /// The credentials for the agents. By default none.
     pub credentials: AgentCredentials,
-    /// How agents are talked to. A card may not lead to another server by default: its address is the operator's word, what is in
-    /// it is not. Credentials that are set here take the place of [those](Self::credentials).
+    /// The options of the client. By default a card may not name another server: the operator trusts the address of the agent, but
+    /// not the content of its card. Credentials that are set here replace [`credentials`](Self::credentials).
     pub client: ClientOptions,
 }
 
@@ -96,8 +96,8 @@ impl Default for RemoteOptions {
     }
 }
 
-/// Offers the skills of the agents at these addresses as functions, in the background, until the last clone of what is returned
-/// is dropped. Must be called within a tokio runtime.
+/// Registers the skills of the agents at these addresses as functions. Background tasks keep the functions up to date until the last
+/// clone of the returned value is dropped. Must be called within a tokio runtime.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -109,7 +109,7 @@ impl Default for RemoteOptions {
 /// # fn example() -> Result<(), attache_iii::worker::WorkerError> {
 /// let worker = Worker::connect(WorkerOptions::new("ws://localhost:49134"))?;
 /// let imports = import(worker.clone(), ["https://agents.partner.com"], RemoteOptions::default());
-/// // A gateway beside them calls them without the engine, so that a task that is canceled is canceled at its far end.
+/// // The gateway calls imported functions without the engine. So canceling a task also cancels the remote task.
 /// let gateway = Gateway::with_imports(Arc::new(worker), GatewayOptions::default(), imports);
 /// # Ok(())
 /// # }
@@ -121,38 +121,40 @@ pub fn import<S: Into<String>>(
 ) -> Imports {
     let book = options.credentials.book().clone();
     options.client.credentials.get_or_insert_with(|| Arc::new(book));
-    let board =
-        Arc::new(Board { host: Box::new(host), options, taken: Mutex::default(), table: Mutex::default() });
+    let shared = Arc::new(Shared {
+        host: Box::new(host),
+        options,
+        names: Mutex::default(),
+        functions: Mutex::default(),
+    });
     let mut addresses: Vec<String> = urls.into_iter().map(Into::into).collect();
     addresses.sort();
     addresses.dedup();
-    let keeping = addresses
-        .into_iter()
-        .map(|address| AbortOnDropHandle::new(tokio::spawn(Remote::new(board.clone(), address).keep())));
-    let keeping = keeping.collect();
-    Imports(Arc::new(Inner { board, _keeping: keeping }))
+    let agents = addresses.into_iter().map(|address| RemoteAgent::new(shared.clone(), address));
+    let tasks = agents.map(|agent| AbortOnDropHandle::new(tokio::spawn(agent.run()))).collect();
+    Imports(Arc::new(Inner { shared, _tasks: tasks }))
 }
 
-/// The skills of remote agents that are functions here. Cheap to clone; they go when the last clone does.
+/// The imported skills of remote agents. Cheap to clone. Dropping the last clone unregisters the functions.
 #[derive(Clone)]
 pub struct Imports(Arc<Inner>);
 
 struct Inner {
-    board: Arc<Board>,
-    _keeping: Vec<AbortOnDropHandle<()>>,
+    shared: Arc<Shared>,
+    _tasks: Vec<AbortOnDropHandle<()>>,
 }
 
 impl Imports {
-    /// The ids of the functions there are now.
+    /// The ids of the functions that are registered now.
     pub fn ids(&self) -> Vec<Arc<str>> {
-        let mut ids: Vec<_> = self.0.board.table.lock().keys().cloned().collect();
+        let mut ids: Vec<_> = self.0.shared.functions.lock().keys().cloned().collect();
         ids.sort();
         ids
     }
 
-    /// What is behind a function, if it is one of these: another process may have imported something else under the same id.
-    fn find(&self, function: &FunctionInfo) -> Option<Arc<Import>> {
-        let import = self.0.board.table.lock().get(&function.id).cloned()?;
+    /// The import behind a function. `None` if another process has imported a different skill under the same id.
+    fn find(&self, function: &FunctionInfo) -> Option<Arc<ImportedFunction>> {
+        let import = self.0.shared.functions.lock().get(&function.id).cloned()?;
         (function.metadata_value(REMOTE) == import.info.metadata_value(REMOTE)).then_some(import)
     }
 }
@@ -176,11 +178,11 @@ impl std::fmt::Debug for Imports {
     }
 }
 
-/// What all agents share.
-struct Board {
+/// The state that all agents of one import share.
+struct Shared {
     host: Box<dyn FunctionHost>,
     options: RemoteOptions,
-    /// The names of agents, and the addresses of those who have them.
-    taken: Mutex<HashMap<String, String>>,
-    table: Mutex<HashMap<Arc<str>, Arc<Import>>>,
+    /// The address of each agent, by the name in the ids of its functions.
+    names: Mutex<HashMap<String, String>>,
+    functions: Mutex<HashMap<Arc<str>, Arc<ImportedFunction>>>,
 }

@@ -1,10 +1,11 @@
 //! Names that can be part of a function's id.
 
-/// The longest name, in bytes. Two of them and the rest of an id are well within what engines take.
-const LONGEST: usize = 64;
+/// The longest name, in bytes. An id with two such names is well below the limits of engines.
+const MAX_LENGTH: usize = 64;
 
-/// A name of lower-case letters, digits, `_` and `-`. A run of other characters is one `_`, and none at either end.
-pub(super) fn safe(text: &str, if_nothing_is_left: &str) -> String {
+/// A name of lower-case letters, digits, `_` and `-`. A run of other characters becomes one `_`, or nothing at the start and the end.
+/// Returns `fallback` if no character is left.
+pub(super) fn sanitize(text: &str, fallback: &str) -> String {
     let mut name = String::new();
     let mut gap = false;
     for character in text.chars().map(|character| character.to_ascii_lowercase()) {
@@ -17,19 +18,19 @@ pub(super) fn safe(text: &str, if_nothing_is_left: &str) -> String {
         }
         name.push(character);
     }
-    name.truncate(LONGEST);
-    if name.is_empty() { if_nothing_is_left.to_owned() } else { name }
+    name.truncate(MAX_LENGTH);
+    if name.is_empty() { fallback.to_owned() } else { name }
 }
 
-/// The name, or the name with the lowest number that makes it one nobody has.
-pub(super) fn free(name: String, is_taken: impl Fn(&str) -> bool) -> String {
+/// The name, with the lowest number from 2 that makes it unique if it is taken.
+pub(super) fn unique(name: String, is_taken: impl Fn(&str) -> bool) -> String {
     let mut number = 1_u32;
-    let mut free = name.clone();
-    while is_taken(&free) {
+    let mut unique = name.clone();
+    while is_taken(&unique) {
         number += 1;
-        free = format!("{name}_{number}");
+        unique = format!("{name}_{number}");
     }
-    free
+    unique
 }
 
 #[cfg(test)]
@@ -50,22 +51,22 @@ mod tests {
             ("料理", "agent"),
             ("", "agent"),
         ] {
-            assert_eq!(safe(text, "agent"), name);
+            assert_eq!(sanitize(text, "agent"), name);
         }
     }
 
     #[test]
     fn a_name_that_is_taken_gets_a_number() {
         let taken = ["a", "a_2"];
-        assert_eq!(free("a".to_owned(), |name| taken.contains(&name)), "a_3");
-        assert_eq!(free("b".to_owned(), |name| taken.contains(&name)), "b");
+        assert_eq!(unique("a".to_owned(), |name| taken.contains(&name)), "a_3");
+        assert_eq!(unique("b".to_owned(), |name| taken.contains(&name)), "b");
     }
 
     proptest! {
         #[test]
-        fn every_name_is_safe(text in ".{0,200}") {
-            let name = safe(&text, "agent");
-            prop_assert!(!name.is_empty() && name.len() <= LONGEST);
+        fn every_name_can_be_part_of_an_id(text in ".{0,200}") {
+            let name = sanitize(&text, "agent");
+            prop_assert!(!name.is_empty() && name.len() <= MAX_LENGTH);
             prop_assert!(name.chars().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || "_-".contains(it)));
         }
     }

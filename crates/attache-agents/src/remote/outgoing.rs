@@ -1,4 +1,4 @@
-//! From a payload to a message.
+//! The message of a call, from its payload.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,20 @@ use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::skills::{Skill, Takes};
+use super::skills::{Skill, SkillInput};
 
-/// The members of a payload that are what is said, the likeliest first.
-const TEXT: [&str; 4] = ["input", "text", "message", "prompt"];
+/// The members of a payload that can be the text of the message, in order of preference.
+const TEXT_MEMBERS: [&str; 4] = ["input", "text", "message", "prompt"];
 
-/// The message that asks a skill for something.
-pub(super) fn message(skill: &Skill, payload: &RawValue, hops: u64) -> Result<Message, serde_json::Error> {
+/// The message that calls a skill. `hops` is the number of agents that the request has come through, this one included.
+pub(super) fn build_message(
+    skill: &Skill,
+    payload: &RawValue,
+    hops: u64,
+) -> Result<Message, serde_json::Error> {
     let mut message = Message { role: Role::User, ..Message::default() };
-    match skill.takes {
-        Takes::Payload => {
+    match skill.input {
+        SkillInput::Payload => {
             #[derive(Serialize)]
             struct Call<'a> {
                 function_id: &'a str,
@@ -26,12 +30,13 @@ pub(super) fn message(skill: &Skill, payload: &RawValue, hops: u64) -> Result<Me
             }
             message.parts.push(Part::data(&Call { function_id: &skill.id, payload })?);
         }
-        Takes::Message => fill(&mut message, Json::parse(payload.get())?)?,
+        SkillInput::Message => fill(&mut message, Json::parse(payload.get())?)?,
     }
     message.metadata = Some(JsonObject::new(&json!({ "skillId": skill.id, HOPS_EXTENSION: hops }))?);
     Ok(message)
 }
 
+/// Fills a message from a payload in free form.
 fn fill(message: &mut Message, payload: Json) -> Result<(), serde_json::Error> {
     if let Ok(text) = payload.read::<String>() {
         message.parts.push(Part::text(text));
@@ -48,14 +53,14 @@ fn fill(message: &mut Message, payload: Json) -> Result<(), serde_json::Error> {
     };
     message.task_id = take("taskId").map(Into::into);
     message.context_id = take("contextId").map(Into::into);
-    message.parts.extend(TEXT.into_iter().find_map(take).map(Part::text));
+    message.parts.extend(TEXT_MEMBERS.into_iter().find_map(take).map(Part::text));
     if !members.is_empty() || message.parts.is_empty() {
         message.parts.push(Part::data(&members)?);
     }
     Ok(())
 }
 
-/// The message on its way: it is carried out once, however often it is sent.
+/// The message with an idempotency key, so that the agent processes it once if the client sends it again.
 pub(super) fn outgoing(message: Message) -> Outgoing {
     Outgoing::new(message).idempotency_key(uuid::Uuid::new_v4().to_string())
 }
@@ -67,9 +72,9 @@ mod tests {
 
     use super::*;
 
-    fn sent(takes: Takes, payload: Value) -> Value {
-        let skill = Skill { id: "quote".to_owned(), takes };
-        let message = message(&skill, &to_raw_value(&payload).unwrap(), 3).unwrap();
+    fn sent(input: SkillInput, payload: Value) -> Value {
+        let skill = Skill { id: "quote".to_owned(), input };
+        let message = build_message(&skill, &to_raw_value(&payload).unwrap(), 3).unwrap();
         assert_eq!(message.metadata.as_ref().unwrap().get::<String>("skillId").unwrap(), "quote");
         assert_eq!(message.metadata.as_ref().unwrap().get::<u64>(HOPS_EXTENSION), Some(3));
         let mut value = serde_json::to_value(message).unwrap();
@@ -83,7 +88,7 @@ mod tests {
     fn a_function_gets_its_payload_unchanged() {
         let payload = json!({"taskId": "t", "input": "hi"});
         assert_eq!(
-            sent(Takes::Payload, payload.clone()),
+            sent(SkillInput::Payload, payload.clone()),
             json!({"parts": [{"data": {"function_id": "quote", "payload": payload}}]})
         );
     }
@@ -103,16 +108,19 @@ mod tests {
             (json!([1, 2]), json!([{"data": [1, 2]}])),
             (json!(null), json!([{"data": null}])),
         ] {
-            assert_eq!(sent(Takes::Message, payload), json!({ "parts": parts }));
+            assert_eq!(sent(SkillInput::Message, payload), json!({ "parts": parts }));
         }
     }
 
     #[test]
     fn a_payload_can_continue_a_task() {
         assert_eq!(
-            sent(Takes::Message, json!({"taskId": "t1", "contextId": "c1", "text": "the blue one"})),
+            sent(SkillInput::Message, json!({"taskId": "t1", "contextId": "c1", "text": "the blue one"})),
             json!({"taskId": "t1", "contextId": "c1", "parts": [{"text": "the blue one"}]})
         );
-        assert_eq!(sent(Takes::Message, json!({"taskId": 7})), json!({"parts": [{"data": {"taskId": 7}}]}));
+        assert_eq!(
+            sent(SkillInput::Message, json!({"taskId": 7})),
+            json!({"parts": [{"data": {"taskId": 7}}]})
+        );
     }
 }

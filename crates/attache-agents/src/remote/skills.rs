@@ -1,4 +1,4 @@
-//! The skills of a card as functions.
+//! Functions from the skills of a card.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -6,68 +6,75 @@ use attache_iii::{FunctionInfo, SCHEMAS_EXTENSION};
 use attache_protocol::{AgentCard, AgentSkill};
 use serde_json::{Map, Value, json};
 
-use super::names::{free, safe};
+use super::names::{sanitize, unique};
 
-/// What the ids of imported functions begin with. Skills with such ids are somebody's imports.
-const IMPORTED: &str = "a2a.";
+/// The prefix of the ids of imported functions. The remote agent has imported a skill with such an id itself.
+const IMPORT_PREFIX: &str = "a2a.";
 
-/// The metadata that says where a function was imported from.
+/// The metadata of a function with the agent and the skill that it was imported from.
 pub(super) const REMOTE: &str = "a2a.remote";
 
-/// The most skills of one agent that are imported.
-const MOST: usize = 1000;
+/// The most skills that are imported from one agent.
+const MAX_SKILLS: usize = 1000;
 
-/// A skill, as its agent knows it.
+/// A skill of a remote agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Skill {
+    /// The id in the card of the agent.
     pub(super) id: String,
-    pub(super) takes: Takes,
+    pub(super) input: SkillInput,
 }
 
-/// What a skill is asked with.
+/// The input of a skill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Takes {
-    /// It is a function, which gets a payload.
+pub(super) enum SkillInput {
+    /// The skill is a function, and takes a payload.
     Payload,
-    /// It is told something.
+    /// The skill takes a message in free form.
     Message,
 }
 
-/// The functions that the skills of an agent are, under the name that the agent has here.
+/// The functions for the skills of an agent. `agent` is its name in the ids of the functions, and `url` its address without secrets.
 pub(super) fn functions(card: &AgentCard, agent: &str, url: &str) -> Vec<(FunctionInfo, Skill)> {
     let schemas = schemas(card);
     let (mut seen, mut taken) = (HashSet::new(), HashSet::new());
-    let ours = |skill: &&AgentSkill| !skill.id.is_empty() && !skill.id.starts_with(IMPORTED);
-    let skills = card.skills.iter().filter(ours).filter(|skill| seen.insert(&*skill.id));
+    let importable = |skill: &&AgentSkill| !skill.id.is_empty() && !skill.id.starts_with(IMPORT_PREFIX);
+    let skills = card.skills.iter().filter(importable).filter(|skill| seen.insert(&*skill.id));
     let mut functions = Vec::new();
     for skill in skills {
-        if functions.len() == MOST {
-            tracing::warn!(agent, url, most = MOST, "an agent has too many skills: the rest is left out");
+        if functions.len() == MAX_SKILLS {
+            tracing::warn!(
+                agent,
+                url,
+                limit = MAX_SKILLS,
+                "remote agent has too many skills: ignoring the rest"
+            );
             break;
         }
-        let wanted = safe(&skill.id, "skill");
-        let name = free(wanted.clone(), |name| taken.contains(name));
+        let wanted = sanitize(&skill.id, "skill");
+        let name = unique(wanted.clone(), |name| taken.contains(name));
         if name != wanted {
-            tracing::warn!(agent, skill = skill.id, name, "two skills of an agent have the same name here");
+            tracing::warn!(agent, skill = skill.id, name, "two skills of a remote agent have the same name");
         }
         let schema = schemas.get(&skill.id);
-        let of = |part: &str| schema.and_then(|schema| schema.get(part)).filter(|it| it.is_object()).cloned();
+        let format_of =
+            |part: &str| schema.and_then(|schema| schema.get(part)).filter(|it| it.is_object()).cloned();
         let info = FunctionInfo {
             description: Some(skill.description.clone()).filter(|text| !text.is_empty()),
-            request_format: of("request"),
-            response_format: of("response"),
+            request_format: format_of("request"),
+            response_format: format_of("response"),
             metadata: Some(metadata(skill, url)),
-            ..FunctionInfo::new(format!("{IMPORTED}{agent}::{name}"))
+            ..FunctionInfo::new(format!("{IMPORT_PREFIX}{agent}::{name}"))
         };
         let is_function = schema.is_some() || skill.id.contains("::");
-        let takes = if is_function { Takes::Payload } else { Takes::Message };
-        functions.push((info, Skill { id: skill.id.clone(), takes }));
+        let input = if is_function { SkillInput::Payload } else { SkillInput::Message };
+        functions.push((info, Skill { id: skill.id.clone(), input }));
         taken.insert(name);
     }
     functions
 }
 
-/// What skills take and return, by skill, where the card says so.
+/// The schemas of the skills that have one in the card, by skill.
 fn schemas(card: &AgentCard) -> BTreeMap<String, Value> {
     let extensions = &card.capabilities.extensions;
     let extension = extensions.iter().find(|extension| extension.uri == SCHEMAS_EXTENSION);
@@ -133,7 +140,7 @@ mod tests {
         extension.params = JsonObject::new(&schemas).ok();
         let card = AgentCard::new("Pricing", "").skill(skill).extension(extension);
         let (info, skill) = functions(&card, "pricing", "http://a").remove(0);
-        assert_eq!(skill, Skill { id: "pricing::quote".to_owned(), takes: Takes::Payload });
+        assert_eq!(skill, Skill { id: "pricing::quote".to_owned(), input: SkillInput::Payload });
         assert_eq!(&*info.id, "a2a.pricing::pricing_quote");
         assert_eq!(info.description.as_deref(), Some("Quotes a price"));
         assert_eq!((info.request_format, info.response_format), (Some(json!({"type": "object"})), None));

@@ -10,7 +10,7 @@ use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 
-use crate::support::soon;
+use crate::support::in_time;
 
 const TOKEN: &str = "0123456789abcdef";
 
@@ -34,7 +34,7 @@ impl EngineWithApi {
         Self { engine, _worker: worker }
     }
 
-    /// Sends a request again until the engine has the route, which it has as soon as the worker has registered it.
+    /// Sends a request again until the worker has registered its route.
     async fn request(
         &self,
         token: &str,
@@ -43,7 +43,7 @@ impl EngineWithApi {
         content_type: &str,
         body: &str,
     ) -> (StatusCode, Value) {
-        soon(async {
+        in_time(async {
             loop {
                 let request = Request::builder()
                     .method(method)

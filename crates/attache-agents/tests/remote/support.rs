@@ -1,4 +1,4 @@
-//! Remote agents on ports of their own, and an engine that their skills are functions of.
+//! Remote agents on local ports, and an engine with their skills as functions.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,37 +17,38 @@ use serde_json::value::to_raw_value;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-/// How long a test waits for what must happen, before it says that it did not.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a test waits for an event before it fails.
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
 
-/// Waits for what must happen.
-pub(crate) async fn soon<F: Future>(what: F) -> F::Output {
-    tokio::time::timeout(PATIENCE, what).await.expect("it happens in time")
+/// Waits for an event.
+pub(crate) async fn in_time<F: Future>(event: F) -> F::Output {
+    tokio::time::timeout(TEST_TIMEOUT, event).await.expect("it happens in time")
 }
 
-/// What a remote agent tells the test.
+/// An event that a remote agent reports to the test.
 #[derive(Debug)]
-pub(crate) enum Heard {
-    /// It got a message.
+pub(crate) enum Received {
+    /// A message has arrived.
     Message(Box<Message>),
-    /// It was told to stop.
+    /// The task was canceled.
     Canceled,
 }
 
-/// Does what the first word of a message says, and says back what else there is.
-struct Cook(mpsc::UnboundedSender<Heard>);
+/// Takes the first word of a message as a command. Without a command, returns the parts of the message.
+struct ScriptedAgent(mpsc::UnboundedSender<Received>);
 
-impl Agent for Cook {
+impl Agent for ScriptedAgent {
     async fn run(&self, turn: Turn) -> AgentResult {
         let text = turn.text();
         let (word, rest) = text.split_once(' ').unwrap_or((&text, ""));
-        let tell = |heard| self.0.send(heard).map_err(|_| attache_core::AgentError::public("nobody listens"));
+        let report =
+            |event| self.0.send(event).map_err(|_| attache_core::AgentError::public("the test has ended"));
         if word == "wait" {
             turn.working("waiting").await?;
         }
-        tell(Heard::Message(Box::new(turn.message().clone())))?;
+        report(Received::Message(Box::new(turn.message().clone())))?;
         match word {
             "fail" => turn.fail(rest).await,
             "reject" => turn.reject(rest).await,
@@ -55,7 +56,7 @@ impl Agent for Cook {
             "reply" => turn.reply(rest).await,
             "wait" => {
                 turn.cancelled().await;
-                tell(Heard::Canceled)
+                report(Received::Canceled)
             }
             _ => turn.artifact("answer").parts(turn.message().parts.clone()).await,
         }
@@ -63,24 +64,25 @@ impl Agent for Cook {
 }
 
 /// A remote agent.
-pub(crate) struct Kitchen {
+pub(crate) struct TestAgent {
     pub(crate) address: SocketAddr,
-    heard: mpsc::UnboundedReceiver<Heard>,
+    received: mpsc::UnboundedReceiver<Received>,
     cards: mpsc::UnboundedSender<AgentCard>,
     stop: oneshot::Sender<()>,
     running: JoinHandle<()>,
 }
 
-impl Kitchen {
-    pub(crate) async fn open(card: AgentCard) -> Self {
-        Self::open_at("127.0.0.1:0", card).await
+impl TestAgent {
+    pub(crate) async fn start(card: AgentCard) -> Self {
+        Self::start_at("127.0.0.1:0", card).await
     }
 
-    pub(crate) async fn open_at(address: &str, card: AgentCard) -> Self {
-        let (tell, heard) = mpsc::unbounded_channel();
+    pub(crate) async fn start_at(address: &str, card: AgentCard) -> Self {
+        let (sender, received) = mpsc::unbounded_channel();
         let (cards, changes) = mpsc::unbounded_channel();
         let changes = stream::unfold(changes, async |mut changes| Some((changes.recv().await?, changes)));
-        let server = Server::new(Cook(tell)).card(card).card_updates(changes).push(false).bind(address);
+        let server =
+            Server::new(ScriptedAgent(sender)).card(card).card_updates(changes).push(false).bind(address);
         let listening = server.listen().await.unwrap();
         let address = listening.address().unwrap();
         let (stop, stopped) = oneshot::channel();
@@ -90,33 +92,33 @@ impl Kitchen {
             };
             listening.run_until(until).await.unwrap();
         });
-        Self { address, heard, cards, stop, running }
+        Self { address, received, cards, stop, running }
     }
 
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    pub(crate) fn describe(&self, card: AgentCard) {
+    pub(crate) fn set_card(&self, card: AgentCard) {
         self.cards.send(card).unwrap();
     }
 
-    /// The next message it gets.
+    /// Waits for the next message.
     pub(crate) async fn message(&mut self) -> Message {
-        match soon(self.heard.recv()).await {
-            Some(Heard::Message(message)) => *message,
+        match in_time(self.received.recv()).await {
+            Some(Received::Message(message)) => *message,
             other => panic!("not a message: {other:?}"),
         }
     }
 
-    /// Waits until it is told to stop what it is at.
+    /// Waits until the task is canceled.
     pub(crate) async fn canceled(&mut self) {
-        assert!(matches!(soon(self.heard.recv()).await, Some(Heard::Canceled)));
+        assert!(matches!(in_time(self.received.recv()).await, Some(Received::Canceled)));
     }
 
-    pub(crate) async fn close(self) {
+    pub(crate) async fn stop(self) {
         let _ = self.stop.send(());
-        soon(self.running).await.unwrap();
+        in_time(self.running).await.unwrap();
     }
 }
 
@@ -127,8 +129,8 @@ pub(crate) fn card(name: &str, skills: &[&str]) -> AgentCard {
     card
 }
 
-/// The same of an agent that cannot be followed.
-pub(crate) fn silent(mut card: AgentCard) -> AgentCard {
+/// The card of an agent that does not stream.
+pub(crate) fn without_streaming(mut card: AgentCard) -> AgentCard {
     card.capabilities.streaming = Some(false);
     card
 }
@@ -140,30 +142,30 @@ pub(crate) fn engine() -> Engine {
     )
 }
 
-/// Settings that do not make a test wait.
-pub(crate) fn quick() -> RemoteOptions {
+/// Options with short intervals.
+pub(crate) fn fast_options() -> RemoteOptions {
     let poll = Duration::from_millis(10);
     let mut options = RemoteOptions { poll, gone_after: 5 * poll, ..RemoteOptions::default() };
     options.client.backoff = Backoff { attempts: 2, first: poll, longest: poll };
     options
 }
 
-/// An engine with the skills of an agent, when they are there.
-pub(crate) async fn importing(kitchen: &Kitchen) -> (Engine, Imports) {
+/// An engine with the skills of an agent. Waits until they are registered.
+pub(crate) async fn importing(agent: &TestAgent) -> (Engine, Imports) {
     let engine = engine();
-    let imports = import(engine.clone(), [kitchen.url()], quick());
+    let imports = import(engine.clone(), [agent.url()], fast_options());
     functions(&engine, |ids| !ids.is_empty()).await;
     (engine, imports)
 }
 
-/// The functions that were imported, as soon as they are as wanted.
+/// Waits until the ids of the imported functions are as wanted.
 pub(crate) async fn functions(engine: &impl Functions, wanted: impl Fn(&[&str]) -> bool) -> Catalog {
     let mut updates = engine.updates();
     let imported = |catalog: &Option<Arc<Catalog>>| {
         let ids = catalog.iter().flat_map(|catalog| catalog.keys());
         wanted(&ids.map(|id| &**id).filter(|id| id.starts_with("a2a.")).collect::<Vec<_>>())
     };
-    let catalog = soon(updates.wait_for(imported)).await.unwrap().clone();
+    let catalog = in_time(updates.wait_for(imported)).await.unwrap().clone();
     (*catalog.unwrap_or_default()).clone()
 }
 
@@ -182,15 +184,15 @@ pub(crate) async fn call_within(
     timeout: Duration,
 ) -> Result<Value, CallError> {
     let payload = to_raw_value(&payload).unwrap();
-    let result = soon(engine.call(FunctionCall { function, payload: &payload, timeout })).await?;
+    let result = in_time(engine.call(FunctionCall { function, payload: &payload, timeout })).await?;
     Ok(serde_json::from_str(result.get()).unwrap())
 }
 
-/// What went wrong: the code, and what was said.
-pub(crate) fn no(result: Result<Value, CallError>) -> (String, String) {
+/// The code and the message of an error.
+pub(crate) fn error(result: Result<Value, CallError>) -> (String, String) {
     match result {
         Err(CallError::Remote { code, message }) => (code, message),
-        other => panic!("not refused: {other:?}"),
+        other => panic!("no error: {other:?}"),
     }
 }
 

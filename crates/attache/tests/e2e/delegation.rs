@@ -119,7 +119,7 @@ async fn an_agent_gets_the_token_that_the_file_has_for_it() {
     let (status, refused) = post(&here, "/api/a2a/send", task.clone()).await;
     assert_eq!((status, &refused["error"]["code"]), (StatusCode::BAD_GATEWAY, &json!("agent_denied")));
     let help = format!(
-        "the agent at `{0}/.well-known/agent-card.json` wants to know who asks: list a credential for `{0}` in `delegation.agents`",
+        "the agent at `{0}/.well-known/agent-card.json` requires authentication: list a credential for `{0}` in `delegation.agents`",
         there.url
     );
     assert_eq!(refused["error"]["message"], help);

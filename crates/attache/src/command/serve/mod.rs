@@ -411,7 +411,7 @@ impl Serve {
             .card(gateway.card())
             .card_updates(gateway.cards())
             .fallback_access(move |head| match routes.http_route(&head.method, head.uri.path()) {
-                _ if Api::answers(head.uri.path()) => FallbackAccess::Own,
+                _ if Api::has_path(head.uri.path()) => FallbackAccess::Own,
                 HttpRoute::None | HttpRoute::Public => FallbackAccess::Everyone,
                 HttpRoute::Callers => FallbackAccess::Callers,
             })
@@ -425,7 +425,7 @@ impl Serve {
                         }
                         Some(FallbackAccess::Callers) | None => {}
                     }
-                    match api.get().filter(|_| Api::answers(request.uri().path())) {
+                    match api.get().filter(|_| Api::has_path(request.uri().path())) {
                         // Whoever sets `auth` does not take programs on this machine for trusted: one of them may be a proxy.
                         Some(api) if authenticated => api.for_authenticated().handle(request).await,
                         Some(api) => api.handle(request).await,
@@ -445,8 +445,9 @@ impl Serve {
             let hosts = self.pages.allowed_host.iter().map(|host| format!("http://{host}"));
             let access = Access::new(api_token, address.ip(), self.base_url.iter().cloned().chain(hosts));
             let public = self.base_url.clone().unwrap_or_else(|| format!("{scheme}://{address}"));
-            delegation.at_home(gateway, public);
-            _offers = delegation.offer(&engine, listening.http_service().for_caller(Identity::default()));
+            delegation.set_own_agent(gateway, public);
+            _offers = delegation
+                .register_functions(&engine, listening.http_service().for_caller(Identity::default()));
             let _ = api.set(Api::new(delegation, access));
         }
         let engine_url = format!("ws://{}", workers.address());

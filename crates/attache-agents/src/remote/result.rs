@@ -1,4 +1,4 @@
-//! From what an agent answers to the result of a call.
+//! The result of a call, from the reply of the agent.
 
 use attache_client::{ClientError, Reply};
 use attache_iii::CallError;
@@ -6,67 +6,69 @@ use attache_protocol::{Artifact, Message, Part, Task, TaskState};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-type Answer = Result<Box<RawValue>, CallError>;
+type CallResult = Result<Box<RawValue>, CallError>;
 
-/// The result of a call that an agent has answered.
-pub(super) fn answer(reply: Reply) -> Answer {
+/// The result of a call, from the reply of the agent.
+pub(super) fn from_reply(reply: Reply) -> CallResult {
     match reply {
-        Reply::Message(message) => of_message(&message),
-        Reply::Task(task) => of_task(&task),
+        Reply::Message(message) => from_message(&message),
+        Reply::Task(task) => from_task(&task),
     }
 }
 
-fn of_task(task: &Task) -> Answer {
+fn from_task(task: &Task) -> CallResult {
     let code = match task.status.state {
-        TaskState::Completed => return of_completed(task),
+        TaskState::Completed => return from_completed(task),
         TaskState::Failed => "task_failed",
         TaskState::Rejected => "task_rejected",
         TaskState::Canceled => "task_canceled",
-        TaskState::InputRequired => return Err(waiting("input_required", task)),
-        TaskState::AuthRequired => return Err(waiting("auth_required", task)),
+        TaskState::InputRequired => return Err(interrupted("input_required", task)),
+        TaskState::AuthRequired => return Err(interrupted("auth_required", task)),
         TaskState::Unspecified | TaskState::Submitted | TaskState::Working => "task_unfinished",
     };
-    let said = said(task);
-    let text = if said.is_empty() { format!("the task `{}` ended without a word", task.id) } else { said };
+    let text = match status_text(task) {
+        text if text.is_empty() => format!("the task `{}` ended without a message", task.id),
+        text => text,
+    };
     Err(CallError::remote(code, text))
 }
 
-/// What the agent wants to know, and where to say it.
-fn waiting(code: &str, task: &Task) -> CallError {
+/// An error with the question of the agent, and with the task and the context that the next call needs.
+fn interrupted(code: &str, task: &Task) -> CallError {
     let context = task.context_id.as_ref().map(|id| format!(", context `{id}`")).unwrap_or_default();
-    CallError::remote(code, format!("{} (task `{}`{context})", said(task), task.id))
+    CallError::remote(code, format!("{} (task `{}`{context})", status_text(task), task.id))
 }
 
-fn said(task: &Task) -> String {
+fn status_text(task: &Task) -> String {
     task.status.message.as_ref().map(|message| message.text()).unwrap_or_default()
 }
 
-fn of_completed(task: &Task) -> Answer {
+fn from_completed(task: &Task) -> CallResult {
     match (&*task.artifacts, &task.status.message) {
-        ([], Some(message)) => of_message(message),
+        ([], Some(message)) => from_message(message),
         ([], None) => Ok(RawValue::NULL.to_owned()),
-        ([artifact], _) if let Some(value) = simple(&artifact.parts, || artifact.text()) => value,
+        ([artifact], _) if let Some(value) = single_value(&artifact.parts, || artifact.text()) => value,
         (artifacts, _) => {
             #[derive(Serialize)]
             struct Artifacts<'a> {
                 artifacts: &'a [Artifact],
             }
-            write(&Artifacts { artifacts })
+            encode(&Artifacts { artifacts })
         }
     }
 }
 
-fn of_message(message: &Message) -> Answer {
+fn from_message(message: &Message) -> CallResult {
     #[derive(Serialize)]
     struct Parts<'a> {
         parts: &'a [Part],
     }
     let parts = &*message.parts;
-    simple(parts, || message.text()).unwrap_or_else(|| write(&Parts { parts }))
+    single_value(parts, || message.text()).unwrap_or_else(|| encode(&Parts { parts }))
 }
 
-/// The value of parts that are one value, or nothing but text.
-fn simple(parts: &[Part], text: impl FnOnce() -> String) -> Option<Answer> {
+/// The value of a single data part, or of parts that are all text. `None` for other parts.
+fn single_value(parts: &[Part], text: impl FnOnce() -> String) -> Option<CallResult> {
     #[derive(Serialize)]
     struct Text {
         text: String,
@@ -74,17 +76,17 @@ fn simple(parts: &[Part], text: impl FnOnce() -> String) -> Option<Answer> {
     match parts {
         [] => Some(Ok(RawValue::NULL.to_owned())),
         [part] if let Some(data) = part.as_data() => Some(Ok(data.as_raw().to_owned())),
-        parts if parts.iter().all(|part| part.as_text().is_some()) => Some(write(&Text { text: text() })),
+        parts if parts.iter().all(|part| part.as_text().is_some()) => Some(encode(&Text { text: text() })),
         _ => None,
     }
 }
 
-fn write<T: Serialize>(value: &T) -> Answer {
+fn encode<T: Serialize>(value: &T) -> CallResult {
     to_raw_value(value).map_err(|error| CallError::remote("serialization_error", error.to_string()))
 }
 
-/// The error of a call that no agent has answered.
-pub(super) fn error(error: &ClientError) -> CallError {
+/// The error of a call without a reply.
+pub(super) fn from_error(error: &ClientError) -> CallError {
     let code = if error.remote().is_some() { "agent_refused" } else { "agent_unreachable" };
     CallError::remote(code, error.to_string())
 }
@@ -96,8 +98,8 @@ mod tests {
 
     use super::*;
 
-    fn task(state: TaskState, artifacts: Value, said: Option<&str>) -> Task {
-        let message = said.map(|text| Box::new(Message::agent("m", text)));
+    fn task(state: TaskState, artifacts: Value, text: Option<&str>) -> Task {
+        let message = text.map(|text| Box::new(Message::agent("m", text)));
         Task {
             id: "t1".into(),
             context_id: Some("c1".into()),
@@ -108,14 +110,14 @@ mod tests {
     }
 
     fn value(reply: Reply) -> Value {
-        serde_json::from_str(answer(reply).unwrap().get()).unwrap()
+        serde_json::from_str(from_reply(reply).unwrap().get()).unwrap()
     }
 
     #[test]
     fn the_artifacts_of_a_task_are_the_result() {
         let several = json!([{"artifactId": "a", "parts": [{"text": "x"}]}, {"artifactId": "b", "parts": [{"data": 1}]}]);
         let mixed = json!([{"artifactId": "a", "parts": [{"text": "x"}, {"data": 1}]}]);
-        for (artifacts, said, result) in [
+        for (artifacts, text, result) in [
             (json!([{"artifactId": "a", "parts": [{"data": {"price": 42}}]}]), None, json!({"price": 42})),
             (
                 json!([{"artifactId": "a", "parts": [{"text": "1 "}, {"text": "2"}]}]),
@@ -127,7 +129,7 @@ mod tests {
             (json!([]), Some("done"), json!({"text": "done"})),
             (json!([]), None, json!(null)),
         ] {
-            assert_eq!(value(Reply::Task(task(TaskState::Completed, artifacts, said))), result);
+            assert_eq!(value(Reply::Task(task(TaskState::Completed, artifacts, text))), result);
         }
     }
 
@@ -148,11 +150,12 @@ mod tests {
             (TaskState::Rejected, "task_rejected"),
             (TaskState::Canceled, "task_canceled"),
         ] {
-            let error = answer(Reply::Task(task(state, json!([]), Some("no leeks")))).unwrap_err();
+            let error = from_reply(Reply::Task(task(state, json!([]), Some("no leeks")))).unwrap_err();
             assert_eq!(error, CallError::remote(code, "no leeks"));
         }
-        let asked =
-            answer(Reply::Task(task(TaskState::InputRequired, json!([]), Some("which one?")))).unwrap_err();
-        assert_eq!(asked, CallError::remote("input_required", "which one? (task `t1`, context `c1`)"));
+        let interrupted =
+            from_reply(Reply::Task(task(TaskState::InputRequired, json!([]), Some("which one?"))))
+                .unwrap_err();
+        assert_eq!(interrupted, CallError::remote("input_required", "which one? (task `t1`, context `c1`)"));
     }
 }

@@ -1,4 +1,4 @@
-//! What a caller wants sent, for agents of every generation.
+//! The request of a caller to send a message, for agents of all protocol versions.
 
 use attache_iii::HOPS_EXTENSION;
 use attache_protocol::{Dialect, Json, JsonObject, Request, SendMessageRequest, TaskId};
@@ -7,37 +7,37 @@ use serde_json::{Value, json};
 
 use super::DelegationError;
 
-/// Which task a message is for.
+/// The task that a message is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Aim {
-    /// One that it is to become.
-    New,
-    /// One that the agent has.
-    Known,
+pub(super) enum Target {
+    /// The message creates a task.
+    NewTask,
+    /// The agent already has the task.
+    ExistingTask,
 }
 
-/// A message on its way, and the task that it is for.
+/// A message to send, and its task.
 #[derive(Debug, Clone)]
-pub(super) struct Errand {
-    pub(super) aim: Aim,
-    /// What the task is to be called, or what the agent calls it.
+pub(super) struct DelegationRequest {
+    pub(super) target: Target,
+    /// The id of the task: ours for a new task, or the id at the agent for an existing task.
     pub(super) id: TaskId,
     pub(super) session: Option<String>,
-    /// The message in the words of protocol 0.1.
+    /// The message as JSON of protocol 0.1.
     message: Value,
     pub(super) metadata: Option<JsonObject>,
 }
 
-impl Errand {
-    /// `said` is a text, or a message of protocol 0.1: its parts, and what else it has.
+impl DelegationRequest {
+    /// `message` is a text, or an object that is a message of protocol 0.1.
     pub(super) fn new(
-        aim: Aim,
+        target: Target,
         id: TaskId,
         session: Option<String>,
-        said: &Json,
+        message: &Json,
         metadata: Option<JsonObject>,
     ) -> Result<Self, DelegationError> {
-        let mut message = match said.read::<Value>() {
+        let mut message = match message.read::<Value>() {
             Ok(Value::String(text)) if text.is_empty() => return Err(DelegationError::Required("message")),
             Ok(Value::String(text)) => json!({"role": "user", "parts": [{"type": "text", "text": text}]}),
             Ok(mut message @ Value::Object(_)) => {
@@ -52,9 +52,9 @@ impl Errand {
         if !message["metadata"].is_object() {
             message["metadata"] = json!({});
         }
-        // Calls come through an engine, which does not say through how many agents the request has come before.
+        // The call may come through an engine, which does not pass on how many agents the request has come through.
         message["metadata"][HOPS_EXTENSION] = json!(1);
-        Ok(Self { aim, id, session, message, metadata })
+        Ok(Self { target, id, session, message, metadata })
     }
 
     /// The parameters of `tasks/send`.
@@ -77,8 +77,8 @@ impl Errand {
         }
     }
 
-    /// The same as a request of protocol 1.0. What is wrong with the message is said in the caller's words.
-    pub(super) fn request(&self) -> Result<SendMessageRequest, DelegationError> {
+    /// The request in protocol 1.0. Errors name the members of protocol 0.1, as in the input of the caller.
+    pub(super) fn to_send_message(&self) -> Result<SendMessageRequest, DelegationError> {
         let invalid = |text: String| DelegationError::Invalid(text);
         let params = serde_json::to_vec(&self.params()).map_err(|error| invalid(error.to_string()))?;
         match Dialect::V0_1.read("tasks/send", &params) {
@@ -95,13 +95,13 @@ mod tests {
 
     use super::*;
 
-    fn errand(said: Value) -> Result<Errand, DelegationError> {
-        Errand::new(Aim::New, "t1".into(), None, &Json::new(&said).unwrap(), None)
+    fn request(message: Value) -> Result<DelegationRequest, DelegationError> {
+        DelegationRequest::new(Target::NewTask, "t1".into(), None, &Json::new(&message).unwrap(), None)
     }
 
     #[test]
     fn a_text_and_a_message_can_be_sent() {
-        let parts = |said| errand(said).unwrap().request().unwrap().message.parts;
+        let parts = |message| request(message).unwrap().to_send_message().unwrap().message.parts;
         assert_eq!(parts(json!("hi")), [Part::text("hi")]);
         let message = json!({"parts": [{"type": "text", "text": "hi"}, {"type": "data", "data": {"n": 1}}]});
         assert_eq!(parts(message), [Part::text("hi"), Part::data(&json!({"n": 1})).unwrap()]);
@@ -109,9 +109,9 @@ mod tests {
 
     #[test]
     fn an_invalid_message_is_refused_with_the_reason() {
-        assert_eq!(errand(json!("")).unwrap_err().to_string(), "message is required");
-        assert!(errand(json!(7)).unwrap_err().to_string().starts_with("`message` must be a text"));
-        let empty = errand(json!({"parts": []})).unwrap().request().unwrap_err().to_string();
+        assert_eq!(request(json!("")).unwrap_err().to_string(), "message is required");
+        assert!(request(json!(7)).unwrap_err().to_string().starts_with("`message` must be a text"));
+        let empty = request(json!({"parts": []})).unwrap().to_send_message().unwrap_err().to_string();
         assert!(empty.contains("parts"), "{empty}");
     }
 }
