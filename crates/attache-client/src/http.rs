@@ -1,4 +1,4 @@
-//! HTTP: one request at a time, to addresses that were checked, within its time, with an answer of bounded size.
+//! HTTP requests to checked addresses, with time limits and size limits.
 
 use std::error::Error;
 use std::fmt;
@@ -8,28 +8,28 @@ use std::time::Duration;
 use crate::origins::is_loopback;
 use crate::tls::RootCertificates;
 use crate::{ClientError, ClientOptions};
-use attache_outbound::{Guard, Refused, SystemResolver, build_client, careful_client, causes};
+use attache_outbound::{PolicyResolver, Refused, SystemResolver, build_client, restricted_client, causes};
 use reqwest::header::TE;
 use reqwest::{Client, ClientBuilder, Method, RequestBuilder, Response, Url};
 
-/// How long a connection is kept for the next request. Shorter than servers keep theirs, some of which close after 5 seconds: a
-/// send that meets a connection about to close fails, and cannot be repeated.
+/// How long an idle connection is kept. Some servers close theirs after 5 seconds. A send on a connection that the server is
+/// closing fails and cannot be repeated, so this is shorter.
 const POOL_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// How often the other side of a connection on which a call waits is asked whether it is still there. Servers of gRPC's take more
-/// than once in five minutes for an attack. A line that is dead is noticed earlier, by TCP.
+/// How often a waiting gRPC connection is pinged. gRPC servers treat more than one ping in five minutes as an attack. TCP
+/// detects a dead connection earlier.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(330);
 
-/// How long the other side may take to say so.
+/// How long the server may take to respond to a ping.
 const SIGN_OF_LIFE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How much of the body of an unexpected answer is shown.
+/// How much of an unexpected response body is shown.
 const EXCERPT: usize = 200;
 
 /// The HTTP client with its limits.
 pub(crate) struct Http {
     client: Client,
-    /// The same for calls of gRPC's, once there is one. Servers expect HTTP/2 from the first byte, so that one client cannot do for all.
+    /// The client for gRPC, created on first use. gRPC servers expect HTTP/2 from the first byte, so it needs its own client.
     calling: OnceLock<Client>,
     pub(crate) options: ClientOptions,
 }
@@ -47,7 +47,7 @@ impl Http {
         Ok(Self { client, calling: OnceLock::new(), options })
     }
 
-    /// A request of gRPC's.
+    /// Builds a gRPC request.
     pub(crate) fn call(&self, method: Method, url: &Url) -> Result<RequestBuilder, ClientError> {
         let client = match self.calling.get() {
             Some(client) => client,
@@ -69,7 +69,7 @@ impl Http {
         self.client.request(method, url.clone())
     }
 
-    /// Checks an address before it is used for anything. For literal addresses this is the only check: nothing resolves those.
+    /// Checks an address before it is used. For a literal address this is the only check, because it is not resolved.
     pub(crate) fn check(&self, address: &str) -> Result<Url, ClientError> {
         let invalid = |why: &str| {
             let shown: String =
@@ -87,12 +87,12 @@ impl Http {
         Ok(url)
     }
 
-    /// Makes a request and waits for the head of the response.
+    /// Sends a request and waits for the response head.
     pub(crate) async fn send(&self, url: &Url, request: RequestBuilder) -> Result<Response, ClientError> {
         request.send().await.map_err(|error| explain(url, &error))
     }
 
-    /// Reads a body to its end.
+    /// Reads a complete body.
     pub(crate) async fn body(&self, url: &Url, mut response: Response) -> Result<Vec<u8>, ClientError> {
         let limit = self.options.max_body;
         let announced =
@@ -111,7 +111,7 @@ impl Http {
     }
 }
 
-/// Waits for what must happen within a time.
+/// Runs a future with a time limit.
 pub(crate) async fn within<T>(
     limit: Duration,
     what: impl Future<Output = Result<T, ClientError>>,
@@ -119,7 +119,7 @@ pub(crate) async fn within<T>(
     tokio::time::timeout(limit, what).await.unwrap_or(Err(ClientError::Timeout { limit }))
 }
 
-/// The error for a status that says no.
+/// The error for a status that is not a success.
 pub(crate) fn status_error(url: &Url, status: reqwest::StatusCode, body: &[u8]) -> ClientError {
     let text = String::from_utf8_lossy(&body[..body.len().min(4 * EXCERPT)]);
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -127,18 +127,18 @@ pub(crate) fn status_error(url: &Url, status: reqwest::StatusCode, body: &[u8]) 
     ClientError::Http { url: place(url), status: status.as_u16(), body, retry_after: None }
 }
 
-/// An address as it may be shown: without credentials and query, where people like to put secrets.
+/// A URL that may be shown: without credentials and query, which may contain secrets.
 pub(crate) fn place(url: &Url) -> String {
     format!("{}{}", url.origin().ascii_serialization(), url.path())
 }
 
-/// Whether an address is on this machine.
+/// Whether a URL points to this machine.
 pub(crate) fn is_here(url: &Url) -> bool {
     url.host().is_some_and(|host| is_loopback(&host))
 }
 
 fn builder(options: &ClientOptions) -> ClientBuilder {
-    let builder = careful_client()
+    let builder = restricted_client()
         .user_agent(concat!("attache-client/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(options.connect_timeout)
         .pool_idle_timeout(POOL_TIMEOUT);
@@ -153,14 +153,14 @@ fn builder(options: &ClientOptions) -> ClientBuilder {
     };
     match &options.policy {
         Some(policy) => {
-            let guard = Guard::new(Arc::new(policy.clone()), Arc::new(SystemResolver));
+            let guard = PolicyResolver::new(Arc::new(policy.clone()), Arc::new(SystemResolver));
             builder.dns_resolver(Arc::new(guard))
         }
         None => builder,
     }
 }
 
-/// What an error of the HTTP client means.
+/// Converts an error of the HTTP client.
 pub(crate) fn explain(url: &Url, error: &reqwest::Error) -> ClientError {
     if let Some(refused) = causes(error).find_map(|cause| cause.downcast_ref::<Refused>()) {
         return ClientError::Refused { url: place(url), refused: refused.clone() };
@@ -171,7 +171,7 @@ pub(crate) fn explain(url: &Url, error: &reqwest::Error) -> ClientError {
     ClientError::Broken(text(error))
 }
 
-/// What the system said. The HTTP client's own text has the URL in it.
+/// The system's message. The HTTP client's own text contains the URL.
 fn text(error: &(dyn Error + 'static)) -> String {
     let text = causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": ");
     if text.is_empty() { "the request failed".to_owned() } else { text }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use attache_client::{Beforehand, ClientError, Credentials};
 use attache_outbound::{
-    Guard, Policy, Refused, SetupError, SystemResolver, build_client, careful_client, causes,
+    PolicyResolver, Policy, Refused, SetupError, SystemResolver, build_client, restricted_client, causes,
 };
 use http::StatusCode;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -37,9 +37,9 @@ pub(super) struct Fetch {
 impl Fetch {
     pub(super) fn new(policy: Policy, credentials: AgentCredentials) -> Result<Self, SetupError> {
         let policy = Arc::new(policy);
-        let guard = Arc::new(Guard::new(policy.clone(), Arc::new(SystemResolver)));
+        let guard = Arc::new(PolicyResolver::new(policy.clone(), Arc::new(SystemResolver)));
         let client = build_client(|| {
-            careful_client()
+            restricted_client()
                 .user_agent(concat!("attache/", env!("CARGO_PKG_VERSION")))
                 .dns_resolver(guard.clone())
                 .connect_timeout(CONNECT)
