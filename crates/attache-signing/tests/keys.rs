@@ -1,4 +1,4 @@
-//! Keys in a file, and how one follows another.
+//! Keys in a file, and their rotation.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ fn states(keys: &SigningKeys) -> Vec<KeyState> {
 }
 
 #[test]
-fn who_knows_the_old_key_and_who_knows_the_new_one_both_trust_the_card_until_the_old_one_is_retired() {
+fn verifiers_with_the_old_key_and_with_the_new_key_trust_the_card_until_the_old_key_is_retired() {
     let (_dir, keys) = made(Algorithm::Es256);
     let old = keys.current().public_keys();
     let rotated = keys.rotate(None, NOW).unwrap();
@@ -71,7 +71,7 @@ fn the_last_active_key_cannot_be_retired() {
 }
 
 #[test]
-fn what_is_retired_leaves_no_secret_behind() {
+fn a_retired_key_leaves_no_secret_behind() {
     let (dir, keys) = made(Algorithm::Hs256);
     let text = || fs::read_to_string(file(&dir)).unwrap();
     let secret = text().split("\"secret\": \"").nth(1).unwrap().split('"').next().unwrap().to_owned();
@@ -140,7 +140,7 @@ fn the_file_is_for_its_owner_only() {
 }
 
 #[test]
-fn what_is_not_a_file_of_keys_is_refused_without_repeating_it() {
+fn a_file_without_keys_is_refused_without_repeating_it() {
     let (dir, _keys) = made(Algorithm::EdDsa);
     let good = fs::read_to_string(file(&dir)).unwrap();
     let (_other, other) = made(Algorithm::EdDsa);

@@ -1,6 +1,6 @@
 //! Cards that must be signed.
 
-use attache_client::{Binding, Client, ClientError, ClientOptions, Untrusted, Verifier};
+use attache_client::{Binding, Client, ClientError, ClientOptions, UntrustedCard, Verifier};
 use attache_protocol::{AgentCard, AgentInterface, Timestamp};
 use attache_server::{Algorithm, Server, SigningKeys};
 
@@ -90,5 +90,5 @@ async fn the_extended_card_must_be_signed_as_well() {
     let unsigned = unsigned.await;
     let agent = soon(Client::connect_with(&unsigned.url, trusting(trust))).await.unwrap();
     let error = soon(agent.extended_card()).await.unwrap_err();
-    assert!(matches!(error, ClientError::Untrusted { why: Untrusted::Unsigned, .. }), "{error}");
+    assert!(matches!(error, ClientError::Untrusted { why: UntrustedCard::Unsigned, .. }), "{error}");
 }
