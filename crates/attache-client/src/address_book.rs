@@ -1,7 +1,7 @@
-//! Credentials by where they are good, for programs that talk to agents whose addresses others give.
+//! Credentials by address, for programs that call agents at addresses that others give.
 //!
-//! Each is written for an [`Address`], and goes there and nowhere else: neither along with a redirect, nor to an interface that a
-//! card names elsewhere.
+//! Each credential belongs to an [`Address`] and is sent nowhere else: neither to the target of a redirect, nor to an interface
+//! at another address.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,15 +17,17 @@ use url::Origin;
 use crate::credentials::{Asked, Beforehand, Credential, Credentials, Secret, basic_pair, secret_header};
 use crate::http::is_here;
 use crate::origins::is_same;
-use crate::{ClientError, OAuth};
+use crate::ClientError;
+#[cfg(feature = "oauth")]
+use crate::OAuth;
 
-/// A place that credentials may be sent to: scheme, host and port, and everything below a path.
+/// An address that credentials may be sent to: scheme, host and port, and everything below a path.
 ///
-/// Without TLS there is none but on this machine, since everybody on the way could read what is sent.
+/// It must use TLS, because otherwise the credentials could be read in transit. Addresses on this machine need no TLS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     origin: Origin,
-    /// Without the slash at its end; nothing, if the whole server is meant.
+    /// Without the trailing slash; empty for the whole server.
     path: String,
 }
 
@@ -34,7 +36,7 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, ClientError> {
         let invalid = |why: &str| {
-            // What stands before an `@` may be a password.
+            // The text before an `@` may be a password.
             let shown =
                 text.rsplit('@').next().unwrap_or_default().split(['?', '#']).next().unwrap_or_default();
             let shown: String = shown.chars().take(200).collect();
@@ -74,7 +76,7 @@ impl Address {
         if self.path.is_empty() {
             return true;
         }
-        // Some servers take these for the slashes between the steps of a path, one of which may lead back up.
+        // Some servers decode these to slashes, so that a segment could lead to a parent path.
         let path = url.path().to_ascii_lowercase();
         let hides_steps = path.contains("%2f") || path.contains("%5c");
         let below = url.path().strip_prefix(&self.path);
@@ -82,7 +84,7 @@ impl Address {
     }
 }
 
-/// A credential and where it is good.
+/// A credential and its address.
 #[derive(Debug, Clone)]
 pub struct AddressEntry {
     address: Address,
@@ -92,23 +94,24 @@ pub struct AddressEntry {
 #[derive(Debug, Clone)]
 enum Shows {
     Headers(HeaderMap),
+    #[cfg(feature = "oauth")]
     Token(Box<OAuth>),
 }
 
 impl AddressEntry {
-    /// A token, as `Authorization: Bearer …`.
+    /// A token, sent as `Authorization: Bearer …`.
     pub fn bearer(address: Address, token: &Secret) -> Result<Self, ClientError> {
         let value = secret_header(&format!("Bearer {}", filled(token, "token")?), "token")?;
         Ok(Self::shows(address, [(AUTHORIZATION, value)]))
     }
 
-    /// A key in a header.
+    /// An API key, sent in a header.
     pub fn api_key(address: Address, name: &str, key: &Secret) -> Result<Self, ClientError> {
         let value = secret_header(filled(key, "key")?, "key")?;
         Ok(Self::shows(address, [(header_name(name)?, value)]))
     }
 
-    /// A name and a password, as `Authorization: Basic …`.
+    /// A user name and a password, sent as `Authorization: Basic …`.
     pub fn basic(address: Address, user: &str, password: &Secret) -> Result<Self, ClientError> {
         if user.is_empty() || user.contains(':') {
             let text = "a name that comes with a password must not be empty, and can have no colon in it";
@@ -118,7 +121,7 @@ impl AddressEntry {
         Ok(Self::shows(address, [(AUTHORIZATION, secret_header(&format!("Basic {pair}"), "password")?)]))
     }
 
-    /// Headers of any kind but those that say how a request is made.
+    /// Any headers but those that frame a request or that the protocol uses.
     pub fn headers<'a>(
         address: Address,
         headers: impl IntoIterator<Item = (&'a str, &'a Secret)>,
@@ -133,7 +136,8 @@ impl AddressEntry {
         Ok(Self::shows(address, headers))
     }
 
-    /// A token that is got from an authorization server, for agents whose cards ask for one.
+    /// A token from an authorization server, for agents whose cards ask for one.
+    #[cfg(feature = "oauth")]
     pub fn oauth(address: Address, oauth: OAuth) -> Self {
         Self { address, shows: Shows::Token(Box::new(oauth)) }
     }
@@ -164,10 +168,10 @@ fn header_name(name: &str) -> Result<HeaderName, ClientError> {
     Ok(name)
 }
 
-/// Credentials by where they are good. Cheap to clone; all clones are one.
+/// Credentials by address. Cheap to clone; clones share the entries.
 ///
-/// What is written for an address goes with every request there, the one for the card included, whatever the card asks for; with
-/// [OAuth](AddressEntry::oauth), when the card asks for it. To other addresses nothing is sent.
+/// The credential of an address is sent with every request to it, including the one for the card, independently of what the
+/// card asks for. An [OAuth](AddressEntry::oauth) token is sent only if the card asks for it. Other addresses receive nothing.
 ///
 /// ```
 /// use attache_client::{AddressBook, AddressEntry, ClientOptions};
@@ -180,7 +184,7 @@ fn header_name(name: &str) -> Result<HeaderName, ClientError> {
 pub struct AddressBook(Arc<ArcSwap<Vec<AddressEntry>>>);
 
 impl AddressBook {
-    /// A book with these entries, no two of which are for the same address.
+    /// A book with these entries. Fails if two entries have the same address.
     pub fn new(entries: impl IntoIterator<Item = AddressEntry>) -> Result<Self, ClientError> {
         let entries: Vec<_> = entries.into_iter().collect();
         for (index, entry) in entries.iter().enumerate() {
@@ -194,12 +198,12 @@ impl AddressBook {
         Ok(Self(Arc::new(ArcSwap::from_pointee(entries))))
     }
 
-    /// Makes the entries of another book those of this one, from the next request on.
+    /// Replaces the entries by those of another book, from the next request on.
     pub fn exchange(&self, other: &Self) {
         self.0.store(other.0.load_full());
     }
 
-    /// The address that the credential for a URL is written for, if there is one: of several the one with the longest path.
+    /// The address of the entry that applies to a URL, if any: the entry with the longest path.
     pub fn address(&self, url: &Url) -> Option<Address> {
         self.find(url).map(|entry| entry.address)
     }
@@ -207,17 +211,24 @@ impl AddressBook {
     fn find(&self, url: &Url) -> Option<AddressEntry> {
         let entries = self.0.load();
         let held = entries.iter().filter(|entry| entry.address.holds(url));
-        // This machine has several names: the one that was written is meant before the others.
+        // This machine has several names. An entry with the same name takes precedence.
         let closest =
             |entry: &&AddressEntry| (entry.address.path.len(), entry.address.origin == url.origin());
         held.max_by_key(closest).cloned()
     }
 
+    #[cfg(feature = "oauth")]
     fn oauth(&self, url: &Url) -> Option<OAuth> {
         match self.find(url)?.shows {
             Shows::Token(oauth) => Some(*oauth),
             Shows::Headers(_) => None,
         }
+    }
+
+    /// Without the feature `oauth`, no entry gets tokens from an authorization server.
+    #[cfg(not(feature = "oauth"))]
+    fn oauth(&self, _: &Url) -> Option<crate::Keyring> {
+        None
     }
 }
 
@@ -227,7 +238,7 @@ impl Credentials for AddressBook {
         async move { oauth.credential(asked).await }.boxed()
     }
 
-    /// What is written for an address is for that address, whoever leads there.
+    /// An entry applies to its address, even if a card of another origin leads there.
     fn credential_elsewhere<'a>(
         &'a self,
         asked: Asked<'a>,
@@ -247,6 +258,7 @@ impl Credentials for AddressBook {
     fn beforehand(&self, url: &Url) -> Beforehand {
         match self.find(url).map(|entry| entry.shows) {
             Some(Shows::Headers(headers)) => Beforehand::Headers(headers),
+            #[cfg(feature = "oauth")]
             Some(Shows::Token(_)) => Beforehand::AsAsked,
             None => Beforehand::Without,
         }

@@ -1,4 +1,4 @@
-//! What goes beside the arguments of a request, whatever the binding.
+//! The headers of a request that do not depend on the binding.
 
 use reqwest::header::{HeaderName, HeaderValue};
 
@@ -9,7 +9,7 @@ const X_A2A_EXTENSIONS: HeaderName = HeaderName::from_static("x-a2a-extensions")
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// What goes beside the arguments of a request.
+/// The headers of a request that do not depend on the binding.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Beside {
     extensions: Option<HeaderValue>,
@@ -17,7 +17,7 @@ pub(crate) struct Beside {
     last_event: Option<HeaderValue>,
 }
 
-/// The name of the header that lists extensions. It had another before 1.0, and servers between the two know both.
+/// The name of the header that lists extensions. It changed with 1.0, and some servers know both names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Naming {
     Current,
@@ -25,7 +25,7 @@ pub(crate) enum Naming {
 }
 
 impl Beside {
-    /// What a request asks for. What cannot be in a header is the caller's mistake.
+    /// Fails if a value cannot be sent as a header.
     pub(crate) fn new<'a>(
         extensions: impl IntoIterator<Item = &'a str>,
         idempotency_key: Option<&str>,
@@ -59,13 +59,13 @@ impl Beside {
         Ok(Self { extensions, idempotency_key, last_event: None })
     }
 
-    /// The same for a stream that was read up to this event. An id that no header can hold is not one to go on from.
+    /// The headers for a stream that continues after this event. An id that is not valid in a header is ignored.
     pub(crate) fn resuming(&self, last_event: Option<&str>) -> Self {
         let last_event = last_event.and_then(|id| HeaderValue::from_str(id).ok());
         Self { extensions: self.extensions.clone(), idempotency_key: None, last_event }
     }
 
-    /// The same for a request that asks for this extension as well.
+    /// The same headers with another extension.
     pub(crate) fn asking(&self, uri: &'static str) -> Self {
         let asked = self.extensions.as_ref().and_then(|list| list.to_str().ok()).unwrap_or_default();
         let extensions = if asked.is_empty() {
@@ -78,7 +78,7 @@ impl Beside {
         Self { extensions, ..self.clone() }
     }
 
-    /// Whether the request may be made twice without being carried out twice.
+    /// Whether the request may be sent twice without being executed twice.
     pub(crate) fn is_repeatable(&self) -> bool {
         self.idempotency_key.is_some()
     }

@@ -1,10 +1,11 @@
-//! An agent on the other side of the network.
+//! The client of one agent.
 
 use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use attache_protocol::{AgentCard, Operation, Request, SendMessageResponse};
+#[cfg(feature = "signing")]
 use attache_signing::Signer;
 use reqwest::Url;
 
@@ -14,19 +15,19 @@ use crate::http::{Http, place};
 use crate::transport::{Answered, Transport};
 use crate::{ClientError, ClientOptions};
 
-/// The answer to a message: the task that works, or has worked, on it, or a direct answer.
+/// The response to a message: a task, or a direct message.
 pub type Reply = SendMessageResponse;
 
-/// Whether a card is another one than before.
+/// Whether a card has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refreshed {
-    /// The agent describes itself differently now.
+    /// The card has changed.
     Changed,
-    /// It is the same card.
+    /// The card is the same.
     Unchanged,
 }
 
-/// An agent on the other side of the network. Cheap to clone; clones share their connections and what they know of the card.
+/// The client of one agent. Cheap to clone; clones share connections and the card.
 ///
 /// ```no_run
 /// use attache_client::{Client, Reply};
@@ -45,14 +46,14 @@ pub enum Refreshed {
 /// # }
 /// ```
 ///
-/// A send or a stream that is dropped stops waiting and nothing else: the agent goes on with the task until someone
-/// [cancels](Self::cancel) it.
+/// Dropping the future of a send, or a stream, only ends the wait. The agent continues with the task until it is
+/// [canceled](Self::cancel).
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
 
 struct Inner {
     http: Arc<Http>,
-    /// Where the card may be.
+    /// The URLs that the card may have.
     places: Vec<Url>,
     known: ArcSwap<Known>,
 }
@@ -64,14 +65,14 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Finds an agent by its address, or by the address of its card, which ends in `.json`.
+    /// Connects to an agent by its address, or by the URL of its card, which ends in `.json`.
     pub async fn connect(address: &str) -> Result<Self, ClientError> {
         Self::connect_with(address, ClientOptions::default()).await
     }
 
-    /// The same, with other settings than the default ones.
+    /// Connects with these options.
     pub async fn connect_with(address: &str, options: ClientOptions) -> Result<Self, ClientError> {
-        // What is wrong with them is better said now than with the first request.
+        // Report invalid extensions now, not with the first request.
         Beside::new(options.extensions.iter().map(String::as_str), None)?;
         let http = Arc::new(Http::new(options)?);
         let places = discovery::places(&http, address)?;
@@ -81,32 +82,32 @@ impl Client {
         Ok(Self(Arc::new(Inner { http, places, known: ArcSwap::from_pointee(known) })))
     }
 
-    /// How the agent described itself when it was last asked; to this caller, if the [extended card](Self::extended_card) was
-    /// asked for.
+    /// The card of the agent, as last read: the [extended card](Self::extended_card) if it was read, otherwise the public one.
     pub fn card(&self) -> Arc<AgentCard> {
         let known = self.0.known.load();
         known.extended.as_ref().unwrap_or(&known.card).clone()
     }
 
-    /// Where the agent's card is: scheme, host and port.
+    /// The origin of the card: scheme, host and port.
     pub fn card_origin(&self) -> String {
         self.0.known.load().place.origin().ascii_serialization()
     }
 
-    /// Where requests go: the interface that the card led to.
+    /// The URL that requests are sent to: that of the selected interface.
     pub fn interface_url(&self) -> Url {
         self.0.known.load().endpoint.url.clone()
     }
 
-    /// Who signed the card that everybody gets, if that [had to be](ClientOptions::card_trust) somebody who is trusted.
+    /// The verified signer of the public card, if the options [require one](ClientOptions::card_trust).
+    #[cfg(feature = "signing")]
     pub fn signer(&self) -> Option<Signer> {
         self.0.known.load().signer.clone()
     }
 
-    /// Asks for the card again, which costs little if it is the same. What is sent from now on goes where the new card says; if
-    /// that is nowhere, the old one stays. An extended card is good for as long as the other one stays the same.
+    /// Reads the card again, with a conditional request. Later requests follow the new card. If the new card cannot be used,
+    /// the old one stays. The extended card is kept as long as the public one does not change.
     ///
-    /// See [`refresh_stale_card`](Self::refresh_stale_card) for those who ask often.
+    /// To call this often, use [`refresh_stale_card`](Self::refresh_stale_card).
     pub async fn refresh_card(&self) -> Result<Refreshed, ClientError> {
         let before = self.0.known.load_full();
         let Some(mut known) = discovery::read(&self.0.http, &self.0.places, Some(&before)).await? else {
@@ -123,12 +124,12 @@ impl Client {
         Ok(refreshed)
     }
 
-    /// The same, but for as long as the server says that the card is good for (`Cache-Control: max-age`) nobody is asked.
+    /// Reads the card again unless it is still fresh (`Cache-Control: max-age`).
     pub async fn refresh_stale_card(&self) -> Result<Refreshed, ClientError> {
         if self.0.known.load().is_fresh() { Ok(Refreshed::Unchanged) } else { self.refresh_card().await }
     }
 
-    /// Keeps the card that this caller got, for as long as the other one is what it was.
+    /// Keeps the extended card, unless the public one has changed.
     pub(crate) fn keep_extended(&self, transport: &Transport, card: &Arc<AgentCard>) {
         self.0.known.rcu(|now| {
             let mut known = Known::clone(now);
@@ -143,12 +144,12 @@ impl Client {
         &self.0.http.options
     }
 
-    /// The way to where requests go now.
+    /// The transport to the selected interface.
     pub(crate) fn transport(&self) -> Transport {
         Transport { http: self.0.http.clone(), known: self.0.known.load_full() }
     }
 
-    /// What goes beside a request that asks for these extensions besides those that are always asked for.
+    /// The headers of a request. `extensions` are added to those of the options.
     pub(crate) fn beside<'a>(
         &'a self,
         extensions: impl IntoIterator<Item = &'a str>,
@@ -158,13 +159,13 @@ impl Client {
         Beside::new(always.chain(extensions), idempotency_key)
     }
 
-    /// Makes a request that is answered soon.
+    /// Sends a request with the default timeout and headers.
     pub(crate) async fn ask<R: Answered>(&self, request: Request) -> Result<R, ClientError> {
         let beside = self.beside([], None)?;
         self.call(&self.transport(), request, &beside, self.options().call_timeout).await
     }
 
-    /// Makes a request, and makes it again where that is safe and may help.
+    /// Sends a request, and repeats it if that is safe and the error is transient.
     pub(crate) async fn call<R: Answered>(
         &self,
         transport: &Transport,
@@ -193,8 +194,7 @@ impl Client {
     }
 }
 
-/// Whether doing something twice is the same as doing it once, and gets the same answer. A task that has been canceled, though,
-/// cannot be canceled again.
+/// Whether an operation can be repeated with the same result. A cancel cannot: a canceled task cannot be canceled again.
 const fn is_safe(operation: Operation) -> bool {
     match operation {
         Operation::GetTask

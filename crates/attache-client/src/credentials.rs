@@ -1,7 +1,8 @@
-//! Proving who asks, in the way that the agent's card wants it.
+//! Credentials, as the agent's card asks for them.
 //!
-//! A card names schemes and says which of them suffice. For each request the client goes through what suffices, in the order of
-//! the card, and takes the first for which [`Credentials`] has everything. What the card does not ask for is not sent.
+//! A card names security schemes and says which of them are sufficient. For each request the client tries the sufficient
+//! combinations in the order of the card, and takes the first one for which [`Credentials`] has everything. Credentials that
+//! the card does not ask for are not sent.
 
 use std::fmt;
 
@@ -15,12 +16,12 @@ use reqwest::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderName, HeaderValue}
 use crate::ClientError;
 use crate::http::{Http, place};
 
-/// Something secret. It is never shown.
+/// A secret text. `Debug` does not print it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// The secret itself.
+    /// The secret.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -38,44 +39,44 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What proves who asks.
+/// A credential for one scheme.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credential {
-    /// A token, such as one of OAuth's. It goes into the `Authorization` header after the name of its scheme.
+    /// A token, for example from OAuth. It is sent in the `Authorization` header after the name of its scheme.
     Token(Secret),
-    /// A name and a password.
+    /// A user name and a password.
     Basic {
-        /// The name.
+        /// The user name.
         user: String,
         /// The password.
         password: Secret,
     },
-    /// A key, which goes into the header, the query or the cookie that the card names.
+    /// An API key. It is sent in the header, the query or the cookie that the card names.
     ApiKey(Secret),
 }
 
-/// What is asked for when a request is about to be made.
+/// A request for the credential of one scheme.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Asked<'a> {
-    /// The name that the card has for the scheme.
+    /// The name of the scheme in the card.
     pub name: &'a str,
     /// The scheme.
     pub scheme: &'a SecurityScheme,
-    /// The scopes that are needed, where the scheme has such.
+    /// The required scopes, if the scheme has scopes.
     pub scopes: &'a [String],
-    /// Where the credential would be sent.
+    /// The URL that the credential is sent to.
     pub url: &'a Url,
-    /// The address that the agent was found by, which credentials are given for.
+    /// The address of the agent, which the credentials were given for.
     pub(crate) card_url: &'a Url,
-    /// Whether the credential would be sent to an origin that credentials were not given for.
+    /// Whether the URL has another origin than the address, and that origin is not trusted.
     pub(crate) is_elsewhere: bool,
-    /// What to ask others with, under the settings of the client.
+    /// The HTTP client, with the options of this client.
     pub(crate) http: &'a Http,
 }
 
 impl<'a> Asked<'a> {
-    /// The credential that may be sent to where it would go.
+    /// The credential that may be sent to this URL.
     fn of(self, credentials: &'a dyn Credentials) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
         match self.is_elsewhere {
             false => credentials.credential(self),
@@ -84,29 +85,29 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// What is known to be right for an address before its card has been read.
+/// What is sent to an address, independently of its card.
 #[derive(Debug, Clone, Default)]
 pub enum Beforehand {
-    /// Nothing: what the card asks for is looked for among the credentials.
+    /// Nothing is preset: the card decides which credentials are sent.
     #[default]
     AsAsked,
-    /// These headers go with every request there, the one for the card included, whatever the card asks for.
+    /// These headers are sent with every request, including the one for the card.
     Headers(HeaderMap),
-    /// Nothing is ever sent there. Whether that suffices is the agent's to say.
+    /// No credentials are sent. The agent decides whether it accepts that.
     Without,
 }
 
-/// Where credentials come from.
+/// A source of credentials.
 ///
-/// It is asked before every request, so whoever gets tokens from somewhere keeps them. [`Keyring`] is one that knows its
-/// credentials from the beginning.
+/// It is called before every request, so an implementation that fetches tokens must cache them. [`SchemeCredentials`] has fixed
+/// credentials.
 pub trait Credentials: Send + Sync + 'static {
     /// The credential for a scheme; nothing if there is none. An error ends the request.
     fn credential<'a>(&'a self, asked: Asked<'a>) -> BoxFuture<'a, Result<Option<Credential>, ClientError>>;
 
-    /// The same where the credential would be sent to another origin than that of the agent's address, which is not
-    /// [trusted](crate::ClientOptions::trusted_origins) either. Only credentials that were given for exactly that
-    /// [URL](Asked::url) may go there: by default none.
+    /// The credential for a URL at another origin than that of the agent's address, which is not
+    /// [trusted](crate::ClientOptions::trusted_origins) either. Return only a credential that was given for exactly that
+    /// [URL](CredentialRequest::url). The default returns none.
     fn credential_elsewhere<'a>(
         &'a self,
         asked: Asked<'a>,
@@ -115,7 +116,8 @@ pub trait Credentials: Send + Sync + 'static {
         ready(Ok(None)).boxed()
     }
 
-    /// Told when the agent did not take a credential: whether there is another one now. If so, the request is made once more.
+    /// Called when the agent refused a credential. Returns whether another one is available now; then the request is sent once
+    /// more.
     fn refused<'a>(
         &'a self,
         asked: Asked<'a>,
@@ -125,14 +127,14 @@ pub trait Credentials: Send + Sync + 'static {
         ready(Ok(false)).boxed()
     }
 
-    /// What is known to be right for an address, whatever a card says.
+    /// What is sent to an address, independently of its card.
     fn beforehand(&self, url: &Url) -> Beforehand {
         let _ = url;
         Beforehand::AsAsked
     }
 }
 
-/// The first that has a credential for a scheme gives it.
+/// Uses the credential of the first source that has one.
 impl<A: Credentials, B: Credentials> Credentials for (A, B) {
     fn credential<'a>(&'a self, asked: Asked<'a>) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
         async move {
@@ -171,7 +173,7 @@ impl<A: Credentials, B: Credentials> Credentials for (A, B) {
         .boxed()
     }
 
-    /// The headers of the first that has some. Nothing is sent if neither has anything.
+    /// Uses the headers of the first source that has some. Sends nothing only if both sources say so.
     fn beforehand(&self, url: &Url) -> Beforehand {
         match (self.0.beforehand(url), self.1.beforehand(url)) {
             (headers @ Beforehand::Headers(_), _) | (_, headers @ Beforehand::Headers(_)) => headers,
@@ -181,7 +183,7 @@ impl<A: Credentials, B: Credentials> Credentials for (A, B) {
     }
 }
 
-/// Those that there may be.
+/// An optional source.
 impl<C: Credentials> Credentials for Option<C> {
     fn credential<'a>(&'a self, asked: Asked<'a>) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
         match self {
@@ -222,9 +224,9 @@ impl fmt::Debug for dyn Credentials {
     }
 }
 
-/// Credentials that are known from the beginning.
+/// Fixed credentials for security schemes.
 ///
-/// One that is given for a scheme by name goes before one that merely fits it.
+/// A credential that is named for a scheme takes precedence over one that only fits its type.
 ///
 /// ```
 /// use attache_client::{ClientOptions, Keyring};
@@ -239,27 +241,27 @@ pub struct Keyring {
 }
 
 impl Keyring {
-    /// One without credentials.
+    /// An empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A token for whatever takes one: HTTP's `Bearer`, OAuth, OpenID Connect.
+    /// Adds a token for every scheme that takes one: HTTP `Bearer`, OAuth, OpenID Connect.
     pub fn token(self, token: impl Into<Secret>) -> Self {
         self.any(Credential::Token(token.into()))
     }
 
-    /// A name and a password for HTTP's `Basic`.
+    /// Adds a user name and a password for HTTP `Basic`.
     pub fn basic(self, user: impl Into<String>, password: impl Into<Secret>) -> Self {
         self.any(Credential::Basic { user: user.into(), password: password.into() })
     }
 
-    /// A key for whatever takes one.
+    /// Adds an API key for every scheme that takes one.
     pub fn api_key(self, key: impl Into<Secret>) -> Self {
         self.any(Credential::ApiKey(key.into()))
     }
 
-    /// A credential for the scheme that cards have this name for, and for no other.
+    /// Adds a credential for the scheme with this name in a card, and for no other scheme.
     pub fn named(mut self, scheme: impl Into<String>, credential: Credential) -> Self {
         self.named.push((scheme.into(), credential));
         self
@@ -302,29 +304,29 @@ fn is_basic(scheme: &str) -> bool {
     scheme.eq_ignore_ascii_case("basic")
 }
 
-/// The agent that wants a proof.
+/// The agent that credentials are sent to.
 #[derive(Clone, Copy)]
 pub(crate) struct Asking<'a> {
     pub(crate) card: &'a AgentCard,
-    /// The address that the agent was found by.
+    /// The address of the agent.
     pub(crate) card_url: &'a Url,
-    /// Where the proof is sent.
+    /// The URL that the credentials are sent to.
     pub(crate) url: &'a Url,
 }
 
-/// What is added to a request to prove who asks.
+/// What authenticates one request.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Proof {
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     pub(crate) query: Vec<(String, Secret)>,
     cookies: Vec<String>,
-    /// What it was made of, each with the name of its scheme.
+    /// The credentials that were used, with the names of their schemes.
     used: Vec<(String, Credential)>,
 }
 
 impl Proof {
-    /// What the card wants for an operation, of what there is. Nothing, if there are no credentials at all: whether that
-    /// suffices is the agent's to say.
+    /// Collects what the card requires for an operation. Without any credentials it is empty: the agent decides whether it
+    /// accepts that.
     pub(crate) async fn gather(
         http: &Http,
         asking: Asking<'_>,
@@ -355,7 +357,7 @@ impl Proof {
         })
     }
 
-    /// Whether there is another proof, now that the agent has not taken this one.
+    /// Whether other credentials are available after the agent refused these.
     pub(crate) async fn refused(
         &self,
         http: &Http,
@@ -391,7 +393,7 @@ impl Proof {
         let mut proof = Self::default();
         for (name, scopes) in &requirement.schemes {
             let Some(scheme) = card.security_schemes.get(name) else { return Ok(None) };
-            // It was shown when the connection came about.
+            // The certificate was sent with the TLS handshake.
             if matches!(scheme, SecurityScheme::MutualTls(_)) && http.options.identity.is_some() {
                 continue;
             }
@@ -464,7 +466,7 @@ impl Proof {
             }
             "query" => self.query.push((scheme.name.clone(), key.clone())),
             "cookie" => {
-                // Either would end the cookie and begin another.
+                // Either character would end the cookie and start another one.
                 if scheme.name.contains(['=', ';']) || key.reveal().contains(';') {
                     return Err(unclear("has a key that cannot be a cookie".to_owned()));
                 }
@@ -481,7 +483,8 @@ impl Proof {
     }
 }
 
-/// What suffices for an operation, each by itself. The extended card needs somebody who is known, even where nothing else does.
+/// The sufficient requirements for an operation. The extended card requires an authenticated caller, even if other operations
+/// do not.
 fn sufficient(card: &AgentCard, operation: Operation) -> Vec<SecurityRequirement> {
     if operation != Operation::GetExtendedAgentCard || !card.security_requirements.is_empty() {
         return card.security_requirements.clone();
@@ -494,7 +497,7 @@ fn names(requirement: &SecurityRequirement) -> String {
     requirement.schemes.keys().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" with ")
 }
 
-/// A name and a password, as `Basic` has them.
+/// User name and password, encoded for `Basic`.
 pub(crate) fn basic_pair(user: &str, password: &str) -> String {
     STANDARD.encode(format!("{user}:{password}"))
 }
@@ -503,7 +506,7 @@ fn scheme_header(text: &str, scheme: &str) -> Result<HeaderValue, ClientError> {
     secret_header(text, format_args!("credential for the scheme `{scheme}`"))
 }
 
-/// A secret as a header, which is never printed. `what` it is goes into the error.
+/// A secret as a header value, marked as sensitive. `what` names it in the error.
 pub(crate) fn secret_header(text: &str, what: impl fmt::Display) -> Result<HeaderValue, ClientError> {
     let mut value = HeaderValue::from_str(text)
         .map_err(|_| ClientError::Invalid(format!("the {what} cannot be sent as a header")))?;

@@ -1,11 +1,10 @@
-//! From an address to an agent: where its card is, and what it says.
+//! Finding an agent: its card and what the card says.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use attache_protocol::AgentCard;
 use attache_protocol::dialect::read_card;
-use attache_signing::{Signer, Verifier};
 use reqwest::header::{
     ACCEPT, CACHE_CONTROL, ETAG, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
     LOCATION,
@@ -13,56 +12,55 @@ use reqwest::header::{
 use reqwest::{Method, Response, StatusCode, Url};
 
 use crate::ClientError;
+use crate::card_trust::{self, Signer};
 use crate::credentials::{Asking, Beforehand};
 use crate::http::{Http, place, status_error, within};
 use crate::interface::{Endpoint, choose};
 use crate::transport::unreadable;
 
-/// Where a card is, below the address of its agent, the current place first: before 0.3 it was the other one.
+/// The paths of a card below the address of its agent. The second one was used before 0.3.
 const WELL_KNOWN: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
 
-/// What sets of keys are served as.
-const KEY_TYPES: &str = "application/jwk-set+json, application/json";
-
-/// How often the request for a card may be sent elsewhere.
+/// How many redirects of a card are followed.
 const MAX_REDIRECTS: usize = 4;
 
-/// What is known about an agent.
+/// An agent, as its card describes it.
 #[derive(Clone)]
 pub(crate) struct Known {
-    /// The card that everybody gets.
+    /// The public card.
     pub(crate) card: Arc<AgentCard>,
-    /// The card that this caller got instead.
+    /// The extended card of this caller, if it was read.
     pub(crate) extended: Option<Arc<AgentCard>>,
-    /// Who signed the card, if that had to be somebody who is trusted.
+    /// The verified signer of the card, if the options require one.
+    #[cfg_attr(not(feature = "signing"), expect(dead_code, reason = "read by `Client::signer` only"))]
     pub(crate) signer: Option<Signer>,
     pub(crate) endpoint: Endpoint,
-    /// Where the card was found.
+    /// The URL of the card.
     pub(crate) place: Url,
     edition: Option<Edition>,
-    /// When the card was asked for, and how long it is good for from then on, as its server says.
+    /// When the card was read, and how long it is fresh from then on.
     asked: Instant,
     good_for: Duration,
 }
 
 impl Known {
-    /// Whether the card is good for a while longer, as its server says.
+    /// Whether the card is still fresh, according to its server.
     pub(crate) fn is_fresh(&self) -> bool {
         self.asked.elapsed() < self.good_for
     }
 
-    /// The same, of which the server has just said that it still is.
+    /// The same, after the server confirmed that the card has not changed.
     pub(crate) fn confirmed(&self) -> Self {
         Self { asked: Instant::now(), ..self.clone() }
     }
 
-    /// The agent as one that wants a proof of who asks.
+    /// The agent as a recipient of credentials.
     pub(crate) fn asking(&self) -> Asking<'_> {
         Asking { card: &self.card, card_url: &self.place, url: &self.endpoint.url }
     }
 }
 
-/// What to ask with whether a card is still the same.
+/// The header that asks whether a card has changed.
 #[derive(Clone)]
 struct Edition {
     header: HeaderName,
@@ -76,7 +74,7 @@ impl Edition {
     }
 }
 
-/// How long an answer is good for, as it says itself (`Cache-Control`).
+/// How long a response is fresh, according to its `Cache-Control`.
 fn good_for(response: &Response) -> Duration {
     let values = response.headers().get_all(CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
     let directives: Vec<_> = values.flat_map(|value| value.split(',')).map(str::trim).collect();
@@ -90,7 +88,7 @@ fn good_for(response: &Response) -> Duration {
     seconds.map(Duration::from_secs).unwrap_or_default()
 }
 
-/// Where the card of an address may be, the likeliest first. A path that ends in `.json` is that of a card.
+/// The URLs that a card may have, the most likely first. A path that ends in `.json` is that of a card.
 pub(crate) fn places(http: &Http, address: &str) -> Result<Vec<Url>, ClientError> {
     let mut url = http.check(address)?;
     url.set_fragment(None);
@@ -105,7 +103,7 @@ pub(crate) fn places(http: &Http, address: &str) -> Result<Vec<Url>, ClientError
     Ok(WELL_KNOWN.map(below).into())
 }
 
-/// Reads the card; nothing if it is still the one that is known. Where it was found is where it is looked for first.
+/// Reads the card; nothing if it has not changed. The URL where it was found before is tried first.
 pub(crate) async fn read(
     http: &Http,
     places: &[Url],
@@ -157,11 +155,8 @@ async fn fetch(http: &Http, at: &Url, edition: Option<&Edition>) -> Result<Optio
         }
         let (edition, good_for) = (Edition::of(&response), good_for(&response));
         let body = http.body(&url, response).await?;
-        let (card, signer) = match &http.options.card_trust {
-            Some(trust) => {
-                let (card, signer) = trusted(http, trust, &url, &body).await?;
-                (card, Some(signer))
-            }
+        let (card, signer) = match card_trust::verify(http, &url, &body).await? {
+            Some((card, signer)) => (card, Some(signer)),
             None => {
                 let what = format!("the card at `{}`", place(&url));
                 (read_card(&body).map_err(|error| unreadable(&what, &error))?, None)
@@ -183,26 +178,7 @@ async fn fetch(http: &Http, at: &Url, edition: Option<&Edition>) -> Result<Optio
     Err(ClientError::Protocol(format!("the card redirects more than {MAX_REDIRECTS} times")))
 }
 
-/// The card, if it has a good signature of somebody who is trusted.
-pub(crate) async fn trusted(
-    http: &Http,
-    trust: &Verifier,
-    url: &Url,
-    body: &[u8],
-) -> Result<(AgentCard, Signer), ClientError> {
-    let keys = |url: Url| async move {
-        let url = http.check(url.as_str())?;
-        let response = http.send(&url, http.request(Method::GET, &url).header(ACCEPT, KEY_TYPES)).await?;
-        let status = response.status();
-        let body = http.body(&url, response).await?;
-        // A redirect could lead to keys of anybody's.
-        if status == StatusCode::OK { Ok(body) } else { Err(status_error(&url, status, &body)) }
-    };
-    let verified = trust.verify_signer(body, Instant::now(), keys).await;
-    verified.map_err(|why| ClientError::Untrusted { url: place(url), why })
-}
-
-/// Where a redirect leads, if it may be followed from the address that the user gave.
+/// The target of a redirect, if it may be followed.
 fn redirected(
     http: &Http,
     home: &Url,
@@ -212,7 +188,7 @@ fn redirected(
 ) -> Result<Url, ClientError> {
     let to = to.to_str().ok().and_then(|to| from.join(to).ok());
     match to {
-        // Not from a connection that nobody else reads to one that everybody can.
+        // Redirects from `https` to `http` are not followed.
         Some(to) if from.scheme() == to.scheme() || to.scheme() == "https" => {
             let to = http.check(to.as_str())?;
             http.options.trusted_origins.may_lead(home, &to)?;

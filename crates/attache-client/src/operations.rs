@@ -1,4 +1,4 @@
-//! What can be asked of an agent.
+//! The operations of an agent.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use attache_protocol::{
 };
 
 use crate::beside::Beside;
+use crate::card_trust;
 use crate::deadline::Deadline;
-use crate::discovery;
 use crate::http::within;
 use crate::listing::Page;
 use crate::stream::{Follower, Opening};
@@ -19,10 +19,11 @@ use crate::transport::{Described, Done};
 use crate::{Client, ClientError, Events, Listing, Outgoing, Reply};
 
 impl Client {
-    /// Sends a message and waits for the answer: text, a part, several parts, a message, or an [`Outgoing`] with more to it.
+    /// Sends a message and waits for the response. The message is text, a part, several parts, a message, or an [`Outgoing`]
+    /// with options.
     ///
-    /// Unless it is asked to [return immediately](Outgoing::return_immediately), the agent answers when the task has ended or
-    /// needs something.
+    /// The agent responds when the task has ended or needs input, unless it is asked to [return
+    /// immediately](Outgoing::return_immediately).
     pub async fn send(&self, message: impl Into<Outgoing>) -> Result<Reply, ClientError> {
         let outgoing = message.into();
         let (beside, deadline) = self.prepare(&outgoing)?;
@@ -34,10 +35,10 @@ impl Client {
         }
     }
 
-    /// Sends a message and follows what happens.
+    /// Sends a message and streams the events.
     ///
-    /// A stream that breaks is taken up again by itself, within [bounds](crate::ClientOptions::backoff). From an agent that does
-    /// not stream, the answer comes as the only event.
+    /// A stream that breaks is resumed, within the [limits](crate::ClientOptions::backoff). If the agent does not support
+    /// streams, the response is the only event.
     pub async fn stream(&self, message: impl Into<Outgoing>) -> Result<Events, ClientError> {
         let outgoing = message.into();
         if self.card().capabilities.streaming != Some(true) {
@@ -54,40 +55,40 @@ impl Client {
         Follower::open(transport, Opening::send(request), beside, deadline).await.map(Events::follow)
     }
 
-    /// Answers what a task asks for, and waits for what comes of it. See [`Outgoing::answering`] for streams and more.
+    /// Responds to a task that needs input, and waits for the result. See [`Outgoing::answering`] for streams and options.
     pub async fn answer(&self, task: &Task, message: impl Into<Outgoing>) -> Result<Reply, ClientError> {
         self.send(message.into().answering(task)).await
     }
 
-    /// Follows a task that has not ended: first the task as it is, then what happens to it.
+    /// Follows a task that has not ended: first the current task, then its events.
     pub async fn subscribe(&self, task: impl Into<TaskId>) -> Result<Events, ClientError> {
         let (beside, deadline) = (self.beside([], None)?, Deadline::after(self.options().deadline));
         let opening = Opening::Subscribe(task.into());
         Follower::open(self.transport(), opening, beside, deadline).await.map(Events::follow)
     }
 
-    /// The task as it is now.
+    /// Reads the current task.
     pub async fn get(&self, task: impl Into<TaskId>) -> Result<Task, ClientError> {
         self.get_with(GetTaskRequest { id: task.into(), ..GetTaskRequest::default() }).await
     }
 
-    /// The same, with as much of its history as is asked for. The tenant is set by the client.
+    /// Reads the current task with the requested history. The client sets the tenant.
     pub async fn get_with(&self, query: GetTaskRequest) -> Result<Task, ClientError> {
         self.ask(Request::GetTask(query)).await.and_then(sound)
     }
 
-    /// Asks the agent to end a task. The task that comes back may not have ended yet.
+    /// Asks the agent to cancel a task. The returned task may not have ended yet.
     pub async fn cancel(&self, task: impl Into<TaskId>) -> Result<Task, ClientError> {
         let request = CancelTaskRequest { id: task.into(), ..CancelTaskRequest::default() };
         self.ask(Request::CancelTask(request)).await.and_then(sound)
     }
 
-    /// A page of the caller's tasks, latest status first. The tenant is set by the client.
+    /// Reads a page of the caller's tasks, latest status first. The client sets the tenant.
     pub async fn list(&self, query: ListTasksRequest) -> Result<ListTasksResponse, ClientError> {
         self.ask(Request::ListTasks(query)).await
     }
 
-    /// All of the caller's tasks that are asked for, latest status first, page by page as they are read.
+    /// All tasks of the caller that match the query, latest status first. Pages are requested as they are read.
     ///
     /// ```no_run
     /// # async fn example(agent: attache_client::Client) -> Result<(), attache_client::ClientError> {
@@ -109,7 +110,7 @@ impl Client {
         })
     }
 
-    /// Has the news of a task sent to a webhook. The webhook that comes back has the id it is known by.
+    /// Registers a webhook for notifications about a task. The returned webhook has its id.
     pub async fn create_webhook(
         &self,
         task: impl Into<TaskId>,
@@ -119,7 +120,7 @@ impl Client {
         self.ask(Request::CreateTaskPushNotificationConfig(webhook)).await
     }
 
-    /// A webhook of a task.
+    /// Reads a webhook of a task.
     pub async fn webhook(
         &self,
         task: impl Into<TaskId>,
@@ -130,7 +131,7 @@ impl Client {
         self.ask(Request::GetTaskPushNotificationConfig(request)).await
     }
 
-    /// The webhooks of a task, page by page as they are read.
+    /// The webhooks of a task. Pages are requested as they are read.
     pub fn webhooks(&self, task: impl Into<TaskId>) -> Listing<TaskPushNotificationConfig> {
         let (client, task_id) = (self.clone(), task.into());
         Listing::new(None, move |page_token| {
@@ -145,7 +146,7 @@ impl Client {
         })
     }
 
-    /// Has the agent forget a webhook of a task. One that it does not know is forgotten already.
+    /// Deletes a webhook of a task. Deleting an unknown one succeeds.
     pub async fn delete_webhook(
         &self,
         task: impl Into<TaskId>,
@@ -156,20 +157,15 @@ impl Client {
         self.ask(Request::DeleteTaskPushNotificationConfig(request)).await.map(|Done| ())
     }
 
-    /// How the agent describes itself to this caller. From now on this is its [card](Self::card); where requests go is still
-    /// what the card for everybody says.
+    /// Reads the extended card for this caller. From then on it is the [card](Self::card) of this client. Requests still go
+    /// where the public card says.
     pub async fn extended_card(&self) -> Result<Arc<AgentCard>, ClientError> {
         let (transport, beside) = (self.transport(), self.beside([], None)?);
         let request = Request::GetExtendedAgentCard(GetExtendedAgentCardRequest::default());
         let limit = self.options().call_timeout;
         let Described { card, json } = self.call(&transport, request, &beside, limit).await?;
-        let card = Arc::new(match &self.options().card_trust {
-            Some(trust) => {
-                let (http, url) = (&transport.http, &transport.known.endpoint.url);
-                within(limit, discovery::trusted(http, trust, url, &json)).await?.0
-            }
-            None => card,
-        });
+        let verifying = card_trust::verify(&transport.http, &transport.known.endpoint.url, &json);
+        let card = Arc::new(within(limit, verifying).await?.map_or(card, |(signed, _)| signed));
         self.keep_extended(&transport, &card);
         Ok(card)
     }
@@ -181,7 +177,7 @@ impl Client {
     }
 }
 
-/// A task without an id can be asked nothing about.
+/// Rejects a task without an id, because no request could name it.
 pub(crate) fn sound(task: Task) -> Result<Task, ClientError> {
     if task.id.is_empty() { Err(ClientError::Protocol("the task has no id".to_owned())) } else { Ok(task) }
 }

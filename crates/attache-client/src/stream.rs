@@ -1,8 +1,7 @@
-//! The events of a task as a client follows them, over as many connections as it takes.
+//! The events of a task, over as many connections as needed.
 //!
-//! A stream that breaks is taken up again with a subscription to its task, from the last event that was read. A server that
-//! numbers its events goes on exactly there. From one that does not, the whole task as it is now comes next, which says
-//! everything that was missed.
+//! If a stream breaks, the client subscribes to the task again, starting after the last event that was read. A server that
+//! numbers its events continues exactly there. Other servers send the current task, which contains everything that was missed.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,27 +19,27 @@ use crate::deadline::Deadline;
 use crate::transport::{Connection, Event, Transport};
 use crate::{ClientError, Texts};
 
-/// How long a server may take to close a stream that has nothing more to say. Closing it ourselves would cost the connection.
+/// How long a server may take to close a stream that has ended. If the client closed it, the connection could not be reused.
 const CLOSING: Duration = Duration::from_secs(1);
 
-/// The events of a task, or a direct answer.
+/// The events of a task, or a direct message.
 ///
-/// After an error nothing more comes. Whoever drops it stops listening; the task goes on.
+/// An error is the last item. Dropping this ends the stream; the task continues.
 pub struct Events {
     events: BoxStream<'static, Result<StreamResponse, ClientError>>,
-    /// The most text that is put together from them, in bytes.
+    /// The maximum size of the collected text, in bytes.
     most: usize,
 }
 
 impl Events {
     /// The next event; nothing at the end.
     ///
-    /// The same as `StreamExt::next`, for those who need nothing else of a stream. No event is lost if the wait is given up.
+    /// The same as `StreamExt::next`, without the import. If the future is dropped, no event is lost.
     pub async fn next(&mut self) -> Option<Result<StreamResponse, ClientError>> {
         self.events.next().await
     }
 
-    /// Waits for the end, and gives the text of what was produced or said until then.
+    /// Waits for the end, and returns the text that the agent produced.
     ///
     /// ```no_run
     /// # async fn example(agent: attache_client::Client) -> Result<(), attache_client::ClientError> {
@@ -86,9 +85,9 @@ impl std::fmt::Debug for Events {
     }
 }
 
-/// What a stream was opened with.
+/// The request that opened a stream.
 pub(crate) enum Opening {
-    /// A message that is sent with this request.
+    /// A message, sent with this request.
     Send(Request),
     Subscribe(TaskId),
 }
@@ -99,33 +98,33 @@ impl Opening {
     }
 }
 
-/// What is known about a stream while it is read.
+/// The state of a stream that is being read.
 pub(crate) struct Follower {
     transport: Transport,
     opening: Opening,
     beside: Beside,
     deadline: Deadline,
-    /// Nothing once the stream is over.
+    /// Nothing once the stream has ended.
     connection: Option<Connection>,
     task: Option<TaskId>,
     last_event: Option<Arc<str>>,
     standing: Standing,
-    /// What the connection was made for, and whether it has led anywhere yet.
+    /// Whether this is the first connection, and whether it has delivered an event.
     resumption: Resumption,
-    /// Attempts to take the stream up again since it last went on.
+    /// Attempts to reconnect since the last progress.
     attempts: u32,
 }
 
-/// How far the stream has come.
+/// The state of the stream, according to the last event.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Standing {
-    /// There is more to come.
+    /// More events follow.
     Open,
-    /// The task waits for the client. Whether more is to come is up to the server.
+    /// The task waits for the client. The server decides whether more events follow.
     Waiting,
-    /// The agent has asked what the message was: more is to come only after another message.
+    /// The agent needs input. More events follow only after another message.
     Asked,
-    /// Everything was said.
+    /// The task or the direct message is complete.
     Ended,
 }
 
@@ -133,9 +132,9 @@ enum Standing {
 enum Resumption {
     /// The first connection.
     None,
-    /// A later one that has said nothing yet.
+    /// A later connection without an event so far.
     Fresh,
-    /// A later one.
+    /// A later connection with events.
     Running,
 }
 
@@ -150,7 +149,7 @@ impl Follower {
             transport,
             deadline,
             task: match &opening {
-                // Whether the agent has got the message is not known before it says something.
+                // Before the first event, the client cannot know whether the agent received the message.
                 Opening::Send(_) => None,
                 Opening::Subscribe(id) => Some(id.clone()),
             },
@@ -194,7 +193,7 @@ impl Follower {
                 Standing::Ended => CLOSING,
                 Standing::Open | Standing::Waiting | Standing::Asked => self.transport.patience(),
             };
-            // A subscription would go on where the stream of a message ends.
+            // A subscription would continue after the point where the stream of a message ends.
             if self.standing == Standing::Asked && self.resumption != Resumption::None {
                 self.connection = None;
                 return None;
@@ -222,7 +221,7 @@ impl Follower {
                     None => self.take_up(cause).await,
                 }
             } else if self.resumption == Resumption::Fresh {
-                // Some servers refuse a subscription in the stream that they open for it.
+                // Some servers open the stream of a subscription and then refuse it there.
                 self.ended_instead(cause).await.map(Some)
             } else {
                 Err(cause)
@@ -235,8 +234,8 @@ impl Follower {
         }
     }
 
-    /// The event, or the task in its place where something may have been missed: servers of 0.3 go on with the next event, as if
-    /// nothing had happened meanwhile. What the event says is then in the task.
+    /// Returns the event. If events may have been missed, reads the task and returns it instead; it includes the event. Servers
+    /// of 0.3 continue with the next event and do not send what was missed.
     async fn caught_up(&mut self, event: Event) -> Event {
         let numbered = self.last_event.is_some();
         if self.resumption != Resumption::Fresh
@@ -256,11 +255,11 @@ impl Follower {
         }
     }
 
-    /// Notes what an event says about the stream, and gives it out.
+    /// Updates the state of the stream by an event, and returns the event.
     fn note(&mut self, Event { id, response, is_last }: Event) -> Result<StreamResponse, ClientError> {
         let task = match &response {
             StreamResponse::Task(task) => {
-                // What the task stood at when the message came is not an answer to it.
+                // The state of the task when the message arrived is not a response to the message.
                 self.stand(task.status.state, self.resumption != Resumption::None);
                 Some(&task.id)
             }
@@ -285,7 +284,7 @@ impl Follower {
             (Some(task), None) => self.task = Some(task.clone()),
             (Some(_) | None, _) => {}
         }
-        // A snapshot that comes with every new connection does not mean that the stream goes on.
+        // Every new connection begins with a snapshot, which is not progress.
         if self.resumption != Resumption::Fresh || !matches!(response, StreamResponse::Task(_)) {
             self.attempts = 0;
         }
@@ -314,7 +313,7 @@ impl Follower {
         matches!(self.opening, Opening::Send(_)) && self.beside.is_repeatable()
     }
 
-    /// Makes a connection that goes on where the last one ended.
+    /// Opens a connection that continues after the last event.
     async fn connect(&self) -> Result<Connection, ClientError> {
         match (&self.opening, &self.task) {
             (Opening::Send(request), None) => {
@@ -336,8 +335,8 @@ impl Follower {
         self.transport.known.endpoint.tenant.clone()
     }
 
-    /// Takes the stream up again, as often as it may be tried. If the task has ended meanwhile and nobody may follow it any
-    /// more, the stream is over and this is its last event.
+    /// Reconnects, within the limits of the back-off. If the task has ended and can no longer be subscribed to, returns it as
+    /// the last event.
     async fn take_up(&mut self, mut cause: ClientError) -> Result<Option<Task>, ClientError> {
         let backoff = self.transport.http.options.backoff;
         loop {
@@ -368,7 +367,8 @@ impl Follower {
         }
     }
 
-    /// The task, if it has ended and nobody may follow it any more: servers have several words for that. Otherwise the refusal.
+    /// Returns the task if it has ended, because then servers refuse a subscription with various errors. Otherwise returns the
+    /// error.
     async fn ended_instead(&self, refusal: ClientError) -> Result<Task, ClientError> {
         if !matches!(refusal, ClientError::Remote(_)) || refusal.is_transient() {
             return Err(refusal);
@@ -380,8 +380,8 @@ impl Follower {
         }
     }
 
-    /// The task, if it has ended and a connection that was to tell so broke without a word: some servers of 0.3 refuse to be asked
-    /// about such a task in no other way. Where events have numbers, those that were missed are still to be had.
+    /// Returns the task if it has ended and the connection broke without an event: some servers of 0.3 refuse a subscription to
+    /// such a task in this way. If events have numbers, the missed ones can still be read, so nothing is returned.
     async fn ended_unnoticed(&self) -> Option<Task> {
         if self.resumption != Resumption::Fresh || self.last_event.is_some() {
             return None;
@@ -389,7 +389,7 @@ impl Follower {
         self.read().await.ok().flatten().filter(|task| task.status.state.is_terminal())
     }
 
-    /// The task as it is now, if it is known which it is.
+    /// Reads the current task, if its id is known.
     async fn read(&self) -> Result<Option<Task>, ClientError> {
         let Some(id) = self.task.clone() else { return Ok(None) };
         let request = GetTaskRequest { tenant: self.tenant(), id, ..GetTaskRequest::default() };

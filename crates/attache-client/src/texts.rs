@@ -1,10 +1,10 @@
-//! The text of what an agent produces, put together from its events.
+//! The text that an agent produced, collected from its events.
 
 use attache_protocol::{Artifact, StreamResponse, Task, TaskState};
 
-/// The text of a task's artifacts, or of a direct answer, as far as its events have told.
+/// The text of a task's artifacts, or of a direct message, according to the events so far.
 ///
-/// Pieces of an artifact are put together as they come, and an artifact that is replaced is replaced here.
+/// Chunks of an artifact are joined in order. A replaced artifact is replaced here too.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Texts {
     artifacts: Vec<(String, String)>,
@@ -13,7 +13,7 @@ pub struct Texts {
 }
 
 impl Texts {
-    /// Takes in the next event.
+    /// Adds an event.
     pub fn note(&mut self, event: &StreamResponse) {
         match event {
             StreamResponse::Task(task) => *self = Self::from(task),
@@ -42,8 +42,7 @@ impl Texts {
         self.artifacts.iter().find(|(known, _)| known == id).map(|(_, text)| text.as_str())
     }
 
-    /// The text of all artifacts in the order in which they came, one after the other on lines of their own. Where there are
-    /// none, what the agent said last.
+    /// The text of all artifacts in order, each on its own lines. If there are none, the last message of the agent.
     pub fn all(&self) -> String {
         if self.artifacts.is_empty() {
             return self.said.clone().unwrap_or_default();
@@ -51,12 +50,12 @@ impl Texts {
         self.artifacts.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("\n")
     }
 
-    /// What the agent said last: in a direct answer, or about the state of the task.
+    /// The last message of the agent: a direct message, or that of the task's status.
     pub fn said(&self) -> Option<&str> {
         self.said.as_deref()
     }
 
-    /// Where the task stands; nothing if there is no task.
+    /// The state of the task; nothing if there is no task.
     pub fn state(&self) -> Option<TaskState> {
         self.state
     }

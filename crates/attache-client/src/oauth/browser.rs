@@ -1,7 +1,7 @@
-//! Logging in with a browser: the authorization code flow with PKCE, and a redirect to a port of this machine (RFC 8252).
+//! Login in a browser: the authorization code flow with PKCE, with a redirect to a port of this machine (RFC 8252).
 //!
-//! The answer counts only if it knows the state that the login began with, so whatever else calls the port cannot end the login.
-//! It must also name the server that was asked, where that server names itself (RFC 9207).
+//! The redirect is accepted only with the `state` that the login started with, so other requests to the port cannot end the
+//! login. If the server announces that it sends its issuer, the redirect must contain it (RFC 9207).
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -23,29 +23,29 @@ use super::offer::Server;
 use super::tokens::Tokens;
 use crate::ClientError;
 
-/// How long a person may take.
+/// How long a person may take to log in.
 const PATIENCE: Duration = Duration::from_secs(5 * 60);
 
-/// How long a browser may take to say what it wants.
+/// How long a browser may take to send its request.
 const REQUEST: Duration = Duration::from_secs(10);
 
-/// The largest head of a request.
+/// The maximum size of a request head.
 const MAX_HEAD: usize = 16 * 1024;
 
-/// Where the answer is expected.
+/// The path that the server redirects to.
 const PATH: &str = "/callback";
 
-/// What only the one who began a login knows (RFC 7636).
+/// The PKCE code verifier: a secret of the process that started the login (RFC 7636).
 struct Verifier(String);
 
 impl Verifier {
-    /// What everybody may know of it.
+    /// The code challenge, which is public.
     fn challenge(&self) -> String {
         URL_SAFE_NO_PAD.encode(Sha256::digest(&self.0))
     }
 }
 
-/// A text that nobody can guess.
+/// A random text that cannot be guessed.
 fn random() -> Result<String, ClientError> {
     let mut bytes = [0; 32];
     aws_lc_rs::rand::fill(&mut bytes)
@@ -53,7 +53,7 @@ fn random() -> Result<String, ClientError> {
     Ok(URL_SAFE_NO_PAD.encode(bytes))
 }
 
-/// Has a person log in.
+/// Lets a person log in, and returns the tokens.
 pub(super) async fn login(
     exchange: Exchange<'_>,
     agreed: &[Origin],
@@ -81,7 +81,7 @@ pub(super) async fn login(
         .extend_pairs(exchange.scope())
         .extend_pairs(exchange.target());
     if exchange.scopes.split(' ').any(|scope| scope == super::OFFLINE) {
-        // OpenID Connect wants a person to agree to that each time (Core, section 11).
+        // OpenID Connect requires consent for each offline access (Core, section 11).
         url.query_pairs_mut().append_pair("prompt", "consent");
     }
     show(Visit::Browser { url: url.as_str() });
@@ -94,7 +94,7 @@ pub(super) async fn login(
     exchange.code(&code, &redirect, &verifier.0).await
 }
 
-/// What an answer is measured by.
+/// What the redirect must match.
 #[derive(Clone, Copy)]
 struct Expected<'a> {
     state: &'a str,
@@ -103,13 +103,13 @@ struct Expected<'a> {
 }
 
 impl Expected<'_> {
-    /// The code in an answer; nothing if it is an answer to somebody else's question.
+    /// The code in a redirect; nothing if the redirect belongs to another login.
     fn code(self, query: &str) -> Option<Result<String, LoginError>> {
         let pairs: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
         let of = |name: &str| {
             let mut values = pairs.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_ref());
             let first = values.next();
-            // What is there twice could be read either way.
+            // A parameter that occurs twice is ambiguous.
             if values.next().is_some() { None } else { first }
         };
         let is_ours = of("state")
@@ -128,7 +128,7 @@ impl Expected<'_> {
         Some(of("code").filter(|code| !code.is_empty()).map(str::to_owned).ok_or_else(missing))
     }
 
-    /// An answer counts only if it comes from the server that was asked, as far as it says.
+    /// Rejects a redirect that names another server than the one that the login uses.
     fn check_server(self, issuer: Option<&str>) -> Result<(), LoginError> {
         let same = match (issuer, &self.server.issuer) {
             (Some(issuer), Some(expected)) => issuer == expected,
@@ -143,9 +143,9 @@ impl Expected<'_> {
     }
 }
 
-/// Waits for a browser that brings the answer.
+/// Waits for the browser to bring the redirect.
 async fn answer(listener: TcpListener, expected: Expected<'_>) -> Result<String, LoginError> {
-    // Browsers open connections that they then do not use, and ask for icons.
+    // Browsers also open connections that they do not use, and request icons.
     let (heard, mut requests) = mpsc::channel::<(String, TcpStream)>(8);
     let accepting = async {
         loop {
@@ -156,7 +156,7 @@ async fn answer(listener: TcpListener, expected: Expected<'_>) -> Result<String,
             let heard = heard.clone();
             tokio::spawn(async move {
                 if let Ok(Some(request)) = tokio::time::timeout(REQUEST, request(socket)).await {
-                    // Nobody listens any more once there is an answer.
+                    // The receiver is gone once the login has ended.
                     let _ = heard.send(request).await;
                 }
             });
@@ -193,7 +193,7 @@ async fn answer(listener: TcpListener, expected: Expected<'_>) -> Result<String,
     }
 }
 
-/// The target of a `GET`, once the browser has sent the whole head of its request.
+/// The target of a `GET`, once the browser has sent the complete request head.
 async fn request(mut socket: TcpStream) -> Option<(String, TcpStream)> {
     let mut head = Vec::new();
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
@@ -209,7 +209,7 @@ async fn request(mut socket: TcpStream) -> Option<(String, TcpStream)> {
     Some((target, socket))
 }
 
-/// Says something to the person in front of the browser.
+/// Sends a page to the browser.
 async fn respond(mut socket: TcpStream, status: &str, title: &str, text: &str) {
     let (title, text) = (escaped(title), escaped(text));
     let page = format!(
@@ -223,7 +223,7 @@ async fn respond(mut socket: TcpStream, status: &str, title: &str, text: &str) {
          Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\nConnection: close\r\n\r\n{page}",
         page.len()
     );
-    // A browser that has gone away has nobody in front of it.
+    // If the browser has disconnected, the page is not needed.
     let written = async {
         socket.write_all(response.as_bytes()).await?;
         socket.shutdown().await
@@ -322,7 +322,7 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let server = server(None, false);
         let expected = Expected { state: "s-1", server: &server, agreed: &[] };
-        // A connection that is opened ahead and not used.
+        // A connection that the browser opens early and does not use.
         let _idle = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
         let visits = async {
             assert!(get(port, "/favicon.ico").await.starts_with("HTTP/1.1 404"));

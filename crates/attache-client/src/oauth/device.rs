@@ -1,4 +1,4 @@
-//! Logging in on another device: a person enters a code there, and meanwhile the server is asked whether they have (RFC 8628).
+//! Login on another device: a person enters a code there while the client polls the server (RFC 8628).
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use super::exchange::Exchange;
 use super::tokens::Tokens;
 use crate::ClientError;
 
-/// How long to wait between two questions, if the server does not say.
+/// The time between two polls, if the server does not state it.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// How much longer to wait each time the server says that it is asked too often.
+/// How much the interval grows each time the server responds with `slow_down`.
 const SLOWER: Duration = Duration::from_secs(5);
 
-/// The longest wait between two questions, and the longest time that a code is waited for, whatever the server says.
+/// Limits for the interval and for the lifetime of a code, regardless of what the server states.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(60 * 60);
 
-/// What a server answers to a device (RFC 8628, section 3.2).
+/// The response of the device authorization endpoint (RFC 8628, section 3.2).
 #[derive(Deserialize)]
 struct Begun {
     device_code: String,
@@ -32,7 +32,7 @@ struct Begun {
     interval: Option<u64>,
 }
 
-/// Has a person log in.
+/// Lets a person log in, and returns the tokens.
 pub(super) async fn login(
     exchange: Exchange<'_>,
     show: &(dyn Fn(Visit<'_>) + Send + Sync),
@@ -56,14 +56,14 @@ pub(super) async fn login(
     answered.unwrap_or_else(|late| Err(late.at(&server.name)))
 }
 
-/// How often a server is asked, and for how long.
+/// How often to poll, and for how long.
 struct Polling {
     interval: Duration,
     limit: Duration,
 }
 
 impl Polling {
-    /// Asks until there is an answer.
+    /// Polls until there is a result.
     async fn until<T>(
         mut self,
         ask: impl AsyncFn() -> Result<T, ClientError>,
@@ -87,7 +87,7 @@ impl Polling {
                         }
                     }
                 }
-                // A server that does not answer is asked less and less often.
+                // If the server does not respond, the client polls less often.
                 Err(error) if error.is_transient() || matches!(error, ClientError::Timeout { .. }) => {
                     self.slow_down(self.interval * 2);
                 }
@@ -111,7 +111,7 @@ mod tests {
         Err(LoginError::refused(code, None).at("https://auth.example"))
     }
 
-    /// What comes of these answers, and when each was asked for, in seconds.
+    /// The result of polling with these responses, and when each poll was made, in seconds.
     async fn polled(
         limit: u64,
         answers: Vec<Result<(), ClientError>>,

@@ -1,4 +1,4 @@
-//! The token endpoint: something that proves who asks becomes tokens.
+//! Requests to the token endpoint: a grant is exchanged for tokens.
 
 use std::time::Duration;
 
@@ -16,27 +16,27 @@ use super::tokens::{Tokens, now};
 use crate::http::{Http, within};
 use crate::{ClientError, Secret};
 
-/// Who asks an authorization server for tokens.
+/// The client that requests tokens.
 #[derive(Debug, Clone)]
 pub(super) struct Party {
     pub(super) id: String,
     pub(super) secret: Option<Secret>,
-    /// Whether the secret goes into the body rather than into a header.
+    /// Whether the secret is sent in the body instead of a header.
     pub(super) in_body: bool,
 }
 
-/// What is asked of a server, by whom.
+/// A request for tokens: to which server, by which client.
 #[derive(Clone, Copy)]
 pub(super) struct Exchange<'a> {
     pub(super) http: &'a Http,
     pub(super) server: &'a Server,
     pub(super) party: &'a Party,
-    /// The scopes that are asked for, with a space between each two.
+    /// The requested scopes, separated by spaces.
     pub(super) scopes: &'a str,
     pub(super) resource: Option<&'a str>,
 }
 
-/// What a token endpoint answers (RFC 6749, section 5.1).
+/// The response of a token endpoint (RFC 6749, section 5.1).
 #[derive(Deserialize)]
 struct Granted {
     access_token: String,
@@ -45,7 +45,7 @@ struct Granted {
     refresh_token: Option<String>,
 }
 
-/// What a server answers when it refuses (RFC 6749, section 5.2).
+/// The error response of a server (RFC 6749, section 5.2).
 #[derive(Deserialize)]
 struct Refusal {
     error: String,
@@ -53,13 +53,13 @@ struct Refusal {
 }
 
 impl Exchange<'_> {
-    /// Tokens for a program that shows its secret.
+    /// Requests tokens with the secret of the client.
     pub(super) async fn client_credentials(self) -> Result<Tokens, ClientError> {
         let pairs = [("grant_type", "client_credentials")];
         self.tokens(&self.server.token, &[&pairs[..], &self.scope(), &self.target()].concat()).await
     }
 
-    /// Tokens for a code that came through a browser.
+    /// Exchanges an authorization code from the browser for tokens.
     pub(super) async fn code(
         self,
         code: &str,
@@ -75,13 +75,13 @@ impl Exchange<'_> {
         self.tokens(&self.server.token, &[&pairs[..], &self.target()].concat()).await
     }
 
-    /// Tokens for a code that a person was shown.
+    /// Exchanges a device code for tokens.
     pub(super) async fn device_code(self, code: &str) -> Result<Tokens, ClientError> {
         let pairs = [("grant_type", "urn:ietf:params:oauth:grant-type:device_code"), ("device_code", code)];
         self.tokens(&self.server.token, &[&pairs[..], &self.target()].concat()).await
     }
 
-    /// Tokens for those that there were. A server that gives no other refresh token means the old one to stay.
+    /// Exchanges a refresh token for new tokens. If the response has no refresh token, the old one stays valid.
     pub(super) async fn refresh(self, refresh: &Secret) -> Result<Tokens, ClientError> {
         let pairs = [("grant_type", "refresh_token"), ("refresh_token", refresh.reveal())];
         let tokens = self.tokens(&self.server.refresh, &[&pairs[..], &self.target()].concat()).await?;
@@ -103,7 +103,7 @@ impl Exchange<'_> {
         if granted.access_token.is_empty() {
             return Err(wrong("its `access_token` is empty"));
         }
-        // Others bind a token to a key that would have to be shown with it.
+        // Other types bind the token to a key, which is not supported.
         if !granted.token_type.eq_ignore_ascii_case("bearer") {
             return Err(wrong("its `token_type` is none that is known here, expected `Bearer`"));
         }
@@ -115,7 +115,7 @@ impl Exchange<'_> {
         })
     }
 
-    /// Asks the server for something, showing who asks.
+    /// Sends an authenticated request and parses the response.
     pub(super) async fn ask<T: DeserializeOwned>(
         self,
         url: &Url,
@@ -125,7 +125,7 @@ impl Exchange<'_> {
         read(status, &body).map_err(|error| error.at(&self.server.name))
     }
 
-    /// Sends the server something, showing who sends it.
+    /// Sends an authenticated request.
     pub(super) async fn post(
         self,
         url: &Url,
@@ -159,7 +159,7 @@ impl Exchange<'_> {
     }
 }
 
-/// Reads what a server answered. What it says is not repeated, for there may be tokens in it.
+/// Parses a response. Errors do not repeat its content, because it may contain tokens.
 fn read<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, LoginError> {
     if status == StatusCode::OK {
         return serde_json::from_slice(body).map_err(|error| {
@@ -170,7 +170,7 @@ fn read<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, Login
     Err(refusal(status, body))
 }
 
-/// Why a server refuses, as far as it says so.
+/// The error that a server reports.
 pub(super) fn refusal(status: StatusCode, body: &[u8]) -> LoginError {
     match serde_json::from_slice(body) {
         Ok(Refusal { error, error_description }) => LoginError::refused(&error, error_description.as_deref()),
@@ -178,7 +178,7 @@ pub(super) fn refusal(status: StatusCode, body: &[u8]) -> LoginError {
     }
 }
 
-/// Name and secret, each encoded before they are put together (RFC 6749, section 2.3.1).
+/// Id and secret, each encoded before they are joined (RFC 6749, section 2.3.1).
 fn basic(id: &str, secret: &Secret) -> HeaderValue {
     let encode = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
     let pair = STANDARD.encode(format!("{}:{}", encode(id), encode(secret.reveal())));

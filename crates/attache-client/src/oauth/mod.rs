@@ -1,13 +1,12 @@
-//! Logging in with OAuth 2.0 and OpenID Connect, and the tokens that come of it.
+//! Login with OAuth 2.0 and OpenID Connect, and the tokens that result.
 //!
-//! [`OAuth::login`] is for when somebody is there to wait for a person: it goes through a [flow](Flow) and keeps the tokens. As
-//! [`Credentials`], [`OAuth`] never waits for anybody: it shows what is kept, renews it in time, and gets tokens for a program
-//! that has a secret.
+//! [`OAuth::login`] runs a [flow](Flow), may wait for a person, and stores the tokens. As [`Credentials`], [`OAuth`] never
+//! waits for a person: it uses the stored tokens, renews them in time, and requests tokens with the client's secret if it has
+//! one.
 //!
-//! A card is written by the agent, so what it says about the authorization server is not believed by itself: nothing is sent to
-//! a server that the user has not [agreed to](OAuth::server), nor to one without TLS that is not on this machine, nor to an
-//! address that the client's [policy](crate::ClientOptions::policy) forbids. Tokens are kept for the agent that asked for them
-//! and shown to no other.
+//! The agent writes its card, so what the card says about the authorization server is not trusted. Nothing is sent to a server
+//! that the user has not [agreed to](OAuth::server), to a server without TLS on another machine, or to an address that the
+//! client's [policy](crate::ClientOptions::policy) forbids. Tokens are stored per agent and sent to no other agent.
 
 mod browser;
 mod device;
@@ -37,10 +36,10 @@ use crate::credentials::{Asked, Credential, Credentials, Secret};
 use crate::http::Http;
 use crate::{Client, ClientError};
 
-/// The scope that refresh tokens are asked for with.
+/// The scope that requests a refresh token.
 const OFFLINE: &str = "offline_access";
 
-/// What a person is to do to log in.
+/// What a person must do to log in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Visit<'a> {
@@ -55,12 +54,12 @@ pub enum Visit<'a> {
         url: &'a str,
         /// The code.
         code: &'a str,
-        /// An address that has the code in it already, for those who cannot type.
+        /// An address that already contains the code, for example for a QR code.
         url_with_code: Option<&'a str>,
     },
 }
 
-/// A client of authorization servers, and the tokens that they gave it.
+/// An OAuth client, with its tokens.
 ///
 /// ```
 /// use attache_client::{ClientOptions, Keyring, OAuth};
@@ -88,7 +87,7 @@ impl fmt::Debug for OAuth {
 }
 
 impl OAuth {
-    /// A client that authorization servers know by this id. Its tokens are kept for as long as the process runs.
+    /// A client with this id. Its tokens are kept in memory.
     pub fn new(client: impl Into<String>) -> Self {
         Self {
             party: Party { id: client.into(), secret: None, in_body: false },
@@ -101,23 +100,22 @@ impl OAuth {
         }
     }
 
-    /// The secret that proves that it is this client, for programs that can keep one. It is sent in a header
-    /// (`client_secret_basic`).
+    /// The client secret, for programs that can keep one. It is sent in a header (`client_secret_basic`).
     pub fn secret(mut self, secret: impl Into<Secret>) -> Self {
         self.party.secret = Some(secret.into());
         self
     }
 
-    /// Sends the secret in the body of requests instead (`client_secret_post`).
+    /// Sends the secret in the request body instead (`client_secret_post`).
     pub fn secret_in_body(mut self) -> Self {
         self.party.in_body = true;
         self
     }
 
-    /// Agrees to an authorization server, by its scheme, host and port, besides those that are agreed to already. Whoever is
-    /// there gets the secret and the refresh tokens.
+    /// Agrees to an authorization server, by its scheme, host and port, in addition to earlier ones. That server receives the
+    /// secret and the refresh tokens.
     ///
-    /// A server that [describes itself](LoginOffer) may name others for parts of its work.
+    /// A server that publishes [metadata](LoginMethod) may name other servers for some of its endpoints.
     pub fn server(mut self, server: &str) -> Result<Self, ClientError> {
         let shown: String = server.split(['?', '#']).next().unwrap_or_default().chars().take(200).collect();
         let url = Url::parse(server).map_err(|error| {
@@ -129,39 +127,39 @@ impl OAuth {
         Ok(self)
     }
 
-    /// Scopes to ask for besides those that cards ask for.
+    /// Scopes to request in addition to those that cards ask for.
     pub fn scopes(mut self, scopes: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.scopes.extend(scopes.into_iter().map(Into::into));
         self
     }
 
-    /// The resource to ask for tokens for (RFC 8707).
+    /// The resource to request tokens for (RFC 8707).
     pub fn resource(mut self, resource: impl Into<String>) -> Self {
         self.resource = Some(resource.into());
         self
     }
 
-    /// Which account the tokens are for, where one user has several with the same agent.
+    /// The account that the tokens are for, if the user has several with the same agent.
     pub fn account(mut self, account: impl Into<String>) -> Self {
         self.account = Some(account.into());
         self
     }
 
-    /// Gets tokens by itself, with its [secret](Self::secret), also where the card does not say that programs do so.
+    /// Requests tokens with the [secret](Self::secret), even if the card does not offer that flow.
     pub fn program(mut self) -> Self {
         self.program = true;
         self
     }
 
-    /// Keeps tokens elsewhere.
+    /// Uses another token store.
     pub fn store(mut self, store: impl TokenStore) -> Self {
         self.store = Arc::new(store);
         self
     }
 
-    /// Logs in, and keeps the tokens for requests to this agent.
+    /// Logs in, and stores the tokens for requests to this agent.
     ///
-    /// `show` is told what the person is to do, if there is something to do; nothing is opened by itself.
+    /// `show` is called with what the person must do, if anything. The client opens no browser.
     pub async fn login(
         &self,
         agent: &Client,
@@ -210,12 +208,12 @@ impl OAuth {
         }
     }
 
-    /// Whether a program gets tokens there by itself.
+    /// Whether the client requests tokens with its secret.
     fn is_program(&self, offer: &LoginOffer) -> bool {
         self.party.secret.is_some() && (self.program || offer.flow() == Some(Flow::ClientCredentials))
     }
 
-    /// Tokens that are good, other than a refused one, if they are to be had without anybody's help.
+    /// Valid tokens other than the refused one, if they can be had without a person.
     async fn good(
         &self,
         http: &Http,
@@ -230,11 +228,11 @@ impl OAuth {
         }
         let can_renew = |tokens: &Option<Tokens>| tokens.as_ref().is_some_and(|kept| kept.refresh.is_some());
         if !can_renew(&kept) && !self.is_program(offer) || !offer.is_agreed(&self.agreed) {
-            // The agent is to say whether a token that nobody can renew is still good.
+            // It cannot be renewed. The agent decides whether it is still valid.
             return Ok(kept.filter(|tokens| Some(&tokens.access) != refused));
         }
         let mut locked = self.store.lock(key).await?;
-        // Whoever held the lock may have renewed them.
+        // The previous holder of the lock may have renewed them.
         let kept = locked.read()?;
         if kept.as_ref().is_some_and(is_good) {
             return Ok(kept);
@@ -255,7 +253,7 @@ impl OAuth {
                         return Err(why.at(&server));
                     }
                 }
-                // It may be good for a moment longer, which the agent is to say.
+                // The token may still be valid for a moment. The agent decides.
                 Err(error) if error.is_transient() && refused.is_none() => return Ok(kept),
                 Err(error) => return Err(error),
             }

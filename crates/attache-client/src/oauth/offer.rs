@@ -1,4 +1,4 @@
-//! Where an agent wants its callers to log in: what its card says, and what the authorization server says about itself.
+//! Where callers of an agent log in: what its card offers, and the metadata of the authorization server.
 
 use attache_protocol::{AgentCard, OAuthFlows, SecurityScheme};
 use reqwest::header::ACCEPT;
@@ -10,15 +10,15 @@ use super::error::LoginError;
 use crate::ClientError;
 use crate::http::{Http, is_here, place, within};
 
-/// How somebody proves to an authorization server who they are.
+/// How a client authenticates at an authorization server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Flow {
-    /// A person, in a browser on this machine.
+    /// A person logs in with a browser on this machine.
     Browser,
-    /// A person, in a browser anywhere, with a code.
+    /// A person logs in with a browser anywhere and enters a code.
     Device,
-    /// A program, with its secret.
+    /// A program logs in with its secret.
     ClientCredentials,
 }
 
@@ -27,13 +27,13 @@ pub enum Flow {
 pub struct LoginOffer {
     scheme: String,
     flow: Option<Flow>,
-    /// Where the server describes itself.
+    /// The URL of the server's metadata.
     described: Option<String>,
     endpoints: Endpoints,
     pub(super) scopes: Vec<String>,
 }
 
-/// Where what is done, as a card or a server says.
+/// The endpoints that a card names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Endpoints {
     token: Option<String>,
@@ -43,7 +43,7 @@ struct Endpoints {
 }
 
 impl LoginOffer {
-    /// The ways to log in that a card offers, those that it asks for first.
+    /// The login methods of a card, those that it requires first.
     pub fn of(card: &AgentCard) -> Vec<Self> {
         let mut offers: Vec<Self> = Vec::new();
         let asked = card.security_requirements.iter().flat_map(|requirement| &requirement.schemes);
@@ -57,7 +57,7 @@ impl LoginOffer {
         offers
     }
 
-    /// The way to log in that a scheme offers, if it is one that is known here.
+    /// The login method of a scheme; nothing if the scheme is not supported.
     pub(super) fn of_scheme(name: &str, scheme: &SecurityScheme, scopes: &[String]) -> Option<Self> {
         let given = |url: &String| Some(url.clone()).filter(|url| !url.is_empty());
         let (flow, described, endpoints) = match scheme {
@@ -80,7 +80,7 @@ impl LoginOffer {
                         let refresh = flow.refresh_url.clone();
                         (Flow::Device, Endpoints { token, device, refresh, authorize: None })
                     }
-                    // Both are gone from OAuth: one shows the token to the browser, the other the password to the client.
+                    // OAuth has removed both: one shows the token to the browser, the other shows the password to the client.
                     OAuthFlows::Implicit(_) | OAuthFlows::Password(_) => return None,
                 };
                 (Some(flow), scheme.oauth2_metadata_url.as_ref().and_then(given), endpoints)
@@ -93,25 +93,25 @@ impl LoginOffer {
             return None;
         }
         let mut scopes = scopes.to_vec();
-        // Without it a server does not speak OpenID Connect.
+        // Without this scope a server does not use OpenID Connect.
         if matches!(scheme, SecurityScheme::OpenIdConnect(_)) {
             scopes.push("openid".to_owned());
         }
         Some(Self { scheme: name.to_owned(), flow, described, endpoints, scopes })
     }
 
-    /// The name that the card has for it.
+    /// The name of the scheme in the card.
     pub fn scheme(&self) -> &str {
         &self.scheme
     }
 
-    /// How the card wants it done. OpenID Connect leaves that to whoever logs in.
+    /// The flow that the card requires. With OpenID Connect the client may choose.
     pub fn flow(&self) -> Option<Flow> {
         self.flow
     }
 
-    /// The servers that somebody who logs in talks to, by what the card says: scheme, host and port of each. They are what a
-    /// user [agrees](crate::OAuth::server) to.
+    /// The servers that a login uses, according to the card: scheme, host and port of each. The user
+    /// [agrees](crate::OAuth::server) to these.
     pub fn servers(&self) -> Vec<String> {
         let mut servers: Vec<String> = Vec::new();
         for url in self.addresses().filter_map(|url| Url::parse(url).ok()) {
@@ -123,7 +123,7 @@ impl LoginOffer {
         servers
     }
 
-    /// Where to begin, or everything if that is not said.
+    /// The URL of the metadata, or all endpoints if there is none.
     fn addresses(&self) -> impl Iterator<Item = &String> {
         let Endpoints { token, refresh, authorize, device } = &self.endpoints;
         let endpoints = [token, authorize, device, refresh].into_iter().flatten();
@@ -131,18 +131,18 @@ impl LoginOffer {
         described.chain(endpoints.filter(|_| self.described.is_none()))
     }
 
-    /// What stands for the server in the key of its tokens.
+    /// Identifies the server in the key of its tokens.
     pub(super) fn place(&self) -> String {
         self.described.clone().or_else(|| self.endpoints.token.clone()).unwrap_or_default()
     }
 
-    /// Whether everything that the card names is agreed to.
+    /// Whether the user has agreed to every server that the card names.
     pub(super) fn is_agreed(&self, agreed: &[Origin]) -> bool {
         let parsed: Vec<_> = self.addresses().map(|url| Url::parse(url)).collect();
         parsed.iter().all(|url| url.as_ref().is_ok_and(|url| agreed.contains(&url.origin())))
     }
 
-    /// Finds out where what is done.
+    /// Determines the endpoints of the server.
     pub(super) async fn resolve(&self, http: &Http, agreed: &[Origin]) -> Result<Server, ClientError> {
         let name = self.servers().into_iter().next().unwrap_or_else(|| self.place());
         if !self.is_agreed(agreed) {
@@ -162,27 +162,27 @@ impl LoginOffer {
     }
 }
 
-/// An authorization server: where it does what.
+/// An authorization server and its endpoints.
 #[derive(Debug)]
 pub(super) struct Server {
-    /// What it is called in errors.
+    /// Its name in errors.
     pub(super) name: String,
     pub(super) token: Url,
     pub(super) refresh: Url,
     pub(super) authorize: Option<Url>,
     pub(super) device: Option<Url>,
     pub(super) revoke: Option<Url>,
-    /// What it calls itself, if it has said so.
+    /// Its issuer, if its metadata states one.
     pub(super) issuer: Option<String>,
-    /// Whether it says that its answers in a browser name it.
+    /// Whether it sends its issuer with redirects.
     pub(super) names_itself: bool,
-    /// Whether it gives out refresh tokens to those who ask for this scope.
+    /// Whether it supports the scope that requests refresh tokens.
     pub(super) offline: bool,
-    /// Whether it wants secrets in the body of requests.
+    /// Whether it requires the secret in the request body.
     pub(super) secret_in_body: bool,
 }
 
-/// What an authorization server says about itself (RFC 8414, OpenID Connect Discovery).
+/// The metadata of an authorization server (RFC 8414, OpenID Connect Discovery).
 #[derive(Debug, Deserialize)]
 struct Description {
     issuer: String,
@@ -197,8 +197,8 @@ struct Description {
     token_endpoint_auth_methods_supported: Option<Vec<String>>,
 }
 
-/// The server that stands for itself in the [key](LoginOffer::place) of tokens with this, if it describes itself: there, or else
-/// at the usual places of a server that gives out tokens there.
+/// Finds the server that issued tokens, by the [server key](LoginMethod::server_key) of the tokens. Its metadata is at that
+/// URL, or at the well-known URLs of a server with that token endpoint.
 pub(super) async fn server_of(
     http: &Http,
     place: &str,
@@ -226,7 +226,7 @@ pub(super) async fn server_of(
     Ok(None)
 }
 
-/// What the places are called where servers describe themselves.
+/// The last segments of the well-known metadata URLs.
 const WELL_KNOWN: [&str; 2] = ["oauth-authorization-server", "openid-configuration"];
 
 async fn describe(http: &Http, server: &str, address: &str) -> Result<Description, ClientError> {
@@ -239,7 +239,7 @@ async fn describe(http: &Http, server: &str, address: &str) -> Result<Descriptio
     })
     .await?;
     let wrong = |why: String| LoginError::Answer(why).at(server);
-    // A redirect could lead to the description of any server.
+    // Redirects are not followed: one could lead to the metadata of another server.
     if status != StatusCode::OK {
         return Err(wrong(format!("`{}` answered with HTTP status {}", place(&url), status.as_u16())));
     }
@@ -252,8 +252,8 @@ async fn describe(http: &Http, server: &str, address: &str) -> Result<Descriptio
     Ok(described)
 }
 
-/// Whether this is where a server of that name describes itself: the well-known part goes before its path (RFC 8414), or after it
-/// (OpenID Connect).
+/// Whether this is the metadata URL of that issuer. The well-known part goes before its path (RFC 8414) or after it (OpenID
+/// Connect).
 fn is_described_at(issuer: &str, url: &Url) -> bool {
     let Ok(mut issuer) = Url::parse(issuer) else { return false };
     if issuer.query().is_some() || issuer.fragment().is_some() {
@@ -298,7 +298,7 @@ impl Server {
             token,
             authorize: optional(&endpoints.authorize)?,
             device: optional(&endpoints.device)?,
-            // A card has no place to say it in.
+            // A card cannot name this endpoint.
             revoke: None,
             issuer: None,
             names_itself: false,
@@ -309,7 +309,7 @@ impl Server {
     }
 }
 
-/// An address that may be called and that secrets may be sent to.
+/// Checks that a URL may be called and that secrets may be sent to it.
 fn checked(http: &Http, server: &str, address: &str) -> Result<Url, ClientError> {
     let mut url = http.check(address).map_err(|error| {
         if let ClientError::Invalid(_) = error {
@@ -322,7 +322,7 @@ fn checked(http: &Http, server: &str, address: &str) -> Result<Url, ClientError>
     secure(url).map_err(|error| error.at(server))
 }
 
-/// An address that secrets may be sent to as far as the way there is concerned.
+/// Requires TLS, except on this machine.
 pub(super) fn secure(url: Url) -> Result<Url, LoginError> {
     if url.scheme() == "https" || url.scheme() == "http" && is_here(&url) {
         Ok(url)

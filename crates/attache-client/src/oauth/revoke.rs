@@ -1,4 +1,4 @@
-//! Giving tokens back (RFC 7009): whoever has a copy of them can then do nothing with it.
+//! Revoking tokens (RFC 7009), so that copies of them are useless.
 
 use reqwest::{StatusCode, Url};
 
@@ -10,23 +10,23 @@ use super::tokens::{TokenKey, Tokens};
 use crate::http::Http;
 use crate::{ClientError, ClientOptions, Secret};
 
-/// What came of asking an authorization server to revoke tokens.
+/// The result of revoking tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Revocation {
-    /// None of them is good any longer.
+    /// All tokens are revoked.
     Revoked,
-    /// No new ones can be got, but the server cannot take back the access token: it is good until it expires.
+    /// The refresh token is revoked, but the server cannot revoke the access token. It is valid until it expires.
     AccessRemains,
-    /// The server does not say where tokens are revoked: they are good until they expire.
+    /// The server has no revocation endpoint. The tokens are valid until they expire.
     NotOffered,
 }
 
 impl OAuth {
-    /// Has the authorization server that gave out tokens revoke them. They stay where they are kept; [`logout`](Self::logout)
-    /// forgets them too.
+    /// Asks the authorization server to revoke tokens. The token store is not changed; [`logout`](Self::logout) also removes
+    /// them there.
     ///
-    /// The agent is not needed for it: where tokens are revoked, the server says itself.
+    /// The agent is not contacted: the revocation endpoint is in the metadata of the server.
     pub async fn revoke(
         &self,
         key: &TokenKey,
@@ -53,7 +53,7 @@ impl OAuth {
         };
         let Some(url) = &server.revoke else { return Ok(Revocation::NotOffered) };
         let exchange = self.exchange(&http, &server, "");
-        // First what others are got with. Most servers then take back the other one by themselves, but they need not.
+        // The refresh token goes first. Most servers then revoke the access token too, but they need not.
         let refresh = match &tokens.refresh {
             Some(refresh) => Some(exchange.revoke(url, refresh, "refresh_token").await?),
             None => None,
@@ -70,10 +70,9 @@ impl OAuth {
         })
     }
 
-    /// Forgets the tokens for something and has the authorization server [revoke](Self::revoke) them. Nothing comes of it if there
-    /// are none.
+    /// Removes the tokens of this key from the store and [revokes](Self::revoke) them. Returns nothing if there are none.
     ///
-    /// They are forgotten first, and so also where the server cannot be asked, which is then the error.
+    /// They are removed first. So they are gone even if the server cannot be reached, which is then the error.
     pub async fn logout(
         &self,
         key: &TokenKey,
@@ -87,18 +86,18 @@ impl OAuth {
     }
 }
 
-/// What a server says about one token.
+/// The result for one token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
     Revoked,
-    /// It takes back none of this kind.
+    /// The server does not revoke tokens of this type.
     Unsupported,
 }
 
 impl Exchange<'_> {
     async fn revoke(self, url: &Url, token: &Secret, kind: &str) -> Result<Answer, ClientError> {
         let (status, body) = self.post(url, &[("token", token.reveal()), ("token_type_hint", kind)]).await?;
-        // There need not be anything in the answer. A token that the server does not know is no error to it.
+        // The body may be empty. Revoking an unknown token succeeds.
         if status == StatusCode::OK {
             return Ok(Answer::Revoked);
         }

@@ -1,4 +1,4 @@
-//! A stream of events, for as long as its connection holds.
+//! A stream of events over one connection.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,21 +18,21 @@ use crate::{ClientError, RemoteError};
 /// One event of a stream.
 #[derive(Debug)]
 pub(crate) struct Event {
-    /// What to go on from after it.
+    /// The id to continue after.
     pub(crate) id: Option<Arc<str>>,
     pub(crate) response: StreamResponse,
-    /// Whether the server says that no other follows.
+    /// Whether the server says that this is the last event.
     pub(crate) is_last: bool,
 }
 
-/// A stream, for as long as its connection holds.
+/// A stream of events over one connection.
 pub(crate) enum Connection {
     Sse(Box<Sse>),
     Grpc(Box<Called>),
 }
 
 impl Connection {
-    /// The next event; nothing at the end. Silence is heard for so long.
+    /// The next event; nothing at the end. Fails if nothing arrives within `silence`.
     pub(crate) async fn next(&mut self, silence: Duration) -> Result<Option<Event>, ClientError> {
         match self {
             Self::Sse(stream) => stream.next(silence).await,
@@ -41,34 +41,34 @@ impl Connection {
     }
 }
 
-/// How long a server that begins a stream with its first event is waited for. What refuses a subscription comes sooner.
+/// How long to wait for a server that sends its response head only with the first event. A refused subscription fails sooner.
 const BEGINNING: Duration = Duration::from_secs(1);
 
-/// A stream of gRPC's: a message for each event.
+/// A gRPC stream, with a message for each event.
 pub(crate) struct Called {
     reader: Reader,
     progress: Progress,
 }
 
-/// What becomes the messages of a stream.
+/// A request that becomes the messages of a stream.
 pub(super) type Opening = BoxFuture<'static, Result<Messages, ClientError>>;
 
 enum Progress {
-    /// The server has not said anything yet, which some do only together with their first event.
-    /// Only ever reached through `&mut`: the mutex is what makes a future shareable, and is never locked.
+    /// The server has not responded yet. Some servers respond only with their first event. The value is accessed only through
+    /// `&mut`: the mutex makes the future `Sync` and is never locked.
     Opening(Mutex<Opening>),
     Open(Box<Messages>),
-    /// It could not be opened.
+    /// The stream could not be opened.
     Failed,
 }
 
 impl Called {
-    /// A stream that has begun.
+    /// Waits until the server has responded.
     pub(super) async fn begun(reader: Reader, opening: Opening) -> Result<Self, ClientError> {
         Ok(Self { reader, progress: Progress::Open(Box::new(opening.await?)) })
     }
 
-    /// A stream that has begun, or may do so at any time.
+    /// Waits a short time for the response, and returns a stream even if there is none yet.
     pub(super) async fn beginning(reader: Reader, mut opening: Opening) -> Result<Self, ClientError> {
         let progress = match tokio::time::timeout(BEGINNING, &mut opening).await {
             Ok(messages) => Progress::Open(Box::new(messages?)),
@@ -83,7 +83,7 @@ impl Called {
             let Some(message) = message else { return Ok(None) };
             match self.reader.event(&message)? {
                 Told::Event { response, is_last } => {
-                    // What counts the changes of a task numbers its events, and nothing else does here.
+                    // gRPC has no event ids. The generation of the task serves as the id.
                     let id = generation(&response).map(|number| number.to_string().into());
                     return Ok(Some(Event { id, response, is_last }));
                 }
@@ -98,7 +98,7 @@ impl Called {
                 Ok(messages) => self.progress = Progress::Open(Box::new(messages)),
                 Err(error) => {
                     self.progress = Progress::Failed;
-                    // By now this is how a stream breaks.
+                    // At this point a failed connection counts as a broken stream.
                     let lost = matches!(error, ClientError::Connect { .. });
                     return Err(if lost { ClientError::Broken(error.to_string()) } else { error });
                 }
@@ -111,8 +111,8 @@ impl Called {
     }
 }
 
-/// What ends a stream, for which those in between who lose the agent have the same word as an agent that is about to stop. Only the
-/// agent gives its reason.
+/// Converts the end of a stream. A proxy that loses the agent reports the same status as an agent that shuts down, but only the
+/// agent adds a reason.
 fn cut_off(error: ClientError) -> ClientError {
     let unavailable = |it: &&RemoteError| it.kind == Some(ErrorKind::Unavailable) && it.reason.is_none();
     match error.remote().filter(unavailable) {

@@ -1,4 +1,4 @@
-//! HTTP+JSON: a method and a path for each operation, with arguments in the path, the query or the body.
+//! HTTP+JSON: each operation has a method and a path, with arguments in the path, the query or the body.
 
 use attache_protocol::dialect::v0_3::proto_json::request as in_0_3;
 use attache_protocol::{MEDIA_TYPE, Request, TaskId};
@@ -10,13 +10,13 @@ use super::reader::Reader;
 use super::{Attempt, Body, Call};
 use crate::ClientError;
 
-/// What is not escaped in a segment of a path. A colon is: it would begin a verb.
+/// Characters that are not escaped in a path segment. A colon is escaped, because it would start a verb.
 const SEGMENT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// Where the paths of 0.3 begin, below the address of the interface.
+/// The prefix of the paths of 0.3, below the address of the interface.
 const OLDER: &str = "/v1";
 
-/// What an answer may look like: A2A's own type, or plain JSON from those who have not heard of it.
+/// The accepted media types: that of A2A, and plain JSON for servers that do not know it.
 const ACCEPT: &str = "application/a2a+json, application/json";
 
 /// Where the arguments go that are not in the path.
@@ -26,8 +26,7 @@ enum Rest {
     Nowhere,
 }
 
-/// Writes a request as 1.0 has it. Below the address of the interface come the tenant, if there is one, and the path of the
-/// operation.
+/// Encodes a request of 1.0. The path is the address of the interface, the tenant if any, and the path of the operation.
 pub(super) fn current(url: &Url, request: &Request, attempt: Attempt) -> Result<Call, ClientError> {
     let (method, path, rest) = target(request, attempt)?;
     let tenant = request.tenant().map(|tenant| segment(tenant, "a tenant")).transpose()?;
@@ -43,13 +42,13 @@ pub(super) fn current(url: &Url, request: &Request, attempt: Attempt) -> Result<
     Ok(Call { method, url, body, accept: Some(ACCEPT), reader: Reader::Plain })
 }
 
-/// Writes a request as 0.3 had it: in its own words, and with other paths here and there.
+/// Encodes a request of 0.3, which has another body and some other paths.
 pub(super) fn older(url: &Url, request: &Request, attempt: Attempt) -> Result<Call, ClientError> {
     let cannot = |error| ClientError::Invalid(format!("the agent cannot be asked this: {error}"));
     let body = in_0_3::body(request).map_err(cannot)?;
     let (method, path, rest) = match request {
         Request::GetExtendedAgentCard(_) => (Method::GET, "card".to_owned(), Rest::Nowhere),
-        // It was the other way around.
+        // In 0.3 the preferred method was the other one.
         Request::SubscribeToTask(_) => match attempt {
             Attempt::First => target(request, Attempt::Second)?,
             Attempt::Second => target(request, Attempt::First)?,
@@ -66,7 +65,7 @@ pub(super) fn older(url: &Url, request: &Request, attempt: Attempt) -> Result<Ca
     };
     let mut asked = request.clone();
     if let Request::GetTask(get) = &mut asked {
-        // A server is free to answer at once, and knows no other way.
+        // 0.3 has no long poll. The server may respond immediately.
         get.current_generation = None;
     }
     let url = below(url, &format!("{OLDER}/{path}"), &rest, &asked)?;
@@ -107,7 +106,7 @@ fn target(request: &Request, attempt: Attempt) -> Result<(Method, String, Rest),
     })
 }
 
-/// The address of a request, with its query if it has one.
+/// The URL of a request, with its query if any.
 fn below(url: &Url, path: &str, rest: &Rest, request: &Request) -> Result<Url, ClientError> {
     let mut url = url.clone();
     url.set_path(&format!("{}{path}", url.path().trim_end_matches('/')));
@@ -137,7 +136,7 @@ fn webhook(task: &TaskId, id: &str) -> Result<String, ClientError> {
     Ok(format!("{}/{}", webhooks(task.as_str())?, segment(id, "a webhook's id")?))
 }
 
-/// One segment of a path. What no segment can be would make the path that of something else.
+/// Encodes a path segment. Values that are not valid segments would lead to another path.
 fn segment(text: &str, what: &str) -> Result<String, ClientError> {
     if matches!(text, "" | "." | "..") {
         return Err(ClientError::Invalid(format!("`{text}` cannot be {what}")));
@@ -145,7 +144,7 @@ fn segment(text: &str, what: &str) -> Result<String, ClientError> {
     Ok(utf8_percent_encode(text, &SEGMENT).to_string())
 }
 
-/// The arguments that go into the query: all but those that are in the path.
+/// The query arguments: all arguments that are not in the path.
 fn query(request: &Request) -> Result<Vec<(String, String)>, ClientError> {
     let in_path = |key: &str| match request {
         Request::GetTask(_) => matches!(key, "tenant" | "id"),

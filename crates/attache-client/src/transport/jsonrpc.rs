@@ -1,4 +1,4 @@
-//! JSON-RPC: requests in their envelope, and what is in the envelope that comes back.
+//! JSON-RPC: the envelopes of requests and responses.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,23 +17,23 @@ use crate::{ClientError, RemoteError};
 pub(super) struct Id(u64);
 
 impl Id {
-    /// The one that the first request has.
+    /// The id of the first request.
     pub(super) const FIRST: Self = Self(1);
 
-    /// An id that no other request of this process has.
+    /// An id that is unique in this process.
     fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// Writes a request as 1.0 has it.
+/// Encodes a request of 1.0.
 pub(super) fn current(url: &Url, request: &Request) -> Result<Call, ClientError> {
     let id = Id::next();
     call(url, id, request.operation().name(), request, Reader::JsonRpc(id))
 }
 
-/// Writes a request as 0.3 had it.
+/// Encodes a request of 0.3.
 pub(super) fn older(url: &Url, request: &Request) -> Result<Call, ClientError> {
     let cannot = |error| ClientError::Invalid(format!("the agent cannot be asked this: {error}"));
     let older::Written { method, params } = older::write(request).map_err(cannot)?;
@@ -62,7 +62,7 @@ fn call<P: Serialize>(
     Ok(Call { method: Method::POST, url: url.clone(), body, accept: Some(media_type), reader })
 }
 
-/// The result in the answer to a request, as JSON text. A result of `null`, which some requests have, is left out by some servers.
+/// The result in a response, as JSON text. Some servers omit a result that is `null`.
 pub(super) fn result(Id(id): Id, body: &[u8]) -> Result<&str, ClientError> {
     #[derive(Deserialize)]
     struct Envelope<'a> {
@@ -83,7 +83,7 @@ pub(super) fn result(Id(id): Id, body: &[u8]) -> Result<&str, ClientError> {
     }
     let answers = envelope.id.map(RawValue::get);
     match (envelope.error, envelope.result) {
-        // Whoever could not read the request could not read its id either.
+        // A server that could not parse the request does not know its id.
         (Some(error), _) if answers.is_none() || answers == Some(id.to_string().as_str()) => {
             match RemoteError::from_jsonrpc(error.get()) {
                 Ok(error) => Err(ClientError::Remote(Box::new(error))),

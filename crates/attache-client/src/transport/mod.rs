@@ -1,9 +1,13 @@
-//! The way to an agent: requests out, answers and events back, over the binding that its card led to.
+//! The transport to an agent: sends requests and reads responses and events, over the selected binding.
 //!
-//! What differs between bindings is how a request is written and how what comes back is read. [`jsonrpc`], [`http_json`] and
-//! [`grpc`] know that and nothing else; headers, credentials, time and size are the same for all, and are here.
+//! Bindings differ in how they encode requests and decode responses: that is in [`jsonrpc`], [`http_json`] and [`grpc`].
+//! Headers, credentials, time limits and size limits are the same for all, and are here.
 
 mod connection;
+#[cfg(feature = "grpc")]
+mod grpc;
+#[cfg(not(feature = "grpc"))]
+#[path = "grpc_disabled.rs"]
 mod grpc;
 mod http_json;
 mod jsonrpc;
@@ -15,7 +19,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use attache_grpc::Package;
 use attache_outbound::retry_after;
 use attache_protocol::{ErrorKind, GENERATION_EXTENSION, Operation, Request};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
@@ -35,20 +38,20 @@ use crate::interface::Wire;
 
 const A2A_VERSION: HeaderName = HeaderName::from_static("a2a-version");
 
-/// The way to one agent. Cheap to clone.
+/// The transport to one agent. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Transport {
     pub(crate) http: Arc<Http>,
     pub(crate) known: Arc<Known>,
 }
 
-/// A request as a binding writes it, without what goes beside it.
+/// A request as a binding encodes it, without the common headers.
 #[derive(Debug)]
 struct Call {
     method: Method,
     url: Url,
     body: Option<Body>,
-    /// What an answer that is not a stream looks like, where that is said.
+    /// The media types of a response that is not a stream, if the binding states them.
     accept: Option<&'static str>,
     reader: Reader,
 }
@@ -59,16 +62,16 @@ struct Body {
     media_type: &'static str,
 }
 
-/// The ways to write a request that a binding knows more than one of.
+/// Which encoding of a request to use, if the binding has two.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Attempt {
     First,
-    /// The way to subscribe that the specification has in one place and not in another.
+    /// The other way to subscribe. Parts of the specification disagree on the method.
     Second,
 }
 
 impl Transport {
-    /// Makes a request and reads its answer.
+    /// Sends a request and reads its response.
     pub(crate) async fn call<R: Answered>(
         &self,
         request: &Request,
@@ -101,7 +104,7 @@ impl Transport {
         self.read(&url, reader, response).await
     }
 
-    /// Makes a request whose answer is a stream.
+    /// Sends a request whose response is a stream.
     pub(crate) async fn open(
         &self,
         request: &Request,
@@ -135,12 +138,13 @@ impl Transport {
         }
     }
 
-    /// What proves who asks.
+    /// Collects the credentials for a request.
     async fn prove(&self, request: &Request) -> Result<Proof, ClientError> {
         Proof::gather(&self.http, self.known.asking(), request.operation()).await
     }
 
-    /// Whether the agent did not take a proof, and there is another one now. A request that it did not take was not carried out.
+    /// Whether the agent refused the credentials and others are available now. A request with refused credentials was not
+    /// executed.
     async fn is_renewed(
         &self,
         error: &ClientError,
@@ -189,12 +193,12 @@ impl Transport {
             let stream = Sse::new(url, reader, response, self.http.options.max_event);
             return Ok(Connection::Sse(Box::new(stream)));
         }
-        // A refusal, most likely.
+        // Most likely an error.
         let _: Done = self.read(&url, reader, response).await?;
         Err(ClientError::Protocol("a single answer where a stream of events was asked for".to_owned()))
     }
 
-    /// The messages that answer a call, once the server has begun to.
+    /// Sends a gRPC request, and returns the messages once the server has responded.
     async fn messages(
         self,
         url: Url,
@@ -218,8 +222,7 @@ impl Transport {
             Wire::JsonRpc0_3 => jsonrpc::older(&endpoint.url, request),
             Wire::HttpJson => http_json::current(&endpoint.url, request, attempt),
             Wire::HttpJson0_3 => http_json::older(&endpoint.url, request, attempt),
-            Wire::Grpc => grpc::write(&endpoint.url, Package::V1_0, request),
-            Wire::Grpc0_3 => grpc::write(&endpoint.url, Package::V0_3, request),
+            Wire::Grpc | Wire::Grpc0_3 => grpc::write(&endpoint.url, endpoint.wire.version(), request),
         }
     }
 
@@ -229,12 +232,12 @@ impl Transport {
             Wire::JsonRpc | Wire::JsonRpc0_3 | Wire::HttpJson | Wire::HttpJson0_3 => {
                 self.http.options.idle_timeout
             }
-            // Servers say nothing while nothing happens. The connection is asked for signs of life instead.
+            // gRPC servers send nothing while nothing happens. HTTP/2 pings check the connection instead.
             Wire::Grpc | Wire::Grpc0_3 => Duration::MAX,
         }
     }
 
-    /// What goes beside a request for a stream. Over gRPC its events have no ids, but the count of changes serves as well.
+    /// The headers of a request for a stream. gRPC events have no ids, so the generation of the task is requested instead.
     fn numbering<'a>(&self, beside: &'a Beside) -> Cow<'a, Beside> {
         match self.known.endpoint.wire {
             Wire::Grpc => Cow::Owned(beside.asking(GENERATION_EXTENSION)),
@@ -244,13 +247,13 @@ impl Transport {
         }
     }
 
-    /// Whether there is another way to make a request.
+    /// Whether the request has a second encoding.
     fn has_second(&self, operation: Operation) -> bool {
         matches!(self.known.endpoint.wire, Wire::HttpJson | Wire::HttpJson0_3)
             && operation == Operation::SubscribeToTask
     }
 
-    /// Adds what goes beside a request.
+    /// Builds the HTTP request with the common headers.
     fn complete(
         &self,
         call: Call,
@@ -312,12 +315,12 @@ impl Transport {
     }
 }
 
-/// Whether a refusal may mean that what was asked is done with another method here.
+/// Whether an error may mean that the server expects the other method.
 fn is_no_such_way(error: &ClientError) -> bool {
     match error {
         ClientError::Http { status, .. } => matches!(status, 404 | 405 | 501),
         ClientError::Remote(remote) => remote.code == 405,
-        // Something else is there, which answers in its own way.
+        // Another endpoint responded in its own format.
         ClientError::Protocol(_) => true,
         ClientError::Setup(_)
         | ClientError::Invalid(_)
@@ -326,15 +329,15 @@ fn is_no_such_way(error: &ClientError) -> bool {
         | ClientError::Withheld { .. }
         | ClientError::NoInterface { .. }
         | ClientError::Credentials { .. }
-        | ClientError::Login { .. }
-        | ClientError::Revocation { .. }
-        | ClientError::Tokens(_)
-        | ClientError::Untrusted { .. }
         | ClientError::Connect { .. }
         | ClientError::Broken(_)
         | ClientError::Timeout { .. }
         | ClientError::TooLarge { .. }
         | ClientError::Interrupted { .. } => false,
+        #[cfg(feature = "oauth")]
+        ClientError::Login { .. } | ClientError::Revocation { .. } | ClientError::Tokens(_) => false,
+        #[cfg(feature = "signing")]
+        ClientError::Untrusted { .. } => false,
     }
 }
 

@@ -1,6 +1,5 @@
-//! What comes back, read in the words of the binding and the generation that were spoken.
+//! Decoding responses, by binding and protocol version.
 
-use attache_grpc::{Answer, Event as Called, Package};
 use attache_protocol::dialect::read_card;
 use attache_protocol::dialect::v0_3::{answer as older, proto_json::answer as plain};
 use attache_protocol::{
@@ -11,37 +10,39 @@ use reqwest::{StatusCode, Url};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::grpc::{Package, read_answer, read_event};
 use super::jsonrpc::{Id, result};
 use crate::http::status_error;
 use crate::{ClientError, RemoteError};
 
-/// How what comes back is read.
+/// How a response is decoded.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Reader {
-    /// In the envelope of JSON-RPC.
+    /// A JSON-RPC envelope.
     JsonRpc(Id),
-    /// The same in the words of 0.3.
+    /// A JSON-RPC envelope of 0.3.
     JsonRpc0_3(Id),
-    /// As it is.
+    /// HTTP+JSON: the body is the result.
     Plain,
-    /// The same in the words of 0.3.
+    /// HTTP+JSON of 0.3.
     Plain0_3,
-    /// In the messages of a protobuf package.
+    /// Messages of a protobuf package.
     Grpc(Package),
 }
 
-/// What an event of a stream says.
+/// A decoded event of a stream.
 pub(super) enum Told {
     Event {
         response: StreamResponse,
         is_last: bool,
     },
-    /// Something that the protocol did not have yet. What matters is said in words that are known as well.
+    /// An event of a kind that this version does not know. It can be skipped, because known events carry everything that is
+    /// required.
     Unknown,
 }
 
 impl Reader {
-    /// Reads an answer that came with a status of success.
+    /// Decodes a response with a success status.
     pub(super) fn answer<R: Answered>(self, body: &[u8]) -> Result<R, ClientError> {
         match self {
             Self::JsonRpc(id) => R::current(result(id, body)?.as_bytes()),
@@ -56,23 +57,23 @@ impl Reader {
         }
     }
 
-    /// Why there is no answer, from one that came with another status.
+    /// Decodes a response with an error status.
     pub(super) fn refusal(self, url: &Url, status: StatusCode, body: &[u8]) -> ClientError {
         let refusal = match self {
-            // Some refusals have a status of their own besides their code.
+            // Some JSON-RPC errors come with an HTTP error status.
             Self::JsonRpc(id) | Self::JsonRpc0_3(id) => match result(id, body) {
                 Err(ClientError::Remote(refusal)) => Some(refusal),
                 Ok(_) | Err(_) => None,
             },
             Self::Plain => RemoteError::from_http_json(status.as_u16(), body).map(Box::new),
             Self::Plain0_3 => RemoteError::from_http_json_0_3(status.as_u16(), body).map(Box::new),
-            // Its refusals are trailers of a response that succeeds.
+            // gRPC errors are in the trailers of a successful response.
             Self::Grpc(_) => None,
         };
         refusal.map_or_else(|| status_error(url, status, body), ClientError::Remote)
     }
 
-    /// Reads an event of a stream.
+    /// Decodes an event of a stream.
     pub(super) fn event(self, data: &[u8]) -> Result<Told, ClientError> {
         match self {
             Self::JsonRpc(id) => told(result(id, data)?.as_bytes()),
@@ -90,14 +91,14 @@ impl Reader {
                     (None, Ok(_)) => Ok(Told::Unknown),
                 },
             },
-            Self::Grpc(package) => match Called::read(package, data) {
-                Ok(Some(Called { response, is_last })) => Ok(Told::Event { response, is_last }),
+            Self::Grpc(package) => match read_event(package, data) {
+                Ok(Some((response, is_last))) => Ok(Told::Event { response, is_last }),
                 Ok(None) => Ok(Told::Unknown),
                 Err(error) => Err(unreadable("the event", &error)),
             },
             Self::Plain => match told(data) {
                 Ok(event @ Told::Event { .. }) => Ok(event),
-                // A stream that began with success may end with a refusal.
+                // A stream that started successfully may end with an error.
                 other => match RemoteError::from_http_json(200, data) {
                     Some(refusal) => Err(ClientError::Remote(Box::new(refusal))),
                     None => other,
@@ -120,25 +121,25 @@ fn told(json: &[u8]) -> Result<Told, ClientError> {
     }
 }
 
-/// Whether an event has members, and none of those that events have today.
+/// Whether an event has members, but none of the known ones.
 fn is_unheard_of(json: &[u8]) -> bool {
     let known = ["task", "message", "statusUpdate", "artifactUpdate", "status_update", "artifact_update"];
     serde_json::from_slice::<std::collections::BTreeMap<String, IgnoredAny>>(json)
         .is_ok_and(|members| !members.is_empty() && !members.keys().any(|key| known.contains(&key.as_str())))
 }
 
-/// What can be the answer to a request.
+/// A type that is the response to a request.
 pub(crate) trait Answered: Sized {
-    /// Reads it as 1.0 has it.
+    /// Decodes JSON of 1.0.
     fn current(json: &[u8]) -> Result<Self, ClientError>;
 
-    /// Reads it as 0.3 had it.
+    /// Decodes JSON of 0.3.
     fn older(json: &[u8]) -> Result<Self, Error>;
 
-    /// Reads it as 0.3 had it over HTTP+JSON.
+    /// Decodes HTTP+JSON of 0.3.
     fn plain(json: &[u8]) -> Result<Self, Error>;
 
-    /// Reads it as a message of gRPC's.
+    /// Decodes a gRPC message.
     fn message(package: Package, message: &[u8]) -> Result<Self, Error>;
 }
 
@@ -158,7 +159,7 @@ macro_rules! answered {
             }
 
             fn message(package: Package, message: &[u8]) -> Result<Self, Error> {
-                Answer::read(package, message)
+                read_answer(package, message)
             }
         } )+
     };
@@ -167,13 +168,13 @@ macro_rules! answered {
 answered! {
     SendMessageResponse = older::reply, plain::reply;
     Task = older::task, plain::task;
-    // It cannot be asked for over HTTP+JSON.
+    // HTTP+JSON of 0.3 does not have this request.
     ListTasksResponse = older::tasks, older::tasks;
     TaskPushNotificationConfig = older::webhook, plain::webhook;
     ListTaskPushNotificationConfigsResponse = older::webhooks, plain::webhooks;
 }
 
-/// A card, and what its signatures are over.
+/// A card, and the JSON that its signatures cover.
 pub(crate) struct Described {
     pub(crate) card: AgentCard,
     pub(crate) json: Vec<u8>,
@@ -193,14 +194,14 @@ impl Answered for Described {
     }
 
     fn message(package: Package, message: &[u8]) -> Result<Self, Error> {
-        let card: AgentCard = Answer::read(package, message)?;
-        // A card that cannot be written cannot have been signed either.
+        let card: AgentCard = read_answer(package, message)?;
+        // A card that cannot be encoded cannot have been signed.
         let json = serde_json::to_vec(&card).unwrap_or_default();
         Ok(Self { card, json })
     }
 }
 
-/// The answer that something is done. Servers have several ways to say nothing else.
+/// A response without content. Servers encode it in different ways.
 pub(crate) struct Done;
 
 impl Answered for Done {
@@ -221,7 +222,7 @@ impl Answered for Done {
     }
 }
 
-/// The error for an answer that makes no sense, by what is wrong with it.
+/// The error for a response that cannot be decoded.
 pub(crate) fn unreadable(what: &str, error: &Error) -> ClientError {
     let why = match error.field_violations() {
         [] => error.message().to_owned(),
@@ -236,7 +237,7 @@ pub(crate) fn unreadable(what: &str, error: &Error) -> ClientError {
     ClientError::Protocol(format!("{what} cannot be read: {why}"))
 }
 
-/// Reads an object. Other values are refused here, where serde would take an array for a list of members.
+/// Parses an object. Other values are rejected here, because serde would accept an array of the members.
 pub(super) fn object<'a, T: Deserialize<'a>>(text: &'a [u8], what: &str) -> Result<T, ClientError> {
     let protocol = |why: &str| ClientError::Protocol(format!("{what} cannot be read: {why}"));
     if text.trim_ascii_start().first() != Some(&b'{') {

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::support::{Player, WIRES, gists, lists, next, over, rest, serve, soon, task};
 
-/// A server with everything, and every way to it.
+/// A server with all interfaces, and a client for each.
 async fn everywhere() -> Vec<(Interface, Client)> {
     let mut agents = Vec::new();
     for wire in WIRES {

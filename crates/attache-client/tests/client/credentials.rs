@@ -1,4 +1,4 @@
-//! Credentials on their way.
+//! Which credentials are sent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ use crate::support::{
     sse,
 };
 
-/// A server whose card asks for one of these.
+/// A server whose card has these requirements.
 async fn asking_for(requirements: Value) -> Fake {
     let members = json!({
         "securitySchemes": {
@@ -87,7 +87,7 @@ async fn a_request_that_would_be_refused_is_not_made() {
     let error = agent.send("hi").await.unwrap_err();
     assert!(matches!(&error, ClientError::Credentials { wanted, .. } if wanted == &["`basic`"]), "{error}");
     assert!(fake.calls().is_empty());
-    // Who has nothing to show may still try.
+    // A client without credentials may still try.
     Client::connect_with(&fake.url, quick()).await.unwrap().send("hi").await.unwrap();
 }
 
@@ -100,7 +100,7 @@ async fn who_is_not_let_in_is_told_so() {
     }
 }
 
-/// Tokens that are got when they are needed.
+/// A new token for each request.
 struct Renewing(Arc<AtomicUsize>);
 
 impl Credentials for Renewing {
@@ -153,7 +153,7 @@ async fn secrets_are_in_no_error() {
     }
 }
 
-/// Lets in who has the token, and anybody who wants the card.
+/// Accepts callers with the token, and every request for the card.
 async fn guard(mut request: Request, next: Next) -> Response {
     let token = request.headers().get("authorization").and_then(|value| value.to_str().ok());
     match token {
@@ -200,7 +200,7 @@ async fn a_guarded_agent_lets_in_who_has_its_token_over_every_interface() {
     }
 }
 
-/// Gives out the next token whenever one is refused, as long as there are some.
+/// Has another token whenever one is refused, until there are none left.
 struct Spare {
     left: AtomicUsize,
 }

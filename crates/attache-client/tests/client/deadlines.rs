@@ -1,4 +1,4 @@
-//! How long something may take altogether, and what is repeated meanwhile.
+//! Deadlines of whole operations, and what is repeated meanwhile.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

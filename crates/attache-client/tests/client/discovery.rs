@@ -1,4 +1,4 @@
-//! Finding an agent, and noticing that it has changed.
+//! Finding an agent, and noticing changes of its card.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -148,7 +148,7 @@ async fn a_policy_holds_for_the_card_for_redirects_and_for_the_interface() {
     }
 }
 
-/// A server with a card at one of the well-known places.
+/// A server with a card at one of the well-known paths.
 async fn at(place: &'static str) -> Fake {
     Fake::server(move |asked| {
         if asked.path() != place {

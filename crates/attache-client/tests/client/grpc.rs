@@ -1,4 +1,4 @@
-//! What is special about gRPC: its frames and trailers, and servers that make a mess of them.
+//! Frames and trailers of gRPC, and servers that do not follow it.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn reply() -> Vec<u8> {
     framed::<proto::SendMessageResponse, _>(reply)
 }
 
-/// Settings to send credentials from a card to where its calls go.
+/// Options that send credentials to the server of the calls.
 fn trusting(calls: &Calls) -> ClientOptions {
     ClientOptions { trusted_origins: TrustedOrigins::new().trust(&calls.origin).unwrap(), ..quick() }
 }
@@ -188,7 +188,7 @@ async fn a_stream_that_someone_in_between_lost_goes_on_after_the_last_change_tha
     assert_eq!((log[0].header("last-event-id"), log[1].header("last-event-id")), (None, Some("7")));
 }
 
-/// A server whose calls wait in the middle until they are released.
+/// A server whose calls stop in the middle until they are released.
 async fn held(before: fn() -> Vec<Piece>) -> (Calls, watch::Sender<bool>) {
     let release = watch::Sender::new(false);
     let released = release.clone();

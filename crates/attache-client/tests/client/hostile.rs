@@ -1,4 +1,4 @@
-//! Servers that do not follow the protocol, or that want the client's time and memory.
+//! Servers that do not follow the protocol, or that try to exhaust the client.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! HTTP+JSON, with servers that have their own idea of it.
+//! HTTP+JSON with servers that deviate from it.
 
 use attache_client::{Client, ClientError, Outgoing};
 use attache_protocol::{ErrorKind, TaskState};
@@ -8,7 +8,7 @@ use crate::support::{
     Asked, Fake, STREAM, Say, card_with, connect, gists, json as respond, plain_sse, quick, rest, soon,
 };
 
-/// A server that speaks HTTP+JSON, for which a test answers the calls.
+/// A server with HTTP+JSON. The test responds to the calls.
 async fn fake(answer: impl Fn(&Asked) -> Say + Send + Sync + 'static) -> (Fake, Client) {
     let fake = Fake::server(move |asked| {
         if asked.is_for_card() { card_with(asked, "HTTP+JSON", &json!({})) } else { answer(asked) }

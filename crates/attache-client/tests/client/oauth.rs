@@ -1,4 +1,4 @@
-//! What is said to authorization servers, and to which. That logging in works is tried with a real one elsewhere.
+//! Which requests are sent to which authorization servers. The end-to-end tests of the command cover whole logins.
 
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 
 use crate::support::{quick, serve, soon};
 
-/// An authorization server that answers as it is told, and remembers what it was asked: the path, the client, the form.
+/// A scripted authorization server that records its requests.
 struct Authority {
     url: String,
     asked: Arc<Mutex<Vec<String>>>,
@@ -228,7 +228,7 @@ async fn an_answer_that_is_not_one_of_oauth_is_not_used() {
     }
 }
 
-/// What a server that gives out tokens at `/token` says about itself.
+/// The metadata of a server with the token endpoint `/token`.
 fn description(own: &str, revoke: Option<&str>) -> Value {
     let revoke = revoke.map(|path| format!("{own}{path}"));
     json!({"issuer": own, "token_endpoint": format!("{own}/token"), "revocation_endpoint": revoke})
@@ -247,7 +247,7 @@ fn kept() -> Tokens {
 async fn tokens_are_given_back_where_the_server_says_and_the_refresh_token_first() {
     let authority = Authority::start(|own, path, _| match path {
         "/.well-known/openid-configuration" => (200, description(own, Some("/revoke"))),
-        // Nothing has to be in the answer.
+        // The response may be empty.
         "/revoke" => (200, json!("")),
         _ => (404, json!({})),
     });
@@ -314,7 +314,7 @@ async fn a_server_that_takes_nothing_back_is_told_from_one_that_takes_back_some(
 
 #[tokio::test]
 async fn tokens_are_given_back_to_nobody_else_than_who_gave_them() {
-    // One that only says that it gives out tokens for another server, and one that nobody agreed to.
+    // This server only names a token endpoint of another server.
     let other = Authority::start(|own, _, _| {
         let mut description = description(own, Some("/revoke"));
         description["token_endpoint"] = json!("https://auth.example/token");

@@ -1,4 +1,4 @@
-//! Credentials belong to the origin that they were given for, whatever a card or a redirect says.
+//! Credentials are sent only to the origin that they were given for, regardless of what a card says.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::support::{Asked, Fake, Say, json as respond, quick, rpc_result, soon}
 
 const BINDINGS: [&str; 3] = ["JSONRPC", "HTTP+JSON", "GRPC"];
 
-/// A card with interfaces at these URLs that asks for a bearer token.
+/// A card with interfaces at these URLs. It asks for a bearer token.
 fn card(interfaces: &[(String, &str)]) -> Value {
     let interface = |(url, binding): &(String, &str)| json!({"url": url, "protocolBinding": binding, "protocolVersion": "1.0"});
     json!({
@@ -28,7 +28,7 @@ fn answer(asked: &Asked) -> Say {
     rpc_result(asked, &json!({"id": "t", "task": {"id": "t"}}))
 }
 
-/// A server that answers calls, and one whose card names it.
+/// A server that responds to calls, and one whose card names it.
 async fn two(binding: &'static str) -> (Fake, Fake) {
     let other = Fake::server(answer).await;
     let card = card(&[(format!("{}/rpc", other.url), binding)]);
@@ -72,7 +72,7 @@ async fn an_origin_that_is_trusted_gets_them() {
     let agent = Client::connect_with(&home.url, trusting(&other.url)).await.unwrap();
     agent.send("hi").await.unwrap();
     assert_eq!(other.calls()[0].header("authorization"), Some("Bearer s3cret"));
-    // Trust is for one origin.
+    // Trust applies to one origin.
     let (home, third) = two("JSONRPC").await;
     let error =
         Client::connect_with(&home.url, trusting(&other.url)).await.unwrap().send("hi").await.unwrap_err();
@@ -205,7 +205,7 @@ async fn what_an_address_book_has_for_another_origin_goes_there() {
     let (home, other) = two("JSONRPC").await;
     let entry = AddressEntry::bearer(other.url.parse().unwrap(), &"for-other".into()).unwrap();
     let book = AddressBook::new([entry]).unwrap();
-    // What is for the agent itself does not go along.
+    // The credentials of the agent's own address are not sent there.
     let options = quick().with_credentials((Keyring::new().token("s3cret"), book));
     Client::connect_with(&home.url, options).await.unwrap().send("hi").await.unwrap();
     assert_eq!(other.calls()[0].header("authorization"), Some("Bearer for-other"));

@@ -1,4 +1,4 @@
-//! Refusals, by their kind.
+//! Errors of agents, by kind.
 
 use attache_client::{ClientError, Outgoing};
 use attache_protocol::{ErrorKind, ListTasksRequest, Part, TaskState};

@@ -1,4 +1,4 @@
-//! Streams that break, and go on.
+//! Streams that break and are resumed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::support::{
     rpc_result, serve, soon, sse, task,
 };
 
-/// A server behind a line, and a client that uses the line for everything but the card.
+/// A server behind a proxy, and a client that uses the proxy for everything.
 async fn behind<A: attache_core::Agent>(agent: A, proxy: &mut Proxy) -> Client {
     let server = serve(Server::new(agent).base_url(proxy.url())).await;
     proxy.forward_to(server);
@@ -35,7 +35,7 @@ async fn wherever_the_line_is_cut_no_event_is_lost_and_none_comes_twice() {
     for (run, budget) in (0..3000).step_by(61).enumerate() {
         proxy.cut();
         proxy.cut_next([budget]);
-        // The key is for the cuts that come before the agent's first word.
+        // The key allows retries when the connection breaks before the first event.
         let outgoing = Outgoing::new("count 5").idempotency_key(format!("run {run}"));
         let mut events = soon(agent.stream(outgoing)).await.unwrap();
         assert_eq!(gists(&rest(&mut events).await.unwrap()), expected, "cut after {budget} bytes");
@@ -50,11 +50,11 @@ async fn a_stream_that_is_cut_ten_times_anywhere_is_one_stream_over_every_interf
             let mut proxy = Proxy::new([]).await;
             let server = serve(Server::new(Player)).await;
             proxy.forward_to(server);
-            // Any of the cuts may come before an event has got through, so that they count as attempts in a row.
+            // Every break may happen before an event arrives, so each needs an attempt.
             let backoff = Backoff { attempts: 10, ..quick().backoff };
             let options = ClientOptions { backoff, ..quick().prefer(wire) };
             let agent = over_with(options, server, &proxy.url()).await;
-            // All together they are less than what there is to tell.
+            // The sum is less than the size of the stream.
             let cuts: Vec<usize> = (0..10).map(|_| fastrand::usize(1..2500)).collect();
             proxy.cut_next(cuts.clone());
             let outgoing = Outgoing::new("count 200").idempotency_key(format!("run {run}"));

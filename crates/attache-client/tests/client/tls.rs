@@ -1,4 +1,4 @@
-//! Encrypted connections, and certificates on either side.
+//! TLS, with certificates on either side.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 use crate::support::{Fake, quick, rpc_result, soon};
 
-/// Somebody whose certificates are believed by those who know theirs.
+/// A certificate authority. Its certificates are trusted by a client or server that has its root.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -75,12 +75,12 @@ impl Authority {
     }
 }
 
-/// Puts an agent behind TLS, for as long as the test runs.
+/// Serves an agent over TLS until the test ends.
 async fn serve(config: ServerConfig, card: AgentCard) -> String {
     serve_leading_to(config, card, None).await
 }
 
-/// The same with a card that names another address than its own.
+/// The same, with a card that names another address.
 async fn serve_leading_to(config: ServerConfig, card: AgentCard, to: Option<&str>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
@@ -107,7 +107,7 @@ fn card() -> AgentCard {
     AgentCard::new("Safe", "Behind TLS")
 }
 
-/// A card that asks for a certificate.
+/// A card that requires a client certificate.
 fn asking() -> AgentCard {
     let mut card = card();
     let scheme = SecurityScheme::MutualTls(MutualTlsSecurityScheme::default());

@@ -1,4 +1,4 @@
-//! A server of 0.3, to the letter of its time.
+//! A server of 0.3 that follows its specification exactly.
 
 use attache_client::{Client, ClientOptions, Outgoing, Reply};
 use attache_protocol::{ErrorKind, ListTasksRequest, Part, TaskState};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Asked, Fake, STREAM, Say, gists, json as respond, quick, rest, rpc_result, soon, sse};
 
-/// Where servers of 0.2 have their card, and those of 0.3 too.
+/// The card path of servers of 0.2, which those of 0.3 also serve.
 async fn server(answer: impl Fn(&Asked) -> Say + Send + Sync + 'static) -> (Fake, Client) {
     let fake = Fake::server(move |asked| match asked.path() {
         "/.well-known/agent-card.json" => respond(404, &json!({"detail": "Not Found"})),

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::support::{Fake, Player, WIRES, gated, over, quick, rpc_result, serve, soon};
 
-/// So slow that a test which depends on it does not end in time.
+/// So slow that a test that depends on it does not end in time.
 const NEVER: Pace = Pace { first: Duration::from_secs(600), longest: Duration::from_secs(600) };
 
 fn quickly() -> ClientOptions {
@@ -61,7 +61,7 @@ async fn a_wait_ends_when_the_agent_asks_or_the_condition_is_met() {
     }
 }
 
-/// A server whose task ends after so many looks, and that says so many changes of it, if any.
+/// A server whose task ends after this many reads, with a generation or without.
 async fn looked_at(times: usize, generation: Option<u64>) -> Fake {
     let looks = AtomicUsize::new(0);
     Fake::agent(move |asked| {

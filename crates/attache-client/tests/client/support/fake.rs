@@ -1,4 +1,4 @@
-//! A server that says whatever a test wants, byte for byte.
+//! A scripted HTTP server.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,17 +6,17 @@ use serde_json::{Value, json as value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What a server does about a request.
+/// What a server does with a request.
 pub(crate) enum Say {
     /// Writes this and closes the connection.
     Bytes(Vec<u8>),
-    /// Writes this, then nothing more.
+    /// Writes this and keeps the connection open.
     Hang(Vec<u8>),
-    /// Writes the first, then the second again and again.
+    /// Writes the first part once, then repeats the second.
     Endless(Vec<u8>, Vec<u8>),
 }
 
-/// A request, as the server got it.
+/// A request that the server received.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     head: String,
@@ -28,7 +28,7 @@ impl Asked {
         self.head.starts_with("GET ") && self.path().split('?').next().unwrap().ends_with(".json")
     }
 
-    /// The method of HTTP's and the path.
+    /// The HTTP method and the path.
     pub(crate) fn target(&self) -> String {
         self.head.split(' ').take(2).collect::<Vec<_>>().join(" ")
     }
@@ -54,12 +54,12 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// A server with a card, for which a test answers the calls.
+    /// A server with a card. The test responds to the calls.
     pub(crate) async fn agent(answer: impl Fn(&Asked) -> Say + Send + Sync + 'static) -> Self {
         Self::server(move |asked| if asked.is_for_card() { card(asked) } else { answer(asked) }).await
     }
 
-    /// A server for which a test answers everything.
+    /// A server without a card. The test responds to everything.
     pub(crate) async fn server(answer: impl Fn(&Asked) -> Say + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -83,7 +83,7 @@ impl Fake {
         self.asked.lock().unwrap().iter().filter(|asked| asked.is_for_card()).cloned().collect()
     }
 
-    /// The calls that were made, without requests for the card.
+    /// The other requests.
     pub(crate) fn calls(&self) -> Vec<Asked> {
         self.asked.lock().unwrap().iter().filter(|asked| !asked.is_for_card()).cloned().collect()
     }
@@ -105,7 +105,7 @@ async fn read(socket: &mut TcpStream) -> Option<Asked> {
 }
 
 async fn say(socket: &mut TcpStream, what: Say) {
-    // A client that has heard enough hangs up.
+    // The client may close the connection at any time.
     match what {
         Say::Bytes(bytes) => {
             let _ = socket.write_all(&bytes).await;
@@ -124,12 +124,12 @@ async fn say(socket: &mut TcpStream, what: Say) {
     }
 }
 
-/// A card whose interface is on the server that was asked.
+/// A card whose interface is on this server.
 pub(crate) fn card(asked: &Asked) -> Say {
     card_with(asked, "JSONRPC", &value!({}))
 }
 
-/// The same for another binding, with other members besides.
+/// The same with another binding and further members.
 pub(crate) fn card_with(asked: &Asked, binding: &str, members: &Value) -> Say {
     let url = format!("http://{}/rpc", asked.header("host").unwrap());
     let interface = value!({"url": url, "protocolBinding": binding, "protocolVersion": "1.0"});
@@ -147,7 +147,7 @@ pub(crate) fn json(status: u16, body: &Value) -> Say {
     Say::Bytes(format!("{head}\r\nConnection: close\r\n\r\n{body}").into_bytes())
 }
 
-/// A response with a result, to the request that was made.
+/// A response with a result for this request.
 pub(crate) fn rpc_result(asked: &Asked, result: &Value) -> Say {
     json(200, &value!({"jsonrpc": "2.0", "id": asked.body["id"], "result": result}))
 }
@@ -156,7 +156,7 @@ pub(crate) fn rpc_result(asked: &Asked, result: &Value) -> Say {
 pub(crate) const STREAM: &[u8] =
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
 
-/// A stream of these events, which ends as if it were whole.
+/// A stream of these events with a proper end.
 pub(crate) fn sse(asked: &Asked, events: &[Value]) -> Vec<u8> {
     let mut out = STREAM.to_vec();
     for event in events {
