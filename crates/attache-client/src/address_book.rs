@@ -14,12 +14,14 @@ use reqwest::Url;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use url::Origin;
 
-use crate::credentials::{Asked, Beforehand, Credential, Credentials, Secret, basic_pair, secret_header};
-use crate::http::is_here;
-use crate::origins::is_same;
 use crate::ClientError;
 #[cfg(feature = "oauth")]
 use crate::OAuth;
+use crate::credentials::{
+    Credential, CredentialRequest, Credentials, PresetCredentials, Secret, basic_pair, secret_header,
+};
+use crate::http::is_local;
+use crate::origins::is_same;
 
 /// An address that credentials may be sent to: scheme, host and port, and everything below a path.
 ///
@@ -47,8 +49,8 @@ impl FromStr for Address {
         })?;
         match url.scheme() {
             "https" => {}
-            "http" if is_here(&url) => {}
-            "http" => return Err(invalid("without TLS everybody on the way could read it; use `https://`")),
+            "http" if is_local(&url) => {}
+            "http" => return Err(invalid("without TLS it could be read in transit; use `https://`")),
             _ => return Err(invalid("it must begin with `https://`")),
         }
         if !url.username().is_empty() || url.password().is_some() {
@@ -88,11 +90,11 @@ impl Address {
 #[derive(Debug, Clone)]
 pub struct AddressEntry {
     address: Address,
-    shows: Shows,
+    shows: EntryCredential,
 }
 
 #[derive(Debug, Clone)]
-enum Shows {
+enum EntryCredential {
     Headers(HeaderMap),
     #[cfg(feature = "oauth")]
     Token(Box<OAuth>),
@@ -101,13 +103,13 @@ enum Shows {
 impl AddressEntry {
     /// A token, sent as `Authorization: Bearer …`.
     pub fn bearer(address: Address, token: &Secret) -> Result<Self, ClientError> {
-        let value = secret_header(&format!("Bearer {}", filled(token, "token")?), "token")?;
+        let value = secret_header(&format!("Bearer {}", require_non_empty(token, "token")?), "token")?;
         Ok(Self::shows(address, [(AUTHORIZATION, value)]))
     }
 
     /// An API key, sent in a header.
     pub fn api_key(address: Address, name: &str, key: &Secret) -> Result<Self, ClientError> {
-        let value = secret_header(filled(key, "key")?, "key")?;
+        let value = secret_header(require_non_empty(key, "key")?, "key")?;
         Ok(Self::shows(address, [(header_name(name)?, value)]))
     }
 
@@ -117,7 +119,7 @@ impl AddressEntry {
             let text = "a name that comes with a password must not be empty, and can have no colon in it";
             return Err(ClientError::Invalid(text.to_owned()));
         }
-        let pair = basic_pair(user, filled(password, "password")?);
+        let pair = basic_pair(user, require_non_empty(password, "password")?);
         Ok(Self::shows(address, [(AUTHORIZATION, secret_header(&format!("Basic {pair}"), "password")?)]))
     }
 
@@ -139,15 +141,15 @@ impl AddressEntry {
     /// A token from an authorization server, for agents whose cards ask for one.
     #[cfg(feature = "oauth")]
     pub fn oauth(address: Address, oauth: OAuth) -> Self {
-        Self { address, shows: Shows::Token(Box::new(oauth)) }
+        Self { address, shows: EntryCredential::Token(Box::new(oauth)) }
     }
 
     fn shows(address: Address, headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>) -> Self {
-        Self { address, shows: Shows::Headers(headers.into_iter().collect()) }
+        Self { address, shows: EntryCredential::Headers(headers.into_iter().collect()) }
     }
 }
 
-fn filled<'a>(secret: &'a Secret, what: &str) -> Result<&'a str, ClientError> {
+fn require_non_empty<'a>(secret: &'a Secret, what: &str) -> Result<&'a str, ClientError> {
     match secret.reveal() {
         "" => Err(ClientError::Invalid(format!("the {what} is empty"))),
         text => Ok(text),
@@ -163,7 +165,7 @@ fn header_name(name: &str) -> Result<HeaderName, ClientError> {
     let name = read.map_err(|_| invalid("cannot be the name of a header"))?;
     let is_ours = [ACCEPT, CONTENT_TYPE].contains(&name) || name.as_str().starts_with("a2a-");
     if is_ours || FRAMING.contains(&name) {
-        return Err(invalid("says how a request is made, which is not for a credential to say"));
+        return Err(invalid("frames the request or belongs to the protocol, so a credential cannot set it"));
     }
     Ok(name)
 }
@@ -190,7 +192,7 @@ impl AddressBook {
         for (index, entry) in entries.iter().enumerate() {
             if entries[..index].iter().any(|other| other.address == entry.address) {
                 return Err(ClientError::Invalid(format!(
-                    "there are two credentials for `{}`",
+                    "two entries have the address `{}`",
                     entry.address
                 )));
             }
@@ -220,47 +222,50 @@ impl AddressBook {
     #[cfg(feature = "oauth")]
     fn oauth(&self, url: &Url) -> Option<OAuth> {
         match self.find(url)?.shows {
-            Shows::Token(oauth) => Some(*oauth),
-            Shows::Headers(_) => None,
+            EntryCredential::Token(oauth) => Some(*oauth),
+            EntryCredential::Headers(_) => None,
         }
     }
 
     /// Without the feature `oauth`, no entry gets tokens from an authorization server.
     #[cfg(not(feature = "oauth"))]
-    fn oauth(&self, _: &Url) -> Option<crate::Keyring> {
+    fn oauth(&self, _: &Url) -> Option<crate::SchemeCredentials> {
         None
     }
 }
 
 impl Credentials for AddressBook {
-    fn credential<'a>(&'a self, asked: Asked<'a>) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
-        let oauth = self.oauth(asked.url);
-        async move { oauth.credential(asked).await }.boxed()
+    fn credential<'a>(
+        &'a self,
+        request: CredentialRequest<'a>,
+    ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+        let oauth = self.oauth(request.url);
+        async move { oauth.credential(request).await }.boxed()
     }
 
     /// An entry applies to its address, even if a card of another origin leads there.
-    fn credential_elsewhere<'a>(
+    fn credential_for_other_origin<'a>(
         &'a self,
-        asked: Asked<'a>,
+        request: CredentialRequest<'a>,
     ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
-        self.credential(asked)
+        self.credential(request)
     }
 
     fn refused<'a>(
         &'a self,
-        asked: Asked<'a>,
+        request: CredentialRequest<'a>,
         credential: &'a Credential,
     ) -> BoxFuture<'a, Result<bool, ClientError>> {
-        let oauth = self.oauth(asked.url);
-        async move { oauth.refused(asked, credential).await }.boxed()
+        let oauth = self.oauth(request.url);
+        async move { oauth.refused(request, credential).await }.boxed()
     }
 
-    fn beforehand(&self, url: &Url) -> Beforehand {
+    fn preset(&self, url: &Url) -> PresetCredentials {
         match self.find(url).map(|entry| entry.shows) {
-            Some(Shows::Headers(headers)) => Beforehand::Headers(headers),
+            Some(EntryCredential::Headers(headers)) => PresetCredentials::Headers(headers),
             #[cfg(feature = "oauth")]
-            Some(Shows::Token(_)) => Beforehand::AsAsked,
-            None => Beforehand::Without,
+            Some(EntryCredential::Token(_)) => PresetCredentials::FromCard,
+            None => PresetCredentials::Anonymous,
         }
     }
 }
@@ -331,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_credential_is_for_an_address_that_nobody_else_reads_along_with() {
+    fn a_credential_needs_an_address_with_tls() {
         for good in ["https://a.example", "http://localhost:1", "http://127.0.0.2", "http://[::1]:4700/x"] {
             assert!(address(good).is_ok(), "{good}");
         }
@@ -364,22 +369,22 @@ mod tests {
             AddressEntry::oauth(address("https://o.example").unwrap(), OAuth::new("program")),
         ]);
         let book = book.unwrap();
-        let shown = |url: &str| match book.beforehand(&url.parse().unwrap()) {
-            Beforehand::Headers(headers) => headers[AUTHORIZATION].to_str().unwrap().to_owned(),
-            Beforehand::AsAsked => "as asked".to_owned(),
-            Beforehand::Without => "nothing".to_owned(),
+        let shown = |url: &str| match book.preset(&url.parse().unwrap()) {
+            PresetCredentials::Headers(headers) => headers[AUTHORIZATION].to_str().unwrap().to_owned(),
+            PresetCredentials::FromCard => "from card".to_owned(),
+            PresetCredentials::Anonymous => "nothing".to_owned(),
         };
         assert_eq!(shown("https://a.example/.well-known/agent-card.json"), "Bearer server");
         assert_eq!(shown("https://a.example/agents/7/a2a"), "Bearer seven");
-        assert_eq!(shown("https://o.example/"), "as asked");
+        assert_eq!(shown("https://o.example/"), "from card");
         assert_eq!(shown("https://b.example/"), "nothing");
         let other = "https://b.example/".parse().unwrap();
-        let beside = (book.clone(), crate::Keyring::new());
-        assert!(matches!(beside.beforehand(&other), Beforehand::AsAsked), "others may have something");
-        assert!(matches!((book.clone(), book.clone()).beforehand(&other), Beforehand::Without));
+        let headers = (book.clone(), crate::SchemeCredentials::new());
+        assert!(matches!(headers.preset(&other), PresetCredentials::FromCard), "others may have something");
+        assert!(matches!((book.clone(), book.clone()).preset(&other), PresetCredentials::Anonymous));
         let twice = [entry("https://a.example/", "x"), entry("https://a.example", "y")];
         let error = AddressBook::new(twice).unwrap_err().to_string();
-        assert_eq!(error, "there are two credentials for `https://a.example`");
+        assert_eq!(error, "two entries have the address `https://a.example`");
         book.exchange(&AddressBook::new([entry("https://b.example", "new")]).unwrap());
         assert_eq!(shown("https://b.example/"), "Bearer new");
         assert_eq!(shown("https://a.example/"), "nothing");

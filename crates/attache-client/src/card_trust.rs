@@ -30,7 +30,7 @@ pub(crate) async fn verify(
     use reqwest::header::ACCEPT;
     use reqwest::{Method, StatusCode};
 
-    use crate::http::{place, status_error};
+    use crate::http::{display_url, status_error};
 
     let Some(trust) = &http.options.card_trust else { return Ok(None) };
     let fetch_keys = |url: Url| async move {
@@ -42,15 +42,11 @@ pub(crate) async fn verify(
         if status == StatusCode::OK { Ok(body) } else { Err(status_error(&url, status, &body)) }
     };
     let verified = trust.verify_signer(body, std::time::Instant::now(), fetch_keys).await;
-    verified.map(Some).map_err(|why| ClientError::Untrusted { url: place(url), why })
+    verified.map(Some).map_err(|why| ClientError::Untrusted { url: display_url(url), why })
 }
 
 /// Without the feature `signing`, every card is taken as it is.
 #[cfg(not(feature = "signing"))]
-pub(crate) async fn verify(
-    _: &Http,
-    _: &Url,
-    _: &[u8],
-) -> Result<Option<(AgentCard, Signer)>, ClientError> {
+pub(crate) async fn verify(_: &Http, _: &Url, _: &[u8]) -> Result<Option<(AgentCard, Signer)>, ClientError> {
     Ok(None)
 }

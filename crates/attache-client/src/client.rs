@@ -9,10 +9,10 @@ use attache_protocol::{AgentCard, Operation, Request, SendMessageResponse};
 use attache_signing::Signer;
 use reqwest::Url;
 
-use crate::beside::Beside;
-use crate::discovery::{self, Known};
-use crate::http::{Http, place};
-use crate::transport::{Answered, Transport};
+use crate::discovery::{self, DiscoveredAgent};
+use crate::http::{Http, display_url};
+use crate::request_headers::RequestHeaders;
+use crate::transport::{FromResponse, Transport};
 use crate::{ClientError, ClientOptions};
 
 /// The response to a message: a task, or a direct message.
@@ -54,13 +54,15 @@ pub struct Client(Arc<Inner>);
 struct Inner {
     http: Arc<Http>,
     /// The URLs that the card may have.
-    places: Vec<Url>,
-    known: ArcSwap<Known>,
+    card_urls: Vec<Url>,
+    agent: ArcSwap<DiscoveredAgent>,
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("card", &place(&self.0.known.load().place)).finish_non_exhaustive()
+        f.debug_struct("Client")
+            .field("card", &display_url(&self.0.agent.load().card_url))
+            .finish_non_exhaustive()
     }
 }
 
@@ -73,35 +75,37 @@ impl Client {
     /// Connects with these options.
     pub async fn connect_with(address: &str, options: ClientOptions) -> Result<Self, ClientError> {
         // Report invalid extensions now, not with the first request.
-        Beside::new(options.extensions.iter().map(String::as_str), None)?;
+        RequestHeaders::new(options.extensions.iter().map(String::as_str), None)?;
         let http = Arc::new(Http::new(options)?);
-        let places = discovery::places(&http, address)?;
-        let Some(known) = discovery::read(&http, &places, None).await? else {
-            return Err(ClientError::Protocol("the card is said to be known, which it is not".to_owned()));
+        let card_urls = discovery::card_urls(&http, address)?;
+        let Some(known) = discovery::read(&http, &card_urls, None).await? else {
+            return Err(ClientError::Protocol(
+                "the server sent `304 Not Modified` in response to a request without a condition".to_owned(),
+            ));
         };
-        Ok(Self(Arc::new(Inner { http, places, known: ArcSwap::from_pointee(known) })))
+        Ok(Self(Arc::new(Inner { http, card_urls, agent: ArcSwap::from_pointee(known) })))
     }
 
     /// The card of the agent, as last read: the [extended card](Self::extended_card) if it was read, otherwise the public one.
     pub fn card(&self) -> Arc<AgentCard> {
-        let known = self.0.known.load();
+        let known = self.0.agent.load();
         known.extended.as_ref().unwrap_or(&known.card).clone()
     }
 
     /// The origin of the card: scheme, host and port.
     pub fn card_origin(&self) -> String {
-        self.0.known.load().place.origin().ascii_serialization()
+        self.0.agent.load().card_url.origin().ascii_serialization()
     }
 
     /// The URL that requests are sent to: that of the selected interface.
     pub fn interface_url(&self) -> Url {
-        self.0.known.load().endpoint.url.clone()
+        self.0.agent.load().endpoint.url.clone()
     }
 
     /// The verified signer of the public card, if the options [require one](ClientOptions::card_trust).
     #[cfg(feature = "signing")]
     pub fn signer(&self) -> Option<Signer> {
-        self.0.known.load().signer.clone()
+        self.0.agent.load().signer.clone()
     }
 
     /// Reads the card again, with a conditional request. Later requests follow the new card. If the new card cannot be used,
@@ -109,9 +113,9 @@ impl Client {
     ///
     /// To call this often, use [`refresh_stale_card`](Self::refresh_stale_card).
     pub async fn refresh_card(&self) -> Result<Refreshed, ClientError> {
-        let before = self.0.known.load_full();
-        let Some(mut known) = discovery::read(&self.0.http, &self.0.places, Some(&before)).await? else {
-            self.0.known.rcu(|now| now.confirmed());
+        let before = self.0.agent.load_full();
+        let Some(mut known) = discovery::read(&self.0.http, &self.0.card_urls, Some(&before)).await? else {
+            self.0.agent.rcu(|now| now.revalidated());
             return Ok(Refreshed::Unchanged);
         };
         let refreshed = if known.card == before.card {
@@ -120,20 +124,20 @@ impl Client {
         } else {
             Refreshed::Changed
         };
-        self.0.known.store(Arc::new(known));
+        self.0.agent.store(Arc::new(known));
         Ok(refreshed)
     }
 
     /// Reads the card again unless it is still fresh (`Cache-Control: max-age`).
     pub async fn refresh_stale_card(&self) -> Result<Refreshed, ClientError> {
-        if self.0.known.load().is_fresh() { Ok(Refreshed::Unchanged) } else { self.refresh_card().await }
+        if self.0.agent.load().is_fresh() { Ok(Refreshed::Unchanged) } else { self.refresh_card().await }
     }
 
     /// Keeps the extended card, unless the public one has changed.
     pub(crate) fn keep_extended(&self, transport: &Transport, card: &Arc<AgentCard>) {
-        self.0.known.rcu(|now| {
-            let mut known = Known::clone(now);
-            if known.card == transport.known.card {
+        self.0.agent.rcu(|now| {
+            let mut known = DiscoveredAgent::clone(now);
+            if known.card == transport.agent.card {
                 known.extended = Some(card.clone());
             }
             known
@@ -146,40 +150,40 @@ impl Client {
 
     /// The transport to the selected interface.
     pub(crate) fn transport(&self) -> Transport {
-        Transport { http: self.0.http.clone(), known: self.0.known.load_full() }
+        Transport { http: self.0.http.clone(), agent: self.0.agent.load_full() }
     }
 
     /// The headers of a request. `extensions` are added to those of the options.
-    pub(crate) fn beside<'a>(
+    pub(crate) fn request_headers<'a>(
         &'a self,
         extensions: impl IntoIterator<Item = &'a str>,
         idempotency_key: Option<&str>,
-    ) -> Result<Beside, ClientError> {
+    ) -> Result<RequestHeaders, ClientError> {
         let always = self.options().extensions.iter().map(String::as_str);
-        Beside::new(always.chain(extensions), idempotency_key)
+        RequestHeaders::new(always.chain(extensions), idempotency_key)
     }
 
     /// Sends a request with the default timeout and headers.
-    pub(crate) async fn ask<R: Answered>(&self, request: Request) -> Result<R, ClientError> {
-        let beside = self.beside([], None)?;
-        self.call(&self.transport(), request, &beside, self.options().call_timeout).await
+    pub(crate) async fn request<R: FromResponse>(&self, request: Request) -> Result<R, ClientError> {
+        let headers = self.request_headers([], None)?;
+        self.call(&self.transport(), request, &headers, self.options().call_timeout).await
     }
 
     /// Sends a request, and repeats it if that is safe and the error is transient.
-    pub(crate) async fn call<R: Answered>(
+    pub(crate) async fn call<R: FromResponse>(
         &self,
         transport: &Transport,
         mut request: Request,
-        beside: &Beside,
+        headers: &RequestHeaders,
         limit: std::time::Duration,
     ) -> Result<R, ClientError> {
-        request.set_tenant(transport.known.endpoint.tenant.clone());
+        request.set_tenant(transport.agent.endpoint.tenant.clone());
         let operation = request.operation();
-        let repeatable = beside.is_repeatable() || is_safe(operation);
+        let repeatable = headers.is_repeatable() || is_safe(operation);
         let backoff = self.options().backoff;
         let mut attempt = 0;
         loop {
-            let error = match transport.call(&request, beside, limit).await {
+            let error = match transport.call(&request, headers, limit).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
@@ -188,7 +192,7 @@ impl Client {
             }
             attempt += 1;
             let Some(wait) = backoff.wait_after(&error, attempt) else { return Err(error) };
-            tracing::debug!(operation = operation.name(), attempt, %error, "repeating a request");
+            tracing::debug!(operation = operation.name(), attempt, %error, "retrying a request");
             tokio::time::sleep(wait).await;
         }
     }

@@ -13,10 +13,11 @@ use reqwest::{Method, Response, StatusCode, Url};
 
 use crate::ClientError;
 use crate::card_trust::{self, Signer};
-use crate::credentials::{Asking, Beforehand};
-use crate::http::{Http, place, status_error, within};
+use crate::credentials::PresetCredentials;
+use crate::http::{Http, display_url, status_error, with_timeout};
 use crate::interface::{Endpoint, choose};
-use crate::transport::unreadable;
+use crate::request_auth::CredentialTarget;
+use crate::transport::invalid_response;
 
 /// The paths of a card below the address of its agent. The second one was used before 0.3.
 const WELL_KNOWN: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
@@ -26,7 +27,7 @@ const MAX_REDIRECTS: usize = 4;
 
 /// An agent, as its card describes it.
 #[derive(Clone)]
-pub(crate) struct Known {
+pub(crate) struct DiscoveredAgent {
     /// The public card.
     pub(crate) card: Arc<AgentCard>,
     /// The extended card of this caller, if it was read.
@@ -36,38 +37,38 @@ pub(crate) struct Known {
     pub(crate) signer: Option<Signer>,
     pub(crate) endpoint: Endpoint,
     /// The URL of the card.
-    pub(crate) place: Url,
-    edition: Option<Edition>,
+    pub(crate) card_url: Url,
+    validator: Option<CacheValidator>,
     /// When the card was read, and how long it is fresh from then on.
     asked: Instant,
-    good_for: Duration,
+    max_age: Duration,
 }
 
-impl Known {
+impl DiscoveredAgent {
     /// Whether the card is still fresh, according to its server.
     pub(crate) fn is_fresh(&self) -> bool {
-        self.asked.elapsed() < self.good_for
+        self.asked.elapsed() < self.max_age
     }
 
     /// The same, after the server confirmed that the card has not changed.
-    pub(crate) fn confirmed(&self) -> Self {
+    pub(crate) fn revalidated(&self) -> Self {
         Self { asked: Instant::now(), ..self.clone() }
     }
 
     /// The agent as a recipient of credentials.
-    pub(crate) fn asking(&self) -> Asking<'_> {
-        Asking { card: &self.card, card_url: &self.place, url: &self.endpoint.url }
+    pub(crate) fn credential_target(&self) -> CredentialTarget<'_> {
+        CredentialTarget { card: &self.card, card_url: &self.card_url, url: &self.endpoint.url }
     }
 }
 
 /// The header that asks whether a card has changed.
 #[derive(Clone)]
-struct Edition {
+struct CacheValidator {
     header: HeaderName,
     value: HeaderValue,
 }
 
-impl Edition {
+impl CacheValidator {
     fn of(response: &Response) -> Option<Self> {
         let stated = |name, header| Some(Self { header, value: response.headers().get(name)?.clone() });
         stated(ETAG, IF_NONE_MATCH).or_else(|| stated(LAST_MODIFIED, IF_MODIFIED_SINCE))
@@ -75,7 +76,7 @@ impl Edition {
 }
 
 /// How long a response is fresh, according to its `Cache-Control`.
-fn good_for(response: &Response) -> Duration {
+fn max_age(response: &Response) -> Duration {
     let values = response.headers().get_all(CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
     let directives: Vec<_> = values.flat_map(|value| value.split(',')).map(str::trim).collect();
     let is = |name: &str| directives.iter().any(|it| it.eq_ignore_ascii_case(name));
@@ -89,16 +90,16 @@ fn good_for(response: &Response) -> Duration {
 }
 
 /// The URLs that a card may have, the most likely first. A path that ends in `.json` is that of a card.
-pub(crate) fn places(http: &Http, address: &str) -> Result<Vec<Url>, ClientError> {
+pub(crate) fn card_urls(http: &Http, address: &str) -> Result<Vec<Url>, ClientError> {
     let mut url = http.check(address)?;
     url.set_fragment(None);
     if url.path().ends_with(".json") {
         return Ok(vec![url]);
     }
     let below = |known: &str| {
-        let mut place = url.clone();
-        place.set_path(&format!("{}{known}", url.path().trim_end_matches('/')));
-        place
+        let mut candidate = url.clone();
+        candidate.set_path(&format!("{}{known}", url.path().trim_end_matches('/')));
+        candidate
     };
     Ok(WELL_KNOWN.map(below).into())
 }
@@ -107,15 +108,16 @@ pub(crate) fn places(http: &Http, address: &str) -> Result<Vec<Url>, ClientError
 pub(crate) async fn read(
     http: &Http,
     places: &[Url],
-    known: Option<&Known>,
-) -> Result<Option<Known>, ClientError> {
-    let is_known = |url: &&Url| known.is_some_and(|known| known.place == **url);
+    known: Option<&DiscoveredAgent>,
+) -> Result<Option<DiscoveredAgent>, ClientError> {
+    let is_known = |url: &&Url| known.is_some_and(|known| known.card_url == **url);
     let (first, others): (Vec<_>, Vec<_>) = places.iter().partition(is_known);
-    within(http.options.call_timeout, async {
+    with_timeout(http.options.call_timeout, async {
         let mut missing = None;
         for url in first.into_iter().chain(others) {
-            let edition = known.filter(|known| known.place == *url).and_then(|known| known.edition.as_ref());
-            match fetch(http, url, edition).await {
+            let validator =
+                known.filter(|known| known.card_url == *url).and_then(|known| known.validator.as_ref());
+            match fetch(http, url, validator).await {
                 Err(error @ ClientError::Http { status: 404 | 410, .. }) => {
                     missing = missing.or(Some(error));
                 }
@@ -123,26 +125,30 @@ pub(crate) async fn read(
             }
         }
         Err(missing
-            .unwrap_or_else(|| ClientError::Invalid("there is no place to look for a card".to_owned())))
+            .unwrap_or_else(|| ClientError::Invalid("there is no URL to read the card from".to_owned())))
     })
     .await
 }
 
-async fn fetch(http: &Http, at: &Url, edition: Option<&Edition>) -> Result<Option<Known>, ClientError> {
+async fn fetch(
+    http: &Http,
+    at: &Url,
+    validator: Option<&CacheValidator>,
+) -> Result<Option<DiscoveredAgent>, ClientError> {
     let mut url = at.clone();
     for _ in 0..=MAX_REDIRECTS {
         let mut request = http.request(Method::GET, &url).header(ACCEPT, "application/json");
-        if let Some(Beforehand::Headers(headers)) =
-            http.options.credentials.as_ref().map(|credentials| credentials.beforehand(&url))
+        if let Some(PresetCredentials::Headers(headers)) =
+            http.options.credentials.as_ref().map(|credentials| credentials.preset(&url))
         {
             request = request.headers(headers);
         }
-        if let Some(Edition { header, value }) = edition {
+        if let Some(CacheValidator { header, value }) = validator {
             request = request.header(header, value);
         }
         let response = http.send(&url, request).await?;
         let status = response.status();
-        if status == StatusCode::NOT_MODIFIED && edition.is_some() {
+        if status == StatusCode::NOT_MODIFIED && validator.is_some() {
             return Ok(None);
         }
         if let Some(next) = response.headers().get(LOCATION).filter(|_| status.is_redirection()) {
@@ -153,26 +159,26 @@ async fn fetch(http: &Http, at: &Url, edition: Option<&Edition>) -> Result<Optio
             let body = http.body(&url, response).await.unwrap_or_default();
             return Err(status_error(&url, status, &body));
         }
-        let (edition, good_for) = (Edition::of(&response), good_for(&response));
+        let (validator, max_age) = (CacheValidator::of(&response), max_age(&response));
         let body = http.body(&url, response).await?;
         let (card, signer) = match card_trust::verify(http, &url, &body).await? {
             Some((card, signer)) => (card, Some(signer)),
             None => {
-                let what = format!("the card at `{}`", place(&url));
-                (read_card(&body).map_err(|error| unreadable(&what, &error))?, None)
+                let what = format!("the card at `{}`", display_url(&url));
+                (read_card(&body).map_err(|error| invalid_response(&what, &error))?, None)
             }
         };
         let endpoint = choose(http, at, &url, &card)?;
-        let place = at.clone();
-        return Ok(Some(Known {
+        let card_url = at.clone();
+        return Ok(Some(DiscoveredAgent {
             card: Arc::new(card),
             extended: None,
             signer,
             endpoint,
-            place,
-            edition,
+            card_url,
+            validator,
             asked: Instant::now(),
-            good_for,
+            max_age,
         }));
     }
     Err(ClientError::Protocol(format!("the card redirects more than {MAX_REDIRECTS} times")))
@@ -191,10 +197,10 @@ fn redirected(
         // Redirects from `https` to `http` are not followed.
         Some(to) if from.scheme() == to.scheme() || to.scheme() == "https" => {
             let to = http.check(to.as_str())?;
-            http.options.trusted_origins.may_lead(home, &to)?;
+            http.options.trusted_origins.check_destination(home, &to)?;
             Ok(to)
         }
-        Some(_) | None => Err(status_error(from, status, b"a redirect that is not followed")),
+        Some(_) | None => Err(status_error(from, status, b"the redirect is not allowed")),
     }
 }
 
@@ -206,7 +212,8 @@ mod tests {
     #[test]
     fn a_card_is_found_below_the_address_of_its_agent() {
         let http = Http::new(ClientOptions::default()).unwrap();
-        let found = |address| places(&http, address).unwrap().iter().map(Url::to_string).collect::<Vec<_>>();
+        let found =
+            |address| card_urls(&http, address).unwrap().iter().map(Url::to_string).collect::<Vec<_>>();
         for (address, below) in [
             ("http://a.example", "http://a.example"),
             ("http://a.example/", "http://a.example"),

@@ -63,7 +63,7 @@ pub enum ClientError {
         wanted: Vec<String>,
     },
     /// The agent asks for credentials that the client does not have.
-    #[error("the agent `{agent}` asks for credentials that there are none of: {}", .wanted.join(", or "))]
+    #[error("the agent `{agent}` requires credentials that are not configured: {}", .wanted.join(", or "))]
     Credentials {
         /// The name of the agent.
         agent: String,
@@ -131,19 +131,19 @@ pub enum ClientError {
         retry_after: Option<Duration>,
     },
     /// The response is too large.
-    #[error("the agent's answer has more than the {limit} bytes that are allowed")]
+    #[error("the agent's response is larger than the limit of {limit} bytes")]
     TooLarge {
         /// The limit, in bytes.
         limit: usize,
     },
     /// The response does not follow the protocol.
-    #[error("the agent's answer does not follow the protocol: {0}")]
+    #[error("the agent's response does not follow the protocol: {0}")]
     Protocol(String),
     /// The agent returned an error.
     #[error("the agent refused: {0}")]
     Remote(#[source] Box<RemoteError>),
     /// A stream broke and could not be resumed. The task, if there is one, continues.
-    #[error("the stream broke off and was not taken up again ({}): {cause}", tries(*.attempts))]
+    #[error("the stream broke and was not resumed ({}): {cause}", tries(*.attempts))]
     Interrupted {
         /// How often the client tried. 0 if the message had no idempotency key and the agent may have received it.
         attempts: u32,
@@ -269,9 +269,9 @@ fn instead(wanted: &[String]) -> String {
         }
         [] => format!("this client speaks `JSONRPC` and `HTTP+JSON`, each 1.x and 0.3; {WITHOUT_GRPC}"),
         wanted if !cfg!(feature = "grpc") && wanted.iter().any(|it| it.starts_with("`GRPC`")) => {
-            format!("what was asked for is {}; {WITHOUT_GRPC}", wanted.join(", or "))
+            format!("the options ask for {}; {WITHOUT_GRPC}", wanted.join(", or "))
         }
-        wanted => format!("what was asked for is {}", wanted.join(", or ")),
+        wanted => format!("the options ask for {}", wanted.join(", or ")),
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::origins::is_loopback;
 use crate::tls::RootCertificates;
 use crate::{ClientError, ClientOptions};
-use attache_outbound::{PolicyResolver, Refused, SystemResolver, build_client, restricted_client, causes};
+use attache_outbound::{PolicyResolver, Refused, SystemResolver, build_client, causes, restricted_client};
 use reqwest::header::TE;
 use reqwest::{Client, ClientBuilder, Method, RequestBuilder, Response, Url};
 
@@ -18,10 +18,10 @@ const POOL_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// How often a waiting gRPC connection is pinged. gRPC servers treat more than one ping in five minutes as an attack. TCP
 /// detects a dead connection earlier.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(330);
+const KEEP_ALIVE: Duration = Duration::from_secs(330);
 
 /// How long the server may take to respond to a ping.
-const SIGN_OF_LIFE_TIMEOUT: Duration = Duration::from_secs(20);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How much of an unexpected response body is shown.
 const EXCERPT: usize = 200;
@@ -30,7 +30,7 @@ const EXCERPT: usize = 200;
 pub(crate) struct Http {
     client: Client,
     /// The client for gRPC, created on first use. gRPC servers expect HTTP/2 from the first byte, so it needs its own client.
-    calling: OnceLock<Client>,
+    grpc_client: OnceLock<Client>,
     pub(crate) options: ClientOptions,
 }
 
@@ -44,22 +44,22 @@ impl Http {
     pub(crate) fn new(options: ClientOptions) -> Result<Self, ClientError> {
         let client = build_client(|| builder(&options));
         let client = client.map_err(|error| ClientError::Setup(text(&error)))?;
-        Ok(Self { client, calling: OnceLock::new(), options })
+        Ok(Self { client, grpc_client: OnceLock::new(), options })
     }
 
     /// Builds a gRPC request.
-    pub(crate) fn call(&self, method: Method, url: &Url) -> Result<RequestBuilder, ClientError> {
-        let client = match self.calling.get() {
+    pub(crate) fn grpc_request(&self, method: Method, url: &Url) -> Result<RequestBuilder, ClientError> {
+        let client = match self.grpc_client.get() {
             Some(client) => client,
             None => {
                 let client = build_client(|| {
                     builder(&self.options)
                         .http2_prior_knowledge()
-                        .http2_keep_alive_interval(SIGN_OF_LIFE)
-                        .http2_keep_alive_timeout(SIGN_OF_LIFE_TIMEOUT)
+                        .http2_keep_alive_interval(KEEP_ALIVE)
+                        .http2_keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
                 });
                 let client = client.map_err(|error| ClientError::Setup(text(&error)))?;
-                self.calling.get_or_init(|| client)
+                self.grpc_client.get_or_init(|| client)
             }
         };
         Ok(client.request(method, url.clone()).header(TE, "trailers"))
@@ -81,7 +81,7 @@ impl Http {
             return Err(invalid("it must begin with `http://` or `https://`"));
         }
         if let Some(policy) = &self.options.policy {
-            let refuse = |refused| ClientError::Refused { url: place(&url), refused };
+            let refuse = |refused| ClientError::Refused { url: display_url(&url), refused };
             policy.check_url(address).map_err(refuse)?;
         }
         Ok(url)
@@ -89,7 +89,7 @@ impl Http {
 
     /// Sends a request and waits for the response head.
     pub(crate) async fn send(&self, url: &Url, request: RequestBuilder) -> Result<Response, ClientError> {
-        request.send().await.map_err(|error| explain(url, &error))
+        request.send().await.map_err(|error| convert_error(url, &error))
     }
 
     /// Reads a complete body.
@@ -101,7 +101,7 @@ impl Http {
             return Err(ClientError::TooLarge { limit });
         }
         let mut body = Vec::with_capacity(announced);
-        while let Some(chunk) = response.chunk().await.map_err(|error| explain(url, &error))? {
+        while let Some(chunk) = response.chunk().await.map_err(|error| convert_error(url, &error))? {
             if chunk.len() > limit - body.len() {
                 return Err(ClientError::TooLarge { limit });
             }
@@ -112,7 +112,7 @@ impl Http {
 }
 
 /// Runs a future with a time limit.
-pub(crate) async fn within<T>(
+pub(crate) async fn with_timeout<T>(
     limit: Duration,
     what: impl Future<Output = Result<T, ClientError>>,
 ) -> Result<T, ClientError> {
@@ -124,16 +124,16 @@ pub(crate) fn status_error(url: &Url, status: reqwest::StatusCode, body: &[u8]) 
     let text = String::from_utf8_lossy(&body[..body.len().min(4 * EXCERPT)]);
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let body = line.chars().take(EXCERPT).collect();
-    ClientError::Http { url: place(url), status: status.as_u16(), body, retry_after: None }
+    ClientError::Http { url: display_url(url), status: status.as_u16(), body, retry_after: None }
 }
 
 /// A URL that may be shown: without credentials and query, which may contain secrets.
-pub(crate) fn place(url: &Url) -> String {
+pub(crate) fn display_url(url: &Url) -> String {
     format!("{}{}", url.origin().ascii_serialization(), url.path())
 }
 
 /// Whether a URL points to this machine.
-pub(crate) fn is_here(url: &Url) -> bool {
+pub(crate) fn is_local(url: &Url) -> bool {
     url.host().is_some_and(|host| is_loopback(&host))
 }
 
@@ -161,12 +161,12 @@ fn builder(options: &ClientOptions) -> ClientBuilder {
 }
 
 /// Converts an error of the HTTP client.
-pub(crate) fn explain(url: &Url, error: &reqwest::Error) -> ClientError {
+pub(crate) fn convert_error(url: &Url, error: &reqwest::Error) -> ClientError {
     if let Some(refused) = causes(error).find_map(|cause| cause.downcast_ref::<Refused>()) {
-        return ClientError::Refused { url: place(url), refused: refused.clone() };
+        return ClientError::Refused { url: display_url(url), refused: refused.clone() };
     }
     if error.is_connect() {
-        return ClientError::Connect { url: place(url), why: text(error) };
+        return ClientError::Connect { url: display_url(url), why: text(error) };
     }
     ClientError::Broken(text(error))
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use attache_protocol::{AgentCard, AgentInterface, Version, binding};
 use reqwest::Url;
 
-use crate::credentials::Beforehand;
+use crate::credentials::PresetCredentials;
 use crate::http::Http;
 use crate::{ClientError, ClientOptions};
 
@@ -129,8 +129,8 @@ fn address<'a>(card: &Url, interface: &'a AgentInterface, wire: Wire) -> Cow<'a,
 fn suits_credentials(options: &ClientOptions, home: &Url, card: &AgentCard, url: &Url) -> bool {
     let Some(credentials) = &options.credentials else { return true };
     card.security_requirements.is_empty()
-        || options.trusted_origins.may_show(home, url).is_ok()
-        || matches!(credentials.beforehand(url), Beforehand::Headers(_))
+        || options.trusted_origins.check_credentials(home, url).is_ok()
+        || matches!(credentials.preset(url), PresetCredentials::Headers(_))
 }
 
 /// Selects the first interface that the client supports and may call, in the order of the options or else of the card.
@@ -155,7 +155,7 @@ pub(crate) fn choose(
     let (mut refused, mut last) = (None, None);
     for (interface, wire) in ordered {
         let url = http.check(&address(card_url, interface, wire));
-        match url.and_then(|url| options.trusted_origins.may_lead(home, &url).map(|()| url)) {
+        match url.and_then(|url| options.trusted_origins.check_destination(home, &url).map(|()| url)) {
             Ok(url) => {
                 let suits = suits_credentials(options, home, card, &url);
                 let endpoint = Endpoint { url, tenant: interface.tenant.clone(), wire };
@@ -181,7 +181,7 @@ pub(crate) fn choose(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Keyring, TrustedOrigins};
+    use crate::{SchemeCredentials, TrustedOrigins};
 
     fn http(options: ClientOptions) -> Http {
         Http::new(options).unwrap()
@@ -265,7 +265,7 @@ mod tests {
         let error = chosen(&http(ClientOptions { interfaces, ..ClientOptions::default() }), &OFFERED[..2]);
         assert_eq!(
             error.unwrap_err().to_string(),
-            "the agent `Recipes` offers `JSONRPC` 2.0, `GRPC` 0.2; what was asked for is `HTTP+JSON` 0.3"
+            "the agent `Recipes` offers `JSONRPC` 2.0, `GRPC` 0.2; the options ask for `HTTP+JSON` 0.3"
         );
     }
 
@@ -290,7 +290,7 @@ mod tests {
         let host = |options, card: &AgentCard| {
             choose(&http(options), &url, &url, card).unwrap().url.host_str().unwrap().to_owned()
         };
-        let with_token = || ClientOptions::default().with_credentials(Keyring::new().token("t"));
+        let with_token = || ClientOptions::default().with_credentials(SchemeCredentials::new().token("t"));
         assert_eq!(host(with_token(), &card), "b.example", "it asks for none");
         card.security_requirements.push(Default::default());
         assert_eq!(host(with_token(), &card), "a.example");

@@ -22,7 +22,6 @@
 //! be signed).
 
 mod address_book;
-mod beside;
 mod card_trust;
 mod client;
 mod credentials;
@@ -39,6 +38,8 @@ mod options;
 mod origins;
 mod outgoing;
 mod remote;
+mod request_auth;
+mod request_headers;
 mod stream;
 mod texts;
 mod tls;
@@ -48,16 +49,20 @@ mod waiting;
 pub use address_book::{Address, AddressBook, AddressEntry};
 pub use attache_outbound::{Policy, Refused};
 #[cfg(feature = "signing")]
-pub use attache_signing::{Algorithm, KeySet, RejectedSignature, SignatureError, Signer, UntrustedCard, Verifier};
+pub use attache_signing::{
+    Algorithm, KeySet, RejectedSignature, SignatureError, Signer, UntrustedCard, Verifier,
+};
 pub use client::{Client, Refreshed, Reply};
-pub use credentials::{Asked, Beforehand, Credential, Credentials, Keyring, Secret};
+pub use credentials::{
+    Credential, CredentialRequest, Credentials, PresetCredentials, SchemeCredentials, Secret,
+};
 pub use error::ClientError;
 pub use interface::{Binding, Interface};
 pub use listing::Listing;
 #[cfg(feature = "oauth")]
 pub use oauth::{
-    FileTokens, Flow, LockedTokens, LoginError, LoginOffer, MemoryTokens, OAuth, Revocation, TokenKey,
-    TokenStore, TokenStoreError, Tokens, Visit,
+    FileTokens, Flow, LockedTokens, LoginError, LoginMethod, LoginPrompt, MemoryTokens, OAuth, Revocation,
+    TokenKey, TokenStore, TokenStoreError, Tokens,
 };
 pub use options::{Backoff, ClientOptions, Pace};
 pub use origins::TrustedOrigins;
@@ -65,6 +70,6 @@ pub use outgoing::Outgoing;
 pub use remote::RemoteError;
 pub use stream::Events;
 pub use texts::Texts;
-pub use tls::{Identity, RootCertificates};
+pub use tls::{RootCertificates, TlsIdentity};
 #[doc(hidden)]
 pub use transport::parsing;

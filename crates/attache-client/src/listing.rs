@@ -47,7 +47,7 @@ impl<T: Send + 'static> Listing<T> {
                 let Page { items, next } = (state.ask)(token.clone()).await?;
                 state.items.extend(items);
                 if token.as_ref() == Some(&next) {
-                    let text = "a page of the list says that it is followed by itself";
+                    let text = "a page of the list has its own token as the token of the next page";
                     return Err(ClientError::Protocol(text.to_owned()));
                 }
                 state.next = (!next.is_empty()).then_some(Some(next));

@@ -9,13 +9,13 @@ use attache_protocol::{
     Task, TaskId, TaskPushNotificationConfig,
 };
 
-use crate::beside::Beside;
 use crate::card_trust;
 use crate::deadline::Deadline;
-use crate::http::within;
+use crate::http::with_timeout;
 use crate::listing::Page;
+use crate::request_headers::RequestHeaders;
 use crate::stream::{Follower, Opening};
-use crate::transport::{Described, Done};
+use crate::transport::{CardResponse, EmptyResponse};
 use crate::{Client, ClientError, Events, Listing, Outgoing, Reply};
 
 impl Client {
@@ -26,11 +26,11 @@ impl Client {
     /// immediately](Outgoing::return_immediately).
     pub async fn send(&self, message: impl Into<Outgoing>) -> Result<Reply, ClientError> {
         let outgoing = message.into();
-        let (beside, deadline) = self.prepare(&outgoing)?;
+        let (headers, deadline) = self.prepare(&outgoing)?;
         let request = Request::SendMessage(Box::new(outgoing.into_request(None)));
         let (transport, limit) = (self.transport(), self.options().send_timeout);
-        match deadline.keep(self.call(&transport, request, &beside, limit)).await? {
-            Reply::Task(task) => sound(task).map(Reply::Task),
+        match deadline.keep(self.call(&transport, request, &headers, limit)).await? {
+            Reply::Task(task) => require_id(task).map(Reply::Task),
             Reply::Message(message) => Ok(Reply::Message(message)),
         }
     }
@@ -49,10 +49,10 @@ impl Client {
                 })
             });
         }
-        let (beside, deadline) = self.prepare(&outgoing)?;
+        let (headers, deadline) = self.prepare(&outgoing)?;
         let transport = self.transport();
-        let request = outgoing.into_request(transport.known.endpoint.tenant.clone());
-        Follower::open(transport, Opening::send(request), beside, deadline).await.map(Events::follow)
+        let request = outgoing.into_request(transport.agent.endpoint.tenant.clone());
+        Follower::open(transport, Opening::send(request), headers, deadline).await.map(Events::follow)
     }
 
     /// Responds to a task that needs input, and waits for the result. See [`Outgoing::answering`] for streams and options.
@@ -62,9 +62,9 @@ impl Client {
 
     /// Follows a task that has not ended: first the current task, then its events.
     pub async fn subscribe(&self, task: impl Into<TaskId>) -> Result<Events, ClientError> {
-        let (beside, deadline) = (self.beside([], None)?, Deadline::after(self.options().deadline));
+        let (headers, deadline) = (self.request_headers([], None)?, Deadline::after(self.options().deadline));
         let opening = Opening::Subscribe(task.into());
-        Follower::open(self.transport(), opening, beside, deadline).await.map(Events::follow)
+        Follower::open(self.transport(), opening, headers, deadline).await.map(Events::follow)
     }
 
     /// Reads the current task.
@@ -74,18 +74,18 @@ impl Client {
 
     /// Reads the current task with the requested history. The client sets the tenant.
     pub async fn get_with(&self, query: GetTaskRequest) -> Result<Task, ClientError> {
-        self.ask(Request::GetTask(query)).await.and_then(sound)
+        self.request(Request::GetTask(query)).await.and_then(require_id)
     }
 
     /// Asks the agent to cancel a task. The returned task may not have ended yet.
     pub async fn cancel(&self, task: impl Into<TaskId>) -> Result<Task, ClientError> {
         let request = CancelTaskRequest { id: task.into(), ..CancelTaskRequest::default() };
-        self.ask(Request::CancelTask(request)).await.and_then(sound)
+        self.request(Request::CancelTask(request)).await.and_then(require_id)
     }
 
     /// Reads a page of the caller's tasks, latest status first. The client sets the tenant.
     pub async fn list(&self, query: ListTasksRequest) -> Result<ListTasksResponse, ClientError> {
-        self.ask(Request::ListTasks(query)).await
+        self.request(Request::ListTasks(query)).await
     }
 
     /// All tasks of the caller that match the query, latest status first. Pages are requested as they are read.
@@ -117,7 +117,7 @@ impl Client {
         webhook: TaskPushNotificationConfig,
     ) -> Result<TaskPushNotificationConfig, ClientError> {
         let webhook = TaskPushNotificationConfig { task_id: Some(task.into()), ..webhook };
-        self.ask(Request::CreateTaskPushNotificationConfig(webhook)).await
+        self.request(Request::CreateTaskPushNotificationConfig(webhook)).await
     }
 
     /// Reads a webhook of a task.
@@ -128,7 +128,7 @@ impl Client {
     ) -> Result<TaskPushNotificationConfig, ClientError> {
         let request =
             GetTaskPushNotificationConfigRequest { tenant: None, task_id: task.into(), id: id.into() };
-        self.ask(Request::GetTaskPushNotificationConfig(request)).await
+        self.request(Request::GetTaskPushNotificationConfig(request)).await
     }
 
     /// The webhooks of a task. Pages are requested as they are read.
@@ -140,7 +140,7 @@ impl Client {
             let query = ListTaskPushNotificationConfigsRequest { task_id, page_token, ..Default::default() };
             async move {
                 let page: ListTaskPushNotificationConfigsResponse =
-                    client.ask(Request::ListTaskPushNotificationConfigs(query)).await?;
+                    client.request(Request::ListTaskPushNotificationConfigs(query)).await?;
                 Ok(Page { items: page.configs, next: page.next_page_token })
             }
         })
@@ -154,30 +154,30 @@ impl Client {
     ) -> Result<(), ClientError> {
         let request =
             DeleteTaskPushNotificationConfigRequest { tenant: None, task_id: task.into(), id: id.into() };
-        self.ask(Request::DeleteTaskPushNotificationConfig(request)).await.map(|Done| ())
+        self.request(Request::DeleteTaskPushNotificationConfig(request)).await.map(|EmptyResponse| ())
     }
 
     /// Reads the extended card for this caller. From then on it is the [card](Self::card) of this client. Requests still go
     /// where the public card says.
     pub async fn extended_card(&self) -> Result<Arc<AgentCard>, ClientError> {
-        let (transport, beside) = (self.transport(), self.beside([], None)?);
+        let (transport, headers) = (self.transport(), self.request_headers([], None)?);
         let request = Request::GetExtendedAgentCard(GetExtendedAgentCardRequest::default());
         let limit = self.options().call_timeout;
-        let Described { card, json } = self.call(&transport, request, &beside, limit).await?;
-        let verifying = card_trust::verify(&transport.http, &transport.known.endpoint.url, &json);
-        let card = Arc::new(within(limit, verifying).await?.map_or(card, |(signed, _)| signed));
+        let CardResponse { card, json } = self.call(&transport, request, &headers, limit).await?;
+        let verifying = card_trust::verify(&transport.http, &transport.agent.endpoint.url, &json);
+        let card = Arc::new(with_timeout(limit, verifying).await?.map_or(card, |(signed, _)| signed));
         self.keep_extended(&transport, &card);
         Ok(card)
     }
 
-    fn prepare(&self, outgoing: &Outgoing) -> Result<(Beside, Deadline), ClientError> {
+    fn prepare(&self, outgoing: &Outgoing) -> Result<(RequestHeaders, Deadline), ClientError> {
         let extensions = outgoing.extensions.iter().map(String::as_str);
-        let beside = self.beside(extensions, outgoing.idempotency_key.as_deref())?;
-        Ok((beside, Deadline::after(outgoing.deadline.or(self.options().deadline))))
+        let headers = self.request_headers(extensions, outgoing.idempotency_key.as_deref())?;
+        Ok((headers, Deadline::after(outgoing.deadline.or(self.options().deadline))))
     }
 }
 
 /// Rejects a task without an id, because no request could name it.
-pub(crate) fn sound(task: Task) -> Result<Task, ClientError> {
+pub(crate) fn require_id(task: Task) -> Result<Task, ClientError> {
     if task.id.is_empty() { Err(ClientError::Protocol("the task has no id".to_owned())) } else { Ok(task) }
 }

@@ -7,7 +7,7 @@ use reqwest::Url;
 use url::{Host, Origin};
 
 use crate::ClientError;
-use crate::http::{is_here, place};
+use crate::http::{display_url, is_local};
 
 /// Origins (scheme, host and port) that are trusted in addition to that of the agent's address.
 ///
@@ -19,7 +19,7 @@ use crate::http::{is_here, place};
 /// use attache_client::{ClientOptions, TrustedOrigins};
 ///
 /// let trusted_origins = TrustedOrigins::new().trust("https://gateway.example.com")?;
-/// let options = ClientOptions { trusted_origins, ..ClientOptions::default() };
+/// let options = ClientOptions::default().trusted_origins(trusted_origins);
 /// # Ok::<(), attache_client::ClientError>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -66,19 +66,19 @@ impl TrustedOrigins {
     }
 
     /// Whether a card at `home` may lead to this address.
-    pub(crate) fn may_lead(&self, home: &Url, to: &Url) -> Result<(), ClientError> {
+    pub(crate) fn check_destination(&self, home: &Url, to: &Url) -> Result<(), ClientError> {
         if !self.only || is_same(&home.origin(), &to.origin()) || self.is_trusted(to) {
             return Ok(());
         }
-        Err(ClientError::OtherOrigin { card: place(home), leads_to: place(to) })
+        Err(ClientError::OtherOrigin { card: display_url(home), leads_to: display_url(to) })
     }
 
     /// Whether credentials for `home` may be sent to this address.
-    pub(crate) fn may_show(&self, home: &Url, to: &Url) -> Result<(), ClientError> {
+    pub(crate) fn check_credentials(&self, home: &Url, to: &Url) -> Result<(), ClientError> {
         if is_same(&home.origin(), &to.origin()) {
             return Ok(());
         }
-        let opens = home.scheme() == "https" && to.scheme() != "https" && !is_here(to);
+        let opens = home.scheme() == "https" && to.scheme() != "https" && !is_local(to);
         if self.is_trusted(to) && !opens {
             return Ok(());
         }
@@ -123,7 +123,7 @@ mod tests {
 
     fn shows(trusted: &[&str], home: &str, to: &str) -> bool {
         let trusted = trusted.iter().fold(TrustedOrigins::new(), |all, one| all.trust(one).unwrap());
-        trusted.may_show(&url(home), &url(to)).is_ok()
+        trusted.check_credentials(&url(home), &url(to)).is_ok()
     }
 
     #[test]
@@ -174,7 +174,8 @@ mod tests {
         assert!(shows(&trusted, "http://a.example", "http://b.example"));
         assert!(shows(&trusted, "https://localhost:8443", "http://localhost:8080"));
         assert!(!shows(&[], "https://localhost:8080", "http://localhost:8080"));
-        let error = TrustedOrigins::new().may_show(&url("https://a.example"), &url("http://b.example"));
+        let error =
+            TrustedOrigins::new().check_credentials(&url("https://a.example"), &url("http://b.example"));
         assert!(matches!(error, Err(ClientError::Withheld { can_be_trusted: false, .. })), "{error:?}");
     }
 
@@ -195,11 +196,15 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_called_where_that_is_said() {
+    fn no_other_origin_is_called_if_only_trusted_ones_are_allowed() {
         let only = TrustedOrigins::new().trust("https://b.example").unwrap().only();
-        let leads = |to: &str| only.may_lead(&url("https://a.example"), &url(to)).is_ok();
+        let leads = |to: &str| only.check_destination(&url("https://a.example"), &url(to)).is_ok();
         assert!(leads("https://a.example/rpc") && leads("https://b.example/rpc"));
         assert!(!leads("https://c.example/rpc") && !leads("http://a.example/rpc"));
-        assert!(TrustedOrigins::new().may_lead(&url("https://a.example"), &url("http://c.example")).is_ok());
+        assert!(
+            TrustedOrigins::new()
+                .check_destination(&url("https://a.example"), &url("http://c.example"))
+                .is_ok()
+        );
     }
 }

@@ -43,7 +43,7 @@ impl fmt::Display for RemoteError {
 impl std::error::Error for RemoteError {}
 
 #[derive(Deserialize)]
-struct Refusal<'a> {
+struct JsonRpcError<'a> {
     #[serde(default)]
     code: i64,
     #[serde(default, borrow)]
@@ -99,8 +99,8 @@ impl RemoteError {
         let Form { error } = serde_json::from_slice(body).ok()?;
         let Status { code, status: name, message, details } = serde_json::from_str(error.get()).ok()?;
         let mut read = Self::new(code.unwrap_or_else(|| status.into()), message.into_owned());
-        read.look_into(details);
-        read.kind = read.kind.or_else(|| by_status(name.as_deref(), read.code));
+        read.read_details(details);
+        read.kind = read.kind.or_else(|| kind_by_status(name.as_deref(), read.code));
         Some(read)
     }
 
@@ -114,7 +114,7 @@ impl RemoteError {
         if read.code == 0 {
             read.code = status.into();
         }
-        read.kind = read.kind.or_else(|| by_older_status(status));
+        read.kind = read.kind.or_else(|| kind_by_status_0_3(status));
         Some(read)
     }
 
@@ -123,7 +123,7 @@ impl RemoteError {
     pub(crate) fn from_grpc(refusal: attache_grpc::Refusal) -> Self {
         let kind = refusal.kind();
         let mut read = Self::new(refusal.code.into(), refusal.message);
-        read.look_into(refusal.details);
+        read.read_details(refusal.details);
         read.kind = read.kind.or(kind);
         read
     }
@@ -142,16 +142,16 @@ impl RemoteError {
     }
 
     /// Reads the details that are valid. All of them are kept.
-    fn look_into(&mut self, details: Vec<Json>) {
+    fn read_details(&mut self, details: Vec<Json>) {
         for detail in details.iter().filter_map(|detail| detail.read::<Detail>().ok()) {
-            self.note(detail);
+            self.read_detail(detail);
         }
         self.details = details;
     }
 
     /// Parses the `error` member of a JSON-RPC response. Invalid details are kept but not read.
     pub fn from_jsonrpc(error: &str) -> Result<Self, serde_json::Error> {
-        let Refusal { code, message, data } = serde_json::from_str(error)?;
+        let JsonRpcError { code, message, data } = serde_json::from_str(error)?;
         // The protocol requires an array. Older agents send other values.
         let data = data.map_or("[]", RawValue::get);
         let details = match serde_json::from_str::<Vec<Json>>(data) {
@@ -159,12 +159,12 @@ impl RemoteError {
             Err(_) => vec![Json::parse(data)?],
         };
         let mut read = Self::new(code, message.into_owned());
-        read.look_into(details);
-        read.kind = read.kind.or_else(|| by_code(code));
+        read.read_details(details);
+        read.kind = read.kind.or_else(|| kind_by_code(code));
         Ok(read)
     }
 
-    fn note(&mut self, detail: Detail) {
+    fn read_detail(&mut self, detail: Detail) {
         match detail.of.rsplit('/').next() {
             Some("google.rpc.ErrorInfo") => {
                 if detail.domain.as_deref().is_none_or(|domain| domain.is_empty() || domain == ERROR_DOMAIN) {
@@ -186,13 +186,13 @@ impl RemoteError {
 }
 
 /// The kind with this code, if the code has the same meaning in all versions.
-fn by_code(code: i64) -> Option<ErrorKind> {
+fn kind_by_code(code: i64) -> Option<ErrorKind> {
     let everywhere = (-32009..=-32001).contains(&code) || (-32700..=-32600).contains(&code);
     ErrorKind::ALL.iter().copied().find(|kind| everywhere && i64::from(kind.jsonrpc_code()) == code)
 }
 
 /// The kind for an HTTP+JSON error. A status that several kinds share gives none.
-fn by_status(name: Option<&str>, code: i64) -> Option<ErrorKind> {
+fn kind_by_status(name: Option<&str>, code: i64) -> Option<ErrorKind> {
     match (name, code) {
         (Some("NOT_FOUND"), _) | (None, 404) => Some(ErrorKind::TaskNotFound),
         (Some("UNAUTHENTICATED"), _) | (None, 401) => Some(ErrorKind::Unauthenticated),
@@ -208,7 +208,7 @@ fn by_status(name: Option<&str>, code: i64) -> Option<ErrorKind> {
 }
 
 /// The kind for an HTTP+JSON error of 0.3.
-fn by_older_status(status: u16) -> Option<ErrorKind> {
+fn kind_by_status_0_3(status: u16) -> Option<ErrorKind> {
     match status {
         409 => Some(ErrorKind::TaskNotCancelable),
         415 => Some(ErrorKind::ContentTypeNotSupported),
@@ -216,7 +216,7 @@ fn by_older_status(status: u16) -> Option<ErrorKind> {
         500 => Some(ErrorKind::Internal),
         501 => Some(ErrorKind::UnsupportedOperation),
         502 => Some(ErrorKind::InvalidAgentResponse),
-        status => by_status(None, status.into()),
+        status => kind_by_status(None, status.into()),
     }
 }
 

@@ -14,13 +14,13 @@ use attache_protocol::{
 };
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 
-use crate::beside::Beside;
 use crate::deadline::Deadline;
+use crate::request_headers::RequestHeaders;
 use crate::transport::{Connection, Event, Transport};
 use crate::{ClientError, Texts};
 
 /// How long a server may take to close a stream that has ended. If the client closed it, the connection could not be reused.
-const CLOSING: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The events of a task, or a direct message.
 ///
@@ -28,7 +28,7 @@ const CLOSING: Duration = Duration::from_secs(1);
 pub struct Events {
     events: BoxStream<'static, Result<StreamResponse, ClientError>>,
     /// The maximum size of the collected text, in bytes.
-    most: usize,
+    max_text: usize,
 }
 
 impl Events {
@@ -52,8 +52,8 @@ impl Events {
         let mut texts = Texts::default();
         while let Some(event) = self.next().await {
             texts.note(&event?);
-            if texts.size() > self.most {
-                return Err(ClientError::TooLarge { limit: self.most });
+            if texts.size() > self.max_text {
+                return Err(ClientError::TooLarge { limit: self.max_text });
             }
         }
         Ok(texts)
@@ -61,13 +61,13 @@ impl Events {
 
     /// A stream of one event.
     pub(crate) fn one(event: StreamResponse) -> Self {
-        Self { events: stream::iter([Ok(event)]).boxed(), most: usize::MAX }
+        Self { events: stream::iter([Ok(event)]).boxed(), max_text: usize::MAX }
     }
 
     pub(crate) fn follow(follower: Follower) -> Self {
-        let most = follower.transport.http.options.max_body;
+        let max_text = follower.transport.http.options.max_body;
         let events = |mut follower: Follower| async { follower.next().await.map(|event| (event, follower)) };
-        Self { events: stream::unfold(follower, events).fuse().boxed(), most }
+        Self { events: stream::unfold(follower, events).fuse().boxed(), max_text }
     }
 }
 
@@ -102,13 +102,13 @@ impl Opening {
 pub(crate) struct Follower {
     transport: Transport,
     opening: Opening,
-    beside: Beside,
+    headers: RequestHeaders,
     deadline: Deadline,
     /// Nothing once the stream has ended.
     connection: Option<Connection>,
     task: Option<TaskId>,
     last_event: Option<Arc<str>>,
-    standing: Standing,
+    state: StreamState,
     /// Whether this is the first connection, and whether it has delivered an event.
     resumption: Resumption,
     /// Attempts to reconnect since the last progress.
@@ -117,13 +117,13 @@ pub(crate) struct Follower {
 
 /// The state of the stream, according to the last event.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum StreamState {
     /// More events follow.
     Open,
     /// The task waits for the client. The server decides whether more events follow.
     Waiting,
     /// The agent needs input. More events follow only after another message.
-    Asked,
+    CredentialRequest,
     /// The task or the direct message is complete.
     Ended,
 }
@@ -142,7 +142,7 @@ impl Follower {
     pub(crate) async fn open(
         transport: Transport,
         opening: Opening,
-        beside: Beside,
+        headers: RequestHeaders,
         deadline: Deadline,
     ) -> Result<Self, ClientError> {
         let mut follower = Self {
@@ -154,10 +154,10 @@ impl Follower {
                 Opening::Subscribe(id) => Some(id.clone()),
             },
             opening,
-            beside,
+            headers,
             connection: None,
             last_event: None,
-            standing: Standing::Open,
+            state: StreamState::Open,
             resumption: Resumption::None,
             attempts: 0,
         };
@@ -165,7 +165,7 @@ impl Follower {
             match follower.connect().await {
                 Ok(connection) => follower.connection = Some(connection),
                 Err(error) if follower.may_repeat() && error.is_transient() => {
-                    follower.take_up(error).await?;
+                    follower.reconnect(error).await?;
                 }
                 Err(error) => return Err(error),
             }
@@ -189,44 +189,46 @@ impl Follower {
     async fn advance(&mut self) -> Option<Result<StreamResponse, ClientError>> {
         loop {
             let connection = self.connection.as_mut()?;
-            let silence = match self.standing {
-                Standing::Ended => CLOSING,
-                Standing::Open | Standing::Waiting | Standing::Asked => self.transport.patience(),
+            let silence = match self.state {
+                StreamState::Ended => CLOSE_TIMEOUT,
+                StreamState::Open | StreamState::Waiting | StreamState::CredentialRequest => {
+                    self.transport.idle_timeout()
+                }
             };
             // A subscription would continue after the point where the stream of a message ends.
-            if self.standing == Standing::Asked && self.resumption != Resumption::None {
+            if self.state == StreamState::CredentialRequest && self.resumption != Resumption::None {
                 self.connection = None;
                 return None;
             }
-            let cause = match (connection.next(silence).await, self.standing) {
+            let cause = match (connection.next(silence).await, self.state) {
                 (Ok(Some(event)), _) => {
-                    let event = self.caught_up(event).await;
+                    let event = self.catch_up(event).await;
                     return Some(self.note(event));
                 }
-                (Ok(None), Standing::Waiting | Standing::Asked | Standing::Ended)
-                | (Err(_), Standing::Asked | Standing::Ended) => {
+                (Ok(None), StreamState::Waiting | StreamState::CredentialRequest | StreamState::Ended)
+                | (Err(_), StreamState::CredentialRequest | StreamState::Ended) => {
                     self.connection = None;
                     return None;
                 }
-                (Ok(None), Standing::Open) => {
+                (Ok(None), StreamState::Open) => {
                     ClientError::Broken("the stream ended before its task did".to_owned())
                 }
-                (Err(error), Standing::Open | Standing::Waiting) => error,
+                (Err(error), StreamState::Open | StreamState::Waiting) => error,
             };
             self.connection = None;
             let broken = matches!(cause, ClientError::Broken(_) | ClientError::Timeout { .. });
-            let taken_up = if broken {
-                match self.ended_unnoticed().await {
+            let reconnected = if broken {
+                match self.ended_task().await {
                     Some(task) => Ok(Some(task)),
-                    None => self.take_up(cause).await,
+                    None => self.reconnect(cause).await,
                 }
             } else if self.resumption == Resumption::Fresh {
                 // Some servers open the stream of a subscription and then refuse it there.
-                self.ended_instead(cause).await.map(Some)
+                self.ended_task_or(cause).await.map(Some)
             } else {
                 Err(cause)
             };
-            match taken_up {
+            match reconnected {
                 Ok(None) => {}
                 Ok(Some(task)) => return Some(Ok(StreamResponse::Task(task))),
                 Err(error) => return Some(Err(error)),
@@ -236,7 +238,7 @@ impl Follower {
 
     /// Returns the event. If events may have been missed, reads the task and returns it instead; it includes the event. Servers
     /// of 0.3 continue with the next event and do not send what was missed.
-    async fn caught_up(&mut self, event: Event) -> Event {
+    async fn catch_up(&mut self, event: Event) -> Event {
         let numbered = self.last_event.is_some();
         if self.resumption != Resumption::Fresh
             || numbered
@@ -249,7 +251,7 @@ impl Follower {
             Ok(Some(task)) => Event { response: StreamResponse::Task(task), ..event },
             Ok(None) => event,
             Err(error) => {
-                tracing::debug!(%error, "what a stream has missed cannot be read");
+                tracing::debug!(%error, "could not read the task after a reconnect");
                 event
             }
         }
@@ -260,21 +262,21 @@ impl Follower {
         let task = match &response {
             StreamResponse::Task(task) => {
                 // The state of the task when the message arrived is not a response to the message.
-                self.stand(task.status.state, self.resumption != Resumption::None);
+                self.set_state(task.status.state, self.resumption != Resumption::None);
                 Some(&task.id)
             }
             StreamResponse::StatusUpdate(update) => {
-                self.stand(update.status.state, true);
+                self.set_state(update.status.state, true);
                 Some(&update.task_id)
             }
             StreamResponse::ArtifactUpdate(update) => Some(&update.task_id),
             StreamResponse::Message(_) => {
-                self.standing = Standing::Ended;
+                self.state = StreamState::Ended;
                 None
             }
         };
-        if is_last && self.standing == Standing::Open {
-            self.standing = Standing::Ended;
+        if is_last && self.state == StreamState::Open {
+            self.state = StreamState::Ended;
         }
         match (task, &self.task) {
             (Some(task), _) if task.is_empty() => {
@@ -295,22 +297,22 @@ impl Follower {
         Ok(response)
     }
 
-    fn stand(&mut self, state: TaskState, is_news: bool) {
+    fn set_state(&mut self, state: TaskState, is_news: bool) {
         let asked = state == TaskState::InputRequired && is_news && matches!(self.opening, Opening::Send(_));
-        self.standing = if asked {
-            Standing::Asked
+        self.state = if asked {
+            StreamState::CredentialRequest
         } else if state.is_terminal() {
-            Standing::Ended
+            StreamState::Ended
         } else if state.is_interrupted() {
-            Standing::Waiting
+            StreamState::Waiting
         } else {
-            Standing::Open
+            StreamState::Open
         };
     }
 
     /// Whether the message may be sent again.
     fn may_repeat(&self) -> bool {
-        matches!(self.opening, Opening::Send(_)) && self.beside.is_repeatable()
+        matches!(self.opening, Opening::Send(_)) && self.headers.is_repeatable()
     }
 
     /// Opens a connection that continues after the last event.
@@ -318,7 +320,7 @@ impl Follower {
         match (&self.opening, &self.task) {
             (Opening::Send(request), None) => {
                 let limit = self.transport.http.options.send_timeout;
-                self.transport.open(request, &self.beside, limit).await
+                self.transport.open(request, &self.headers, limit).await
             }
             (Opening::Send(_) | Opening::Subscribe(_), Some(task)) => self.subscribe(task.clone()).await,
             (Opening::Subscribe(id), None) => self.subscribe(id.clone()).await,
@@ -327,17 +329,17 @@ impl Follower {
 
     async fn subscribe(&self, id: TaskId) -> Result<Connection, ClientError> {
         let request = Request::SubscribeToTask(SubscribeToTaskRequest { tenant: self.tenant(), id });
-        let beside = self.beside.resuming(self.last_event.as_deref());
-        self.transport.open(&request, &beside, self.transport.http.options.call_timeout).await
+        let headers = self.headers.resuming(self.last_event.as_deref());
+        self.transport.open(&request, &headers, self.transport.http.options.call_timeout).await
     }
 
     fn tenant(&self) -> Option<String> {
-        self.transport.known.endpoint.tenant.clone()
+        self.transport.agent.endpoint.tenant.clone()
     }
 
     /// Reconnects, within the limits of the back-off. If the task has ended and can no longer be subscribed to, returns it as
     /// the last event.
-    async fn take_up(&mut self, mut cause: ClientError) -> Result<Option<Task>, ClientError> {
+    async fn reconnect(&mut self, mut cause: ClientError) -> Result<Option<Task>, ClientError> {
         let backoff = self.transport.http.options.backoff;
         loop {
             let possible = self.task.is_some() || self.may_repeat();
@@ -347,7 +349,7 @@ impl Follower {
             };
             self.attempts += 1;
             let task = self.task.as_ref().map(TaskId::as_str);
-            tracing::debug!(task, attempt = self.attempts, %cause, "taking a stream up again");
+            tracing::debug!(task, attempt = self.attempts, %cause, "resuming a stream");
             tokio::time::sleep(wait).await;
             let error = match self.connect().await {
                 Ok(connection) => {
@@ -355,7 +357,7 @@ impl Follower {
                     self.connection = Some(connection);
                     return Ok(None);
                 }
-                Err(error) => match self.ended_instead(error).await {
+                Err(error) => match self.ended_task_or(error).await {
                     Ok(task) => return Ok(Some(task)),
                     Err(error) => error,
                 },
@@ -369,7 +371,7 @@ impl Follower {
 
     /// Returns the task if it has ended, because then servers refuse a subscription with various errors. Otherwise returns the
     /// error.
-    async fn ended_instead(&self, refusal: ClientError) -> Result<Task, ClientError> {
+    async fn ended_task_or(&self, refusal: ClientError) -> Result<Task, ClientError> {
         if !matches!(refusal, ClientError::Remote(_)) || refusal.is_transient() {
             return Err(refusal);
         }
@@ -382,7 +384,7 @@ impl Follower {
 
     /// Returns the task if it has ended and the connection broke without an event: some servers of 0.3 refuse a subscription to
     /// such a task in this way. If events have numbers, the missed ones can still be read, so nothing is returned.
-    async fn ended_unnoticed(&self) -> Option<Task> {
+    async fn ended_task(&self) -> Option<Task> {
         if self.resumption != Resumption::Fresh || self.last_event.is_some() {
             return None;
         }
@@ -393,7 +395,7 @@ impl Follower {
     async fn read(&self) -> Result<Option<Task>, ClientError> {
         let Some(id) = self.task.clone() else { return Ok(None) };
         let request = GetTaskRequest { tenant: self.tenant(), id, ..GetTaskRequest::default() };
-        let (beside, limit) = (self.beside.resuming(None), self.transport.http.options.call_timeout);
-        self.transport.call(&Request::GetTask(request), &beside, limit).await.map(Some)
+        let (headers, limit) = (self.headers.resuming(None), self.transport.http.options.call_timeout);
+        self.transport.call(&Request::GetTask(request), &headers, limit).await.map(Some)
     }
 }

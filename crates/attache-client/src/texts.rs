@@ -8,7 +8,7 @@ use attache_protocol::{Artifact, StreamResponse, Task, TaskState};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Texts {
     artifacts: Vec<(String, String)>,
-    said: Option<String>,
+    last_message: Option<String>,
     state: Option<TaskState>,
 }
 
@@ -17,11 +17,11 @@ impl Texts {
     pub fn note(&mut self, event: &StreamResponse) {
         match event {
             StreamResponse::Task(task) => *self = Self::from(task),
-            StreamResponse::Message(message) => self.said = Some(message.text()),
+            StreamResponse::Message(message) => self.last_message = Some(message.text()),
             StreamResponse::StatusUpdate(update) => {
                 self.state = Some(update.status.state);
                 if let Some(message) = &update.status.message {
-                    self.said = Some(message.text());
+                    self.last_message = Some(message.text());
                 }
             }
             StreamResponse::ArtifactUpdate(update) => self.piece(&update.artifact, update.append),
@@ -45,14 +45,14 @@ impl Texts {
     /// The text of all artifacts in order, each on its own lines. If there are none, the last message of the agent.
     pub fn all(&self) -> String {
         if self.artifacts.is_empty() {
-            return self.said.clone().unwrap_or_default();
+            return self.last_message.clone().unwrap_or_default();
         }
         self.artifacts.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("\n")
     }
 
     /// The last message of the agent: a direct message, or that of the task's status.
-    pub fn said(&self) -> Option<&str> {
-        self.said.as_deref()
+    pub fn last_message(&self) -> Option<&str> {
+        self.last_message.as_deref()
     }
 
     /// The state of the task; nothing if there is no task.
@@ -62,7 +62,7 @@ impl Texts {
 
     pub(crate) fn size(&self) -> usize {
         let artifacts = self.artifacts.iter().map(|(id, text)| id.len() + text.len());
-        artifacts.sum::<usize>() + self.said.as_ref().map_or(0, String::len)
+        artifacts.sum::<usize>() + self.last_message.as_ref().map_or(0, String::len)
     }
 }
 
@@ -70,7 +70,7 @@ impl From<&Task> for Texts {
     fn from(task: &Task) -> Self {
         let mut texts = Self {
             artifacts: Vec::new(),
-            said: task.status.message.as_ref().map(|message| message.text()),
+            last_message: task.status.message.as_ref().map(|message| message.text()),
             state: Some(task.status.state),
         };
         for artifact in &task.artifacts {
@@ -84,7 +84,7 @@ impl From<&crate::Reply> for Texts {
     fn from(reply: &crate::Reply) -> Self {
         match reply {
             crate::Reply::Task(task) => task.into(),
-            crate::Reply::Message(message) => Self { said: Some(message.text()), ..Self::default() },
+            crate::Reply::Message(message) => Self { last_message: Some(message.text()), ..Self::default() },
         }
     }
 }

@@ -8,9 +8,9 @@ use crate::ClientError;
 
 /// A client certificate with its key, for servers that request one.
 #[derive(Clone)]
-pub struct Identity(reqwest::Identity);
+pub struct TlsIdentity(reqwest::Identity);
 
-impl Identity {
+impl TlsIdentity {
     /// Parses PEM: the certificate, its intermediate certificates and the private key, in any order.
     pub fn from_pem(pem: &[u8]) -> Result<Self, ClientError> {
         // The parser's message may repeat the input, so it is dropped.
@@ -25,7 +25,7 @@ impl Identity {
     }
 }
 
-impl fmt::Debug for Identity {
+impl fmt::Debug for TlsIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("(identity)")
     }
@@ -54,9 +54,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_certificate_is_refused_before_anything_is_called() {
+    fn an_invalid_certificate_is_refused_before_any_request() {
         for pem in ["", "s3cret", "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----"] {
-            let error = Identity::from_pem(pem.as_bytes()).unwrap_err();
+            let error = TlsIdentity::from_pem(pem.as_bytes()).unwrap_err();
             assert!(matches!(&error, ClientError::Invalid(text) if !text.contains("s3cret")), "{error}");
         }
         for pem in ["", "s3cret"] {

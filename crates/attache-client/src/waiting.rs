@@ -4,7 +4,7 @@ use attache_protocol::{GENERATION_EXTENSION, GetTaskRequest, Request, Task, Task
 use tokio::time::Instant;
 
 use crate::deadline::Deadline;
-use crate::operations::sound;
+use crate::operations::require_id;
 use crate::{Client, ClientError};
 
 impl Client {
@@ -33,7 +33,7 @@ impl Client {
         let id = task.into();
         let waiting = async {
             let mut looked = Instant::now();
-            let mut task = self.look(id.clone(), None).await?;
+            let mut task = self.read_task(id.clone(), None).await?;
             let mut pauses = 0;
             while !task.status.state.is_terminal() && !is_met(&task) {
                 let seen = task.generation;
@@ -44,7 +44,7 @@ impl Client {
                     tokio::time::sleep(pause).await;
                 }
                 looked = Instant::now();
-                match self.look(id.clone(), seen).await {
+                match self.read_task(id.clone(), seen).await {
                     Ok(now) => task = now,
                     // The task has not changed within the long poll.
                     Err(ClientError::Timeout { .. }) if seen.is_some() => {}
@@ -61,14 +61,14 @@ impl Client {
     ///
     /// An agent that does not count changes returns the current task immediately. Other agents may also do so after some time.
     pub async fn get_newer(&self, task: impl Into<TaskId>, than: u64) -> Result<Task, ClientError> {
-        self.look(task.into(), Some(than)).await
+        self.read_task(task.into(), Some(than)).await
     }
 
-    async fn look(&self, id: TaskId, seen: Option<u64>) -> Result<Task, ClientError> {
+    async fn read_task(&self, id: TaskId, seen: Option<u64>) -> Result<Task, ClientError> {
         let options = self.options();
         let limit = if seen.is_some() { options.long_poll_timeout } else { options.call_timeout };
-        let beside = self.beside([GENERATION_EXTENSION], None)?;
+        let headers = self.request_headers([GENERATION_EXTENSION], None)?;
         let query = GetTaskRequest { id, current_generation: seen, ..GetTaskRequest::default() };
-        self.call(&self.transport(), Request::GetTask(query), &beside, limit).await.and_then(sound)
+        self.call(&self.transport(), Request::GetTask(query), &headers, limit).await.and_then(require_id)
     }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::Visit;
+use super::LoginPrompt;
 use super::error::LoginError;
-use super::exchange::Exchange;
+use super::token_request::TokenRequest;
 use super::tokens::Tokens;
 use crate::ClientError;
 
@@ -23,7 +23,7 @@ const LONGEST: Duration = Duration::from_secs(60 * 60);
 
 /// The response of the device authorization endpoint (RFC 8628, section 3.2).
 #[derive(Deserialize)]
-struct Begun {
+struct DeviceCodeResponse {
     device_code: String,
     user_code: String,
     verification_uri: String,
@@ -34,25 +34,26 @@ struct Begun {
 
 /// Lets a person log in, and returns the tokens.
 pub(super) async fn login(
-    exchange: Exchange<'_>,
-    show: &(dyn Fn(Visit<'_>) + Send + Sync),
+    token_request: TokenRequest<'_>,
+    show: &(dyn Fn(LoginPrompt<'_>) + Send + Sync),
 ) -> Result<Tokens, ClientError> {
-    let server = exchange.server;
+    let server = token_request.server;
     let Some(device) = &server.device else {
-        let why = "it does not say where codes for other devices come from".to_owned();
+        let why = "its metadata has no device authorization endpoint".to_owned();
         return Err(LoginError::Unsupported(why).at(&server.name));
     };
-    let begun: Begun = exchange.ask(device, &[exchange.scope(), exchange.target()].concat()).await?;
-    show(Visit::Code {
-        url: &begun.verification_uri,
-        code: &begun.user_code,
-        url_with_code: begun.verification_uri_complete.as_deref(),
+    let response: DeviceCodeResponse =
+        token_request.ask(device, &[token_request.scope(), token_request.target()].concat()).await?;
+    show(LoginPrompt::Code {
+        url: &response.verification_uri,
+        code: &response.user_code,
+        url_with_code: response.verification_uri_complete.as_deref(),
     });
     let polling = Polling {
-        interval: begun.interval.map_or(INTERVAL, Duration::from_secs).min(LONGEST_INTERVAL),
-        limit: Duration::from_secs(begun.expires_in).min(LONGEST),
+        interval: response.interval.map_or(INTERVAL, Duration::from_secs).min(LONGEST_INTERVAL),
+        limit: Duration::from_secs(response.expires_in).min(LONGEST),
     };
-    let answered = polling.until(async || exchange.device_code(&begun.device_code).await).await;
+    let answered = polling.run(async || token_request.device_code(&response.device_code).await).await;
     answered.unwrap_or_else(|late| Err(late.at(&server.name)))
 }
 
@@ -64,7 +65,7 @@ struct Polling {
 
 impl Polling {
     /// Polls until there is a result.
-    async fn until<T>(
+    async fn run<T>(
         mut self,
         ask: impl AsyncFn() -> Result<T, ClientError>,
     ) -> Result<Result<T, ClientError>, LoginError> {
@@ -120,7 +121,7 @@ mod tests {
         let began = Instant::now();
         let polling = Polling { interval: Duration::from_secs(5), limit: Duration::from_secs(limit) };
         let came = polling
-            .until(async || {
+            .run(async || {
                 asked.borrow_mut().push(began.elapsed().as_secs());
                 answers.borrow_mut().next().unwrap_or_else(|| refused("authorization_pending"))
             })
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_waits_longer_than_the_code_is_good_for() {
+    async fn polling_ends_when_the_code_expires() {
         let (came, asked) = polled(17, vec![]).await;
         assert_eq!(came.unwrap_err(), LoginError::TooLate { limit: Duration::from_secs(17) });
         assert_eq!(asked, [5, 10, 15]);

@@ -20,22 +20,22 @@ pub enum LoginError {
         description: Option<String>,
     },
     /// The response of the authorization server does not follow OAuth.
-    #[error("its answer does not follow OAuth: {0}")]
-    Answer(String),
+    #[error("its response does not follow OAuth: {0}")]
+    InvalidResponse(String),
     /// The redirect came from another server than the one that the login uses.
-    #[error("the answer in the browser is said to come from `{0}`, which is another server: it is not used")]
+    #[error("the redirect in the browser came from `{0}`, which is another server: it is not used")]
     OtherServer(String),
     /// An endpoint of the server does not use TLS.
     #[error("`{0}` is neither `https` nor on this machine, so nothing secret is sent there")]
     Insecure(String),
     /// The user has not [agreed](crate::OAuth::server) to this server.
-    #[error("nobody has agreed to log in there")]
+    #[error("the user has not agreed to log in there")]
     NotAgreed,
     /// The server does not support the request, or the client lacks something for it.
     #[error("{0}")]
     Unsupported(String),
     /// The login was not completed in time.
-    #[error("nobody logged in within {} minutes", .limit.as_secs().div_ceil(60))]
+    #[error("the login was not completed within {} minutes", .limit.as_secs().div_ceil(60))]
     TooLate {
         /// The time limit.
         limit: Duration,
@@ -54,7 +54,7 @@ impl LoginError {
     }
 
     /// Whether the server says that the grant is no longer valid.
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn is_invalid_grant(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if code == "invalid_grant")
     }
 }

@@ -132,19 +132,19 @@ impl TokenStore for FileTokens {
             let held =
                 tokio::task::spawn_blocking(move || private::lock(&path)).await.map_err(io::Error::from);
             let lock = held.and_then(|held| held).map_err(|cause| self.failed("locked", cause))?;
-            Ok(Box::new(Held { tokens: self, key, _lock: lock }) as Box<dyn LockedTokens>)
+            Ok(Box::new(LockedEntry { tokens: self, key, _lock: lock }) as Box<dyn LockedTokens>)
         }
         .boxed()
     }
 }
 
-struct Held<'a> {
+struct LockedEntry<'a> {
     tokens: &'a FileTokens,
     key: &'a TokenKey,
     _lock: private::Lock,
 }
 
-impl LockedTokens for Held<'_> {
+impl LockedTokens for LockedEntry<'_> {
     fn read(&mut self) -> Result<Option<Tokens>, TokenStoreError> {
         self.tokens.read(self.key)
     }
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_the_lock_sees_what_its_holder_wrote() {
+    async fn the_next_holder_of_the_lock_sees_what_the_previous_one_wrote() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokens.json");
         let (store, other) = (FileTokens::new(&path), FileTokens::new(&path));

@@ -11,10 +11,10 @@
 mod browser;
 mod device;
 mod error;
-mod exchange;
 mod file;
-mod offer;
+mod login_method;
 mod revoke;
+mod token_request;
 mod tokens;
 
 use std::fmt;
@@ -25,14 +25,14 @@ use reqwest::Url;
 use url::Origin;
 
 pub use self::error::LoginError;
-use self::exchange::{Exchange, Party};
 pub use self::file::FileTokens;
-use self::offer::secure;
-pub use self::offer::{Flow, LoginOffer};
+use self::login_method::require_secure;
+pub use self::login_method::{Flow, LoginMethod};
 pub use self::revoke::Revocation;
+use self::token_request::{OAuthClient, TokenRequest};
 use self::tokens::now;
 pub use self::tokens::{LockedTokens, MemoryTokens, TokenKey, TokenStore, TokenStoreError, Tokens};
-use crate::credentials::{Asked, Credential, Credentials, Secret};
+use crate::credentials::{Credential, CredentialRequest, Credentials, Secret};
 use crate::http::Http;
 use crate::{Client, ClientError};
 
@@ -42,7 +42,7 @@ const OFFLINE: &str = "offline_access";
 /// What a person must do to log in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Visit<'a> {
+pub enum LoginPrompt<'a> {
     /// Open this in a browser on this machine.
     Browser {
         /// The address.
@@ -62,16 +62,16 @@ pub enum Visit<'a> {
 /// An OAuth client, with its tokens.
 ///
 /// ```
-/// use attache_client::{ClientOptions, Keyring, OAuth};
+/// use attache_client::{ClientOptions, SchemeCredentials, OAuth};
 ///
 /// let oauth = OAuth::new("my-program").secret("s3cret").server("https://auth.example.com")?;
 /// // A token that is known from the beginning goes before one that has to be got.
-/// let options = ClientOptions::default().with_credentials((Keyring::new(), oauth));
+/// let options = ClientOptions::default().with_credentials((SchemeCredentials::new(), oauth));
 /// # Ok::<(), attache_client::ClientError>(())
 /// ```
 #[derive(Clone)]
 pub struct OAuth {
-    party: Party,
+    client: OAuthClient,
     agreed: Vec<Origin>,
     scopes: Vec<String>,
     resource: Option<String>,
@@ -82,7 +82,7 @@ pub struct OAuth {
 
 impl fmt::Debug for OAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OAuth").field("client", &self.party.id).finish_non_exhaustive()
+        f.debug_struct("OAuth").field("client", &self.client.id).finish_non_exhaustive()
     }
 }
 
@@ -90,7 +90,7 @@ impl OAuth {
     /// A client with this id. Its tokens are kept in memory.
     pub fn new(client: impl Into<String>) -> Self {
         Self {
-            party: Party { id: client.into(), secret: None, in_body: false },
+            client: OAuthClient { id: client.into(), secret: None, in_body: false },
             agreed: Vec::new(),
             scopes: Vec::new(),
             resource: None,
@@ -102,13 +102,13 @@ impl OAuth {
 
     /// The client secret, for programs that can keep one. It is sent in a header (`client_secret_basic`).
     pub fn secret(mut self, secret: impl Into<Secret>) -> Self {
-        self.party.secret = Some(secret.into());
+        self.client.secret = Some(secret.into());
         self
     }
 
     /// Sends the secret in the request body instead (`client_secret_post`).
     pub fn secret_in_body(mut self) -> Self {
-        self.party.in_body = true;
+        self.client.in_body = true;
         self
     }
 
@@ -122,7 +122,7 @@ impl OAuth {
             let text = format!("`{shown}` is not an authorization server: {error}; expected something like `https://auth.example.com`");
             ClientError::Invalid(text)
         })?;
-        let url = secure(url).map_err(|error| error.at(&shown))?;
+        let url = require_secure(url).map_err(|error| error.at(&shown))?;
         self.agreed.push(url.origin());
         Ok(self)
     }
@@ -163,44 +163,52 @@ impl OAuth {
     pub async fn login(
         &self,
         agent: &Client,
-        offer: &LoginOffer,
+        login_method: &LoginMethod,
         flow: Flow,
-        show: &(dyn Fn(Visit<'_>) + Send + Sync),
+        show: &(dyn Fn(LoginPrompt<'_>) + Send + Sync),
     ) -> Result<TokenKey, ClientError> {
         let transport = agent.transport();
         let http = &*transport.http;
-        let key = self.key(offer, &transport.known.place);
-        let server = offer.resolve(http, &self.agreed).await?;
+        let key = self.key(login_method, &transport.agent.card_url);
+        let server = login_method.resolve(http, &self.agreed).await?;
         let mut scopes = key.scopes.clone();
-        if server.offline && flow != Flow::ClientCredentials && !scopes.iter().any(|scope| scope == OFFLINE) {
+        if server.offline_access
+            && flow != Flow::ClientCredentials
+            && !scopes.iter().any(|scope| scope == OFFLINE)
+        {
             scopes.push(OFFLINE.to_owned());
         }
         let scopes = scopes.join(" ");
-        let exchange = self.exchange(http, &server, &scopes);
+        let token_request = self.token_request(http, &server, &scopes);
         let tokens = match flow {
-            Flow::Browser => browser::login(exchange, &self.agreed, show).await?,
-            Flow::Device => device::login(exchange, show).await?,
-            Flow::ClientCredentials if self.party.secret.is_none() => {
-                let why = "a program logs in with a secret, and there is none".to_owned();
+            Flow::Browser => browser::login(token_request, &self.agreed, show).await?,
+            Flow::Device => device::login(token_request, show).await?,
+            Flow::ClientCredentials if self.client.secret.is_none() => {
+                let why = "this flow requires a client secret, and there is none".to_owned();
                 return Err(LoginError::Unsupported(why).at(&server.name));
             }
-            Flow::ClientCredentials => exchange.client_credentials().await?,
+            Flow::ClientCredentials => token_request.client_credentials().await?,
         };
         self.store.lock(&key).await?.write(Some(&tokens))?;
         Ok(key)
     }
 
-    fn exchange<'a>(&'a self, http: &'a Http, server: &'a offer::Server, scopes: &'a str) -> Exchange<'a> {
-        Exchange { http, server, party: &self.party, scopes, resource: self.resource.as_deref() }
+    fn token_request<'a>(
+        &'a self,
+        http: &'a Http,
+        server: &'a login_method::Server,
+        scopes: &'a str,
+    ) -> TokenRequest<'a> {
+        TokenRequest { http, server, client: &self.client, scopes, resource: self.resource.as_deref() }
     }
 
-    fn key(&self, offer: &LoginOffer, agent: &Url) -> TokenKey {
-        let mut scopes = [offer.scopes.as_slice(), &self.scopes].concat();
+    fn key(&self, login_method: &LoginMethod, agent: &Url) -> TokenKey {
+        let mut scopes = [login_method.scopes.as_slice(), &self.scopes].concat();
         scopes.sort();
         scopes.dedup();
         TokenKey {
-            server: offer.place(),
-            client: self.party.id.clone(),
+            server: login_method.server_key(),
+            client: self.client.id.clone(),
             scopes,
             resource: self.resource.clone(),
             agent: agent.origin().ascii_serialization(),
@@ -209,15 +217,15 @@ impl OAuth {
     }
 
     /// Whether the client requests tokens with its secret.
-    fn is_program(&self, offer: &LoginOffer) -> bool {
-        self.party.secret.is_some() && (self.program || offer.flow() == Some(Flow::ClientCredentials))
+    fn is_program(&self, login_method: &LoginMethod) -> bool {
+        self.client.secret.is_some() && (self.program || login_method.flow() == Some(Flow::ClientCredentials))
     }
 
     /// Valid tokens other than the refused one, if they can be had without a person.
-    async fn good(
+    async fn valid_tokens(
         &self,
         http: &Http,
-        offer: &LoginOffer,
+        login_method: &LoginMethod,
         key: &TokenKey,
         refused: Option<&Secret>,
     ) -> Result<Option<Tokens>, ClientError> {
@@ -227,7 +235,7 @@ impl OAuth {
             return Ok(kept);
         }
         let can_renew = |tokens: &Option<Tokens>| tokens.as_ref().is_some_and(|kept| kept.refresh.is_some());
-        if !can_renew(&kept) && !self.is_program(offer) || !offer.is_agreed(&self.agreed) {
+        if !can_renew(&kept) && !self.is_program(login_method) || !login_method.is_agreed(&self.agreed) {
             // It cannot be renewed. The agent decides whether it is still valid.
             return Ok(kept.filter(|tokens| Some(&tokens.access) != refused));
         }
@@ -237,19 +245,19 @@ impl OAuth {
         if kept.as_ref().is_some_and(is_good) {
             return Ok(kept);
         }
-        let server = offer.resolve(http, &self.agreed).await?;
+        let server = login_method.resolve(http, &self.agreed).await?;
         let scopes = key.scopes.join(" ");
-        let exchange = self.exchange(http, &server, &scopes);
+        let token_request = self.token_request(http, &server, &scopes);
         if let Some(refresh) = kept.as_ref().and_then(|tokens| tokens.refresh.as_ref()) {
             tracing::debug!(server = server.name, client = key.client, "renewing a token");
-            match exchange.refresh(refresh).await {
+            match token_request.refresh(refresh).await {
                 Ok(tokens) => {
                     locked.write(Some(&tokens))?;
                     return Ok(Some(tokens));
                 }
-                Err(ClientError::Login { why, server }) if why.is_over() => {
+                Err(ClientError::Login { why, server }) if why.is_invalid_grant() => {
                     locked.write(None)?;
-                    if !self.is_program(offer) {
+                    if !self.is_program(login_method) {
                         return Err(why.at(&server));
                     }
                 }
@@ -258,24 +266,28 @@ impl OAuth {
                 Err(error) => return Err(error),
             }
         }
-        if !self.is_program(offer) {
+        if !self.is_program(login_method) {
             return Ok(None);
         }
         tracing::debug!(server = server.name, client = key.client, "getting a token");
-        let tokens = exchange.client_credentials().await?;
+        let tokens = token_request.client_credentials().await?;
         locked.write(Some(&tokens))?;
         Ok(Some(tokens))
     }
 }
 
 impl Credentials for OAuth {
-    fn credential<'a>(&'a self, asked: Asked<'a>) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+    fn credential<'a>(
+        &'a self,
+        request: CredentialRequest<'a>,
+    ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
         async move {
-            let Some(offer) = LoginOffer::of_scheme(asked.name, asked.scheme, asked.scopes) else {
+            let Some(login_method) = LoginMethod::from_scheme(request.name, request.scheme, request.scopes)
+            else {
                 return Ok(None);
             };
-            let key = self.key(&offer, asked.card_url);
-            let tokens = self.good(asked.http, &offer, &key, None).await?;
+            let key = self.key(&login_method, request.card_url);
+            let tokens = self.valid_tokens(request.http, &login_method, &key, None).await?;
             Ok(tokens.map(|tokens| Credential::Token(tokens.access)))
         }
         .boxed()
@@ -283,14 +295,16 @@ impl Credentials for OAuth {
 
     fn refused<'a>(
         &'a self,
-        asked: Asked<'a>,
+        request: CredentialRequest<'a>,
         credential: &'a Credential,
     ) -> BoxFuture<'a, Result<bool, ClientError>> {
         async move {
-            let offer = LoginOffer::of_scheme(asked.name, asked.scheme, asked.scopes);
-            let (Some(offer), Credential::Token(refused)) = (offer, credential) else { return Ok(false) };
-            let key = self.key(&offer, asked.card_url);
-            Ok(self.good(asked.http, &offer, &key, Some(refused)).await?.is_some())
+            let login_method = LoginMethod::from_scheme(request.name, request.scheme, request.scopes);
+            let (Some(login_method), Credential::Token(refused)) = (login_method, credential) else {
+                return Ok(false);
+            };
+            let key = self.key(&login_method, request.card_url);
+            Ok(self.valid_tokens(request.http, &login_method, &key, Some(refused)).await?.is_some())
         }
         .boxed()
     }

@@ -4,8 +4,8 @@ use reqwest::{StatusCode, Url};
 
 use super::OAuth;
 use super::error::LoginError;
-use super::exchange::{Exchange, refusal};
-use super::offer;
+use super::login_method;
+use super::token_request::{TokenRequest, parse_error};
 use super::tokens::{TokenKey, Tokens};
 use crate::http::Http;
 use crate::{ClientError, ClientOptions, Secret};
@@ -33,7 +33,7 @@ impl OAuth {
         tokens: &Tokens,
         options: ClientOptions,
     ) -> Result<Revocation, ClientError> {
-        self.give_back(key, tokens, options).await.map_err(|error| {
+        self.try_revoke(key, tokens, options).await.map_err(|error| {
             if let ClientError::Login { server, why } = error {
                 return ClientError::Revocation { server, why };
             }
@@ -41,30 +41,30 @@ impl OAuth {
         })
     }
 
-    async fn give_back(
+    async fn try_revoke(
         &self,
         key: &TokenKey,
         tokens: &Tokens,
         options: ClientOptions,
     ) -> Result<Revocation, ClientError> {
         let http = Http::new(options)?;
-        let Some(server) = offer::server_of(&http, &key.server, &self.agreed).await? else {
+        let Some(server) = login_method::find_server(&http, &key.server, &self.agreed).await? else {
             return Ok(Revocation::NotOffered);
         };
         let Some(url) = &server.revoke else { return Ok(Revocation::NotOffered) };
-        let exchange = self.exchange(&http, &server, "");
+        let token_request = self.token_request(&http, &server, "");
         // The refresh token goes first. Most servers then revoke the access token too, but they need not.
         let refresh = match &tokens.refresh {
-            Some(refresh) => Some(exchange.revoke(url, refresh, "refresh_token").await?),
+            Some(refresh) => Some(token_request.revoke(url, refresh, "refresh_token").await?),
             None => None,
         };
-        let access = exchange.revoke(url, &tokens.access, "access_token").await?;
+        let access = token_request.revoke(url, &tokens.access, "access_token").await?;
         Ok(match (refresh, access) {
-            (Some(Answer::Revoked) | None, Answer::Revoked) => Revocation::Revoked,
-            (Some(Answer::Revoked), Answer::Unsupported) => Revocation::AccessRemains,
-            (Some(Answer::Unsupported) | None, Answer::Unsupported) => Revocation::NotOffered,
-            (Some(Answer::Unsupported), Answer::Revoked) => {
-                let why = "it takes back no refresh tokens".to_owned();
+            (Some(RevokeResult::Revoked) | None, RevokeResult::Revoked) => Revocation::Revoked,
+            (Some(RevokeResult::Revoked), RevokeResult::Unsupported) => Revocation::AccessRemains,
+            (Some(RevokeResult::Unsupported) | None, RevokeResult::Unsupported) => Revocation::NotOffered,
+            (Some(RevokeResult::Unsupported), RevokeResult::Revoked) => {
+                let why = "it does not revoke refresh tokens".to_owned();
                 return Err(LoginError::Unsupported(why).at(&server.name));
             }
         })
@@ -88,22 +88,22 @@ impl OAuth {
 
 /// The result for one token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum RevokeResult {
     Revoked,
     /// The server does not revoke tokens of this type.
     Unsupported,
 }
 
-impl Exchange<'_> {
-    async fn revoke(self, url: &Url, token: &Secret, kind: &str) -> Result<Answer, ClientError> {
+impl TokenRequest<'_> {
+    async fn revoke(self, url: &Url, token: &Secret, kind: &str) -> Result<RevokeResult, ClientError> {
         let (status, body) = self.post(url, &[("token", token.reveal()), ("token_type_hint", kind)]).await?;
         // The body may be empty. Revoking an unknown token succeeds.
         if status == StatusCode::OK {
-            return Ok(Answer::Revoked);
+            return Ok(RevokeResult::Revoked);
         }
-        let why = refusal(status, &body);
+        let why = parse_error(status, &body);
         if matches!(&why, LoginError::Refused { code, .. } if code == "unsupported_token_type") {
-            return Ok(Answer::Unsupported);
+            return Ok(RevokeResult::Unsupported);
         }
         Err(why.at(&self.server.name))
     }

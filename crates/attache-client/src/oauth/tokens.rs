@@ -79,11 +79,11 @@ pub enum TokenStoreError {
         cause: std::io::Error,
     },
     /// Other users can read the file.
-    #[error("`{path}` has credentials in it, and others can read it: `chmod 600 {path}` keeps them out", path = .0.display())]
+    #[error("`{path}` contains credentials, and other users can read it; run `chmod 600 {path}`", path = .0.display())]
     Exposed(PathBuf),
     /// The file does not contain tokens. It is not changed.
     #[error(
-        "`{}` is not a file of tokens (line {line}, column {column}): mend it, or remove it and log in again",
+        "`{}` is not a file of tokens (line {line}, column {column}): repair it, or remove it and log in again",
         .path.display()
     )]
     Broken {
@@ -135,12 +135,12 @@ pub trait LockedTokens: Send {
 
 /// A token store in memory. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct MemoryTokens(Arc<Mutex<HashMap<TokenKey, Cell>>>);
+pub struct MemoryTokens(Arc<Mutex<HashMap<TokenKey, Entry>>>);
 
 #[derive(Debug, Default)]
-struct Cell {
+struct Entry {
     tokens: Option<Tokens>,
-    gate: Arc<AsyncMutex<()>>,
+    lock: Arc<AsyncMutex<()>>,
 }
 
 impl MemoryTokens {
@@ -149,7 +149,7 @@ impl MemoryTokens {
         Self::default()
     }
 
-    fn with<T>(&self, key: &TokenKey, act: impl FnOnce(&mut Cell) -> T) -> T {
+    fn with<T>(&self, key: &TokenKey, act: impl FnOnce(&mut Entry) -> T) -> T {
         let mut cells = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         act(cells.entry(key.clone()).or_default())
     }
@@ -165,21 +165,21 @@ impl TokenStore for MemoryTokens {
         key: &'a TokenKey,
     ) -> BoxFuture<'a, Result<Box<dyn LockedTokens + 'a>, TokenStoreError>> {
         async move {
-            let gate = self.with(key, |cell| cell.gate.clone());
-            let guard = gate.lock_owned().await;
-            Ok(Box::new(Held { tokens: self, key, _guard: guard }) as Box<dyn LockedTokens>)
+            let lock = self.with(key, |cell| cell.lock.clone());
+            let guard = lock.lock_owned().await;
+            Ok(Box::new(LockedEntry { tokens: self, key, _guard: guard }) as Box<dyn LockedTokens>)
         }
         .boxed()
     }
 }
 
-struct Held<'a> {
+struct LockedEntry<'a> {
     tokens: &'a MemoryTokens,
     key: &'a TokenKey,
     _guard: OwnedMutexGuard<()>,
 }
 
-impl LockedTokens for Held<'_> {
+impl LockedTokens for LockedEntry<'_> {
     fn read(&mut self) -> Result<Option<Tokens>, TokenStoreError> {
         self.tokens.read(self.key)
     }
@@ -205,6 +205,6 @@ mod tests {
         let tokens = Tokens { access: "a".into(), refresh: None, renew: Some(now) };
         assert!(tokens.is_stale(now));
         assert!(!tokens.is_stale(Timestamp::from_millis(999_999)));
-        assert!(!Tokens { renew: None, ..tokens }.is_stale(now), "nobody says that it ends");
+        assert!(!Tokens { renew: None, ..tokens }.is_stale(now), "without a lifetime it is never stale");
     }
 }

@@ -15,7 +15,7 @@ use reqwest::{Method, Response, Url};
 
 use super::reader::Reader;
 use super::{Body, Call};
-use crate::http::{explain, place};
+use crate::http::{convert_error, display_url};
 use crate::{ClientError, RemoteError};
 
 /// The media type of requests, and the prefix of that of responses.
@@ -24,7 +24,7 @@ const MEDIA_TYPE: &str = "application/grpc";
 /// Encodes a request. The path of the call is appended to the address of the interface.
 pub(super) fn write(url: &Url, version: Version, request: &Request) -> Result<Call, ClientError> {
     let package = if version == Version::V0_3 { Package::V0_3 } else { Package::V1_0 };
-    let cannot = |error| ClientError::Invalid(format!("the agent cannot be asked this: {error}"));
+    let cannot = |error| ClientError::Invalid(format!("the request cannot be sent to this agent: {error}"));
     let Written { path, body } = package.write(request).map_err(cannot)?;
     let mut url = url.clone();
     url.set_path(&format!("{}{path}", url.path().trim_end_matches('/')));
@@ -67,7 +67,7 @@ impl Messages {
             let media_type: String = media_type.chars().take(64).collect();
             return Err(ClientError::Protocol(format!(
                 "`{}` answers with `{media_type}`, expected `{MEDIA_TYPE}`",
-                place(&url)
+                display_url(&url)
             )));
         }
         Ok(Self { url, body: response.into(), frames: Frames::new(limit), limit, ended })
@@ -97,9 +97,9 @@ impl Messages {
                         }
                     }
                 },
-                Some(Err(error)) => return Err(explain(&self.url, &error)),
+                Some(Err(error)) => return Err(convert_error(&self.url, &error)),
                 // A complete call ends with trailers.
-                None => return Err(ClientError::Broken("the call was cut off before its end".to_owned())),
+                None => return Err(ClientError::Broken("the call ended without trailers".to_owned())),
             }
             if self.ended && self.frames.is_within() {
                 let text = "the call ended in the middle of a message";
@@ -114,7 +114,7 @@ impl Messages {
         let message = self.next().await?.ok_or_else(|| protocol("the call ended without an answer"))?;
         match self.next().await? {
             None => Ok(message),
-            Some(_) => Err(protocol("several answers where there must be one")),
+            Some(_) => Err(protocol("several responses instead of one")),
         }
     }
 }

@@ -28,14 +28,14 @@ impl Id {
 }
 
 /// Encodes a request of 1.0.
-pub(super) fn current(url: &Url, request: &Request) -> Result<Call, ClientError> {
+pub(super) fn encode_1_0(url: &Url, request: &Request) -> Result<Call, ClientError> {
     let id = Id::next();
     call(url, id, request.operation().name(), request, Reader::JsonRpc(id))
 }
 
 /// Encodes a request of 0.3.
-pub(super) fn older(url: &Url, request: &Request) -> Result<Call, ClientError> {
-    let cannot = |error| ClientError::Invalid(format!("the agent cannot be asked this: {error}"));
+pub(super) fn encode_0_3(url: &Url, request: &Request) -> Result<Call, ClientError> {
+    let cannot = |error| ClientError::Invalid(format!("the request cannot be sent to this agent: {error}"));
     let older::Written { method, params } = older::write(request).map_err(cannot)?;
     let id = Id::next();
     call(url, id, method, &params, Reader::JsonRpc0_3(id))
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     fn read(body: &str) -> Result<Task, ClientError> {
-        Reader::JsonRpc(Id(7)).answer(body.as_bytes())
+        Reader::JsonRpc(Id(7)).decode(body.as_bytes())
     }
 
     #[test]

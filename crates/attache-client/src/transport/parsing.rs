@@ -11,7 +11,7 @@ use attache_protocol::{
 #[cfg(feature = "grpc")]
 use super::grpc::Package;
 use super::jsonrpc::Id;
-use super::reader::{Answered, Reader};
+use super::reader::{FromResponse, Reader};
 use super::sse::Decoder;
 
 /// An event of a stream, with its id.
@@ -30,14 +30,14 @@ pub fn events<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limit: usize) -> O
 ///
 /// JSON-RPC responses must have the id 1.
 pub fn answers(bytes: &[u8]) -> usize {
-    fn read<R: Answered>(reader: Reader, bytes: &[u8]) -> usize {
-        reader.answer::<R>(bytes).is_ok().into()
+    fn read<R: FromResponse>(reader: Reader, bytes: &[u8]) -> usize {
+        reader.decode::<R>(bytes).is_ok().into()
     }
     let readers = [
         Reader::JsonRpc(Id::FIRST),
         Reader::JsonRpc0_3(Id::FIRST),
-        Reader::Plain,
-        Reader::Plain0_3,
+        Reader::HttpJson,
+        Reader::HttpJson0_3,
         #[cfg(feature = "grpc")]
         Reader::Grpc(Package::V1_0),
         #[cfg(feature = "grpc")]
@@ -49,7 +49,7 @@ pub fn answers(bytes: &[u8]) -> usize {
             + read::<ListTasksResponse>(reader, bytes)
             + read::<TaskPushNotificationConfig>(reader, bytes)
             + read::<ListTaskPushNotificationConfigsResponse>(reader, bytes)
-            + usize::from(reader.event(bytes).is_ok())
+            + usize::from(reader.decode_event(bytes).is_ok())
     });
     understood.sum()
 }

@@ -23,15 +23,15 @@ pub(super) enum Reader {
     /// A JSON-RPC envelope of 0.3.
     JsonRpc0_3(Id),
     /// HTTP+JSON: the body is the result.
-    Plain,
+    HttpJson,
     /// HTTP+JSON of 0.3.
-    Plain0_3,
+    HttpJson0_3,
     /// Messages of a protobuf package.
     Grpc(Package),
 }
 
 /// A decoded event of a stream.
-pub(super) enum Told {
+pub(super) enum DecodedEvent {
     Event {
         response: StreamResponse,
         is_last: bool,
@@ -43,30 +43,31 @@ pub(super) enum Told {
 
 impl Reader {
     /// Decodes a response with a success status.
-    pub(super) fn answer<R: Answered>(self, body: &[u8]) -> Result<R, ClientError> {
+    pub(super) fn decode<R: FromResponse>(self, body: &[u8]) -> Result<R, ClientError> {
         match self {
-            Self::JsonRpc(id) => R::current(result(id, body)?.as_bytes()),
-            Self::JsonRpc0_3(id) => {
-                R::older(result(id, body)?.as_bytes()).map_err(|error| unreadable("the result", &error))
+            Self::JsonRpc(id) => R::from_json(result(id, body)?.as_bytes()),
+            Self::JsonRpc0_3(id) => R::from_json_0_3(result(id, body)?.as_bytes())
+                .map_err(|error| invalid_response("the result", &error)),
+            Self::HttpJson => R::from_json(body),
+            Self::HttpJson0_3 => {
+                R::from_http_json_0_3(body).map_err(|error| invalid_response("the result", &error))
             }
-            Self::Plain => R::current(body),
-            Self::Plain0_3 => R::plain(body).map_err(|error| unreadable("the result", &error)),
             Self::Grpc(package) => {
-                R::message(package, body).map_err(|error| unreadable("the answer", &error))
+                R::from_grpc(package, body).map_err(|error| invalid_response("the answer", &error))
             }
         }
     }
 
     /// Decodes a response with an error status.
-    pub(super) fn refusal(self, url: &Url, status: StatusCode, body: &[u8]) -> ClientError {
+    pub(super) fn decode_error(self, url: &Url, status: StatusCode, body: &[u8]) -> ClientError {
         let refusal = match self {
             // Some JSON-RPC errors come with an HTTP error status.
             Self::JsonRpc(id) | Self::JsonRpc0_3(id) => match result(id, body) {
                 Err(ClientError::Remote(refusal)) => Some(refusal),
                 Ok(_) | Err(_) => None,
             },
-            Self::Plain => RemoteError::from_http_json(status.as_u16(), body).map(Box::new),
-            Self::Plain0_3 => RemoteError::from_http_json_0_3(status.as_u16(), body).map(Box::new),
+            Self::HttpJson => RemoteError::from_http_json(status.as_u16(), body).map(Box::new),
+            Self::HttpJson0_3 => RemoteError::from_http_json_0_3(status.as_u16(), body).map(Box::new),
             // gRPC errors are in the trailers of a successful response.
             Self::Grpc(_) => None,
         };
@@ -74,30 +75,30 @@ impl Reader {
     }
 
     /// Decodes an event of a stream.
-    pub(super) fn event(self, data: &[u8]) -> Result<Told, ClientError> {
+    pub(super) fn decode_event(self, data: &[u8]) -> Result<DecodedEvent, ClientError> {
         match self {
-            Self::JsonRpc(id) => told(result(id, data)?.as_bytes()),
+            Self::JsonRpc(id) => decode_event(result(id, data)?.as_bytes()),
             Self::JsonRpc0_3(id) => {
                 let event = older::event(result(id, data)?.as_bytes());
                 let older::Event { response, is_last } =
-                    event.map_err(|error| unreadable("the event", &error))?;
-                Ok(Told::Event { response, is_last })
+                    event.map_err(|error| invalid_response("the event", &error))?;
+                Ok(DecodedEvent::Event { response, is_last })
             }
-            Self::Plain0_3 => match plain::event(data) {
-                Ok(Some(older::Event { response, is_last })) => Ok(Told::Event { response, is_last }),
+            Self::HttpJson0_3 => match plain::event(data) {
+                Ok(Some(older::Event { response, is_last })) => Ok(DecodedEvent::Event { response, is_last }),
                 unclear => match (RemoteError::from_http_json_0_3(200, data), unclear) {
                     (Some(refusal), _) => Err(ClientError::Remote(Box::new(refusal))),
-                    (None, Err(error)) => Err(unreadable("the event", &error)),
-                    (None, Ok(_)) => Ok(Told::Unknown),
+                    (None, Err(error)) => Err(invalid_response("the event", &error)),
+                    (None, Ok(_)) => Ok(DecodedEvent::Unknown),
                 },
             },
             Self::Grpc(package) => match read_event(package, data) {
-                Ok(Some((response, is_last))) => Ok(Told::Event { response, is_last }),
-                Ok(None) => Ok(Told::Unknown),
-                Err(error) => Err(unreadable("the event", &error)),
+                Ok(Some((response, is_last))) => Ok(DecodedEvent::Event { response, is_last }),
+                Ok(None) => Ok(DecodedEvent::Unknown),
+                Err(error) => Err(invalid_response("the event", &error)),
             },
-            Self::Plain => match told(data) {
-                Ok(event @ Told::Event { .. }) => Ok(event),
+            Self::HttpJson => match decode_event(data) {
+                Ok(event @ DecodedEvent::Event { .. }) => Ok(event),
                 // A stream that started successfully may end with an error.
                 other => match RemoteError::from_http_json(200, data) {
                     Some(refusal) => Err(ClientError::Remote(Box::new(refusal))),
@@ -108,12 +109,12 @@ impl Reader {
     }
 }
 
-fn told(json: &[u8]) -> Result<Told, ClientError> {
+fn decode_event(json: &[u8]) -> Result<DecodedEvent, ClientError> {
     match object(json, "the event") {
-        Ok(response) => Ok(Told::Event { response, is_last: false }),
+        Ok(response) => Ok(DecodedEvent::Event { response, is_last: false }),
         Err(error) => {
-            if is_unheard_of(json) {
-                Ok(Told::Unknown)
+            if is_unknown_event(json) {
+                Ok(DecodedEvent::Unknown)
             } else {
                 Err(error)
             }
@@ -122,50 +123,50 @@ fn told(json: &[u8]) -> Result<Told, ClientError> {
 }
 
 /// Whether an event has members, but none of the known ones.
-fn is_unheard_of(json: &[u8]) -> bool {
+fn is_unknown_event(json: &[u8]) -> bool {
     let known = ["task", "message", "statusUpdate", "artifactUpdate", "status_update", "artifact_update"];
     serde_json::from_slice::<std::collections::BTreeMap<String, IgnoredAny>>(json)
         .is_ok_and(|members| !members.is_empty() && !members.keys().any(|key| known.contains(&key.as_str())))
 }
 
 /// A type that is the response to a request.
-pub(crate) trait Answered: Sized {
+pub(crate) trait FromResponse: Sized {
     /// Decodes JSON of 1.0.
-    fn current(json: &[u8]) -> Result<Self, ClientError>;
+    fn from_json(json: &[u8]) -> Result<Self, ClientError>;
 
     /// Decodes JSON of 0.3.
-    fn older(json: &[u8]) -> Result<Self, Error>;
+    fn from_json_0_3(json: &[u8]) -> Result<Self, Error>;
 
     /// Decodes HTTP+JSON of 0.3.
-    fn plain(json: &[u8]) -> Result<Self, Error>;
+    fn from_http_json_0_3(json: &[u8]) -> Result<Self, Error>;
 
     /// Decodes a gRPC message.
-    fn message(package: Package, message: &[u8]) -> Result<Self, Error>;
+    fn from_grpc(package: Package, message: &[u8]) -> Result<Self, Error>;
 }
 
-macro_rules! answered {
+macro_rules! impl_from_response {
     ($( $answer:ty = $older:path, $plain:path; )+) => {
-        $( impl Answered for $answer {
-            fn current(json: &[u8]) -> Result<Self, ClientError> {
+        $( impl FromResponse for $answer {
+            fn from_json(json: &[u8]) -> Result<Self, ClientError> {
                 object(json, "the result")
             }
 
-            fn older(json: &[u8]) -> Result<Self, Error> {
+            fn from_json_0_3(json: &[u8]) -> Result<Self, Error> {
                 $older(json)
             }
 
-            fn plain(json: &[u8]) -> Result<Self, Error> {
+            fn from_http_json_0_3(json: &[u8]) -> Result<Self, Error> {
                 $plain(json)
             }
 
-            fn message(package: Package, message: &[u8]) -> Result<Self, Error> {
+            fn from_grpc(package: Package, message: &[u8]) -> Result<Self, Error> {
                 read_answer(package, message)
             }
         } )+
     };
 }
 
-answered! {
+impl_from_response! {
     SendMessageResponse = older::reply, plain::reply;
     Task = older::task, plain::task;
     // HTTP+JSON of 0.3 does not have this request.
@@ -175,25 +176,25 @@ answered! {
 }
 
 /// A card, and the JSON that its signatures cover.
-pub(crate) struct Described {
+pub(crate) struct CardResponse {
     pub(crate) card: AgentCard,
     pub(crate) json: Vec<u8>,
 }
 
-impl Answered for Described {
-    fn current(json: &[u8]) -> Result<Self, ClientError> {
-        Self::older(json).map_err(|error| unreadable("the card", &error))
+impl FromResponse for CardResponse {
+    fn from_json(json: &[u8]) -> Result<Self, ClientError> {
+        Self::from_json_0_3(json).map_err(|error| invalid_response("the card", &error))
     }
 
-    fn older(json: &[u8]) -> Result<Self, Error> {
+    fn from_json_0_3(json: &[u8]) -> Result<Self, Error> {
         Ok(Self { card: read_card(json)?, json: json.to_vec() })
     }
 
-    fn plain(json: &[u8]) -> Result<Self, Error> {
-        Self::older(json)
+    fn from_http_json_0_3(json: &[u8]) -> Result<Self, Error> {
+        Self::from_json_0_3(json)
     }
 
-    fn message(package: Package, message: &[u8]) -> Result<Self, Error> {
+    fn from_grpc(package: Package, message: &[u8]) -> Result<Self, Error> {
         let card: AgentCard = read_answer(package, message)?;
         // A card that cannot be encoded cannot have been signed.
         let json = serde_json::to_vec(&card).unwrap_or_default();
@@ -202,28 +203,28 @@ impl Answered for Described {
 }
 
 /// A response without content. Servers encode it in different ways.
-pub(crate) struct Done;
+pub(crate) struct EmptyResponse;
 
-impl Answered for Done {
-    fn current(_: &[u8]) -> Result<Self, ClientError> {
+impl FromResponse for EmptyResponse {
+    fn from_json(_: &[u8]) -> Result<Self, ClientError> {
         Ok(Self)
     }
 
-    fn older(_: &[u8]) -> Result<Self, Error> {
+    fn from_json_0_3(_: &[u8]) -> Result<Self, Error> {
         Ok(Self)
     }
 
-    fn plain(_: &[u8]) -> Result<Self, Error> {
+    fn from_http_json_0_3(_: &[u8]) -> Result<Self, Error> {
         Ok(Self)
     }
 
-    fn message(_: Package, _: &[u8]) -> Result<Self, Error> {
+    fn from_grpc(_: Package, _: &[u8]) -> Result<Self, Error> {
         Ok(Self)
     }
 }
 
 /// The error for a response that cannot be decoded.
-pub(crate) fn unreadable(what: &str, error: &Error) -> ClientError {
+pub(crate) fn invalid_response(what: &str, error: &Error) -> ClientError {
     let why = match error.field_violations() {
         [] => error.message().to_owned(),
         violations => {

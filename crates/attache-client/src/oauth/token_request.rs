@@ -11,14 +11,14 @@ use serde::de::DeserializeOwned;
 use url::form_urlencoded::{Serializer, byte_serialize};
 
 use super::error::LoginError;
-use super::offer::Server;
+use super::login_method::Server;
 use super::tokens::{Tokens, now};
-use crate::http::{Http, within};
+use crate::http::{Http, with_timeout};
 use crate::{ClientError, Secret};
 
 /// The client that requests tokens.
 #[derive(Debug, Clone)]
-pub(super) struct Party {
+pub(super) struct OAuthClient {
     pub(super) id: String,
     pub(super) secret: Option<Secret>,
     /// Whether the secret is sent in the body instead of a header.
@@ -27,10 +27,10 @@ pub(super) struct Party {
 
 /// A request for tokens: to which server, by which client.
 #[derive(Clone, Copy)]
-pub(super) struct Exchange<'a> {
+pub(super) struct TokenRequest<'a> {
     pub(super) http: &'a Http,
     pub(super) server: &'a Server,
-    pub(super) party: &'a Party,
+    pub(super) client: &'a OAuthClient,
     /// The requested scopes, separated by spaces.
     pub(super) scopes: &'a str,
     pub(super) resource: Option<&'a str>,
@@ -38,7 +38,7 @@ pub(super) struct Exchange<'a> {
 
 /// The response of a token endpoint (RFC 6749, section 5.1).
 #[derive(Deserialize)]
-struct Granted {
+struct TokenResponse {
     access_token: String,
     token_type: String,
     expires_in: Option<u64>,
@@ -47,12 +47,12 @@ struct Granted {
 
 /// The error response of a server (RFC 6749, section 5.2).
 #[derive(Deserialize)]
-struct Refusal {
+struct OAuthErrorResponse {
     error: String,
     error_description: Option<String>,
 }
 
-impl Exchange<'_> {
+impl TokenRequest<'_> {
     /// Requests tokens with the secret of the client.
     pub(super) async fn client_credentials(self) -> Result<Tokens, ClientError> {
         let pairs = [("grant_type", "client_credentials")];
@@ -98,14 +98,14 @@ impl Exchange<'_> {
     }
 
     async fn tokens(self, url: &Url, pairs: &[(&str, &str)]) -> Result<Tokens, ClientError> {
-        let granted: Granted = self.ask(url, pairs).await?;
-        let wrong = |why: &str| LoginError::Answer(why.to_owned()).at(&self.server.name);
+        let granted: TokenResponse = self.ask(url, pairs).await?;
+        let wrong = |why: &str| LoginError::InvalidResponse(why.to_owned()).at(&self.server.name);
         if granted.access_token.is_empty() {
             return Err(wrong("its `access_token` is empty"));
         }
         // Other types bind the token to a key, which is not supported.
         if !granted.token_type.eq_ignore_ascii_case("bearer") {
-            return Err(wrong("its `token_type` is none that is known here, expected `Bearer`"));
+            return Err(wrong("its `token_type` is not supported, expected `Bearer`"));
         }
         let lifetime = granted.expires_in.map(Duration::from_secs);
         Ok(Tokens {
@@ -132,7 +132,7 @@ impl Exchange<'_> {
         pairs: &[(&str, &str)],
     ) -> Result<(StatusCode, Vec<u8>), ClientError> {
         let request = self.request(url, pairs);
-        within(self.http.options.call_timeout, async {
+        with_timeout(self.http.options.call_timeout, async {
             let response = self.http.send(url, request).await?;
             let status = response.status();
             Ok((status, self.http.body(url, response).await?))
@@ -141,7 +141,7 @@ impl Exchange<'_> {
     }
 
     fn request(&self, url: &Url, pairs: &[(&str, &str)]) -> RequestBuilder {
-        let Party { id, secret, in_body } = self.party;
+        let OAuthClient { id, secret, in_body } = self.client;
         let in_body = *in_body || self.server.secret_in_body;
         let mut form = Serializer::new(String::new());
         form.extend_pairs(pairs);
@@ -164,17 +164,21 @@ fn read<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, Login
     if status == StatusCode::OK {
         return serde_json::from_slice(body).map_err(|error| {
             let (line, column) = (error.line(), error.column());
-            LoginError::Answer(format!("it lacks something, or has it wrong (line {line}, column {column})"))
+            LoginError::InvalidResponse(format!(
+                "a member is missing or invalid (line {line}, column {column})"
+            ))
         });
     }
-    Err(refusal(status, body))
+    Err(parse_error(status, body))
 }
 
 /// The error that a server reports.
-pub(super) fn refusal(status: StatusCode, body: &[u8]) -> LoginError {
+pub(super) fn parse_error(status: StatusCode, body: &[u8]) -> LoginError {
     match serde_json::from_slice(body) {
-        Ok(Refusal { error, error_description }) => LoginError::refused(&error, error_description.as_deref()),
-        Err(_) => LoginError::Answer(format!("HTTP status {} without a reason", status.as_u16())),
+        Ok(OAuthErrorResponse { error, error_description }) => {
+            LoginError::refused(&error, error_description.as_deref())
+        }
+        Err(_) => LoginError::InvalidResponse(format!("HTTP status {} without a reason", status.as_u16())),
     }
 }
 
@@ -192,7 +196,7 @@ fn basic(id: &str, secret: &Secret) -> HeaderValue {
 mod tests {
     use super::*;
 
-    fn granted(status: u16, body: &str) -> Result<Granted, LoginError> {
+    fn granted(status: u16, body: &str) -> Result<TokenResponse, LoginError> {
         read(StatusCode::from_u16(status).unwrap(), body.as_bytes())
     }
 
@@ -210,12 +214,12 @@ mod tests {
         ] {
             let Err(error) = granted(200, body) else { panic!("{body}") };
             assert!(
-                matches!(error, LoginError::Answer(_)) && !error.to_string().contains("s3cret"),
+                matches!(error, LoginError::InvalidResponse(_)) && !error.to_string().contains("s3cret"),
                 "{error}"
             );
         }
         let redirect = granted(302, r#"{"access_token": "t", "token_type": "bearer"}"#);
-        assert!(matches!(redirect, Err(LoginError::Answer(_))));
+        assert!(matches!(redirect, Err(LoginError::InvalidResponse(_))));
     }
 
     #[test]

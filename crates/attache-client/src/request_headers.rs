@@ -11,7 +11,7 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// The headers of a request that do not depend on the binding.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Beside {
+pub(crate) struct RequestHeaders {
     extensions: Option<HeaderValue>,
     idempotency_key: Option<HeaderValue>,
     last_event: Option<HeaderValue>,
@@ -19,12 +19,12 @@ pub(crate) struct Beside {
 
 /// The name of the header that lists extensions. It changed with 1.0, and some servers know both names.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Naming {
+pub(crate) enum ExtensionHeader {
     Current,
     Both,
 }
 
-impl Beside {
+impl RequestHeaders {
     /// Fails if a value cannot be sent as a header.
     pub(crate) fn new<'a>(
         extensions: impl IntoIterator<Item = &'a str>,
@@ -66,7 +66,7 @@ impl Beside {
     }
 
     /// The same headers with another extension.
-    pub(crate) fn asking(&self, uri: &'static str) -> Self {
+    pub(crate) fn with_extension(&self, uri: &'static str) -> Self {
         let asked = self.extensions.as_ref().and_then(|list| list.to_str().ok()).unwrap_or_default();
         let extensions = if asked.is_empty() {
             Some(HeaderValue::from_static(uri))
@@ -83,8 +83,8 @@ impl Beside {
         self.idempotency_key.is_some()
     }
 
-    pub(crate) fn headers(&self, naming: Naming) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
-        let older = (naming == Naming::Both).then_some(&self.extensions).and_then(Option::as_ref);
+    pub(crate) fn headers(&self, header: ExtensionHeader) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+        let older = (header == ExtensionHeader::Both).then_some(&self.extensions).and_then(Option::as_ref);
         [
             (A2A_EXTENSIONS, self.extensions.as_ref()),
             (X_A2A_EXTENSIONS, older),
@@ -105,19 +105,19 @@ mod tests {
         for (asked, list) in
             [(vec![], "urn:x"), (vec!["urn:x", "urn:a"], "urn:x, urn:a"), (vec!["urn:xy"], "urn:xy, urn:x")]
         {
-            let beside = Beside::new(asked, None).unwrap().asking("urn:x");
-            assert_eq!(beside.extensions.unwrap(), list);
+            let headers = RequestHeaders::new(asked, None).unwrap().with_extension("urn:x");
+            assert_eq!(headers.extensions.unwrap(), list);
         }
     }
 
     #[test]
-    fn what_no_header_can_hold_is_refused_before_it_is_sent() {
-        let beside = |uri: &str, key: Option<&str>| Beside::new([uri, uri], key);
-        assert_eq!(beside("urn:a", Some("k1")).unwrap().extensions.unwrap(), "urn:a");
+    fn values_that_are_not_valid_in_a_header_are_refused_before_they_are_sent() {
+        let headers = |uri: &str, key: Option<&str>| RequestHeaders::new([uri, uri], key);
+        assert_eq!(headers("urn:a", Some("k1")).unwrap().extensions.unwrap(), "urn:a");
         for (uri, key) in
             [("", None), ("urn:a,urn:b", None), ("a\r\nb", None), ("a", Some("")), ("a", Some("é"))]
         {
-            assert!(matches!(beside(uri, key), Err(ClientError::Invalid(_))), "{uri} {key:?}");
+            assert!(matches!(headers(uri, key), Err(ClientError::Invalid(_))), "{uri} {key:?}");
         }
     }
 }
