@@ -16,8 +16,8 @@ async fn main() -> Result<(), ClientError> {
     let first = arguments.next().unwrap_or_else(|| "Hello".to_owned());
 
     // An agent that can tell when a task changes is asked to; any other is looked at ever less often.
-    let pace = Pace { first: Duration::from_millis(100), longest: Duration::from_secs(5) };
-    let options = ClientOptions { pace, deadline: Some(Duration::from_secs(60)), ..ClientOptions::default() };
+    let pace = Pace::default().first(Duration::from_millis(100)).longest(Duration::from_secs(5));
+    let options = ClientOptions::default().pace(pace).deadline(Duration::from_secs(60));
     let agent = Client::connect_with(&address, options).await?;
 
     // The agent answers as soon as there is a task, and the task is all that must be remembered.

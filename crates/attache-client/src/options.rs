@@ -7,10 +7,11 @@ use attache_outbound::Policy;
 #[cfg(feature = "signing")]
 use attache_signing::Verifier;
 
-use crate::{ClientError, Credentials, Identity, Interface, RootCertificates, TrustedOrigins};
+use crate::{ClientError, Credentials, Interface, RootCertificates, TlsIdentity, TrustedOrigins};
 
 /// How often an operation is repeated, and the waits in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Backoff {
     /// The maximum number of consecutive retries; 0 for none.
     pub attempts: u32,
@@ -26,7 +27,30 @@ impl Default for Backoff {
     }
 }
 
+/// Builder methods that set one field each.
+macro_rules! setters {
+    ($( $(#[$attribute:meta])* $field:ident: $type:ty => $value:expr; )+) => {
+        $(
+            $(#[$attribute])*
+            #[must_use]
+            pub fn $field(mut self, $field: $type) -> Self {
+                self.$field = $value;
+                self
+            }
+        )+
+    };
+}
+
 impl Backoff {
+    setters! {
+        /// Sets the maximum number of consecutive retries; 0 for none.
+        attempts: u32 => attempts;
+        /// Sets the wait before the first retry.
+        first: Duration => first;
+        /// Sets the maximum wait.
+        longest: Duration => longest;
+    }
+
     /// The wait before the attempt with this number, counted from 1. It is a random time between half of the back-off and all
     /// of it, so that many clients do not retry at the same time.
     pub(crate) fn wait(&self, attempt: u32) -> Duration {
@@ -37,18 +61,19 @@ impl Backoff {
     /// too long.
     pub(crate) fn wait_after(&self, error: &ClientError, attempt: u32) -> Option<Duration> {
         let asked = error.retry_after().unwrap_or_default();
-        (asked <= LONGEST_ASKED).then(|| self.wait(attempt).max(asked))
+        (asked <= MAX_RETRY_AFTER).then(|| self.wait(attempt).max(asked))
     }
 }
 
 /// The longest `Retry-After` that is respected. If the server asks for more, the error is returned.
-const LONGEST_ASKED: Duration = Duration::from_secs(60);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// The maximum for all waits, regardless of the options, because the clock has a limited range.
-const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How often a task is polled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Pace {
     /// The wait before the first poll. It doubles with each further one.
     pub first: Duration,
@@ -63,15 +88,31 @@ impl Default for Pace {
 }
 
 impl Pace {
+    setters! {
+        /// Sets the wait before the first poll.
+        first: Duration => first;
+        /// Sets the maximum wait.
+        longest: Duration => longest;
+    }
+
     pub(crate) fn wait(&self, attempt: u32) -> Duration {
         let doubled = 2_u32.saturating_pow(attempt.saturating_sub(1));
-        let whole = self.first.saturating_mul(doubled).min(self.longest).min(A_DAY);
+        let whole = self.first.saturating_mul(doubled).min(self.longest).min(MAX_WAIT);
         whole.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 }
 
 /// Options of a [`Client`](crate::Client): timeouts, limits and allowed addresses. The defaults suit most programs.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use attache_client::ClientOptions;
+///
+/// let options = ClientOptions::default().deadline(Duration::from_secs(60)).max_body(1024 * 1024);
+/// ```
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct ClientOptions {
     /// How long it may take to connect, TLS included.
     pub connect_timeout: Duration,
@@ -104,7 +145,7 @@ pub struct ClientOptions {
     /// independently of the card.
     pub credentials: Option<Arc<dyn Credentials>>,
     /// The client certificate with its key, for servers that request one.
-    pub identity: Option<Identity>,
+    pub identity: Option<TlsIdentity>,
     /// Trusted root certificates, in addition to those of the system.
     pub roots: Vec<RootCertificates>,
     /// The URIs of the extensions to request with every request.
@@ -155,13 +196,51 @@ impl Default for ClientOptions {
 }
 
 impl ClientOptions {
+    setters! {
+        /// Sets the [time to connect](Self::connect_timeout).
+        connect_timeout: Duration => connect_timeout;
+        /// Sets the [timeout of sends](Self::send_timeout).
+        send_timeout: Duration => send_timeout;
+        /// Sets the [timeout of all other requests](Self::call_timeout).
+        call_timeout: Duration => call_timeout;
+        /// Sets the [timeout of long polls](Self::long_poll_timeout).
+        long_poll_timeout: Duration => long_poll_timeout;
+        /// Sets the [time limit of whole operations](Self::deadline).
+        deadline: Duration => Some(deadline);
+        /// Sets how long a stream [may be silent](Self::idle_timeout).
+        idle_timeout: Duration => idle_timeout;
+        /// Sets the [maximum size of a response](Self::max_body), in bytes.
+        max_body: usize => max_body;
+        /// Sets the [maximum size of an event](Self::max_event), in bytes.
+        max_event: usize => max_event;
+        /// Sets the [back-off](Self::backoff).
+        backoff: Backoff => backoff;
+        /// Sets [how often a task is polled](Self::pace).
+        pace: Pace => pace;
+        /// Sets the [client certificate](Self::identity).
+        identity: TlsIdentity => Some(identity);
+        /// Sets the additional [root certificates](Self::roots).
+        roots: Vec<RootCertificates> => roots;
+        /// Sets the [extensions](Self::extensions) of every request.
+        extensions: Vec<String> => extensions;
+        /// Sets the [trusted origins](Self::trusted_origins).
+        trusted_origins: TrustedOrigins => trusted_origins;
+        /// Sets [which addresses may be called](Self::policy).
+        policy: Policy => Some(policy);
+        /// Sets [which signatures a card must have](Self::card_trust).
+        #[cfg(feature = "signing")]
+        card_trust: Verifier => Some(card_trust);
+    }
+
     /// Sets the source of credentials.
+    #[must_use]
     pub fn with_credentials(mut self, credentials: impl Credentials) -> Self {
         self.credentials = Some(Arc::new(credentials));
         self
     }
 
     /// Adds a preferred interface, after those that are preferred already.
+    #[must_use]
     pub fn prefer(mut self, interface: impl Into<Interface>) -> Self {
         self.interfaces.push(interface.into());
         self
@@ -173,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_side_that_asks_to_be_left_alone_is_unless_it_asks_for_too_much() {
+    fn a_retry_after_is_respected_unless_it_is_too_long() {
         let error = |retry_after| ClientError::Http {
             url: String::new(),
             status: 503,
@@ -194,6 +273,6 @@ mod tests {
             assert!((whole / 2.0..=whole).contains(&wait), "{attempt}: {wait}");
         }
         let endless = Pace { first: Duration::MAX, longest: Duration::MAX };
-        assert!(endless.wait(u32::MAX) <= A_DAY);
+        assert!(endless.wait(u32::MAX) <= MAX_WAIT);
     }
 }

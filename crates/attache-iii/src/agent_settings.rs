@@ -232,7 +232,7 @@ fn secret(
 
 #[cfg(test)]
 mod tests {
-    use attache_client::{Beforehand, Credentials};
+    use attache_client::{PresetCredentials, Credentials};
     use serde_json::{Value, json};
 
     use super::*;
@@ -252,8 +252,8 @@ mod tests {
             {"url": "https://oauth.example", "oauth": {"server": "https://auth.example", "client-id": "c", "client-secret": "s"}},
         ]));
         let book = book.unwrap();
-        let shown = |url: &str| match book.beforehand(&url.parse().unwrap()) {
-            Beforehand::Headers(headers) => {
+        let shown = |url: &str| match book.preset(&url.parse().unwrap()) {
+            PresetCredentials::Headers(headers) => {
                 let line = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
                     format!("{name}: {}", value.to_str().unwrap())
                 };
@@ -261,8 +261,8 @@ mod tests {
                 lines.sort();
                 lines.join(", ")
             }
-            Beforehand::AsAsked => "as asked".to_owned(),
-            Beforehand::Without => "nothing".to_owned(),
+            PresetCredentials::FromCard => "as asked".to_owned(),
+            PresetCredentials::Anonymous => "nothing".to_owned(),
         };
         assert_eq!(shown("https://bearer.example"), "authorization: Bearer t");
         assert_eq!(shown("https://key.example"), "x-api-key: k");

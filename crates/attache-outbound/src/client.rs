@@ -11,7 +11,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, StatusCode};
 use reqwest::{Client, ClientBuilder};
 
-use crate::{PolicyResolver, Policy, Refused, Resolver, Target, build_client, restricted_client, causes};
+use crate::{Policy, PolicyResolver, Refused, Resolver, Target, build_client, causes, restricted_client};
 
 /// How much of a response body is read, in bytes. The rest is dropped, and the connection is closed.
 pub const MAX_RESPONSE: usize = 64 * 1024;
@@ -133,7 +133,11 @@ impl Outbound {
         tokio::time::timeout(limit, exchange).await.unwrap_or(Err(OutboundError::TimedOut { limit }))
     }
 
-    async fn exchange(&self, target: Target, request: OutboundRequest) -> Result<OutboundResponse, OutboundError> {
+    async fn exchange(
+        &self,
+        target: Target,
+        request: OutboundRequest,
+    ) -> Result<OutboundResponse, OutboundError> {
         let mut headers = request.headers;
         for name in &FRAMING {
             headers.remove(name);

@@ -13,17 +13,18 @@
 //! assert!(policy.check_url("http://169.254.169.254/latest/meta-data").is_err());
 //! ```
 
-mod http_client;
 mod client;
+mod http_client;
 mod policy;
 mod ranges;
 mod refused;
 mod resolver;
 
-pub use http_client::{PolicyResolver, build_client, restricted_client, causes};
 pub use client::{
-    OutboundResponse, FRAMING, MAX_RESPONSE, Outbound, OutboundError, OutboundRequest, SetupError, retry_after,
+    FRAMING, MAX_RESPONSE, Outbound, OutboundError, OutboundRequest, OutboundResponse, SetupError,
+    retry_after,
 };
+pub use http_client::{PolicyResolver, build_client, causes, restricted_client};
 pub use ipnet::IpNet;
 pub use policy::{MAX_URL, Policy, Target};
 pub use refused::Refused;

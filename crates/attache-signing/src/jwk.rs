@@ -40,11 +40,11 @@ pub enum JwkError {
     #[error("there are more than {MAX_KEYS} keys")]
     TooMany,
     /// The key is a private key.
-    #[error("the key `{0}` is a private one: give its public part away, never the key itself")]
+    #[error("the key `{0}` is a private key: publish its public part, never the key itself")]
     Private(String),
     /// The key type is not supported.
     #[error(
-        "the key `{0}` is of a kind that is not known here: expected `EC` with `P-256`, `OKP` with `Ed25519`, `RSA` or `oct`"
+        "the key `{0}` has a type that is not supported: expected `EC` with `P-256`, `OKP` with `Ed25519`, `RSA` or `oct`"
     )]
     Kind(String),
     /// The key is for another purpose or another algorithm.
@@ -294,7 +294,8 @@ impl KeySet {
     /// Reads a published set of keys. Keys that cannot be used here are skipped. Secrets are skipped too, because a published
     /// secret is not secret.
     pub fn from_published(json: &[u8]) -> Result<Self, JwkError> {
-        let keys = parse_keys(json)?.iter().filter_map(|jwk| VerifyingKey::read(jwk).ok()).collect::<Vec<_>>();
+        let keys =
+            parse_keys(json)?.iter().filter_map(|jwk| VerifyingKey::read(jwk).ok()).collect::<Vec<_>>();
         Ok(Self(keys.into_iter().filter(|key| key.algorithm() != Algorithm::Hs256).collect()))
     }
 
@@ -382,8 +383,8 @@ mod tests {
             one(&jwk).unwrap_err().to_string()
         };
         for (member, value, reason) in [
-            ("d", json!("nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A"), "is a private one"),
-            ("crv", json!("Ed448"), "of a kind that is not known here"),
+            ("d", json!("nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A"), "is a private key"),
+            ("crv", json!("Ed448"), "a type that is not supported"),
             ("kty", json!("oct"), "its `k` is not base64url"),
             ("alg", json!("HS256"), "its `alg` says otherwise"),
             ("alg", json!(7), "its `alg` says otherwise"),

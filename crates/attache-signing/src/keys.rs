@@ -78,7 +78,7 @@ pub enum KeysError {
     #[error("the key `{0}` is the only active one: without it nothing would be signed")]
     LastActive(String),
     /// The system gave no random bytes.
-    #[error("the system gives no random bytes")]
+    #[error("the system provides no random bytes")]
     Random,
 }
 
@@ -234,7 +234,7 @@ impl SigningKeys {
             match loaded.refresh(path) {
                 Ok(()) => loaded.warned = false,
                 Err(error) if !loaded.warned => {
-                    tracing::warn!(%error, "the signing keys stay as they were");
+                    tracing::warn!(%error, "cannot read the signing keys; the previous ones stay in use");
                     loaded.warned = true;
                 }
                 Err(_) => {}

@@ -43,4 +43,4 @@ pub use private::Stamp;
 pub use signature::SignError;
 pub use strict::StrictJsonError;
 pub use token::{BadToken, Token};
-pub use verifier::{OriginError, RejectedSignature, Signer, UntrustedCard, Verifier, SignatureError};
+pub use verifier::{OriginError, RejectedSignature, SignatureError, Signer, UntrustedCard, Verifier};

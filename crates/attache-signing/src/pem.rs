@@ -107,8 +107,8 @@ mod tests {
             (pem("PUBLIC KEY", "MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8A"), "expected public keys as PEM"),
             (pem("CERTIFICATE", ED25519), "expected public keys as PEM"),
             (pem("PUBLIC KEY", "MCowBQYDK2VwAyEAv+Ma65Tka2n+B1Tw"), "its `x` is not 32 bytes"),
-            (pem("PRIVATE KEY", "c2VjcmV0"), "is a private one"),
-            (pem("EC PRIVATE KEY", "c2VjcmV0"), "is a private one"),
+            (pem("PRIVATE KEY", "c2VjcmV0"), "is a private key"),
+            (pem("EC PRIVATE KEY", "c2VjcmV0"), "is a private key"),
         ] {
             let error = KeySet::from_pem(text.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(reason) && !error.contains("c2VjcmV0"), "{text}: {error}");

@@ -26,7 +26,7 @@ enum Pair {
     Secret(Box<hmac::Key>),
 }
 
-/// Generates a key: PKCS #8, or the bytes of a secret. Returns nothing if the system gives no random bytes.
+/// Generates a key: PKCS #8, or the bytes of a secret. Returns nothing if the system provides no random bytes.
 pub(crate) fn generate(algorithm: Algorithm) -> Option<Zeroizing<Vec<u8>>> {
     let bytes = match algorithm {
         Algorithm::Es256 => {
@@ -84,7 +84,7 @@ impl SigningKey {
         &self.verifying
     }
 
-    /// Signs a message. Returns nothing if the system gives no random bytes.
+    /// Signs a message. Returns nothing if the system provides no random bytes.
     pub(crate) fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
         let random = SystemRandom::new();
         match &self.pair {

@@ -16,7 +16,7 @@ pub enum SignError {
     #[error("the card cannot be signed: {0}")]
     Card(#[from] StrictJsonError),
     /// The system gave no random bytes.
-    #[error("the card cannot be signed: the system gives no random bytes")]
+    #[error("the card cannot be signed: the system provides no random bytes")]
     Random,
 }
 
@@ -86,15 +86,15 @@ impl ParsedSignature {
         // A critical header that is not supported makes the signature invalid. None is supported here.
         for member in ["crit", "b64"] {
             if header.contains_key(member) {
-                return Err(named(format!("its `{member}` asks for something that is not known here")));
+                return Err(named(format!("its `{member}` is not supported")));
             }
         }
         let algorithm = stated(&header, "alg").map_err(&named)?;
-        let algorithm = algorithm.ok_or_else(|| named("it does not say its `alg`".to_owned()))?;
+        let algorithm = algorithm.ok_or_else(|| named("it has no `alg`".to_owned()))?;
         let algorithm =
             algorithm.parse().map_err(|error: crate::UnknownAlgorithm| named(error.to_string()))?;
         let jku = stated(&header, "jku").map_err(&named)?;
-        let kid = kid.ok_or_else(|| (None, "it does not say its `kid`".to_owned()))?;
+        let kid = kid.ok_or_else(|| (None, "it has no `kid`".to_owned()))?;
         Ok(Self { protected: protected.to_owned(), signature: bytes, algorithm, kid, jku })
     }
 }

@@ -50,7 +50,8 @@ pub(crate) fn value(json: &[u8]) -> Result<Value, StrictJsonError> {
     let mut reader = serde_json::Deserializer::from_slice(json);
     let read = Strict { depth: 0, fault: &fault }.deserialize(&mut reader);
     let read = read.and_then(|value| reader.end().map(|()| value));
-    let text = |error: serde_json::Error| StrictJsonError::Malformed { line: error.line(), column: error.column() };
+    let text =
+        |error: serde_json::Error| StrictJsonError::Malformed { line: error.line(), column: error.column() };
     read.map_err(|error| fault.take().unwrap_or_else(|| text(error)))
 }
 

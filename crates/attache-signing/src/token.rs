@@ -81,11 +81,11 @@ impl<'a> Token<'a> {
         // A critical header that is not supported makes the token invalid. None is supported here.
         for member in ["crit", "b64", "zip", "enc"] {
             if header.contains_key(member) {
-                let why = format!("its `{member}` asks for something that is not known here");
+                let why = format!("its `{member}` is not supported");
                 return Err(BadToken::Unreadable(why));
             }
         }
-        let algorithm = stated("alg")?.ok_or_else(|| unreadable("it does not say its `alg`"))?;
+        let algorithm = stated("alg")?.ok_or_else(|| unreadable("it has no `alg`"))?;
         let algorithm: Algorithm =
             algorithm.parse().map_err(|error: crate::UnknownAlgorithm| unreadable(&error.to_string()))?;
         let (kid, kind) = (stated("kid")?, stated("typ")?);
@@ -217,7 +217,7 @@ mod tests {
             (with(r#"{"alg":"none"}"#, "{}"), "`none` is not an algorithm"),
             (with(r#"{"alg":"ES256","alg":"HS256"}"#, "{}"), "`alg` is there twice"),
             (with(r#"{"alg":7}"#, "{}"), "its `alg` is not a text"),
-            (with("{}", "{}"), "it does not say its `alg`"),
+            (with("{}", "{}"), "it has no `alg`"),
             (with(r#"{"alg":"ES256","crit":["exp"]}"#, "{}"), "its `crit` asks"),
             (with(r#"{"alg":"ES256"}"#, r#"{"sub":"a","sub":"b"}"#), "`sub` is there twice"),
             (format!("{ES256}="), "its signature is not base64url"),

@@ -66,8 +66,8 @@ pub struct RejectedSignature {
 impl fmt::Display for RejectedSignature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kid {
-            Some(kid) => write!(f, "that of the key `{kid}`: {}", self.why),
-            None => write!(f, "one without a key: {}", self.why),
+            Some(kid) => write!(f, "the signature of the key `{kid}`: {}", self.why),
+            None => write!(f, "a signature without a key id: {}", self.why),
         }
     }
 }
@@ -80,7 +80,7 @@ pub enum SignatureError {
     #[error("{0}")]
     Unreadable(String),
     /// The key is not trusted.
-    #[error("the key is not one that is trusted")]
+    #[error("the key is not trusted")]
     UnknownKey,
     /// The stated algorithm is not that of the key.
     #[error("it says `{stated}`, but the key is for `{key}`")]
@@ -205,7 +205,12 @@ impl Verifier {
     ///
     /// `fetch` reads a URL. It is called only for URLs at allowed origins and must not follow a redirect to another origin. Its
     /// result is cached for some time after `now`.
-    pub async fn verify<F, Fut, E>(&self, json: &[u8], now: Instant, fetch: F) -> Result<AgentCard, UntrustedCard>
+    pub async fn verify<F, Fut, E>(
+        &self,
+        json: &[u8],
+        now: Instant,
+        fetch: F,
+    ) -> Result<AgentCard, UntrustedCard>
     where
         F: Fn(Url) -> Fut,
         Fut: Future<Output = Result<Vec<u8>, E>>,
@@ -267,7 +272,9 @@ impl Verifier {
                 Ok(payload) => {
                     return Ok((checked.payloads[payload].card.clone(), Signer::new(stated, None)));
                 }
-                Err(why) => rejected.push((Some(stated), RejectedSignature { kid: Some(shown(&stated.kid)), why })),
+                Err(why) => {
+                    rejected.push((Some(stated), RejectedSignature { kid: Some(shown(&stated.kid)), why }))
+                }
             }
         }
         Err(rejected)
@@ -313,7 +320,13 @@ impl Verifier {
         self.origins.iter().any(|origin| origin.origin() == url.origin()).then_some(url)
     }
 
-    async fn keys_at<F, Fut, E>(&self, url: Url, kid: &str, now: Instant, fetch: &F) -> Result<KeySet, SignatureError>
+    async fn keys_at<F, Fut, E>(
+        &self,
+        url: Url,
+        kid: &str,
+        now: Instant,
+        fetch: &F,
+    ) -> Result<KeySet, SignatureError>
     where
         F: Fn(Url) -> Fut,
         Fut: Future<Output = Result<Vec<u8>, E>>,
@@ -367,7 +380,8 @@ impl ParsedCard {
         }
         let payloads = payloads(json, members, exact)?;
         let unreadable = |(kid, why)| RejectedSignature { kid, why: SignatureError::Unreadable(why) };
-        let signatures = signatures.iter().map(|signature| ParsedSignature::read(signature).map_err(unreadable));
+        let signatures =
+            signatures.iter().map(|signature| ParsedSignature::read(signature).map_err(unreadable));
         Ok(Self { signatures: signatures.collect(), payloads })
     }
 

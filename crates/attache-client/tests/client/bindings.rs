@@ -30,7 +30,7 @@ fn sent(reply: Reply) -> Task {
 }
 
 #[tokio::test]
-async fn whatever_is_sent_comes_back() {
+async fn messages_are_sent_and_returned_over_every_interface() {
     for (wire, agent) in everywhere().await {
         let parts = vec![
             Part::text("one, zwei, três"),
@@ -72,7 +72,7 @@ async fn tasks_are_read_listed_followed_and_canceled() {
 }
 
 #[tokio::test]
-async fn a_stream_tells_the_same_everywhere() {
+async fn a_stream_has_the_same_events_over_every_interface() {
     for (wire, agent) in everywhere().await {
         let mut events = soon(agent.stream("count 2")).await.unwrap();
         let expected = [
@@ -131,13 +131,13 @@ async fn webhooks_are_kept_listed_and_forgotten() {
 #[tokio::test]
 async fn a_refusal_has_its_kind_everywhere() {
     for (wire, agent) in everywhere().await {
-        let error = agent.get("nobody's").await.unwrap_err();
+        let error = agent.get("unknown").await.unwrap_err();
         assert_eq!(error.kind(), Some(ErrorKind::TaskNotFound), "{wire}");
-        assert_eq!(error.remote().unwrap().metadata["taskId"], "nobody's", "{wire}");
+        assert_eq!(error.remote().unwrap().metadata["taskId"], "unknown", "{wire}");
         let done = sent(agent.send("hi").await.unwrap());
         let error = agent.cancel(done.id.clone()).await.unwrap_err();
         assert_eq!(error.kind(), Some(ErrorKind::TaskNotCancelable), "{wire}");
-        let error = agent.stream(Outgoing::new("hi").task("nobody's")).await.unwrap_err();
+        let error = agent.stream(Outgoing::new("hi").task("unknown")).await.unwrap_err();
         assert_eq!(error.kind(), Some(ErrorKind::TaskNotFound), "{wire}: before the stream begins");
         if !lists(wire) {
             let error = agent.list(ListTasksRequest::default()).await.unwrap_err();

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use attache_client::{Asked as Wanted, Binding, Client, ClientError, Credential, Credentials, Keyring};
+use attache_client::{
+    Binding, Client, ClientError, Credential, CredentialRequest, Credentials, SchemeCredentials,
+};
 use attache_core::Principal;
 use attache_protocol::{AgentCard, ErrorKind};
 use attache_server::Server;
@@ -16,8 +18,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::support::{
-    Fake, Player, Say, WIRES, card_with, json as respond, over_with, quick, rest, rpc_result, serve, soon,
-    sse,
+    Fake, Player, Reaction, WIRES, card_with, json as respond, over_with, quick, rest, rpc_result, serve,
+    soon, sse,
 };
 
 /// A server whose card has these requirements.
@@ -34,18 +36,20 @@ async fn asking_for(requirements: Value) -> Fake {
     });
     Fake::server(move |asked| match (asked.is_for_card(), asked.method()) {
         (true, _) => card_with(asked, "JSONRPC", &members),
-        (false, "SendStreamingMessage") => Say::Bytes(sse(asked, &[json!({"message": {"messageId": "m"}})])),
+        (false, "SendStreamingMessage") => {
+            Reaction::Bytes(sse(asked, &[json!({"message": {"messageId": "m"}})]))
+        }
         (false, _) => rpc_result(asked, &json!({"id": "t", "task": {"id": "t"}})),
     })
     .await
 }
 
-fn keys() -> Keyring {
-    Keyring::new().token("t-1").basic("ann", "pw").api_key("k&1")
+fn keys() -> SchemeCredentials {
+    SchemeCredentials::new().token("t-1").basic("ann", "pw").api_key("k&1")
 }
 
 #[tokio::test]
-async fn they_go_with_every_request_and_never_with_the_one_for_the_card() {
+async fn credentials_are_sent_with_every_request_but_the_one_for_the_card() {
     for (scheme, header, value, path) in [
         ("bearer", "authorization", Some("Bearer t-1"), "/rpc"),
         ("basic", "authorization", Some("Basic YW5uOnB3"), "/rpc"),
@@ -63,12 +67,12 @@ async fn they_go_with_every_request_and_never_with_the_one_for_the_card() {
         for call in &calls {
             assert_eq!((call.header(header), call.path()), (value, path), "{scheme}");
         }
-        assert!(fake.visits().iter().all(|visit| visit.header(header).is_none()), "{scheme}");
+        assert!(fake.card_requests().iter().all(|visit| visit.header(header).is_none()), "{scheme}");
     }
 }
 
 #[tokio::test]
-async fn what_nobody_asks_for_is_not_sent() {
+async fn credentials_that_the_card_does_not_ask_for_are_not_sent() {
     let fake = asking_for(json!([])).await;
     let agent = Client::connect_with(&fake.url, quick().with_credentials(keys())).await.unwrap();
     agent.send("hi").await.unwrap();
@@ -82,7 +86,7 @@ async fn what_nobody_asks_for_is_not_sent() {
 #[tokio::test]
 async fn a_request_that_would_be_refused_is_not_made() {
     let fake = asking_for(json!([{"schemes": {"basic": {}}}])).await;
-    let options = quick().with_credentials(Keyring::new().token("t-1"));
+    let options = quick().with_credentials(SchemeCredentials::new().token("t-1"));
     let agent = Client::connect_with(&fake.url, options).await.unwrap();
     let error = agent.send("hi").await.unwrap_err();
     assert!(matches!(&error, ClientError::Credentials { wanted, .. } if wanted == &["`basic`"]), "{error}");
@@ -92,7 +96,7 @@ async fn a_request_that_would_be_refused_is_not_made() {
 }
 
 #[tokio::test]
-async fn who_is_not_let_in_is_told_so() {
+async fn a_caller_without_valid_credentials_gets_an_error() {
     for (status, kind) in [(401, ErrorKind::Unauthenticated), (403, ErrorKind::PermissionDenied)] {
         let fake = Fake::agent(move |_| respond(status, &json!({"detail": "no"}))).await;
         let agent = Client::connect_with(&fake.url, quick()).await.unwrap();
@@ -104,7 +108,10 @@ async fn who_is_not_let_in_is_told_so() {
 struct Renewing(Arc<AtomicUsize>);
 
 impl Credentials for Renewing {
-    fn credential<'a>(&'a self, asked: Wanted<'a>) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+    fn credential<'a>(
+        &'a self,
+        asked: CredentialRequest<'a>,
+    ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
         Box::pin(async move {
             tokio::task::yield_now().await;
             if asked.scopes != ["read"] {
@@ -117,7 +124,7 @@ impl Credentials for Renewing {
 }
 
 #[tokio::test]
-async fn they_may_be_another_for_every_request() {
+async fn credentials_may_change_with_every_request() {
     let fake = asking_for(json!([{"schemes": {"bearer": {"list": ["read"]}}}])).await;
     let options = quick().with_credentials(Renewing(Arc::default()));
     let agent = Client::connect_with(&fake.url, options.clone()).await.unwrap();
@@ -165,7 +172,7 @@ async fn guard(mut request: Request, next: Next) -> Response {
 }
 
 #[tokio::test]
-async fn a_guarded_agent_lets_in_who_has_its_token_over_every_interface() {
+async fn a_protected_agent_accepts_its_token_over_every_interface() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let guarded = |name: &str| {
@@ -184,7 +191,7 @@ async fn a_guarded_agent_lets_in_who_has_its_token_over_every_interface() {
         for error in [stranger.send("hi").await.unwrap_err(), stranger.stream("hi").await.unwrap_err()] {
             assert_eq!(error.kind(), Some(ErrorKind::Unauthenticated), "{wire}: {error}");
         }
-        let options = quick().prefer(wire).with_credentials(Keyring::new().token("t-1"));
+        let options = quick().prefer(wire).with_credentials(SchemeCredentials::new().token("t-1"));
         let agent = over_with(options, address, &url).await;
         soon(agent.send("hi")).await.unwrap();
         assert_eq!(
@@ -206,14 +213,17 @@ struct Spare {
 }
 
 impl Credentials for Spare {
-    fn credential<'a>(&'a self, _: Wanted<'a>) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+    fn credential<'a>(
+        &'a self,
+        _: CredentialRequest<'a>,
+    ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
         let token = format!("t-{}", self.left.load(Ordering::SeqCst));
         Box::pin(async move { Ok(Some(Credential::Token(token.into()))) })
     }
 
     fn refused<'a>(
         &'a self,
-        _: Wanted<'a>,
+        _: CredentialRequest<'a>,
         refused: &'a Credential,
     ) -> BoxFuture<'a, Result<bool, ClientError>> {
         let left = self.left.load(Ordering::SeqCst);
@@ -229,7 +239,8 @@ async fn a_request_is_made_once_more_with_another_credential_if_the_first_is_ref
     let url = format!("http://{}", serve(server).await);
     for binding in [Binding::JsonRpc, Binding::HttpJson, Binding::Grpc] {
         let connect = async |left| {
-            let options = quick().with_credentials((Keyring::new(), Spare { left: AtomicUsize::new(left) }));
+            let options =
+                quick().with_credentials((SchemeCredentials::new(), Spare { left: AtomicUsize::new(left) }));
             soon(Client::connect_with(&url, options.prefer(binding))).await.unwrap()
         };
         soon(connect(1).await.send("hi")).await.unwrap();

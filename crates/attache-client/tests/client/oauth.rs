@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use attache_client::{
-    AddressBook, AddressEntry, Client, ClientError, Flow, Keyring, LoginError, LoginOffer, MemoryTokens,
-    OAuth, Revocation, TokenKey, TokenStore, Tokens,
+    AddressBook, AddressEntry, Client, ClientError, Flow, LoginError, LoginMethod, MemoryTokens, OAuth,
+    Revocation, SchemeCredentials, TokenKey, TokenStore, Tokens,
 };
 use attache_protocol::{
     AgentCard, ClientCredentialsOAuthFlow, OAuth2SecurityScheme, OAuthFlows, SecurityRequirement,
@@ -70,7 +70,9 @@ fn card(token_url: String, oauth2_metadata_url: Option<String>) -> AgentCard {
 
 async fn connect(card: AgentCard, oauth: OAuth) -> Client {
     let url = format!("http://{}", serve(Server::echo().card(card)).await);
-    soon(Client::connect_with(&url, quick().with_credentials((Keyring::new(), oauth)))).await.unwrap()
+    soon(Client::connect_with(&url, quick().with_credentials((SchemeCredentials::new(), oauth))))
+        .await
+        .unwrap()
 }
 
 fn granted(token: &str, expires_in: u64) -> (u16, Value) {
@@ -78,7 +80,7 @@ fn granted(token: &str, expires_in: u64) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn what_the_card_asks_for_is_asked_for_and_nothing_is_asked_twice() {
+async fn tokens_are_requested_as_the_card_says_and_only_once() {
     let authority = Authority::start(|_, _, _| granted("t", 3600)).await;
     let token_url = format!("{}/token", authority.url);
     let oauth = OAuth::new("me").secret("s3cret").server(&authority.url).unwrap();
@@ -116,7 +118,7 @@ async fn a_program_of_an_address_book_gets_tokens_for_its_own_address_only() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_about_to_end_is_renewed_before_it_is_shown_by_one_for_all() {
+async fn a_token_that_is_about_to_expire_is_renewed_once_for_all_requests() {
     let authority = Authority::start(|_, _, count| {
         let (status, mut granted) = granted(&format!("t-{count}"), 3600);
         granted["refresh_token"] = json!(format!("r-{count}"));
@@ -145,7 +147,7 @@ async fn a_token_that_is_about_to_end_is_renewed_before_it_is_shown_by_one_for_a
 }
 
 #[tokio::test]
-async fn a_server_that_describes_another_is_asked_nothing_more() {
+async fn a_server_whose_metadata_names_another_issuer_is_not_used() {
     let authority = Authority::start(|_, _, _| {
         (
             200,
@@ -165,7 +167,7 @@ async fn a_server_that_describes_another_is_asked_nothing_more() {
 }
 
 #[tokio::test]
-async fn a_server_that_describes_itself_says_where_tokens_come_from_and_how_it_wants_secrets() {
+async fn metadata_states_the_token_endpoint_and_how_secrets_are_sent() {
     let authority = Authority::start(|own, path, _| match path {
         "/.well-known/oauth-authorization-server" => {
             let methods = ["client_secret_post"];
@@ -193,7 +195,7 @@ async fn a_server_that_describes_itself_says_where_tokens_come_from_and_how_it_w
 }
 
 #[tokio::test]
-async fn secrets_are_sent_neither_without_tls_nor_to_who_was_not_agreed_to() {
+async fn secrets_are_sent_neither_without_tls_nor_to_a_server_that_was_not_agreed_to() {
     let error = OAuth::new("me").server("http://auth.example.com").unwrap_err();
     assert!(matches!(error, ClientError::Login { why: LoginError::Insecure(_), .. }), "{error}");
     assert!(matches!(OAuth::new("me").server("auth.example.com"), Err(ClientError::Invalid(_))));
@@ -203,7 +205,7 @@ async fn secrets_are_sent_neither_without_tls_nor_to_who_was_not_agreed_to() {
     let agent = connect(card(format!("{}/token", authority.url), None), oauth.clone()).await;
     let error = soon(agent.send("hi")).await.unwrap_err();
     assert!(matches!(error, ClientError::Credentials { .. }), "{error}");
-    let offer = &LoginOffer::of(&agent.card())[0];
+    let offer = &LoginMethod::from_card(&agent.card())[0];
     assert_eq!((offer.servers(), offer.flow()), (vec![authority.url.clone()], Some(Flow::ClientCredentials)));
     let error = soon(oauth.login(&agent, offer, Flow::ClientCredentials, &|_| ())).await.unwrap_err();
     assert!(matches!(error, ClientError::Login { why: LoginError::NotAgreed, .. }), "{error}");
@@ -215,7 +217,7 @@ async fn an_answer_that_is_not_one_of_oauth_is_not_used() {
     for (status, body, said) in [
         (200, json!({"access_token": "t", "token_type": "DPoP"}), "expected `Bearer`"),
         (200, json!({"access_token": "", "token_type": "Bearer"}), "its `access_token` is empty"),
-        (200, json!(["t"]), "it lacks something, or has it wrong"),
+        (200, json!(["t"]), "a member is missing or invalid"),
         (302, json!({}), "HTTP status 302 without a reason"),
         (400, json!({"error": "invalid_scope", "error_description": "no `b`"}), "`invalid_scope`: no `b`"),
     ] {
@@ -244,7 +246,7 @@ fn kept() -> Tokens {
 }
 
 #[tokio::test]
-async fn tokens_are_given_back_where_the_server_says_and_the_refresh_token_first() {
+async fn tokens_are_revoked_where_the_metadata_says_and_the_refresh_token_first() {
     let authority = Authority::start(|own, path, _| match path {
         "/.well-known/openid-configuration" => (200, description(own, Some("/revoke"))),
         // The response may be empty.
@@ -274,7 +276,7 @@ async fn tokens_are_given_back_where_the_server_says_and_the_refresh_token_first
 }
 
 #[tokio::test]
-async fn a_server_that_takes_nothing_back_is_told_from_one_that_takes_back_some() {
+async fn a_server_without_revocation_differs_from_one_that_revokes_some_tokens() {
     for (revoke, answers, expected) in [
         (None, [(200, ""), (200, "")], Ok(Revocation::NotOffered)),
         (Some("/revoke"), [(200, ""), (400, "unsupported_token_type")], Ok(Revocation::AccessRemains)),
@@ -313,7 +315,7 @@ async fn a_server_that_takes_nothing_back_is_told_from_one_that_takes_back_some(
 }
 
 #[tokio::test]
-async fn tokens_are_given_back_to_nobody_else_than_who_gave_them() {
+async fn tokens_are_revoked_only_at_the_server_that_issued_them() {
     // This server only names a token endpoint of another server.
     let other = Authority::start(|own, _, _| {
         let mut description = description(own, Some("/revoke"));
@@ -333,7 +335,7 @@ async fn tokens_are_given_back_to_nobody_else_than_who_gave_them() {
 }
 
 #[tokio::test]
-async fn who_logs_out_has_nothing_kept_although_the_server_is_gone() {
+async fn a_logout_removes_the_tokens_even_if_the_server_is_gone() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use attache_client::{
-    AddressBook, AddressEntry, Client, ClientError, ClientOptions, Credentials, Keyring, MemoryTokens, OAuth,
-    TokenKey, TokenStore, Tokens, TrustedOrigins,
+    AddressBook, AddressEntry, Client, ClientError, ClientOptions, Credentials, MemoryTokens, OAuth,
+    SchemeCredentials, TokenKey, TokenStore, Tokens, TrustedOrigins,
 };
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use crate::support::{Asked, Fake, Say, json as respond, quick, rpc_result, soon};
+use crate::support::{Fake, Reaction, ReceivedRequest, json as respond, quick, rpc_result, soon};
 
 const BINDINGS: [&str; 3] = ["JSONRPC", "HTTP+JSON", "GRPC"];
 
@@ -24,7 +24,7 @@ fn card(interfaces: &[(String, &str)]) -> Value {
     })
 }
 
-fn answer(asked: &Asked) -> Say {
+fn answer(asked: &ReceivedRequest) -> Reaction {
     rpc_result(asked, &json!({"id": "t", "task": {"id": "t"}}))
 }
 
@@ -36,11 +36,11 @@ async fn two(binding: &'static str) -> (Fake, Fake) {
 }
 
 fn with_token() -> ClientOptions {
-    quick().with_credentials(Keyring::new().token("s3cret"))
+    quick().with_credentials(SchemeCredentials::new().token("s3cret"))
 }
 
 fn trusting(origin: &str) -> ClientOptions {
-    ClientOptions { trusted_origins: TrustedOrigins::new().trust(origin).unwrap(), ..with_token() }
+    with_token().trusted_origins(TrustedOrigins::new().trust(origin).unwrap())
 }
 
 fn withheld(error: &ClientError, home: &str, other: &str) {
@@ -97,7 +97,7 @@ async fn a_card_that_asks_for_none_gets_none_and_is_followed() {
 }
 
 #[tokio::test]
-async fn an_interface_at_home_is_used_before_one_that_gets_no_credentials() {
+async fn an_interface_at_the_same_origin_is_preferred_to_one_without_credentials() {
     let other = Fake::server(answer).await;
     let elsewhere = format!("{}/rpc", other.url);
     let home = Fake::server(move |asked| match asked.is_for_card() {
@@ -122,7 +122,7 @@ async fn a_redirect_of_the_card_takes_no_credentials_along() {
     .await;
     let elsewhere = format!("{}/agent.json", other.url);
     let home = Fake::server(move |_| {
-        Say::Bytes(
+        Reaction::Bytes(
             format!("HTTP/1.1 302 X\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\n\r\n").into_bytes(),
         )
     })
@@ -133,11 +133,17 @@ async fn a_redirect_of_the_card_takes_no_credentials_along() {
     let agent = Client::connect_with(&home.url, trusting(&other.url)).await.unwrap();
     agent.send("hi").await.unwrap();
     assert_eq!(other.calls()[0].header("authorization"), Some("Bearer s3cret"));
-    assert!(other.visits().iter().chain(&home.visits()).all(|visit| visit.header("authorization").is_none()));
+    assert!(
+        other
+            .card_requests()
+            .iter()
+            .chain(&home.card_requests())
+            .all(|visit| visit.header("authorization").is_none())
+    );
 }
 
 #[tokio::test]
-async fn a_card_that_begins_to_lead_elsewhere_is_no_better() {
+async fn a_refreshed_card_that_leads_elsewhere_gets_no_credentials() {
     let other = Fake::server(answer).await;
     let elsewhere = format!("{}/rpc", other.url);
     let moved = Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -195,7 +201,7 @@ async fn a_token_of_a_login_stays_with_the_agent_that_it_was_got_for() {
     withheld(&agent.send("hi").await.unwrap_err(), &home.url, &other.url);
     assert!(other.calls().is_empty());
     let trusted_origins = TrustedOrigins::new().trust(&other.url).unwrap();
-    let options = ClientOptions { trusted_origins, ..options() };
+    let options = options().trusted_origins(trusted_origins);
     let sent = Client::connect_with(&home.url, options).await.unwrap().send("hi").await;
     assert_eq!(other.calls()[0].header("authorization"), Some("Bearer s3cret"), "{sent:?}");
 }
@@ -206,7 +212,7 @@ async fn what_an_address_book_has_for_another_origin_goes_there() {
     let entry = AddressEntry::bearer(other.url.parse().unwrap(), &"for-other".into()).unwrap();
     let book = AddressBook::new([entry]).unwrap();
     // The credentials of the agent's own address are not sent there.
-    let options = quick().with_credentials((Keyring::new().token("s3cret"), book));
+    let options = quick().with_credentials((SchemeCredentials::new().token("s3cret"), book));
     Client::connect_with(&home.url, options).await.unwrap().send("hi").await.unwrap();
     assert_eq!(other.calls()[0].header("authorization"), Some("Bearer for-other"));
 }
@@ -217,7 +223,7 @@ async fn credentials_of_a_program_s_own_making_are_not_asked_for_another_origin(
     impl Credentials for Careless {
         fn credential<'a>(
             &'a self,
-            asked: attache_client::Asked<'a>,
+            asked: attache_client::CredentialRequest<'a>,
         ) -> BoxFuture<'a, Result<Option<attache_client::Credential>, ClientError>> {
             panic!("asked for {}", asked.url)
         }

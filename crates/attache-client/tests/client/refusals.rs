@@ -10,10 +10,10 @@ use crate::support::{Fake, Player, connect, json as respond, playing, rest, serv
 #[tokio::test]
 async fn a_refusal_has_its_kind_and_its_facts() {
     let agent = playing().await;
-    let error = agent.get("nobody's").await.unwrap_err();
+    let error = agent.get("unknown").await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::TaskNotFound));
     let remote = error.remote().unwrap();
-    assert_eq!((remote.code, remote.metadata["taskId"].as_str()), (-32001, "nobody's"));
+    assert_eq!((remote.code, remote.metadata["taskId"].as_str()), (-32001, "unknown"));
 
     let query = ListTasksRequest { page_size: Some(1000), ..ListTasksRequest::default() };
     let error = agent.list(query).await.unwrap_err();
@@ -22,11 +22,11 @@ async fn a_refusal_has_its_kind_and_its_facts() {
 
     let part = Part::raw(*b"\x89PNG").media_type("image/png");
     assert_eq!(agent.send(part).await.unwrap_err().kind(), Some(ErrorKind::ContentTypeNotSupported));
-    let error = agent.send(Outgoing::new("hi").task("nobody's")).await.unwrap_err();
+    let error = agent.send(Outgoing::new("hi").task("unknown")).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::TaskNotFound));
-    let error = agent.stream(Outgoing::new("hi").task("nobody's")).await.unwrap_err();
+    let error = agent.stream(Outgoing::new("hi").task("unknown")).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::TaskNotFound), "before the stream begins");
-    assert_eq!(agent.subscribe("nobody's").await.unwrap_err().kind(), Some(ErrorKind::TaskNotFound));
+    assert_eq!(agent.subscribe("unknown").await.unwrap_err().kind(), Some(ErrorKind::TaskNotFound));
 }
 
 #[tokio::test]
@@ -48,7 +48,7 @@ async fn a_refusal_with_a_status_of_its_own_is_still_a_refusal() {
 }
 
 #[tokio::test]
-async fn a_status_without_a_refusal_is_told_with_what_was_said() {
+async fn an_error_status_without_a_protocol_error_is_reported_with_its_body() {
     let fake = Fake::agent(|_| respond(401, &json!({"detail": "who are you?"}))).await;
     let agent = connect(&fake.url).await;
     for error in [agent.send("hi").await.unwrap_err(), agent.stream("hi").await.unwrap_err()] {
@@ -65,7 +65,7 @@ async fn a_refusal_in_the_middle_of_a_stream_is_its_end() {
         let error =
             json!({"jsonrpc": "2.0", "id": asked.body["id"], "error": {"code": -32603, "message": "oh"}});
         bytes.extend_from_slice(format!("event: error\ndata: {error}\n\n").as_bytes());
-        crate::support::Say::Bytes(bytes)
+        crate::support::Reaction::Bytes(bytes)
     })
     .await;
     let mut events = connect(&fake.url).await.stream("hi").await.unwrap();

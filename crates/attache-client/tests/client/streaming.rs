@@ -6,7 +6,7 @@ use attache_server::Server;
 use futures::StreamExt;
 use serde_json::json;
 
-use crate::support::{Fake, Player, Say, connect, gists, next, playing, rest, serve, soon, sse, task};
+use crate::support::{Fake, Player, Reaction, connect, gists, next, playing, rest, serve, soon, sse, task};
 
 #[tokio::test]
 async fn a_stream_has_every_event_and_an_end() {
@@ -47,7 +47,7 @@ async fn a_stream_ends_where_the_agent_asks() {
 }
 
 #[tokio::test]
-async fn whoever_stops_listening_does_not_stop_the_task() {
+async fn dropping_a_stream_does_not_stop_the_task() {
     let agent = playing().await;
     let mut events = agent.stream("wait").await.unwrap();
     let id = task(&next(&mut events).await).id.clone();
@@ -95,7 +95,7 @@ async fn a_server_may_repeat_the_whole_task_at_the_end_and_need_not_close() {
         ];
         let mut bytes = sse(asked, &events);
         bytes.extend_from_slice(b": still here\n\n");
-        Say::Hang(bytes)
+        Reaction::Hang(bytes)
     })
     .await;
     let mut events = connect(&fake.url).await.stream("hi").await.unwrap();

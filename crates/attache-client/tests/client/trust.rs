@@ -6,14 +6,14 @@ use attache_server::{Algorithm, Server, SigningKeys};
 
 use serde_json::json;
 
-use crate::support::{Fake, Say, json as respond, quick, rpc_result, serve, soon};
+use crate::support::{Fake, Reaction, json as respond, quick, rpc_result, serve, soon};
 
 fn keys() -> SigningKeys {
     SigningKeys::in_memory(Algorithm::Es256, Timestamp::UNIX_EPOCH).unwrap()
 }
 
 fn trusting(trust: Verifier) -> ClientOptions {
-    ClientOptions { card_trust: Some(trust), ..quick() }
+    quick().card_trust(trust)
 }
 
 async fn refused(address: &str, trust: Verifier) -> String {
@@ -21,7 +21,7 @@ async fn refused(address: &str, trust: Verifier) -> String {
 }
 
 #[tokio::test]
-async fn an_agent_is_talked_to_if_its_card_is_signed_by_who_is_trusted() {
+async fn an_agent_is_used_if_its_card_has_a_trusted_signature() {
     let keys = keys();
     let server = format!("http://{}", serve(Server::echo().signing(keys.clone())).await);
     let pinned = Verifier::new().pin(keys.current().public_keys());
@@ -53,13 +53,13 @@ async fn keys_are_not_looked_for_where_a_trusted_origin_redirects_to() {
     let card = json!(keys.current().sign(&AgentCard::new("Echo", "Echo"), None).unwrap());
     let to = format!("HTTP/1.1 302 Found\r\nLocation: {}/jwks.json\r\nContent-Length: 0\r\n\r\n", other.url);
     let agent = Fake::server(move |asked| match asked.path() {
-        "/.well-known/jwks.json" => Say::Bytes(to.clone().into()),
+        "/.well-known/jwks.json" => Reaction::Bytes(to.clone().into()),
         _ => respond(200, &card),
     });
     let agent = agent.await;
     let error = refused(&agent.url, Verifier::new().allow_origin(&agent.url).unwrap()).await;
     assert!(error.contains("could not be read") && error.contains("302"), "{error}");
-    assert!(other.visits().is_empty());
+    assert!(other.card_requests().is_empty());
 }
 
 #[tokio::test]

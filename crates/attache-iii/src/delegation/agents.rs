@@ -42,14 +42,8 @@ pub(super) struct Agents {
 
 impl Agents {
     pub(super) fn new(policy: Policy, send: Duration, credentials: AddressBook) -> Self {
-        let backoff = Backoff { attempts: 2, ..Backoff::default() };
-        let options = ClientOptions {
-            policy: Some(policy),
-            send_timeout: send,
-            call_timeout: CALL,
-            backoff,
-            ..ClientOptions::default()
-        };
+        let backoff = Backoff::default().attempts(2);
+        let options = ClientOptions::default().policy(policy).send_timeout(send).call_timeout(CALL).backoff(backoff);
         let options = options.with_credentials(credentials);
         Self { options, known: Mutex::default() }
     }

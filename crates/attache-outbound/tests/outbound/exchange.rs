@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use attache_outbound::{OutboundResponse, MAX_RESPONSE, OutboundError, OutboundRequest};
+use attache_outbound::{MAX_RESPONSE, OutboundError, OutboundRequest, OutboundResponse};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::io::AsyncWriteExt;
@@ -171,8 +171,13 @@ fn retry_after_is_read_as_seconds_and_as_a_date() {
     let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
     let after = |value: &'static str, now: SystemTime| {
         let headers = HeaderMap::from_iter([(http::header::RETRY_AFTER, HeaderValue::from_static(value))]);
-        OutboundResponse { status: StatusCode::TOO_MANY_REQUESTS, headers, body: Bytes::new(), truncated: false }
-            .retry_after(now)
+        OutboundResponse {
+            status: StatusCode::TOO_MANY_REQUESTS,
+            headers,
+            body: Bytes::new(),
+            truncated: false,
+        }
+        .retry_after(now)
     };
     assert_eq!(after("120", now), Some(Duration::from_secs(120)));
     assert_eq!(after("Sun, 06 Nov 1994 08:50:37 GMT", now), Some(Duration::from_secs(60)));

@@ -17,12 +17,12 @@ use tokio::net::TcpListener;
 use super::{Fake, json as respond};
 
 /// A chunk of a response.
-pub(crate) enum Piece {
+pub(crate) enum Chunk {
     Data(Vec<u8>),
     Trailers(HeaderMap),
 }
 
-impl Piece {
+impl Chunk {
     /// A framed event.
     pub(crate) fn event(event: &Value) -> Self {
         let event: StreamResponse = serde_json::from_value(event.clone()).unwrap();
@@ -38,11 +38,11 @@ impl Piece {
 }
 
 /// A response with these chunks.
-pub(crate) fn response(pieces: BoxStream<'static, Piece>) -> Response {
+pub(crate) fn response(pieces: BoxStream<'static, Chunk>) -> Response {
     let frames = pieces.map(|piece| {
         Ok::<_, std::io::Error>(match piece {
-            Piece::Data(bytes) => http_body::Frame::data(Bytes::from(bytes)),
-            Piece::Trailers(trailers) => http_body::Frame::trailers(trailers),
+            Chunk::Data(bytes) => http_body::Frame::data(Bytes::from(bytes)),
+            Chunk::Trailers(trailers) => http_body::Frame::trailers(trailers),
         })
     });
     let body = Body::new(StreamBody::new(frames));
@@ -59,18 +59,18 @@ pub(crate) fn framed<P: Message, M: Wire<P>>(model: M) -> Vec<u8> {
 }
 
 /// The trailers of a failed call.
-pub(crate) fn refusal(error: &Error) -> Piece {
-    Piece::Trailers(Package::V1_0.status(error).into_http::<()>().into_parts().0.headers)
+pub(crate) fn refusal(error: &Error) -> Chunk {
+    Chunk::Trailers(Package::V1_0.status(error).into_http::<()>().into_parts().0.headers)
 }
 
 /// A call that the server received.
 #[derive(Debug, Clone)]
-pub(crate) struct Called {
+pub(crate) struct ReceivedCall {
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
 }
 
-impl Called {
+impl ReceivedCall {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
@@ -82,21 +82,21 @@ pub(crate) struct Calls {
     pub(crate) url: String,
     /// The address of the calls.
     pub(crate) origin: String,
-    log: Arc<Mutex<Vec<Called>>>,
+    log: Arc<Mutex<Vec<ReceivedCall>>>,
 }
 
 impl Calls {
     /// Responds with these chunks, by the number of the call.
     pub(crate) async fn new<S>(answer: impl Fn(usize) -> S + Clone + Send + Sync + 'static) -> Self
     where
-        S: futures::Stream<Item = Piece> + Send + 'static,
+        S: futures::Stream<Item = Chunk> + Send + 'static,
     {
-        let pieces = move |number| -> BoxStream<'static, Piece> { answer(number).boxed() };
+        let pieces = move |number| -> BoxStream<'static, Chunk> { answer(number).boxed() };
         Self::responding(move |number| response(pieces(number))).await
     }
 
     /// Responds to every call with these chunks.
-    pub(crate) async fn saying(pieces: impl Fn() -> Vec<Piece> + Clone + Send + Sync + 'static) -> Self {
+    pub(crate) async fn saying(pieces: impl Fn() -> Vec<Chunk> + Clone + Send + Sync + 'static) -> Self {
         Self::new(move |_| stream::iter(pieces())).await
     }
 
@@ -122,7 +122,7 @@ impl Calls {
                 body.collect().await.unwrap();
                 let number = {
                     let mut calls = calls.lock().unwrap();
-                    calls.push(Called { path: head.uri.path().to_owned(), headers: head.headers });
+                    calls.push(ReceivedCall { path: head.uri.path().to_owned(), headers: head.headers });
                     calls.len() - 1
                 };
                 answer(number).await
@@ -150,7 +150,7 @@ impl Calls {
     }
 
     /// The calls so far.
-    pub(crate) fn log(&self) -> Vec<Called> {
+    pub(crate) fn log(&self) -> Vec<ReceivedCall> {
         self.log.lock().unwrap().clone()
     }
 }

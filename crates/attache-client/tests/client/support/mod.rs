@@ -15,8 +15,10 @@ use attache_protocol::{StreamResponse, Task};
 use attache_server::Server;
 
 pub(crate) use self::agents::{Player, gated};
-pub(crate) use self::calls::{Calls, Piece, framed, refusal, response};
-pub(crate) use self::fake::{Asked, Fake, STREAM, Say, card, card_with, json, plain_sse, rpc_result, sse};
+pub(crate) use self::calls::{Calls, Chunk, framed, refusal, response};
+pub(crate) use self::fake::{
+    Fake, Reaction, ReceivedRequest, STREAM, card, card_with, json, plain_sse, rpc_result, sse,
+};
 pub(crate) use self::proxy::Proxy;
 pub(crate) use self::wires::{WIRES, lists, numbers, over, over_with};
 
@@ -48,8 +50,8 @@ pub(crate) async fn connect(address: &str) -> Client {
 /// Options without long waits.
 pub(crate) fn quick() -> ClientOptions {
     let backoff =
-        Backoff { attempts: 5, first: Duration::from_millis(1), longest: Duration::from_millis(20) };
-    ClientOptions { backoff, ..ClientOptions::default() }
+        Backoff::default().attempts(5).first(Duration::from_millis(1)).longest(Duration::from_millis(20));
+    ClientOptions::default().backoff(backoff)
 }
 
 /// All events until the end of the stream.
