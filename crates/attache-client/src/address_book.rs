@@ -18,9 +18,10 @@ use crate::ClientError;
 #[cfg(feature = "oauth")]
 use crate::OAuth;
 use crate::credentials::{
-    Credential, CredentialRequest, Credentials, PresetCredentials, Secret, basic_pair, secret_header,
+    Credential, CredentialFuture, CredentialRequest, Credentials, PresetCredentials, Secret, basic_pair,
+    secret_header,
 };
-use crate::http::is_local;
+use crate::http::{display_text, is_local};
 use crate::origins::is_same;
 
 /// An address that credentials may be sent to: scheme, host and port, and everything below a path.
@@ -38,10 +39,7 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, ClientError> {
         let invalid = |why: &str| {
-            // The text before an `@` may be a password.
-            let shown =
-                text.rsplit('@').next().unwrap_or_default().split(['?', '#']).next().unwrap_or_default();
-            let shown: String = shown.chars().take(200).collect();
+            let shown = display_text(text);
             ClientError::Invalid(format!("`{shown}` is not an address that a credential can be for: {why}"))
         };
         let url = Url::parse(text).map_err(|error| {
@@ -235,19 +233,13 @@ impl AddressBook {
 }
 
 impl Credentials for AddressBook {
-    fn credential<'a>(
-        &'a self,
-        request: CredentialRequest<'a>,
-    ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+    fn credential<'a>(&'a self, request: CredentialRequest<'a>) -> CredentialFuture<'a> {
         let oauth = self.oauth(request.url);
         async move { oauth.credential(request).await }.boxed()
     }
 
     /// An entry applies to its address, even if a card of another origin leads there.
-    fn credential_for_other_origin<'a>(
-        &'a self,
-        request: CredentialRequest<'a>,
-    ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+    fn credential_for_other_origin<'a>(&'a self, request: CredentialRequest<'a>) -> CredentialFuture<'a> {
         self.credential(request)
     }
 

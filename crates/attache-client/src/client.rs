@@ -78,18 +78,18 @@ impl Client {
         RequestHeaders::new(options.extensions.iter().map(String::as_str), None)?;
         let http = Arc::new(Http::new(options)?);
         let card_urls = discovery::card_urls(&http, address)?;
-        let Some(known) = discovery::read(&http, &card_urls, None).await? else {
+        let Some(agent) = discovery::read(&http, &card_urls, None).await? else {
             return Err(ClientError::Protocol(
                 "the server sent `304 Not Modified` in response to a request without a condition".to_owned(),
             ));
         };
-        Ok(Self(Arc::new(Inner { http, card_urls, agent: ArcSwap::from_pointee(known) })))
+        Ok(Self(Arc::new(Inner { http, card_urls, agent: ArcSwap::from_pointee(agent) })))
     }
 
     /// The card of the agent, as last read: the [extended card](Self::extended_card) if it was read, otherwise the public one.
     pub fn card(&self) -> Arc<AgentCard> {
-        let known = self.0.agent.load();
-        known.extended.as_ref().unwrap_or(&known.card).clone()
+        let agent = self.0.agent.load();
+        agent.extended.as_ref().unwrap_or(&agent.card).clone()
     }
 
     /// The origin of the card: scheme, host and port.
@@ -114,17 +114,17 @@ impl Client {
     /// To call this often, use [`refresh_stale_card`](Self::refresh_stale_card).
     pub async fn refresh_card(&self) -> Result<Refreshed, ClientError> {
         let before = self.0.agent.load_full();
-        let Some(mut known) = discovery::read(&self.0.http, &self.0.card_urls, Some(&before)).await? else {
+        let Some(mut agent) = discovery::read(&self.0.http, &self.0.card_urls, Some(&before)).await? else {
             self.0.agent.rcu(|now| now.revalidated());
             return Ok(Refreshed::Unchanged);
         };
-        let refreshed = if known.card == before.card {
-            known.extended.clone_from(&before.extended);
+        let refreshed = if agent.card == before.card {
+            agent.extended.clone_from(&before.extended);
             Refreshed::Unchanged
         } else {
             Refreshed::Changed
         };
-        self.0.agent.store(Arc::new(known));
+        self.0.agent.store(Arc::new(agent));
         Ok(refreshed)
     }
 
@@ -136,11 +136,11 @@ impl Client {
     /// Keeps the extended card, unless the public one has changed.
     pub(crate) fn keep_extended(&self, transport: &Transport, card: &Arc<AgentCard>) {
         self.0.agent.rcu(|now| {
-            let mut known = DiscoveredAgent::clone(now);
-            if known.card == transport.agent.card {
-                known.extended = Some(card.clone());
+            let mut agent = DiscoveredAgent::clone(now);
+            if agent.card == transport.agent.card {
+                agent.extended = Some(card.clone());
             }
-            known
+            agent
         });
     }
 
@@ -184,7 +184,7 @@ impl Client {
         let mut attempt = 0;
         loop {
             let error = match transport.call(&request, headers, limit).await {
-                Ok(answer) => return Ok(answer),
+                Ok(response) => return Ok(response),
                 Err(error) => error,
             };
             if !repeatable || !error.is_transient() || attempt == backoff.attempts {

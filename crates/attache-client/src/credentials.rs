@@ -77,10 +77,7 @@ pub struct CredentialRequest<'a> {
 
 impl<'a> CredentialRequest<'a> {
     /// The credential that may be sent to this URL.
-    pub(crate) fn resolve(
-        self,
-        credentials: &'a dyn Credentials,
-    ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+    pub(crate) fn resolve(self, credentials: &'a dyn Credentials) -> CredentialFuture<'a> {
         match self.is_other_origin {
             false => credentials.credential(self),
             true => credentials.credential_for_other_origin(self),
@@ -100,24 +97,21 @@ pub enum PresetCredentials {
     Anonymous,
 }
 
+/// The result of looking up a credential; nothing if there is none.
+pub type CredentialFuture<'a> = BoxFuture<'a, Result<Option<Credential>, ClientError>>;
+
 /// A source of credentials.
 ///
 /// It is called before every request, so an implementation that fetches tokens must cache them. [`SchemeCredentials`] has fixed
 /// credentials.
 pub trait Credentials: Send + Sync + 'static {
     /// The credential for a scheme; nothing if there is none. An error ends the request.
-    fn credential<'a>(
-        &'a self,
-        request: CredentialRequest<'a>,
-    ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>>;
+    fn credential<'a>(&'a self, request: CredentialRequest<'a>) -> CredentialFuture<'a>;
 
     /// The credential for a URL at another origin than that of the agent's address, which is not
     /// [trusted](crate::ClientOptions::trusted_origins) either. Return only a credential that was given for exactly that
     /// [URL](CredentialRequest::url). The default returns none.
-    fn credential_for_other_origin<'a>(
-        &'a self,
-        request: CredentialRequest<'a>,
-    ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+    fn credential_for_other_origin<'a>(&'a self, request: CredentialRequest<'a>) -> CredentialFuture<'a> {
         let _ = request;
         ready(Ok(None)).boxed()
     }
@@ -142,10 +136,7 @@ pub trait Credentials: Send + Sync + 'static {
 
 /// Uses the credential of the first source that has one.
 impl<A: Credentials, B: Credentials> Credentials for (A, B) {
-    fn credential<'a>(
-        &'a self,
-        request: CredentialRequest<'a>,
-    ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+    fn credential<'a>(&'a self, request: CredentialRequest<'a>) -> CredentialFuture<'a> {
         async move {
             match self.0.credential(request).await? {
                 Some(credential) => Ok(Some(credential)),
@@ -155,10 +146,7 @@ impl<A: Credentials, B: Credentials> Credentials for (A, B) {
         .boxed()
     }
 
-    fn credential_for_other_origin<'a>(
-        &'a self,
-        request: CredentialRequest<'a>,
-    ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+    fn credential_for_other_origin<'a>(&'a self, request: CredentialRequest<'a>) -> CredentialFuture<'a> {
         async move {
             match self.0.credential_for_other_origin(request).await? {
                 Some(credential) => Ok(Some(credential)),
@@ -182,7 +170,7 @@ impl<A: Credentials, B: Credentials> Credentials for (A, B) {
         .boxed()
     }
 
-    /// Uses the headers of the first source that has some. Sends nothing only if both sources say so.
+    /// Uses the headers of the first source that has some. Sends nothing only if both sources preset that.
     fn preset(&self, url: &Url) -> PresetCredentials {
         match (self.0.preset(url), self.1.preset(url)) {
             (headers @ PresetCredentials::Headers(_), _) | (_, headers @ PresetCredentials::Headers(_)) => {
@@ -198,20 +186,14 @@ impl<A: Credentials, B: Credentials> Credentials for (A, B) {
 
 /// An optional source.
 impl<C: Credentials> Credentials for Option<C> {
-    fn credential<'a>(
-        &'a self,
-        request: CredentialRequest<'a>,
-    ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+    fn credential<'a>(&'a self, request: CredentialRequest<'a>) -> CredentialFuture<'a> {
         match self {
             Some(credentials) => credentials.credential(request),
             None => ready(Ok(None)).boxed(),
         }
     }
 
-    fn credential_for_other_origin<'a>(
-        &'a self,
-        request: CredentialRequest<'a>,
-    ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+    fn credential_for_other_origin<'a>(&'a self, request: CredentialRequest<'a>) -> CredentialFuture<'a> {
         match self {
             Some(credentials) => credentials.credential_for_other_origin(request),
             None => ready(Ok(None)).boxed(),
@@ -290,10 +272,7 @@ impl SchemeCredentials {
 }
 
 impl Credentials for SchemeCredentials {
-    fn credential<'a>(
-        &'a self,
-        request: CredentialRequest<'a>,
-    ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+    fn credential<'a>(&'a self, request: CredentialRequest<'a>) -> CredentialFuture<'a> {
         let named =
             self.named.iter().filter(|(name, _)| name == request.name).map(|(_, credential)| credential);
         let found = named.chain(&self.any).find(|credential| credential.fits(request.scheme));

@@ -40,19 +40,19 @@ pub(crate) struct DiscoveredAgent {
     pub(crate) card_url: Url,
     validator: Option<CacheValidator>,
     /// When the card was read, and how long it is fresh from then on.
-    asked: Instant,
+    read_at: Instant,
     max_age: Duration,
 }
 
 impl DiscoveredAgent {
     /// Whether the card is still fresh, according to its server.
     pub(crate) fn is_fresh(&self) -> bool {
-        self.asked.elapsed() < self.max_age
+        self.read_at.elapsed() < self.max_age
     }
 
     /// The same, after the server confirmed that the card has not changed.
     pub(crate) fn revalidated(&self) -> Self {
-        Self { asked: Instant::now(), ..self.clone() }
+        Self { read_at: Instant::now(), ..self.clone() }
     }
 
     /// The agent as a recipient of credentials.
@@ -96,9 +96,9 @@ pub(crate) fn card_urls(http: &Http, address: &str) -> Result<Vec<Url>, ClientEr
     if url.path().ends_with(".json") {
         return Ok(vec![url]);
     }
-    let below = |known: &str| {
+    let below = |path: &str| {
         let mut candidate = url.clone();
-        candidate.set_path(&format!("{}{known}", url.path().trim_end_matches('/')));
+        candidate.set_path(&format!("{}{path}", url.path().trim_end_matches('/')));
         candidate
     };
     Ok(WELL_KNOWN.map(below).into())
@@ -108,20 +108,21 @@ pub(crate) fn card_urls(http: &Http, address: &str) -> Result<Vec<Url>, ClientEr
 pub(crate) async fn read(
     http: &Http,
     places: &[Url],
-    known: Option<&DiscoveredAgent>,
+    previous: Option<&DiscoveredAgent>,
 ) -> Result<Option<DiscoveredAgent>, ClientError> {
-    let is_known = |url: &&Url| known.is_some_and(|known| known.card_url == **url);
-    let (first, others): (Vec<_>, Vec<_>) = places.iter().partition(is_known);
+    let was_found = |url: &&Url| previous.is_some_and(|previous| previous.card_url == **url);
+    let (first, others): (Vec<_>, Vec<_>) = places.iter().partition(was_found);
     with_timeout(http.options.call_timeout, async {
         let mut missing = None;
         for url in first.into_iter().chain(others) {
-            let validator =
-                known.filter(|known| known.card_url == *url).and_then(|known| known.validator.as_ref());
+            let validator = previous
+                .filter(|previous| previous.card_url == *url)
+                .and_then(|previous| previous.validator.as_ref());
             match fetch(http, url, validator).await {
                 Err(error @ ClientError::Http { status: 404 | 410, .. }) => {
                     missing = missing.or(Some(error));
                 }
-                answered => return answered,
+                result => return result,
             }
         }
         Err(missing
@@ -177,7 +178,7 @@ async fn fetch(
             endpoint,
             card_url,
             validator,
-            asked: Instant::now(),
+            read_at: Instant::now(),
             max_age,
         }));
     }
@@ -221,8 +222,8 @@ mod tests {
         ] {
             assert_eq!(found(address), WELL_KNOWN.map(|path| format!("{below}{path}")));
         }
-        let asked = "http://a.example/x/.well-known/agent-card.json?k=v";
-        assert_eq!(found("http://a.example/x?k=v#f")[0], asked);
+        let expected = "http://a.example/x/.well-known/agent-card.json?k=v";
+        assert_eq!(found("http://a.example/x?k=v#f")[0], expected);
         for card in ["http://a.example/.well-known/agent-card.json", "http://a.example/cards/7.json"] {
             assert_eq!(found(card), [card]);
         }

@@ -155,30 +155,15 @@ pub enum ClientError {
 impl ClientError {
     /// The kind of the agent's error, if the protocol defines it.
     pub fn kind(&self) -> Option<ErrorKind> {
-        match self {
-            Self::Remote(remote) => remote.kind,
+        if let Self::Http { status, .. } = self {
             // A proxy that authenticates callers may not know the protocol.
-            Self::Http { status: 401, .. } => Some(ErrorKind::Unauthenticated),
-            Self::Http { status: 403, .. } => Some(ErrorKind::PermissionDenied),
-            Self::Http { .. }
-            | Self::Setup(_)
-            | Self::Invalid(_)
-            | Self::Refused { .. }
-            | Self::OtherOrigin { .. }
-            | Self::Withheld { .. }
-            | Self::NoInterface { .. }
-            | Self::Credentials { .. }
-            | Self::Connect { .. }
-            | Self::Broken(_)
-            | Self::Timeout { .. }
-            | Self::TooLarge { .. }
-            | Self::Protocol(_)
-            | Self::Interrupted { .. } => None,
-            #[cfg(feature = "oauth")]
-            Self::Login { .. } | Self::Revocation { .. } | Self::Tokens(_) => None,
-            #[cfg(feature = "signing")]
-            Self::Untrusted { .. } => None,
+            return match status {
+                401 => Some(ErrorKind::Unauthenticated),
+                403 => Some(ErrorKind::PermissionDenied),
+                _ => None,
+            };
         }
+        self.remote().and_then(|remote| remote.kind)
     }
 
     /// The agent's error, if this is one.
@@ -188,27 +173,10 @@ impl ClientError {
 
     /// How long the server asks the client to wait, if it does.
     pub fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::Http { retry_after, .. } => *retry_after,
-            Self::Remote(remote) => remote.retry_after,
-            Self::Setup(_)
-            | Self::Invalid(_)
-            | Self::Refused { .. }
-            | Self::OtherOrigin { .. }
-            | Self::Withheld { .. }
-            | Self::NoInterface { .. }
-            | Self::Credentials { .. }
-            | Self::Connect { .. }
-            | Self::Broken(_)
-            | Self::Timeout { .. }
-            | Self::TooLarge { .. }
-            | Self::Protocol(_)
-            | Self::Interrupted { .. } => None,
-            #[cfg(feature = "oauth")]
-            Self::Login { .. } | Self::Revocation { .. } | Self::Tokens(_) => None,
-            #[cfg(feature = "signing")]
-            Self::Untrusted { .. } => None,
+        if let Self::Http { retry_after, .. } = self {
+            return *retry_after;
         }
+        self.remote().and_then(|remote| remote.retry_after)
     }
 
     /// Sets how long the server asks the client to wait.

@@ -72,8 +72,7 @@ impl Http {
     /// Checks an address before it is used. For a literal address this is the only check, because it is not resolved.
     pub(crate) fn check(&self, address: &str) -> Result<Url, ClientError> {
         let invalid = |why: &str| {
-            let shown: String =
-                address.split(['?', '#']).next().unwrap_or_default().chars().take(200).collect();
+            let shown = display_text(address);
             ClientError::Invalid(format!("`{shown}` is not the address of an agent: {why}"))
         };
         let url = Url::parse(address).map_err(|error| invalid(&error.to_string()))?;
@@ -132,6 +131,14 @@ pub(crate) fn display_url(url: &Url) -> String {
     format!("{}{}", url.origin().ascii_serialization(), url.path())
 }
 
+/// An address that cannot be parsed, as it may be shown: without credentials and query. It is empty if it is not clear where the
+/// credentials end: a password may contain `?` or `#`.
+pub(crate) fn display_text(address: &str) -> String {
+    let (address, query) = address.split_at(address.find(['?', '#']).unwrap_or(address.len()));
+    let shown = if query.contains('@') { "" } else { address.rsplit('@').next().unwrap_or_default() };
+    shown.chars().take(200).collect()
+}
+
 /// Whether a URL points to this machine.
 pub(crate) fn is_local(url: &Url) -> bool {
     url.host().is_some_and(|host| is_loopback(&host))
@@ -182,6 +189,20 @@ mod tests {
     use attache_outbound::Policy;
 
     use super::*;
+
+    #[test]
+    fn no_secret_of_an_invalid_address_is_shown() {
+        for (address, shown) in [
+            ("agent", "agent"),
+            ("https://a.example/x?key=s3cret#s3cret", "https://a.example/x"),
+            ("https://user:s3cret@a.example", "a.example"),
+            ("https://user:s3?cret@a.example", ""),
+            ("https://a.example/?mail=s3@cret", ""),
+        ] {
+            assert_eq!(display_text(address), shown, "{address}");
+        }
+        assert_eq!(display_text(&"a".repeat(300)).len(), 200);
+    }
 
     #[test]
     fn an_address_is_checked_before_it_is_used() {

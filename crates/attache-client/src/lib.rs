@@ -54,7 +54,8 @@ pub use attache_signing::{
 };
 pub use client::{Client, Refreshed, Reply};
 pub use credentials::{
-    Credential, CredentialRequest, Credentials, PresetCredentials, SchemeCredentials, Secret,
+    Credential, CredentialFuture, CredentialRequest, Credentials, PresetCredentials, SchemeCredentials,
+    Secret,
 };
 pub use error::ClientError;
 pub use interface::{Binding, Interface};

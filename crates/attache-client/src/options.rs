@@ -60,8 +60,8 @@ impl Backoff {
     /// The wait before this attempt, after an error. It is at least as long as the server asks for. Returns nothing if that is
     /// too long.
     pub(crate) fn wait_after(&self, error: &ClientError, attempt: u32) -> Option<Duration> {
-        let asked = error.retry_after().unwrap_or_default();
-        (asked <= MAX_RETRY_AFTER).then(|| self.wait(attempt).max(asked))
+        let requested = error.retry_after().unwrap_or_default();
+        (requested <= MAX_RETRY_AFTER).then(|| self.wait(attempt).max(requested))
     }
 }
 
@@ -197,37 +197,37 @@ impl Default for ClientOptions {
 
 impl ClientOptions {
     setters! {
-        /// Sets the [time to connect](Self::connect_timeout).
+        /// Sets the [time to connect](field@Self::connect_timeout).
         connect_timeout: Duration => connect_timeout;
-        /// Sets the [timeout of sends](Self::send_timeout).
+        /// Sets the [timeout of sends](field@Self::send_timeout).
         send_timeout: Duration => send_timeout;
-        /// Sets the [timeout of all other requests](Self::call_timeout).
+        /// Sets the [timeout of all other requests](field@Self::call_timeout).
         call_timeout: Duration => call_timeout;
-        /// Sets the [timeout of long polls](Self::long_poll_timeout).
+        /// Sets the [timeout of long polls](field@Self::long_poll_timeout).
         long_poll_timeout: Duration => long_poll_timeout;
-        /// Sets the [time limit of whole operations](Self::deadline).
+        /// Sets the [time limit of whole operations](field@Self::deadline).
         deadline: Duration => Some(deadline);
-        /// Sets how long a stream [may be silent](Self::idle_timeout).
+        /// Sets how long a stream [may be silent](field@Self::idle_timeout).
         idle_timeout: Duration => idle_timeout;
-        /// Sets the [maximum size of a response](Self::max_body), in bytes.
+        /// Sets the [maximum size of a response](field@Self::max_body), in bytes.
         max_body: usize => max_body;
-        /// Sets the [maximum size of an event](Self::max_event), in bytes.
+        /// Sets the [maximum size of an event](field@Self::max_event), in bytes.
         max_event: usize => max_event;
-        /// Sets the [back-off](Self::backoff).
+        /// Sets the [back-off](field@Self::backoff).
         backoff: Backoff => backoff;
-        /// Sets [how often a task is polled](Self::pace).
+        /// Sets [how often a task is polled](field@Self::pace).
         pace: Pace => pace;
-        /// Sets the [client certificate](Self::identity).
+        /// Sets the [client certificate](field@Self::identity).
         identity: TlsIdentity => Some(identity);
-        /// Sets the additional [root certificates](Self::roots).
+        /// Sets the additional [root certificates](field@Self::roots).
         roots: Vec<RootCertificates> => roots;
-        /// Sets the [extensions](Self::extensions) of every request.
+        /// Sets the [extensions](field@Self::extensions) of every request.
         extensions: Vec<String> => extensions;
-        /// Sets the [trusted origins](Self::trusted_origins).
+        /// Sets the [trusted origins](field@Self::trusted_origins).
         trusted_origins: TrustedOrigins => trusted_origins;
-        /// Sets [which addresses may be called](Self::policy).
+        /// Sets [which addresses may be called](field@Self::policy).
         policy: Policy => Some(policy);
-        /// Sets [which signatures a card must have](Self::card_trust).
+        /// Sets [which signatures a card must have](field@Self::card_trust).
         #[cfg(feature = "signing")]
         card_trust: Verifier => Some(card_trust);
     }

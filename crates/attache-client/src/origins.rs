@@ -7,7 +7,7 @@ use reqwest::Url;
 use url::{Host, Origin};
 
 use crate::ClientError;
-use crate::http::{display_url, is_local};
+use crate::http::{display_text, display_url, is_local};
 
 /// Origins (scheme, host and port) that are trusted in addition to that of the agent's address.
 ///
@@ -37,10 +37,7 @@ impl TrustedOrigins {
     /// Trusts an origin, such as `https://gateway.example.com` or `http://127.0.0.1:4700`.
     pub fn trust(mut self, origin: &str) -> Result<Self, ClientError> {
         let invalid = |why: &str| {
-            // The text before `@` or after `?` may be a secret.
-            let shown =
-                origin.split(['?', '#']).next().unwrap_or_default().rsplit('@').next().unwrap_or_default();
-            let shown: String = shown.chars().take(200).collect();
+            let shown = display_text(origin);
             let text = format!(
                 "`{shown}` is not an origin: {why}; expected something like `https://agents.example.com:8443`"
             );

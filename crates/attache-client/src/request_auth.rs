@@ -1,6 +1,8 @@
 //! The credentials of one request, as the card requires them.
 
-use attache_protocol::{AgentCard, ApiKeySecurityScheme, Operation, SecurityRequirement, SecurityScheme};
+use attache_protocol::{
+    AgentCard, ApiKeySecurityScheme, Operation, SecurityRequirement, SecurityScheme, StringList,
+};
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, COOKIE, HeaderName, HeaderValue};
 
@@ -19,6 +21,21 @@ pub(crate) struct CredentialTarget<'a> {
     pub(crate) card_url: &'a Url,
     /// The URL that the credentials are sent to.
     pub(crate) url: &'a Url,
+}
+
+impl<'a> CredentialTarget<'a> {
+    /// The request for the credential of a scheme; nothing if the card does not have the scheme.
+    fn request(
+        self,
+        http: &'a Http,
+        name: &'a str,
+        scopes: Option<&'a StringList>,
+    ) -> Option<CredentialRequest<'a>> {
+        let Self { card, card_url, url } = self;
+        let scheme = card.security_schemes.get(name)?;
+        let is_other_origin = http.options.trusted_origins.check_credentials(card_url, url).is_err();
+        Some(CredentialRequest { name, scheme, scopes: &scopes?.list, url, card_url, is_other_origin, http })
+    }
 }
 
 /// What authenticates one request.
@@ -71,27 +88,15 @@ impl RequestAuth {
         target: CredentialTarget<'_>,
         operation: Operation,
     ) -> Result<bool, ClientError> {
-        let CredentialTarget { card, card_url, url } = target;
-        let is_other_origin = http.options.trusted_origins.check_credentials(card_url, url).is_err();
         let Some(credentials) = http.options.credentials.as_deref() else { return Ok(false) };
-        let sufficient = sufficient(card, operation);
+        let sufficient = sufficient(target.card, operation);
         let is_used = |requirement: &&SecurityRequirement| {
             self.used.iter().all(|(name, _)| requirement.schemes.contains_key(name))
         };
         let Some(requirement) = sufficient.iter().find(is_used) else { return Ok(false) };
         let mut changed = false;
         for (name, credential) in &self.used {
-            let (scheme, scopes) = (card.security_schemes.get(name), requirement.schemes.get(name));
-            let (Some(scheme), Some(scopes)) = (scheme, scopes) else { continue };
-            let request = CredentialRequest {
-                name,
-                scheme,
-                scopes: &scopes.list,
-                url,
-                card_url,
-                is_other_origin,
-                http,
-            };
+            let Some(request) = target.request(http, name, requirement.schemes.get(name)) else { continue };
             changed |= credentials.refused(request, credential).await?;
         }
         Ok(changed)
@@ -103,24 +108,13 @@ impl RequestAuth {
         target: CredentialTarget<'_>,
         requirement: &SecurityRequirement,
     ) -> Result<Option<Self>, ClientError> {
-        let CredentialTarget { card, card_url, url } = target;
-        let is_other_origin = http.options.trusted_origins.check_credentials(card_url, url).is_err();
         let mut auth = Self::default();
         for (name, scopes) in &requirement.schemes {
-            let Some(scheme) = card.security_schemes.get(name) else { return Ok(None) };
+            let Some(request) = target.request(http, name, Some(scopes)) else { return Ok(None) };
             // The certificate was sent with the TLS handshake.
-            if matches!(scheme, SecurityScheme::MutualTls(_)) && http.options.identity.is_some() {
+            if matches!(request.scheme, SecurityScheme::MutualTls(_)) && http.options.identity.is_some() {
                 continue;
             }
-            let request = CredentialRequest {
-                name,
-                scheme,
-                scopes: &scopes.list,
-                url,
-                card_url,
-                is_other_origin,
-                http,
-            };
             let Some(credential) = request.resolve(credentials).await? else { return Ok(None) };
             auth.add(request, &credential)?;
             auth.used.push((name.clone(), credential));

@@ -67,13 +67,13 @@ impl RequestHeaders {
 
     /// The same headers with another extension.
     pub(crate) fn with_extension(&self, uri: &'static str) -> Self {
-        let asked = self.extensions.as_ref().and_then(|list| list.to_str().ok()).unwrap_or_default();
-        let extensions = if asked.is_empty() {
+        let listed = self.extensions.as_ref().and_then(|list| list.to_str().ok()).unwrap_or_default();
+        let extensions = if listed.is_empty() {
             Some(HeaderValue::from_static(uri))
-        } else if asked.split(", ").any(|asked| asked == uri) {
+        } else if listed.split(", ").any(|listed| listed == uri) {
             self.extensions.clone()
         } else {
-            HeaderValue::try_from(format!("{asked}, {uri}")).ok()
+            HeaderValue::try_from(format!("{listed}, {uri}")).ok()
         };
         Self { extensions, ..self.clone() }
     }
@@ -83,8 +83,8 @@ impl RequestHeaders {
         self.idempotency_key.is_some()
     }
 
-    pub(crate) fn headers(&self, header: ExtensionHeader) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
-        let older = (header == ExtensionHeader::Both).then_some(&self.extensions).and_then(Option::as_ref);
+    pub(crate) fn pairs(&self, name: ExtensionHeader) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+        let older = (name == ExtensionHeader::Both).then_some(&self.extensions).and_then(Option::as_ref);
         [
             (A2A_EXTENSIONS, self.extensions.as_ref()),
             (X_A2A_EXTENSIONS, older),

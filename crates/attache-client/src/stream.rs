@@ -298,8 +298,9 @@ impl Follower {
     }
 
     fn set_state(&mut self, state: TaskState, is_news: bool) {
-        let asked = state == TaskState::InputRequired && is_news && matches!(self.opening, Opening::Send(_));
-        self.state = if asked {
+        let needs_input =
+            state == TaskState::InputRequired && is_news && matches!(self.opening, Opening::Send(_));
+        self.state = if needs_input {
             StreamState::CredentialRequest
         } else if state.is_terminal() {
             StreamState::Ended

@@ -88,8 +88,8 @@ pub(super) async fn login(
     show(LoginPrompt::Browser { url: url.as_str() });
 
     let expected = ExpectedRedirect { state: &state, server, agreed };
-    let answered = tokio::time::timeout(LOGIN_TIMEOUT, wait_for_redirect(listener, expected)).await;
-    let code = answered
+    let redirected = tokio::time::timeout(LOGIN_TIMEOUT, wait_for_redirect(listener, expected)).await;
+    let code = redirected
         .unwrap_or(Err(LoginError::TooLate { limit: LOGIN_TIMEOUT }))
         .map_err(|error| error.at(&server.name))?;
     token_request.code(&code, &redirect, &verifier.0).await
@@ -129,7 +129,7 @@ impl ExpectedRedirect<'_> {
         Some(of("code").filter(|code| !code.is_empty()).map(str::to_owned).ok_or_else(missing))
     }
 
-    /// Rejects a redirect that names another server than the one that the login uses.
+    /// Rejects a redirect that names another server than that of the login.
     fn check_server(self, issuer: Option<&str>) -> Result<(), LoginError> {
         let same = match (issuer, &self.server.issuer) {
             (Some(issuer), Some(expected)) => issuer == expected,

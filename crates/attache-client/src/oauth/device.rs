@@ -53,8 +53,8 @@ pub(super) async fn login(
         interval: response.interval.map_or(INTERVAL, Duration::from_secs).min(LONGEST_INTERVAL),
         limit: Duration::from_secs(response.expires_in).min(LONGEST),
     };
-    let answered = polling.run(async || token_request.device_code(&response.device_code).await).await;
-    answered.unwrap_or_else(|late| Err(late.at(&server.name)))
+    let result = polling.run(async || token_request.device_code(&response.device_code).await).await;
+    result.unwrap_or_else(|late| Err(late.at(&server.name)))
 }
 
 /// How often to poll, and for how long.
@@ -92,7 +92,7 @@ impl Polling {
                 Err(error) if error.is_transient() || matches!(error, ClientError::Timeout { .. }) => {
                     self.slow_down(self.interval * 2);
                 }
-                answered => return Ok(answered),
+                result => return Ok(result),
             }
         }
     }
@@ -117,16 +117,16 @@ mod tests {
         limit: u64,
         answers: Vec<Result<(), ClientError>>,
     ) -> (Result<Result<(), ClientError>, LoginError>, Vec<u64>) {
-        let (answers, asked) = (RefCell::new(answers.into_iter()), RefCell::new(Vec::new()));
+        let (answers, polled_at) = (RefCell::new(answers.into_iter()), RefCell::new(Vec::new()));
         let began = Instant::now();
         let polling = Polling { interval: Duration::from_secs(5), limit: Duration::from_secs(limit) };
-        let came = polling
+        let result = polling
             .run(async || {
-                asked.borrow_mut().push(began.elapsed().as_secs());
+                polled_at.borrow_mut().push(began.elapsed().as_secs());
                 answers.borrow_mut().next().unwrap_or_else(|| refused("authorization_pending"))
             })
             .await;
-        (came, asked.into_inner())
+        (result, polled_at.into_inner())
     }
 
     #[tokio::test(start_paused = true)]
@@ -134,33 +134,33 @@ mod tests {
         let pending = || refused("authorization_pending");
         let answers =
             vec![pending(), refused("slow_down"), pending(), refused("slow_down"), pending(), Ok(())];
-        let (came, asked) = polled(600, answers).await;
-        assert!(matches!(came, Ok(Ok(()))));
-        assert_eq!(asked, [5, 10, 20, 30, 45, 60]);
+        let (result, polled_at) = polled(600, answers).await;
+        assert!(matches!(result, Ok(Ok(()))));
+        assert_eq!(polled_at, [5, 10, 20, 30, 45, 60]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_breaks_does_not_end_the_login() {
         let broken = || Err(ClientError::Broken("reset".to_owned()));
-        let (came, asked) = polled(600, vec![broken(), broken(), Ok(())]).await;
-        assert!(matches!(came, Ok(Ok(()))));
-        assert_eq!(asked, [5, 15, 35]);
+        let (result, polled_at) = polled(600, vec![broken(), broken(), Ok(())]).await;
+        assert!(matches!(result, Ok(Ok(()))));
+        assert_eq!(polled_at, [5, 15, 35]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn polling_ends_when_the_code_expires() {
-        let (came, asked) = polled(17, vec![]).await;
-        assert_eq!(came.unwrap_err(), LoginError::TooLate { limit: Duration::from_secs(17) });
-        assert_eq!(asked, [5, 10, 15]);
-        let (came, _) = polled(600, vec![refused("expired_token")]).await;
-        assert!(matches!(came, Err(LoginError::TooLate { .. })));
+        let (result, polled_at) = polled(17, vec![]).await;
+        assert_eq!(result.unwrap_err(), LoginError::TooLate { limit: Duration::from_secs(17) });
+        assert_eq!(polled_at, [5, 10, 15]);
+        let (result, _) = polled(600, vec![refused("expired_token")]).await;
+        assert!(matches!(result, Err(LoginError::TooLate { .. })));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_person_who_says_no_ends_the_login() {
-        let (came, asked) =
+        let (result, polled_at) =
             polled(600, vec![refused("authorization_pending"), refused("access_denied")]).await;
-        let Ok(Err(ClientError::Login { why, .. })) = came else { panic!("{came:?}") };
-        assert_eq!((why, asked), (LoginError::refused("access_denied", None), vec![5, 10]));
+        let Ok(Err(ClientError::Login { why, .. })) = result else { panic!("{result:?}") };
+        assert_eq!((why, polled_at), (LoginError::refused("access_denied", None), vec![5, 10]));
     }
 }

@@ -22,7 +22,7 @@ pub enum LoginError {
     /// The response of the authorization server does not follow OAuth.
     #[error("its response does not follow OAuth: {0}")]
     InvalidResponse(String),
-    /// The redirect came from another server than the one that the login uses.
+    /// The redirect came from another server than that of the login.
     #[error("the redirect in the browser came from `{0}`, which is another server: it is not used")]
     OtherServer(String),
     /// An endpoint of the server does not use TLS.

@@ -46,10 +46,10 @@ impl LoginMethod {
     /// The login methods of a card, those that it requires first.
     pub fn from_card(card: &AgentCard) -> Vec<Self> {
         let mut methods: Vec<Self> = Vec::new();
-        let asked = card.security_requirements.iter().flat_map(|requirement| &requirement.schemes);
-        let asked = asked.map(|(name, scopes)| (name, scopes.list.as_slice()));
-        let known = card.security_schemes.keys().map(|name| (name, [].as_slice()));
-        for (name, scopes) in asked.chain(known) {
+        let required = card.security_requirements.iter().flat_map(|requirement| &requirement.schemes);
+        let required = required.map(|(name, scopes)| (name, scopes.list.as_slice()));
+        let others = card.security_schemes.keys().map(|name| (name, [].as_slice()));
+        for (name, scopes) in required.chain(others) {
             let scheme = card.security_schemes.get(name);
             let is_new = !methods.iter().any(|method| method.scheme == *name);
             methods

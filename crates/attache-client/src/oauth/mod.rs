@@ -32,8 +32,8 @@ pub use self::revoke::Revocation;
 use self::token_request::{OAuthClient, TokenRequest};
 use self::tokens::now;
 pub use self::tokens::{LockedTokens, MemoryTokens, TokenKey, TokenStore, TokenStoreError, Tokens};
-use crate::credentials::{Credential, CredentialRequest, Credentials, Secret};
-use crate::http::Http;
+use crate::credentials::{Credential, CredentialFuture, CredentialRequest, Credentials, Secret};
+use crate::http::{Http, display_text};
 use crate::{Client, ClientError};
 
 /// The scope that requests a refresh token.
@@ -117,7 +117,7 @@ impl OAuth {
     ///
     /// A server that publishes [metadata](LoginMethod) may name other servers for some of its endpoints.
     pub fn server(mut self, server: &str) -> Result<Self, ClientError> {
-        let shown: String = server.split(['?', '#']).next().unwrap_or_default().chars().take(200).collect();
+        let shown = display_text(server);
         let url = Url::parse(server).map_err(|error| {
             let text = format!("`{shown}` is not an authorization server: {error}; expected something like `https://auth.example.com`");
             ClientError::Invalid(text)
@@ -277,10 +277,7 @@ impl OAuth {
 }
 
 impl Credentials for OAuth {
-    fn credential<'a>(
-        &'a self,
-        request: CredentialRequest<'a>,
-    ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+    fn credential<'a>(&'a self, request: CredentialRequest<'a>) -> CredentialFuture<'a> {
         async move {
             let Some(login_method) = LoginMethod::from_scheme(request.name, request.scheme, request.scopes)
             else {

@@ -14,7 +14,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Method, Response, Url};
 
 use super::reader::Reader;
-use super::{Body, Call};
+use super::{Body, Call, unsupported};
 use crate::http::{convert_error, display_url};
 use crate::{ClientError, RemoteError};
 
@@ -24,8 +24,7 @@ const MEDIA_TYPE: &str = "application/grpc";
 /// Encodes a request. The path of the call is appended to the address of the interface.
 pub(super) fn write(url: &Url, version: Version, request: &Request) -> Result<Call, ClientError> {
     let package = if version == Version::V0_3 { Package::V0_3 } else { Package::V1_0 };
-    let cannot = |error| ClientError::Invalid(format!("the request cannot be sent to this agent: {error}"));
-    let Written { path, body } = package.write(request).map_err(cannot)?;
+    let Written { path, body } = package.write(request).map_err(unsupported)?;
     let mut url = url.clone();
     url.set_path(&format!("{}{path}", url.path().trim_end_matches('/')));
     let body = Some(Body { bytes: body, media_type: MEDIA_TYPE });

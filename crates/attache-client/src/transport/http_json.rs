@@ -7,7 +7,7 @@ use reqwest::{Method, Url};
 use serde_json::{Map, Value};
 
 use super::reader::Reader;
-use super::{Attempt, Body, Call};
+use super::{Attempt, Body, Call, unsupported, unwritable};
 use crate::ClientError;
 
 /// Characters that are not escaped in a path segment. A colon is escaped, because it would start a verb.
@@ -44,8 +44,7 @@ pub(super) fn encode_1_0(url: &Url, request: &Request, attempt: Attempt) -> Resu
 
 /// Encodes a request of 0.3, which has another body and some other paths.
 pub(super) fn encode_0_3(url: &Url, request: &Request, attempt: Attempt) -> Result<Call, ClientError> {
-    let cannot = |error| ClientError::Invalid(format!("the request cannot be sent to this agent: {error}"));
-    let body = in_0_3::body(request).map_err(cannot)?;
+    let body = in_0_3::body(request).map_err(unsupported)?;
     let (method, path, others) = match request {
         Request::GetExtendedAgentCard(_) => (Method::GET, "card".to_owned(), OtherArguments::None),
         // In 0.3 the preferred method was the other one.
@@ -63,12 +62,12 @@ pub(super) fn encode_0_3(url: &Url, request: &Request, attempt: Attempt) -> Resu
         | Request::ListTaskPushNotificationConfigs(_)
         | Request::DeleteTaskPushNotificationConfig(_) => target(request, attempt)?,
     };
-    let mut asked = request.clone();
-    if let Request::GetTask(get) = &mut asked {
+    let mut sent = request.clone();
+    if let Request::GetTask(get) = &mut sent {
         // 0.3 has no long poll. The server may respond immediately.
         get.current_generation = None;
     }
-    let url = below(url, &format!("{PREFIX_0_3}/{path}"), &others, &asked)?;
+    let url = below(url, &format!("{PREFIX_0_3}/{path}"), &others, &sent)?;
     let media_type = "application/json";
     let body = body.map(|json| Body { bytes: json.as_str().as_bytes().to_vec(), media_type });
     Ok(Call { method, url, body, accept: Some(media_type), reader: Reader::HttpJson0_3 })
@@ -122,10 +121,6 @@ fn below(url: &Url, path: &str, others: &OtherArguments, request: &Request) -> R
         url.query_pairs_mut().extend_pairs(pairs);
     }
     Ok(url)
-}
-
-fn unwritable(error: serde_json::Error) -> ClientError {
-    ClientError::Invalid(format!("the request cannot be written as JSON: {error}"))
 }
 
 fn task(id: &TaskId) -> Result<String, ClientError> {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::reader::{Reader, object};
-use super::{Body, Call};
+use super::{Body, Call, unsupported, unwritable};
 use crate::{ClientError, RemoteError};
 
 /// The id of a request.
@@ -35,8 +35,7 @@ pub(super) fn encode_1_0(url: &Url, request: &Request) -> Result<Call, ClientErr
 
 /// Encodes a request of 0.3.
 pub(super) fn encode_0_3(url: &Url, request: &Request) -> Result<Call, ClientError> {
-    let cannot = |error| ClientError::Invalid(format!("the request cannot be sent to this agent: {error}"));
-    let older::Written { method, params } = older::write(request).map_err(cannot)?;
+    let older::Written { method, params } = older::write(request).map_err(unsupported)?;
     let id = Id::next();
     call(url, id, method, &params, Reader::JsonRpc0_3(id))
 }
@@ -55,8 +54,7 @@ fn call<P: Serialize>(
         method: &'static str,
         params: &'a P,
     }
-    let bytes = serde_json::to_vec(&Envelope { jsonrpc: "2.0", id, method, params })
-        .map_err(|error| ClientError::Invalid(format!("the request cannot be written as JSON: {error}")))?;
+    let bytes = serde_json::to_vec(&Envelope { jsonrpc: "2.0", id, method, params }).map_err(unwritable)?;
     let media_type = "application/json";
     let body = Some(Body { bytes, media_type });
     Ok(Call { method: Method::POST, url: url.clone(), body, accept: Some(media_type), reader })

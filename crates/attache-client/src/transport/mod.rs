@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use attache_outbound::retry_after;
-use attache_protocol::{ErrorKind, GENERATION_EXTENSION, Operation, Request};
+use attache_protocol::{Error, ErrorKind, GENERATION_EXTENSION, Operation, Request};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response, Url};
 
@@ -84,7 +84,7 @@ impl Transport {
                 Err(error) if self.has_other_auth(&error, request, &auth).await? => {
                     self.call_once(request, headers, &self.collect_auth(request).await?).await
                 }
-                answered => answered,
+                result => result,
             }
         })
         .await
@@ -118,7 +118,7 @@ impl Transport {
                 Err(error) if self.has_other_auth(&error, request, &auth).await? => {
                     self.open_either(request, headers, &self.collect_auth(request).await?).await
                 }
-                answered => answered,
+                result => result,
             }
         })
         .await
@@ -134,7 +134,7 @@ impl Transport {
             Err(error) if self.has_other_encoding(request.operation()) && may_need_other_method(&error) => {
                 self.open_once(request, headers, Attempt::Second, auth).await
             }
-            answered => answered,
+            result => result,
         }
     }
 
@@ -206,13 +206,10 @@ impl Transport {
         builder: RequestBuilder,
     ) -> Result<Messages, ClientError> {
         let response = self.http.send(&url, builder).await?;
-        let status = response.status();
-        if status.is_success() {
+        if response.status().is_success() {
             return Messages::new(url, response, self.http.options.max_event);
         }
-        let wait = retry_after(response.headers(), SystemTime::now());
-        let body = self.http.body(&url, response).await.unwrap_or_default();
-        Err(reader.decode_error(&url, status, &body).with_retry_after(wait))
+        Err(self.read_error(&url, reader, response).await)
     }
 
     fn write(&self, request: &Request, attempt: Attempt) -> Result<Call, ClientError> {
@@ -272,7 +269,7 @@ impl Transport {
             let pairs = auth.query.iter().map(|(name, key)| (name, key.reveal()));
             url.query_pairs_mut().extend_pairs(pairs);
         }
-        let header = match wire {
+        let extension_header = match wire {
             Wire::JsonRpc | Wire::HttpJson | Wire::Grpc => ExtensionHeader::Current,
             Wire::JsonRpc0_3 | Wire::HttpJson0_3 | Wire::Grpc0_3 => ExtensionHeader::Both,
         };
@@ -286,7 +283,7 @@ impl Transport {
         if let Some(accept) = accept {
             builder = builder.header(ACCEPT, accept);
         }
-        for (name, value) in headers.headers(header).chain(auth.headers.iter().cloned()) {
+        for (name, value) in headers.pairs(extension_header).chain(auth.headers.iter().cloned()) {
             builder = builder.header(name, value);
         }
         if let Some(Body { bytes, media_type }) = call.body {
@@ -301,44 +298,39 @@ impl Transport {
         reader: Reader,
         response: Response,
     ) -> Result<R, ClientError> {
-        let status = response.status();
-        if status.is_success() {
+        if response.status().is_success() {
             if matches!(reader, Reader::Grpc(_)) {
                 let messages = Messages::new(url.clone(), response, self.http.options.max_body)?;
                 return reader.decode(&messages.only().await?);
             }
             return reader.decode(&self.http.body(url, response).await?);
         }
-        let wait = retry_after(response.headers(), SystemTime::now());
+        Err(self.read_error(url, reader, response).await)
+    }
+
+    /// Reads a response with an error status.
+    async fn read_error(&self, url: &Url, reader: Reader, response: Response) -> ClientError {
+        let (status, wait) = (response.status(), retry_after(response.headers(), SystemTime::now()));
         let body = self.http.body(url, response).await.unwrap_or_default();
-        Err(reader.decode_error(url, status, &body).with_retry_after(wait))
+        reader.decode_error(url, status, &body).with_retry_after(wait)
     }
 }
 
-/// Whether an error may mean that the server expects the other method.
+/// Whether an error may mean that the server expects the other method. A response that is not the protocol's may come from another
+/// endpoint.
 fn may_need_other_method(error: &ClientError) -> bool {
-    match error {
-        ClientError::Http { status, .. } => matches!(status, 404 | 405 | 501),
-        ClientError::Remote(remote) => remote.code == 405,
-        // Another endpoint responded in its own format.
-        ClientError::Protocol(_) => true,
-        ClientError::Setup(_)
-        | ClientError::Invalid(_)
-        | ClientError::Refused { .. }
-        | ClientError::OtherOrigin { .. }
-        | ClientError::Withheld { .. }
-        | ClientError::NoInterface { .. }
-        | ClientError::Credentials { .. }
-        | ClientError::Connect { .. }
-        | ClientError::Broken(_)
-        | ClientError::Timeout { .. }
-        | ClientError::TooLarge { .. }
-        | ClientError::Interrupted { .. } => false,
-        #[cfg(feature = "oauth")]
-        ClientError::Login { .. } | ClientError::Revocation { .. } | ClientError::Tokens(_) => false,
-        #[cfg(feature = "signing")]
-        ClientError::Untrusted { .. } => false,
-    }
+    matches!(error, ClientError::Http { status: 404 | 405 | 501, .. } | ClientError::Protocol(_))
+        || error.remote().is_some_and(|remote| remote.code == 405)
+}
+
+/// The error for a request that the version of the interface does not have.
+fn unsupported(error: Error) -> ClientError {
+    ClientError::Invalid(format!("the request cannot be sent to this agent: {error}"))
+}
+
+/// The error for a request that is not valid JSON.
+fn unwritable(error: serde_json::Error) -> ClientError {
+    ClientError::Invalid(format!("the request cannot be written as JSON: {error}"))
 }
 
 fn is_event_stream(response: &Response) -> bool {
