@@ -1,8 +1,8 @@
 //! The task engine behind every binding.
 //!
-//! **Everything an agent does to a task is one append-only, numbered log of events, and a task is the fold of its log.**
-//! The blocking reply, the stream, a resumed stream, a long poll and a listing all read that log, so there is one order and
-//! one truth.
+//! The events of a task are one append-only, numbered log, and the task is the fold of its log. An agent changes a task only by
+//! appending events. The blocking reply, the stream, a resumed stream, a long poll and a listing all read the log, so all of them
+//! show the same events in the same order.
 //!
 //! - An [`Agent`] does the work, in one [`Turn`] per message. [`AgentKinds`] builds agents by name from settings.
 //! - A [`Store`] keeps the logs. [`MemoryStore`] keeps them in this process.
@@ -47,13 +47,14 @@ pub use limiter::{Limiter, NoPermit, Permit, Quota};
 pub use memory::MemoryStore;
 pub use options::{Options, WebhookCheck};
 pub use outbox::{
-    DeadDelivery, Delivery, DeliveryId, DueReceivers, NewWebhook, PushEvents, Outbox, Outcome, PutWebhook, Webhook,
+    DeadDelivery, Delivery, DeliveryId, DueReceivers, NewWebhook, Outbox, Outcome, PushEvents, PutWebhook,
+    Webhook,
 };
 pub use service::{Page, Recovered, Reply, Service, internal};
-pub use snapshot::{EndedTask, StoredEndedTask, Snapshot, View};
+pub use snapshot::{EndedTask, Snapshot, StoredEndedTask, View};
 pub use store::{
-    Abandoned, Append, AppendError, Appended, Created, Cursor, Idempotency, UsedKey, Lease, ListPage,
-    ListQuery, NewTask, RenewFailure, Retention, Store, StoreError, TailItem,
+    Abandoned, Append, AppendError, Appended, Created, Cursor, Idempotency, Lease, ListPage, ListQuery,
+    NewTask, RenewFailure, Retention, Store, StoreError, TailItem, UsedKey,
 };
 pub use stream::{EventStream, StreamItem};
 pub use turn::{Emitted, Turn};

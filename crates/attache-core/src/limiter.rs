@@ -181,13 +181,17 @@ mod tests {
         assert!((&mut waiting).now_or_never().is_none());
         assert_eq!(quota.acquire().now_or_never().unwrap().unwrap_err(), NoPermit);
         drop(waiting);
-        assert!(quota.acquire().now_or_never().is_none(), "a request that was given up frees its position in the queue");
+        assert!(
+            quota.acquire().now_or_never().is_none(),
+            "a request that was given up frees its position in the queue"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_request_that_was_given_up_is_passed_over() {
         let quota = quota(3);
-        let in_use: Vec<_> = [quota.try_acquire(), quota.try_acquire(), quota.try_acquire()].into_iter().collect();
+        let in_use: Vec<_> =
+            [quota.try_acquire(), quota.try_acquire(), quota.try_acquire()].into_iter().collect();
         let (mut gone, mut stays) = (Box::pin(quota.acquire()), Box::pin(quota.acquire()));
         assert!((&mut gone).now_or_never().is_none() && (&mut stays).now_or_never().is_none());
         drop(gone);

@@ -376,7 +376,8 @@ mod tests {
                     ..Task::default()
                 };
                 let live = Snapshot::live(Seq(7), task.clone());
-                let ended = Snapshot::ended(Seq(7), TaskState::Completed, Arc::new(EndedTask::new(task.clone())));
+                let ended =
+                    Snapshot::ended(Seq(7), TaskState::Completed, Arc::new(EndedTask::new(task.clone())));
                 for history in [None, Some(0), Some(1), Some(3), Some(9)] {
                     for (show, generation) in [(true, false), (false, true), (true, true), (false, false)] {
                         let view = View { history, artifacts: show, generation };
@@ -407,7 +408,8 @@ mod tests {
             ..Task::default()
         };
         let whole = EndedTask::new(task.clone()).to_stored();
-        let read = |pieces: StoredEndedTask| EndedTask::from_stored(pieces).map(|ended| ended.task().into_owned());
+        let read =
+            |pieces: StoredEndedTask| EndedTask::from_stored(pieces).map(|ended| ended.task().into_owned());
         assert_eq!(read(whole.clone()).unwrap(), task);
         let hidden = StoredEndedTask { head: whole.head.clone(), ..StoredEndedTask::default() };
         assert_eq!(read(hidden).unwrap(), Task { artifacts: vec![], history: vec![], ..task });

@@ -13,8 +13,8 @@ use attache_protocol::{
 use serde::de::DeserializeOwned;
 use tokio_util::sync::WaitForCancellationFuture;
 
-use crate::turn_state::TurnState;
 use crate::signal::Progress;
+use crate::turn_state::TurnState;
 use crate::{AgentError, AgentResult, ArtifactBuilder, Caller, ListQuery, TaskEvent, View, new_id};
 
 /// One execution of an agent for one message.

@@ -17,8 +17,8 @@ use crate::signal::{Progress, Signal};
 use crate::store::Idempotency;
 use crate::turns::ANOTHER_SERVER;
 use crate::{
-    AgentError, AgentResult, Append, AppendError, Appended, Caller, Created, UsedKey, Lease, NewTask, Seq,
-    Snapshot, TaskEvent, Webhook,
+    AgentError, AgentResult, Append, AppendError, Appended, Caller, Created, Lease, NewTask, Seq, Snapshot,
+    TaskEvent, UsedKey, Webhook,
 };
 
 /// The state of a turn, shared by the agent, the callers that wait for it, and requests that cancel it.
@@ -74,7 +74,13 @@ pub(crate) struct TurnLog {
 
 impl TurnLog {
     pub(crate) fn new(write_state: WriteState) -> Self {
-        Self { write_state, unwritten: Vec::new(), driver: None, state: TaskState::Submitted, last_status: None }
+        Self {
+            write_state,
+            unwritten: Vec::new(),
+            driver: None,
+            state: TaskState::Submitted,
+            last_status: None,
+        }
     }
 }
 

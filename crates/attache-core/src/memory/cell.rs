@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 use super::id::Id;
 use super::outbox::MemoryOutbox;
 use crate::{
-    AppendError, EndedTask, Entry, FoldError, Lease, NewWebhook, Owner, PutWebhook, RenewFailure, Seq, Snapshot,
-    TailItem, TaskEvent, fold,
+    AppendError, EndedTask, Entry, FoldError, Lease, NewWebhook, Owner, PutWebhook, RenewFailure, Seq,
+    Snapshot, TailItem, TaskEvent, fold,
 };
 
 #[derive(Debug)]
@@ -130,7 +130,8 @@ impl Cell {
             (phase, settled)
         };
         let change = Change { seq, index: true, ended, log_kept: ended && followed, settled };
-        let inner = Mutex::new(Inner { phase, indexed: None, index_pending: true, has_webhooks: push.is_some() });
+        let inner =
+            Mutex::new(Inner { phase, indexed: None, index_pending: true, has_webhooks: push.is_some() });
         Ok((Self { owner, slot, context, inner }, change))
     }
 

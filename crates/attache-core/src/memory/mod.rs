@@ -19,15 +19,14 @@ use parking_lot::{Mutex, RwLock};
 
 use self::cell::{After, Cell, Change};
 use self::id::Uuid;
-use self::index::{IndexPage, Index};
+use self::index::{Index, IndexPage};
 use self::outbox::MemoryOutbox;
 use self::ranked::{Position, RankedMap};
 use self::values::MemoryValues;
 use crate::{
-    Abandoned, Append, AppendError, Appended, BoxFuture, Created, DeadDelivery, Delivery, DeliveryId,
-    DueReceivers, FoldError, Idempotency, UsedKey, Lease, ListPage, ListQuery, NewTask, NewWebhook, Outbox,
-    Outcome, Owner, PutWebhook, RenewFailure, Retention, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent, Values,
-    Webhook,
+    Abandoned, Append, AppendError, Appended, BoxFuture, Created, FoldError, Idempotency, Lease, ListPage,
+    ListQuery, NewTask, NewWebhook, Outbox, Owner, RenewFailure, Retention, Seq, Snapshot, Store, StoreError,
+    TailItem, TaskEvent, UsedKey, Values,
 };
 
 /// The number of shards. Each has its own lock, so that many tasks can be created and read at once.
@@ -430,10 +429,10 @@ impl MemoryStore {
         for owner in owners {
             for cell in index.expired(owner, since, retention.max_tasks) {
                 let id = cell.snapshot().task().id.clone();
-                if pruned.len() < limit && !cell.is_live() && !self.outbox.owes(&id) {
+                if pruned.len() < limit && !cell.is_live() && !self.outbox.has_deliveries(&id) {
                     index.remove(&cell);
                     self.shard(&id).write().remove(&id);
-                    self.outbox.forget(&id);
+                    self.outbox.delete_task(&id);
                     pruned.insert(id);
                 }
             }
@@ -442,79 +441,6 @@ impl MemoryStore {
             self.keys.lock().retain(|_, used| !pruned.contains(&used.task));
         }
         pruned.len()
-    }
-}
-
-impl Outbox for MemoryStore {
-    fn put_webhook<'a>(
-        &'a self,
-        task: &'a TaskId,
-        new: NewWebhook,
-    ) -> BoxFuture<'a, Result<PutWebhook, StoreError>> {
-        let put = match self.cell(task).and_then(|cell| Some((self.owner_of(&cell)?, cell))) {
-            Some((owner, cell)) => cell.put_webhook(|| self.outbox.put(task, owner, new)),
-            None => PutWebhook::Stored,
-        };
-        ready(Ok(put))
-    }
-
-    fn webhooks<'a>(&'a self, task: &'a TaskId) -> BoxFuture<'a, Result<Vec<Webhook>, StoreError>> {
-        ready(Ok(self.outbox.webhooks(task)))
-    }
-
-    fn delete_webhook<'a>(&'a self, task: &'a TaskId, id: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.outbox.delete(task, id);
-        ready(Ok(()))
-    }
-
-    fn due_receivers(&self, now: Timestamp) -> BoxFuture<'_, Result<DueReceivers, StoreError>> {
-        ready(Ok(self.outbox.due_receivers(now)))
-    }
-
-    fn take_due<'a>(
-        &'a self,
-        receiver: &'a str,
-        now: Timestamp,
-        until: Timestamp,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<Delivery>, StoreError>> {
-        ready(Ok(self.outbox.take_due(receiver, now, until, limit)))
-    }
-
-    fn settle<'a>(
-        &'a self,
-        delivery: &'a DeliveryId,
-        outcome: Outcome,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.outbox.settle(delivery, outcome);
-        ready(Ok(()))
-    }
-
-    fn grown(&self) -> BoxFuture<'static, ()> {
-        Box::pin(self.outbox.grown.clone().notified_owned())
-    }
-
-    fn list_dead<'a>(
-        &'a self,
-        after: Option<&'a DeliveryId>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<DeadDelivery>, StoreError>> {
-        ready(Ok(self.outbox.list_dead(after, limit)))
-    }
-
-    fn retry_dead<'a>(
-        &'a self,
-        delivery: Option<&'a DeliveryId>,
-        now: Timestamp,
-    ) -> BoxFuture<'a, Result<usize, StoreError>> {
-        ready(Ok(self.outbox.retry_dead(delivery, now)))
-    }
-
-    fn purge_dead<'a>(
-        &'a self,
-        delivery: Option<&'a DeliveryId>,
-    ) -> BoxFuture<'a, Result<usize, StoreError>> {
-        ready(Ok(self.outbox.purge_dead(delivery)))
     }
 }
 

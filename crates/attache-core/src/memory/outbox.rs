@@ -8,8 +8,10 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::{MemoryStore, ready};
 use crate::{
-    DeadDelivery, Delivery, DeliveryId, DueReceivers, Entry, NewWebhook, Outcome, Owner, PutWebhook, Webhook,
+    BoxFuture, DeadDelivery, Delivery, DeliveryId, DueReceivers, Entry, NewWebhook, Outbox, Outcome, Owner,
+    PutWebhook, StoreError, Webhook,
 };
 
 #[derive(Debug, Default)]
@@ -158,13 +160,13 @@ impl MemoryOutbox {
         }
     }
 
-    /// Whether something is still to be delivered for a task.
-    pub(super) fn owes(&self, task: &TaskId) -> bool {
+    /// Whether a task has deliveries that are not settled.
+    pub(super) fn has_deliveries(&self, task: &TaskId) -> bool {
         self.inner.lock().tasks.get(task).is_some_and(|hooks| hooks.iter().any(|hook| !hook.queue.is_empty()))
     }
 
-    /// Forgets everything about a task.
-    pub(super) fn forget(&self, task: &TaskId) {
+    /// Deletes all webhooks of a task.
+    pub(super) fn delete_task(&self, task: &TaskId) {
         for webhook in self.webhooks(task) {
             self.delete(task, webhook.id());
         }
@@ -249,7 +251,8 @@ impl MemoryOutbox {
     fn take_dead(&self, id: Option<&DeliveryId>) -> Vec<Dead> {
         let mut inner = self.inner.lock();
         let all = std::mem::take(&mut inner.dead);
-        let (taken, left) = all.into_iter().partition(|(_, dead)| id.is_none_or(|id| dead.delivery.id == *id));
+        let (taken, left) =
+            all.into_iter().partition(|(_, dead)| id.is_none_or(|id| dead.delivery.id == *id));
         inner.dead = left;
         BTreeMap::into_values(taken).collect()
     }
@@ -272,5 +275,78 @@ impl MemoryOutbox {
 
     pub(super) fn purge_dead(&self, id: Option<&DeliveryId>) -> usize {
         self.take_dead(id).len()
+    }
+}
+
+impl Outbox for MemoryStore {
+    fn put_webhook<'a>(
+        &'a self,
+        task: &'a TaskId,
+        new: NewWebhook,
+    ) -> BoxFuture<'a, Result<PutWebhook, StoreError>> {
+        let put = match self.cell(task).and_then(|cell| Some((self.owner_of(&cell)?, cell))) {
+            Some((owner, cell)) => cell.put_webhook(|| self.outbox.put(task, owner, new)),
+            None => PutWebhook::Stored,
+        };
+        ready(Ok(put))
+    }
+
+    fn webhooks<'a>(&'a self, task: &'a TaskId) -> BoxFuture<'a, Result<Vec<Webhook>, StoreError>> {
+        ready(Ok(self.outbox.webhooks(task)))
+    }
+
+    fn delete_webhook<'a>(&'a self, task: &'a TaskId, id: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.outbox.delete(task, id);
+        ready(Ok(()))
+    }
+
+    fn due_receivers(&self, now: Timestamp) -> BoxFuture<'_, Result<DueReceivers, StoreError>> {
+        ready(Ok(self.outbox.due_receivers(now)))
+    }
+
+    fn take_due<'a>(
+        &'a self,
+        receiver: &'a str,
+        now: Timestamp,
+        until: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<Delivery>, StoreError>> {
+        ready(Ok(self.outbox.take_due(receiver, now, until, limit)))
+    }
+
+    fn settle<'a>(
+        &'a self,
+        delivery: &'a DeliveryId,
+        outcome: Outcome,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.outbox.settle(delivery, outcome);
+        ready(Ok(()))
+    }
+
+    fn grown(&self) -> BoxFuture<'static, ()> {
+        Box::pin(self.outbox.grown.clone().notified_owned())
+    }
+
+    fn list_dead<'a>(
+        &'a self,
+        after: Option<&'a DeliveryId>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<DeadDelivery>, StoreError>> {
+        ready(Ok(self.outbox.list_dead(after, limit)))
+    }
+
+    fn retry_dead<'a>(
+        &'a self,
+        delivery: Option<&'a DeliveryId>,
+        now: Timestamp,
+    ) -> BoxFuture<'a, Result<usize, StoreError>> {
+        ready(Ok(self.outbox.retry_dead(delivery, now)))
+    }
+
+    fn purge_dead<'a>(
+        &'a self,
+        delivery: Option<&'a DeliveryId>,
+    ) -> BoxFuture<'a, Result<usize, StoreError>> {
+        ready(Ok(self.outbox.purge_dead(delivery)))
     }
 }

@@ -60,7 +60,7 @@ impl Service {
         let card = self.0.card.load();
         let limit = self.0.options.max_parts;
         if message.parts.len() > limit {
-            return Err(Error::invalid_params("message.parts", format!("at most {limit} parts are taken")));
+            return Err(Error::invalid_params("message.parts", format!("at most {limit} parts are accepted")));
         }
         if message.task_id.is_none() {
             media_types(&card, &message)?;
@@ -69,7 +69,7 @@ impl Service {
         Ok(Box::new(Incoming { caller, message, configuration, metadata, push, idempotency, reply_mode }))
     }
 
-    /// The idempotency key of a send: from the header, from the metadata, or the message id if the options say so.
+    /// The idempotency key of a send: from the header, from the metadata, or the message id if that option is set.
     fn idempotency_key(
         &self,
         caller: &mut Caller,
@@ -113,7 +113,7 @@ impl Incoming {
         let Some(quota) = &self.caller.turns else { return Ok(None) };
         let full = |_| {
             let limit = quota.limit;
-            let text = format!("at most {limit} turns of yours run at once: wait for one to end");
+            let text = format!("you may run at most {limit} turns at once: wait for one to end");
             Error::new(ErrorKind::ResourceExhausted, text).with("limit", limit).retry_in(RETRY_IN)
         };
         match quota.try_acquire() {
@@ -133,7 +133,7 @@ impl Incoming {
 }
 
 pub(super) fn stopping() -> Error {
-    Error::new(ErrorKind::Unavailable, "the server is about to stop, try another or again later")
+    Error::new(ErrorKind::Unavailable, "the server is stopping: send the message to another server, or try again later")
 }
 
 /// A digest of the request. It is the same for all bindings.
@@ -159,7 +159,7 @@ pub(super) fn media_types(card: &AgentCard, message: &Message) -> Result<(), Err
         });
         if !accepted {
             let modes: Vec<_> = card.all_input_modes().collect();
-            let text = format!("`{media_type}` is not taken here, expected one of: {}", modes.join(", "));
+            let text = format!("`{media_type}` is not accepted, expected one of: {}", modes.join(", "));
             return Err(Error::new(ErrorKind::ContentTypeNotSupported, text)
                 .with("field", format_args!("message.parts[{i}].mediaType"))
                 .with("mediaType", media_type));

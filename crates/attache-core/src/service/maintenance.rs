@@ -11,8 +11,8 @@ use attache_protocol::{
 
 use super::Service;
 use crate::run;
-use crate::turn_state::{TurnRequest, WriteState, TurnState};
 use crate::signal::Progress;
+use crate::turn_state::{TurnRequest, TurnState, WriteState};
 use crate::{Abandoned, Agent, Append, AppendError, Caller, Seq, Snapshot, StoreError, TaskEvent, new_id};
 
 /// How many tasks the store returns or deletes at a time.

@@ -29,8 +29,8 @@ use crate::run;
 use crate::signal::Progress;
 use crate::turns::Turns;
 use crate::{
-    Agent, BoxAgent, Caller, Clock, EventStream, Identity, Options, Owner, Principal, Rights, Seq, Snapshot, Store,
-    SystemClock, View, new_id,
+    Agent, BoxAgent, Caller, Clock, EventStream, Identity, Options, Owner, Principal, Rights, Seq, Snapshot,
+    Store, SystemClock, View, new_id,
 };
 
 /// Implements the operations of the protocol. Cheap to clone: all clones are the same service.

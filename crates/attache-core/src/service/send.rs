@@ -13,14 +13,14 @@ use attache_protocol::{
 use futures::stream::{BoxStream, StreamExt};
 
 use super::chosen_id;
-use super::incoming::{ReplyMode, Incoming, media_types, stopping};
+use super::incoming::{Incoming, ReplyMode, media_types, stopping};
 use super::{Inner, Reply, Service, internal, run_to_completion};
 use crate::run;
-use crate::turns::TurnOrder;
-use crate::turn_state::{TurnRequest, WriteState, TurnState, WriteOutcome};
 use crate::signal::Progress;
 use crate::store::{Idempotency, UsedKey};
 use crate::stream::StreamEnd;
+use crate::turn_state::{TurnRequest, TurnState, WriteOutcome, WriteState};
+use crate::turns::TurnOrder;
 use crate::{
     Append, AppendError, Caller, EventStream, Lease, Permit, Seq, Snapshot, StoreError, TailItem, TaskEvent,
     new_id,
@@ -114,7 +114,7 @@ impl Service {
         if self.0.closing.load(Ordering::Relaxed) {
             stopping()
         } else {
-            internal(&"a turn left nothing behind")
+            internal(&"a turn ended without a task or a message")
         }
     }
 
@@ -197,7 +197,10 @@ impl Service {
                         // Messages to a task with a running turn share the permit of that turn.
                         let running = self.0.turns.has(&task_id);
                         let permit = if running { None } else { incoming.turn_permit().await? };
-                        run_to_completion(async move { service.continue_task(incoming, *before, permit).await }).await
+                        run_to_completion(
+                            async move { service.continue_task(incoming, *before, permit).await },
+                        )
+                        .await
                     }
                 }
             }
@@ -275,13 +278,15 @@ impl Service {
                 drop(first);
                 not_started
             }
-            TurnOrder::Queued(queued, lease) => match self.add_message(incoming, before, &task_id, lease).await? {
-                AddedMessage::New(turn, stream, _) => {
-                    queued.start_later(&turn);
-                    Ok(Accepted::Turn(turn, stream))
+            TurnOrder::Queued(queued, lease) => {
+                match self.add_message(incoming, before, &task_id, lease).await? {
+                    AddedMessage::New(turn, stream, _) => {
+                        queued.start_later(&turn);
+                        Ok(Accepted::Turn(turn, stream))
+                    }
+                    AddedMessage::Repeat(accepted) => Ok(accepted),
                 }
-                AddedMessage::Repeat(accepted) => Ok(accepted),
-            },
+            }
         }
     }
 
@@ -315,8 +320,16 @@ impl Service {
         let stream = (reply_mode == ReplyMode::Stream).then(|| self.0.store.tail(task_id, snapshot.seq));
         let stream = stream.map(|tail| (snapshot.clone(), tail));
         let (task_id, followed) = (task_id.clone(), stream.is_some());
-        let request =
-            TurnRequest { caller, message, configuration, metadata, task_id, context_id, followed, rerun: false };
+        let request = TurnRequest {
+            caller,
+            message,
+            configuration,
+            metadata,
+            task_id,
+            context_id,
+            followed,
+            rerun: false,
+        };
         let write_state = WriteState::Closed("the turn has not begun");
         let turn = TurnState::new(self.0.clone(), request, None, write_state);
         turn.signal.begin(Progress::Task);

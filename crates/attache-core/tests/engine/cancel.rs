@@ -1,4 +1,4 @@
-//! A cancel is final, at once, and exactly one thing ends a task.
+//! A cancel is immediate and final, and a task ends exactly once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,10 +9,10 @@ use attache_protocol::{ErrorKind, TaskState};
 use tokio::time::Instant;
 
 use crate::support::{
-    Gate, Host, Script, SlowStore, Step, history, host, host_on, say, settle_down, soon, states, status_text,
+    Host, Latch, Script, SlowStore, Step, history, host, host_on, say, settle_down, soon, states, status_text,
 };
 
-/// An agent that works until it is canceled, and says so in the flag.
+/// An agent that works until it is canceled, and then sets the flag.
 fn until_canceled() -> (Host, Arc<AtomicBool>) {
     let noticed = Arc::new(AtomicBool::new(false));
     let flag = noticed.clone();
@@ -28,8 +28,8 @@ fn until_canceled() -> (Host, Arc<AtomicBool>) {
     (host, noticed)
 }
 
-/// An agent that never returns by itself.
-fn deaf() -> Host {
+/// An agent that ignores cancels and never returns.
+fn ignoring_cancels() -> Host {
     host(agent_fn(|turn: Turn| async move {
         turn.working("").await?;
         std::future::pending().await
@@ -37,7 +37,7 @@ fn deaf() -> Host {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_canceled_agent_notices() {
+async fn an_agent_is_notified_of_a_cancel() {
     let (host, noticed) = until_canceled();
     let client = host.client();
     let task = client.send(say("hi").at_once()).await;
@@ -50,7 +50,7 @@ async fn a_canceled_agent_notices() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cancel_releases_blocked_senders_and_streams_at_once() {
-    let host = deaf();
+    let host = ignoring_cancels();
     let client = host.client();
     let first = client.send_meanwhile(say("one"));
     settle_down().await;
@@ -73,13 +73,13 @@ async fn a_cancel_releases_blocked_senders_and_streams_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cancel_wins_over_a_result_that_arrives_later() {
-    let (gate, refused) = (Gate::new(), Arc::new(AtomicBool::new(false)));
-    let (agent_gate, agent_refused) = (gate.clone(), refused.clone());
+    let (latch, refused) = (Latch::new(), Arc::new(AtomicBool::new(false)));
+    let (agent_latch, agent_refused) = (latch.clone(), refused.clone());
     let host = host(agent_fn(move |turn: Turn| {
-        let (gate, refused) = (agent_gate.clone(), agent_refused.clone());
+        let (latch, refused) = (agent_latch.clone(), agent_refused.clone());
         async move {
             turn.working("").await?;
-            gate.pass().await;
+            latch.pass().await;
             let said = turn.artifact("result").text("42").await;
             refused.store(said.is_err_and(|error| error.is_over()), Ordering::SeqCst);
             turn.complete().await
@@ -87,10 +87,10 @@ async fn a_cancel_wins_over_a_result_that_arrives_later() {
     }));
     let client = host.client();
     let sent = client.send_meanwhile(say("hi"));
-    gate.reached().await;
+    latch.reached().await;
     let task = client.list_all().await.remove(0);
     let canceled = client.cancel(&task.id).await.unwrap();
-    gate.open();
+    latch.open();
     host.idle().await;
     assert!(refused.load(Ordering::SeqCst));
     assert_eq!(client.get(&task.id).await, canceled);
@@ -183,7 +183,7 @@ async fn a_message_that_waited_for_a_canceled_turn_is_not_given_to_the_agent() {
     assert_eq!(*turns.lock(), ["one"]);
 }
 
-/// Cancels a task at every moment of a short life, with a store that lets others run in between.
+/// Cancels a task at every step of a short turn, with a store that yields in between.
 #[tokio::test(start_paused = true)]
 async fn a_cancel_that_races_completion_leaves_exactly_one_end() {
     let mut wins = [0, 0];
@@ -237,9 +237,9 @@ async fn a_cancel_that_races_completion_on_another_thread_leaves_exactly_one_end
     }
 }
 
-/// Cancels at every moment of a message's way to its turn.
+/// Cancels at every step between the arrival of a message and its turn.
 #[tokio::test(start_paused = true)]
-async fn a_message_that_meets_a_cancel_gets_the_canceled_task_or_is_refused_as_late() {
+async fn a_message_that_races_a_cancel_gets_the_canceled_task_or_is_refused() {
     for patience in 0..40 {
         let agent = agent_fn(|turn: Turn| async move {
             match turn.text().as_str() {

@@ -60,7 +60,7 @@ fn events() -> impl Strategy<Value = TaskEvent> {
 
 proptest! {
     #[test]
-    fn any_sequence_of_events_does_what_the_plain_words_say(events in prop::collection::vec(events(), 0..40)) {
+    fn any_sequence_of_events_gives_the_task_of_the_model(events in prop::collection::vec(events(), 0..40)) {
         let mut task = Task { id: "t".into(), ..Task::default() };
         let mut expected = task.clone();
         for event in &events {
@@ -125,7 +125,7 @@ fn appending_to_an_artifact_that_is_not_there_creates_it() {
 }
 
 #[test]
-fn what_the_agent_said_moves_into_the_history_when_it_says_something_else() {
+fn a_status_message_moves_into_the_history_when_the_next_status_replaces_it() {
     let mut task = Task::default();
     for (state, text) in [
         (TaskState::Working, Some("on it")),

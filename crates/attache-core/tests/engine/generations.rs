@@ -1,4 +1,4 @@
-//! Task generations: not there unless spoken, and then one number for tasks, events and waits.
+//! Task generations: hidden unless the caller uses them, and one number for tasks, events and long polls.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use attache_protocol::{
 };
 use tokio::time::Instant;
 
-use crate::support::{Gate, Host, Script, Step, host, say, settle_down, soon};
+use crate::support::{Host, Latch, Script, Step, host, say, settle_down, soon};
 
 fn asking() -> Host {
     host(Script(vec![Step::Ask("?".into())]))
 }
 
-fn gated(gate: &Gate) -> Host {
-    let gate = gate.clone();
+fn gated(latch: &Latch) -> Host {
+    let latch = latch.clone();
     host(agent_fn(move |turn: Turn| {
-        let gate = gate.clone();
+        let latch = latch.clone();
         async move {
             turn.working("").await?;
-            gate.pass().await;
+            latch.pass().await;
             turn.artifact("a").text("x").await?;
-            gate.pass().await;
+            latch.pass().await;
             turn.complete().await
         }
     }))
@@ -34,7 +34,7 @@ fn after(task: &Task, generation: u64) -> GetTaskRequest {
 }
 
 #[tokio::test(start_paused = true)]
-async fn generations_are_invisible_unless_spoken() {
+async fn generations_are_not_shown_unless_the_caller_uses_them() {
     let host = asking();
     let client = host.client();
     let task = client.send(say("hi")).await;
@@ -46,7 +46,7 @@ async fn generations_are_invisible_unless_spoken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn generation_arguments_mean_nothing_unless_spoken() {
+async fn generation_arguments_are_ignored_unless_the_caller_uses_them() {
     let host = asking();
     let client = host.client();
     let task = client.send(say("hi")).await;
@@ -59,7 +59,7 @@ async fn generation_arguments_mean_nothing_unless_spoken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn protocol_1_1_and_the_extension_speak_generations() {
+async fn protocol_1_1_and_the_extension_enable_generations() {
     let host = asking();
     let admit = |version, asked: &str| {
         let asked = Extensions::parse([asked]);
@@ -72,7 +72,7 @@ async fn protocol_1_1_and_the_extension_speak_generations() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_generation_of_a_task_and_of_each_event_is_its_place_in_the_log() {
+async fn the_generation_of_a_task_and_of_each_event_is_its_position_in_the_log() {
     let host = asking();
     let client = host.client().with_generations();
     let events = client.stream(say("hi")).await.rest().await;
@@ -96,20 +96,20 @@ async fn the_generation_of_a_task_and_of_each_event_is_its_place_in_the_log() {
 
 #[tokio::test(start_paused = true)]
 async fn a_long_poll_returns_with_the_next_event() {
-    let gate = Gate::new();
-    let host = gated(&gate);
+    let latch = Latch::new();
+    let host = gated(&latch);
     let client = host.client().with_generations();
     let task = client.send(say("hi").at_once()).await;
-    gate.reached().await;
+    latch.reached().await;
     let seen = client.get(&task.id).await.generation.unwrap();
     let (poller, request) = (client.clone(), after(&task, seen));
     let poll = tokio::spawn(async move { poller.try_get(request).await.unwrap() });
     settle_down().await;
     assert!(!poll.is_finished());
-    gate.open();
+    latch.open();
     let polled = soon(poll).await.unwrap();
     assert_eq!((polled.generation, polled.artifacts.len()), (Some(seen + 1), 1));
-    gate.open();
+    latch.open();
     host.idle().await;
 }
 
@@ -124,7 +124,7 @@ async fn a_long_poll_returns_the_unchanged_task_when_its_time_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_poll_for_what_is_there_already_returns_at_once() {
+async fn a_long_poll_for_an_older_generation_returns_at_once() {
     let host = asking();
     let client = host.client().with_generations();
     let task = client.send(say("hi")).await;
@@ -167,7 +167,7 @@ async fn a_message_for_another_generation_is_refused_and_leaves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_for_the_right_generation_is_taken_once() {
+async fn a_message_for_the_right_generation_is_accepted_once() {
     let host = asking();
     let client = host.client().with_generations();
     let task = client.send(say("hi")).await;

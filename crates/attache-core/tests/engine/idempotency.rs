@@ -1,4 +1,4 @@
-//! A send that is repeated under the same key is carried out once.
+//! A send that is repeated with the same key is executed once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,19 +7,19 @@ use attache_core::{Options, Turn, agent_fn};
 use attache_protocol::{ErrorKind, IDEMPOTENCY_EXTENSION, Task, TaskState};
 
 use crate::support::{
-    Client, Gate, Host, SlowStore, host_on, host_with, say, settle_down, soon, states, status_text,
+    Client, Host, Latch, SlowStore, host_on, host_with, say, settle_down, soon, states, status_text,
 };
 
-/// An agent that counts its turns and passes the gate, if there is one, in each.
-fn counting(gate: Option<&Gate>, change: impl FnOnce(&mut Options)) -> (Host, Arc<AtomicUsize>) {
-    let (turns, gate) = (Arc::new(AtomicUsize::new(0)), gate.cloned());
+/// An agent that counts its turns, and waits at the latch in each turn if there is one.
+fn counting(latch: Option<&Latch>, change: impl FnOnce(&mut Options)) -> (Host, Arc<AtomicUsize>) {
+    let (turns, latch) = (Arc::new(AtomicUsize::new(0)), latch.cloned());
     let counter = turns.clone();
     let agent = agent_fn(move |turn: Turn| {
-        let (number, gate) = (counter.fetch_add(1, Ordering::SeqCst) + 1, gate.clone());
+        let (number, latch) = (counter.fetch_add(1, Ordering::SeqCst) + 1, latch.clone());
         async move {
             turn.working("").await?;
-            if let Some(gate) = gate {
-                gate.pass().await;
+            if let Some(latch) = latch {
+                latch.pass().await;
             }
             turn.artifact("answer").text(turn.text()).await?;
             turn.complete_with(format!("turn {number}")).await
@@ -45,14 +45,14 @@ async fn a_repeated_send_returns_the_task_of_the_first() {
 
 #[tokio::test(start_paused = true)]
 async fn a_send_repeated_while_the_first_runs_waits_for_its_result() {
-    let gate = Gate::new();
-    let (host, turns) = counting(Some(&gate), |_| {});
+    let latch = Latch::new();
+    let (host, turns) = counting(Some(&latch), |_| {});
     let client = host.client().with_key("k");
     let all: Vec<_> = (0..5).map(|_| client.send_meanwhile(say("hi"))).collect();
-    gate.reached().await;
+    latch.reached().await;
     settle_down().await;
     assert!(all.iter().all(|sent| !sent.is_finished()));
-    gate.open();
+    latch.open();
     for sent in all {
         assert_eq!(status_text(&soon(sent).await.unwrap()), "turn 1");
     }
@@ -61,27 +61,27 @@ async fn a_send_repeated_while_the_first_runs_waits_for_its_result() {
 
 #[tokio::test(start_paused = true)]
 async fn a_repeat_that_does_not_wait_returns_the_task_as_it_is() {
-    let gate = Gate::new();
-    let (host, turns) = counting(Some(&gate), |_| {});
+    let latch = Latch::new();
+    let (host, turns) = counting(Some(&latch), |_| {});
     let client = host.client().with_key("k");
     let first = client.send(say("hi").at_once()).await;
-    gate.reached().await;
+    latch.reached().await;
     let again = client.send(say("hi").at_once()).await;
     assert_eq!((again.id, again.status.state), (first.id, TaskState::Working));
-    gate.open();
+    latch.open();
     host.idle().await;
     assert_eq!(turns.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_repeated_stream_replays_the_whole_stream() {
-    let gate = Gate::new();
-    let (host, turns) = counting(Some(&gate), |_| {});
+    let latch = Latch::new();
+    let (host, turns) = counting(Some(&latch), |_| {});
     let client = host.client().with_key("k");
     let first = client.stream(say("hi")).await;
-    gate.reached().await;
+    latch.reached().await;
     let meanwhile = client.stream(say("hi")).await;
-    gate.open();
+    latch.open();
     let seen = first.rest().await;
     assert_eq!(states(&seen), [TaskState::Submitted, TaskState::Working, TaskState::Completed]);
     assert_eq!(meanwhile.rest().await, seen);
@@ -113,7 +113,7 @@ async fn a_key_that_was_used_for_another_message_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_are_each_callers_own() {
+async fn each_caller_has_its_own_keys() {
     let (host, turns) = counting(None, |_| {});
     let callers = [host.client(), host.user("ann"), host.user("bob"), host.user("ann").in_tenant("t")]
         .map(|c| c.with_key("k"));
@@ -129,7 +129,7 @@ async fn keys_are_each_callers_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_is_no_key_is_refused() {
+async fn an_invalid_key_is_refused() {
     let (host, turns) = counting(None, |_| {});
     for bad in ["", "\n", "a\tb", "ключ", "\u{7f}", &"k".repeat(256)] {
         let client = host.client().with_key(bad);
@@ -144,7 +144,7 @@ async fn a_key_that_is_no_key_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_may_travel_in_the_metadata() {
+async fn a_key_may_be_in_the_metadata() {
     let (host, turns) = counting(None, |_| {});
     let client = host.client();
     let keyed = say("hi").with_metadata(IDEMPOTENCY_EXTENSION, "k");
@@ -166,7 +166,7 @@ async fn a_key_may_travel_in_the_metadata() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_key_of_the_request_goes_before_that_of_the_metadata() {
+async fn the_key_in_the_header_takes_precedence_over_the_metadata() {
     let (host, turns) = counting(None, |_| {});
     let message = say("hi").with_metadata(IDEMPOTENCY_EXTENSION, "inner");
     let first = host.client().with_key("outer").send(message.clone()).await;
@@ -176,7 +176,7 @@ async fn the_key_of_the_request_goes_before_that_of_the_metadata() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn message_ids_are_not_keys_unless_told() {
+async fn message_ids_are_not_keys_by_default() {
     let (host, turns) = counting(None, |_| {});
     let client = host.client();
     let (one, two) = (client.send(say("hi")).await, client.send(say("hi")).await);
@@ -185,7 +185,7 @@ async fn message_ids_are_not_keys_unless_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn message_ids_are_keys_if_told() {
+async fn message_ids_are_keys_if_the_options_say_so() {
     let (host, turns) = counting(None, |options| options.message_id_is_idempotency_key = true);
     let client = host.client();
     let first = client.send(say("hi").with_id("m1")).await;
@@ -224,7 +224,7 @@ async fn repeats_on_other_threads_find_the_task_of_the_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_repeated_is_taken_once() {
+async fn a_repeated_answer_is_added_once() {
     let turns = Arc::new(AtomicUsize::new(0));
     let counter = turns.clone();
     let agent = agent_fn(move |turn: Turn| {
@@ -242,14 +242,14 @@ async fn an_answer_that_is_repeated_is_taken_once() {
     let answer = || say("the big one").to(&task);
     let first = client.send(answer()).await;
     assert_eq!(status_text(&first), "took the big one");
-    // The task has ended by now, which would refuse any other message.
+    // The task has ended by now and would reject any other message.
     assert_eq!(client.send(answer()).await, first);
     assert_eq!(turns.load(Ordering::SeqCst), 2);
     assert_eq!(refusal(&client, say("the small one").to(&task)).await, ErrorKind::InvalidParams);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_is_repeated_at_the_same_time_is_taken_once() {
+async fn a_concurrently_repeated_answer_is_added_once() {
     let turns = Arc::new(AtomicUsize::new(0));
     let counter = turns.clone();
     let agent = agent_fn(move |turn: Turn| {

@@ -1,4 +1,4 @@
-//! For everyone but its owner, a task does not exist. Not one byte of an answer tells otherwise.
+//! A task exists for its owner only. A response to any other caller is the same, byte for byte, as if the task did not exist.
 
 use attache_core::{Turn, agent_fn};
 use attache_protocol::{
@@ -13,7 +13,7 @@ fn asking() -> Host {
     host(Script(vec![Step::Ask("which one?".into())]))
 }
 
-/// Every operation that names a task, with and without what else it may carry.
+/// Every operation that names a task, with and without optional arguments.
 fn all_requests(task: &Task) -> Vec<Request> {
     let (id, task_id) = (task.id.clone(), task.id.clone());
     let message = say("hi").to(task);
@@ -72,7 +72,7 @@ async fn refusal(client: &Client, request: Request) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_foreign_task_gives_the_same_bytes_as_one_that_does_not_exist() {
-    // In one house the task is someone else's; in the other it never was.
+    // In one service the task belongs to another caller. In the other service it never existed.
     let (house, empty) = (asking(), asking());
     let ann = house.user("ann").in_tenant("red");
     let task = ann.send(say("a cake")).await;
@@ -117,7 +117,7 @@ async fn the_owner_can_do_all_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_context_of_someone_elses_shows_nothing_of_theirs() {
+async fn a_context_of_another_caller_shows_none_of_its_tasks() {
     let host = host(agent_fn(|turn: Turn| async move {
         turn.ask(format!("{} before", turn.task().map_or(0, |task| task.history.len()))).await
     }));
@@ -142,7 +142,7 @@ async fn an_agent_is_shown_only_referenced_tasks_of_its_caller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_is_shown_the_latest_tasks_of_the_conversation_that_are_its_callers() {
+async fn an_agent_is_shown_the_latest_tasks_of_its_caller_in_the_context() {
     let host = host(agent_fn(|turn: Turn| async move {
         let earlier = turn.earlier_tasks(2).await?;
         let said: Vec<_> = earlier.iter().flat_map(history).collect();
@@ -158,7 +158,7 @@ async fn an_agent_is_shown_the_latest_tasks_of_the_conversation_that_are_its_cal
     }
 }
 
-/// A caller in the dialect in which clients choose the ids of their tasks.
+/// A caller with the dialect in which clients choose the ids of their tasks.
 fn choosing(host: &Host, name: Option<&str>) -> Client {
     let mut client = name.map_or_else(|| host.client(), |name| host.user(name));
     client.caller.dialect = Some(Dialect::V0_1);
@@ -170,12 +170,12 @@ fn chosen(id: &str) -> Task {
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_who_choose_the_same_id_have_tasks_of_their_own() {
+async fn callers_who_choose_the_same_id_have_separate_tasks() {
     let host = asking();
     let mut made = Vec::new();
     for name in [None, Some("ann"), Some("bob")] {
         let client = choosing(&host, name);
-        // The first answer tells nothing about others, and the id is free whatever others have done.
+        // The first response reveals nothing about other callers, and the id is free whatever they have done.
         let task = client.send(say("hi").to(&chosen("report"))).await;
         assert_eq!((history(&task), status_text(&task)), (vec!["hi".to_owned()], "which one?".to_owned()));
         assert_eq!(task.id.chosen(), "report");
@@ -186,7 +186,7 @@ async fn callers_who_choose_the_same_id_have_tasks_of_their_own() {
     for (client, task) in &made {
         let tasks = client.list_all().await;
         assert_eq!(tasks.iter().map(|task| &task.id).collect::<Vec<_>>(), [&task.id]);
-        // Also known by that id in the other dialects, and by the stored one to no other caller.
+        // The other dialects find the task by that id, too. No other caller finds it by the stored id.
         assert_eq!(client.get(&TaskId::from("report")).await.id, task.id);
         let scoped = made.iter().filter(|(_, other)| other.id != task.id && other.id.is_scoped());
         for (other, others) in scoped {
@@ -198,13 +198,13 @@ async fn callers_who_choose_the_same_id_have_tasks_of_their_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_can_take_the_id_that_another_may_choose() {
+async fn a_caller_cannot_take_the_id_that_another_caller_may_choose() {
     let host = asking();
     let ann = choosing(&host, Some("ann"));
     let stored = ann.send(say("hi").to(&chosen("probe"))).await.id;
     let scope = stored.as_str().strip_prefix("probe").unwrap().to_owned();
     for name in [None, Some("bob")] {
-        // What ann's next task will be stored under.
+        // The stored id of ann's next task.
         let target = format!("report{scope}");
         let squatted = choosing(&host, name).send(say("mine").to(&chosen(&target))).await;
         assert_ne!(squatted.id.as_str(), target);

@@ -1,15 +1,15 @@
-//! Keys in the store itself: whoever learns of a task through its key can read the task.
+//! Idempotency keys in the store: a task that is found by its key can be read.
 
 use std::hint::spin_loop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use attache_core::{Created, Idempotency, UsedKey, MemoryStore, NewTask, Owner, Store, TaskEvent};
+use attache_core::{Created, Idempotency, MemoryStore, NewTask, Owner, Store, TaskEvent, UsedKey};
 use attache_protocol::{Message, Task, TaskId, TaskState, TaskStatus, Timestamp};
 use futures::FutureExt;
 
-/// A task that has ended and has a long text in it, so that keeping it takes a while.
+/// A task that has ended and has a long text, so that storing it takes a while.
 fn long_task(id: &str, key: &str) -> NewTask {
     let task = Task {
         id: TaskId::from(id),
@@ -34,7 +34,7 @@ fn at_once<T, E: std::fmt::Debug>(future: impl Future<Output = Result<T, E>>) ->
 }
 
 #[test]
-fn a_key_is_known_only_when_its_task_is() {
+fn a_key_is_found_only_when_its_task_is() {
     let store = MemoryStore::new();
     for number in 0..30 {
         let (begun, key) = (AtomicBool::new(false), number.to_string());

@@ -1,4 +1,4 @@
-//! Two servers on one store: a task has one turn at a time, wherever it runs.
+//! Two servers on one store: a task has one turn at a time, on whichever server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +11,10 @@ use attache_protocol::{
 };
 
 use crate::support::{
-    Gate, MORNING, Script, SlowStore, Step, history, host_on, say, settle_down, soon, status_text,
+    CLOCK_START, Latch, Script, SlowStore, Step, history, host_on, say, settle_down, soon, status_text,
 };
 
-/// A task at work whose server is believed to be alive for so many milliseconds more.
+/// A working task whose lease lasts for so many milliseconds.
 async fn task_with_lease(store: &dyn Store, millis: i64) -> Task {
     let task = Task {
         id: TaskId::from("t"),
@@ -25,9 +25,9 @@ async fn task_with_lease(store: &dyn Store, millis: i64) -> Task {
     let new = NewTask {
         owner: Owner::default(),
         events: vec![TaskEvent::Created(Arc::new(task.clone()))],
-        now: Timestamp::from_millis(MORNING),
+        now: Timestamp::from_millis(CLOCK_START),
         followed: false,
-        lease_until: Timestamp::from_millis(MORNING + millis),
+        lease_until: Timestamp::from_millis(CLOCK_START + millis),
         idempotency: None,
         push: None,
     };
@@ -36,7 +36,7 @@ async fn task_with_lease(store: &dyn Store, millis: i64) -> Task {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_whose_server_is_gone_can_be_continued_elsewhere() {
+async fn a_task_whose_lease_has_expired_can_be_continued_by_another_server() {
     let host = host_on(Arc::new(MemoryStore::new()), Script(vec![]), |_, _| {});
     let task = task_with_lease(&*host.store, 30_000).await;
     host.clock_at(30_000);
@@ -44,7 +44,7 @@ async fn a_task_whose_server_is_gone_can_be_continued_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_whose_server_is_alive_is_left_to_it() {
+async fn a_task_with_a_valid_lease_is_left_to_its_server() {
     let host = host_on(Arc::new(MemoryStore::new()), Script(vec![]), |_, _| {});
     let task = task_with_lease(&*host.store, 30_000).await;
     host.clock_at(29_999);
@@ -54,13 +54,13 @@ async fn a_task_whose_server_is_alive_is_left_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_takes_long_keeps_its_task_to_itself() {
-    let (gate, store) = (Gate::new(), Arc::new(MemoryStore::new()));
-    let agent_gate = gate.clone();
+async fn a_long_turn_keeps_its_lease() {
+    let (latch, store) = (Latch::new(), Arc::new(MemoryStore::new()));
+    let agent_latch = latch.clone();
     let agent = agent_fn(move |turn: Turn| {
-        let gate = agent_gate.clone();
+        let latch = agent_latch.clone();
         async move {
-            gate.pass().await;
+            latch.pass().await;
             turn.complete().await
         }
     });
@@ -73,34 +73,34 @@ async fn a_turn_that_takes_long_keeps_its_task_to_itself() {
         let error = there.client().try_send(say("me too").to(&task)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "after {} s", step * 5);
     }
-    gate.open();
+    latch.open();
     here.idle().await;
     assert_eq!(there.client().get(&task.id).await.status.state, TaskState::Completed);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_was_taken_over_elsewhere_says_nothing_more() {
-    let (gate, store) = (Gate::new(), Arc::new(MemoryStore::new()));
-    let agent_gate = gate.clone();
+async fn a_turn_whose_task_was_taken_over_writes_nothing_more() {
+    let (latch, store) = (Latch::new(), Arc::new(MemoryStore::new()));
+    let agent_latch = latch.clone();
     let agent = agent_fn(move |turn: Turn| {
-        let gate = agent_gate.clone();
+        let latch = agent_latch.clone();
         async move {
             turn.working("").await?;
-            gate.pass().await;
+            latch.pass().await;
             turn.artifact("late").text("x").await?;
-            gate.pass().await;
+            latch.pass().await;
             turn.fail("this must not be seen").await
         }
     });
     let asking = Script(vec![Step::Ask("which one?".into())]);
     let (here, there) = (host_on(store.clone(), agent, |_, _| {}), host_on(store, asking, |_, _| {}));
     let task = here.client().send(say("hi").at_once()).await;
-    gate.reached().await;
-    // There it is much later, and here nobody has given a sign of life since.
+    latch.reached().await;
+    // The clock of the other server is past the end of the lease.
     there.clock_at(600_000);
     let asked = there.client().send(say("anyone?").to(&task)).await;
     for _ in 0..2 {
-        gate.open();
+        latch.open();
     }
     here.idle().await;
     assert_eq!(status_text(&asked), "which one?");
@@ -109,40 +109,40 @@ async fn a_turn_that_was_taken_over_elsewhere_says_nothing_more() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cancel_on_one_server_ends_the_task_on_the_other() {
-    let (gate, store) = (Gate::new(), Arc::new(MemoryStore::new()));
-    let agent_gate = gate.clone();
+    let (latch, store) = (Latch::new(), Arc::new(MemoryStore::new()));
+    let agent_latch = latch.clone();
     let agent = agent_fn(move |turn: Turn| {
-        let gate = agent_gate.clone();
+        let latch = agent_latch.clone();
         async move {
             turn.working("").await?;
-            gate.pass().await;
+            latch.pass().await;
             turn.artifact("late").text("x").await?;
-            gate.pass().await;
+            latch.pass().await;
             assert!(turn.working("").await.is_err_and(|error| error.is_over()));
             Ok(())
         }
     });
     let (here, there) = (host_on(store.clone(), agent, |_, _| {}), host_on(store, Script(vec![]), |_, _| {}));
     let sent = here.client().send_meanwhile(say("hi"));
-    gate.reached().await;
+    latch.reached().await;
     let task = there.client().list_all().await.remove(0);
     let canceled = there.client().cancel(&task.id).await.unwrap();
-    gate.open();
-    gate.reached().await;
-    gate.open();
+    latch.open();
+    latch.reached().await;
+    latch.open();
     assert_eq!(soon(sent).await.unwrap(), canceled);
     here.idle().await;
     assert_eq!(here.client().get(&task.id).await, canceled);
 }
 
-/// An agent that works and says nothing until it is canceled.
-fn silent(gate: &Gate, canceled: &Arc<AtomicBool>) -> impl Agent {
-    let (gate, canceled) = (gate.clone(), canceled.clone());
+/// An agent that works and emits nothing until it is canceled.
+fn silent(latch: &Latch, canceled: &Arc<AtomicBool>) -> impl Agent {
+    let (latch, canceled) = (latch.clone(), canceled.clone());
     agent_fn(move |turn: Turn| {
-        let (gate, canceled) = (gate.clone(), canceled.clone());
+        let (latch, canceled) = (latch.clone(), canceled.clone());
         async move {
             turn.working("").await?;
-            gate.pass().await;
+            latch.pass().await;
             turn.cancelled().await;
             canceled.store(true, Ordering::Relaxed);
             Ok(())
@@ -152,13 +152,13 @@ fn silent(gate: &Gate, canceled: &Arc<AtomicBool>) -> impl Agent {
 
 #[tokio::test(start_paused = true)]
 async fn a_cancel_on_one_server_reaches_a_silent_agent_on_the_other_at_its_next_renewal() {
-    let (gate, store) = (Gate::new(), Arc::new(MemoryStore::new()));
+    let (latch, store) = (Latch::new(), Arc::new(MemoryStore::new()));
     let canceled = Arc::new(AtomicBool::new(false));
-    let here = host_on(store.clone(), silent(&gate, &canceled), |_, _| {});
+    let here = host_on(store.clone(), silent(&latch, &canceled), |_, _| {});
     let there = host_on(store, Script(vec![]), |_, _| {});
     let sent = here.client().send_meanwhile(say("hi"));
-    gate.reached().await;
-    gate.open();
+    latch.reached().await;
+    latch.open();
     let task = there.client().list_all().await.remove(0);
     let waiting = here.client().send_meanwhile(say("and this").to(&task));
     settle_down().await;
@@ -212,33 +212,33 @@ async fn an_agent_that_has_ended_its_task_may_go_on_and_is_not_canceled() {
     assert!(finished.load(Ordering::Relaxed));
 }
 
-/// A webhook as it comes with a message.
+/// Adds a webhook to a message.
 fn with_webhook(configuration: &mut SendMessageConfiguration) {
     let webhook =
         TaskPushNotificationConfig { url: "https://example.com/hook".to_owned(), ..Default::default() };
     configuration.task_push_notification_config = Some(Box::new(webhook));
 }
 
-/// An agent that works until the gate is opened, and then asks something.
-fn asks_after(gate: &Gate) -> impl Agent {
-    let gate = gate.clone();
+/// An agent that works until the latch is opened, and then asks for input.
+fn asks_after(latch: &Latch) -> impl Agent {
+    let latch = latch.clone();
     agent_fn(move |turn: Turn| {
-        let gate = gate.clone();
+        let latch = latch.clone();
         async move {
             turn.working("").await?;
-            gate.pass().await;
+            latch.pass().await;
             turn.ask("more?").await
         }
     })
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_another_server_cannot_take_leaves_nothing_and_can_be_sent_again() {
-    let (gate, store) = (Gate::new(), Arc::new(MemoryStore::new()));
-    let here = host_on(store.clone(), asks_after(&gate), |_, _| {});
+async fn a_message_that_another_server_rejects_leaves_nothing_and_can_be_sent_again() {
+    let (latch, store) = (Latch::new(), Arc::new(MemoryStore::new()));
+    let here = host_on(store.clone(), asks_after(&latch), |_, _| {});
     let there = host_on(store.clone(), Script(vec![Step::Ask("and now?".into())]), |_, _| {});
     let task = here.client().send(say("hi").at_once()).await;
-    gate.reached().await;
+    latch.reached().await;
     let message = || say("me too").with_id("m").to(&task).configured(with_webhook);
     for client in [there.client(), there.client().with_key("k")] {
         let error = client.try_send(message()).await.unwrap_err();
@@ -247,7 +247,7 @@ async fn a_message_that_another_server_cannot_take_leaves_nothing_and_can_be_sen
     assert_eq!(history(&there.client().get(&task.id).await), ["hi"]);
     assert!(store.outbox().webhooks(&task.id).await.unwrap().is_empty());
     assert_eq!(there.service.running_turns(), 0);
-    gate.open();
+    latch.open();
     here.idle().await;
     for _ in 0..2 {
         let answered = there.client().with_key("k").send(message()).await;
@@ -259,19 +259,19 @@ async fn a_message_that_another_server_cannot_take_leaves_nothing_and_can_be_sen
 
 #[tokio::test(start_paused = true)]
 async fn a_message_that_waits_for_its_turn_gets_it_before_any_other_server() {
-    let (gate, store) = (Gate::new(), SlowStore::with_latency(Duration::from_millis(10)));
-    let here = host_on(store.clone(), asks_after(&gate), |_, _| {});
+    let (latch, store) = (Latch::new(), SlowStore::with_latency(Duration::from_millis(10)));
+    let here = host_on(store.clone(), asks_after(&latch), |_, _| {});
     let there = host_on(store, Script(vec![]), |_, _| {});
     let task = here.client().send(say("one").at_once()).await;
-    gate.reached().await;
+    latch.reached().await;
     let waiting: Vec<_> =
         ["two", "three"].map(|text| here.client().send_meanwhile(say(text).to(&task))).into_iter().collect();
     settle_down().await;
     let intruder = there.client();
     for _ in 0..2 {
-        gate.open();
-        let mut next = std::pin::pin!(gate.reached());
-        // At no moment between two turns is the task free for another server.
+        latch.open();
+        let mut next = std::pin::pin!(latch.reached());
+        // Between two turns the other server can never claim the task.
         loop {
             tokio::select! {
                 biased;
@@ -280,7 +280,7 @@ async fn a_message_that_waits_for_its_turn_gets_it_before_any_other_server() {
             }
         }
     }
-    gate.open();
+    latch.open();
     for waiting in waiting {
         soon(waiting).await.unwrap();
     }
@@ -288,20 +288,20 @@ async fn a_message_that_waits_for_its_turn_gets_it_before_any_other_server() {
     let said = history(&here.client().get(&task.id).await);
     let users: Vec<_> = said.iter().filter(|text| *text != "more?").collect();
     assert_eq!(users, ["one", "two", "three"]);
-    // Afterwards it is.
+    // After the last turn it can.
     assert_eq!(there.client().send(say("end").to(&task)).await.status.state, TaskState::Completed);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_whose_lease_is_lost_is_broken_off_and_its_messages_are_the_others() {
-    let (gate, store) = (Gate::new(), Arc::new(MemoryStore::new()));
+async fn a_turn_whose_lease_is_lost_is_stopped_and_its_messages_go_to_the_other_server() {
+    let (latch, store) = (Latch::new(), Arc::new(MemoryStore::new()));
     let canceled = Arc::new(AtomicBool::new(false));
-    let (agent_gate, agent_canceled) = (gate.clone(), canceled.clone());
+    let (agent_latch, agent_canceled) = (latch.clone(), canceled.clone());
     let agent = agent_fn(move |turn: Turn| {
-        let (gate, canceled) = (agent_gate.clone(), agent_canceled.clone());
+        let (latch, canceled) = (agent_latch.clone(), agent_canceled.clone());
         async move {
             turn.working("").await?;
-            gate.pass().await;
+            latch.pass().await;
             turn.cancelled().await;
             canceled.store(true, Ordering::Relaxed);
             Ok(())
@@ -310,15 +310,15 @@ async fn a_turn_whose_lease_is_lost_is_broken_off_and_its_messages_are_the_other
     let here = host_on(store.clone(), agent, |_, _| {});
     let there = host_on(store, Script(vec![Step::Ask("which one?".into())]), |_, _| {});
     let task = here.client().send(say("hi").at_once()).await;
-    gate.reached().await;
-    gate.open();
+    latch.reached().await;
+    latch.open();
     let waiting = here.client().send_meanwhile(say("and this").to(&task));
     settle_down().await;
     there.clock_at(600_000);
     let asked = there.client().send(say("anyone?").to(&task)).await;
     assert_eq!(history(&asked), ["hi", "and this", "anyone?"]);
     assert_eq!(status_text(&asked), "which one?");
-    // The next sign of life shows it, and the agent is told to stop.
+    // The next renewal reports the lost lease, and the turn is canceled.
     here.idle().await;
     assert!(canceled.load(Ordering::Relaxed));
     assert_eq!(soon(waiting).await.unwrap(), asked, "the message is in the log, and answered there");

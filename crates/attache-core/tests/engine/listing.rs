@@ -1,9 +1,9 @@
-//! Listings: what a caller may see, latest first, page by page.
+//! Listings: the tasks of a caller, latest first, in pages.
 
 use attache_core::{Turn, agent_fn};
 use attache_protocol::{ContextId, ErrorKind, ListTasksRequest, Task, TaskState, Timestamp};
 
-use crate::support::{Client, Host, MORNING, Script, Step, history, host, say};
+use crate::support::{CLOCK_START, Client, Host, Script, Step, history, host, say};
 
 /// An agent that leaves a task in the state that the message names.
 fn stateful() -> Host {
@@ -50,7 +50,7 @@ async fn tasks_are_listed_latest_status_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_list_says_so() {
+async fn an_empty_list_has_no_tasks_and_no_next_page() {
     let host = stateful();
     let page = host.client().list(ListTasksRequest::default()).await.unwrap();
     assert_eq!((page.tasks.len(), page.next_page_token.as_str()), (0, ""));
@@ -58,7 +58,7 @@ async fn an_empty_list_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_together_hold_each_task_once_and_the_last_says_so() {
+async fn pages_together_hold_each_task_once_and_the_last_has_no_next() {
     let host = stateful();
     let client = host.client();
     let tasks = five(&host, &client).await;
@@ -102,7 +102,7 @@ async fn filters_narrow_a_list_and_its_total_together() {
     assert_eq!(ids(&listed(odd.clone()).await), ids(&[asking.clone(), tasks[1].clone(), tasks[3].clone()]));
     let odd_and_done = ListTasksRequest { status: TaskState::Completed, ..odd };
     assert_eq!(ids(&listed(odd_and_done.clone()).await), ids(&[tasks[1].clone(), tasks[3].clone()]));
-    let since = Some(Timestamp::from_millis(MORNING + 3_000));
+    let since = Some(Timestamp::from_millis(CLOCK_START + 3_000));
     let recent = ListTasksRequest { status_timestamp_after: since, ..odd_and_done };
     assert_eq!(ids(&listed(recent).await), ids(&[tasks[1].clone()]));
     let nowhere = ListTasksRequest { context_id: Some(ContextId::from("?")), ..ListTasksRequest::default() };
@@ -144,13 +144,13 @@ async fn a_task_leaves_the_list_of_its_old_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_token_survives_the_moving_of_tasks() {
+async fn a_page_token_stays_valid_when_tasks_change() {
     let host = host(Script(vec![Step::Ask("?".into())]));
     let client = host.client();
     let tasks = five(&host, &client).await;
     let page = client.list(page_of(2)).await.unwrap();
     assert_eq!(ids(&page.tasks), ids(&tasks[..2]));
-    // Both the task that the token was taken from and one of a later page move to the front.
+    // The task at the position of the token and one of a later page get a new status and move to the front.
     host.clock_at(60_000);
     client.send(say("again").to(&tasks[1])).await;
     client.send(say("again").to(&tasks[3])).await;
@@ -190,13 +190,13 @@ async fn a_page_token_for_other_filters_is_refused() {
     ] {
         assert_eq!(client.list(other).await.unwrap_err().kind(), ErrorKind::InvalidParams);
     }
-    // How much is shown, and how many at a time, may change from page to page.
+    // The shown parts and the page size may differ from page to page.
     let wider = ListTasksRequest { page_size: Some(3), include_artifacts: true, ..request };
     assert_eq!(client.list(wider).await.unwrap().tasks.len(), 3);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_made_up_page_token_is_refused() {
+async fn an_invalid_page_token_is_refused() {
     let host = stateful();
     let client = host.client();
     five(&host, &client).await;
@@ -249,12 +249,12 @@ async fn owners_and_tenants_do_not_mix() {
             assert_eq!((page.tasks.len(), page.total_size as usize), (number + 1, number + 1));
         }
     }
-    // Naming the tenant in the request is the same as being its caller.
+    // A tenant in the request has the same effect as a tenant of the caller.
     let request = ListTasksRequest { tenant: Some("red".to_owned()), ..ListTasksRequest::default() };
     assert_eq!(host.client().list(request).await.unwrap().total_size, 5);
 }
 
-/// Filing for listings happens in batches; whoever lists must not fall between two.
+/// Tasks are indexed in batches. A listing must not miss the tasks of an unfinished batch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_is_listed_as_soon_as_its_sender_knows_of_it() {
     let host = stateful();

@@ -1,4 +1,4 @@
-//! Listings against a model that does it the slow and obvious way, over random histories of a store.
+//! Listings compared with a simple model, over random changes of a store.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use crate::support::{Client, Script, host_on, in_virtual_time};
 
-/// Something that happens to the store. Numbers are taken modulo what there is.
+/// A change of the store. Numbers are taken modulo the number of tasks.
 #[derive(Debug, Clone)]
 enum Change {
     Create { owner: usize, context: usize, state: TaskState, at: i64 },
@@ -37,7 +37,7 @@ struct Known {
     at: i64,
 }
 
-/// The store, and what should be in it.
+/// The store and the model.
 struct Both {
     store: Arc<dyn Store>,
     clients: Vec<Client>,
@@ -132,7 +132,7 @@ impl Both {
         }
     }
 
-    /// All pages, one after the other, with what happens in between.
+    /// Reads all pages, with one change after each page.
     async fn walk(&mut self, query: &Query, mut between: impl Iterator<Item = Change>) -> Vec<Task> {
         let (client, mut request, mut seen) =
             (self.clients[query.owner].clone(), Self::request(query), Vec::new());
@@ -184,7 +184,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_list_is_what_the_obvious_way_gives(
+    fn every_list_equals_that_of_the_model(
         rounds in prop::collection::vec((changes(0..120), queries()), 1..6),
         size in 1..8i32,
     ) {
@@ -204,7 +204,7 @@ proptest! {
                     let known = both.tasks.iter().find(|known| known.id == task.id).unwrap();
                     prop_assert_eq!((task.status.state, task.status.timestamp), (known.state, Some(time(known.at))));
                 }
-                // The order is the same whatever the pages are.
+                // The order is the same for all page sizes.
                 let again = both.walk(&Query { size, ..*query }, std::iter::empty()).await;
                 prop_assert_eq!(again, listed);
             }
@@ -213,7 +213,7 @@ proptest! {
     }
 
     #[test]
-    fn tasks_that_stay_are_seen_once_while_others_move_between_pages(
+    fn unchanged_tasks_are_listed_once_while_others_move_between_pages(
         setup in changes(20..200),
         moves in prop::collection::vec((any::<usize>(), states()), 0..40),
         query in queries(),
@@ -226,7 +226,7 @@ proptest! {
                 both.change(change).await;
             }
             let before: HashSet<_> = both.matching(&query).iter().map(|known| known.id.clone()).collect();
-            // Time goes on, so that what changes moves to the front.
+            // The time is later, so that changed tasks move to the front.
             let moves: Vec<_> = moves.iter().zip(100..).map(|((which, state), at)| Change::Restate { which: *which, state: *state, at }).collect();
             let seen = both.walk(&query, moves.into_iter()).await;
             let unique: HashSet<_> = seen.iter().map(|task| task.id.clone()).collect();

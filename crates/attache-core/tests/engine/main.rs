@@ -2,11 +2,12 @@
 
 mod support;
 
+mod admission;
 mod agents;
 mod cancel;
-mod crowd;
+mod concurrency;
+mod dropped_requests;
 mod folding;
-mod gates;
 mod generations;
 mod idempotency;
 mod isolation;
@@ -14,14 +15,13 @@ mod keys;
 mod leases;
 mod listing;
 mod listing_model;
-
 mod push;
 mod recovery;
 mod resuming;
+mod retention;
 mod sending;
 mod shutdown;
 mod streams;
 mod turn_limits;
 mod turns;
-mod vanishing;
 mod writing;

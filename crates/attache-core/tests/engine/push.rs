@@ -1,4 +1,4 @@
-//! The webhooks of a task: kept, replaced, listed and forgotten, with their secrets to themselves.
+//! The webhooks of a task: stored, replaced, listed and deleted, without revealing their secrets.
 
 use attache_core::{PushEvents, Reply, Webhook};
 use attache_protocol::{
@@ -64,7 +64,7 @@ async fn delete(client: &Client, task: &Task, id: &str) -> Result<(), Error> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_without_push_refuses_all_of_it() {
+async fn an_agent_without_push_refuses_all_push_operations() {
     for declared in [None, Some(false)] {
         let agent = Script(vec![Step::Ask("?".into())]);
         let host = host_with(agent, |card, _| card.capabilities.push_notifications = declared);
@@ -101,7 +101,7 @@ async fn a_webhook_with_a_known_id_replaces_the_old_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_webhook_without_an_id_gets_one_of_its_own() {
+async fn a_webhook_without_an_id_gets_one() {
     let host = asking();
     let client = host.client();
     let task = client.send(say("hi")).await;
@@ -142,7 +142,7 @@ async fn a_task_that_has_ended_can_have_webhooks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn secrets_are_kept_and_never_returned() {
+async fn secrets_are_stored_and_never_returned() {
     let host = asking();
     let client = host.client();
     let task = client.send(say("hi")).await;
@@ -153,7 +153,10 @@ async fn secrets_are_kept_and_never_returned() {
     assert!(!text.contains("sesame") && !text.contains("s3cret"), "{text}");
     assert_eq!(read.authentication.unwrap().scheme, "Bearer");
     let kept = host.store.outbox().webhooks(&task.id).await.unwrap();
-    assert_eq!(kept, [Webhook { config: webhook(&task, Some("a")), events: PushEvents::States, dialect: None }]);
+    assert_eq!(
+        kept,
+        [Webhook { config: webhook(&task, Some("a")), events: PushEvents::States, dialect: None }]
+    );
     assert!(!format!("{kept:?}").contains("s3cret"));
 }
 
@@ -207,7 +210,7 @@ async fn a_webhook_belongs_to_one_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_has_only_so_many_webhooks() {
+async fn the_number_of_webhooks_of_a_task_is_limited() {
     let host = host_with(Script(vec![Step::Ask("?".into())]), |_, options| options.max_push_configs = 2);
     let client = host.client();
     let task = client.send(say("hi")).await;

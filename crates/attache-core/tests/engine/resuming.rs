@@ -1,14 +1,15 @@
-//! Whoever was cut off goes on exactly where it was, and whoever folds a stream has the task.
+//! A resumed stream continues exactly after the last event, and folding a stream gives the task.
 
 use attache_core::{Turn, agent_fn};
 use attache_protocol::{ErrorKind, StreamResponse, Task, TaskState};
 use proptest::prelude::*;
 
 use crate::support::{
-    Event, Gate, Host, Script, Step, host, host_with, in_virtual_time, model, say, scripts, settle_down, soon,
+    Event, Host, Latch, Script, Step, host, host_with, in_virtual_time, model, say, scripts, settle_down,
+    soon,
 };
 
-/// The task that a reader puts together from what it has seen.
+/// The task that a reader folds from the events of a stream.
 fn folded(events: &[Event]) -> Task {
     let mut task = events[0].task().clone();
     for event in &events[1..] {
@@ -85,15 +86,15 @@ proptest! {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_is_cut_off_at_work_goes_on_where_it_was() {
-    let gate = Gate::new();
-    let agent_gate = gate.clone();
+async fn an_interrupted_stream_of_a_working_task_can_be_resumed() {
+    let latch = Latch::new();
+    let agent_latch = latch.clone();
     let host = host(agent_fn(move |turn: Turn| {
-        let gate = agent_gate.clone();
+        let latch = agent_latch.clone();
         async move {
             turn.working("").await?;
             for name in ["a", "b"] {
-                gate.pass().await;
+                latch.pass().await;
                 turn.artifact(name).text("x").await?;
             }
             turn.complete().await
@@ -104,11 +105,11 @@ async fn a_stream_that_is_cut_off_at_work_goes_on_where_it_was() {
     let id = events.next().await.unwrap().task().id.clone();
     let seen = events.next().await.unwrap().seq;
     drop(events);
-    gate.open();
-    gate.reached().await;
-    gate.reached().await;
+    latch.open();
+    latch.reached().await;
+    latch.reached().await;
     let resumed = client.try_subscribe(&id, seen).await.unwrap();
-    gate.open();
+    latch.open();
     let resumed = resumed.rest().await;
     assert_eq!(resumed.iter().filter_map(|event| event.seq).collect::<Vec<_>>(), [3, 4, 5]);
     assert_eq!(resumed.last().unwrap().state(), Some(TaskState::Completed));
@@ -135,7 +136,7 @@ async fn a_reader_that_is_ahead_of_the_task_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_of_a_task_that_nobody_followed_gets_the_whole_task() {
+async fn a_reader_of_a_task_that_was_never_streamed_gets_the_whole_task() {
     let host = host(Script(vec![Step::Working("".into()), Step::Complete]));
     let client = host.client();
     let task = client.send(say("hi")).await;
@@ -145,7 +146,7 @@ async fn a_reader_of_a_task_that_nobody_followed_gets_the_whole_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_comes_back_after_a_thousand_tasks_gets_the_whole_task() {
+async fn a_stream_that_is_resumed_a_thousand_tasks_later_gets_the_whole_task() {
     let host = host(Script(vec![
         Step::Working("".into()),
         Step::Artifact { name: "a".into(), text: "x".into() },
@@ -167,15 +168,15 @@ async fn a_reader_that_comes_back_after_a_thousand_tasks_gets_the_whole_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_fell_a_thousand_tasks_behind_gets_the_whole_task() {
-    let gate = Gate::new();
-    let agent_gate = gate.clone();
+async fn a_stream_that_is_polled_a_thousand_tasks_later_gets_the_whole_task() {
+    let latch = Latch::new();
+    let agent_latch = latch.clone();
     let host = host(agent_fn(move |turn: Turn| {
-        let gate = agent_gate.clone();
+        let latch = agent_latch.clone();
         async move {
             if turn.text() == "slow" {
                 turn.working("").await?;
-                gate.pass().await;
+                latch.pass().await;
                 turn.artifact("a").text("x").await?;
             }
             turn.complete().await
@@ -183,10 +184,10 @@ async fn a_reader_that_fell_a_thousand_tasks_behind_gets_the_whole_task() {
     }));
     let client = host.client();
     let task = client.send(say("slow").at_once()).await;
-    gate.reached().await;
+    latch.reached().await;
     let mut lazy = client.subscribe(&task.id).await;
     assert_eq!(lazy.next().await.unwrap().state(), Some(TaskState::Working));
-    gate.open();
+    latch.open();
     host.idle().await;
     for _ in 0..1_100 {
         client.stream(say("quick")).await.rest().await;

@@ -1,4 +1,4 @@
-//! A send waits for the answer to its own message, and what it starts goes on without it.
+//! A send waits for the result of its own message, and its turn goes on without the request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use attache_protocol::{ErrorKind, TaskId, TaskState};
 use parking_lot::Mutex;
 
 use crate::support::{
-    Gate, Script, SlowStore, Step, history, host, host_on, say, settle_down, soon, status_text,
+    Latch, Script, SlowStore, Step, history, host, host_on, say, settle_down, soon, status_text,
 };
 
 /// An agent that asks, and then repeats the answer.
@@ -21,14 +21,14 @@ fn asking() -> impl attache_core::Agent {
     })
 }
 
-/// An agent that passes a gate before each answer.
-fn gated(gate: &Gate) -> impl attache_core::Agent {
-    let gate = gate.clone();
+/// An agent that waits at a latch before each answer.
+fn gated(latch: &Latch) -> impl attache_core::Agent {
+    let latch = latch.clone();
     agent_fn(move |turn: Turn| {
-        let gate = gate.clone();
+        let latch = latch.clone();
         async move {
             turn.working("").await?;
-            gate.pass().await;
+            latch.pass().await;
             turn.ask(format!("re: {}", turn.text())).await
         }
     })
@@ -57,19 +57,19 @@ async fn a_send_returns_when_the_agent_needs_something() {
         (Step::Ask("which?".into()), TaskState::InputRequired),
         (Step::RequireAuth("who?".into()), TaskState::AuthRequired),
     ] {
-        let gate = Gate::new();
-        let agent_gate = gate.clone();
+        let latch = Latch::new();
+        let agent_latch = latch.clone();
         let host = host(agent_fn(move |turn: Turn| {
-            let (gate, step) = (agent_gate.clone(), step.clone());
+            let (latch, step) = (agent_latch.clone(), step.clone());
             async move {
                 crate::support::step(&turn, &step).await?;
-                gate.pass().await;
+                latch.pass().await;
                 Ok(())
             }
         }));
-        // The agent has not returned; the answer is there all the same.
+        // The send has returned although the agent has not.
         assert_eq!(host.client().send(say("hi")).await.status.state, state);
-        gate.open();
+        latch.open();
         host.idle().await;
     }
 }
@@ -77,51 +77,51 @@ async fn a_send_returns_when_the_agent_needs_something() {
 #[tokio::test(start_paused = true)]
 async fn a_send_that_does_not_wait_returns_a_task_that_is_worked_on() {
     for silent in [false, true] {
-        let gate = Gate::new();
-        let agent_gate = gate.clone();
+        let latch = Latch::new();
+        let agent_latch = latch.clone();
         let host = host(agent_fn(move |turn: Turn| {
-            let gate = agent_gate.clone();
+            let latch = agent_latch.clone();
             async move {
                 if !silent {
                     turn.working("").await?;
                 }
-                gate.pass().await;
+                latch.pass().await;
                 turn.complete().await
             }
         }));
         let client = host.client();
         let task = client.send(say("hi").at_once()).await;
         assert!(!task.status.state.is_terminal(), "{:?}", task.status.state);
-        gate.reached().await;
+        latch.reached().await;
         assert!(!client.get(&task.id).await.status.state.is_terminal());
-        gate.open();
+        latch.open();
         host.idle().await;
         assert_eq!(client.get(&task.id).await.status.state, TaskState::Completed);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_goes_away_does_not_cancel_the_task() {
+async fn a_client_that_disconnects_does_not_cancel_the_task() {
     for silent in [false, true] {
-        let gate = Gate::new();
-        let agent_gate = gate.clone();
+        let latch = Latch::new();
+        let agent_latch = latch.clone();
         let host = host(agent_fn(move |turn: Turn| {
-            let gate = agent_gate.clone();
+            let latch = agent_latch.clone();
             async move {
                 if !silent {
                     turn.working("").await?;
                 }
-                gate.pass().await;
+                latch.pass().await;
                 assert!(!turn.is_cancelled());
                 turn.complete_with("done").await
             }
         }));
         let client = host.client();
         let sent = client.send_meanwhile(say("hi"));
-        gate.reached().await;
+        latch.reached().await;
         sent.abort();
         assert!(sent.await.is_err_and(|error| error.is_cancelled()));
-        gate.open();
+        latch.open();
         host.idle().await;
         let tasks = client.list_all().await;
         assert_eq!((tasks.len(), status_text(&tasks[0])), (1, "done".to_owned()));
@@ -129,25 +129,25 @@ async fn a_client_that_goes_away_does_not_cancel_the_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_is_followed_by_what_it_leads_to_and_not_by_the_old_question() {
-    let gate = Gate::new();
-    let host = host(gated(&gate));
+async fn an_answer_gets_its_own_result_and_not_the_old_question() {
+    let latch = Latch::new();
+    let host = host(gated(&latch));
     let client = host.client();
-    gate.open();
+    latch.open();
     let task = client.send(say("first")).await;
     assert_eq!(status_text(&task), "re: first");
-    gate.reached().await;
+    latch.reached().await;
     let answer = client.send_meanwhile(say("second").to(&task));
-    gate.reached().await;
+    latch.reached().await;
     assert_eq!(client.get(&task.id).await.status.state, TaskState::Working);
     assert!(!answer.is_finished());
-    gate.open();
+    latch.open();
     assert_eq!(status_text(&soon(answer).await.unwrap()), "re: second");
     host.idle().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_history_tells_message_question_and_answer_in_that_order() {
+async fn the_history_has_message_question_and_answer_in_that_order() {
     let host = host(asking());
     let client = host.client();
     let task = client.send(say("a cake").with_id("m1")).await;
@@ -160,34 +160,34 @@ async fn the_history_tells_message_question_and_answer_in_that_order() {
 
 #[tokio::test(start_paused = true)]
 async fn messages_to_a_task_at_work_are_answered_one_after_the_other() {
-    let (gate, running) = (Gate::new(), Arc::new(Mutex::new((0, 0))));
-    let (agent_gate, agent_running) = (gate.clone(), running.clone());
+    let (latch, running) = (Latch::new(), Arc::new(Mutex::new((0, 0))));
+    let (agent_latch, agent_running) = (latch.clone(), running.clone());
     let host = host(agent_fn(move |turn: Turn| {
-        let (gate, running) = (agent_gate.clone(), agent_running.clone());
+        let (latch, running) = (agent_latch.clone(), agent_running.clone());
         async move {
             {
                 let mut running = running.lock();
                 running.0 += 1;
                 running.1 = running.0.max(running.1);
             }
-            gate.pass().await;
+            latch.pass().await;
             running.lock().0 -= 1;
             turn.ask(format!("re: {}", turn.text())).await
         }
     }));
     let client = host.client();
     let task = client.send(say("0").at_once()).await;
-    gate.reached().await;
+    latch.reached().await;
     let mut waiting = Vec::new();
     for number in 1..4 {
         waiting.push(client.send_meanwhile(say(&number.to_string()).to(&task)));
         settle_down().await;
     }
-    gate.open();
+    latch.open();
     for (answer, number) in waiting.into_iter().zip(1..) {
-        gate.reached().await;
+        latch.reached().await;
         assert!(!answer.is_finished());
-        gate.open();
+        latch.open();
         assert_eq!(status_text(&soon(answer).await.unwrap()), format!("re: {number}"));
     }
     host.idle().await;
@@ -199,17 +199,17 @@ async fn messages_to_a_task_at_work_are_answered_one_after_the_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_waited_sees_what_the_turn_before_it_has_said() {
-    let gate = Gate::new();
-    let (agent_gate, seen) = (gate.clone(), Arc::new(Mutex::new(Vec::new())));
+async fn a_queued_message_sees_the_events_of_the_turn_before() {
+    let latch = Latch::new();
+    let (agent_latch, seen) = (latch.clone(), Arc::new(Mutex::new(Vec::new())));
     let notes = seen.clone();
     let host = host(agent_fn(move |turn: Turn| {
-        let (gate, notes) = (agent_gate.clone(), notes.clone());
+        let (latch, notes) = (agent_latch.clone(), notes.clone());
         async move {
             if let Some(task) = turn.task() {
                 notes.lock().push(task.artifacts.iter().map(|it| it.text()).collect::<Vec<_>>());
             }
-            gate.pass().await;
+            latch.pass().await;
             turn.artifact(turn.text()).text(turn.text()).await?;
             turn.ask("and?").await
         }
@@ -218,22 +218,22 @@ async fn a_message_that_waited_sees_what_the_turn_before_it_has_said() {
     let task = client.send(say("first").at_once()).await;
     let second = client.send_meanwhile(say("second").to(&task));
     settle_down().await;
-    gate.open();
+    latch.open();
     settle_down().await;
-    gate.open();
+    latch.open();
     soon(second).await.unwrap();
     assert_eq!(*seen.lock(), [vec!["first".to_owned()]]);
     host.idle().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_waits_gets_the_final_task_if_the_turn_before_ends_it() {
-    let gate = Gate::new();
-    let agent_gate = gate.clone();
+async fn a_queued_message_gets_the_final_task_if_the_turn_before_ends_it() {
+    let latch = Latch::new();
+    let agent_latch = latch.clone();
     let host = host(agent_fn(move |turn: Turn| {
-        let gate = agent_gate.clone();
+        let latch = agent_latch.clone();
         async move {
-            gate.pass().await;
+            latch.pass().await;
             turn.complete_with(format!("answered {}", turn.text())).await
         }
     }));
@@ -241,7 +241,7 @@ async fn a_message_that_waits_gets_the_final_task_if_the_turn_before_ends_it() {
     let task = client.send(say("first").at_once()).await;
     let second = client.send_meanwhile(say("second").to(&task));
     settle_down().await;
-    gate.open();
+    latch.open();
     let second = soon(second).await.unwrap();
     assert_eq!((second.id.clone(), status_text(&second)), (task.id, "answered first".to_owned()));
     assert_eq!(history(&second), ["first", "second"]);
@@ -249,35 +249,35 @@ async fn a_message_that_waits_gets_the_final_task_if_the_turn_before_ends_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_waits_is_answered_when_the_task_ends_and_not_when_the_agent_does() {
-    let gate = Gate::new();
-    let agent_gate = gate.clone();
+async fn a_queued_message_is_answered_when_the_task_ends_and_not_when_the_agent_returns() {
+    let latch = Latch::new();
+    let agent_latch = latch.clone();
     let host = host(agent_fn(move |turn: Turn| {
-        let gate = agent_gate.clone();
+        let latch = agent_latch.clone();
         async move {
-            gate.pass().await;
+            latch.pass().await;
             turn.complete().await?;
-            gate.pass().await;
+            latch.pass().await;
             Ok(())
         }
     }));
     let client = host.client();
     let task = client.send(say("first").at_once()).await;
     let second = client.send_meanwhile(say("second").to(&task));
-    gate.reached().await;
+    latch.reached().await;
     settle_down().await;
-    gate.open();
-    gate.reached().await;
+    latch.open();
+    latch.reached().await;
     settle_down().await;
     assert!(second.is_finished(), "the task has ended, but the second sender still waits");
     assert_eq!(second.await.unwrap().status.state, TaskState::Completed);
-    gate.open();
+    latch.open();
     host.idle().await;
 }
 
-/// Sends about when the task ends, to a store that takes its time as it likes.
+/// Sends a message at about the time when the task ends, with a store of random latency.
 #[tokio::test(start_paused = true)]
-async fn a_message_that_comes_as_the_task_ends_does_not_wait_for_the_agent() {
+async fn a_message_that_races_the_end_of_the_task_does_not_wait_for_the_agent() {
     for seed in 0..200 {
         let agent = agent_fn(|turn: Turn| async move {
             turn.working("").await?;
@@ -296,13 +296,13 @@ async fn a_message_that_comes_as_the_task_ends_does_not_wait_for_the_agent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_from_before_does_not_stand_while_a_waiting_message_is_answered() {
-    let gate = Gate::new();
-    let agent_gate = gate.clone();
+async fn an_old_question_is_replaced_while_a_queued_message_is_answered() {
+    let latch = Latch::new();
+    let agent_latch = latch.clone();
     let host = host(agent_fn(move |turn: Turn| {
-        let gate = agent_gate.clone();
+        let latch = agent_latch.clone();
         async move {
-            gate.pass().await;
+            latch.pass().await;
             match turn.text().as_str() {
                 "first" => turn.ask("which one?").await,
                 _ => turn.complete().await,
@@ -311,13 +311,13 @@ async fn a_question_from_before_does_not_stand_while_a_waiting_message_is_answer
     }));
     let client = host.client();
     let task = client.send(say("first").at_once()).await;
-    gate.reached().await;
+    latch.reached().await;
     let second = client.send_meanwhile(say("second").to(&task));
     settle_down().await;
-    gate.open();
-    gate.reached().await;
+    latch.open();
+    latch.reached().await;
     assert_eq!(client.get(&task.id).await.status.state, TaskState::Working);
-    gate.open();
+    latch.open();
     assert_eq!(soon(second).await.unwrap().status.state, TaskState::Completed);
     host.idle().await;
 }
@@ -365,7 +365,7 @@ async fn a_message_to_an_unknown_task_is_refused_even_in_a_known_context() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_context_is_made_up_where_none_is_given() {
+async fn a_context_id_is_generated_if_none_is_given() {
     let host = host(asking());
     let client = host.client();
     let (one, two) = (client.send(say("hi")).await, client.send(say("hi")).await);

@@ -1,4 +1,4 @@
-//! Stopping: no new work, time for the old, and a defined end for what takes too long.
+//! Shutdown: no new messages, a grace time for running turns, and a defined end for turns that take longer.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::support::{Host, host, say, settle_down, soon, states, status_text};
 
-/// An agent that needs as many seconds as the message says, and then completes. It speaks first, unless silent.
+/// An agent that completes after as many seconds as the message says. It emits a status first, unless `silent`.
 fn taking_its_time(silent: bool) -> Host {
     host(agent_fn(move |turn: Turn| async move {
         if !silent {
@@ -20,7 +20,7 @@ fn taking_its_time(silent: bool) -> Host {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_that_stops_takes_no_more_messages() {
+async fn a_service_that_stops_accepts_no_more_messages() {
     let host = host(agent_fn(|turn: Turn| async move { turn.ask("?").await }));
     let client = host.client();
     let task = client.send(say("hi")).await;
@@ -62,13 +62,13 @@ async fn a_turn_that_takes_too_long_to_stop_fails_its_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_is_stopped_before_there_is_a_task_answers_that_the_server_stops() {
+async fn a_turn_that_is_stopped_before_its_task_exists_answers_that_the_server_stops() {
     let host = taking_its_time(true);
     let client = host.client();
     let (waiting, streaming) = (client.clone(), client.clone());
     let waiting = tokio::spawn(async move { waiting.try_send(say("500")).await.unwrap_err() });
     let streaming = streaming.stream(say("500")).await;
-    let streaming = tokio::spawn(streaming.breaks());
+    let streaming = tokio::spawn(streaming.error());
     settle_down().await;
     let begun = Instant::now();
     assert_eq!(host.service.shutdown(Duration::from_secs(60)).await, 2);
@@ -81,7 +81,7 @@ async fn a_turn_that_is_stopped_before_there_is_a_task_answers_that_the_server_s
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_who_follow_a_turn_that_is_stopped_see_it_fail() {
+async fn streams_of_a_turn_that_is_stopped_see_it_fail() {
     let host = taking_its_time(false);
     let client = host.client();
     let events = client.stream(say("500")).await;
@@ -95,7 +95,7 @@ async fn those_who_follow_a_turn_that_is_stopped_see_it_fail() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_with_nothing_to_do_stops_at_once() {
+async fn an_idle_service_stops_at_once() {
     let host = taking_its_time(false);
     let begun = Instant::now();
     assert_eq!(host.service.shutdown(Duration::from_secs(60)).await, 0);

@@ -1,4 +1,4 @@
-//! What readers of a stream see: the task first, then everything in order, then nothing after the end.
+//! Streams: the task first, then all events in order, and nothing after the end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use attache_protocol::{ErrorKind, Part, StreamResponse, TaskState};
 use parking_lot::Mutex;
 
 use crate::support::{
-    Event, Gate, Host, Script, Step, history, host, host_with, say, settle_down, soon, states, status_text,
+    Event, Host, Latch, Script, Step, history, host, host_with, say, settle_down, soon, states, status_text,
 };
 
 /// An agent that asks, and completes when it is answered.
@@ -24,14 +24,14 @@ fn asking() -> Host {
     }))
 }
 
-/// An agent that hands out as many chunks as the message says, when the gate opens.
-fn chunks(gate: &Gate) -> Host {
-    let gate = gate.clone();
+/// An agent that sends as many chunks as the message says, when the latch opens.
+fn chunks(latch: &Latch) -> Host {
+    let latch = latch.clone();
     host(agent_fn(move |turn: Turn| {
-        let gate = gate.clone();
+        let latch = latch.clone();
         async move {
             turn.working("").await?;
-            gate.pass().await;
+            latch.pass().await;
             let mut stream = turn.artifact("numbers").stream();
             for number in 0..turn.text().parse()? {
                 stream.chunk(format!("{number} ")).await?;
@@ -108,29 +108,29 @@ async fn the_stream_of_an_answer_begins_with_the_task_at_work() {
 
 #[tokio::test(start_paused = true)]
 async fn a_subscription_begins_with_the_task_as_it_is() {
-    let gate = Gate::new();
-    let host = chunks(&gate);
+    let latch = Latch::new();
+    let host = chunks(&latch);
     let client = host.client();
     let task = client.send(say("3").at_once()).await;
-    gate.reached().await;
+    latch.reached().await;
     let mut events = client.subscribe(&task.id).await;
     let first = events.next().await.unwrap();
     assert_eq!(*first.task(), client.get(&task.id).await);
-    gate.open();
+    latch.open();
     let rest = events.rest().await;
     assert_eq!(rest[0].seq, first.seq.map(|seq| seq + 1));
     assert_eq!(states(&rest), [TaskState::Completed]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sends_stream_ends_when_the_agent_asks() {
+async fn the_stream_of_a_send_ends_when_the_agent_asks() {
     let host = asking();
     let events = host.client().stream(say("a cake")).await.rest().await;
     assert_eq!(states(&events), [TaskState::Submitted, TaskState::InputRequired]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sends_stream_can_be_told_to_stay_when_the_agent_asks() {
+async fn the_stream_of_a_send_stays_open_when_the_agent_asks_if_the_options_say_so() {
     let agent = Script(vec![Step::Ask("which one?".into())]);
     let host = host_with(agent, |_, options| options.close_stream_on_input_required = false);
     let client = host.client();
@@ -143,21 +143,21 @@ async fn a_sends_stream_can_be_told_to_stay_when_the_agent_asks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sends_stream_stays_when_the_agent_requires_credentials() {
-    let gate = Gate::new();
-    let agent_gate = gate.clone();
+async fn the_stream_of_a_send_stays_open_when_the_agent_requires_credentials() {
+    let latch = Latch::new();
+    let agent_latch = latch.clone();
     let host = host(agent_fn(move |turn: Turn| {
-        let gate = agent_gate.clone();
+        let latch = agent_latch.clone();
         async move {
             turn.require_auth("who?").await?;
-            gate.pass().await;
+            latch.pass().await;
             turn.complete().await
         }
     }));
     let mut events = host.client().stream(say("hi")).await;
     events.until(TaskState::AuthRequired).await;
     assert_eq!(events.so_far().await, []);
-    gate.open();
+    latch.open();
     assert_eq!(states(&events.rest().await), [TaskState::Completed]);
 }
 
@@ -174,23 +174,23 @@ async fn a_subscription_stays_open_across_turns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_stream_of_a_waiting_message_does_not_end_with_an_earlier_question() {
-    let gate = Gate::new();
-    let agent_gate = gate.clone();
+async fn the_stream_of_a_queued_message_does_not_end_with_an_earlier_question() {
+    let latch = Latch::new();
+    let agent_latch = latch.clone();
     let host = host(agent_fn(move |turn: Turn| {
-        let gate = agent_gate.clone();
+        let latch = agent_latch.clone();
         async move {
-            gate.pass().await;
+            latch.pass().await;
             turn.ask(format!("re: {}", turn.text())).await
         }
     }));
     let client = host.client();
     let task = client.send(say("one").at_once()).await;
-    gate.reached().await;
+    latch.reached().await;
     let events = client.stream(say("two").to(&task)).await;
-    gate.open();
-    gate.reached().await;
-    gate.open();
+    latch.open();
+    latch.reached().await;
+    latch.open();
     let events = events.rest().await;
     let Some(StreamResponse::StatusUpdate(last)) = events.last().map(|event| &event.what) else {
         panic!("expected a question last, got {events:?}");
@@ -211,8 +211,8 @@ async fn a_task_that_has_ended_cannot_be_subscribed_to() {
 
 #[tokio::test(start_paused = true)]
 async fn all_readers_see_the_same_events_in_the_same_order() {
-    let gate = Gate::new();
-    let host = chunks(&gate);
+    let latch = Latch::new();
+    let host = chunks(&latch);
     let client = host.client();
     let mut own = client.stream(say("50")).await;
     let task = own.next().await.unwrap().task().clone();
@@ -223,9 +223,9 @@ async fn all_readers_see_the_same_events_in_the_same_order() {
         assert_eq!(events.next().await.unwrap().state(), Some(TaskState::Working));
         readers.push(tokio::spawn(events.rest()));
     }
-    // One that leaves disturbs nobody.
+    // A reader that disconnects has no effect on the others.
     readers.pop().unwrap().abort();
-    gate.open();
+    latch.open();
     let seen = own.rest().await;
     assert_eq!(seen.len(), 52);
     for reader in readers {
@@ -234,14 +234,14 @@ async fn all_readers_see_the_same_events_in_the_same_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_stops_reading_slows_nobody_and_misses_nothing() {
-    let gate = Gate::new();
-    let host = chunks(&gate);
+async fn a_reader_that_stops_reading_slows_no_other_reader_and_misses_nothing() {
+    let latch = Latch::new();
+    let host = chunks(&latch);
     let client = host.client();
     let task = client.send(say("2000").at_once()).await;
-    gate.reached().await;
+    latch.reached().await;
     let (lazy, eager) = (client.subscribe(&task.id).await, client.subscribe(&task.id).await);
-    gate.open();
+    latch.open();
     let begun = tokio::time::Instant::now();
     let seen = eager.rest().await;
     assert_eq!(begun.elapsed(), Duration::ZERO);
@@ -252,44 +252,44 @@ async fn a_reader_that_stops_reading_slows_nobody_and_misses_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn the_task_finishes_when_all_readers_are_gone() {
-    let gate = Gate::new();
-    let host = chunks(&gate);
+    let latch = Latch::new();
+    let host = chunks(&latch);
     let client = host.client();
     let mut events = client.stream(say("5")).await;
     let task = events.next().await.unwrap().task().clone();
     drop((events, client.subscribe(&task.id).await));
-    gate.open();
+    latch.open();
     host.idle().await;
     assert_eq!(client.get(&task.id).await.artifact("numbers").unwrap().text(), "0 1 2 3 4 end");
 }
 
 #[tokio::test(start_paused = true)]
-async fn readers_see_what_is_said_as_it_is_said() {
-    let gate = Gate::new();
-    let agent_gate = gate.clone();
+async fn readers_see_events_as_they_are_emitted() {
+    let latch = Latch::new();
+    let agent_latch = latch.clone();
     let host = host(agent_fn(move |turn: Turn| {
-        let gate = agent_gate.clone();
+        let latch = agent_latch.clone();
         async move {
             for number in 0..3 {
                 turn.working(format!("step {number}")).await?;
-                gate.pass().await;
+                latch.pass().await;
             }
             Ok(())
         }
     }));
     let mut events = host.client().stream(say("hi")).await;
     for number in 0..3 {
-        gate.reached().await;
+        latch.reached().await;
         let said = events.until(TaskState::Working).await;
         let StreamResponse::StatusUpdate(said) = said.what else { panic!("expected a status, got {said:?}") };
         assert_eq!(said.status.message.unwrap().text(), format!("step {number}"));
-        gate.open();
+        latch.open();
     }
     assert_eq!(states(&events.rest().await), [TaskState::Completed]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_never_pauses_is_still_seen_in_order() {
+async fn the_events_of_an_agent_that_never_pauses_are_in_order() {
     let said = Arc::new(Mutex::new(0));
     let counter = said.clone();
     let host = host(agent_fn(move |turn: Turn| {

@@ -1,4 +1,4 @@
-//! Whatever an agent does, its turn comes to a defined end, and whoever waits is answered.
+//! A turn has a defined end whatever the agent does, and every waiting caller is answered.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use attache_core::{AgentError, Turn, agent_fn};
 use attache_protocol::{Role, TaskState};
 
-use crate::support::{Gate, Script, Step, history, host, host_with, say, soon, states, status_text};
+use crate::support::{Latch, Script, Step, history, host, host_with, say, soon, states, status_text};
 
 const SECRET: &str = "the password is `swordfish`";
 
@@ -28,7 +28,7 @@ async fn an_agent_that_completes_gives_a_completed_task_with_its_artifacts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_returns_without_a_word_has_completed_its_task() {
+async fn an_agent_that_returns_without_an_event_has_completed_its_task() {
     let host = host(Script(vec![]));
     let task = host.client().send(say("hi")).await;
     assert_eq!(task.status.state, TaskState::Completed);
@@ -37,7 +37,7 @@ async fn an_agent_that_returns_without_a_word_has_completed_its_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_hands_out_and_returns_has_completed_its_task() {
+async fn an_agent_that_adds_an_artifact_and_returns_has_completed_its_task() {
     let host =
         host(Script(vec![Step::Yield, Step::Artifact { name: "a".into(), text: "x".into() }, Step::Yield]));
     let task = host.client().send(say("hi")).await;
@@ -46,7 +46,7 @@ async fn an_agent_that_hands_out_and_returns_has_completed_its_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_an_internal_error_says_never_reaches_the_client() {
+async fn the_text_of_an_internal_error_never_reaches_the_client() {
     for patient in [false, true] {
         let host = host(agent_fn(move |turn: Turn| async move {
             if patient {
@@ -65,7 +65,7 @@ async fn what_an_internal_error_says_never_reaches_the_client() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_public_error_says_reaches_the_client() {
+async fn the_text_of_a_public_error_reaches_the_client() {
     let host = host(agent_fn(|_: Turn| async { Err(AgentError::public("the printer is out of paper")) }));
     let task = host.client().send(say("print")).await;
     assert_eq!(task.status.state, TaskState::Failed);
@@ -130,11 +130,11 @@ async fn an_agent_that_takes_too_long_fails_its_task() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_is_said_after_the_end_is_refused_and_changes_nothing() {
-    let (gate, refused) = (Gate::new(), Arc::new(AtomicBool::new(false)));
-    let (agent_gate, agent_refused) = (gate.clone(), refused.clone());
+async fn events_after_the_end_are_refused_and_change_nothing() {
+    let (latch, refused) = (Latch::new(), Arc::new(AtomicBool::new(false)));
+    let (agent_latch, agent_refused) = (latch.clone(), refused.clone());
     let host = host(agent_fn(move |turn: Turn| {
-        let (gate, refused) = (agent_gate.clone(), agent_refused.clone());
+        let (latch, refused) = (agent_latch.clone(), agent_refused.clone());
         async move {
             turn.complete().await?;
             let all = [
@@ -148,22 +148,22 @@ async fn whatever_is_said_after_the_end_is_refused_and_changes_nothing() {
                 all.iter().all(|said| said.as_ref().is_err_and(AgentError::is_over)),
                 Ordering::SeqCst,
             );
-            gate.pass().await;
+            latch.pass().await;
             turn.working("still here").await
         }
     }));
     let client = host.client();
     let task = client.send(say("hi")).await;
-    gate.reached().await;
+    latch.reached().await;
     assert!(refused.load(Ordering::SeqCst));
-    gate.open();
+    latch.open();
     host.idle().await;
     assert_eq!(client.get(&task.id).await, task);
     assert_eq!(task.status.state, TaskState::Completed);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_outlives_its_agent_says_nothing_more() {
+async fn a_turn_that_outlives_its_agent_writes_nothing_more() {
     let host = host(agent_fn(|turn: Turn| async move {
         turn.working("").await?;
         tokio::spawn(async move {
@@ -196,13 +196,13 @@ async fn an_agent_that_fails_says_why() {
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_requires_credentials_can_go_on_in_the_same_turn() {
-    let gate = Gate::new();
-    let agent_gate = gate.clone();
+    let latch = Latch::new();
+    let agent_latch = latch.clone();
     let host = host(agent_fn(move |turn: Turn| {
-        let gate = agent_gate.clone();
+        let latch = agent_latch.clone();
         async move {
             turn.require_auth("log in at example.com").await?;
-            gate.pass().await;
+            latch.pass().await;
             turn.artifact("mail").text("3 new").await?;
             turn.complete().await
         }
@@ -211,7 +211,7 @@ async fn an_agent_that_requires_credentials_can_go_on_in_the_same_turn() {
     let task = client.send(say("read my mail")).await;
     assert_eq!(task.status.state, TaskState::AuthRequired);
     let mut events = client.subscribe(&task.id).await;
-    gate.open();
+    latch.open();
     events.until(TaskState::Completed).await;
     host.idle().await;
     let task = client.get(&task.id).await;
@@ -262,7 +262,7 @@ async fn nothing_follows_a_direct_reply() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reply_where_there_is_a_task_completes_it_with_the_message() {
+async fn a_reply_to_an_existing_task_completes_it_with_the_message() {
     let host = host(Script(vec![Step::Working("hm".into()), Step::Reply("hello".into())]));
     let task = host.client().send(say("hi")).await;
     assert_eq!((task.status.state, status_text(&task).as_str()), (TaskState::Completed, "hello"));
@@ -279,21 +279,21 @@ async fn an_artifact_without_parts_fails_the_task() {
 
 #[tokio::test(start_paused = true)]
 async fn status_times_do_not_go_back_when_the_clock_does() {
-    let gate = Gate::new();
-    let agent_gate = gate.clone();
+    let latch = Latch::new();
+    let agent_latch = latch.clone();
     let host = host(agent_fn(move |turn: Turn| {
-        let gate = agent_gate.clone();
+        let latch = agent_latch.clone();
         async move {
             turn.working("").await?;
-            gate.pass().await;
+            latch.pass().await;
             turn.complete().await
         }
     }));
     host.clock_at(5_000);
     let sent = host.client().send_meanwhile(say("hi"));
-    gate.reached().await;
+    latch.reached().await;
     let begun = host.client().list_all().await[0].status.timestamp;
     host.clock_at(1_000);
-    gate.open();
+    latch.open();
     assert_eq!(soon(sent).await.unwrap().status.timestamp, begun);
 }

@@ -1,4 +1,4 @@
-//! What an agent says is kept, in order and without a hole, whoever says it and whatever the store does.
+//! The events of an agent are written in order and without a gap, whichever task emits them and whatever the store does.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use attache_core::{AgentError, AgentResult, Turn, agent_fn};
 use attache_protocol::{ErrorKind, StreamResponse, TaskPushNotificationConfig, TaskState};
 
-use crate::support::{Answer, Gate, SlowStore, host, host_on, say, states, status_text};
+use crate::support::{Latch, SendResult, SlowStore, host, host_on, say, states, status_text};
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_completes_and_then_goes_wrong_has_completed() {
+async fn an_agent_that_completes_and_then_fails_has_completed() {
     async fn goes_wrong(how: &str) -> AgentResult {
         match how {
             "error" => Err(AgentError::public("too late")),
@@ -33,14 +33,14 @@ async fn an_agent_that_completes_and_then_goes_wrong_has_completed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_task_of_the_agents_own_says_is_seen_as_it_is_said() {
-    let gate = Gate::new();
-    let agent_gate = gate.clone();
+async fn events_of_a_task_that_the_agent_spawned_are_seen_as_they_are_emitted() {
+    let latch = Latch::new();
+    let agent_latch = latch.clone();
     let host = host(agent_fn(move |turn: Turn| {
-        let gate = agent_gate.clone();
+        let latch = agent_latch.clone();
         async move {
             let turn = Arc::new(turn);
-            let (speaker, helper) = (turn.clone(), gate.clone());
+            let (speaker, helper) = (turn.clone(), latch.clone());
             let work = tokio::spawn(async move {
                 for number in 0..3 {
                     helper.pass().await;
@@ -53,20 +53,20 @@ async fn what_a_task_of_the_agents_own_says_is_seen_as_it_is_said() {
         }
     }));
     let client = host.client();
-    gate.open();
+    latch.open();
     let mut events = client.stream(say("hi")).await;
     for number in 0..3 {
         let said = events.until(TaskState::Working).await;
         let StreamResponse::StatusUpdate(said) = said.what else { panic!("expected a status, got {said:?}") };
         assert_eq!(said.status.message.unwrap().text(), format!("step {number}"));
-        gate.open();
+        latch.open();
     }
     assert_eq!(states(&events.rest().await), [TaskState::Completed]);
     host.idle().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_asked_by_a_task_of_the_agents_own_reaches_the_sender() {
+async fn a_question_of_a_task_that_the_agent_spawned_reaches_the_sender() {
     let host = host(agent_fn(|turn: Turn| async move {
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -80,7 +80,7 @@ async fn a_question_asked_by_a_task_of_the_agents_own_reaches_the_sender() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_turn_whose_words_cannot_be_kept_fails_rather_than_leaving_a_hole() {
+async fn a_turn_whose_events_cannot_be_written_fails_its_task() {
     let mut failed = 0;
     for number in 1..=6 {
         let agent = agent_fn(|turn: Turn| async move {
@@ -108,7 +108,7 @@ async fn a_turn_whose_words_cannot_be_kept_fails_rather_than_leaving_a_hole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_webhook_that_came_with_the_message_outlives_a_write_that_failed() {
+async fn a_webhook_of_the_message_is_stored_even_if_the_first_write_failed() {
     let agent = agent_fn(|turn: Turn| async move { turn.complete().await });
     let host = host_on(SlowStore::failing_at_write(1), agent, |_, _| {});
     let webhook = TaskPushNotificationConfig { url: "https://example.com".to_owned(), ..Default::default() };
@@ -132,9 +132,9 @@ async fn a_store_that_cannot_write_at_all_is_an_internal_error_without_details()
     assert_eq!(host.service.running_turns(), 0);
 }
 
-/// A turn runs out of time at every moment of a conversation with a store that takes 100 ms for everything.
+/// A turn times out at every step, with a store whose operations take 100 ms each.
 #[tokio::test(start_paused = true)]
-async fn a_turn_that_runs_out_of_time_while_it_is_written_fails_all_the_same() {
+async fn a_turn_that_times_out_during_a_write_fails_its_task() {
     for timeout in (0..1_500).step_by(50) {
         let agent = agent_fn(|turn: Turn| async move {
             for number in 0..3 {
@@ -146,7 +146,7 @@ async fn a_turn_that_runs_out_of_time_while_it_is_written_fails_all_the_same() {
         let store = SlowStore::with_latency(Duration::from_millis(100));
         let host = host_on(store, agent, |_, options| options.turn_timeout = Duration::from_millis(timeout));
         let client = host.client();
-        let Answer::Task(task) = client.try_send(say("hi")).await.unwrap() else { panic!("no task") };
+        let SendResult::Task(task) = client.try_send(say("hi")).await.unwrap() else { panic!("no task") };
         assert!(task.status.state.is_terminal(), "after {timeout} ms: {:?}", task.status.state);
         host.idle().await;
         assert_eq!(client.get(&task.id).await, task);
@@ -156,7 +156,7 @@ async fn a_turn_that_runs_out_of_time_while_it_is_written_fails_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_takes_its_time_gets_what_is_said_meanwhile_at_once() {
+async fn a_slow_store_gets_the_events_of_a_write_time_in_one_write() {
     let latency = Duration::from_millis(10);
     let agent = agent_fn(|turn: Turn| async move {
         let mut chunks = turn.artifact("story").stream();
@@ -170,12 +170,12 @@ async fn a_store_that_takes_its_time_gets_what_is_said_meanwhile_at_once() {
     let begun = tokio::time::Instant::now();
     let task = host.client().send(say("go on")).await;
     assert_eq!((task.status.state, task.artifacts[0].parts.len()), (TaskState::Completed, 101));
-    // One write for the first word, one for all that was said while it took place; each takes the latency twice.
+    // One write for the first event, and one for all events that were emitted meanwhile. Each takes the latency twice.
     assert!(begun.elapsed() <= 6 * latency, "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_is_not_let_run_far_ahead_of_a_store_that_takes_its_time() {
+async fn an_agent_cannot_run_far_ahead_of_a_slow_store() {
     let said = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let counter = said.clone();
     let agent = agent_fn(move |turn: Turn| {

@@ -34,9 +34,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use attache_core::{
-    Abandoned, Append, AppendError, Appended, BoxFuture, Created, UsedKey, Lease, ListPage, ListQuery,
-    MemoryStore, NewTask, Outbox, Owner, RenewFailure, Retention, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent,
-    Values, fold,
+    Abandoned, Append, AppendError, Appended, BoxFuture, Created, Lease, ListPage, ListQuery, MemoryStore,
+    NewTask, Outbox, Owner, RenewFailure, Retention, Seq, Snapshot, Store, StoreError, TailItem, TaskEvent,
+    UsedKey, Values, fold,
 };
 use attache_protocol::{Task, TaskId, Timestamp};
 use futures::future::join_all;

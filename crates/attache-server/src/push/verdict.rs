@@ -68,7 +68,7 @@ fn system_time(time: Timestamp) -> SystemTime {
 mod tests {
     use std::sync::Arc;
 
-    use attache_core::{DeliveryId, Entry, PushEvents, Owner, Seq, TaskEvent, Webhook};
+    use attache_core::{DeliveryId, Entry, Owner, PushEvents, Seq, TaskEvent, Webhook};
     use attache_protocol::{Task, TaskPushNotificationConfig};
     use bytes::Bytes;
     use http::HeaderMap;

@@ -1,4 +1,4 @@
-//! Agents for tests: what they do is a list of steps, and gates make them wait for the test.
+//! Agents for tests: lists of steps, and latches at which an agent and a test wait for each other.
 
 use std::sync::Arc;
 
@@ -10,34 +10,34 @@ use super::soon;
 
 /// A point where an agent waits for the test, and the test for the agent.
 #[derive(Clone)]
-pub(crate) struct Gate {
+pub(crate) struct Latch {
     arrived: Arc<Semaphore>,
     opened: Arc<Semaphore>,
 }
 
-impl Gate {
+impl Latch {
     pub(crate) fn new() -> Self {
         Self { arrived: Arc::new(Semaphore::new(0)), opened: Arc::new(Semaphore::new(0)) }
     }
 
-    /// The agent's side: says that it is here and waits to be let through.
+    /// The agent waits here until the test opens the latch.
     pub(crate) async fn pass(&self) {
         self.arrived.add_permits(1);
-        self.opened.acquire().await.expect("a gate stays").forget();
+        self.opened.acquire().await.expect("the semaphore is never closed").forget();
     }
 
-    /// Waits until an agent stands at the gate.
+    /// The test waits here until an agent has arrived.
     pub(crate) async fn reached(&self) {
-        soon(self.arrived.acquire()).await.expect("a gate stays").forget();
+        soon(self.arrived.acquire()).await.expect("the semaphore is never closed").forget();
     }
 
-    /// Lets one agent through, now or when it comes.
+    /// Lets one agent pass, now or when it arrives.
     pub(crate) fn open(&self) {
         self.opened.add_permits(1);
     }
 }
 
-/// One thing that an agent does.
+/// One action of an agent.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     Working(String),
@@ -55,7 +55,7 @@ pub(crate) enum Step {
     Fail(String),
     Reject(String),
     Reply(String),
-    /// Lets others run first.
+    /// Yields to the runtime once.
     Yield,
 }
 
@@ -72,7 +72,7 @@ impl Agent for Script {
     }
 }
 
-/// Takes one step.
+/// Executes one step.
 pub(crate) async fn step(turn: &Turn, step: &Step) -> AgentResult {
     match step {
         Step::Working(text) => turn.working(text).await,
@@ -97,7 +97,7 @@ pub(crate) async fn step(turn: &Turn, step: &Step) -> AgentResult {
     }
 }
 
-/// Any script that a reasonable agent might follow.
+/// Random scripts of a valid agent.
 pub(crate) fn scripts() -> impl Strategy<Value = Script> {
     let name = || prop::sample::select(vec!["a", "b", "c"]).prop_map(str::to_owned);
     let text = || "[a-z]{0,4}";

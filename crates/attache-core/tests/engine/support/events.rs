@@ -13,7 +13,7 @@ pub(crate) fn events(reply: Reply) -> Result<Events, Error> {
     Ok(Events { stream, view, ready: Vec::new().into_iter() })
 }
 
-/// An event with the position that a reader has reached with it.
+/// An event with its position.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Event {
     pub(crate) seq: Option<u64>,
@@ -21,7 +21,7 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// The state that the event tells of.
+    /// The state that the event sets.
     pub(crate) fn state(&self) -> Option<TaskState> {
         match &self.what {
             StreamResponse::Task(task) => Some(task.status.state),
@@ -44,7 +44,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// The next event, or nothing at the end of the stream.
+    /// The next event, or `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some(event) = self.ready.next() {
@@ -55,8 +55,8 @@ impl Events {
         }
     }
 
-    /// What the stream breaks off with.
-    pub(crate) async fn breaks(mut self) -> Error {
+    /// The error with which the stream ends.
+    pub(crate) async fn error(mut self) -> Error {
         loop {
             if let Err(error) = soon(self.stream.next()).await.expect("the stream breaks before it ends") {
                 return error;
@@ -75,7 +75,7 @@ impl Events {
         self.ready = shown.collect::<Vec<_>>().into_iter();
     }
 
-    /// Everything that has come by now.
+    /// All events so far.
     pub(crate) async fn so_far(&mut self) -> Vec<Event> {
         let mut all: Vec<_> = self.ready.by_ref().collect();
         settle_down().await;
@@ -95,7 +95,7 @@ impl Events {
         all
     }
 
-    /// Reads up to the event that tells of this state.
+    /// Reads up to the event that sets this state.
     pub(crate) async fn until(&mut self, state: TaskState) -> Event {
         loop {
             let event = self.next().await.unwrap_or_else(|| panic!("the stream ended before {state}"));
@@ -106,7 +106,7 @@ impl Events {
     }
 }
 
-/// The states that a stream told of.
+/// The states that the events set.
 pub(crate) fn states(events: &[Event]) -> Vec<TaskState> {
     events.iter().filter_map(Event::state).collect()
 }

@@ -1,6 +1,6 @@
-//! Small builders: an agent to host, a client to call it, and what to say.
+//! Builders for tests: a host for an agent, clients, and messages.
 //!
-//! Every wait has an end in virtual time, so that a promise that is broken by silence fails instead of hanging.
+//! Every wait has a timeout in virtual time, so that a missing event fails the test instead of hanging it.
 
 mod agents;
 mod events;
@@ -20,22 +20,22 @@ use attache_protocol::{
     SubscribeToTaskRequest, Task, TaskId, TaskPushNotificationConfig, Timestamp,
 };
 
-pub(crate) use agents::{Gate, Script, Step, scripts, step};
+pub(crate) use agents::{Latch, Script, Step, scripts, step};
 use events::events;
 pub(crate) use events::{Event, Events, states};
 pub(crate) use slow_store::SlowStore;
 
 /// When the clock of a [`Host`] starts: some day in 2026.
-pub(crate) const MORNING: i64 = 1_767_300_000_000;
+pub(crate) const CLOCK_START: i64 = 1_767_300_000_000;
 
-/// A service with everything a test may want to touch.
+/// A service with its store and clock.
 pub(crate) struct Host {
     pub(crate) service: Service,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<ManualClock>,
 }
 
-/// Hosts an agent that can do everything, with a store in memory.
+/// Hosts an agent with all capabilities and a store in memory.
 pub(crate) fn host(agent: impl Agent) -> Host {
     host_with(agent, |_, _| {})
 }
@@ -57,18 +57,18 @@ pub(crate) fn host_on(
     card.capabilities.extended_agent_card = Some(true);
     let mut options = Options::default();
     change(&mut card, &mut options);
-    let clock = Arc::new(ManualClock::new(Timestamp::from_millis(MORNING)));
+    let clock = Arc::new(ManualClock::new(Timestamp::from_millis(CLOCK_START)));
     let service = Service::with_clock(agent, store.clone(), card, options, clock.clone());
     Host { service, store, clock }
 }
 
 impl Host {
-    /// Nobody in particular.
+    /// An anonymous client.
     pub(crate) fn client(&self) -> Client {
         Client { service: self.service.clone(), caller: Caller::default() }
     }
 
-    /// Someone known by name.
+    /// A client with a name.
     pub(crate) fn user(&self, name: &str) -> Client {
         let mut client = self.client();
         client.caller.owner = Owner { principal: Principal::named(name), tenant: None };
@@ -77,10 +77,10 @@ impl Host {
 
     /// Sets the clock to so many milliseconds after it started.
     pub(crate) fn clock_at(&self, millis: i64) {
-        self.clock.set(Timestamp::from_millis(MORNING + millis));
+        self.clock.set(Timestamp::from_millis(CLOCK_START + millis));
     }
 
-    /// Waits until no turn is under way.
+    /// Waits until no turn runs.
     pub(crate) async fn idle(&self) {
         soon(async {
             while self.service.running_turns() > 0 {
@@ -91,19 +91,19 @@ impl Host {
     }
 }
 
-/// Fails the test if it takes longer than any promise allows.
+/// Fails the test if the future takes longer than any operation may.
 pub(crate) async fn soon<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(600), future).await.expect("nobody answered")
+    tokio::time::timeout(Duration::from_secs(600), future).await.expect("an answer in time")
 }
 
-/// Lets everything run that can run without time passing.
+/// Lets other tasks run as far as they can without the time moving.
 pub(crate) async fn settle_down() {
     for _ in 0..200 {
         tokio::task::yield_now().await;
     }
 }
 
-/// Runs a future with a clock of its own that jumps over waits.
+/// Runs a future in virtual time.
 pub(crate) fn in_virtual_time<T>(future: impl Future<Output = T>) -> T {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_time().start_paused(true).build().expect("a runtime").block_on(future)
@@ -116,14 +116,14 @@ pub(crate) struct Client {
     pub(crate) caller: Caller,
 }
 
-/// What a send led to.
+/// The result of a send.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Answer {
+pub(crate) enum SendResult {
     Task(Task),
     Message(Message),
 }
 
-impl Answer {
+impl SendResult {
     pub(crate) fn task(self) -> Task {
         match self {
             Self::Task(task) => task,
@@ -159,15 +159,15 @@ impl Client {
         soon(self.service.call(self.caller.clone(), request, None)).await
     }
 
-    pub(crate) async fn try_send(&self, say: Say) -> Result<Answer, Error> {
+    pub(crate) async fn try_send(&self, say: Say) -> Result<SendResult, Error> {
         let reply = self.call(Request::SendMessage(Box::new(say.0))).await?;
         if let Reply::Message(message) = reply {
-            return Ok(Answer::Message(*message));
+            return Ok(SendResult::Message(*message));
         }
         let Reply::Sent(snapshot, view) = reply else {
             panic!("a send is answered with a task or a message")
         };
-        Ok(Answer::Task(shown(&snapshot, view)))
+        Ok(SendResult::Task(shown(&snapshot, view)))
     }
 
     /// Sends and expects a task.
@@ -175,7 +175,7 @@ impl Client {
         self.try_send(say).await.expect("a task").task()
     }
 
-    /// Sends from a task of its own.
+    /// Sends from a spawned task.
     pub(crate) fn send_meanwhile(&self, say: Say) -> tokio::task::JoinHandle<Task> {
         let client = self.clone();
         tokio::spawn(async move { client.send(say).await })
@@ -241,7 +241,7 @@ impl Client {
     }
 }
 
-/// A task as the client sees it, which must be the same as a value and as JSON.
+/// A task as the client sees it. Checks that its value and its JSON are the same.
 fn shown(snapshot: &Snapshot, view: View) -> Task {
     let (task, mut json) = (snapshot.viewed(view).into_owned(), Vec::new());
     snapshot.write(view, &mut json);
@@ -254,7 +254,7 @@ fn same_json(value: &impl serde::Serialize, json: &[u8]) {
     assert_eq!(serde_json::to_value(value).expect("JSON"), written);
 }
 
-/// Something to say to the agent.
+/// Builds a request to send a message.
 #[derive(Clone)]
 pub(crate) struct Say(pub(crate) SendMessageRequest);
 
@@ -267,7 +267,7 @@ pub(crate) fn say_part(part: Part) -> Say {
 }
 
 impl Say {
-    /// To a task that exists.
+    /// Continues a task.
     pub(crate) fn to(mut self, task: &Task) -> Self {
         self.0.message.task_id = Some(task.id.clone());
         self
@@ -294,23 +294,23 @@ impl Say {
         self
     }
 
-    /// Without waiting for the work to be done.
+    /// Returns immediately, without waiting for the result.
     pub(crate) fn at_once(self) -> Self {
         self.configured(|configuration| configuration.return_immediately = true)
     }
 }
 
-/// The texts of a task's history.
+/// The texts of the history of a task.
 pub(crate) fn history(task: &Task) -> Vec<String> {
     task.history.iter().map(Message::text).collect()
 }
 
-/// What the agent says about the state of a task.
+/// The text of the status message of a task.
 pub(crate) fn status_text(task: &Task) -> String {
     task.status.message.as_ref().map(|message| message.text()).unwrap_or_default()
 }
 
-/// An error as a client sees it, to the byte.
+/// An error as a client sees it, byte for byte.
 pub(crate) fn on_the_wire(error: &Error) -> String {
     serde_json::to_string(&error.to_jsonrpc()).expect("JSON")
 }

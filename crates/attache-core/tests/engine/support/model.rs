@@ -1,4 +1,4 @@
-//! What an event does to a task, in the plainest words: what the real fold and the real streams are compared with.
+//! A simple model of the fold. Tests compare the fold and the streams with it.
 
 use attache_protocol::{Artifact, Task, TaskArtifactUpdateEvent, TaskStatusUpdateEvent};
 

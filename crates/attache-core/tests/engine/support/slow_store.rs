@@ -1,17 +1,18 @@
-//! A store in memory with the habits of a database: every answer takes a moment, and now and then it fails.
+//! A store in memory that behaves like a database: every operation takes time, and some fail.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use attache_core::{
-    Abandoned, Append, AppendError, Appended, BoxFuture, Created, UsedKey, Lease, ListPage, ListQuery,
-    MemoryStore, NewTask, Outbox, Owner, RenewFailure, Retention, Seq, Snapshot, Store, StoreError, TailItem, Values,
+    Abandoned, Append, AppendError, Appended, BoxFuture, Created, Lease, ListPage, ListQuery, MemoryStore,
+    NewTask, Outbox, Owner, RenewFailure, Retention, Seq, Snapshot, Store, StoreError, TailItem, UsedKey,
+    Values,
 };
 use attache_protocol::{TaskId, Timestamp};
 use futures::stream::BoxStream;
 
-/// Lets others run, or time pass, before and after everything it does.
+/// Yields or sleeps before and after every operation.
 #[derive(Debug, Default)]
 pub(crate) struct SlowStore {
     store: MemoryStore,
@@ -25,17 +26,17 @@ impl SlowStore {
         Arc::default()
     }
 
-    /// One that takes so long before and after everything it does.
+    /// A store that sleeps for `latency` before and after every operation.
     pub(crate) fn with_latency(latency: Duration) -> Arc<Self> {
         Arc::new(Self { latency, ..Self::default() })
     }
 
-    /// One that takes up to 20 ms, each time other ones, the same for the same seed.
+    /// A store with random latencies of up to 20 ms, which depend on the seed only.
     pub(crate) fn with_jitter(seed: u64) -> Arc<Self> {
         Arc::new(Self { jitter: AtomicU64::new(2 * seed + 1), ..Self::default() })
     }
 
-    /// One that cannot do the write of this number, counted from 1, and is well again after it.
+    /// A store whose write of this number fails, counted from 1. The writes after it succeed.
     pub(crate) fn failing_at_write(number: usize) -> Arc<Self> {
         Arc::new(Self { writes_until_failure: AtomicUsize::new(number), ..Self::default() })
     }

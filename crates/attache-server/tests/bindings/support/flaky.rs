@@ -125,7 +125,7 @@ impl Store for Flaky {
 
     fn prune<'a>(
         &'a self,
-        retention: &'a RenewFailure, Retention,
+        retention: &'a Retention,
         now: Timestamp,
         limit: usize,
     ) -> BoxFuture<'a, Result<usize, StoreError>> {

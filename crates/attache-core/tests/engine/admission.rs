@@ -1,4 +1,4 @@
-//! What a request must pass before anything happens: extensions, capabilities, media types and limits.
+//! The checks of a request before it has any effect: extensions, capabilities, media types and limits.
 
 use attache_core::{Identity, Reply, Service, Turn, agent_fn};
 use attache_protocol::{
@@ -15,7 +15,7 @@ async fn extended_card(client: &Client) -> Result<String, Error> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_extended_card_is_given_to_those_who_say_who_they_are() {
+async fn the_extended_card_is_for_authenticated_callers() {
     let host = host(Script(vec![]));
     host.service.set_extended_card(AgentCard::new("Inside", "For those who know"));
     assert_eq!(extended_card(&host.user("ann")).await.unwrap(), "Inside");
@@ -23,7 +23,7 @@ async fn the_extended_card_is_given_to_those_who_say_who_they_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_extended_card_that_is_not_promised_is_refused_before_all_else() {
+async fn an_extended_card_that_the_card_does_not_declare_is_refused_before_all_else() {
     for declared in [None, Some(false)] {
         let host = host_with(Script(vec![]), |card, _| card.capabilities.extended_agent_card = declared);
         for configured in [false, true] {
@@ -39,7 +39,7 @@ async fn an_extended_card_that_is_not_promised_is_refused_before_all_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_calls_is_checked_before_whether_there_is_an_extended_card() {
+async fn the_caller_is_checked_before_the_extended_card() {
     let host = host(Script(vec![]));
     assert_eq!(extended_card(&host.client()).await.unwrap_err().kind(), ErrorKind::Unauthenticated);
     let error = extended_card(&host.user("ann")).await.unwrap_err();
@@ -47,7 +47,7 @@ async fn who_calls_is_checked_before_whether_there_is_an_extended_card() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_extended_card_can_be_for_anyone() {
+async fn the_extended_card_can_be_for_anonymous_callers() {
     let host = host_with(Script(vec![]), |_, options| options.extended_card_for_anyone = true);
     let error = extended_card(&host.client()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ExtendedAgentCardNotConfigured);
@@ -77,7 +77,7 @@ fn admit(service: &Service, asked: &str) -> Result<Vec<String>, ErrorKind> {
 }
 
 #[test]
-fn a_request_without_a_required_extension_is_not_let_in() {
+fn a_request_without_a_required_extension_is_rejected() {
     let host = host(Script(vec![]));
     let card = AgentCard::new("Strict", "").extension(AgentExtension::new("urn:must/v1").required());
     host.service.set_card(card);
@@ -132,7 +132,7 @@ async fn takes(modes: &[&str], given: &str) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_media_type_that_the_agent_does_not_take_is_refused_before_there_is_a_task() {
+async fn a_media_type_that_the_agent_does_not_accept_is_refused_before_a_task_exists() {
     assert!(takes(&["text/plain"], "text/plain").await);
     assert!(!takes(&["text/plain"], "text/html").await);
     assert!(!takes(&["text/plain"], "text/plainer").await);
@@ -141,7 +141,7 @@ async fn a_media_type_that_the_agent_does_not_take_is_refused_before_there_is_a_
 }
 
 #[tokio::test(start_paused = true)]
-async fn wildcards_take_a_family_of_media_types_or_all() {
+async fn wildcards_accept_a_family_of_media_types_or_all() {
     assert!(takes(&["image/*"], "image/png").await);
     assert!(!takes(&["image/*"], "imagery/png").await);
     assert!(!takes(&["image/*"], "text/plain").await);
@@ -156,13 +156,13 @@ async fn parameters_and_case_of_a_media_type_do_not_matter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_part_without_a_media_type_is_taken() {
+async fn a_part_without_a_media_type_is_accepted() {
     let host = host_with(Script(vec![]), |card, _| card.default_input_modes = vec!["image/png".to_owned()]);
     assert_eq!(host.client().send(say("hi")).await.status.state, TaskState::Completed);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_any_skill_takes_is_taken() {
+async fn a_media_type_that_any_skill_accepts_is_accepted() {
     let host = host_with(Script(vec![]), |card, _| {
         *card = card.clone().skill(AgentSkill::new("see", "See").input_modes(["image/*"]));
     });
@@ -181,7 +181,7 @@ async fn a_media_type_that_is_refused_leaves_a_continued_task_as_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_has_only_so_many_parts() {
+async fn the_number_of_parts_of_a_message_is_limited() {
     let host = host_with(Script(vec![]), |_, options| options.max_parts = 2);
     let client = host.client();
     let with_parts = |count: usize| {

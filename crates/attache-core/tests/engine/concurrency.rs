@@ -1,4 +1,4 @@
-//! Many clients at once on real threads: everyone is answered, and all agree on what happened.
+//! Many concurrent clients on real threads: every request is answered, and all clients see the same result.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use attache_protocol::{ErrorKind, Task};
 
 use crate::support::{Client, Host, host, say};
 
-/// An agent whose every turn goes another way, by the text of the message.
-fn moody() -> Host {
+/// An agent whose turns end in different ways, which the text of the message selects.
+fn varying_agent() -> Host {
     host(agent_fn(|turn: Turn| async move {
         let mood: u64 = turn.text().parse()?;
         if mood.is_multiple_of(2) {
@@ -28,8 +28,8 @@ fn moody() -> Host {
     }))
 }
 
-/// Says something, and bears that others ended the task first.
-async fn nag(client: Client, task: Task, seed: u64) {
+/// Sends another message. It may be rejected, because other clients may have ended the task.
+async fn send_more(client: Client, task: Task, seed: u64) {
     for number in 0..4 {
         match client.try_send(say(&(seed * 31 + number * 17).to_string()).to(&task)).await {
             Ok(answer) => assert!(answer.task().status.state.is_settled()),
@@ -47,10 +47,11 @@ async fn one_task(client: Client, seed: u64) {
         Ok(events) => Some(tokio::spawn(events.rest())),
         Err(_) => None,
     };
-    let nagging = [nag(client.clone(), task.clone(), seed), nag(client.clone(), task.clone(), seed + 1)]
-        .map(tokio::spawn);
-    for nag in nagging {
-        nag.await.unwrap();
+    let nagging =
+        [send_more(client.clone(), task.clone(), seed), send_more(client.clone(), task.clone(), seed + 1)]
+            .map(tokio::spawn);
+    for send_more in nagging {
+        send_more.await.unwrap();
     }
     if let Err(error) = client.cancel(&task.id).await {
         assert_eq!(error.kind(), ErrorKind::TaskNotCancelable);
@@ -68,8 +69,8 @@ async fn one_task(client: Client, seed: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn whatever_clients_do_at_once_everyone_is_answered() {
-    let host = moody();
+async fn every_request_of_many_concurrent_clients_is_answered() {
+    let host = varying_agent();
     let client = host.client();
     let all: Vec<_> = (0..150).map(|seed| tokio::spawn(one_task(client.clone(), seed))).collect();
     for one in all {

@@ -1,11 +1,11 @@
-//! A request may go away at any moment. What it has begun is finished, and nothing is left half done.
+//! A request may be dropped at any moment. Its effect is then complete, or it has none.
 
 use attache_core::{Turn, agent_fn};
 use attache_protocol::{CancelTaskRequest, Request, TaskState};
 
 use crate::support::{Client, Host, SlowStore, history, host_on, say, settle_down, soon, status_text};
 
-/// An agent that asks first and completes when it is answered; with a store that takes its time.
+/// Hosts an agent that asks first and completes when it is answered, with a slow store.
 fn slow_host() -> Host {
     let agent = agent_fn(|turn: Turn| async move {
         tokio::task::yield_now().await;
@@ -17,7 +17,7 @@ fn slow_host() -> Host {
     host_on(SlowStore::shared(), agent, |_, _| {})
 }
 
-/// Makes a request, lets it take so many steps, and goes away. Says whether it was done by then.
+/// Polls a request so many times and drops it. Returns whether it was done by then.
 async fn go_away_after(steps: usize, client: &Client, request: Request) -> bool {
     let mut call = Box::pin(client.service.call(client.caller.clone(), request, None));
     for _ in 0..steps {
@@ -32,7 +32,7 @@ async fn go_away_after(steps: usize, client: &Client, request: Request) -> bool 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_first_message_is_either_not_taken_or_answered() {
+async fn a_first_message_of_a_dropped_request_is_either_not_accepted_or_answered() {
     for steps in 0.. {
         let host = slow_host();
         let client = host.client();
@@ -48,7 +48,7 @@ async fn a_first_message_is_either_not_taken_or_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_first_message_with_a_key_is_either_not_taken_or_answered() {
+async fn a_first_message_with_a_key_of_a_dropped_request_is_either_not_accepted_or_answered() {
     for steps in 0.. {
         let host = slow_host();
         let client = host.client().with_key("k");
@@ -66,7 +66,7 @@ async fn a_first_message_with_a_key_is_either_not_taken_or_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_is_either_not_taken_or_answered() {
+async fn an_answer_of_a_dropped_request_is_either_not_accepted_or_answered() {
     for streaming in [false, true] {
         for steps in 0.. {
             let host = slow_host();
@@ -86,7 +86,7 @@ async fn an_answer_is_either_not_taken_or_answered() {
                 assert_eq!(status_text(&after), "took the big one", "after {steps} steps");
                 assert_eq!(history(&after), ["a cake", "which one?", "the big one"]);
             } else {
-                // Whatever was dropped is not in the way of another try.
+                // The dropped request does not prevent another attempt.
                 let again = soon(client.send(say("the big one").to(&task))).await;
                 assert_eq!(status_text(&again), "took the big one");
             }
@@ -98,7 +98,7 @@ async fn an_answer_is_either_not_taken_or_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancel_is_either_not_taken_or_reaches_the_agent() {
+async fn a_cancel_of_a_dropped_request_is_either_not_accepted_or_reaches_the_agent() {
     for steps in 0.. {
         let agent = agent_fn(|turn: Turn| async move {
             turn.working("").await?;
