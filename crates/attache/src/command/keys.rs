@@ -63,7 +63,7 @@ pub(crate) struct Common {
     file: SettingsFile,
 
     /// The file that the keys are in; `attache/signing-keys.json` in the configuration directory if not given
-    #[arg(long, value_name = "PATH", env = "ATTACHE_SIGNING_KEYS")]
+    #[arg(long, value_name = "PATH")]
     signing_keys: Option<PathBuf>,
 
     #[command(flatten)]

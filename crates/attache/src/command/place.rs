@@ -8,6 +8,7 @@ use attache::store::{KEYRING_VARIABLE, Keyring, SqliteOptions, SqliteStore, Stor
 use clap::Args;
 
 use super::Failure;
+use crate::config::StoreArgs;
 
 /// Which file of settings holds, the same for every subcommand that goes by one.
 #[derive(Debug, Args)]
@@ -19,24 +20,7 @@ pub(crate) struct SettingsFile {
     pub(crate) config: Option<PathBuf>,
 }
 
-/// Where tasks and the keys to their secrets are kept.
-#[derive(Debug, Args)]
-pub(crate) struct Place {
-    /// Where tasks are kept: `sqlite:PATH`, or `memory:` for as long as the process runs
-    ///
-    /// Without it they are kept in `attache/attache.db` below the user's data directory.
-    #[arg(long, value_name = "STORE", env = "ATTACHE_STORE")]
-    store: Option<StoreUrl>,
-
-    /// The file of the keys that the secrets of webhooks are encrypted with
-    ///
-    /// It is made if there is none. Without this option it is `attache/keyring.json` below the user's configuration directory.
-    /// Where the environment variable `ATTACHE_KEYRING` holds a keyring as JSON, that is used instead.
-    #[arg(long, value_name = "PATH", env = "ATTACHE_KEYRING_FILE")]
-    keyring: Option<PathBuf>,
-}
-
-impl Place {
+impl StoreArgs {
     /// Where tasks are kept.
     pub(crate) fn url(&self) -> Result<StoreUrl, Failure> {
         if let Some(url) = &self.store {

@@ -5,8 +5,9 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::client::{block_on, hooks, listen};
-use super::place::{Place, SettingsFile};
+use super::place::SettingsFile;
 use super::{Failure, Output, store};
+use crate::config::StoreArgs;
 
 /// What to do about push notifications.
 #[derive(Debug, Subcommand)]
@@ -69,7 +70,7 @@ pub(crate) struct Common {
     file: SettingsFile,
 
     #[command(flatten)]
-    place: Place,
+    place: StoreArgs,
 
     #[command(flatten)]
     output: Output,

@@ -12,9 +12,9 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::bar::{Bar, megabytes};
-use super::place::{Place, SettingsFile};
+use super::place::SettingsFile;
 use super::{Failure, Output};
-use crate::config::age;
+use crate::config::{StoreArgs, age};
 
 /// What to do with the file.
 #[derive(Debug, Subcommand)]
@@ -85,7 +85,7 @@ pub(crate) enum Store {
         file: SettingsFile,
 
         #[command(flatten)]
-        place: Place,
+        place: StoreArgs,
 
         /// The file to write to, if not to standard output
         #[arg(long, short, value_name = "PATH")]
@@ -111,7 +111,7 @@ pub(crate) struct Common {
     file: SettingsFile,
 
     #[command(flatten)]
-    place: Place,
+    place: StoreArgs,
 
     #[command(flatten)]
     output: Output,
@@ -231,7 +231,7 @@ fn forget(Common { place, output, .. }: &Common, options: &ForgetOptions) -> Res
     )
 }
 
-fn export(place: &Place, output: Option<&Path>) -> Result<(), Failure> {
+fn export(place: &StoreArgs, output: Option<&Path>) -> Result<(), Failure> {
     let store = open(&place.file()?)?;
     let exported = match output {
         None => store.export(&mut std::io::stdout().lock()),

@@ -1,6 +1,6 @@
 //! Turning settings into what the server is made of.
 
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use attache::core::{Identity, Options};
@@ -10,8 +10,9 @@ use attache::server::auth::{
 use attache::server::{Algorithm, Limits, ServerOptions, Tls};
 
 use super::auth::{By, Certificate, Jwt, JwtAlgorithm, Known, Words};
-use super::{Callers, ClientCertificates, Require, Size};
-use crate::command::{Failure, LimitArgs, TlsArgs};
+use super::units::{Count, Size};
+use super::{Callers, ClientCertificates, LimitArgs, Require, TlsArgs};
+use crate::command::Failure;
 
 /// What finds out who calls.
 pub(crate) fn authenticator(callers: &Callers) -> Result<Arc<dyn Authenticator>, Failure> {
@@ -118,18 +119,21 @@ pub(crate) fn limits(limits: &LimitArgs, options: &mut ServerOptions) {
 
 /// The limits on callers.
 pub(crate) fn caller_limits(limits: &LimitArgs) -> Limits {
-    let twice = |rate: NonZeroU32| rate.saturating_add(rate.get());
+    let burst = |burst: Option<Count>, rate: Count| {
+        burst.map_or_else(|| rate.0.saturating_add(rate.0.get()), |Count(burst)| burst)
+    };
+    let at_once = |Count(limit): Count| NonZeroUsize::try_from(limit).ok();
+    let (rate, address_rate) =
+        (limits.limit_requests_per_second, limits.limit_requests_per_second_per_address);
     Limits {
-        requests_per_second: Some(limits.limit_requests_per_second),
-        burst: limits.limit_burst.unwrap_or(twice(limits.limit_requests_per_second)),
-        requests_per_second_per_address: Some(limits.limit_requests_per_second_per_address),
-        burst_per_address: limits
-            .limit_burst_per_address
-            .unwrap_or(twice(limits.limit_requests_per_second_per_address)),
-        requests_per_caller: NonZeroUsize::new(count(limits.limit_requests_per_caller)),
-        streams_per_caller: NonZeroUsize::new(count(limits.limit_streams_per_caller)),
-        turns_per_caller: NonZeroUsize::new(count(limits.limit_turns_per_caller)),
-        connections_per_address: NonZeroUsize::new(count(limits.limit_connections_per_address)),
+        requests_per_second: Some(rate.0),
+        burst: burst(limits.limit_burst, rate),
+        requests_per_second_per_address: Some(address_rate.0),
+        burst_per_address: burst(limits.limit_burst_per_address, address_rate),
+        requests_per_caller: at_once(limits.limit_requests_per_caller),
+        streams_per_caller: at_once(limits.limit_streams_per_caller),
+        turns_per_caller: at_once(limits.limit_turns_per_caller),
+        connections_per_address: at_once(limits.limit_connections_per_address),
         queue_timeout: limits.limit_queue_timeout.0,
         first_byte_timeout: limits.limit_first_byte_timeout.0,
         trusted_proxies: limits.limit_trusted_proxy.iter().map(|network| network.0).collect(),
@@ -143,7 +147,7 @@ pub(crate) fn service_limits(limits: &LimitArgs, options: &mut Options) {
     options.max_push_configs = count(limits.limit_push_configs_per_task);
 }
 
-fn count(count: NonZeroU32) -> usize {
+fn count(Count(count): Count) -> usize {
     usize::try_from(count.get()).unwrap_or(usize::MAX)
 }
 

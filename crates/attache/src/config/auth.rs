@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ConfigFile;
 use super::secret::Secret;
-use super::units::{HttpUrl, Said};
+use super::units::{FromText, HttpUrl};
 use super::wrong::Wrong;
 use crate::command::Failure;
 
@@ -115,13 +115,13 @@ struct Basic {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Jwt {
     /// What the claim `iss` of a token must be
-    pub(crate) issuer: Said<HttpUrl>,
+    pub(crate) issuer: FromText<HttpUrl>,
     /// What stands before the names of its callers, as in `staff#alice`; the issuer if nothing is said
     pub(crate) name: Option<String>,
     /// What the claim `aud` of a token must be or contain one of
     pub(crate) audience: Words,
     /// Where the keys are; found through the issuer's OpenID configuration if nothing is said
-    pub(crate) jwks: Option<Said<HttpUrl>>,
+    pub(crate) jwks: Option<FromText<HttpUrl>>,
     /// What a token may be signed with; any of these if nothing is said
     #[serde(default)]
     pub(crate) algorithms: Vec<JwtAlgorithm>,

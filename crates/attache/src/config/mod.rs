@@ -5,11 +5,11 @@
 
 mod apply;
 mod auth;
+mod declare;
 mod read;
 mod resolve;
 mod secret;
 mod settings;
-mod table;
 mod tree;
 mod units;
 mod variables;
@@ -29,9 +29,12 @@ pub(crate) use self::auth::{Callers, Require};
 use self::read::Reading;
 pub(crate) use self::resolve::{Resolved, Shown, Source, Stop, arguments, settle};
 pub(crate) use self::secret::{MASK, Secret};
-pub(crate) use self::settings::{ClientCertificates, Kind, Settings};
+pub(crate) use self::settings::{
+    AccessArgs, ClientCertificates, CorsArgs, DemoArgs, EngineArgs, HostArgs, KeepArgs, Kind, LimitArgs,
+    LogArgs, PathArgs, ProtocolArgs, PushArgs, ServerArgs, Settings, SigningArgs, StoreArgs, TlsArgs,
+};
 use self::tree::{Environment, Node, Sections};
-pub(crate) use self::units::{HttpPath, Network, Size, Time, age};
+pub(crate) use self::units::{HttpPath, age};
 use self::wrong::Wrong;
 use crate::command::Failure;
 

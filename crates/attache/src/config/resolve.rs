@@ -10,7 +10,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
 use serde_json::{Value, json};
 
-use super::table::{self, ROWS, Row, Sense};
+use super::declare::{self, Row, Sense};
 use super::wrong::Wrong;
 use super::{ConfigFile, Settled};
 use crate::Arguments;
@@ -26,8 +26,8 @@ pub(crate) struct Resolved {
 
 impl Resolved {
     /// Whether a change of it is felt without a restart.
-    pub(crate) fn is_exchanged(&self) -> bool {
-        table::is_exchanged(&self.key)
+    pub(crate) fn is_reloaded(&self) -> bool {
+        declare::is_reloaded(&self.key)
     }
 }
 
@@ -153,7 +153,7 @@ fn dress_below(command: Command, said: &Said) -> Command {
 }
 
 fn dress(argument: Arg, said: &Said) -> Arg {
-    let Some(row) = table::by_argument(argument.get_id().as_str()) else { return argument };
+    let Some(row) = declare::by_argument(argument.get_id().as_str()) else { return argument };
     let (is_switch, repeats) = (
         matches!(argument.get_action(), ArgAction::SetTrue),
         matches!(argument.get_action(), ArgAction::Append),
@@ -176,8 +176,8 @@ fn dress(argument: Arg, said: &Said) -> Arg {
     } else {
         argument
     };
-    let argument = if argument.get_env().is_none() { argument.env(row.variable) } else { argument };
-    match said.get(row.key) {
+    let argument = argument.env(row.variable.as_str());
+    match said.get(&row.key) {
         Some(value) => argument.default_values(as_flag(row, value)),
         None => argument,
     }
@@ -261,7 +261,7 @@ pub(crate) fn settle(words: &[OsString]) -> Result<Arguments, Stop> {
 /// Whether a flag of a subcommand is about something in this section of the file.
 fn concerns(section: &str, command: &Command) -> bool {
     let mut rows =
-        command.get_arguments().filter_map(|argument| table::by_argument(argument.get_id().as_str()));
+        command.get_arguments().filter_map(|argument| declare::by_argument(argument.get_id().as_str()));
     rows.any(|row| row.key.split('.').next() == Some(section))
 }
 
@@ -282,9 +282,9 @@ fn blame(error: clap::Error, file: &ConfigFile) -> Stop {
         return error.into();
     };
     let flag = argument.trim_start_matches("--").split([' ', '=', '[']).next().unwrap_or_default();
-    let Some(row) = table::by_argument(&flag.replace('-', "_")) else { return error.into() };
+    let Some(row) = declare::by_argument(&flag.replace('-', "_")) else { return error.into() };
     let text = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-    file.wrong(row.key, Wrong::new(text)).into()
+    file.wrong(&row.key, Wrong::new(text)).into()
 }
 
 impl ConfigFile {
@@ -332,17 +332,17 @@ fn resolved(matches: &ArgMatches, file: Option<(&ConfigFile, &Said)>) -> Vec<Res
     let innermost = innermost(matches);
     let from_file =
         |key: &str| file.filter(|(_, said)| said.contains_key(key)).map(|(file, _)| file.source(key));
-    let settings = ROWS.iter().map(|row| {
+    let settings = declare::rows().iter().map(|row| {
         let source = match innermost.value_source(row.argument) {
             Some(ValueSource::CommandLine) => Source::Flag(format!("--{}", row.argument.replace('_', "-"))),
-            Some(ValueSource::EnvVariable) => Source::Environment(row.variable.to_owned()),
-            Some(_) | None => from_file(row.key).unwrap_or(Source::Default),
+            Some(ValueSource::EnvVariable) => Source::Environment(row.variable.clone()),
+            Some(_) | None => from_file(&row.key).unwrap_or(Source::Default),
         };
-        Resolved { key: row.key.to_owned(), value: shown(innermost, row), source }
+        Resolved { key: row.key.clone(), value: shown(innermost, row), source }
     });
     let mut all: Vec<_> = settings.collect();
     if let Some((file, said)) = file {
-        let alone = said.iter().filter(|(key, _)| !ROWS.iter().any(|row| row.key == *key));
+        let alone = said.iter().filter(|(key, _)| !declare::rows().iter().any(|row| row.key == **key));
         all.extend(alone.map(|(key, value)| Resolved {
             key: key.clone(),
             value: Shown::of(value),
@@ -374,10 +374,10 @@ mod tests {
         let command = arguments();
         let serve = command.find_subcommand("serve").unwrap();
         let flags: Vec<_> = serve.get_arguments().map(|argument| argument.get_id().as_str()).collect();
-        for row in ROWS {
+        for row in declare::rows() {
             assert!(flags.contains(&row.argument), "{}", row.argument);
         }
-        let without: Vec<_> = flags.into_iter().filter(|flag| table::by_argument(flag).is_none()).collect();
+        let without: Vec<_> = flags.into_iter().filter(|flag| declare::by_argument(flag).is_none()).collect();
         assert_eq!(without, ["config"]);
     }
 

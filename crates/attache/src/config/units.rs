@@ -15,7 +15,7 @@ use tracing_subscriber::EnvFilter;
 
 /// Something that is read from text and written as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Said<T>(pub(crate) T);
+pub(crate) struct FromText<T>(pub(crate) T);
 
 /// What the schema says about such a text.
 pub(crate) trait Described {
@@ -25,7 +25,7 @@ pub(crate) trait Described {
     const EXAMPLE: &'static str;
 }
 
-impl<T: FromStr<Err: fmt::Display>> FromStr for Said<T> {
+impl<T: FromStr<Err: fmt::Display>> FromStr for FromText<T> {
     type Err = T::Err;
 
     fn from_str(text: &str) -> Result<Self, T::Err> {
@@ -33,20 +33,20 @@ impl<T: FromStr<Err: fmt::Display>> FromStr for Said<T> {
     }
 }
 
-impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Said<T> {
+impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for FromText<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(|error| serde::de::Error::custom(format!("{error}, not `{text}`")))
     }
 }
 
-impl<T: fmt::Display> Serialize for Said<T> {
+impl<T: fmt::Display> Serialize for FromText<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&self.0)
     }
 }
 
-impl<T: Described> JsonSchema for Said<T> {
+impl<T: Described> JsonSchema for FromText<T> {
     fn schema_name() -> Cow<'static, str> {
         T::NAME.into()
     }
@@ -147,7 +147,7 @@ impl Described for Time {
 
 /// A number of things, of which there is at least one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Count(NonZeroU32);
+pub(crate) struct Count(pub(crate) NonZeroU32);
 
 impl FromStr for Count {
     type Err = &'static str;

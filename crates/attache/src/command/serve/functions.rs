@@ -1,6 +1,5 @@
 //! The functions of iii workers as an agent, with an engine of our own for the workers to join.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use attache::client::AddressBook;
@@ -13,36 +12,17 @@ use clap::Args;
 
 use super::super::Failure;
 use super::{demo, is_http, secret_in};
-use crate::config::{AGENTS, Secret, Settled};
+use crate::config::{AGENTS, DemoArgs, EngineArgs, Secret, Settled};
 
 /// Which functions are skills, and where workers join.
 #[derive(Debug, Args)]
 pub(super) struct FunctionArgs {
-    /// Add a few sample functions to try
-    #[arg(long)]
-    pub(super) demo: bool,
-
+    #[command(flatten)]
+    pub(super) demo: DemoArgs,
     #[command(flatten)]
     gateway: GatewayArgs,
-
-    /// The address that iii workers connect to
-    #[arg(
-        long,
-        value_name = "ADDR",
-        default_value = "127.0.0.1:49134",
-        env = "ATTACHE_ENGINE_LISTEN",
-        help_heading = "Engine"
-    )]
-    engine_listen: String,
-
-    /// Let in only workers that show the token in this file; needed to listen on anything but this machine
-    #[arg(long, value_name = "PATH", env = "ATTACHE_ENGINE_TOKEN_FILE", help_heading = "Engine")]
-    engine_token_file: Option<PathBuf>,
-
-    /// Register the skills of this remote agent as functions of the engine, named `a2a.<agent>::<skill>`; may be repeated
-    #[arg(long, value_name = "URL", help_heading = "Engine")]
-    connect: Vec<String>,
-
+    #[command(flatten)]
+    engine: EngineArgs,
     #[command(flatten)]
     delegation: DelegationArgs,
 }
@@ -62,11 +42,11 @@ impl FunctionArgs {
 
     /// The tokens, and whether everything else is in order.
     pub(super) fn check(&self, settled: &Settled) -> Result<Tokens, Failure> {
-        if let Some(url) = self.connect.iter().find(|url| !is_http(url)) {
+        if let Some(url) = self.engine.connect.iter().find(|url| !is_http(url)) {
             return Err(Failure::usage(format!("`--connect {url}` is not an `http` or `https` URL"))
                 .hint("try `--connect https://agents.example.com`"));
         }
-        let engine_file = secret_in(self.engine_token_file.as_deref(), "--engine-token-file")?;
+        let engine_file = secret_in(self.engine.engine_token_file.as_deref(), "--engine-token-file")?;
         let engine_file = engine_file.map(|secret| Token::new(&String::from_utf8_lossy(&secret)));
         let engine = settled.secret("engine.token", |settings| {
             (settings.engine.token.as_ref(), settings.engine.token_file.as_ref())
@@ -90,7 +70,7 @@ impl FunctionArgs {
         agents: AddressBook,
     ) -> Result<Started, Failure> {
         let options = EngineOptions {
-            listen: self.engine_listen.clone(),
+            listen: self.engine.engine_listen.clone(),
             token: tokens.engine,
             ..EngineOptions::default()
         };
@@ -98,7 +78,7 @@ impl FunctionArgs {
         let delegation = self.delegation.start(store.clone(), credentials.clone()).map_err(Failure::new)?;
         let engine = Engine::new(store, options);
         let mut settings = self.gateway.options();
-        if self.demo {
+        if self.demo.demo {
             demo::register(&engine);
             settings.default_function.get_or_insert_with(|| demo::DEFAULT_FUNCTION.to_owned());
         }
@@ -114,7 +94,7 @@ impl FunctionArgs {
             Failure::new(error).hint(hint)
         })?;
         let remote = RemoteOptions { own_url: Some(own_url), credentials, ..RemoteOptions::default() };
-        let imports = import(engine.clone(), self.connect.clone(), remote);
+        let imports = import(engine.clone(), self.engine.connect.clone(), remote);
         let gateway = Gateway::with_imports(Arc::new(engine.clone()), settings, imports);
         Ok(Started { engine, listening, gateway, delegation, api_token: tokens.api })
     }

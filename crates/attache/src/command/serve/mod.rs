@@ -7,9 +7,8 @@ mod network;
 mod reload;
 
 use std::net::ToSocketAddrs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use attache::client::AddressBook;
 use attache::core::{News, Retention, Store};
@@ -22,18 +21,19 @@ use attache::server::{
 use attache_iii::delegation::{Access, Api};
 use attache_iii::engine::{HttpRoute, PublicOnly};
 use attache_iii::secrets;
-use clap::{ArgAction, Args};
+use clap::Args;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 use self::announcement::{Announcement, Hosted};
 use self::functions::{FunctionArgs, Started, Tokens};
-pub(crate) use self::network::{LimitArgs, TlsArgs};
-use self::network::{PageArgs, PathArgs};
 use self::reload::{Exchanged, Refilter, Reloading, Running};
-use super::place::{Place, SettingsFile};
+use super::place::SettingsFile;
 use super::{Failure, keys};
-use crate::config::{self, Callers, Kind, Network, Settled, Shown, Source, Unread, age};
+use crate::config::{
+    self, AccessArgs, Callers, CorsArgs, HostArgs, KeepArgs, Kind, LimitArgs, LogArgs, PathArgs,
+    ProtocolArgs, PushArgs, ServerArgs, Settled, Shown, SigningArgs, Source, StoreArgs, TlsArgs, Unread,
+};
 
 /// What to try.
 pub(super) const EXAMPLES: &str = "Examples:\n  attache serve --demo                                  sample functions, to look around\n  attache serve --tier partner                          functions of iii workers for partners\n  attache serve --agent echo --listen 127.0.0.1:8080    the smallest agent";
@@ -48,101 +48,37 @@ pub(crate) struct Serve {
     #[arg(skip)]
     pub(crate) settled: Settled,
 
-    /// Which agent to serve
-    #[arg(long, value_enum, default_value_t = Kind::Functions)]
-    agent: Kind,
-
-    /// The address to listen on
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3111", env = "ATTACHE_LISTEN")]
-    listen: String,
-
-    /// The URL that the card advertises, if clients reach the server under another one
-    #[arg(long, value_name = "URL", env = "ATTACHE_BASE_URL")]
-    base_url: Option<String>,
-
     #[command(flatten)]
-    place: Place,
-
-    /// Let everyone in without credentials, also where other machines can reach the server
-    #[arg(long)]
-    insecure: bool,
-
-    /// Refuse requests that do not say which protocol version they speak
-    #[arg(long)]
-    strict_version: bool,
-
-    /// Give everyone the card of protocol 1.0 alone, without the members that 0.3 clients read
-    #[arg(long)]
-    pure_card: bool,
-
-    /// Whether the card is shown to those who do not say who they are
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
-    public_card: bool,
-
-    /// Whether health checks are answered for those who do not say who they are
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
-    public_health: bool,
-
-    /// Sign the card with the keys in this file, which `attache keys new` makes
-    #[arg(long, value_name = "PATH", env = "ATTACHE_SIGNING_KEYS")]
-    signing_keys: Option<PathBuf>,
-
-    /// What to log, such as `info` or `attache_server=debug`
-    #[arg(long, value_name = "FILTER", default_value = "info", env = "ATTACHE_LOG")]
-    log: String,
-
+    server: ServerArgs,
+    #[command(flatten)]
+    store: StoreArgs,
+    #[command(flatten)]
+    access: AccessArgs,
+    #[command(flatten)]
+    protocol: ProtocolArgs,
+    #[command(flatten)]
+    signing: SigningArgs,
+    #[command(flatten)]
+    log: LogArgs,
     #[command(flatten)]
     tls: TlsArgs,
-
     #[command(flatten)]
-    pages: PageArgs,
-
+    hosts: HostArgs,
+    #[command(flatten)]
+    cors: CorsArgs,
     #[command(flatten)]
     limits: LimitArgs,
-
     #[command(flatten)]
     paths: PathArgs,
-
     #[command(flatten)]
-    push: Push,
-
+    push: PushArgs,
     #[command(flatten)]
-    keep: Keep,
-
+    keep: KeepArgs,
     #[command(flatten)]
     functions: FunctionArgs,
 }
 
-/// How the news of tasks is told to webhooks.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Push notifications")]
-struct Push {
-    /// Offer no push notifications
-    #[arg(long)]
-    no_push: bool,
-
-    /// Tell webhooks of every event, not only of every new status
-    #[arg(long)]
-    push_every_event: bool,
-
-    /// Sign what webhooks are told with the secret in this file
-    #[arg(long, value_name = "PATH", env = "ATTACHE_PUSH_SECRET_FILE")]
-    push_secret_file: Option<PathBuf>,
-
-    /// Let webhooks be on this machine, for development
-    #[arg(long)]
-    allow_loopback_webhooks: bool,
-
-    /// Let webhooks be in this network although it is not public, such as `10.1.0.0/16`; may be repeated
-    #[arg(long, value_name = "NETWORK")]
-    allow_webhook_network: Vec<Network>,
-
-    /// Refuse webhooks that are not `https`
-    #[arg(long)]
-    https_webhooks_only: bool,
-}
-
-impl Push {
+impl PushArgs {
     fn policy(&self) -> Policy {
         Policy::default()
             .allow_loopback(self.allow_loopback_webhooks)
@@ -197,19 +133,6 @@ pub(super) fn secret_in(file: Option<&Path>, flag: &str) -> Result<Option<Vec<u8
             .hint("make one with `openssl rand -hex 32`")),
         None => Ok(Some(secret.to_vec())),
     }
-}
-
-/// How long tasks are kept.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Retention")]
-struct Keep {
-    /// Forget tasks that ended longer ago than this, such as `12h` or `30d`; they are kept for good if this is not given
-    #[arg(long, value_name = "AGE", value_parser = age, env = "ATTACHE_KEEP_FOR")]
-    keep_for: Option<Duration>,
-
-    /// Forget tasks that have ended beyond this many of each caller, oldest first
-    #[arg(long, value_name = "COUNT", env = "ATTACHE_KEEP_TASKS")]
-    keep_tasks: Option<usize>,
 }
 
 /// What the settings come to, once it is certain that they are in order.
@@ -267,7 +190,7 @@ impl Serve {
                 };
                 Reloading::new(&self, &prepared, exchanged).start()?;
             }
-            match self.agent {
+            match self.server.agent {
                 Kind::Echo => self.serve_echo(prepared, parts).await,
                 Kind::Functions => self.serve_functions(prepared, parts).await,
             }
@@ -276,20 +199,21 @@ impl Serve {
 
     /// Looks at everything that can be wrong with the settings, before any port is taken.
     pub(super) fn prepare(&self) -> Result<Prepared, Failure> {
-        let filter = EnvFilter::try_new(&self.log).map_err(|error| {
-            Failure::usage(format!("`--log {}` is not a filter: {error}", self.log)).hint("try `--log info`")
+        let filter = EnvFilter::try_new(&self.log.log).map_err(|error| {
+            Failure::usage(format!("`--log {}` is not a filter: {error}", self.log.log))
+                .hint("try `--log info`")
         })?;
-        if let Some(url) = self.base_url.as_ref().filter(|url| !is_http(url)) {
+        if let Some(url) = self.server.base_url.as_ref().filter(|url| !is_http(url)) {
             return Err(Failure::usage(format!("`--base-url {url}` is not an `http` or `https` URL"))
                 .hint("try `--base-url https://agents.example.com`"));
         }
         let callers = self.settled.callers()?;
-        self.guard(&self.listen, callers.as_ref())?;
+        self.guard(&self.server.listen, callers.as_ref())?;
         self.tls.check(callers.as_ref())?;
         self.paths.check()?;
         self.push.check(&self.settled)?;
-        let tokens = match self.agent {
-            Kind::Echo if self.functions.demo => {
+        let tokens = match self.server.agent {
+            Kind::Echo if self.functions.demo.demo => {
                 return Err(Failure::usage(
                     "`--demo` adds sample functions, which `--agent echo` does not have",
                 )
@@ -299,7 +223,7 @@ impl Serve {
             Kind::Functions => self.functions.check(&self.settled)?,
         };
         let tiers = callers.as_ref().is_some_and(Callers::have_tiers);
-        if tiers && matches!(self.agent, Kind::Functions) && !self.functions.has_tier() {
+        if tiers && matches!(self.server.agent, Kind::Functions) && !self.functions.has_tier() {
             return Err(Failure::usage(
                 "some callers have a tier, and it is not said which one the others are in",
             )
@@ -308,7 +232,7 @@ impl Serve {
         Ok(Prepared {
             filter,
             push: self.push.secret(&self.settled)?,
-            keys: keys::for_serving(self.signing_keys.as_ref())?,
+            keys: keys::for_serving(self.signing.signing_keys.as_ref())?,
             callers,
             tokens,
             agents: self.settled.agents()?,
@@ -317,7 +241,7 @@ impl Serve {
 
     /// Where tasks are kept.
     pub(super) fn store(&self) -> Result<String, Failure> {
-        self.place.url().map(|url| url.to_string())
+        self.store.url().map(|url| url.to_string())
     }
 
     /// Refuses to let everyone in from everywhere, unless that is what is wanted.
@@ -325,19 +249,19 @@ impl Serve {
         if callers.is_some() {
             return Ok(());
         }
-        match (is_here(listen), self.base_url.as_deref()) {
-            (true, Some(url)) if !self.insecure && !is_loopback_url(url) => Err(Failure::usage(format!(
+        match (is_here(listen), self.server.base_url.as_deref()) {
+            (true, Some(url)) if !self.access.insecure && !is_loopback_url(url) => Err(Failure::usage(format!(
                 "`base-url` says that others reach the server at `{url}`, and callers would not be asked who they are"
             ))
             .hint("list who may call below `auth` in the configuration file, or let everyone in with `--insecure`")),
-            (true, _) => self.pages.check(self.insecure),
-            (false, _) if !self.insecure => Err(Failure::usage(format!(
+            (true, _) => network::check_pages(&self.hosts, &self.cors, self.access.insecure),
+            (false, _) if !self.access.insecure => Err(Failure::usage(format!(
                 "on `{listen}` other machines can connect, and callers would not be asked who they are"
             ))
             .hint(
                 "list who may call below `auth` in the configuration file, listen on `127.0.0.1`, or let everyone in with `--insecure`",
             )),
-            (false, _) if self.pages.allowed_host.is_empty() => Err(Failure::usage(format!(
+            (false, _) if self.hosts.allowed_host.is_empty() => Err(Failure::usage(format!(
                 "on `{listen}` everyone is let in, and it is not said which host names are the server's"
             ))
             .hint(
@@ -351,12 +275,12 @@ impl Serve {
     fn parts(&self, prepared: &Prepared) -> Result<Parts, Failure> {
         let mut options = ServerOptions {
             paths: self.paths.paths(),
-            strict_version: self.strict_version,
-            pure_card: self.pure_card,
-            public_card: self.public_card,
-            public_health: self.public_health,
-            allowed_hosts: self.pages.allowed_host.clone(),
-            cors: self.pages.cors(),
+            strict_version: self.protocol.strict_version,
+            pure_card: self.protocol.pure_card,
+            public_card: self.protocol.public_card,
+            public_health: self.protocol.public_health,
+            allowed_hosts: self.hosts.allowed_host.clone(),
+            cors: Cors { origins: self.cors.cors_origin.clone() },
             ..ServerOptions::default()
         };
         config::limits(&self.limits, &mut options);
@@ -384,7 +308,7 @@ impl Serve {
     }
 
     async fn serve_echo(self, prepared: Prepared, parts: Parts) -> Result<(), Failure> {
-        let store = self.place.open()?;
+        let store = self.store.open()?;
         let announcement = self.announcement(&prepared)?;
         let listening = self.listen(Server::echo(), store, prepared, parts).await?;
         announcement.say(listening.address().map_err(Failure::new)?, None);
@@ -392,10 +316,11 @@ impl Serve {
     }
 
     async fn serve_functions(self, mut prepared: Prepared, parts: Parts) -> Result<(), Failure> {
-        let store = self.place.open()?;
+        let store = self.store.open()?;
         let announcement = self.announcement(&prepared)?;
         let scheme = if parts.tls.is_some() { "https" } else { "http" };
-        let own_url = self.base_url.clone().unwrap_or_else(|| format!("{scheme}://{}", self.listen));
+        let own_url =
+            self.server.base_url.clone().unwrap_or_else(|| format!("{scheme}://{}", self.server.listen));
         let tokens = std::mem::take(&mut prepared.tokens);
         let Started { engine, listening: workers, gateway, delegation, api_token } =
             self.functions.start(store.clone(), own_url, tokens, prepared.agents.clone()).await?;
@@ -442,15 +367,16 @@ impl Serve {
         let address = listening.address().map_err(Failure::new)?;
         let mut _offers = Vec::new();
         if let Some(delegation) = delegation {
-            let hosts = self.pages.allowed_host.iter().map(|host| format!("http://{host}"));
-            let access = Access::new(api_token, address.ip(), self.base_url.iter().cloned().chain(hosts));
-            let public = self.base_url.clone().unwrap_or_else(|| format!("{scheme}://{address}"));
+            let hosts = self.hosts.allowed_host.iter().map(|host| format!("http://{host}"));
+            let access =
+                Access::new(api_token, address.ip(), self.server.base_url.iter().cloned().chain(hosts));
+            let public = self.server.base_url.clone().unwrap_or_else(|| format!("{scheme}://{address}"));
             delegation.at_home(gateway, public);
             _offers = delegation.offer(&engine, listening.surface().for_known(Identity::default()));
             let _ = api.set(Api::new(delegation, access));
         }
         let engine_url = format!("ws://{}", workers.address());
-        let hosted = Hosted { engine: &engine_url, demo: self.functions.demo };
+        let hosted = Hosted { engine: &engine_url, demo: self.functions.demo.demo };
         announcement.say(address, Some(hosted));
         let stop = CancellationToken::new();
         let workers = tokio::spawn(workers.run_until(stop.clone().cancelled_owned()));
@@ -471,20 +397,22 @@ impl Serve {
     ) -> Result<Listening, Failure> {
         let policy = self.push.policy();
         let mut server = server
-            .bind(&self.listen)
+            .bind(&self.server.listen)
             .shared_store(store)
             .push(!self.push.no_push)
             .push_options(|push: &mut PushOptions| (push.policy, push.secret) = (policy, prepared.push))
             .options(|options| *options = parts.options)
             .service_options(|options| {
-                options.retention =
-                    Retention { max_age: self.keep.keep_for, max_tasks: self.keep.keep_tasks };
+                options.retention = Retention {
+                    max_age: self.keep.keep_for.map(|age| age.0),
+                    max_tasks: self.keep.keep_tasks.and_then(|count| usize::try_from(count).ok()),
+                };
                 config::service_limits(&self.limits, options);
                 if self.push.push_every_event {
                     options.push_news = News::Everything;
                 }
             });
-        if let Some(url) = &self.base_url {
+        if let Some(url) = &self.server.base_url {
             server = server.base_url(url);
         }
         if let Some(keys) = prepared.keys {

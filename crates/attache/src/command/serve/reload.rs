@@ -16,9 +16,9 @@ use attache::server::auth::{Everyone, Exchangeable};
 use attache::server::{Surface, Tls};
 use tracing_subscriber::EnvFilter;
 
-use super::{Prepared, Serve, TlsArgs};
+use super::{Prepared, Serve};
 use crate::command::{Command, Failure};
-use crate::config::{self, Callers, ClientCertificates, Resolved};
+use crate::config::{self, Callers, ClientCertificates, Resolved, TlsArgs};
 
 /// Sets what is logged from now on.
 pub(super) type Refilter = Box<dyn Fn(EnvFilter) -> Result<(), Failure> + Send + Sync>;
@@ -113,7 +113,7 @@ impl Reloading {
             file: serve.settled.file.as_ref().map(|file| file.path.clone()),
             callers: prepared.callers.clone(),
             resolved: serve.settled.resolved.clone(),
-            listen: serve.listen.clone(),
+            listen: serve.server.listen.clone(),
             encryption: Encryption::of(&serve.tls),
         }
     }
@@ -173,7 +173,7 @@ impl Reloading {
         }
         let changes = changes(&self.resolved, &next.settled.resolved);
         let (exchanged, later): (Vec<_>, Vec<_>) =
-            changes.into_iter().partition(|setting| setting.is_exchanged());
+            changes.into_iter().partition(|setting| setting.is_reloaded());
         // Of lists it is enough to know that something in them has changed.
         let list = |setting: &&Resolved| setting.key.split('[').next().unwrap_or_default().to_owned();
         let keys = |settings: &[&Resolved]| {
@@ -191,9 +191,9 @@ impl Reloading {
             tracing::warn!(changed = keys(&later), "these settings need a restart");
         }
         // What needs a restart is named again next time, until it has happened.
-        let waits = |setting: &Resolved| !setting.is_exchanged();
+        let waits = |setting: &Resolved| !setting.is_reloaded();
         let mut kept: Vec<_> = self.resolved.drain(..).filter(waits).collect();
-        kept.extend(next.settled.resolved.into_iter().filter(Resolved::is_exchanged));
+        kept.extend(next.settled.resolved.into_iter().filter(Resolved::is_reloaded));
         (self.resolved, self.callers) = (kept, prepared.callers);
         Ok(())
     }
