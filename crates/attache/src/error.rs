@@ -14,12 +14,15 @@ pub enum Error {
     #[error(transparent)]
     Io(#[from] std::io::Error),
     /// A server could not start, or it stopped.
+    #[cfg(feature = "server")]
     #[error(transparent)]
     Server(#[from] attache_server::ServerError),
     /// A request to an agent failed.
+    #[cfg(feature = "client")]
     #[error(transparent)]
     Client(#[from] attache_client::ClientError),
     /// A store could not read or write.
+    #[cfg(any(feature = "server", feature = "sqlite"))]
     #[error(transparent)]
     Store(#[from] attache_core::StoreError),
     /// A store could not be opened.
@@ -31,6 +34,7 @@ pub enum Error {
     #[error(transparent)]
     Keyring(#[from] attache_store::KeyringError),
     /// The keys that cards are signed with could not be read or written.
+    #[cfg(feature = "signing")]
     #[error(transparent)]
     SigningKeys(#[from] attache_signing::KeysError),
 }
@@ -38,7 +42,7 @@ pub enum Error {
 /// The result of anything that can fail with an [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "server", feature = "client"))]
 mod tests {
     use std::error::Error as _;
 

@@ -45,14 +45,30 @@
 //! }
 //! ```
 //!
-//! The pieces live in [`protocol`] (types and codecs), [`core`] (tasks, turns, stores), [`server`] (bindings) and [`client`].
+//! # Features
+//!
+//! Without features the crate has the types of the [`protocol`] alone. All of these are on by default:
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `client` | [`client`]: talking to agents |
+//! | `server` | [`server`] and [`core`]: serving agents, over JSON-RPC and HTTP+JSON |
+//! | `grpc` | gRPC for the client and the server |
+//! | `sqlite` | [`store`]: tasks in a file |
+//! | `oauth` | OAuth 2.0 and OpenID Connect for the client |
+//! | `signing` | [`signing`]: cards that are signed and verified |
+//! | `cli` | the `attache` command, which needs all others |
 
 mod error;
 
+#[cfg(feature = "client")]
 pub use attache_client as client;
+#[cfg(any(feature = "server", feature = "sqlite"))]
 pub use attache_core as core;
 pub use attache_protocol as protocol;
+#[cfg(feature = "server")]
 pub use attache_server as server;
+#[cfg(feature = "signing")]
 pub use attache_signing as signing;
 #[cfg(feature = "sqlite")]
 pub use attache_store as store;
@@ -61,7 +77,9 @@ pub use crate::error::{Error, Result};
 
 /// The names that most agents and most clients need.
 pub mod prelude {
+    #[cfg(feature = "client")]
     pub use attache_client::{Client, ClientOptions, Outgoing, Reply, Texts};
+    #[cfg(feature = "server")]
     pub use attache_core::{
         Agent, AgentError, AgentResult, Caller, Identity, MemoryStore, Principal, Turn, agent_fn, restartable,
     };
@@ -69,5 +87,6 @@ pub mod prelude {
         AgentCard as Card, AgentExtension as Extension, AgentSkill as Skill, Artifact, Message, Part, Role,
         Task, TaskState,
     };
+    #[cfg(feature = "server")]
     pub use attache_server::{Policy, Server};
 }
