@@ -2,6 +2,7 @@
 
 mod command;
 mod config;
+mod platform;
 
 use std::process::ExitCode;
 

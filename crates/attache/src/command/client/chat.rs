@@ -9,10 +9,11 @@ use attache::protocol::{ContextId, TaskId, TaskState};
 use clap::Args;
 use tokio::sync::mpsc;
 
-use super::live::{Followed, Form, Live, interrupted};
+use super::live::{Followed, Form, Live};
 use super::reach::{Agent, Reach};
 use super::show;
 use crate::command::{Exit, Failure, say};
+use crate::platform::signals::interrupted;
 
 /// With whom to talk.
 #[derive(Debug, Args)]

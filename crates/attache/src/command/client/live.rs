@@ -2,16 +2,15 @@
 
 use std::hash::{DefaultHasher, Hasher};
 use std::io::{IsTerminal, Write};
-use std::sync::Once;
 use std::time::Duration;
 
 use attache::client::{Events, Reply};
 use attache::protocol::{Artifact, ContextId, Message, StreamResponse, Task, TaskId, TaskState, TaskStatus};
-use tokio::sync::Notify;
 
 use super::reach::Agent;
 use super::show;
 use crate::command::{Exit, Failure, printed, say};
+use crate::platform::signals::interrupted;
 
 /// How what happens is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -395,20 +394,6 @@ const fn asks(state: TaskState) -> bool {
         | TaskState::Canceled
         | TaskState::Rejected => false,
     }
-}
-
-/// Waits until Ctrl-C is pressed. What is pressed while nobody waits counts for whoever waits next.
-pub(crate) async fn interrupted() {
-    static PRESSED: Notify = Notify::const_new();
-    static LISTENING: Once = Once::new();
-    LISTENING.call_once(|| {
-        tokio::spawn(async {
-            while tokio::signal::ctrl_c().await.is_ok() {
-                PRESSED.notify_one();
-            }
-        });
-    });
-    PRESSED.notified().await;
 }
 
 /// How long a picture of the spinner stays.

@@ -19,6 +19,7 @@ use tracing_subscriber::EnvFilter;
 use super::{Prepared, Serve};
 use crate::command::{Command, Failure};
 use crate::config::{self, Callers, ClientCertificates, Resolved, TlsArgs};
+use crate::platform::signals::ReloadSignals;
 
 /// Sets what is logged from now on.
 pub(super) type Refilter = Box<dyn Fn(EnvFilter) -> Result<(), Failure> + Send + Sync>;
@@ -118,15 +119,12 @@ impl Reloading {
         }
     }
 
-    /// Waits for the signal, for as long as the runtime lives.
-    #[cfg(unix)]
+    /// Waits for the signals that ask for a reload, for as long as the runtime lives.
     pub(super) fn start(mut self) -> Result<(), Failure> {
-        use tokio::signal::unix::{SignalKind, signal};
-
-        let mut hangups = signal(SignalKind::hangup())
+        let mut signals = ReloadSignals::new()
             .map_err(|error| Failure::new(format!("cannot wait for signals: {error}")))?;
         tokio::spawn(async move {
-            while hangups.recv().await.is_some() {
+            while signals.next().await.is_some() {
                 if let Err(failure) = self.reload().await {
                     tracing::error!(error = %failure, "the settings stay as they were");
                 }
@@ -135,13 +133,6 @@ impl Reloading {
         Ok(())
     }
 
-    /// There is no such signal.
-    #[cfg(not(unix))]
-    pub(super) fn start(self) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    #[cfg_attr(not(unix), expect(dead_code, reason = "there is no signal to reload on"))]
     async fn reload(&mut self) -> Result<(), Failure> {
         let next = self.read().await?;
         let prepared = next.prepare()?;
