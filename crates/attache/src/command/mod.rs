@@ -20,6 +20,7 @@ use clap_complete::Shell;
 use self::client::show;
 pub(crate) use self::client::{CLIENT_SECRET_VARIABLE, TOKEN_VARIABLE};
 use self::place::SettingsFile;
+pub(crate) use self::serve::AgentName;
 
 /// What the command can do.
 #[derive(Debug, Subcommand)]

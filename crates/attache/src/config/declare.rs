@@ -19,8 +19,9 @@ use std::sync::LazyLock;
 use attache::server::{AllowedHost, AllowedOrigin};
 use attache::store::StoreUrl;
 
-use super::settings::{ClientCertificates, Kind, Settings};
+use super::settings::{ClientCertificates, Settings};
 use super::units::{Count, FromText, HttpPath, Network, Seconds, Size, Time};
+use crate::command::AgentName;
 
 /// All settings that are declared.
 #[derive(Debug, Default)]
@@ -117,7 +118,7 @@ macro_rules! as_text {
     ($($type:ty),*) => { $(impl FlagType for $type { type InFile = Option<FromText<Self>>; })* };
 }
 
-as_it_is!(bool, u32, String, PathBuf, Kind, ClientCertificates);
+as_it_is!(bool, u32, String, PathBuf, AgentName, ClientCertificates);
 as_text!(AllowedHost, AllowedOrigin, Count, HttpPath, Network, Size, StoreUrl, Time);
 
 impl FlagType for Seconds {

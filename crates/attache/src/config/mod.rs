@@ -30,7 +30,7 @@ use self::read::Reading;
 pub(crate) use self::resolve::{Resolved, Shown, Source, Stop, arguments, settle};
 pub(crate) use self::secret::{MASK, Secret};
 pub(crate) use self::settings::{
-    AccessArgs, ClientCertificates, CorsArgs, DemoArgs, EngineArgs, HostArgs, KeepArgs, Kind, LimitArgs,
+    AccessArgs, ClientCertificates, CorsArgs, DemoArgs, EngineArgs, HostArgs, KeepArgs, LimitArgs,
     LogArgs, PathArgs, ProtocolArgs, PushArgs, ServerArgs, Settings, SigningArgs, StoreArgs, TlsArgs,
 };
 use self::tree::{Environment, Node, Sections};

@@ -15,6 +15,7 @@ use super::auth::Auth;
 use super::declare::settings;
 use super::secret::Secret;
 use super::units::{Count, Filter, FromText, HttpPath, HttpUrl, Network, Seconds, Size, Time};
+use crate::command::AgentName;
 
 settings! {
     /// The settings of `attache serve`.
@@ -23,8 +24,8 @@ settings! {
 
     flags ServerArgs {
         /// Which agent to serve
-        #[flag(agent, value_enum, default_value_t = Kind::Functions)]
-        agent: Kind,
+        #[flag(agent, value_parser = AgentName::parser(), default_value = "functions")]
+        agent: AgentName,
         /// The address to listen on
         #[flag(listen, value_name = "ADDR", default_value = "127.0.0.1:3111")]
         listen: String,
@@ -114,16 +115,6 @@ settings! {
         /// Which agents tasks may be delegated to, and by whom
         #[mark(section)] delegation: Delegation,
     }
-}
-
-/// The agents that come with the command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Kind {
-    /// The functions that iii workers register, as skills
-    Functions,
-    /// Gives back what it gets
-    Echo,
 }
 
 settings! {

@@ -1,18 +1,25 @@
 //! The functions of iii workers as an agent, with an engine of our own for the workers to join.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use attache::client::AddressBook;
 use attache::core::Store;
-use attache_iii::delegation::Delegation;
-use attache_iii::engine::{Engine, EngineError, EngineListening, EngineOptions, Token};
+use attache::prelude::*;
+use attache::server::auth::Authenticator;
+use attache::server::{AllowedOrigin, Cors, FallbackAccess};
+use attache_iii::delegation::{Access, Api, Delegation};
+use attache_iii::engine::{
+    Engine, EngineError, EngineListening, EngineOptions, HttpRoute, PublicOnly, Token,
+};
 use attache_iii::remote::{RemoteOptions, import};
 use attache_iii::{AgentCredentials, DelegationArgs, Gateway, GatewayArgs};
 use clap::Args;
+use tokio_util::sync::CancellationToken;
 
-use super::super::Failure;
-use super::{demo, is_http, secret_in};
-use crate::config::{AGENTS, DemoArgs, EngineArgs, Secret, Settled};
+use super::announcement::Hosted;
+use super::{Parts, Prepared, Serve, demo, is_http, secret_in};
+use crate::command::Failure;
+use crate::config::{AGENTS, Callers, DemoArgs, EngineArgs, Secret, Settled};
 
 /// Which functions are skills, and where workers join.
 #[derive(Debug, Args)]
@@ -35,13 +42,8 @@ pub(super) struct Tokens {
 }
 
 impl FunctionArgs {
-    /// Whether the functions of one tier alone are skills.
-    pub(super) fn has_tier(&self) -> bool {
-        self.gateway.options().exposure.tier.is_some()
-    }
-
-    /// The tokens, and whether everything else is in order.
-    pub(super) fn check(&self, settled: &Settled) -> Result<Tokens, Failure> {
+    /// Checks the settings, and reads the tokens.
+    pub(super) fn check(&self, settled: &Settled, callers: Option<&Callers>) -> Result<Tokens, Failure> {
         if let Some(url) = self.engine.connect.iter().find(|url| !is_http(url)) {
             return Err(Failure::usage(format!("`--connect {url}` is not an `http` or `https` URL"))
                 .hint("try `--connect https://agents.example.com`"));
@@ -57,6 +59,13 @@ impl FunctionArgs {
         let api = settled.secret("delegation.api-token", |settings| {
             (settings.delegation.api_token.as_ref(), settings.delegation.api_token_file.as_ref())
         })?;
+        let has_tier = self.gateway.options().exposure.tier.is_some();
+        if callers.is_some_and(Callers::have_tiers) && !has_tier {
+            return Err(Failure::usage(
+                "some callers have a tier, and it is not said which one the others are in",
+            )
+            .hint("say so with `functions.tier` or `--tier`, such as `--tier public`"));
+        }
         let token = |secret: Secret| Token::new(secret.reveal());
         Ok(Tokens { engine: engine_file.or(engine.map(token)), api: api_flag.or(api.map(token)) })
     }
@@ -110,3 +119,89 @@ pub(super) struct Started {
     /// What callers of the API of delegation show.
     pub(super) api_token: Option<Token>,
 }
+
+/// Serves the functions of an engine of our own until the process is stopped.
+pub(super) async fn serve(serve: Serve, mut prepared: Prepared, parts: Parts) -> Result<(), Failure> {
+    let store = serve.store.open()?;
+    let announcement = serve.announcement(&prepared)?;
+    let scheme = if parts.tls.is_some() { "https" } else { "http" };
+    let own_url =
+        serve.server.base_url.clone().unwrap_or_else(|| format!("{scheme}://{}", serve.server.listen));
+    let tokens = std::mem::take(&mut prepared.tokens);
+    let Started { engine, listening: workers, gateway, delegation, api_token } =
+        serve.functions.start(store.clone(), own_url, tokens, prepared.agents.clone()).await?;
+    let (mut exact, below) = serve.paths.paths().answered();
+    exact.extend(prepared.keys.iter().map(|_| "/.well-known/jwks.json".to_owned()));
+    engine.reserve_paths(exact.iter().map(String::as_str), below.iter().map(String::as_str));
+    engine.reserve_paths(Api::paths(), []);
+    // The API is made later: who may use it depends on the address that the server gets.
+    let api: Arc<OnceLock<Api>> = Arc::default();
+    let (triggers, delegating, origins) = (engine.clone(), api.clone(), engine.clone());
+    let (callers, routes) = (parts.callers.clone(), engine.clone());
+    let mut server = Server::new(gateway.clone())
+        .card(gateway.card())
+        .card_updates(gateway.cards())
+        .fallback_access(move |head| match routes.http_route(&head.method, head.uri.path()) {
+            _ if Api::answers(head.uri.path()) => FallbackAccess::Own,
+            HttpRoute::None | HttpRoute::Public => FallbackAccess::Everyone,
+            HttpRoute::Callers => FallbackAccess::Callers,
+        })
+        .fallback(move |mut request| {
+            let (engine, api) = (triggers.clone(), delegating.clone());
+            let authenticated = callers.as_ref().is_some_and(|callers| !callers.admits_everyone());
+            async move {
+                match request.extensions().get::<FallbackAccess>() {
+                    Some(FallbackAccess::Own | FallbackAccess::Everyone) => {
+                        request.extensions_mut().insert(PublicOnly);
+                    }
+                    Some(FallbackAccess::Callers) | None => {}
+                }
+                match api.get().filter(|_| Api::answers(request.uri().path())) {
+                    // With `auth`, programs on this machine are not trusted: one of them may be a proxy.
+                    Some(api) if authenticated => api.for_authenticated().handle(request).await,
+                    Some(api) => api.handle(request).await,
+                    None => engine.handle_http(request).await,
+                }
+            }
+        })
+        .fallback_cors(move |method, path| cors_of(&origins.http_origins(method, path), path));
+    if prepared.callers.is_some() {
+        let gateway = gateway.clone();
+        server = server.card_for(move |rights| gateway.card_for(rights));
+    }
+    let listening = serve.listen(server, store, prepared, parts).await?;
+    let address = listening.address().map_err(Failure::new)?;
+    let mut _offers = Vec::new();
+    if let Some(delegation) = delegation {
+        let hosts = serve.hosts.allowed_host.iter().map(|host| format!("http://{host}"));
+        let access =
+            Access::new(api_token, address.ip(), serve.server.base_url.iter().cloned().chain(hosts));
+        let public = serve.server.base_url.clone().unwrap_or_else(|| format!("{scheme}://{address}"));
+        delegation.at_home(gateway, public);
+        _offers = delegation.offer(&engine, listening.surface().for_known(Identity::default()));
+        let _ = api.set(Api::new(delegation, access));
+    }
+    let engine_url = format!("ws://{}", workers.address());
+    let hosted = Hosted { engine: &engine_url, demo: serve.functions.demo.demo };
+    announcement.say(address, Some(hosted));
+    let stop = CancellationToken::new();
+    let workers = tokio::spawn(workers.run_until(stop.clone().cancelled_owned()));
+    // Turns that still run need their workers until they end.
+    let served = listening.run().await;
+    stop.cancel();
+    let _ = workers.await;
+    served.map_err(|error| Failure::new(format!("the server stopped: {error}")))
+}
+
+/// The origins that the author of a function allows at the path of its HTTP trigger.
+fn cors_of(origins: &[String], path: &str) -> Cors {
+    let read = |text: &String| match text.parse::<AllowedOrigin>() {
+        Ok(origin) => Some(origin),
+        Err(error) => {
+            tracing::warn!(path, origin = text, "`a2a.origins` of a function: {error}");
+            None
+        }
+    };
+    Cors { origins: origins.iter().filter_map(read).collect() }
+}
+

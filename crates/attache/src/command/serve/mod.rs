@@ -1,5 +1,6 @@
 //! `attache serve`: an agent on the network.
 
+mod agents;
 mod announcement;
 mod demo;
 mod functions;
@@ -8,30 +9,27 @@ mod reload;
 
 use std::net::ToSocketAddrs;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use attache::client::AddressBook;
 use attache::core::{News, Retention, Store};
 use attache::prelude::*;
-use attache::server::auth::{Authenticator, Everyone, Exchangeable};
+use attache::server::auth::{Everyone, Exchangeable};
 use attache::server::{
-    AllowedOrigin, Cors, FallbackAccess, Listening, PushOptions, ServerOptions, SigningKeys, SigningSecret,
-    Tls, is_loopback_url,
+    Cors, Listening, PushOptions, ServerOptions, SigningKeys, SigningSecret, Tls, is_loopback_url,
 };
-use attache_iii::delegation::{Access, Api};
-use attache_iii::engine::{HttpRoute, PublicOnly};
 use attache_iii::secrets;
 use clap::Args;
-use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
-use self::announcement::{Announcement, Hosted};
-use self::functions::{FunctionArgs, Started, Tokens};
+pub(crate) use self::agents::AgentName;
+use self::announcement::Announcement;
+use self::functions::{FunctionArgs, Tokens};
 use self::reload::{Exchanged, Refilter, Reloading, Running};
 use super::place::SettingsFile;
 use super::{Failure, keys};
 use crate::config::{
-    self, AccessArgs, Callers, CorsArgs, HostArgs, KeepArgs, Kind, LimitArgs, LogArgs, PathArgs,
+    self, AccessArgs, Callers, CorsArgs, HostArgs, KeepArgs, LimitArgs, LogArgs, PathArgs,
     ProtocolArgs, PushArgs, ServerArgs, Settled, Shown, SigningArgs, Source, StoreArgs, TlsArgs, Unread,
 };
 
@@ -190,10 +188,8 @@ impl Serve {
                 };
                 Reloading::new(&self, &prepared, exchanged).start()?;
             }
-            match self.server.agent {
-                Kind::Echo => self.serve_echo(prepared, parts).await,
-                Kind::Functions => self.serve_functions(prepared, parts).await,
-            }
+            let kind = self.server.agent.kind();
+            (kind.run)(self, prepared, parts).await
         })
     }
 
@@ -212,23 +208,7 @@ impl Serve {
         self.tls.check(callers.as_ref())?;
         self.paths.check()?;
         self.push.check(&self.settled)?;
-        let tokens = match self.server.agent {
-            Kind::Echo if self.functions.demo.demo => {
-                return Err(Failure::usage(
-                    "`--demo` adds sample functions, which `--agent echo` does not have",
-                )
-                .hint("leave `--agent` out"));
-            }
-            Kind::Echo => Tokens::default(),
-            Kind::Functions => self.functions.check(&self.settled)?,
-        };
-        let tiers = callers.as_ref().is_some_and(Callers::have_tiers);
-        if tiers && matches!(self.server.agent, Kind::Functions) && !self.functions.has_tier() {
-            return Err(Failure::usage(
-                "some callers have a tier, and it is not said which one the others are in",
-            )
-            .hint("say so with `functions.tier` or `--tier`, such as `--tier public`"));
-        }
+        let tokens = (self.server.agent.kind().check)(self, callers.as_ref())?;
         Ok(Prepared {
             filter,
             push: self.push.secret(&self.settled)?,
@@ -307,86 +287,6 @@ impl Serve {
         })
     }
 
-    async fn serve_echo(self, prepared: Prepared, parts: Parts) -> Result<(), Failure> {
-        let store = self.store.open()?;
-        let announcement = self.announcement(&prepared)?;
-        let listening = self.listen(Server::echo(), store, prepared, parts).await?;
-        announcement.say(listening.address().map_err(Failure::new)?, None);
-        listening.run().await.map_err(|error| Failure::new(format!("the server stopped: {error}")))
-    }
-
-    async fn serve_functions(self, mut prepared: Prepared, parts: Parts) -> Result<(), Failure> {
-        let store = self.store.open()?;
-        let announcement = self.announcement(&prepared)?;
-        let scheme = if parts.tls.is_some() { "https" } else { "http" };
-        let own_url =
-            self.server.base_url.clone().unwrap_or_else(|| format!("{scheme}://{}", self.server.listen));
-        let tokens = std::mem::take(&mut prepared.tokens);
-        let Started { engine, listening: workers, gateway, delegation, api_token } =
-            self.functions.start(store.clone(), own_url, tokens, prepared.agents.clone()).await?;
-        let (mut exact, below) = self.paths.paths().answered();
-        exact.extend(prepared.keys.iter().map(|_| "/.well-known/jwks.json".to_owned()));
-        engine.reserve_paths(exact.iter().map(String::as_str), below.iter().map(String::as_str));
-        engine.reserve_paths(Api::paths(), []);
-        // Who may use the API depends on the address that is listened on.
-        let api: Arc<OnceLock<Api>> = Arc::default();
-        let (triggers, delegating, origins) = (engine.clone(), api.clone(), engine.clone());
-        let (callers, routes) = (parts.callers.clone(), engine.clone());
-        let mut server = Server::new(gateway.clone())
-            .card(gateway.card())
-            .card_updates(gateway.cards())
-            .fallback_access(move |head| match routes.http_route(&head.method, head.uri.path()) {
-                _ if Api::answers(head.uri.path()) => FallbackAccess::Own,
-                HttpRoute::None | HttpRoute::Public => FallbackAccess::Everyone,
-                HttpRoute::Callers => FallbackAccess::Callers,
-            })
-            .fallback(move |mut request| {
-                let (engine, api) = (triggers.clone(), delegating.clone());
-                let authenticated = callers.as_ref().is_some_and(|callers| !callers.admits_everyone());
-                async move {
-                    match request.extensions().get::<FallbackAccess>() {
-                        Some(FallbackAccess::Own | FallbackAccess::Everyone) => {
-                            request.extensions_mut().insert(PublicOnly);
-                        }
-                        Some(FallbackAccess::Callers) | None => {}
-                    }
-                    match api.get().filter(|_| Api::answers(request.uri().path())) {
-                        // Whoever sets `auth` does not take programs on this machine for trusted: one of them may be a proxy.
-                        Some(api) if authenticated => api.for_authenticated().handle(request).await,
-                        Some(api) => api.handle(request).await,
-                        None => engine.handle_http(request).await,
-                    }
-                }
-            })
-            .fallback_cors(move |method, path| cors_of(&origins.http_origins(method, path), path));
-        if prepared.callers.is_some() {
-            let gateway = gateway.clone();
-            server = server.card_for(move |rights| gateway.card_for(rights));
-        }
-        let listening = self.listen(server, store, prepared, parts).await?;
-        let address = listening.address().map_err(Failure::new)?;
-        let mut _offers = Vec::new();
-        if let Some(delegation) = delegation {
-            let hosts = self.hosts.allowed_host.iter().map(|host| format!("http://{host}"));
-            let access =
-                Access::new(api_token, address.ip(), self.server.base_url.iter().cloned().chain(hosts));
-            let public = self.server.base_url.clone().unwrap_or_else(|| format!("{scheme}://{address}"));
-            delegation.at_home(gateway, public);
-            _offers = delegation.offer(&engine, listening.surface().for_known(Identity::default()));
-            let _ = api.set(Api::new(delegation, access));
-        }
-        let engine_url = format!("ws://{}", workers.address());
-        let hosted = Hosted { engine: &engine_url, demo: self.functions.demo.demo };
-        announcement.say(address, Some(hosted));
-        let stop = CancellationToken::new();
-        let workers = tokio::spawn(workers.run_until(stop.clone().cancelled_owned()));
-        // Turns that are under way need their workers until they are done.
-        let served = listening.run().await;
-        stop.cancel();
-        let _ = workers.await;
-        served.map_err(|error| Failure::new(format!("the server stopped: {error}")))
-    }
-
     /// Takes the port for a server.
     async fn listen<A: Agent>(
         &self,
@@ -430,18 +330,6 @@ impl Serve {
         let _ = parts.running.set((listening.surface(), parts.tls));
         Ok(listening)
     }
-}
-
-/// The origins that the author of a function allows at the path of its HTTP trigger.
-fn cors_of(origins: &[String], path: &str) -> Cors {
-    let read = |text: &String| match text.parse::<AllowedOrigin>() {
-        Ok(origin) => Some(origin),
-        Err(error) => {
-            tracing::warn!(path, origin = text, "`a2a.origins` of a function: {error}");
-            None
-        }
-    };
-    Cors { origins: origins.iter().filter_map(read).collect() }
 }
 
 fn is_http(url: &str) -> bool {
