@@ -51,7 +51,8 @@ mod tests {
     #[test]
     fn an_error_has_the_text_and_the_source_of_the_part_that_failed() {
         let refused = std::io::Error::from(std::io::ErrorKind::AddrInUse);
-        let inner = attache_server::ServerError::Listen { address: "127.0.0.1:1".to_owned(), source: refused };
+        let inner =
+            attache_server::ServerError::Listen { address: "127.0.0.1:1".to_owned(), source: refused };
         let text = inner.to_string();
         let error = Error::from(inner);
         assert_eq!(error.to_string(), text);

@@ -1,4 +1,4 @@
-//! Turning settings into what the server is made of.
+//! Turns settings into the options of the server.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use attache::server::auth::{
 };
 use attache::server::{Algorithm, Limits, ServerOptions, Tls};
 
-use super::auth::{By, Certificate, Jwt, JwtAlgorithm, Known, Words};
+use super::auth::{Certificate, CredentialKind, Jwt, JwtAlgorithm, SecretCaller, StringList};
 use super::units::{Count, Size};
 use super::{Callers, ClientCertificates, LimitArgs, Require, TlsArgs};
 use crate::command::Failure;
 
-/// What finds out who calls.
+/// The authenticator for these callers.
 pub(crate) fn authenticator(callers: &Callers) -> Result<Arc<dyn Authenticator>, Failure> {
     let Callers { require, known, jwt, mtls } = callers;
     let mut kinds: Vec<Arc<dyn Authenticator>> = Vec::new();
@@ -22,7 +22,7 @@ pub(crate) fn authenticator(callers: &Callers) -> Result<Arc<dyn Authenticator>,
         Require::Any if !known.is_empty() => kinds.push(Arc::new(by_secret(known))),
         Require::Any => {}
         Require::All => {
-            let alone = known.chunk_by(|one, next| one.by.list() == next.by.list());
+            let alone = known.chunk_by(|one, next| one.kind.list() == next.kind.list());
             kinds.extend(alone.map(|known| Arc::new(by_secret(known)) as Arc<dyn Authenticator>));
         }
     }
@@ -35,7 +35,7 @@ pub(crate) fn authenticator(callers: &Callers) -> Result<Arc<dyn Authenticator>,
         kinds.push(Arc::new(by_certificate(mtls)));
     }
     let mut kinds = kinds.into_iter();
-    // Who lists nobody is told so when the file is read.
+    // An empty list of callers was rejected when the file was read.
     let first = kinds.next().unwrap_or_else(|| Arc::new(KnownCallers::new()));
     Ok(match require {
         Require::Any => Arc::new(kinds.fold(AnyOf::new(first), AnyOf::or)),
@@ -43,18 +43,18 @@ pub(crate) fn authenticator(callers: &Callers) -> Result<Arc<dyn Authenticator>,
     })
 }
 
-fn by_secret(known: &[Known]) -> KnownCallers {
-    known.iter().fold(KnownCallers::new(), |callers, Known { identity, by, secret }| match by {
-        By::Bearer => callers.bearer(identity.clone(), secret.reveal()),
-        By::Basic => callers.basic(identity.clone(), secret.reveal()),
-        By::ApiKey(place) => callers.api_key(identity.clone(), place.clone(), secret.reveal()),
+fn by_secret(known: &[SecretCaller]) -> KnownCallers {
+    known.iter().fold(KnownCallers::new(), |callers, SecretCaller { identity, kind, secret }| match kind {
+        CredentialKind::Bearer => callers.bearer(identity.clone(), secret.reveal()),
+        CredentialKind::Basic => callers.basic(identity.clone(), secret.reveal()),
+        CredentialKind::ApiKey(place) => callers.api_key(identity.clone(), place.clone(), secret.reveal()),
     })
 }
 
 fn issuer(jwt: &Jwt) -> JwtIssuer {
     let Jwt { issuer, name, audience, jwks, algorithms, principal_claim, scopes_claim, tier_claim, tiers } =
         jwt;
-    let Words(audiences) = audience;
+    let StringList(audiences) = audience;
     let mut issuer = JwtIssuer::new(issuer.0.to_string());
     issuer = audiences.iter().fold(issuer, |issuer, audience| issuer.audience(audience));
     issuer = name.iter().fold(issuer, |issuer, name| issuer.name(name));
@@ -84,7 +84,7 @@ fn by_certificate(callers: &[Certificate]) -> CertificateCallers {
     })
 }
 
-/// A whole subject has attributes in it; a name alone is the common name.
+/// A full subject has attributes, such as `CN=alice`. A name without `=` is the common name.
 fn subject_name(subject: &str) -> CertificateName {
     let subject = subject.to_owned();
     if subject.contains('=') {
@@ -151,7 +151,7 @@ fn count(Count(count): Count) -> usize {
     usize::try_from(count.get()).unwrap_or(usize::MAX)
 }
 
-/// Encrypted connections, if they are asked for.
+/// TLS, if it is configured.
 pub(crate) fn tls(tls: &TlsArgs) -> Option<Tls> {
     let files = tls.tls_certificate.as_ref().zip(tls.tls_key.as_ref());
     let server = files.map(|(certificate, key)| Tls::files(certificate, key))?;

@@ -1,17 +1,17 @@
-//! One declaration per setting, from which its key in the file, its flag, its variable and its schema are made.
+//! One declaration per setting. Its key in the file, flag, environment variable, default, help text and schema are derived from it.
 //!
-//! A section of the file is declared like a struct, in [`settings!`]. Above the type of a setting stand:
+//! A section of the file is declared like a struct, in [`settings!`]. Its fields are in groups; `flags NAME under HEADING` before a
+//! group makes a struct of clap flags for it. A field has:
 //!
-//! - its description, for the schema and for `--help`;
-//! - `#[flag(NAME, …)]`: the flag, with what clap needs to know of it. `help` is for a flag whose text differs from the schema's.
-//!   A setting without a flag can be set in the file alone;
-//! - `#[flag_in_iii(NAME)]` instead, if the flag is declared in `attache-iii`, which shares it with another command;
-//! - `#[variable("NAME")]`, if the variable is not called `ATTACHE_` and the name of the flag;
-//! - `#[mark(reload)]`, if a reload of the file applies the setting without a restart;
-//! - `#[mark(section)]`, if it is a section with settings of its own.
+//! - a description in one line, for the schema and for `--help`;
+//! - `#[variable("NAME")]`, if the environment variable is not called `ATTACHE_` and the name of the flag;
+//! - `#[flag(NAME, …)]`: the flag, with arguments for clap. A setting without a flag can only be set in the file;
+//! - `#[help = "…"]`, if `--help` needs another text than the schema, and `#[more_help = "…"]` for a second paragraph of `--help`;
+//! - `#[flag_in_iii(NAME)]` instead, if `attache-iii` declares the flag, which shares it with another command;
+//! - `#[mark(reload)]`, if a reload of the file applies the setting without a restart, or `#[mark(section)]` for a section.
 //!
-//! The type is the flag's. [`FlagType`] says which type the file has for it, unless `as` names another one.
-//! A flag `no_…` is the opposite of its key.
+//! The type of a field is the type of its flag. [`FlagType`] gives the type in the file, unless `as` names another one.
+//! A flag `no_…` has the opposite value of its key.
 
 use std::path::PathBuf;
 use std::sync::LazyLock;

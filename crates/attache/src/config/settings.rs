@@ -342,7 +342,7 @@ settings! {
         /// Add a few sample functions to try
         #[flag(demo)]
         demo: bool,
-        /// Expose functions whether or not their metadata says so, for development
+        /// Expose all functions, also those without `a2a.expose` in their metadata, for development
         #[flag_in_iii(expose_all)]
         expose_all: bool,
         /// Show only functions whose metadata has this `a2a.tier`
@@ -374,7 +374,7 @@ settings! {
         /// Who runs it
         #[flag_in_iii(provider_org)]
         provider: String,
-        /// Where to find out about whoever runs it
+        /// The website of its provider
         #[flag_in_iii(provider_url)]
         provider_url: String,
         /// Where to read about the agent
@@ -422,9 +422,9 @@ settings! {
         /// How many delegated tasks are remembered
         #[flag_in_iii(max_delegated_tasks)]
         max_tasks: Count,
-        /// Let in whoever shows this token to `/api/a2a`
+        /// Require this token for `/api/a2a`
         api_token: Option<Secret>,
-        /// Let in whoever shows the token in this file to `/api/a2a`
+        /// Require the token in this file for `/api/a2a`
         #[flag_in_iii(api_token_file)]
         api_token_file: PathBuf,
         /// What other agents are shown, for delegated tasks and for `engine.connect`

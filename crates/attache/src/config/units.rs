@@ -1,4 +1,4 @@
-//! Sizes, lengths of time and the like, as people write them.
+//! Values that are written as text: sizes, times, networks, URLs, paths.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,14 +13,14 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tracing_subscriber::EnvFilter;
 
-/// Something that is read from text and written as text.
+/// A value that the file has as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FromText<T>(pub(crate) T);
 
-/// What the schema says about such a text.
+/// The description of such a text in the schema.
 pub(crate) trait Described {
     const NAME: &'static str;
-    /// A regular expression for it.
+    /// A regular expression for the text.
     const PATTERN: &'static str;
     const EXAMPLE: &'static str;
 }
@@ -52,7 +52,7 @@ impl<T: Described> JsonSchema for FromText<T> {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        // A size of bytes alone is a number to YAML.
+        // YAML reads a size without a unit as a number.
         json_schema!({"type": ["string", "integer"], "pattern": T::PATTERN, "examples": [T::EXAMPLE]})
     }
 }
@@ -91,7 +91,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// The largest unit that leaves nothing over.
+/// The largest unit that divides the number.
 fn largest<'a>(number: u64, units: &[(&'a str, u64)]) -> (&'a str, u64) {
     units
         .iter()
@@ -145,7 +145,7 @@ impl Described for Time {
     const EXAMPLE: &'static str = "30s";
 }
 
-/// A number of things, of which there is at least one.
+/// A number of at least 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Count(pub(crate) NonZeroU32);
 
@@ -171,7 +171,7 @@ impl Described for Count {
     const EXAMPLE: &'static str = "100";
 }
 
-/// How long a function may take: whole seconds, up to a day.
+/// A timeout in whole seconds, up to a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seconds(u64);
 
@@ -226,7 +226,7 @@ impl Described for Network {
     const EXAMPLE: &'static str = "10.1.0.0/16";
 }
 
-/// The address of something on the web.
+/// An `http` or `https` URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HttpUrl(pub(crate) String);
 
@@ -254,7 +254,7 @@ impl Described for HttpUrl {
     const EXAMPLE: &'static str = "https://agents.example.com";
 }
 
-/// What is logged.
+/// A filter for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Filter(String);
 
@@ -299,7 +299,7 @@ impl Described for AllowedOrigin {
     const EXAMPLE: &'static str = "https://app.example.com";
 }
 
-/// Where a binding answers.
+/// The path of a binding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HttpPath(pub(crate) String);
 
@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_is_written_the_same() {
+    fn a_value_is_written_as_it_was_read() {
         for text in ["1B", "64KiB", "8MiB", "1GiB", "1500B"] {
             assert_eq!(text.parse::<Size>().unwrap().to_string(), text);
         }
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_meaning_is_refused() {
+    fn invalid_text_is_refused() {
         for text in ["", "MiB", "8 mib", "-1", "1.5MiB", "0", "99999999999GiB"] {
             assert!(text.parse::<Size>().is_err(), "{text}");
         }

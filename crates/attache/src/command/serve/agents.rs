@@ -33,7 +33,7 @@ static KINDS: [AgentKind; 2] = [
     AgentKind {
         name: NAMES[0],
         about: "The functions that iii workers register, as skills",
-        check: |serve, callers| serve.functions.check(&serve.settled, callers),
+        check: |serve, callers| serve.functions.check(&serve.settings, callers),
         run: |serve, prepared, parts| Box::pin(functions::serve(serve, prepared, parts)),
     },
     AgentKind {
@@ -133,8 +133,7 @@ impl JsonSchema for AgentName {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let kind =
-            |kind: &AgentKind| json_schema!({"description": kind.about, "type": "string", "const": kind.name});
+        let kind = |kind: &AgentKind| json_schema!({"description": kind.about, "type": "string", "const": kind.name});
         let kinds: Vec<_> = KINDS.iter().map(kind).collect();
         json_schema!({"description": "The agents that come with the command.", "oneOf": kinds})
     }

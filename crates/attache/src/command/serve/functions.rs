@@ -19,9 +19,9 @@ use tokio_util::sync::CancellationToken;
 use super::announcement::Hosted;
 use super::{Parts, Prepared, Serve, demo, is_http, secret_in};
 use crate::command::Failure;
-use crate::config::{AGENTS, Callers, DemoArgs, EngineArgs, Secret, Settled};
+use crate::config::{AGENTS, Callers, DemoArgs, EngineArgs, ResolvedSettings, Secret};
 
-/// Which functions are skills, and where workers join.
+/// The settings of functions, of the engine and of delegation.
 #[derive(Debug, Args)]
 pub(super) struct FunctionArgs {
     #[command(flatten)]
@@ -34,7 +34,7 @@ pub(super) struct FunctionArgs {
     delegation: DelegationArgs,
 }
 
-/// What workers and callers of the API of delegation show.
+/// The tokens that workers and callers of the delegation API send.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
     engine: Option<Token>,
@@ -43,20 +43,24 @@ pub(super) struct Tokens {
 
 impl FunctionArgs {
     /// Checks the settings, and reads the tokens.
-    pub(super) fn check(&self, settled: &Settled, callers: Option<&Callers>) -> Result<Tokens, Failure> {
+    pub(super) fn check(
+        &self,
+        settings: &ResolvedSettings,
+        callers: Option<&Callers>,
+    ) -> Result<Tokens, Failure> {
         if let Some(url) = self.engine.connect.iter().find(|url| !is_http(url)) {
             return Err(Failure::usage(format!("`--connect {url}` is not an `http` or `https` URL"))
                 .hint("try `--connect https://agents.example.com`"));
         }
         let engine_file = secret_in(self.engine.engine_token_file.as_deref(), "--engine-token-file")?;
         let engine_file = engine_file.map(|secret| Token::new(&String::from_utf8_lossy(&secret)));
-        let engine = settled.secret("engine.token", |settings| {
+        let engine = settings.secret("engine.token", |settings| {
             (settings.engine.token.as_ref(), settings.engine.token_file.as_ref())
         })?;
         let api_flag = self.delegation.token();
         let api_flag =
             api_flag.map_err(|error| Failure::usage(error).hint("make one with `openssl rand -hex 32`"))?;
-        let api = settled.secret("delegation.api-token", |settings| {
+        let api = settings.secret("delegation.api-token", |settings| {
             (settings.delegation.api_token.as_ref(), settings.delegation.api_token_file.as_ref())
         })?;
         let has_tier = self.gateway.options().exposure.tier.is_some();
@@ -70,7 +74,7 @@ impl FunctionArgs {
         Ok(Tokens { engine: engine_file.or(engine.map(token)), api: api_flag.or(api.map(token)) })
     }
 
-    /// Starts an engine and the gateway to its functions. `own_url` is where the agent will be, and `agents` what others are shown.
+    /// Starts an engine and the gateway to its functions. `own_url` is the URL of the agent, `agents` has credentials for others.
     pub(super) async fn start(
         &self,
         store: Arc<dyn Store>,
@@ -109,14 +113,14 @@ impl FunctionArgs {
     }
 }
 
-/// An engine that has its port, and the gateway to its functions.
+/// An engine that listens, and the gateway to its functions.
 pub(super) struct Started {
     pub(super) engine: Engine,
     pub(super) listening: EngineListening,
     pub(super) gateway: Gateway,
-    /// Nothing, if it is switched off.
+    /// Absent if delegation is switched off.
     pub(super) delegation: Option<Delegation>,
-    /// What callers of the API of delegation show.
+    /// The token that callers of the delegation API send.
     pub(super) api_token: Option<Token>,
 }
 
@@ -174,8 +178,7 @@ pub(super) async fn serve(serve: Serve, mut prepared: Prepared, parts: Parts) ->
     let mut _offers = Vec::new();
     if let Some(delegation) = delegation {
         let hosts = serve.hosts.allowed_host.iter().map(|host| format!("http://{host}"));
-        let access =
-            Access::new(api_token, address.ip(), serve.server.base_url.iter().cloned().chain(hosts));
+        let access = Access::new(api_token, address.ip(), serve.server.base_url.iter().cloned().chain(hosts));
         let public = serve.server.base_url.clone().unwrap_or_else(|| format!("{scheme}://{address}"));
         delegation.at_home(gateway, public);
         _offers = delegation.offer(&engine, listening.surface().for_known(Identity::default()));
@@ -204,4 +207,3 @@ fn cors_of(origins: &[String], path: &str) -> Cors {
     };
     Cors { origins: origins.iter().filter_map(read).collect() }
 }
-

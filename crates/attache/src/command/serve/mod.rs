@@ -25,26 +25,26 @@ use tracing_subscriber::EnvFilter;
 pub(crate) use self::agents::AgentName;
 use self::announcement::Announcement;
 use self::functions::{FunctionArgs, Tokens};
-use self::reload::{Exchanged, Refilter, Reloading, Running};
-use super::place::SettingsFile;
+use self::reload::{ReloadTargets, Reloader, Running, SetLogFilter};
+use super::store_location::SettingsFile;
 use super::{Failure, keys};
 use crate::config::{
-    self, AccessArgs, Callers, CorsArgs, HostArgs, KeepArgs, LimitArgs, LogArgs, PathArgs,
-    ProtocolArgs, PushArgs, ServerArgs, Settled, Shown, SigningArgs, Source, StoreArgs, TlsArgs, Unread,
+    self, AccessArgs, Callers, CorsArgs, DisplayValue, HostArgs, KeepArgs, LimitArgs, LogArgs, PathArgs,
+    ProtocolArgs, PushArgs, ResolvedSettings, ServerArgs, SigningArgs, Source, StoreArgs, TlsArgs, Unread,
 };
 
-/// What to try.
+/// The examples in `--help`.
 pub(super) const EXAMPLES: &str = "Examples:\n  attache serve --demo                                  sample functions, to look around\n  attache serve --tier partner                          functions of iii workers for partners\n  attache serve --agent echo --listen 127.0.0.1:8080    the smallest agent";
 
-/// Which agent to serve, and where.
+/// The arguments of `attache serve`.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(super) file: SettingsFile,
 
-    /// Where the settings come from, and those that have no flag.
+    /// The source of each setting, and the settings without a flag.
     #[arg(skip)]
-    pub(crate) settled: Settled,
+    pub(crate) settings: ResolvedSettings,
 
     #[command(flatten)]
     server: ServerArgs,
@@ -84,12 +84,12 @@ impl PushArgs {
             .https_only(self.https_webhooks_only)
     }
 
-    /// Finds out whether something was asked for that there is then no use for. What the file says may wait for its time.
-    fn check(&self, settled: &Settled) -> Result<(), Failure> {
+    /// Refuses flags about push notifications together with `--no-push`. Such settings in the file are ignored.
+    fn check(&self, settings: &ResolvedSettings) -> Result<(), Failure> {
         let useless =
-            settled.resolved.iter().filter(|_| self.no_push).find_map(|setting| match &setting.source {
+            settings.resolved.iter().filter(|_| self.no_push).find_map(|setting| match &setting.source {
                 Source::Flag(flag)
-                    if setting.key.starts_with("push.") && setting.value != Shown::Switch(false) =>
+                    if setting.key.starts_with("push.") && setting.value != DisplayValue::Switch(false) =>
                 {
                     Some(flag)
                 }
@@ -104,22 +104,22 @@ impl PushArgs {
         }
     }
 
-    fn secret(&self, settled: &Settled) -> Result<Option<SigningSecret>, Failure> {
+    fn secret(&self, settings: &ResolvedSettings) -> Result<Option<SigningSecret>, Failure> {
         let in_file = secret_in(self.push_secret_file.as_deref(), "--push-secret-file")?;
-        let written = settled.secret("push.secret", |settings| {
+        let written = settings.secret("push.secret", |settings| {
             (settings.push.secret.as_ref(), settings.push.secret_file.as_ref())
         })?;
         Ok(in_file.or(written.map(|secret| secret.reveal().into())).map(SigningSecret::new))
     }
 }
 
-/// The secret in a file that a flag names.
+/// Reads the secret in a file that a flag names.
 pub(super) fn secret_in(file: Option<&Path>, flag: &str) -> Result<Option<Vec<u8>>, Failure> {
     let Some(path) = file else { return Ok(None) };
     let secret = std::fs::read(path)
         .map_err(|error| Failure::usage(format!("`{flag} {}` cannot be read: {error}", path.display())))?;
     let secret = secret.trim_ascii();
-    // What is no text is a key that others do not type.
+    // A secret that is not text is a random key. Only its length is checked.
     let flaw = match std::str::from_utf8(secret) {
         Ok(text) => secrets::flaw(text),
         Err(_) => {
@@ -133,27 +133,27 @@ pub(super) fn secret_in(file: Option<&Path>, flag: &str) -> Result<Option<Vec<u8
     }
 }
 
-/// What the settings come to, once it is certain that they are in order.
+/// The settings after all checks.
 pub(super) struct Prepared {
     filter: EnvFilter,
-    /// What notifications are signed with.
+    /// The secret that signs notifications.
     push: Option<SigningSecret>,
-    /// What the card is signed with.
+    /// The keys that sign the card.
     keys: Option<SigningKeys>,
-    /// Who may call; nobody is asked if there is nothing here.
+    /// The callers. Without any, no authentication is configured.
     pub(super) callers: Option<Callers>,
     tokens: Tokens,
-    /// What other agents are shown.
+    /// The credentials for other agents.
     agents: AddressBook,
 }
 
-/// What the server is made of.
+/// The parts of the server.
 struct Parts {
     options: ServerOptions,
-    /// What finds out who calls, if there is a file that may say so.
+    /// The authenticator. Without a file there is none, since only the file can list callers.
     callers: Option<Exchangeable>,
     tls: Option<Tls>,
-    /// What can be changed of the server, once it has its port.
+    /// The running server, once it listens. A reload changes it.
     running: Running,
 }
 
@@ -161,17 +161,18 @@ impl Serve {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let prepared = self.prepare()?;
         let parts = self.parts(&prepared)?;
-        // A log that nobody reads any more must not stop the server.
+        // The server goes on if its log cannot be written.
         let log = tracing_subscriber::fmt().with_writer(anstream::stderr).log_internal_errors(false);
         let log = log.with_env_filter(prepared.filter.clone()).with_filter_reloading();
         let handle = log.reload_handle();
-        let refilter: Refilter = Box::new(move |filter| handle.reload(filter).map_err(Failure::new));
+        let set_log_filter: SetLogFilter =
+            Box::new(move |filter| handle.reload(filter).map_err(Failure::new));
         log.init();
-        // Before the store is opened: each connection needs a file as well.
+        // Before the store is opened, which needs file descriptors as each connection does.
         if let Err(error) = attache::server::raise_file_limit() {
             tracing::warn!(%error, "the limit on open files could not be raised");
         }
-        for Unread { name, meant } in self.settled.unread() {
+        for Unread { name, meant } in self.settings.unread() {
             tracing::warn!(variable = name, meant, "nothing reads this variable of the environment");
         }
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -180,20 +181,20 @@ impl Serve {
             .map_err(|error| Failure::new(format!("cannot start the runtime: {error}")))?;
         runtime.block_on(async {
             if let Some(callers) = &parts.callers {
-                let exchanged = Exchanged {
+                let targets = ReloadTargets {
                     authenticator: callers.clone(),
                     agents: prepared.agents.clone(),
-                    refilter,
+                    set_log_filter,
                     running: parts.running.clone(),
                 };
-                Reloading::new(&self, &prepared, exchanged).start()?;
+                Reloader::new(&self, &prepared, targets).start()?;
             }
             let kind = self.server.agent.kind();
             (kind.run)(self, prepared, parts).await
         })
     }
 
-    /// Looks at everything that can be wrong with the settings, before any port is taken.
+    /// Checks all settings, before the server takes a port.
     pub(super) fn prepare(&self) -> Result<Prepared, Failure> {
         let filter = EnvFilter::try_new(&self.log.log).map_err(|error| {
             Failure::usage(format!("`--log {}` is not a filter: {error}", self.log.log))
@@ -203,28 +204,28 @@ impl Serve {
             return Err(Failure::usage(format!("`--base-url {url}` is not an `http` or `https` URL"))
                 .hint("try `--base-url https://agents.example.com`"));
         }
-        let callers = self.settled.callers()?;
+        let callers = self.settings.callers()?;
         self.guard(&self.server.listen, callers.as_ref())?;
         self.tls.check(callers.as_ref())?;
         self.paths.check()?;
-        self.push.check(&self.settled)?;
+        self.push.check(&self.settings)?;
         let tokens = (self.server.agent.kind().check)(self, callers.as_ref())?;
         Ok(Prepared {
             filter,
-            push: self.push.secret(&self.settled)?,
+            push: self.push.secret(&self.settings)?,
             keys: keys::for_serving(self.signing.signing_keys.as_ref())?,
             callers,
             tokens,
-            agents: self.settled.agents()?,
+            agents: self.settings.agents()?,
         })
     }
 
-    /// Where tasks are kept.
+    /// The URL of the store.
     pub(super) fn store(&self) -> Result<String, Failure> {
         self.store.url().map(|url| url.to_string())
     }
 
-    /// Refuses to let everyone in from everywhere, unless that is what is wanted.
+    /// Refuses to serve other machines without authentication, unless `--insecure` is given.
     fn guard(&self, listen: &str, callers: Option<&Callers>) -> Result<(), Failure> {
         if callers.is_some() {
             return Ok(());
@@ -251,7 +252,7 @@ impl Serve {
         }
     }
 
-    /// What the server is made of. What it cannot do is refused here.
+    /// Makes the parts of the server. Fails if a certificate or an issuer cannot be used.
     fn parts(&self, prepared: &Prepared) -> Result<Parts, Failure> {
         let mut options = ServerOptions {
             paths: self.paths.paths(),
@@ -264,8 +265,8 @@ impl Serve {
             ..ServerOptions::default()
         };
         config::limits(&self.limits, &mut options);
-        let callers = match (&self.settled.file, &prepared.callers) {
-            // Nobody is asked, and there is no file that could change that.
+        let callers = match (&self.settings.file, &prepared.callers) {
+            // Without a file there are no callers, and a reload cannot add any.
             (None, _) => None,
             (Some(_), None) => Some(Exchangeable::new(Everyone)),
             (Some(_), Some(callers)) => Some(Exchangeable::new(config::authenticator(callers)?)),
@@ -281,13 +282,13 @@ impl Serve {
         Ok(Announcement {
             kept: self.store()?,
             paths: self.paths.paths(),
-            config: self.settled.file.as_ref().map(|file| file.path.display().to_string()),
+            config: self.settings.file.as_ref().map(|file| file.path.display().to_string()),
             callers: prepared.callers.clone(),
             encrypted: self.tls.is_asked_for(),
         })
     }
 
-    /// Takes the port for a server.
+    /// Lets a server listen.
     async fn listen<A: Agent>(
         &self,
         server: Server<A>,
@@ -336,7 +337,7 @@ fn is_http(url: &str) -> bool {
     url.starts_with("http://") || url.starts_with("https://")
 }
 
-/// Whether only this machine can connect to an address. One that cannot be listened on is found out elsewhere.
+/// Whether only this machine can connect to an address. An invalid address is reported when the server listens.
 fn is_here(listen: &str) -> bool {
     listen
         .to_socket_addrs()

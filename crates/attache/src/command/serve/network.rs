@@ -12,7 +12,7 @@ impl TlsArgs {
         self.tls_certificate.is_some()
     }
 
-    /// Finds out whether the settings belong together and their files can be read.
+    /// Checks that the settings fit together and that their files can be read.
     pub(super) fn check(&self, callers: Option<&Callers>) -> Result<(), Failure> {
         let asked = self.tls_client_certificates != ClientCertificates::Off;
         if callers.is_some_and(|callers| !callers.mtls.is_empty()) && !asked {
@@ -47,7 +47,7 @@ impl TlsArgs {
                     .hint("set `tls.client-certificates` to `optional` or `required`"))
             }
             (None, ClientCertificates::Optional | ClientCertificates::Required) => {
-                Err(Failure::usage("nobody vouches for the certificates of clients")
+                Err(Failure::usage("there is no authority for the certificates of clients")
                     .hint("name the file of the authorities with `tls.client-ca` or `--tls-client-ca`"))
             }
             (None, ClientCertificates::Off) => Ok(()),
@@ -64,7 +64,7 @@ fn readable(path: &Path, key: &str) -> Result<(), Failure> {
     }
 }
 
-/// Refuses to let every web page in where callers are not authenticated, unless `--insecure` is given.
+/// Refuses to serve every web page without authentication, unless `--insecure` is given.
 pub(super) fn check_pages(hosts: &HostArgs, cors: &CorsArgs, insecure: bool) -> Result<(), Failure> {
     let any_host = hosts.allowed_host.iter().any(AllowedHost::is_any);
     let any_origin = cors.cors_origin.iter().any(AllowedOrigin::is_any);
@@ -81,7 +81,7 @@ pub(super) fn check_pages(hosts: &HostArgs, cors: &CorsArgs, insecure: bool) -> 
 }
 
 impl PathArgs {
-    /// Finds out whether there is something to advertise.
+    /// Checks that the card has a path to advertise.
     pub(super) fn check(&self) -> Result<(), Failure> {
         match self.path_jsonrpc.is_empty() {
             true => Err(Failure::usage("`paths.jsonrpc` is empty, and the card has to name a path")
@@ -95,7 +95,7 @@ impl PathArgs {
         Paths {
             jsonrpc: all(&self.path_jsonrpc),
             oldest: all(&self.path_oldest),
-            // The root is what begins with nothing.
+            // The root is an empty prefix.
             http_json: self.path_http_json.0.trim_end_matches('/').to_owned(),
             grpc: !self.no_grpc,
         }

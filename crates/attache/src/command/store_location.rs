@@ -1,4 +1,4 @@
-//! Where settings and data are kept: `--config`, `--store` and `--keyring`, the same for every subcommand that needs them.
+//! The locations of settings and data: `--config`, `--store` and `--keyring`, the same for all subcommands.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use clap::Args;
 use super::Failure;
 use crate::config::StoreArgs;
 
-/// Which file of settings holds, the same for every subcommand that goes by one.
+/// The option `--config`.
 #[derive(Debug, Args)]
 pub(crate) struct SettingsFile {
     /// The file of settings; `attache.yml` in the working directory if there is one and nothing else is said
@@ -21,7 +21,7 @@ pub(crate) struct SettingsFile {
 }
 
 impl StoreArgs {
-    /// Where tasks are kept.
+    /// The URL of the store.
     pub(crate) fn url(&self) -> Result<StoreUrl, Failure> {
         if let Some(url) = &self.store {
             return Ok(url.clone());
@@ -33,7 +33,7 @@ impl StoreArgs {
         Ok(StoreUrl::Sqlite(data.join("attache").join("attache.db")))
     }
 
-    /// The file that tasks are kept in, for what can only be done with one.
+    /// The file of the store. A store in memory has none.
     pub(crate) fn file(&self) -> Result<PathBuf, Failure> {
         match self.url()? {
             StoreUrl::Sqlite(path) => Ok(path),
@@ -42,7 +42,7 @@ impl StoreArgs {
         }
     }
 
-    /// Whether the keys come from the environment, where only the operator can change them.
+    /// Whether the keys come from the environment, so that this command cannot change them.
     pub(crate) fn keys_are_fixed(&self) -> bool {
         self.keyring.is_none() && std::env::var_os(KEYRING_VARIABLE).is_some()
     }
