@@ -43,5 +43,5 @@ async fn main() -> attache::Result<()> {
         .provider("Example Org", "https://example.org")
         .skill(Skill::new("weather", "Weather").tags(["weather", "forecast"]).example("weather Oslo"))
         .skill(Skill::new("report", "Report").output_modes(["text/csv"]).example("report"));
-    Server::new(Assistant).card(card).bind(address).run().await
+    Ok(Server::new(Assistant).card(card).bind(address).run().await?)
 }

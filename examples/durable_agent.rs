@@ -57,5 +57,6 @@ async fn serve(agent: impl Agent, card: Card, store: SqliteStore, address: &str)
         .push_options(|push| push.policy = Policy::default().allow_loopback(true))
         .bind(address)
         .run()
-        .await
+        .await?;
+    Ok(())
 }

@@ -7,5 +7,5 @@ use attache::prelude::*;
 #[tokio::main]
 async fn main() -> attache::Result<()> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
-    Server::echo().bind(address).run().await
+    Ok(Server::echo().bind(address).run().await?)
 }

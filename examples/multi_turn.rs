@@ -30,5 +30,5 @@ async fn main() -> attache::Result<()> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
     let card = Card::new("Tables", "Books a table")
         .skill(Skill::new("book", "Book a table").example("a table please"));
-    Server::new(agent_fn(book)).card(card).bind(address).run().await
+    Ok(Server::new(agent_fn(book)).card(card).bind(address).run().await?)
 }

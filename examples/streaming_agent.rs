@@ -32,5 +32,5 @@ async fn main() -> attache::Result<()> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
     let card =
         Card::new("Storyteller", "Tells a story, word by word").skill(Skill::new("story", "Tell a story"));
-    Server::new(agent_fn(tell)).card(card).bind(address).run().await
+    Ok(Server::new(agent_fn(tell)).card(card).bind(address).run().await?)
 }

@@ -85,5 +85,5 @@ async fn main() -> attache::Result<()> {
         server =
             server.extended_card(extended).service_options(|options| options.extended_card_for_anyone = true);
     }
-    server.run().await
+    Ok(server.run().await?)
 }

@@ -7,7 +7,7 @@
 //!
 //! #[tokio::main]
 //! async fn main() -> attache::Result<()> {
-//!     Server::echo().bind("127.0.0.1:8080").run().await
+//!     Ok(Server::echo().bind("127.0.0.1:8080").run().await?)
 //! }
 //! ```
 //!
@@ -26,17 +26,18 @@
 //!     .card(Card::new("My Agent", "Does useful things").skill(Skill::new("chat", "General conversation")))
 //!     .bind("0.0.0.0:8080")
 //!     .run()
-//!     .await
+//!     .await?;
+//!     Ok(())
 //! }
 //! ```
 //!
-//! Somebody else's agent is a [`Client`](prelude::Client) away:
+//! A [`Client`](prelude::Client) talks to other agents:
 //!
 //! ```no_run
 //! use attache::prelude::*;
 //!
 //! #[tokio::main]
-//! async fn main() -> Result<(), attache::client::ClientError> {
+//! async fn main() -> attache::Result<()> {
 //!     let agent = Client::connect("http://localhost:3111").await?;
 //!     let reply = agent.send("Hello").await?;
 //!     eprintln!("{}", Texts::from(&reply).all());
@@ -44,25 +45,41 @@
 //! }
 //! ```
 //!
-//! The pieces live in [`protocol`] (types and codecs), [`core`] (tasks, turns, stores), [`server`] (bindings) and [`client`].
+//! # Features
+//!
+//! Without features the crate has the types of the [`protocol`] alone. All of these are on by default:
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `client` | [`client`]: talking to agents |
+//! | `server` | [`server`] and [`core`]: serving agents, over JSON-RPC and HTTP+JSON |
+//! | `grpc` | gRPC for the client and the server |
+//! | `sqlite` | [`store`]: tasks in a file |
+//! | `oauth` | OAuth 2.0 and OpenID Connect for the client |
+//! | `signing` | [`signing`]: cards that are signed and verified |
+//! | `cli` | the `attache` command, which needs all others |
 
+mod error;
+
+#[cfg(feature = "client")]
 pub use attache_client as client;
+#[cfg(any(feature = "server", feature = "sqlite"))]
 pub use attache_core as core;
 pub use attache_protocol as protocol;
+#[cfg(feature = "server")]
 pub use attache_server as server;
+#[cfg(feature = "signing")]
 pub use attache_signing as signing;
 #[cfg(feature = "sqlite")]
 pub use attache_store as store;
 
-/// Why something could not be done.
-pub type Error = attache_server::ServerError;
+pub use crate::error::{Error, Result};
 
-/// What can fail with an [`Error`](type@Error).
-pub type Result<T> = std::result::Result<T, Error>;
-
-/// What most agents need, and those who talk to them.
+/// The names that most agents and most clients need.
 pub mod prelude {
+    #[cfg(feature = "client")]
     pub use attache_client::{Client, ClientOptions, Outgoing, Reply, Texts};
+    #[cfg(feature = "server")]
     pub use attache_core::{
         Agent, AgentError, AgentResult, Caller, Identity, MemoryStore, Principal, Turn, agent_fn, restartable,
     };
@@ -70,5 +87,6 @@ pub mod prelude {
         AgentCard as Card, AgentExtension as Extension, AgentSkill as Skill, Artifact, Message, Part, Role,
         Task, TaskState,
     };
+    #[cfg(feature = "server")]
     pub use attache_server::{Policy, Server};
 }

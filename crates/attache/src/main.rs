@@ -2,6 +2,7 @@
 
 mod command;
 mod config;
+mod platform;
 
 use std::process::ExitCode;
 
@@ -10,7 +11,7 @@ use mimalloc::MiMalloc;
 
 use self::config::Stop;
 
-/// A server makes and drops many small things; this allocator is made for that.
+/// A server allocates and frees many small objects, which this allocator is fast at.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
@@ -29,8 +30,8 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let words: Vec<_> = std::env::args_os().collect();
-    match config::settle(&words) {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    match config::parse_arguments(&arguments) {
         Ok(arguments) => command::run(arguments.command),
         Err(Stop::Usage(error)) => error.exit(),
         Err(Stop::Failed(failure)) => failure.end(),

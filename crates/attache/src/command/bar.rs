@@ -1,4 +1,4 @@
-//! A progress bar, for people who wait at a terminal.
+//! A progress bar on a terminal.
 
 use std::io::{IsTerminal, Write};
 
@@ -7,7 +7,7 @@ use super::Output;
 /// How many characters wide the bar is.
 const WIDTH: u64 = 30;
 
-/// A bar on the last line of a terminal. Elsewhere nothing is shown.
+/// A bar on the last line of a terminal. Without a terminal it prints nothing.
 pub(super) struct Bar {
     what: &'static str,
     shown: bool,
@@ -19,17 +19,17 @@ impl Bar {
         Self { what, shown: !output.json && std::io::stderr().is_terminal(), percent: None }
     }
 
-    /// Shows how far it is.
+    /// Shows the progress.
     pub(super) fn show(&mut self, done: u64, total: u64) {
         let percent = (done * 100).checked_div(total).unwrap_or(100);
         if self.shown && self.percent != Some(percent) {
             self.percent = Some(percent);
-            // Nothing can be done about an error stream that is closed.
+            // A closed standard error is ignored.
             let _ = write!(anstream::stderr().lock(), "\r\x1b[K{}", line(self.what, percent, done, total));
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(super) fn clear(&self) {
         if self.percent.is_some() {
             let _ = write!(anstream::stderr().lock(), "\r\x1b[K");
@@ -43,7 +43,7 @@ fn line(what: &str, percent: u64, done: u64, total: u64) -> String {
     format!("{what} [{bar}] {percent:>3} %  {} of {}", megabytes(done), megabytes(total))
 }
 
-/// A number of bytes as people read it.
+/// A number of bytes, in megabytes.
 pub(super) fn megabytes(bytes: u64) -> String {
     format!("{}.{} MB", bytes / 1_000_000, bytes / 100_000 % 10)
 }

@@ -1,4 +1,4 @@
-//! `attache config`: whether the settings are in order, and where each comes from.
+//! `attache config`: checks the settings, and shows the source of each.
 
 use std::io::Write;
 
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use super::TOKEN_VARIABLE;
 use super::client::registry;
-use super::place::SettingsFile;
 use super::serve::Serve;
+use super::store_location::SettingsFile;
 use super::{Failure, Output};
-use crate::config::{MASK, Resolved, Shown, Source, Unread};
+use crate::config::{DisplayValue, MASK, Resolved, Source, Unread};
 
-/// What to find out.
+/// The subcommands of `attache config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Config {
     /// Find out whether `attache serve` would start with these settings, and what it would serve
@@ -28,10 +28,10 @@ pub(crate) enum Config {
     Schema,
 }
 
-/// Whether settings are in order.
+/// `attache config check`.
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    // First, for it belongs to none of the headings of the server's flags.
+    // First, so that it does not come under a heading of the server's flags.
     #[command(flatten)]
     output: Output,
 
@@ -39,10 +39,10 @@ pub(crate) struct Check {
     serve: Serve,
 }
 
-/// What settings are.
+/// `attache config show`.
 #[derive(Debug, Args)]
 pub(crate) struct Show {
-    // First, for it belongs to none of the headings of the server's flags.
+    // First, so that it does not come under a heading of the server's flags.
     #[command(flatten)]
     output: Output,
 
@@ -51,7 +51,7 @@ pub(crate) struct Show {
 }
 
 impl Config {
-    /// The file of settings that it goes by, if it does.
+    /// The option `--config`, for a subcommand that reads settings.
     pub(super) fn settings_file(&self) -> Option<&SettingsFile> {
         match self {
             Self::Check(check) => Some(&check.serve.file),
@@ -60,7 +60,7 @@ impl Config {
         }
     }
 
-    /// The settings of the server, for what goes by them.
+    /// The settings of the server, for a subcommand that uses them.
     pub(super) fn serve(&mut self) -> Option<&mut Serve> {
         match self {
             Self::Check(check) => Some(&mut check.serve),
@@ -81,18 +81,18 @@ impl Config {
 impl Check {
     fn run(self) -> Result<(), Failure> {
         let callers = self.serve.prepare()?.callers;
-        let settled = &self.serve.settled;
-        let file = settled.file.as_ref().map(|file| file.path.display().to_string());
+        let settings = &self.serve.settings;
+        let file = settings.file.as_ref().map(|file| file.path.display().to_string());
         let value = |key: &str| {
-            settled.resolved.iter().find(|setting| setting.key == key).map(|setting| &setting.value)
+            settings.resolved.iter().find(|setting| setting.key == key).map(|setting| &setting.value)
         };
-        let limits: Vec<_> = settled
+        let limits: Vec<_> = settings
             .resolved
             .iter()
             .filter_map(|setting| Some((setting.key.strip_prefix("limits.")?, &setting.value)))
             .collect();
         let store = self.serve.store()?;
-        let unread = settled.unread();
+        let unread = settings.unread();
         let listed = callers.as_ref().map(|callers| callers.listed()).unwrap_or_default();
         let text = |out: &mut dyn Write| {
             let mut line = |name: &str, text: &str| writeln!(out, "  {name:<11}{text}");
@@ -100,12 +100,12 @@ impl Check {
             line("settings", file.as_deref().unwrap_or("no file"))?;
             line("agent", &shown("agent"))?;
             line("listen", &shown("listen"))?;
-            if value("base-url").is_some_and(|value| *value != Shown::Nothing) {
+            if value("base-url").is_some_and(|value| *value != DisplayValue::Nothing) {
                 line("base URL", &shown("base-url"))?;
             }
             line("store", &store)?;
             if listed.is_empty() {
-                line("callers", "everyone: nobody is asked who they are")?;
+                line("callers", "everyone: no authentication configured")?;
             }
             for (list, names) in &listed {
                 line(list, &names.join(", "))?;
@@ -116,12 +116,12 @@ impl Check {
             unread.iter().try_for_each(|variable| line("problem", &variable.to_string()))
         };
         let json = || {
-            let set = limits.iter().filter(|(_, value)| **value != Shown::Nothing);
+            let set = limits.iter().filter(|(_, value)| **value != DisplayValue::Nothing);
             let limits: serde_json::Map<_, _> =
                 set.map(|(key, value)| ((*key).to_owned(), value.to_json())).collect();
             let callers: serde_json::Map<_, _> =
                 listed.iter().map(|(list, names)| ((*list).to_owned(), json!(names))).collect();
-            let of = |key: &str| value(key).map_or(Value::Null, Shown::to_json);
+            let of = |key: &str| value(key).map_or(Value::Null, DisplayValue::to_json);
             let problem = |Unread { name, meant }: &Unread| json!({"variable": name, "meant": meant});
             let problems: Vec<_> = unread.iter().map(problem).collect();
             json!({
@@ -140,30 +140,30 @@ impl Check {
     }
 }
 
-/// The value of a limit, as people say it.
-fn as_limit(key: &str, value: &Shown) -> String {
+/// The value of a limit, in words.
+fn as_limit(key: &str, value: &DisplayValue) -> String {
     match (key, value) {
-        ("burst" | "burst-per-address", Shown::Nothing) => "twice the rate".to_owned(),
-        (_, Shown::Switch(true)) => "limited".to_owned(),
-        (_, Shown::Switch(false)) => "not limited".to_owned(),
-        (_, Shown::Nothing | Shown::Text(_) | Shown::List(_)) => value.to_string(),
+        ("burst" | "burst-per-address", DisplayValue::Nothing) => "twice the rate".to_owned(),
+        (_, DisplayValue::Switch(true)) => "limited".to_owned(),
+        (_, DisplayValue::Switch(false)) => "not limited".to_owned(),
+        (_, DisplayValue::Nothing | DisplayValue::Text(_) | DisplayValue::List(_)) => value.to_string(),
     }
 }
 
 impl Show {
     fn run(self) -> Result<(), Failure> {
-        let mut settings = self.serve.settled.resolved.clone();
+        let mut settings = self.serve.settings.resolved.clone();
         if let Some(setting) = settings.iter_mut().find(|setting| setting.key == "store") {
-            setting.value = Shown::Text(self.serve.store()?);
+            setting.value = DisplayValue::Text(self.serve.store()?);
         }
-        // The environment beats what the file says.
+        // The environment overrides the file.
         let api_token = secret_in("delegation.api-token", API_TOKEN_VARIABLE);
-        if api_token.value != Shown::Nothing {
+        if api_token.value != DisplayValue::Nothing {
             settings.retain(|setting| setting.key != api_token.key);
             settings.push(api_token);
         }
         settings.extend(of_client());
-        let file = self.serve.settled.file.as_ref().map(|file| file.path.display().to_string());
+        let file = self.serve.settings.file.as_ref().map(|file| file.path.display().to_string());
         let member = |Resolved { key, value, source }: &Resolved| json!({"key": key, "value": value.to_json(), "source": source.to_json()});
         self.output.print(
             || json!({"file": file, "settings": settings.iter().map(member).collect::<Vec<_>>()}),
@@ -171,7 +171,7 @@ impl Show {
                 let widest =
                     |width: fn(&Resolved) -> usize| settings.iter().map(width).max().unwrap_or_default();
                 let keys = widest(|setting| setting.key.chars().count());
-                // Long values do not push everything else off the screen.
+                // Long values do not widen the column.
                 let values = widest(|setting| setting.value.to_string().chars().count()).min(WIDEST_VALUE);
                 settings.iter().try_for_each(|Resolved { key, value, source }| {
                     writeln!(out, "{key:keys$}  {:values$}  {source}", value.to_string())
@@ -181,26 +181,27 @@ impl Show {
     }
 }
 
-/// How wide the column of values becomes at most.
+/// The largest width of the column of values.
 const WIDEST_VALUE: usize = 44;
 
-/// What the commands go by that talk to agents.
+/// The settings of the client's subcommands.
 fn of_client() -> Vec<Resolved> {
     let directory = ["XDG_CONFIG_HOME", "HOME"].into_iter().find(|name| std::env::var_os(name).is_some());
     let agents = Resolved {
         key: "client.agents-file".to_owned(),
-        value: registry::place().map_or(Shown::Nothing, |path| Shown::Text(path.display().to_string())),
+        value: registry::file_path()
+            .map_or(DisplayValue::Nothing, |path| DisplayValue::Text(path.display().to_string())),
         source: directory.map_or(Source::Default, |name| Source::Environment(name.to_owned())),
     };
     vec![agents, secret_in("client.token", TOKEN_VARIABLE)]
 }
 
-/// A secret that a variable of the environment has.
+/// A secret in an environment variable.
 fn secret_in(key: &str, variable: &str) -> Resolved {
     let is_set = std::env::var_os(variable).is_some_and(|value| !value.is_empty());
     Resolved {
         key: key.to_owned(),
-        value: if is_set { Shown::Text(MASK.to_owned()) } else { Shown::Nothing },
+        value: if is_set { DisplayValue::Text(MASK.to_owned()) } else { DisplayValue::Nothing },
         source: if is_set { Source::Environment(variable.to_owned()) } else { Source::Default },
     }
 }

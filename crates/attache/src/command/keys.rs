@@ -7,10 +7,10 @@ use attache::signing::{Algorithm, KeyInfo, KeyState, KeysError, SigningKeys};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::place::SettingsFile;
+use super::store_location::SettingsFile;
 use super::{Failure, Output};
 
-/// What to do with them.
+/// The subcommands of `attache keys`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Keys {
     /// Make a key, beside those that there are
@@ -29,14 +29,14 @@ pub(crate) enum Keys {
         #[command(flatten)]
         common: Common,
 
-        /// Print the public keys instead, as a JSON Web Key Set for those who pin them
+        /// Print the public keys instead, as a JSON Web Key Set that clients can pin
         #[arg(long, conflicts_with = "json")]
         jwks: bool,
     },
     /// Make a new key take the place of an active one
     ///
-    /// The old one still signs until it is retired, so that those who know only the old key and those who know only the new one
-    /// both find a signature they can check.
+    /// The old one still signs until it is retired, so that clients with the old key and clients with the new key both find a
+    /// signature they can check.
     Rotate {
         #[command(flatten)]
         common: Common,
@@ -56,14 +56,14 @@ pub(crate) enum Keys {
     },
 }
 
-/// What all of these take.
+/// The arguments of all of these.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
     #[command(flatten)]
     file: SettingsFile,
 
     /// The file that the keys are in; `attache/signing-keys.json` in the configuration directory if not given
-    #[arg(long, value_name = "PATH", env = "ATTACHE_SIGNING_KEYS")]
+    #[arg(long, value_name = "PATH")]
     signing_keys: Option<PathBuf>,
 
     #[command(flatten)]
@@ -84,7 +84,7 @@ impl Common {
     }
 }
 
-/// The keys that `attache serve` is to sign with.
+/// The keys that `attache serve` signs with.
 pub(super) fn for_serving(path: Option<&PathBuf>) -> Result<Option<SigningKeys>, Failure> {
     path.map(|path| SigningKeys::open(path).map_err(failure)).transpose()
 }
@@ -105,7 +105,7 @@ fn failure(error: KeysError) -> Failure {
 }
 
 impl Keys {
-    /// The file of settings that it goes by.
+    /// The option `--config`.
     pub(super) fn settings_file(&self) -> &SettingsFile {
         match self {
             Self::New { common, .. }

@@ -4,11 +4,11 @@ mod bar;
 mod client;
 mod config;
 mod keys;
-mod place;
 mod push;
 mod reference;
 mod serve;
 mod store;
+mod store_location;
 
 use std::fmt;
 use std::io::{IsTerminal, Write};
@@ -19,10 +19,10 @@ use clap_complete::Shell;
 
 use self::client::show;
 pub(crate) use self::client::{CLIENT_SECRET_VARIABLE, TOKEN_VARIABLE};
-use self::place::SettingsFile;
-pub(crate) use self::serve::{LimitArgs, TlsArgs};
+pub(crate) use self::serve::AgentName;
+use self::store_location::SettingsFile;
 
-/// What the command can do.
+/// A subcommand.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Put an agent on the network
@@ -38,7 +38,7 @@ pub(crate) enum Command {
     /// Log in to an agent, so that other commands need no credentials
     Login(Box<client::login::Login>),
 
-    /// Forget how somebody logged in to an agent, and have its tokens revoked
+    /// Forget the login to an agent, and have its tokens revoked
     Logout(client::logout::Logout),
 
     /// Send a message to an agent and print what comes of it
@@ -84,7 +84,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// The file of settings that it goes by, if it does.
+    /// The option `--config`, for a subcommand that reads settings.
     pub(crate) fn settings_file(&self) -> Option<&SettingsFile> {
         match self {
             Self::Serve(serve) => Some(&serve.file),
@@ -104,7 +104,7 @@ impl Command {
         }
     }
 
-    /// The settings of the server, for what goes by all of them.
+    /// The settings of the server, for a subcommand that uses all of them.
     pub(crate) fn serve(&mut self) -> Option<&mut serve::Serve> {
         match self {
             Self::Serve(serve) => Some(serve),
@@ -125,26 +125,26 @@ impl Command {
     }
 }
 
-/// How the command ends when it does not end well. Scripts rely on these numbers.
+/// The exit codes of failures. Scripts rely on these numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// The task failed, or something else did.
+    /// The task failed, or another error occurred.
     Failed = 1,
-    /// The command was not called as it should be.
+    /// The arguments or the settings are wrong.
     Usage = 2,
-    /// No connection to the agent came about, or it broke.
+    /// The connection to the agent failed.
     Unreachable = 3,
-    /// The agent wants to know who asks, or does not let them.
+    /// The agent requires credentials, or rejects those it got.
     Unauthorized = 4,
-    /// The task waits for an answer.
+    /// The task waits for input.
     NeedsInput = 5,
-    /// There was no more time to wait. The task goes on.
+    /// The time to wait is over. The task continues.
     TimedOut = 6,
-    /// Ctrl-C, as shells count it.
+    /// Ctrl-C was pressed; the code is that of shells.
     Interrupted = 130,
 }
 
-/// All exit codes, for people.
+/// All exit codes, for `--help`.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0    done
@@ -156,7 +156,7 @@ Exit codes:
   6    there was no more time to wait; the task goes on
   130  interrupted with Ctrl-C";
 
-/// How results are shown.
+/// How results are printed.
 #[derive(Debug, Args)]
 pub(crate) struct Output {
     /// Print the result as JSON
@@ -165,14 +165,14 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// Says what is being done, to people who watch.
+    /// Prints progress to a terminal.
     fn progress(&self, what: fmt::Arguments<'_>) {
         if !self.json && std::io::stderr().is_terminal() {
             say(what);
         }
     }
 
-    /// Prints a result, for programs or for people.
+    /// Prints a result as JSON or as text.
     fn print(
         &self,
         value: impl FnOnce() -> serde_json::Value,
@@ -183,13 +183,13 @@ impl Output {
     }
 }
 
-/// Says something beside the result.
+/// Prints a line to standard error.
 fn say(what: fmt::Arguments<'_>) {
-    // Nothing can be done about an error stream that is closed.
+    // A closed standard error is ignored.
     let _ = writeln!(anstream::stderr().lock(), "{what}");
 }
 
-/// Runs a subcommand to its end.
+/// Runs a subcommand.
 pub(crate) fn run(command: Command) -> ExitCode {
     let result = match command {
         Command::Serve(serve) => serve.run(),
@@ -219,22 +219,22 @@ fn completions(shell: Shell) -> Result<(), Failure> {
     print(&String::from_utf8_lossy(&script))
 }
 
-/// Prints what programs or people read.
+/// Prints text to standard output.
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = anstream::stdout().lock();
     printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-/// What came of printing.
+/// The result of printing.
 fn printed(result: std::io::Result<()>) -> Result<(), Failure> {
     match result {
-        // Whoever reads has read enough.
+        // The reader has closed the pipe, which is not an error.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         result => result.map_err(|error| Failure::new(format!("cannot print the result: {error}"))),
     }
 }
 
-/// What went wrong, and what to do next.
+/// An error of the command, with a hint and an exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     error: String,
@@ -243,12 +243,12 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Something did not work.
+    /// A failure with exit code 1.
     pub(crate) fn new(error: impl ToString) -> Self {
         Self { error: error.to_string(), hint: None, exit: Exit::Failed }
     }
 
-    /// The command was not called as it should be.
+    /// The arguments or the settings are wrong.
     pub(crate) fn usage(error: impl ToString) -> Self {
         Self::new(error).exit(Exit::Usage)
     }
@@ -263,13 +263,13 @@ impl Failure {
         self
     }
 
-    /// Says it, and ends the command with it.
+    /// Prints the failure, and returns its exit code.
     pub(crate) fn end(&self) -> ExitCode {
         self.say();
         ExitCode::from(self.exit as u8)
     }
 
-    /// Says it. Agents have a say in some errors, so nothing in there may move the cursor.
+    /// Prints the failure. Some errors contain text from agents, so control characters are removed.
     fn say(&self) {
         say(format_args!("\x1b[1;31merror:\x1b[0m {}", show::clean(&self.error)));
         if let Some(hint) = &self.hint {

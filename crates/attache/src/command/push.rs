@@ -5,10 +5,11 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::client::{block_on, hooks, listen};
-use super::place::{Place, SettingsFile};
+use super::store_location::SettingsFile;
 use super::{Failure, Output, store};
+use crate::config::StoreArgs;
 
-/// What to do about push notifications.
+/// The subcommands of `attache push`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Push {
     /// Have the news of a task sent to a webhook
@@ -28,7 +29,7 @@ pub(crate) enum Push {
     Dead(Dead),
 }
 
-/// What to do with them.
+/// The subcommands of `attache push dead`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Dead {
     /// List them, oldest first
@@ -62,14 +63,14 @@ pub(crate) enum Dead {
     },
 }
 
-/// What all of these take.
+/// The arguments of all of these.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
     #[command(flatten)]
     file: SettingsFile,
 
     #[command(flatten)]
-    place: Place,
+    place: StoreArgs,
 
     #[command(flatten)]
     output: Output,
@@ -80,7 +81,7 @@ fn parse_id(text: &str) -> Result<DeliveryId, &'static str> {
 }
 
 impl Push {
-    /// The file of settings that it goes by, if it does.
+    /// The option `--config`, for a subcommand that reads settings.
     pub(super) fn settings_file(&self) -> Option<&SettingsFile> {
         match self {
             Self::Dead(

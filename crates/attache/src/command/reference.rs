@@ -1,4 +1,4 @@
-//! The reference of the command, written from its own description of itself.
+//! The reference of the command as Markdown, generated from its arguments.
 
 use std::fmt::Write;
 
@@ -70,7 +70,7 @@ fn section(out: &mut String, above: &str, command: &mut Command) -> std::fmt::Re
     let usage = command.render_usage().to_string();
     writeln!(out, "\n```text\n{}\n```", usage.trim_start_matches("Usage: "))?;
     let mut shown: Vec<&Arg> = command.get_arguments().filter(|arg| is_shown(arg)).collect();
-    // What is told by its place comes first, in that order.
+    // Positional arguments come first, in their order.
     shown.sort_by_key(|arg| arg.get_index().unwrap_or(usize::MAX));
     let (connection, shown): (Vec<_>, Vec<_>) = shown.into_iter().partition(|arg| is_connection(arg));
     let of_server = |arg: &&Arg| above == CONFIG && arg.get_id() != "json" && arg.get_id() != "config";
@@ -109,7 +109,7 @@ fn is_shown(arg: &Arg) -> bool {
     !arg.is_hide_set() && !matches!(arg.get_id().as_str(), "help" | "version")
 }
 
-/// An argument as it is typed.
+/// An argument as users write it.
 fn spelled(arg: &Arg) -> String {
     let takes_values = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
     let values: Vec<_> = arg
@@ -126,7 +126,7 @@ fn spelled(arg: &Arg) -> String {
     if flags.is_empty() {
         return format!("`{}`", values.join(" "));
     }
-    // A switch, which may be told which way to go.
+    // A switch, whose value is optional.
     let optional = arg.get_num_args().is_some_and(|count| count.min_values() == 0);
     let value = match values.as_slice() {
         [] => String::new(),
@@ -159,7 +159,7 @@ fn about(arg: &Arg) -> String {
     cell(&text)
 }
 
-/// The text of help, each paragraph ended as a sentence is.
+/// The help text. Each paragraph ends with a full stop.
 fn sentence(text: &StyledStr) -> String {
     let ended = |text: &str| {
         let text = text.trim_end();

@@ -1,4 +1,4 @@
-//! `attache store`: looking after the file that tasks are kept in.
+//! `attache store`: maintenance of the file that tasks are kept in.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -12,11 +12,11 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::bar::{Bar, megabytes};
-use super::place::{Place, SettingsFile};
+use super::store_location::SettingsFile;
 use super::{Failure, Output};
-use crate::config::age;
+use crate::config::{StoreArgs, age};
 
-/// What to do with the file.
+/// The subcommands of `attache store`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Store {
     /// Read everything and say what is wrong, if anything is
@@ -85,7 +85,7 @@ pub(crate) enum Store {
         file: SettingsFile,
 
         #[command(flatten)]
-        place: Place,
+        place: StoreArgs,
 
         /// The file to write to, if not to standard output
         #[arg(long, short, value_name = "PATH")]
@@ -104,21 +104,21 @@ pub(crate) enum Store {
     },
 }
 
-/// What most of these take.
+/// The arguments of most of these.
 #[derive(Debug, Args)]
 pub(crate) struct Common {
     #[command(flatten)]
     file: SettingsFile,
 
     #[command(flatten)]
-    place: Place,
+    place: StoreArgs,
 
     #[command(flatten)]
     output: Output,
 }
 
 impl Store {
-    /// The file of settings that it goes by.
+    /// The option `--config`.
     pub(super) fn settings_file(&self) -> &SettingsFile {
         match self {
             Self::Check { common }
@@ -145,7 +145,7 @@ impl Store {
     }
 }
 
-/// Opens the store that a subcommand is about.
+/// Opens the store for a subcommand.
 pub(super) fn open(path: &Path) -> Result<Maintenance, Failure> {
     Maintenance::open(path)
         .map_err(|error| Failure::new(error).hint("name the store with `--store sqlite:PATH`"))
@@ -231,7 +231,7 @@ fn forget(Common { place, output, .. }: &Common, options: &ForgetOptions) -> Res
     )
 }
 
-fn export(place: &Place, output: Option<&Path>) -> Result<(), Failure> {
+fn export(place: &StoreArgs, output: Option<&Path>) -> Result<(), Failure> {
     let store = open(&place.file()?)?;
     let exported = match output {
         None => store.export(&mut std::io::stdout().lock()),
@@ -259,7 +259,7 @@ fn export(place: &Place, output: Option<&Path>) -> Result<(), Failure> {
 fn rotate_keys(Common { place, output, .. }: &Common, retire_old: bool) -> Result<(), Failure> {
     let path = place.file()?;
     let mut store = open(&path)?;
-    // Held to the end: a server that started meanwhile would go on with keys that are about to go.
+    // Held to the end: a server that starts meanwhile would use keys that are about to be removed.
     let exclusive = retire_old.then(|| store.exclusive()).transpose();
     let _exclusive = exclusive
         .map_err(|error| Failure::new(error).hint("stop the server first, or leave out `--retire-old`"))?;
@@ -268,7 +268,7 @@ fn rotate_keys(Common { place, output, .. }: &Common, retire_old: bool) -> Resul
         Failure::new(error).hint("put a new key in front of the others in `ATTACHE_KEYRING` instead")
     });
     let id = match id {
-        // Keys in the environment are changed there; what is left to do is to use the first.
+        // This command cannot change keys in the environment. It encrypts with the first of them.
         Err(_) if place.keys_are_fixed() => keyring.ids().first().cloned().unwrap_or_default(),
         id => id?,
     };
@@ -290,7 +290,7 @@ fn rotate_keys(Common { place, output, .. }: &Common, retire_old: bool) -> Resul
     )
 }
 
-/// The time a while ago.
+/// The time of `age` ago.
 fn ago(age: Duration) -> Timestamp {
     let then =
         SystemTime::now().checked_sub(age).and_then(|then| then.duration_since(SystemTime::UNIX_EPOCH).ok());

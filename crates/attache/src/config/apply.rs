@@ -1,6 +1,6 @@
-//! Turning settings into what the server is made of.
+//! Turns settings into the options of the server.
 
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use attache::core::{Identity, Options};
@@ -9,11 +9,12 @@ use attache::server::auth::{
 };
 use attache::server::{Algorithm, Limits, ServerOptions, Tls};
 
-use super::auth::{By, Certificate, Jwt, JwtAlgorithm, Known, Words};
-use super::{Callers, ClientCertificates, Require, Size};
-use crate::command::{Failure, LimitArgs, TlsArgs};
+use super::auth::{Certificate, CredentialKind, Jwt, JwtAlgorithm, SecretCaller, StringList};
+use super::units::{Count, Size};
+use super::{Callers, ClientCertificates, LimitArgs, Require, TlsArgs};
+use crate::command::Failure;
 
-/// What finds out who calls.
+/// The authenticator for these callers.
 pub(crate) fn authenticator(callers: &Callers) -> Result<Arc<dyn Authenticator>, Failure> {
     let Callers { require, known, jwt, mtls } = callers;
     let mut kinds: Vec<Arc<dyn Authenticator>> = Vec::new();
@@ -21,7 +22,7 @@ pub(crate) fn authenticator(callers: &Callers) -> Result<Arc<dyn Authenticator>,
         Require::Any if !known.is_empty() => kinds.push(Arc::new(by_secret(known))),
         Require::Any => {}
         Require::All => {
-            let alone = known.chunk_by(|one, next| one.by.list() == next.by.list());
+            let alone = known.chunk_by(|one, next| one.kind.list() == next.kind.list());
             kinds.extend(alone.map(|known| Arc::new(by_secret(known)) as Arc<dyn Authenticator>));
         }
     }
@@ -34,7 +35,7 @@ pub(crate) fn authenticator(callers: &Callers) -> Result<Arc<dyn Authenticator>,
         kinds.push(Arc::new(by_certificate(mtls)));
     }
     let mut kinds = kinds.into_iter();
-    // Who lists nobody is told so when the file is read.
+    // An empty list of callers was rejected when the file was read.
     let first = kinds.next().unwrap_or_else(|| Arc::new(KnownCallers::new()));
     Ok(match require {
         Require::Any => Arc::new(kinds.fold(AnyOf::new(first), AnyOf::or)),
@@ -42,18 +43,18 @@ pub(crate) fn authenticator(callers: &Callers) -> Result<Arc<dyn Authenticator>,
     })
 }
 
-fn by_secret(known: &[Known]) -> KnownCallers {
-    known.iter().fold(KnownCallers::new(), |callers, Known { identity, by, secret }| match by {
-        By::Bearer => callers.bearer(identity.clone(), secret.reveal()),
-        By::Basic => callers.basic(identity.clone(), secret.reveal()),
-        By::ApiKey(place) => callers.api_key(identity.clone(), place.clone(), secret.reveal()),
+fn by_secret(known: &[SecretCaller]) -> KnownCallers {
+    known.iter().fold(KnownCallers::new(), |callers, SecretCaller { identity, kind, secret }| match kind {
+        CredentialKind::Bearer => callers.bearer(identity.clone(), secret.reveal()),
+        CredentialKind::Basic => callers.basic(identity.clone(), secret.reveal()),
+        CredentialKind::ApiKey(place) => callers.api_key(identity.clone(), place.clone(), secret.reveal()),
     })
 }
 
 fn issuer(jwt: &Jwt) -> JwtIssuer {
     let Jwt { issuer, name, audience, jwks, algorithms, principal_claim, scopes_claim, tier_claim, tiers } =
         jwt;
-    let Words(audiences) = audience;
+    let StringList(audiences) = audience;
     let mut issuer = JwtIssuer::new(issuer.0.to_string());
     issuer = audiences.iter().fold(issuer, |issuer, audience| issuer.audience(audience));
     issuer = name.iter().fold(issuer, |issuer, name| issuer.name(name));
@@ -83,7 +84,7 @@ fn by_certificate(callers: &[Certificate]) -> CertificateCallers {
     })
 }
 
-/// A whole subject has attributes in it; a name alone is the common name.
+/// A full subject has attributes, such as `CN=alice`. A name without `=` is the common name.
 fn subject_name(subject: &str) -> CertificateName {
     let subject = subject.to_owned();
     if subject.contains('=') {
@@ -118,18 +119,21 @@ pub(crate) fn limits(limits: &LimitArgs, options: &mut ServerOptions) {
 
 /// The limits on callers.
 pub(crate) fn caller_limits(limits: &LimitArgs) -> Limits {
-    let twice = |rate: NonZeroU32| rate.saturating_add(rate.get());
+    let burst = |burst: Option<Count>, rate: Count| {
+        burst.map_or_else(|| rate.0.saturating_add(rate.0.get()), |Count(burst)| burst)
+    };
+    let at_once = |Count(limit): Count| NonZeroUsize::try_from(limit).ok();
+    let (rate, address_rate) =
+        (limits.limit_requests_per_second, limits.limit_requests_per_second_per_address);
     Limits {
-        requests_per_second: Some(limits.limit_requests_per_second),
-        burst: limits.limit_burst.unwrap_or(twice(limits.limit_requests_per_second)),
-        requests_per_second_per_address: Some(limits.limit_requests_per_second_per_address),
-        burst_per_address: limits
-            .limit_burst_per_address
-            .unwrap_or(twice(limits.limit_requests_per_second_per_address)),
-        requests_per_caller: NonZeroUsize::new(count(limits.limit_requests_per_caller)),
-        streams_per_caller: NonZeroUsize::new(count(limits.limit_streams_per_caller)),
-        turns_per_caller: NonZeroUsize::new(count(limits.limit_turns_per_caller)),
-        connections_per_address: NonZeroUsize::new(count(limits.limit_connections_per_address)),
+        requests_per_second: Some(rate.0),
+        burst: burst(limits.limit_burst, rate),
+        requests_per_second_per_address: Some(address_rate.0),
+        burst_per_address: burst(limits.limit_burst_per_address, address_rate),
+        requests_per_caller: at_once(limits.limit_requests_per_caller),
+        streams_per_caller: at_once(limits.limit_streams_per_caller),
+        turns_per_caller: at_once(limits.limit_turns_per_caller),
+        connections_per_address: at_once(limits.limit_connections_per_address),
         queue_timeout: limits.limit_queue_timeout.0,
         first_byte_timeout: limits.limit_first_byte_timeout.0,
         trusted_proxies: limits.limit_trusted_proxy.iter().map(|network| network.0).collect(),
@@ -143,11 +147,11 @@ pub(crate) fn service_limits(limits: &LimitArgs, options: &mut Options) {
     options.max_push_configs = count(limits.limit_push_configs_per_task);
 }
 
-fn count(count: NonZeroU32) -> usize {
+fn count(Count(count): Count) -> usize {
     usize::try_from(count.get()).unwrap_or(usize::MAX)
 }
 
-/// Encrypted connections, if they are asked for.
+/// TLS, if it is configured.
 pub(crate) fn tls(tls: &TlsArgs) -> Option<Tls> {
     let files = tls.tls_certificate.as_ref().zip(tls.tls_key.as_ref());
     let server = files.map(|(certificate, key)| Tls::files(certificate, key))?;

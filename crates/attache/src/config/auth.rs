@@ -1,4 +1,4 @@
-//! Who may call: the section `auth` of the file, and what is wrong with it.
+//! The section `auth` of the file: the callers and their credentials.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -10,9 +10,9 @@ use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use super::ConfigFile;
+use super::error::ConfigError;
 use super::secret::Secret;
-use super::units::{HttpUrl, Said};
-use super::wrong::Wrong;
+use super::units::{FromText, HttpUrl};
 use crate::command::Failure;
 
 /// Who may call.
@@ -115,13 +115,13 @@ struct Basic {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Jwt {
     /// What the claim `iss` of a token must be
-    pub(crate) issuer: Said<HttpUrl>,
+    pub(crate) issuer: FromText<HttpUrl>,
     /// What stands before the names of its callers, as in `staff#alice`; the issuer if nothing is said
     pub(crate) name: Option<String>,
     /// What the claim `aud` of a token must be or contain one of
-    pub(crate) audience: Words,
+    pub(crate) audience: StringList,
     /// Where the keys are; found through the issuer's OpenID configuration if nothing is said
-    pub(crate) jwks: Option<Said<HttpUrl>>,
+    pub(crate) jwks: Option<FromText<HttpUrl>>,
     /// What a token may be signed with; any of these if nothing is said
     #[serde(default)]
     pub(crate) algorithms: Vec<JwtAlgorithm>,
@@ -162,12 +162,12 @@ pub(crate) struct Certificate {
     pub(crate) tier: Option<String>,
 }
 
-/// One word or a list of them.
+/// One text or a list of texts.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(transparent)]
-pub(crate) struct Words(#[schemars(with = "OneOrMore")] pub(crate) Vec<String>);
+pub(crate) struct StringList(#[schemars(with = "OneOrMore")] pub(crate) Vec<String>);
 
-/// The schema of [`Words`].
+/// The schema of [`StringList`].
 #[derive(JsonSchema)]
 #[serde(untagged)]
 #[expect(dead_code, reason = "only its schema is used")]
@@ -176,27 +176,27 @@ enum OneOrMore {
     More(Vec<String>),
 }
 
-impl<'de> Deserialize<'de> for Words {
+impl<'de> Deserialize<'de> for StringList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reader;
 
         impl<'de> Visitor<'de> for Reader {
-            type Value = Words;
+            type Value = StringList;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("a word or a list of words")
             }
 
-            fn visit_str<E>(self, word: &str) -> Result<Words, E> {
-                Ok(Words(vec![word.to_owned()]))
+            fn visit_str<E>(self, word: &str) -> Result<StringList, E> {
+                Ok(StringList(vec![word.to_owned()]))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Words, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<StringList, A::Error> {
                 let mut words = Vec::new();
                 while let Some(word) = list.next_element()? {
                     words.push(word);
                 }
-                Ok(Words(words))
+                Ok(StringList(words))
             }
         }
 
@@ -204,33 +204,33 @@ impl<'de> Deserialize<'de> for Words {
     }
 }
 
-/// Everyone who may call, with their secrets.
+/// All callers, with their secrets.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Callers {
     pub(crate) require: Require,
-    pub(crate) known: Vec<Known>,
+    pub(crate) known: Vec<SecretCaller>,
     pub(crate) jwt: Vec<Jwt>,
     pub(crate) mtls: Vec<Certificate>,
 }
 
-/// A caller who is known by a secret.
+/// A caller with a secret.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Known {
+pub(crate) struct SecretCaller {
     pub(crate) identity: Identity,
-    pub(crate) by: By,
+    pub(crate) kind: CredentialKind,
     pub(crate) secret: Secret,
 }
 
-/// How a secret is shown.
+/// How the caller sends the secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum CredentialKind {
     Bearer,
     ApiKey(KeyPlace),
     Basic,
 }
 
-impl By {
-    /// The key of the list.
+impl CredentialKind {
+    /// The key of the list in the file.
     pub(crate) fn list(&self) -> &'static str {
         match self {
             Self::Bearer => "bearer",
@@ -241,14 +241,14 @@ impl By {
 }
 
 impl Callers {
-    /// The kinds of credentials with those who have them, as people read it.
+    /// The kinds of credentials, each with the names of its callers.
     pub(crate) fn listed(&self) -> Vec<(&'static str, Vec<String>)> {
         let mut lists: Vec<(&'static str, Vec<String>)> = Vec::new();
-        for Known { identity, by, .. } in &self.known {
+        for SecretCaller { identity, kind, .. } in &self.known {
             let name = identity.principal.to_string();
-            match lists.iter_mut().find(|(list, _)| *list == by.list()) {
+            match lists.iter_mut().find(|(list, _)| *list == kind.list()) {
                 Some((_, names)) => names.push(name),
-                None => lists.push((by.list(), vec![name])),
+                None => lists.push((kind.list(), vec![name])),
             }
         }
         if !self.jwt.is_empty() {
@@ -260,20 +260,20 @@ impl Callers {
         lists
     }
 
-    /// Whether the audience of some caller depends on who they are.
+    /// Whether some callers have a tier of their own.
     pub(crate) fn have_tiers(&self) -> bool {
         self.known.iter().any(|known| known.identity.rights.tier().is_some())
             || self.jwt.iter().any(|jwt| jwt.tier_claim.is_some())
             || self.mtls.iter().any(|caller| caller.tier.is_some())
     }
 
-    /// Where a caller would get in with less than it has to show now, what that is.
+    /// Says what is weaker, if a caller would need fewer credentials than with the settings `now`.
     pub(crate) fn asks_less_than(&self, now: &Self) -> Option<String> {
         let kinds = |callers: &Self| callers.listed().into_iter().map(|(list, _)| list).collect::<Vec<_>>();
         let then = kinds(self);
         match (now.require, self.require) {
             (Require::Any, _) => None,
-            // Of one kind that is listed, any is all.
+            // With one kind of credentials, `any` and `all` are the same.
             (Require::All, Require::Any) if then.len() > 1 => Some(
                 "callers would show one kind of credential instead of all: `auth.require` is not `all`"
                     .to_owned(),
@@ -285,53 +285,58 @@ impl Callers {
         }
     }
 
-    /// The same in one line.
+    /// The callers in one line.
     pub(crate) fn summary(&self) -> String {
         let kind = |(list, names): (&str, Vec<String>)| format!("{} ({list})", names.join(", "));
         self.listed().into_iter().map(kind).collect::<Vec<_>>().join("; ")
     }
 
-    /// What `curl` is given to be let in.
+    /// The arguments of `curl` for the first caller.
     pub(crate) fn on_the_command_line(&self) -> String {
-        let Some(Known { identity, by, .. }) = self.known.first() else {
+        let Some(SecretCaller { identity, kind, .. }) = self.known.first() else {
             return " -H 'Authorization: Bearer TOKEN'".to_owned();
         };
-        match by {
-            By::Bearer => " -H 'Authorization: Bearer TOKEN'".to_owned(),
-            By::Basic => format!(" -u '{}:PASSWORD'", identity.principal),
-            By::ApiKey(KeyPlace::Header(name)) => format!(" -H '{name}: KEY'"),
-            By::ApiKey(KeyPlace::Cookie(name)) => format!(" -b '{name}=KEY'"),
-            By::ApiKey(KeyPlace::Query(name)) => format!(" --url-query '{name}=KEY'"),
+        match kind {
+            CredentialKind::Bearer => " -H 'Authorization: Bearer TOKEN'".to_owned(),
+            CredentialKind::Basic => format!(" -u '{}:PASSWORD'", identity.principal),
+            CredentialKind::ApiKey(KeyPlace::Header(name)) => format!(" -H '{name}: KEY'"),
+            CredentialKind::ApiKey(KeyPlace::Cookie(name)) => format!(" -b '{name}=KEY'"),
+            CredentialKind::ApiKey(KeyPlace::Query(name)) => format!(" --url-query '{name}=KEY'"),
         }
     }
 }
 
 impl Auth {
-    /// Everyone who may call. What is wrong is said with its place in the file.
+    /// Checks all callers. An error has its position in the file.
     pub(super) fn callers(&self, file: &ConfigFile) -> Result<Callers, Failure> {
         let mut checked = Checked { file, known: Vec::new(), secrets: HashMap::new() };
         for (index, Bearer { name, token, token_file, scopes, tier }) in self.bearer.iter().enumerate() {
             let entry = Entry { list: "bearer", index, name, scopes, tier: tier.as_deref() };
-            checked.add(&entry, By::Bearer, ("token", token.as_ref()), token_file.as_ref())?;
+            checked.add(&entry, CredentialKind::Bearer, ("token", token.as_ref()), token_file.as_ref())?;
         }
         for (index, caller) in self.api_key.iter().enumerate() {
             let ApiKey { name, key, key_file, scopes, tier, .. } = caller;
             let entry = Entry { list: "api-key", index, name, scopes, tier: tier.as_deref() };
-            let place = caller.place().map_err(|wrong| checked.wrong(&entry.path(""), wrong))?;
-            checked.add(&entry, By::ApiKey(place), ("key", key.as_ref()), key_file.as_ref())?;
+            let place = caller.place().map_err(|error| checked.error(&entry.path(""), error))?;
+            checked.add(&entry, CredentialKind::ApiKey(place), ("key", key.as_ref()), key_file.as_ref())?;
         }
         for (index, Basic { name, password, password_file, scopes, tier }) in self.basic.iter().enumerate() {
             let entry = Entry { list: "basic", index, name, scopes, tier: tier.as_deref() };
             if name.contains(':') {
-                let wrong = Wrong::new("a name that logs in with a password can have no colon in it");
-                return Err(checked.wrong(&entry.path(".name"), wrong));
+                let error = ConfigError::new("a name that logs in with a password can have no colon in it");
+                return Err(checked.error(&entry.path(".name"), error));
             }
-            checked.add(&entry, By::Basic, ("password", password.as_ref()), password_file.as_ref())?;
+            checked.add(
+                &entry,
+                CredentialKind::Basic,
+                ("password", password.as_ref()),
+                password_file.as_ref(),
+            )?;
         }
-        for (index, Jwt { audience: Words(words), .. }) in self.jwt.iter().enumerate() {
+        for (index, Jwt { audience: StringList(words), .. }) in self.jwt.iter().enumerate() {
             if words.is_empty() || words.iter().any(String::is_empty) {
-                let wrong = Wrong::new("a token must be for someone: this is empty");
-                return Err(checked.wrong(&format!("auth.jwt[{index}].audience"), wrong));
+                let error = ConfigError::new("a token must be for someone: this is empty");
+                return Err(checked.error(&format!("auth.jwt[{index}].audience"), error));
             }
         }
         for (index, caller) in self.mtls.iter().enumerate() {
@@ -339,8 +344,9 @@ impl Auth {
             let entry = Entry { list: "mtls", index, name, scopes, tier: tier.as_deref() };
             checked.name(&entry, self.mtls[..index].iter().map(|other| other.name.as_str()))?;
             if subject.is_some() == san.is_some() {
-                let wrong = Wrong::new("a certificate is known by its `subject` or by a `san`: one of them");
-                return Err(checked.wrong(&entry.path(""), wrong));
+                let error =
+                    ConfigError::new("a certificate is known by its `subject` or by a `san`: one of them");
+                return Err(checked.error(&entry.path(""), error));
             }
         }
         let callers = Callers {
@@ -350,16 +356,16 @@ impl Auth {
             mtls: self.mtls.clone(),
         };
         if callers.listed().is_empty() {
-            let wrong = Wrong::new("nobody is listed here");
+            let error = ConfigError::new("no callers are listed here");
             let hint = "list callers below `bearer`, `api-key`, `basic`, `jwt` or `mtls`, or remove `auth` to let everyone in";
-            return Err(file.wrong("auth", wrong.hint(hint)));
+            return Err(file.error("auth", error.hint(hint)));
         }
         Ok(callers)
     }
 }
 
 impl ApiKey {
-    fn place(&self) -> Result<KeyPlace, Wrong> {
+    fn place(&self) -> Result<KeyPlace, ConfigError> {
         let said = [
             (KeyIn::Header, &self.header, KeyPlace::Header as fn(String) -> KeyPlace),
             (KeyIn::Query, &self.query, KeyPlace::Query),
@@ -372,12 +378,14 @@ impl ApiKey {
             (said, Some((kind, name, make)), None) if said.is_none_or(|said| said == *kind) => {
                 let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
                 if name.is_empty() || !name.bytes().all(token) {
-                    return Err(Wrong::new(format!("`{name}` cannot be the name of what a key stands in")));
+                    return Err(ConfigError::new(format!(
+                        "`{name}` cannot be the name of what a key stands in"
+                    )));
                 }
                 make(name.clone())
             }
             _ => {
-                return Err(Wrong::new("it is not clear where the key stands").hint(
+                return Err(ConfigError::new("it is not clear where the key stands").hint(
                     "such as `in: header` with `header: X-API-Key`, or `in: query` with `query: key`",
                 ));
             }
@@ -401,26 +409,26 @@ impl Entry<'_> {
     }
 }
 
-/// The callers that are in order, and what has been taken.
+/// The callers that have been checked.
 struct Checked<'a> {
     file: &'a ConfigFile,
-    known: Vec<Known>,
+    known: Vec<SecretCaller>,
     /// Each secret with the path of its owner.
     secrets: HashMap<String, String>,
 }
 
 impl Checked<'_> {
-    fn wrong(&self, path: &str, wrong: Wrong) -> Failure {
-        self.file.wrong(path, wrong)
+    fn error(&self, path: &str, error: ConfigError) -> Failure {
+        self.file.error(path, error)
     }
 
     fn name<'a>(&self, entry: &Entry<'_>, mut others: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
         if entry.name.trim().is_empty() {
-            return Err(self.wrong(&entry.path(".name"), Wrong::new("a caller must have a name")));
+            return Err(self.error(&entry.path(".name"), ConfigError::new("a caller must have a name")));
         }
         if others.any(|other| other == entry.name) {
-            let wrong = Wrong::new(format!("`{}` is in this list already", entry.name));
-            return Err(self.wrong(&entry.path(".name"), wrong.hint("give each caller a name of its own")));
+            let error = ConfigError::new(format!("`{}` is in this list already", entry.name));
+            return Err(self.error(&entry.path(".name"), error.hint("give each caller a name of its own")));
         }
         Ok(())
     }
@@ -428,37 +436,38 @@ impl Checked<'_> {
     fn add(
         &mut self,
         entry: &Entry<'_>,
-        by: By,
+        kind: CredentialKind,
         (key, written): (&str, Option<&Secret>),
         in_file: Option<&PathBuf>,
     ) -> Result<(), Failure> {
-        let same_list = self.known.iter().filter(|known| known.by.list() == entry.list);
+        let same_list = self.known.iter().filter(|known| known.kind.list() == entry.list);
         self.name(entry, same_list.filter_map(|known| known.identity.principal.name()))?;
         let (path, read) = match (written, in_file) {
             (Some(secret), None) => (entry.path(&format!(".{key}")), Ok(secret.clone())),
             (None, Some(path)) => (entry.path(&format!(".{key}-file")), Secret::in_file(path)),
             (None, None) => {
-                let wrong = Wrong::new(format!("`{}` has no `{key}`", entry.name));
+                let error = ConfigError::new(format!("`{}` has no `{key}`", entry.name));
                 let hint = format!("such as `{key}: \"${{{}}}\"`, or `{key}-file: PATH`", key.to_uppercase());
-                return Err(self.wrong(&entry.path(""), wrong.hint(hint)));
+                return Err(self.error(&entry.path(""), error.hint(hint)));
             }
             (Some(_), Some(_)) => {
-                let wrong = Wrong::new(format!("`{}` has both a `{key}` and a `{key}-file`", entry.name));
-                return Err(self.wrong(&entry.path(""), wrong));
+                let error =
+                    ConfigError::new(format!("`{}` has both a `{key}` and a `{key}-file`", entry.name));
+                return Err(self.error(&entry.path(""), error));
             }
         };
-        let secret = read.and_then(Secret::strong).map_err(|wrong| self.wrong(&path, wrong))?;
+        let secret = read.and_then(Secret::strong).map_err(|error| self.error(&path, error))?;
         if let Some(other) = self.secrets.insert(secret.reveal().to_owned(), path.clone()) {
-            let wrong = Wrong::new(format!("this is the same secret as `{other}`"))
+            let error = ConfigError::new(format!("this is the same secret as `{other}`"))
                 .hint("a secret tells callers apart: make another with `openssl rand -hex 32`");
-            return Err(self.wrong(&path, wrong));
+            return Err(self.error(&path, error));
         }
         let identity = Identity::named(entry.name).scopes(entry.scopes.iter().cloned());
         let identity = match entry.tier {
             Some(tier) => identity.tier(tier),
             None => identity,
         };
-        self.known.push(Known { identity, by, secret });
+        self.known.push(SecretCaller { identity, kind, secret });
         Ok(())
     }
 }

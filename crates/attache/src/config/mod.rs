@@ -1,19 +1,19 @@
-//! Where settings come from: defaults, a file, the environment, flags; each beats those before it.
+//! Settings from four sources: defaults, a file, the environment and flags. Each source overrides those before it.
 //!
-//! The flags are clap's, and so is their order of precedence: what the file says takes the place of a flag's default, which the
-//! environment and the command line beat. What has no flag, such as the list of callers, is in the file alone.
+//! clap applies the precedence: a value from the file replaces the default of its flag, and the environment and the command line
+//! override defaults. A setting without a flag, such as the list of callers, can only be set in the file.
 
 mod apply;
 mod auth;
-mod read;
+mod declare;
+mod deserialize;
+mod error;
 mod resolve;
 mod secret;
 mod settings;
-mod table;
 mod tree;
 mod units;
 mod variables;
-mod wrong;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,62 +26,65 @@ use serde::Deserialize;
 pub(crate) use self::apply::{authenticator, caller_limits, limits, service_limits, tls};
 use self::auth::Auth;
 pub(crate) use self::auth::{Callers, Require};
-use self::read::Reading;
-pub(crate) use self::resolve::{Resolved, Shown, Source, Stop, arguments, settle};
+use self::deserialize::NodeReader;
+use self::error::ConfigError;
+pub(crate) use self::resolve::{DisplayValue, Resolved, Source, Stop, arguments, parse_arguments};
 pub(crate) use self::secret::{MASK, Secret};
-pub(crate) use self::settings::{ClientCertificates, Kind, Settings};
+pub(crate) use self::settings::{
+    AccessArgs, ClientCertificates, CorsArgs, DemoArgs, EngineArgs, HostArgs, KeepArgs, LimitArgs, LogArgs,
+    PathArgs, ProtocolArgs, PushArgs, ServerArgs, Settings, SigningArgs, StoreArgs, TlsArgs,
+};
 use self::tree::{Environment, Node, Sections};
-pub(crate) use self::units::{HttpPath, Network, Size, Time, age};
-use self::wrong::Wrong;
+pub(crate) use self::units::{HttpPath, age};
 use crate::command::Failure;
 
-/// The list of what other agents are shown.
+/// The key of the list of credentials for other agents.
 pub(crate) const AGENTS: &str = "delegation.agents";
 
-/// The file that is read if none is named.
+/// The file that is read if `--config` names none.
 const USUAL: &str = "attache.yml";
 
-/// The settings that a command goes by.
+/// The file of settings, and the value of each setting.
 #[derive(Debug, Default)]
-pub(crate) struct Settled {
+pub(crate) struct ResolvedSettings {
     /// The file, if there is one.
     pub(crate) file: Option<ConfigFile>,
-    /// Each setting, and where it comes from.
+    /// The value of each setting, and its source.
     pub(crate) resolved: Vec<Resolved>,
 }
 
-impl Settled {
-    /// Who may call; nobody is asked if nothing is said.
+impl ResolvedSettings {
+    /// The callers to authenticate. Without any, no authentication is configured.
     pub(crate) fn callers(&self) -> Result<Option<Callers>, Failure> {
         let Some(file) = &self.file else { return Ok(None) };
         match &file.settings.auth {
             Some(auth) => auth.callers(file).map(Some),
-            // Whoever writes the heading does not mean to let everyone in.
+            // An empty `auth` is a mistake: without this, it would switch authentication off.
             None if file.root.at("auth").is_some() => Auth::default().callers(file).map(Some),
             None => Ok(None),
         }
     }
 
-    /// What other agents are shown.
+    /// The credentials for other agents.
     pub(crate) fn agents(&self) -> Result<AddressBook, Failure> {
         let Some(file) = &self.file else { return Ok(AddressBook::default()) };
         AgentSettings::book(&file.settings.delegation.agents).map_err(|AgentFault { path, text, hint }| {
             let path = format!("{AGENTS}{path}");
-            // What is in a file of its own has no place of its own.
+            // A secret in a file of its own has no position here: the error names the entry.
             let entry = path.split_inclusive(']').next().unwrap_or(&path);
-            let place = if file.root.at(&path).is_some() { path.as_str() } else { entry };
-            let wrong = Wrong::new(text);
-            file.wrong(place, hint.into_iter().fold(wrong, |wrong, hint| wrong.hint(hint)))
+            let position = if file.root.at(&path).is_some() { path.as_str() } else { entry };
+            let error = ConfigError::new(text);
+            file.error(position, hint.into_iter().fold(error, |error, hint| error.hint(hint)))
         })
     }
 
-    /// The variables of the environment that nothing reads, although they are called as if something did.
+    /// The environment variables that begin with `ATTACHE_` and that nothing reads.
     pub(crate) fn unread(&self) -> Vec<Unread> {
         let environment = attache_iii::variables::environment();
         variables::unread(environment, self.file.as_ref().map(|file| &file.root))
     }
 
-    /// A secret that is written in the file, where no flag and no variable names a file that it is in.
+    /// A secret that stands in the file of settings itself.
     pub(crate) fn secret(
         &self,
         path: &str,
@@ -90,10 +93,11 @@ impl Settled {
         let Some(file) = &self.file else { return Ok(None) };
         match secret(&file.settings) {
             (Some(_), Some(_)) => {
-                Err(file.wrong(path, Wrong::new(format!("there is both a `{path}` and a `{path}-file`"))))
+                Err(file
+                    .error(path, ConfigError::new(format!("there is both a `{path}` and a `{path}-file`"))))
             }
             (Some(secret), None) => {
-                secret.clone().strong().map(Some).map_err(|wrong| file.wrong(path, wrong))
+                secret.clone().strong().map(Some).map_err(|error| file.error(path, error))
             }
             (None, _) => Ok(None),
         }
@@ -114,8 +118,7 @@ impl std::fmt::Debug for ConfigFile {
 }
 
 impl ConfigFile {
-    /// Reads the file that was named, or else the usual one if it is there. Of the sections that do not matter, it is only looked
-    /// whether there are such.
+    /// Reads the file with this name, or else the default file if it exists. A section that the command does not need is skipped.
     fn find(named: Option<&Path>, matters: Sections<'_>) -> Result<Option<Self>, Failure> {
         let path = named.unwrap_or(Path::new(USUAL));
         match std::fs::read_to_string(path) {
@@ -135,18 +138,18 @@ impl ConfigFile {
         matters: Sections<'_>,
     ) -> Result<Self, Failure> {
         let read = Node::read(text, environment, matters)
-            .and_then(|root| Settings::deserialize(Reading(&root)).map(|settings| (root, settings)));
-        let (root, settings) = read.map_err(|wrong| wrong.in_file(path))?;
+            .and_then(|root| Settings::deserialize(NodeReader(&root)).map(|settings| (root, settings)));
+        let (root, settings) = read.map_err(|error| error.in_file(path))?;
         Ok(Self { path: path.to_owned(), settings, root })
     }
 
-    /// What is wrong with the value at a path of keys.
-    fn wrong(&self, path: &str, wrong: Wrong) -> Failure {
-        let wrong = match self.root.at(path) {
-            Some(node) => wrong.or_at(node.place, path),
-            None => wrong,
+    /// An error about the value at a path of keys.
+    fn error(&self, path: &str, error: ConfigError) -> Failure {
+        let error = match self.root.at(path) {
+            Some(node) => error.or_at(node.position, path),
+            None => error,
         };
-        wrong.in_file(&self.path)
+        error.in_file(&self.path)
     }
 }
 

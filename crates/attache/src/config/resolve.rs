@@ -1,4 +1,4 @@
-//! Settling what holds, and saying where it came from.
+//! Finds the value of each setting, and its source.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,37 +10,37 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, FromArgMatches};
 use serde_json::{Value, json};
 
-use super::table::{self, ROWS, Row, Sense};
-use super::wrong::Wrong;
-use super::{ConfigFile, Settled};
+use super::declare::{self, Row, Sense};
+use super::error::ConfigError;
+use super::{ConfigFile, ResolvedSettings};
 use crate::Arguments;
 use crate::command::Failure;
 
-/// A setting, and where it comes from.
+/// The value of a setting, and its source.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Resolved {
     pub(crate) key: String,
-    pub(crate) value: Shown,
+    pub(crate) value: DisplayValue,
     pub(crate) source: Source,
 }
 
 impl Resolved {
-    /// Whether a change of it is felt without a restart.
-    pub(crate) fn is_exchanged(&self) -> bool {
-        table::is_exchanged(&self.key)
+    /// Whether a reload of the file applies a change of it.
+    pub(crate) fn is_reloaded(&self) -> bool {
+        declare::is_reloaded(&self.key)
     }
 }
 
-/// A value as it can be shown: secrets are masked.
+/// A value that can be printed: secrets are masked.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Shown {
+pub(crate) enum DisplayValue {
     Nothing,
     Switch(bool),
     Text(String),
     List(Vec<String>),
 }
 
-impl Shown {
+impl DisplayValue {
     fn of(value: &Value) -> Self {
         let text = |value: &Value| without_password(&text(value));
         match value {
@@ -61,7 +61,7 @@ impl Shown {
     }
 }
 
-impl fmt::Display for Shown {
+impl fmt::Display for DisplayValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => f.write_str("not set"),
@@ -74,7 +74,7 @@ impl fmt::Display for Shown {
     }
 }
 
-/// A URL without the password in it.
+/// Masks the password in a URL.
 fn without_password(text: &str) -> String {
     let masked = || {
         let (scheme, rest) = text.split_once("://")?;
@@ -86,14 +86,14 @@ fn without_password(text: &str) -> String {
     masked().unwrap_or_else(|| text.to_owned())
 }
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
     Default,
     File {
         path: String,
         line: usize,
-        /// The variables of the environment that are part of it.
+        /// The environment variables in the value.
         variables: Vec<String>,
     },
     Environment(String),
@@ -130,36 +130,36 @@ impl fmt::Display for Source {
     }
 }
 
-/// What the file says, by key.
-type Said = BTreeMap<String, Value>;
+/// The values in the file, by key.
+type FileValues = BTreeMap<String, Value>;
 
-/// The command, whose flags for the server can all be given in the environment too.
+/// The command. Each flag of the server can also be set by an environment variable.
 pub(crate) fn arguments() -> Command {
-    dressed(&Said::new())
+    with_defaults(&FileValues::new())
 }
 
-/// The same with what the file says as defaults.
-fn dressed(said: &Said) -> Command {
-    dress_below(Arguments::command(), said)
+/// The command, with the values of the file as defaults.
+fn with_defaults(in_file: &FileValues) -> Command {
+    with_defaults_below(Arguments::command(), in_file)
 }
 
-fn dress_below(command: Command, said: &Said) -> Command {
-    let goes_by_a_file = command.get_arguments().any(|argument| argument.get_id() == "config");
-    // In this way they stay in their order.
-    match goes_by_a_file {
-        true => command.mut_args(|argument| dress(argument, said)),
-        false => command.mut_subcommands(|command| dress_below(command, said)),
+fn with_defaults_below(command: Command, in_file: &FileValues) -> Command {
+    let reads_settings = command.get_arguments().any(|argument| argument.get_id() == "config");
+    // `mut_args` keeps the order of the arguments.
+    match reads_settings {
+        true => command.mut_args(|argument| with_default(argument, in_file)),
+        false => command.mut_subcommands(|command| with_defaults_below(command, in_file)),
     }
 }
 
-fn dress(argument: Arg, said: &Said) -> Arg {
-    let Some(row) = table::by_argument(argument.get_id().as_str()) else { return argument };
+fn with_default(argument: Arg, in_file: &FileValues) -> Arg {
+    let Some(row) = declare::by_argument(argument.get_id().as_str()) else { return argument };
     let (is_switch, repeats) = (
         matches!(argument.get_action(), ArgAction::SetTrue),
         matches!(argument.get_action(), ArgAction::Append),
     );
     let argument = if is_switch {
-        // What the file switches on can be switched off again.
+        // `--flag=false` overrides a `true` in the file.
         argument
             .action(ArgAction::Set)
             .num_args(0..=1)
@@ -171,13 +171,13 @@ fn dress(argument: Arg, said: &Said) -> Arg {
             .hide_possible_values(true)
             .value_name("BOOL")
     } else if repeats {
-        // In the environment, several are written with spaces between them.
+        // An environment variable separates several values by spaces.
         argument.value_delimiter(' ')
     } else {
         argument
     };
-    let argument = if argument.get_env().is_none() { argument.env(row.variable) } else { argument };
-    match said.get(row.key) {
+    let argument = argument.env(row.variable.as_str());
+    match in_file.get(&row.key) {
         Some(value) => argument.default_values(as_flag(row, value)),
         None => argument,
     }
@@ -188,7 +188,7 @@ fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// What the file says, as the flag would be given.
+/// The values that the flag would be given for a value in the file.
 fn as_flag(row: &Row, value: &Value) -> Vec<String> {
     match (row.sense, value) {
         (Sense::Opposite, Value::Bool(switch)) => vec![(!switch).to_string()],
@@ -198,11 +198,11 @@ fn as_flag(row: &Row, value: &Value) -> Vec<String> {
     }
 }
 
-/// Why a command cannot go on.
+/// Why the command stops before it runs.
 pub(crate) enum Stop {
-    /// It was called the wrong way, or for help.
+    /// The arguments are wrong, or ask for help.
     Usage(clap::Error),
-    /// Something is wrong with the file.
+    /// The file is wrong.
     Failed(Failure),
 }
 
@@ -227,10 +227,10 @@ impl From<Stop> for Failure {
     }
 }
 
-/// Reads the command line, and for what goes by settings also the file.
-pub(crate) fn settle(words: &[OsString]) -> Result<Arguments, Stop> {
+/// Parses the command line and, for a subcommand that uses settings, the file.
+pub(crate) fn parse_arguments(args: &[OsString]) -> Result<Arguments, Stop> {
     let mut command = arguments();
-    let matches = command.try_get_matches_from_mut(words)?;
+    let matches = command.try_get_matches_from_mut(args)?;
     let mut parsed = Arguments::from_arg_matches(&matches)?;
     let Some(named) = parsed.command.settings_file().map(|file| file.config.clone()) else {
         return Ok(parsed);
@@ -244,124 +244,126 @@ pub(crate) fn settle(words: &[OsString]) -> Result<Arguments, Stop> {
     };
     let Some(file) = file else {
         if let Some(serve) = parsed.command.serve() {
-            serve.settled.resolved = resolved(&matches, None);
+            serve.settings.resolved = resolved(&matches, None);
         }
         return Ok(parsed);
     };
-    let said = file.said()?;
-    let matches = dressed(&said).try_get_matches_from(words).map_err(|error| blame(error, &file))?;
+    let in_file = file.values()?;
+    let matches = with_defaults(&in_file).try_get_matches_from(args).map_err(|error| blame(error, &file))?;
     parsed = Arguments::from_arg_matches(&matches)?;
     if let Some(serve) = parsed.command.serve() {
-        let resolved = resolved(&matches, Some((&file, &said)));
-        serve.settled = Settled { file: Some(file), resolved };
+        let resolved = resolved(&matches, Some((&file, &in_file)));
+        serve.settings = ResolvedSettings { file: Some(file), resolved };
     }
     Ok(parsed)
 }
 
-/// Whether a flag of a subcommand is about something in this section of the file.
+/// Whether a subcommand has a flag for a setting in this section of the file.
 fn concerns(section: &str, command: &Command) -> bool {
     let mut rows =
-        command.get_arguments().filter_map(|argument| table::by_argument(argument.get_id().as_str()));
+        command.get_arguments().filter_map(|argument| declare::by_argument(argument.get_id().as_str()));
     rows.any(|row| row.key.split('.').next() == Some(section))
 }
 
-/// The subcommand that was given.
+/// The innermost subcommand on the command line.
 fn given<'a>(command: &'a Command, matches: &ArgMatches) -> &'a Command {
     let below = matches.subcommand().and_then(|(name, below)| Some((command.find_subcommand(name)?, below)));
     below.map_or(command, |(command, below)| given(command, below))
 }
 
-/// What was given to the subcommand itself.
+/// The arguments of the innermost subcommand.
 fn innermost(matches: &ArgMatches) -> &ArgMatches {
     matches.subcommand().map_or(matches, |(_, below)| innermost(below))
 }
 
-/// An error about a value that the file has: without the file there was none.
+/// Blames the file for an error: the same arguments were valid without the file.
 fn blame(error: clap::Error, file: &ConfigFile) -> Stop {
     let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else {
         return error.into();
     };
     let flag = argument.trim_start_matches("--").split([' ', '=', '[']).next().unwrap_or_default();
-    let Some(row) = table::by_argument(&flag.replace('-', "_")) else { return error.into() };
+    let Some(row) = declare::by_argument(&flag.replace('-', "_")) else { return error.into() };
     let text = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-    file.wrong(row.key, Wrong::new(text)).into()
+    file.error(&row.key, ConfigError::new(text)).into()
 }
 
 impl ConfigFile {
-    /// What the file says, by key; secrets are masked.
-    fn said(&self) -> Result<Said, Failure> {
+    /// The values in the file, by key; secrets are masked.
+    fn values(&self) -> Result<FileValues, Failure> {
         let settings = serde_json::to_value(&self.settings).map_err(Failure::new)?;
-        let mut said = Said::new();
-        gather(&settings, String::new(), &mut said);
-        // An empty list says something only where it is written.
-        said.retain(|key, _| self.root.at(key).is_some());
-        Ok(said)
+        let mut in_file = FileValues::new();
+        gather(&settings, String::new(), &mut in_file);
+        // An empty list counts only if the file has it.
+        in_file.retain(|key, _| self.root.at(key).is_some());
+        Ok(in_file)
     }
 
     fn source(&self, key: &str) -> Source {
         let node = self.root.at(key);
         Source::File {
             path: self.path.display().to_string(),
-            line: node.map_or(1, |node| node.place.line),
+            line: node.map_or(1, |node| node.position.line),
             variables: node.map(|node| node.variables().to_vec()).unwrap_or_default(),
         }
     }
 }
 
-fn gather(value: &Value, path: String, said: &mut Said) {
+fn gather(value: &Value, path: String, in_file: &mut FileValues) {
     match value {
         Value::Null => {}
         Value::Object(members) => {
             for (key, value) in members {
                 let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                gather(value, path, said);
+                gather(value, path, in_file);
             }
         }
         Value::Array(values) if values.iter().any(Value::is_object) => {
             for (index, value) in values.iter().enumerate() {
-                gather(value, format!("{path}[{index}]"), said);
+                gather(value, format!("{path}[{index}]"), in_file);
             }
         }
         Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            said.insert(path, value.clone());
+            in_file.insert(path, value.clone());
         }
     }
 }
 
-fn resolved(matches: &ArgMatches, file: Option<(&ConfigFile, &Said)>) -> Vec<Resolved> {
+fn resolved(matches: &ArgMatches, file: Option<(&ConfigFile, &FileValues)>) -> Vec<Resolved> {
     let innermost = innermost(matches);
     let from_file =
-        |key: &str| file.filter(|(_, said)| said.contains_key(key)).map(|(file, _)| file.source(key));
-    let settings = ROWS.iter().map(|row| {
+        |key: &str| file.filter(|(_, in_file)| in_file.contains_key(key)).map(|(file, _)| file.source(key));
+    let settings = declare::rows().iter().map(|row| {
         let source = match innermost.value_source(row.argument) {
             Some(ValueSource::CommandLine) => Source::Flag(format!("--{}", row.argument.replace('_', "-"))),
-            Some(ValueSource::EnvVariable) => Source::Environment(row.variable.to_owned()),
-            Some(_) | None => from_file(row.key).unwrap_or(Source::Default),
+            Some(ValueSource::EnvVariable) => Source::Environment(row.variable.clone()),
+            Some(_) | None => from_file(&row.key).unwrap_or(Source::Default),
         };
-        Resolved { key: row.key.to_owned(), value: shown(innermost, row), source }
+        Resolved { key: row.key.clone(), value: shown(innermost, row), source }
     });
     let mut all: Vec<_> = settings.collect();
-    if let Some((file, said)) = file {
-        let alone = said.iter().filter(|(key, _)| !ROWS.iter().any(|row| row.key == *key));
+    if let Some((file, in_file)) = file {
+        let alone = in_file.iter().filter(|(key, _)| !declare::rows().iter().any(|row| row.key == **key));
         all.extend(alone.map(|(key, value)| Resolved {
             key: key.clone(),
-            value: Shown::of(value),
+            value: DisplayValue::of(value),
             source: file.source(key),
         }));
     }
     all
 }
 
-fn shown(matches: &ArgMatches, row: &Row) -> Shown {
+fn shown(matches: &ArgMatches, row: &Row) -> DisplayValue {
     if let Ok(Some(switch)) = matches.try_get_one::<bool>(row.argument) {
-        return Shown::Switch(if row.sense == Sense::Opposite { !switch } else { *switch });
+        return DisplayValue::Switch(if row.sense == Sense::Opposite { !switch } else { *switch });
     }
     let raw = matches.get_raw(row.argument).into_iter().flatten();
     let mut texts: Vec<_> = raw.map(|text| without_password(&text.to_string_lossy())).collect();
     match row.sense {
-        Sense::List => Shown::List(texts),
-        Sense::Seconds => texts.pop().map_or(Shown::Nothing, |seconds| Shown::Text(format!("{seconds}s"))),
-        Sense::Same | Sense::Opposite => texts.pop().map_or(Shown::Nothing, Shown::Text),
+        Sense::List => DisplayValue::List(texts),
+        Sense::Seconds => {
+            texts.pop().map_or(DisplayValue::Nothing, |seconds| DisplayValue::Text(format!("{seconds}s")))
+        }
+        Sense::Same | Sense::Opposite => texts.pop().map_or(DisplayValue::Nothing, DisplayValue::Text),
     }
 }
 
@@ -374,10 +376,10 @@ mod tests {
         let command = arguments();
         let serve = command.find_subcommand("serve").unwrap();
         let flags: Vec<_> = serve.get_arguments().map(|argument| argument.get_id().as_str()).collect();
-        for row in ROWS {
+        for row in declare::rows() {
             assert!(flags.contains(&row.argument), "{}", row.argument);
         }
-        let without: Vec<_> = flags.into_iter().filter(|flag| table::by_argument(flag).is_none()).collect();
+        let without: Vec<_> = flags.into_iter().filter(|flag| declare::by_argument(flag).is_none()).collect();
         assert_eq!(without, ["config"]);
     }
 
@@ -389,7 +391,7 @@ mod tests {
             let id = argument.get_id().as_str();
             let variable = argument.get_env().unwrap().to_str().unwrap();
             let expected = format!("ATTACHE_{}", id.to_uppercase());
-            // `ATTACHE_KEYRING` is the keyring itself.
+            // `ATTACHE_KEYRING` holds the keyring itself.
             let expected = if id == "keyring" { "ATTACHE_KEYRING_FILE" } else { expected.as_str() };
             assert_eq!(variable, expected);
         }

@@ -7,12 +7,12 @@ use attache_iii::secrets;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::wrong::Wrong;
+use super::error::ConfigError;
 
-/// What stands for a secret where it is shown.
+/// The text that is printed instead of a secret.
 pub(crate) const MASK: &str = "********";
 
-/// Something secret. Wherever it is written, a mask is.
+/// A secret. It is printed and serialized as a mask.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Secret(attache::client::Secret);
 
@@ -22,22 +22,23 @@ impl Secret {
         self.0.reveal()
     }
 
-    /// The secret, unless it can be guessed or cannot be sent.
-    pub(super) fn strong(self) -> Result<Self, Wrong> {
+    /// The secret, unless it is easy to guess or cannot be sent.
+    pub(super) fn strong(self) -> Result<Self, ConfigError> {
         match secrets::flaw(self.reveal()) {
             None => Ok(self),
             Some(flaw) => {
-                Err(Wrong::new(format!("this secret {flaw}")).hint("make one with `openssl rand -hex 32`"))
+                Err(ConfigError::new(format!("this secret {flaw}"))
+                    .hint("make one with `openssl rand -hex 32`"))
             }
         }
     }
 
-    /// The secret in a file, without the end of its line.
-    pub(super) fn in_file(path: &Path) -> Result<Self, Wrong> {
+    /// Reads a secret from a file, without the line break at its end.
+    pub(super) fn in_file(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
-            .map_err(|error| Wrong::new(format!("`{}` cannot be read: {error}", path.display())))?;
+            .map_err(|error| ConfigError::new(format!("`{}` cannot be read: {error}", path.display())))?;
         match text.trim_end_matches(['\r', '\n']) {
-            "" => Err(Wrong::new(format!("there is no secret in `{}`", path.display()))),
+            "" => Err(ConfigError::new(format!("there is no secret in `{}`", path.display()))),
             text => Ok(Self(text.into())),
         }
     }

@@ -1,111 +1,166 @@
-//! The shape of the file: what can be set, under which keys.
+//! Every setting of `attache serve`, declared once: see [`declare`](super::declare) for how.
 //!
-//! Everything is optional here. What is not set is settled by the environment, by flags, or by the defaults of the flags.
+//! Everything is optional in the file. The environment, the flags and their defaults decide what the file does not set.
 
 use std::path::PathBuf;
 
 use attache::server::{AllowedHost, AllowedOrigin};
+use attache::store::StoreUrl;
 use attache_agents::AgentSettings;
+use clap::ArgAction;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::auth::Auth;
+use super::declare::settings;
 use super::secret::Secret;
-use super::units::{Count, Filter, HttpPath, HttpUrl, Network, Said, Seconds, Size, StoreText, Time};
+use super::units::{Count, Filter, FromText, HttpPath, HttpUrl, Network, Seconds, Size, Time};
+use crate::command::AgentName;
 
-/// The settings of `attache serve`.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-#[schemars(title = "attache.yml")]
-pub(crate) struct Settings {
-    /// Which agent to serve
-    pub(crate) agent: Option<Kind>,
-    /// The address to listen on
-    pub(crate) listen: Option<String>,
-    /// The URL that the card advertises, if clients reach the server under another one
-    pub(crate) base_url: Option<Said<HttpUrl>>,
-    /// Where tasks are kept
-    pub(crate) store: Option<Said<StoreText>>,
-    /// The file of the keys that the secrets of webhooks are encrypted with
-    pub(crate) keyring: Option<PathBuf>,
-    /// Refuse requests that do not say which protocol version they speak
-    pub(crate) strict_version: Option<bool>,
-    /// Give everyone the card of protocol 1.0 alone
-    pub(crate) pure_card: Option<bool>,
-    /// Show the card to callers who do not say who they are
-    pub(crate) public_card: Option<bool>,
-    /// Answer health checks of callers who do not say who they are
-    pub(crate) public_health: Option<bool>,
-    /// Let everyone in without credentials, also where other machines can reach the server
-    pub(crate) insecure: Option<bool>,
-    /// The host names that the server answers to beside its own, where callers are not authenticated
-    pub(crate) allowed_hosts: Vec<Said<AllowedHost>>,
-    /// Which web pages may call the server
-    pub(crate) cors: Cors,
-    /// What to log
-    pub(crate) log: Option<Said<Filter>>,
-    /// Who may call
-    pub(crate) auth: Option<Auth>,
-    /// What the card is signed with
-    pub(crate) signing: Signing,
-    /// Encrypted connections
-    pub(crate) tls: Tls,
-    /// How much callers may ask for
-    pub(crate) limits: Limits,
-    /// Where the bindings answer
-    pub(crate) paths: Paths,
-    /// Push notifications
-    pub(crate) push: Push,
-    /// How long tasks are kept
-    pub(crate) keep: Keep,
-    /// Which functions are skills
-    pub(crate) functions: Functions,
-    /// How the agent describes itself
-    pub(crate) card: Card,
-    /// Where workers join
-    pub(crate) engine: Engine,
-    /// Which agents tasks may be delegated to, and by whom
-    pub(crate) delegation: Delegation,
+settings! {
+    /// The settings of `attache serve`.
+    #[schemars(title = "attache.yml")]
+    Settings in "";
+
+    flags ServerArgs {
+        /// Which agent to serve
+        #[flag(agent, value_parser = AgentName::parser(), default_value = "functions")]
+        agent: AgentName,
+        /// The address to listen on
+        #[flag(listen, value_name = "ADDR", default_value = "127.0.0.1:3111")]
+        listen: String,
+        /// The URL that the card advertises, if clients reach the server under another one
+        #[flag(base_url, value_name = "URL")]
+        base_url: Option<String> as Option<FromText<HttpUrl>>,
+    }
+
+    flags StoreArgs {
+        /// Where tasks are kept
+        #[flag(store, value_name = "STORE", hide_env_values = true)]
+        #[help = "Where tasks are kept: `sqlite:PATH`, or `memory:` for as long as the process runs"]
+        #[more_help = "Without it they are kept in `attache/attache.db` below the user's data directory."]
+        store: Option<StoreUrl>,
+        /// The file of the keys that the secrets of webhooks are encrypted with
+        #[variable("ATTACHE_KEYRING_FILE")]
+        #[flag(keyring, value_name = "PATH")]
+        #[help = "The file of the keys that the secrets of webhooks are encrypted with"]
+        #[more_help = "It is made if there is none. Without this option it is `attache/keyring.json` below the user's \
+            configuration directory. Where the environment variable `ATTACHE_KEYRING` holds a keyring as JSON, that is used \
+            instead."]
+        keyring: Option<PathBuf>,
+    }
+
+    flags AccessArgs {
+        /// Let everyone in without credentials, also where other machines can reach the server
+        #[flag(insecure)]
+        insecure: bool,
+    }
+
+    flags HostArgs under "Web pages" {
+        /// The host names that the server answers to beside its own, where callers are not authenticated
+        #[flag(allowed_host, value_name = "HOST")]
+        #[help = "A host name that the server answers to beside its own, where callers are not authenticated; may be repeated, \
+            and `*` is every name"]
+        allowed_hosts: Vec<AllowedHost>,
+        /// Which web pages may call the server
+        #[mark(section)] cors: Cors,
+    }
+
+    flags ProtocolArgs {
+        /// Refuse requests that do not say which protocol version they speak
+        #[flag(strict_version)]
+        strict_version: bool,
+        /// Give everyone the card of protocol 1.0 alone
+        #[flag(pure_card)]
+        #[help = "Give everyone the card of protocol 1.0 alone, without the members that 0.3 clients read"]
+        pure_card: bool,
+        /// Show the card to callers who do not say who they are
+        #[flag(public_card, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+        #[help = "Whether the card is shown to those who do not say who they are"]
+        public_card: bool,
+        /// Answer health checks of callers who do not say who they are
+        #[flag(public_health, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+        #[help = "Whether health checks are answered for those who do not say who they are"]
+        public_health: bool,
+    }
+
+    flags LogArgs {
+        /// What to log
+        #[flag(log, value_name = "FILTER", default_value = "info")]
+        #[help = "What to log, such as `info` or `attache_server=debug`"]
+        #[mark(reload)] log: String as Option<FromText<Filter>>,
+    }
+
+    {
+        /// Who may call
+        #[mark(reload)] auth: Option<Auth>,
+        /// What the card is signed with
+        #[mark(section)] signing: Signing,
+        /// Encrypted connections
+        #[mark(section)] tls: Tls,
+        /// How much callers may ask for
+        #[mark(section)] limits: Limits,
+        /// Where the bindings answer
+        #[mark(section)] paths: Paths,
+        /// Push notifications
+        #[mark(section)] push: Push,
+        /// How long tasks are kept
+        #[mark(section)] keep: Keep,
+        /// Which functions are skills
+        #[mark(section)] functions: Functions,
+        /// How the agent describes itself
+        #[mark(section)] card: Card,
+        /// Where workers join
+        #[mark(section)] engine: Engine,
+        /// Which agents tasks may be delegated to, and by whom
+        #[mark(section)] delegation: Delegation,
+    }
 }
 
-/// The agents that come with the command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Kind {
-    /// The functions that iii workers register, as skills
-    Functions,
-    /// Gives back what it gets
-    Echo,
+settings! {
+    /// Which web pages may call the server.
+    Cors in "cors.";
+
+    flags CorsArgs under "Web pages" {
+        /// The origins of those pages
+        #[flag(cors_origin, value_name = "ORIGIN")]
+        #[help = "An origin whose pages may call the server, such as `https://app.example.com`; may be repeated, and `*` is \
+            every origin, without cookies"]
+        origins: Vec<AllowedOrigin>,
+    }
 }
 
-/// Which web pages may call the server.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub(crate) struct Cors {
-    /// The origins of those pages
-    origins: Vec<Said<AllowedOrigin>>,
+settings! {
+    /// What the card is signed with.
+    Signing in "signing.";
+
+    flags SigningArgs {
+        /// The file that `attache keys new` makes
+        #[flag(signing_keys, value_name = "PATH")]
+        #[help = "Sign the card with the keys in this file, which `attache keys new` makes"]
+        keys: Option<PathBuf>,
+    }
 }
 
-/// What the card is signed with.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub(crate) struct Signing {
-    /// The file that `attache keys new` makes
-    keys: Option<PathBuf>,
-}
+settings! {
+    /// Encrypted connections.
+    Tls in "tls.";
 
-/// Encrypted connections.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub(crate) struct Tls {
-    /// The file of the server's certificate and those above it, as PEM
-    certificate: Option<PathBuf>,
-    /// The file of its private key, as PEM
-    key: Option<PathBuf>,
-    /// The file of the authorities that vouch for clients, as PEM
-    client_ca: Option<PathBuf>,
-    /// Whether clients show certificates
-    client_certificates: Option<ClientCertificates>,
+    flags TlsArgs under "TLS" {
+        /// The file of the server's certificate and those above it, as PEM
+        #[flag(tls_certificate, value_name = "PATH")]
+        certificate: Option<PathBuf>,
+        /// The file of its private key, as PEM
+        #[flag(tls_key, value_name = "PATH")]
+        key: Option<PathBuf>,
+        /// The file of the authorities that vouch for clients, as PEM
+        #[flag(tls_client_ca, value_name = "PATH")]
+        #[help = "The file of the authorities that vouch for the certificates of clients, as PEM"]
+        client_ca: Option<PathBuf>,
+        /// Whether clients show certificates
+        #[flag(tls_client_certificates, value_enum, value_name = "WHETHER", default_value = "off")]
+        client_certificates: ClientCertificates,
+    }
 }
 
 /// Whether clients show certificates.
@@ -121,164 +176,258 @@ pub(crate) enum ClientCertificates {
     Required,
 }
 
-/// How much callers may ask for.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub(crate) struct Limits {
-    /// How many requests a caller may make in a second
-    requests_per_second: Option<Said<Count>>,
-    /// How many requests a caller may make at once after a pause
-    burst: Option<Said<Count>>,
-    /// How many requests in a second may come from one address
-    requests_per_second_per_address: Option<Said<Count>>,
-    /// How many requests may come at once from one address after a pause
-    burst_per_address: Option<Said<Count>>,
-    /// How many requests of one caller are worked on at once
-    requests_per_caller: Option<Said<Count>>,
-    /// How many streams one caller may have open
-    streams_per_caller: Option<Said<Count>>,
-    /// How many turns of one caller run at once
-    turns_per_caller: Option<Said<Count>>,
-    /// How long a request may wait while its caller is at a limit
-    queue_timeout: Option<Said<Time>>,
-    /// The largest body
-    body: Option<Said<Size>>,
-    /// The largest set of request headers
-    headers: Option<Said<Size>>,
-    /// How deep JSON may nest
-    depth: Option<Said<Count>>,
-    /// How many parts a message may have
-    parts: Option<Said<Count>>,
-    /// How many webhooks a task may have
-    push_configs_per_task: Option<Said<Count>>,
-    /// How many requests are worked on at once
-    requests: Option<Said<Count>>,
-    /// How many connections may be open at once
-    connections: Option<Said<Count>>,
-    /// How many connections may come from one address
-    connections_per_address: Option<Said<Count>>,
-    /// How many requests may be open at once on one connection of HTTP/2
-    streams_per_connection: Option<Said<Count>>,
-    /// How long a client may take to send the headers of a request, and a connection may stay idle
-    header_timeout: Option<Said<Time>>,
-    /// How long a client may take to send a body
-    body_timeout: Option<Said<Time>>,
-    /// How long a client may take to send anything after it has connected
-    first_byte_timeout: Option<Said<Time>>,
-    /// The proxies whose word on where a request comes from is taken
-    trusted_proxies: Option<Vec<Said<Network>>>,
-    /// Whether those on this machine who do not say who they are, and connections from it, are limited too
-    loopback: Option<bool>,
+settings! {
+    /// How much callers may ask for.
+    Limits in "limits.";
+
+    flags LimitArgs under "Limits" {
+        /// How many requests a caller may make in a second
+        #[flag(limit_requests_per_second, value_name = "COUNT", default_value = "500")]
+        #[mark(reload)] requests_per_second: Count,
+        /// How many requests a caller may make at once after a pause
+        #[flag(limit_burst, value_name = "COUNT")]
+        #[help = "How many requests a caller may make at once after a pause; twice as many as in a second, if this is not given"]
+        #[mark(reload)] burst: Option<Count>,
+        /// How many requests in a second may come from one address
+        #[flag(limit_requests_per_second_per_address, value_name = "COUNT", default_value = "1000")]
+        #[mark(reload)] requests_per_second_per_address: Count,
+        /// How many requests may come at once from one address after a pause
+        #[flag(limit_burst_per_address, value_name = "COUNT")]
+        #[help = "How many requests may come at once from one address after a pause; twice as many as in a second, if this is \
+            not given"]
+        #[mark(reload)] burst_per_address: Option<Count>,
+        /// How many requests of one caller are worked on at once
+        #[flag(limit_requests_per_caller, value_name = "COUNT", default_value = "256")]
+        #[mark(reload)] requests_per_caller: Count,
+        /// How many streams one caller may have open
+        #[flag(limit_streams_per_caller, value_name = "COUNT", default_value = "256")]
+        #[mark(reload)] streams_per_caller: Count,
+        /// How many turns of one caller run at once
+        #[flag(limit_turns_per_caller, value_name = "COUNT", default_value = "256")]
+        #[mark(reload)] turns_per_caller: Count,
+        /// How long a request may wait while its caller is at a limit
+        #[flag(limit_queue_timeout, value_name = "TIME", default_value = "2s")]
+        #[mark(reload)] queue_timeout: Time,
+        /// The largest body
+        #[flag(limit_body, value_name = "SIZE", default_value = "8MiB")]
+        body: Size,
+        /// The largest set of request headers
+        #[flag(limit_headers, value_name = "SIZE", default_value = "64KiB")]
+        headers: Size,
+        /// How deep JSON may nest
+        #[flag(limit_depth, value_name = "COUNT", default_value = "100")]
+        depth: Count,
+        /// How many parts a message may have
+        #[flag(limit_parts, value_name = "COUNT", default_value = "1000")]
+        parts: Count,
+        /// How many webhooks a task may have
+        #[flag(limit_push_configs_per_task, value_name = "COUNT", default_value = "32")]
+        push_configs_per_task: Count,
+        /// How many requests are worked on at once
+        #[flag(limit_requests, value_name = "COUNT", default_value = "10000")]
+        #[help = "How many requests are worked on at once; more are refused, but health checks never are"]
+        requests: Count,
+        /// How many connections may be open at once
+        #[flag(limit_connections, value_name = "COUNT", default_value = "20000")]
+        #[help = "How many connections may be open at once; for one more, the one that has waited longest for its client is \
+            closed"]
+        #[more_help = "The limit on open files (`ulimit -n`) allows fewer, if need be. It is raised as far as possible at start."]
+        connections: Count,
+        /// How many connections may come from one address
+        #[flag(limit_connections_per_address, value_name = "COUNT", default_value = "1024")]
+        #[help = "How many connections may come from one address; more are closed at once"]
+        #[mark(reload)] connections_per_address: Count,
+        /// How many requests may be open at once on one connection of HTTP/2
+        #[flag(limit_streams_per_connection, value_name = "COUNT", default_value = "256")]
+        #[help = "How many requests may be open at once on one connection of HTTP/2, at most half of `--limit-requests`"]
+        streams_per_connection: Count,
+        /// How long a client may take to send the headers of a request, and a connection may stay idle
+        #[flag(limit_header_timeout, value_name = "TIME", default_value = "30s")]
+        header_timeout: Time,
+        /// How long a client may take to send a body
+        #[flag(limit_body_timeout, value_name = "TIME", default_value = "30s")]
+        body_timeout: Time,
+        /// How long a client may take to send anything after it has connected
+        #[flag(limit_first_byte_timeout, value_name = "TIME", default_value = "10s")]
+        #[mark(reload)] first_byte_timeout: Time,
+        /// The proxies whose word on where a request comes from is taken
+        #[flag(limit_trusted_proxy, value_name = "NETWORK")]
+        #[help = "A proxy whose word on where a request comes from (`X-Forwarded-For`) is taken, or a network of them; may be \
+            repeated"]
+        #[mark(reload)] trusted_proxies: Vec<Network> as Option<Vec<FromText<Network>>>,
+        /// Whether those on this machine who do not say who they are, and connections from it, are limited too
+        #[flag(limit_loopback)]
+        #[help = "Limit those on this machine too who do not say who they are, and connections from it"]
+        #[more_help = "A proxy on this machine that is not named with `--limit-trusted-proxy` is then limited for everyone \
+            behind it."]
+        #[mark(reload)] loopback: bool,
+    }
 }
 
-/// Where the bindings answer.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub(crate) struct Paths {
-    /// The paths of the JSON-RPC binding; the first one is advertised
-    jsonrpc: Vec<Said<HttpPath>>,
-    /// Further paths of the JSON-RPC binding, for clients of protocol 0.1
-    oldest: Vec<Said<HttpPath>>,
-    /// What the paths of the HTTP+JSON binding begin with
-    http_json: Option<Said<HttpPath>>,
-    /// Whether the gRPC binding answers
-    grpc: Option<bool>,
+settings! {
+    /// Where the bindings answer.
+    Paths in "paths.";
+
+    flags PathArgs under "Paths" {
+        /// The paths of the JSON-RPC binding; the first one is advertised
+        #[flag(path_jsonrpc, value_name = "PATH", default_values = ["/a2a", "/", "/v1/rpc"])]
+        #[help = "A path of the JSON-RPC binding; may be repeated, and the first one is advertised"]
+        jsonrpc: Vec<HttpPath>,
+        /// Further paths of the JSON-RPC binding, for clients of protocol 0.1
+        #[flag(path_oldest, value_name = "PATH", default_values = ["/a2a/rpc"])]
+        #[help = "A further path of the JSON-RPC binding, for clients of protocol 0.1; may be repeated"]
+        oldest: Vec<HttpPath>,
+        /// What the paths of the HTTP+JSON binding begin with
+        #[flag(path_http_json, value_name = "PATH", default_value = "/v1")]
+        http_json: HttpPath,
+        /// Whether the gRPC binding answers
+        #[flag(no_grpc)]
+        #[help = "Offer no gRPC"]
+        grpc: bool,
+    }
 }
 
-/// Push notifications.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub(crate) struct Push {
-    /// Whether they are offered
-    offered: Option<bool>,
-    /// Tell webhooks of every event, not only of every new status
-    every_event: Option<bool>,
-    /// Sign what webhooks are told with this secret
-    pub(crate) secret: Option<Secret>,
-    /// Sign what webhooks are told with the secret in this file
-    pub(crate) secret_file: Option<PathBuf>,
-    /// Let webhooks be on this machine, for development
-    allow_loopback: Option<bool>,
-    /// Let webhooks be in these networks although they are not public
-    allow_networks: Vec<Said<Network>>,
-    /// Refuse webhooks that are not `https`
-    https_only: Option<bool>,
+settings! {
+    /// Push notifications.
+    Push in "push.";
+
+    flags PushArgs under "Push notifications" {
+        /// Whether they are offered
+        #[flag(no_push)]
+        #[help = "Offer no push notifications"]
+        offered: bool,
+        /// Tell webhooks of every event, not only of every new status
+        #[flag(push_every_event)]
+        every_event: bool,
+        /// Sign what webhooks are told with this secret
+        secret: Option<Secret>,
+        /// Sign what webhooks are told with the secret in this file
+        #[flag(push_secret_file, value_name = "PATH")]
+        secret_file: Option<PathBuf>,
+        /// Let webhooks be on this machine, for development
+        #[flag(allow_loopback_webhooks)]
+        allow_loopback: bool,
+        /// Let webhooks be in these networks although they are not public
+        #[flag(allow_webhook_network, value_name = "NETWORK")]
+        #[help = "Let webhooks be in this network although it is not public, such as `10.1.0.0/16`; may be repeated"]
+        allow_networks: Vec<Network>,
+        /// Refuse webhooks that are not `https`
+        #[flag(https_webhooks_only)]
+        https_only: bool,
+    }
 }
 
-/// How long tasks are kept.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub(crate) struct Keep {
-    /// Forget tasks that ended longer ago than this
-    r#for: Option<Said<Time>>,
-    /// Forget tasks that have ended beyond this many of each caller
-    tasks: Option<u32>,
+settings! {
+    /// How long tasks are kept.
+    Keep in "keep.";
+
+    flags KeepArgs under "Retention" {
+        /// Forget tasks that ended longer ago than this
+        #[flag(keep_for, value_name = "AGE")]
+        #[help = "Forget tasks that ended longer ago than this, such as `12h` or `30d`; they are kept for good if this is not \
+            given"]
+        r#for: Option<Time>,
+        /// Forget tasks that have ended beyond this many of each caller
+        #[flag(keep_tasks, value_name = "COUNT")]
+        #[help = "Forget tasks that have ended beyond this many of each caller, oldest first"]
+        tasks: Option<u32>,
+    }
 }
 
-/// Which functions are skills.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub(crate) struct Functions {
-    /// Add a few sample functions to try
-    demo: Option<bool>,
-    /// Expose functions whether or not their metadata says so, for development
-    expose_all: Option<bool>,
-    /// Show only functions whose metadata has this `a2a.tier`
-    tier: Option<String>,
-    /// The function that gets messages which name none
-    default: Option<String>,
-    /// How long a function may take whose metadata has no `a2a.timeoutMs`
-    call_timeout: Option<Said<Seconds>>,
-    /// Whether streams are offered
-    streaming: Option<bool>,
+settings! {
+    /// Which functions are skills.
+    Functions in "functions.";
+
+    flags DemoArgs {
+        /// Add a few sample functions to try
+        #[flag(demo)]
+        demo: bool,
+        /// Expose all functions, also those without `a2a.expose` in their metadata, for development
+        #[flag_in_iii(expose_all)]
+        expose_all: bool,
+        /// Show only functions whose metadata has this `a2a.tier`
+        #[flag_in_iii(tier)]
+        tier: String,
+        /// The function that gets messages which name none
+        #[flag_in_iii(default_function)]
+        default: String,
+        /// How long a function may take whose metadata has no `a2a.timeoutMs`
+        #[flag_in_iii(call_timeout)]
+        call_timeout: Seconds,
+        /// Whether streams are offered
+        #[flag_in_iii(no_streaming)]
+        streaming: bool,
+    }
 }
 
-/// How the agent describes itself.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub(crate) struct Card {
-    /// The agent's name
-    name: Option<String>,
-    /// What it is
-    description: Option<String>,
-    /// Who runs it
-    provider: Option<String>,
-    /// Where to find out about whoever runs it
-    provider_url: Option<String>,
-    /// Where to read about the agent
-    docs_url: Option<String>,
+settings! {
+    /// How the agent describes itself.
+    Card in "card.";
+
+    {
+        /// The agent's name
+        #[flag_in_iii(agent_name)]
+        name: String,
+        /// What it is
+        #[flag_in_iii(agent_description)]
+        description: String,
+        /// Who runs it
+        #[flag_in_iii(provider_org)]
+        provider: String,
+        /// The website of its provider
+        #[flag_in_iii(provider_url)]
+        provider_url: String,
+        /// Where to read about the agent
+        #[flag_in_iii(docs_url)]
+        docs_url: String,
+    }
 }
 
-/// Where workers join.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub(crate) struct Engine {
-    /// The address that iii workers connect to
-    listen: Option<String>,
-    /// Let in only workers that show this token
-    pub(crate) token: Option<Secret>,
-    /// Let in only workers that show the token in this file
-    pub(crate) token_file: Option<PathBuf>,
-    /// Register the skills of these remote agents as functions of the engine
-    connect: Vec<Said<HttpUrl>>,
+settings! {
+    /// Where workers join.
+    Engine in "engine.";
+
+    flags EngineArgs under "Engine" {
+        /// The address that iii workers connect to
+        #[flag(engine_listen, value_name = "ADDR", default_value = "127.0.0.1:49134")]
+        listen: String,
+        /// Let in only workers that show this token
+        token: Option<Secret>,
+        /// Let in only workers that show the token in this file
+        #[flag(engine_token_file, value_name = "PATH")]
+        #[help = "Let in only workers that show the token in this file; needed to listen on anything but this machine"]
+        token_file: Option<PathBuf>,
+        /// Register the skills of these remote agents as functions of the engine
+        #[flag(connect, value_name = "URL")]
+        #[help = "Register the skills of this remote agent as functions of the engine, named `a2a.<agent>::<skill>`; may be \
+            repeated"]
+        connect: Vec<String> as Vec<FromText<HttpUrl>>,
+    }
 }
 
-/// Which agents tasks may be delegated to, and by whom.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub(crate) struct Delegation {
-    /// Whether it is offered
-    offered: Option<bool>,
-    /// Let tasks be delegated to agents on this machine, for development
-    allow_loopback: Option<bool>,
-    /// Let tasks be delegated to agents in these networks although they are not public
-    allow_networks: Vec<Said<Network>>,
-    /// How many delegated tasks are remembered
-    max_tasks: Option<Said<Count>>,
-    /// Let in whoever shows this token to `/api/a2a`
-    pub(crate) api_token: Option<Secret>,
-    /// Let in whoever shows the token in this file to `/api/a2a`
-    pub(crate) api_token_file: Option<PathBuf>,
-    /// What other agents are shown, for delegated tasks and for `engine.connect`
-    pub(crate) agents: Vec<AgentSettings>,
+settings! {
+    /// Which agents tasks may be delegated to, and by whom.
+    Delegation in "delegation.";
+
+    {
+        /// Whether it is offered
+        #[flag_in_iii(no_delegation)]
+        offered: bool,
+        /// Let tasks be delegated to agents on this machine, for development
+        #[flag_in_iii(allow_loopback_agents)]
+        allow_loopback: bool,
+        /// Let tasks be delegated to agents in these networks although they are not public
+        #[flag_in_iii(allow_agent_network)]
+        allow_networks: Vec<Network>,
+        /// How many delegated tasks are remembered
+        #[flag_in_iii(max_delegated_tasks)]
+        max_tasks: Count,
+        /// Require this token for `/api/a2a`
+        api_token: Option<Secret>,
+        /// Require the token in this file for `/api/a2a`
+        #[flag_in_iii(api_token_file)]
+        api_token_file: PathBuf,
+        /// What other agents are shown, for delegated tasks and for `engine.connect`
+        #[mark(reload)] agents: Vec<AgentSettings>,
+    }
 }

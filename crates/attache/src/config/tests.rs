@@ -1,4 +1,4 @@
-//! What a file may say, and what is said about one that is wrong.
+//! Tests of whole files: which are valid, and the messages for those that are not.
 
 use std::path::Path;
 
@@ -10,8 +10,8 @@ const EXAMPLE: &str = include_str!("../../../../attache.example.yml");
 /// The page about the configuration, with an example in it.
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
-/// The shape that was agreed on.
-const AGREED: &str = "\
+/// A file with the most common settings.
+const COMMON: &str = "\
 listen: 0.0.0.0:3111
 base-url: https://agents.example.com
 store: sqlite:/var/lib/attache/tasks.db
@@ -33,7 +33,7 @@ limits: { requests-per-second: 200, body: 8MiB, turns-per-caller: 64 }
 /// All examples.
 fn examples() -> [&'static str; 3] {
     let after = PAGE.split("```yaml\n").nth(1).unwrap();
-    [AGREED, EXAMPLE, after.split("```").next().unwrap()]
+    [COMMON, EXAMPLE, after.split("```").next().unwrap()]
 }
 
 /// An environment in which every variable of the examples has a secret of its own.
@@ -49,15 +49,15 @@ fn read(text: &str) -> Result<ConfigFile, Failure> {
     ConfigFile::read(Path::new("attache.yml"), text, &environment, &|_| true)
 }
 
-/// Everything that is wrong with a file, as the user reads it.
+/// The error message for a file, as the user reads it.
 fn verdict(text: &str) -> String {
     let checked = read(text).and_then(|file| {
-        let settled = Settled { file: Some(file), resolved: Vec::new() };
-        settled.secret("push.secret", |settings| {
+        let settings = ResolvedSettings { file: Some(file), resolved: Vec::new() };
+        settings.secret("push.secret", |settings| {
             (settings.push.secret.as_ref(), settings.push.secret_file.as_ref())
         })?;
-        settled.agents()?;
-        settled.callers()
+        settings.agents()?;
+        settings.callers()
     });
     match checked {
         Ok(_) => "nothing is wrong".to_owned(),
@@ -77,9 +77,9 @@ fn the_examples_are_read() {
 #[test]
 fn the_example_has_every_setting_in_it() {
     let file = read(EXAMPLE).unwrap_or_else(|failure| panic!("{failure}"));
-    for row in table::ROWS {
-        // Where a secret stands in the file, it is not also in a file of its own.
-        let key = match row.key {
+    for row in declare::rows() {
+        // A secret can stand in the file or in a file of its own, not in both.
+        let key = match row.key.as_str() {
             "push.secret-file" => "push.secret",
             "engine.token-file" => "engine.token",
             "delegation.api-token-file" => "delegation.api-token",
@@ -112,7 +112,7 @@ fn keys_may_have_underscores() {
 
 #[test]
 fn callers_have_what_the_file_grants_them() {
-    let text = AGREED.replace("    - { name: bob, token-file: /run/secrets/bob }\n", "");
+    let text = COMMON.replace("    - { name: bob, token-file: /run/secrets/bob }\n", "");
     let file = read(&text).unwrap_or_else(|failure| panic!("{failure}"));
     let callers = file.settings.auth.as_ref().unwrap().callers(&file);
     let callers = callers.unwrap_or_else(|failure| panic!("{failure}"));
@@ -218,7 +218,7 @@ fn an_error_has_its_position_and_a_hint() {
         "auth:\n  jwt:\n    - { issuer: \"https://a\", audience: b, algorithms: [HS256] }",
         "auth:\n  mtls:\n    - { name: a }",
         "auth:\n  mtls:\n    - { name: a, subject: CN=a, san: a }",
-        // What others are shown.
+        // Credentials for other agents.
         "delegation:\n  agents:\n    - { bearer: \"${TOKEN}\" }",
         "delegation:\n  agents:\n    - { url: \"https://a\" }",
         "delegation:\n  agents:\n    - { url: \"http://a\", bearer: \"${TOKEN}\" }",

@@ -1,39 +1,39 @@
-//! A configuration file as a tree in which everything knows its place.
+//! A configuration file as a tree. Each value has its position in the file, for error messages.
 //!
-//! Keys with underscores are those with dashes, and `${NAME}` in a value is what the environment has under that name.
+//! Underscores in keys are read as dashes. `${NAME}` in a value is replaced by the environment variable of that name.
 
 use std::fmt;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span};
 
-use super::wrong::Wrong;
+use super::error::ConfigError;
 
-/// How deep a file may nest. No setting comes near it.
+/// How deep a file may nest. Every setting needs far less.
 const DEEPEST: usize = 16;
 
-/// Where something stands in the file, counted from 1.
+/// A position in the file. Lines and columns begin at 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     pub(crate) line: usize,
     pub(crate) column: usize,
 }
 
-impl From<&Marker> for Place {
+impl From<&Marker> for Position {
     fn from(marker: &Marker) -> Self {
         Self { line: marker.line().max(1), column: marker.col() + 1 }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.line, self.column)
     }
 }
 
-/// A value, and where it is.
+/// A value with its position.
 #[derive(Clone)]
 pub(crate) struct Node {
-    pub(crate) place: Place,
+    pub(crate) position: Position,
     /// The keys that lead to it, such as `auth.bearer[0].token`.
     pub(crate) path: String,
     pub(super) value: Value,
@@ -44,7 +44,7 @@ pub(super) enum Value {
     Nothing,
     Text {
         text: String,
-        /// The variables that are part of it.
+        /// The environment variables in the text.
         variables: Vec<String>,
     },
     List(Vec<Node>),
@@ -56,23 +56,23 @@ pub(super) enum Value {
 pub(super) struct Entry {
     /// The key, with dashes.
     pub(super) key: String,
-    pub(super) place: Place,
+    pub(super) position: Position,
     pub(super) node: Node,
 }
 
-/// What the environment has under a name.
+/// Looks up an environment variable.
 pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Whether a section of the file, which is a key that stands at its left edge, matters.
+/// Whether a section of the file is needed. A section is a key at the top level.
 pub(crate) type Sections<'a> = &'a dyn Fn(&str) -> bool;
 
 impl Node {
-    /// Reads a file. A section that does not matter is as if nothing were below it, so that nobody needs its variables.
+    /// Parses a file. A section that is not needed is read as empty, so that its environment variables need not be set.
     pub(super) fn read(
         text: &str,
         environment: Environment<'_>,
         matters: Sections<'_>,
-    ) -> Result<Self, Wrong> {
+    ) -> Result<Self, ConfigError> {
         let mut reader = Reader { events: Parser::new_from_str(text), environment, matters };
         let mut root = None;
         loop {
@@ -80,14 +80,14 @@ impl Node {
                 (Event::StreamEnd, _) => break,
                 (Event::StreamStart | Event::DocumentStart(_) | Event::DocumentEnd | Event::Nothing, _) => {}
                 (_, span) if root.is_some() => {
-                    return Err(Wrong::at(Place::from(&span.start), "this is a second document")
+                    return Err(ConfigError::at(Position::from(&span.start), "this is a second document")
                         .hint("a configuration is one document: remove the `---` between them"));
                 }
                 (event, span) => root = Some(reader.node(event, span, String::new(), 0)?),
             }
         }
         let empty =
-            || Self { place: Place { line: 1, column: 1 }, path: String::new(), value: Value::Nothing };
+            || Self { position: Position { line: 1, column: 1 }, path: String::new(), value: Value::Nothing };
         let mut root = root.unwrap_or_else(empty);
         if matches!(root.value, Value::Nothing) {
             root.value = Value::Map(Vec::new());
@@ -95,7 +95,7 @@ impl Node {
         Ok(root)
     }
 
-    /// What stands at a path.
+    /// The value at a path.
     pub(crate) fn at(&self, path: &str) -> Option<&Self> {
         if self.path == path {
             return Some(self);
@@ -111,7 +111,7 @@ impl Node {
         children.into_iter().filter(leads_there).find_map(|node| node.at(path))
     }
 
-    /// The same as JSON, in which what looks like a number or a switch is one.
+    /// The tree as JSON. Text that looks like a number or a Boolean becomes one.
     #[cfg(test)]
     pub(super) fn to_json(&self) -> serde_json::Value {
         match &self.value {
@@ -127,7 +127,7 @@ impl Node {
         }
     }
 
-    /// The variables of the environment that are part of it or of anything below it.
+    /// The environment variables in this value and in all values below it.
     pub(super) fn all_variables(&self) -> Vec<&str> {
         match &self.value {
             Value::Nothing => Vec::new(),
@@ -137,7 +137,7 @@ impl Node {
         }
     }
 
-    /// The variables of the environment that are part of it.
+    /// The environment variables in this value.
     pub(crate) fn variables(&self) -> &[String] {
         match &self.value {
             Value::Text { variables, .. } => variables,
@@ -153,20 +153,26 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn next(&mut self) -> Result<(Event<'a>, Span), Wrong> {
+    fn next(&mut self) -> Result<(Event<'a>, Span), ConfigError> {
         match self.events.next() {
             Some(event) => event.map_err(|error| malformed(&error)),
             None => Ok((Event::StreamEnd, Span::default())),
         }
     }
 
-    fn node(&mut self, event: Event<'a>, span: Span, path: String, depth: usize) -> Result<Node, Wrong> {
-        let place = Place::from(&span.start);
+    fn node(
+        &mut self,
+        event: Event<'a>,
+        span: Span,
+        path: String,
+        depth: usize,
+    ) -> Result<Node, ConfigError> {
+        let position = Position::from(&span.start);
         let refused = |what: &str| {
-            Err(Wrong::at(place, format!("{what} mean nothing here")).hint("write the value out"))
+            Err(ConfigError::at(position, format!("{what} mean nothing here")).hint("write the value out"))
         };
         if depth > DEEPEST {
-            return Err(Wrong::at(place, format!("this is more than {DEEPEST} levels deep")));
+            return Err(ConfigError::at(position, format!("this is more than {DEEPEST} levels deep")));
         }
         let value = match event {
             Event::Alias(_) => return refused("anchors and aliases (`&`, `*`)"),
@@ -187,7 +193,7 @@ impl<'a> Reader<'a> {
             }
             Event::Scalar(text, _, _, _) => {
                 let (text, variables) =
-                    expand(&text, self.environment).map_err(|wrong| wrong.or_at(place, &path))?;
+                    expand(&text, self.environment).map_err(|error| error.or_at(position, &path))?;
                 Value::Text { text, variables }
             }
             Event::SequenceStart(_, _) => {
@@ -211,21 +217,23 @@ impl<'a> Reader<'a> {
             | Event::SequenceEnd
             | Event::MappingEnd => Value::Nothing,
         };
-        Ok(Node { place, path, value })
+        Ok(Node { position, path, value })
     }
 
-    fn map(&mut self, path: &str, depth: usize) -> Result<Value, Wrong> {
+    fn map(&mut self, path: &str, depth: usize) -> Result<Value, ConfigError> {
         let mut entries: Vec<Entry> = Vec::new();
         loop {
-            let (key, place) = match self.next()? {
+            let (key, position) = match self.next()? {
                 (Event::MappingEnd | Event::StreamEnd, _) => return Ok(Value::Map(entries)),
-                (Event::Scalar(key, _, _, _), span) => (key, Place::from(&span.start)),
-                (_, span) => return Err(Wrong::at(Place::from(&span.start), "a key must be a word")),
+                (Event::Scalar(key, _, _, _), span) => (key, Position::from(&span.start)),
+                (_, span) => {
+                    return Err(ConfigError::at(Position::from(&span.start), "a key must be a word"));
+                }
             };
             let key = key.replace('_', "-");
             if let Some(first) = entries.iter().find(|entry| entry.key == key) {
-                let line = first.place.line;
-                return Err(Wrong::at(place, format!("`{key}` is set a second time"))
+                let line = first.position.line;
+                return Err(ConfigError::at(position, format!("`{key}` is set a second time"))
                     .hint(format!("it is set in line {line} already")));
             }
             let (event, span) = self.next()?;
@@ -239,21 +247,21 @@ impl<'a> Reader<'a> {
                     Node { value: Value::Nothing, ..node }
                 }
             };
-            // The line that is named for a value is that of its key.
+            // Error messages name the line of the key.
             if !matches!(node.value, Value::Text { .. }) {
-                node.place = place;
+                node.position = position;
             }
-            entries.push(Entry { key, place, node });
+            entries.push(Entry { key, position, node });
         }
     }
 }
 
-fn malformed(error: &ScanError) -> Wrong {
-    Wrong::at(Place::from(error.marker()), format!("this is not YAML: {}", error.info()))
+fn malformed(error: &ScanError) -> ConfigError {
+    ConfigError::at(Position::from(error.marker()), format!("this is not YAML: {}", error.info()))
 }
 
-/// Puts in what the environment has for `${NAME}`, and `$` for `$$`.
-fn expand(text: &str, environment: Environment<'_>) -> Result<(String, Vec<String>), Wrong> {
+/// Replaces `${NAME}` by the environment variable, and `$$` by `$`.
+fn expand(text: &str, environment: Environment<'_>) -> Result<(String, Vec<String>), ConfigError> {
     let (mut out, mut variables, mut rest) = (String::with_capacity(text.len()), Vec::new(), text);
     while let Some(dollar) = rest.find('$') {
         out.push_str(&rest[..dollar]);
@@ -263,14 +271,16 @@ fn expand(text: &str, environment: Environment<'_>) -> Result<(String, Vec<Strin
             rest = after;
         } else if let Some(after) = rest.strip_prefix('{') {
             let Some((name, after)) = after.split_once('}') else {
-                return Err(Wrong::new("a `${` has no `}`").hint("for the characters themselves write `$${`"));
+                return Err(
+                    ConfigError::new("a `${` has no `}`").hint("for the characters themselves write `$${`")
+                );
             };
             if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
-                return Err(Wrong::new(format!("`${{{name}}}` is not a variable of the environment"))
+                return Err(ConfigError::new(format!("`${{{name}}}` is not a variable of the environment"))
                     .hint("such as `${TOKEN}`; for the characters themselves write `$${`"));
             }
             let Some(value) = environment(name) else {
-                return Err(Wrong::new(format!("the environment has no variable `{name}`"))
+                return Err(ConfigError::new(format!("the environment has no variable `{name}`"))
                     .hint(format!("set `{name}`, or write the value out")));
             };
             out.push_str(&value);
@@ -316,12 +326,12 @@ mod tests {
     fn each_value_has_its_position() {
         let root =
             Node::read("a: 1\nb_c:\n  - d: x\n    e: '${TOKEN}'\n  - f\n", &environment, &|_| true).unwrap();
-        let place = |path: &str| root.at(path).map(|node| node.place.to_string());
-        assert_eq!(place("a").as_deref(), Some("1:4"));
-        assert_eq!(place("b-c").as_deref(), Some("2:1"));
-        assert_eq!(place("b-c[0].e").as_deref(), Some("4:8"));
-        assert_eq!(place("b-c[1]").as_deref(), Some("5:5"));
-        assert_eq!(place("b-c[2]"), None);
+        let position = |path: &str| root.at(path).map(|node| node.position.to_string());
+        assert_eq!(position("a").as_deref(), Some("1:4"));
+        assert_eq!(position("b-c").as_deref(), Some("2:1"));
+        assert_eq!(position("b-c[0].e").as_deref(), Some("4:8"));
+        assert_eq!(position("b-c[1]").as_deref(), Some("5:5"));
+        assert_eq!(position("b-c[2]"), None);
         assert_eq!(root.at("b-c[0].e").map(Node::variables), Some(&["TOKEN".to_owned()][..]));
     }
 }

@@ -1,4 +1,4 @@
-//! Sizes, lengths of time and the like, as people write them.
+//! Values that are written as text: sizes, times, networks, URLs, paths.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,19 +13,19 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tracing_subscriber::EnvFilter;
 
-/// Something that is read from text and written as text.
+/// A value that the file has as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Said<T>(pub(crate) T);
+pub(crate) struct FromText<T>(pub(crate) T);
 
-/// What the schema says about such a text.
+/// The description of such a text in the schema.
 pub(crate) trait Described {
     const NAME: &'static str;
-    /// A regular expression for it.
+    /// A regular expression for the text.
     const PATTERN: &'static str;
     const EXAMPLE: &'static str;
 }
 
-impl<T: FromStr<Err: fmt::Display>> FromStr for Said<T> {
+impl<T: FromStr<Err: fmt::Display>> FromStr for FromText<T> {
     type Err = T::Err;
 
     fn from_str(text: &str) -> Result<Self, T::Err> {
@@ -33,26 +33,26 @@ impl<T: FromStr<Err: fmt::Display>> FromStr for Said<T> {
     }
 }
 
-impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for Said<T> {
+impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for FromText<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(|error| serde::de::Error::custom(format!("{error}, not `{text}`")))
     }
 }
 
-impl<T: fmt::Display> Serialize for Said<T> {
+impl<T: fmt::Display> Serialize for FromText<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&self.0)
     }
 }
 
-impl<T: Described> JsonSchema for Said<T> {
+impl<T: Described> JsonSchema for FromText<T> {
     fn schema_name() -> Cow<'static, str> {
         T::NAME.into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        // A size of bytes alone is a number to YAML.
+        // YAML reads a size without a unit as a number.
         json_schema!({"type": ["string", "integer"], "pattern": T::PATTERN, "examples": [T::EXAMPLE]})
     }
 }
@@ -91,7 +91,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// The largest unit that leaves nothing over.
+/// The largest unit that divides the number.
 fn largest<'a>(number: u64, units: &[(&'a str, u64)]) -> (&'a str, u64) {
     units
         .iter()
@@ -145,9 +145,9 @@ impl Described for Time {
     const EXAMPLE: &'static str = "30s";
 }
 
-/// A number of things, of which there is at least one.
+/// A number of at least 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Count(NonZeroU32);
+pub(crate) struct Count(pub(crate) NonZeroU32);
 
 impl FromStr for Count {
     type Err = &'static str;
@@ -171,7 +171,7 @@ impl Described for Count {
     const EXAMPLE: &'static str = "100";
 }
 
-/// How long a function may take: whole seconds, up to a day.
+/// A timeout in whole seconds, up to a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seconds(u64);
 
@@ -226,7 +226,7 @@ impl Described for Network {
     const EXAMPLE: &'static str = "10.1.0.0/16";
 }
 
-/// The address of something on the web.
+/// An `http` or `https` URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HttpUrl(pub(crate) String);
 
@@ -254,7 +254,7 @@ impl Described for HttpUrl {
     const EXAMPLE: &'static str = "https://agents.example.com";
 }
 
-/// What is logged.
+/// A filter for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Filter(String);
 
@@ -322,7 +322,7 @@ impl Described for AllowedOrigin {
     const EXAMPLE: &'static str = "https://app.example.com";
 }
 
-/// Where a binding answers.
+/// The path of a binding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HttpPath(pub(crate) String);
 

@@ -471,8 +471,8 @@ mod reloading {
             ("# being written\n", "there is no `auth`"),
             ("listen: 127.0.0.1:0\n", "there is no `auth`"),
             (without, "there is no `auth`"),
-            (&format!("{without}auth:\n"), "nobody is listed here"),
-            (&format!("{without}auth:\n  bearer:\n"), "nobody is listed here"),
+            (&format!("{without}auth:\n"), "no callers are listed here"),
+            (&format!("{without}auth:\n  bearer:\n"), "no callers are listed here"),
             (&good[..good.len() - 10], "some.yml:"),
         ] {
             home.file("some.yml", text);

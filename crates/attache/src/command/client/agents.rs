@@ -11,12 +11,12 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::reach::{self, How, is_url};
-use super::registry::{Called, Known, Preferred, Registry, tokens};
+use super::connect::{self, ConnectionArgs, is_url};
+use super::registry::{AgentKey, AgentRecord, PreferredBinding, Registry, tokens};
 use super::{block_on, card, logout, show};
 use crate::command::{Exit, Failure, Output, print, say};
 
-/// What to do about the names of agents.
+/// The subcommands of `attache agents`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Agents {
     /// Give an agent a name, and keep how it is reached
@@ -68,7 +68,7 @@ pub(crate) struct Add {
     key: Option<PathBuf>,
 
     #[command(flatten)]
-    how: How,
+    connection: ConnectionArgs,
 }
 
 fn name(text: &str) -> Result<String, &'static str> {
@@ -100,7 +100,7 @@ impl Agents {
                             .hint("`attache agents list` shows those that have names")
                     })
                 })?;
-                let taken = logout::forget_tokens(&Called::Name(name.clone()))?;
+                let taken = logout::forget_tokens(&AgentKey::Name(name.clone()))?;
                 say(format_args!("forgot `{name}`"));
                 give_back(&before, taken)
             }
@@ -111,8 +111,8 @@ impl Agents {
 
 impl Add {
     fn run(self) -> Result<(), Failure> {
-        let Self { name, url, replace, key, how } = self;
-        let mut known = how.keep(url)?;
+        let Self { name, url, replace, key, connection } = self;
+        let mut known = connection.keep(url)?;
         known.signed_with = key.as_deref().map(card::pinned).transpose()?;
         let before = Registry::change(|registry| {
             if !replace && let Some(there) = registry.agents.get(&name) {
@@ -122,15 +122,15 @@ impl Add {
             let before = registry.agents.insert(name.clone(), known.clone());
             Ok(before.unwrap_or(known))
         })?;
-        // Those of the agent that had the name are not for this one.
-        let taken = logout::forget_tokens(&Called::Name(name.clone()))?;
+        // The tokens of the agent that had this name are not for the new one.
+        let taken = logout::forget_tokens(&AgentKey::Name(name.clone()))?;
         say(format_args!("added `{name}`: try `attache card {name}`"));
         give_back(&before, taken)
     }
 }
 
-/// Has tokens revoked that are forgotten already.
-fn give_back(before: &Known, taken: Vec<(TokenKey, Tokens)>) -> Result<(), Failure> {
+/// Revokes tokens that have been removed from the file.
+fn give_back(before: &AgentRecord, taken: Vec<(TokenKey, Tokens)>) -> Result<(), Failure> {
     if taken.is_empty() {
         return Ok(());
     }
@@ -140,8 +140,8 @@ fn give_back(before: &Known, taken: Vec<(TokenKey, Tokens)>) -> Result<(), Failu
     })
 }
 
-impl Known {
-    /// Which credentials are kept, but not what they are: what programs and what people call them.
+impl AgentRecord {
+    /// The kinds of credentials that are stored: their names in JSON and in text.
     fn credentials(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         let kept = [
             (self.token.is_some(), "token", "token"),
@@ -154,13 +154,13 @@ impl Known {
     }
 }
 
-/// An agent for programs.
+/// An agent in JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Row<'a> {
     name: &'a str,
     url: &'a str,
-    binding: Option<Preferred>,
+    binding: Option<PreferredBinding>,
     credentials: Vec<&'static str>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     trusted_origins: &'a [String],
@@ -168,7 +168,7 @@ struct Row<'a> {
     login: Option<LoginState>,
 }
 
-/// Whether somebody is still logged in.
+/// The state of a login.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 enum LoginState {
@@ -177,8 +177,8 @@ enum LoginState {
 }
 
 impl LoginState {
-    /// That of an agent, if somebody logged in.
-    fn of(name: &str, known: &Known, tokens: &[(TokenKey, Tokens)], now: Timestamp) -> Option<Self> {
+    /// The state for an agent, if there was a login.
+    fn of(name: &str, known: &AgentRecord, tokens: &[(TokenKey, Tokens)], now: Timestamp) -> Option<Self> {
         let login = known.login.as_ref()?;
         let is_current = tokens.iter().any(|(key, tokens)| {
             let can_renew = tokens.refresh.is_some() || login.client_secret.is_some();
@@ -189,7 +189,7 @@ impl LoginState {
 }
 
 impl<'a> Row<'a> {
-    fn new(name: &'a str, known: &'a Known, login: Option<LoginState>) -> Self {
+    fn new(name: &'a str, known: &'a AgentRecord, login: Option<LoginState>) -> Self {
         Self {
             name,
             url: &known.url,
@@ -206,7 +206,7 @@ fn list(output: &Output) -> Result<(), Failure> {
     let has_login = agents.values().any(|known| known.login.is_some());
     let tokens = if has_login { tokens()?.list().map_err(Failure::new)? } else { Vec::new() };
     let now = SystemClock.now();
-    let login = |name: &str, known: &Known| LoginState::of(name, known, &tokens, now);
+    let login = |name: &str, known: &AgentRecord| LoginState::of(name, known, &tokens, now);
     if output.json {
         let rows: Vec<_> =
             agents.iter().map(|(name, known)| Row::new(name, known, login(name, known))).collect();
@@ -215,11 +215,11 @@ fn list(output: &Output) -> Result<(), Failure> {
     if agents.is_empty() {
         return print("no agent has a name; `attache agents add NAME URL` gives one\n");
     }
-    let row = |(name, known): (&String, &Known)| {
+    let row = |(name, known): (&String, &AgentRecord)| {
         let binding = known.binding.map(|binding| match binding {
-            Preferred::Jsonrpc => "JSON-RPC",
-            Preferred::HttpJson => "HTTP+JSON",
-            Preferred::Grpc => "gRPC",
+            PreferredBinding::Jsonrpc => "JSON-RPC",
+            PreferredBinding::HttpJson => "HTTP+JSON",
+            PreferredBinding::Grpc => "gRPC",
         });
         let credentials = known.credentials().map(|(_, name)| name);
         let login = login(name, known).map(|state| match state {
@@ -235,10 +235,10 @@ fn list(output: &Output) -> Result<(), Failure> {
 }
 
 async fn ping(agent: Option<String>, output: Output) -> Result<(), Failure> {
-    let agents: Vec<(String, Known)> = match agent {
+    let agents: Vec<(String, AgentRecord)> = match agent {
         None => Registry::read()?.agents.into_iter().collect(),
         Some(agent) => {
-            let known = reach::known(&agent)?;
+            let known = connect::known(&agent)?;
             vec![(agent, known)]
         }
     };

@@ -7,18 +7,18 @@ use attache::client::{KeySet, Signer, Verifier};
 use attache::protocol::{AgentCard, SecurityScheme};
 use clap::Args;
 
-use super::reach::Reach;
+use super::connect::AgentArgs;
 use super::show::{self, bold, dim, line};
 use crate::command::{Failure, Output, print, say};
 
-/// Whose card, and how to show it.
+/// The arguments of `attache card`.
 #[derive(Debug, Args)]
 pub(crate) struct Card {
-    /// The card that the agent has for those who show who they are
+    /// The extended card, which the agent has for authenticated callers
     #[arg(long)]
     extended: bool,
 
-    /// Show it only if it is signed by somebody who is trusted
+    /// Show it only if it is signed with a trusted key
     ///
     /// Those are the keys of `--key` and `--jwks-origin` or, without either, the keys that are kept with the agent's name.
     #[arg(long)]
@@ -36,13 +36,13 @@ pub(crate) struct Card {
     output: Output,
 
     #[command(flatten)]
-    reach: Reach,
+    target: AgentArgs,
 }
 
 impl Card {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let trust = self.trust()?;
-        let agent = self.reach.connect_trusting(trust).await?;
+        let agent = self.target.connect_trusting(trust).await?;
         let card = if self.extended {
             agent.client.extended_card().await.map_err(|error| agent.failed(&error))?
         } else {
@@ -58,10 +58,10 @@ impl Card {
         print(&summary(&card, &agent.word(), signer.as_ref()).map_err(Failure::new)?)
     }
 
-    /// Who is trusted to sign the card, where that is not known from its name.
+    /// The keys that may sign the card, if the registry has none for this agent.
     fn trust(&self) -> Result<Option<Verifier>, Failure> {
         if self.key.is_none() && self.jwks_origin.is_none() {
-            if self.verify && !self.reach.has_pinned_keys()? {
+            if self.verify && !self.target.has_pinned_keys()? {
                 return Err(Failure::usage("`--verify` needs to know whom to trust").hint(
                     "name a file of keys with `--key`, or a server that publishes them with `--jwks-origin`",
                 ));
@@ -79,7 +79,7 @@ impl Card {
     }
 }
 
-/// Keys that somebody has chosen to trust.
+/// Reads the keys that the user trusts.
 fn read_keys(path: &Path) -> Result<KeySet, Failure> {
     let bytes = std::fs::read(path)
         .map_err(|error| Failure::usage(format!("`--key {}` cannot be read: {error}", path.display())))?;
@@ -93,7 +93,7 @@ fn read_keys(path: &Path) -> Result<KeySet, Failure> {
     Ok(keys)
 }
 
-/// The same as they are kept with the name of an agent.
+/// The keys in the form in which the registry stores them.
 pub(crate) fn pinned(path: &Path) -> Result<serde_json::Value, Failure> {
     let keys = read_keys(path)?;
     let kept = keys.to_json();
@@ -104,7 +104,7 @@ pub(crate) fn pinned(path: &Path) -> Result<serde_json::Value, Failure> {
     Ok(kept)
 }
 
-/// Who signed a card, for people.
+/// The signer of a card, as text.
 fn signed_by(signer: &Signer) -> String {
     let from = match &signer.published_at {
         Some(url) => format!("published at {}", line(url)),
@@ -166,7 +166,7 @@ fn summary(card: &AgentCard, called: &str, signer: Option<&Signer>) -> Result<St
             write!(out, "  {}", line(&skill.name))?;
         }
         writeln!(out)?;
-        // Where there is nothing more to say than the name, that is often said twice.
+        // Many cards repeat the name as the description.
         if !skill.description.is_empty() && skill.description != skill.name {
             writeln!(out, "    {}", line(&skill.description))?;
         }
@@ -183,7 +183,7 @@ fn quoted(text: &str) -> String {
     if text.contains(['"', '\\', '$', '`', '!']) { show::word(&text) } else { format!("\"{text}\"") }
 }
 
-/// The credentials that suffice, for people.
+/// The credentials that the agent requires, as text.
 fn asks_for(card: &AgentCard) -> String {
     let kind = |name: &String| {
         let kind = match card.security_schemes.get(name) {

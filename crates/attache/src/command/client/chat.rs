@@ -9,12 +9,13 @@ use attache::protocol::{ContextId, TaskId, TaskState};
 use clap::Args;
 use tokio::sync::mpsc;
 
-use super::live::{Followed, Form, Live, interrupted};
-use super::reach::{Agent, Reach};
+use super::connect::{Agent, AgentArgs};
+use super::live::{Followed, Form, Live};
 use super::show;
 use crate::command::{Exit, Failure, say};
+use crate::platform::signals::interrupted;
 
-/// With whom to talk.
+/// The arguments of `attache chat`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 While you talk:
@@ -30,10 +31,10 @@ pub(crate) struct Chat {
     context: Option<String>,
 
     #[command(flatten)]
-    reach: Reach,
+    target: AgentArgs,
 }
 
-/// What a line means.
+/// A line of input.
 #[derive(Debug, PartialEq, Eq)]
 enum Line<'a> {
     Nothing,
@@ -63,7 +64,7 @@ impl<'a> Line<'a> {
 
 impl Chat {
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        let agent = self.reach.connect().await?;
+        let agent = self.target.connect().await?;
         let is_for_people = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
         let conversation = Conversation {
             live: Live::new(Form::Text),
@@ -79,10 +80,10 @@ impl Chat {
 
 struct Conversation {
     agent: Agent,
-    /// What was printed of the task that is going on.
+    /// What was printed of the current task.
     live: Live,
     context: Option<ContextId>,
-    /// The task that waits for an answer.
+    /// The task that waits for input.
     asked: Option<TaskId>,
     last: Option<TaskId>,
     is_for_people: bool,
@@ -141,8 +142,8 @@ impl Conversation {
         }
     }
 
-    /// What came of a line: people read it and go on. Programs cannot, where the agent is gone or Ctrl-C was pressed. What comes
-    /// of their last line is said when the command ends.
+    /// Handles the result of a line. On a terminal the chat continues after a failure. A program cannot read the failure, so there
+    /// the chat ends if the agent is gone or Ctrl-C was pressed. The exit code is that of the last line.
     fn ended(&self, result: Result<(), Failure>) -> Result<Result<(), Failure>, Failure> {
         let Err(failure) = result else { return Ok(Ok(())) };
         let is_over = match failure.exit {
@@ -153,21 +154,21 @@ impl Conversation {
         if is_over {
             return Err(failure);
         }
-        // A question is an answer here.
+        // A task that asks something has answered this line.
         if failure.exit != Exit::NeedsInput && self.is_for_people {
             failure.say();
         }
         Ok(Err(failure))
     }
 
-    /// Sends a line and prints what comes of it.
+    /// Sends a line and prints the response.
     async fn say(&mut self, text: &str) -> Result<(), Failure> {
         let mut outgoing = Outgoing::new(text);
         if let Some(context) = &self.context {
             outgoing = outgoing.context(context.clone());
         }
         match self.asked.take() {
-            // What the task has produced before is on the screen already.
+            // Earlier output of the task has been printed.
             Some(task) => outgoing = outgoing.task(task),
             None => self.live = Live::new(Form::Text),
         }
@@ -185,7 +186,7 @@ impl Conversation {
             let canceled = self.live.watch(self.agent.client.cancel(task)).await;
             match canceled {
                 None => return Err(self.live.interrupted(&self.agent)),
-                // The end of the task may have come first.
+                // The task may have ended before the cancel arrived.
                 Some(Err(error)) if error.kind() != Some(attache::protocol::ErrorKind::TaskNotCancelable) => {
                     return Err(self.agent.failed(&error));
                 }
@@ -208,7 +209,7 @@ impl Conversation {
         }
     }
 
-    /// Says something to people.
+    /// Prints a note to a terminal.
     fn tell(&self, text: &str) {
         if self.is_for_people {
             say(format_args!("{}", show::dim(text)));
@@ -219,13 +220,13 @@ impl Conversation {
         if self.is_for_people {
             let mut out = anstream::stderr().lock();
             let sign = if self.asked.is_some() { "answer> " } else { "> " };
-            // Nothing can be done about an error stream that is closed.
+            // A closed standard error is ignored.
             let _ = write!(out, "{}", show::bold(sign)).and_then(|()| out.flush());
         }
     }
 }
 
-/// The lines of standard input, as they come. A thread of its own reads them, which ends with the process.
+/// The lines of standard input. A thread reads them; it ends with the process.
 fn lines() -> mpsc::Receiver<std::io::Result<String>> {
     let (sender, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {

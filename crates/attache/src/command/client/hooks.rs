@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use attache::protocol::{AuthenticationInfo, TaskPushNotificationConfig};
 use clap::Args;
 
-use super::reach::Reach;
-use super::registry::Kept;
+use super::connect::AgentArgs;
+use super::registry::StoredSecret;
 use super::show::{self, line};
 use crate::command::{Failure, Output, print, say};
 
-/// Where the news of a task goes.
+/// The arguments of `attache push add`.
 #[derive(Debug, Args)]
 pub(crate) struct Add {
     /// The task
@@ -26,24 +26,24 @@ pub(crate) struct Add {
     id: Option<String>,
 
     /// A secret that comes back with every notification, by which the receiver knows it
-    #[arg(long, value_name = "TOKEN", value_parser = clap::value_parser!(Kept))]
-    notification_token: Option<Kept>,
+    #[arg(long, value_name = "TOKEN", value_parser = clap::value_parser!(StoredSecret))]
+    notification_token: Option<StoredSecret>,
 
     /// What the agent is to show to the receiver, such as `Bearer s3cret`
     #[arg(long, value_name = "SCHEME CREDENTIALS", value_parser = authorization)]
-    authorization: Option<Kept>,
+    authorization: Option<StoredSecret>,
 
     #[command(flatten)]
     output: Output,
 
     #[command(flatten)]
-    reach: Reach,
+    target: AgentArgs,
 }
 
-fn authorization(text: &str) -> Result<Kept, &'static str> {
+fn authorization(text: &str) -> Result<StoredSecret, &'static str> {
     match text.split_once(' ') {
         Some((scheme, credentials)) if !scheme.is_empty() && !credentials.is_empty() => {
-            Ok(Kept::from(text.to_owned()))
+            Ok(StoredSecret::from(text.to_owned()))
         }
         Some(_) | None => Err("expected a scheme and credentials, such as `Bearer s3cret`"),
     }
@@ -51,12 +51,12 @@ fn authorization(text: &str) -> Result<Kept, &'static str> {
 
 impl Add {
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        let agent = self.reach.connect().await?;
-        let pair = self.authorization.as_ref().and_then(|Kept(pair)| pair.reveal().split_once(' '));
+        let agent = self.target.connect().await?;
+        let pair = self.authorization.as_ref().and_then(|StoredSecret(pair)| pair.reveal().split_once(' '));
         let webhook = TaskPushNotificationConfig {
             id: self.id,
             url: self.url,
-            token: self.notification_token.map(|Kept(token)| token.reveal().to_owned()),
+            token: self.notification_token.map(|StoredSecret(token)| token.reveal().to_owned()),
             authentication: pair.map(|(scheme, credentials)| AuthenticationInfo {
                 scheme: scheme.to_owned(),
                 credentials: Some(credentials.to_owned()),
@@ -72,14 +72,14 @@ impl Add {
     }
 }
 
-/// The webhook without its secrets, which an agent should not give back in the first place.
+/// The webhook without its secrets, in case the agent returns them.
 fn hidden(webhook: TaskPushNotificationConfig) -> TaskPushNotificationConfig {
     let authentication =
         webhook.authentication.map(|known| AuthenticationInfo { credentials: None, ..known });
     TaskPushNotificationConfig { token: None, authentication, ..webhook }
 }
 
-/// Whose webhooks.
+/// The arguments of `attache push list`.
 #[derive(Debug, Args)]
 pub(crate) struct List {
     /// The task
@@ -90,12 +90,12 @@ pub(crate) struct List {
     output: Output,
 
     #[command(flatten)]
-    reach: Reach,
+    target: AgentArgs,
 }
 
 impl List {
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        let agent = self.reach.connect().await?;
+        let agent = self.target.connect().await?;
         let mut listing = agent.client.webhooks(self.task);
         let mut webhooks = Vec::new();
         while let Some(webhook) = listing.next().await {
@@ -114,7 +114,7 @@ impl List {
     }
 }
 
-/// Which webhook.
+/// The arguments of `attache push rm`.
 #[derive(Debug, Args)]
 pub(crate) struct Rm {
     /// The task
@@ -126,12 +126,12 @@ pub(crate) struct Rm {
     id: String,
 
     #[command(flatten)]
-    reach: Reach,
+    target: AgentArgs,
 }
 
 impl Rm {
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        let agent = self.reach.connect().await?;
+        let agent = self.target.connect().await?;
         let removed = agent.client.delete_webhook(self.task, self.id.clone()).await;
         removed.map_err(|error| agent.failed(&error))?;
         say(format_args!("the agent has forgotten the webhook `{}`", line(&self.id)));

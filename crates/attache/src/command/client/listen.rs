@@ -1,7 +1,6 @@
-//! `attache push listen`: a webhook to look at.
+//! `attache push listen`: a webhook that prints notifications.
 //!
-//! A notification is printed and acknowledged if it is genuine as far as can be told: if it has the token that was asked for and, where
-//! there is a secret, a signature that was made with it not long ago.
+//! It prints and acknowledges a notification only if its token is right and, with a secret, its signature is valid and recent.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +19,7 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
-use super::registry::Kept;
+use super::registry::StoredSecret;
 use super::show::{self, line};
 use crate::command::serve::secret_in;
 use crate::command::{Failure, Output, print, say};
@@ -31,7 +30,7 @@ const FRESHNESS: Duration = Duration::from_secs(5 * 60);
 /// The largest notification, in bytes.
 const LARGEST: usize = 16 * 1024 * 1024;
 
-/// Where to listen, and what to take for genuine.
+/// The arguments of `attache push listen`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example, with an agent on this machine that was started with `--allow-loopback-webhooks`:
@@ -47,8 +46,8 @@ pub(crate) struct Listen {
     secret_file: Option<PathBuf>,
 
     /// Refuse what does not bring this token back
-    #[arg(long, value_name = "TOKEN", value_parser = clap::value_parser!(Kept))]
-    notification_token: Option<Kept>,
+    #[arg(long, value_name = "TOKEN", value_parser = clap::value_parser!(StoredSecret))]
+    notification_token: Option<StoredSecret>,
 
     /// Leave after this many notifications
     #[arg(long, value_name = "COUNT")]
@@ -58,17 +57,17 @@ pub(crate) struct Listen {
     output: Output,
 }
 
-/// What makes a notification genuine.
+/// How a notification is verified.
 struct Checks {
     key: Option<hmac::Key>,
-    token: Option<Kept>,
+    token: Option<StoredSecret>,
 }
 
-/// A notification that was taken.
+/// A notification that was accepted.
 struct Notification {
     headers: HeaderMap,
     event: StreamResponse,
-    /// Told when it has been printed: until then it is not acknowledged, and the agent would send it again.
+    /// Signals that it was printed. Until then it is not acknowledged, and the agent sends it again.
     printed: oneshot::Sender<()>,
 }
 
@@ -104,11 +103,11 @@ impl Listen {
         while self.count.is_none_or(|count| taken < count) {
             let Some(notification) = incoming.recv().await else { break };
             print(&shown(&notification, is_signed, &self.output)?)?;
-            // Whoever sent it may have gone.
+            // The sender may have disconnected.
             let _ = notification.printed.send(());
             taken += 1;
         }
-        // The last acknowledgement is still on its way, and connections that are kept open are not waited for.
+        // Waits for the last acknowledgement, but not for idle connections.
         drop(incoming);
         let _ = stop.send(());
         let _ = tokio::time::timeout(Duration::from_secs(1), server).await;
@@ -116,7 +115,7 @@ impl Listen {
     }
 }
 
-/// A notification for programs.
+/// A notification in JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Row<'a> {
@@ -190,7 +189,7 @@ async fn receive(State(receiver): State<Receiver>, headers: HeaderMap, body: Byt
 impl Checks {
     fn pass(&self, headers: &HeaderMap, body: &[u8], now: SystemTime) -> Result<(), &'static str> {
         let header = |name: &str| headers.get(name).map(|value| value.as_bytes()).unwrap_or_default();
-        if let Some(Kept(token)) = &self.token {
+        if let Some(StoredSecret(token)) = &self.token {
             verify_slices_are_equal(header("x-a2a-notification-token"), token.reveal().as_bytes())
                 .map_err(|_| "it does not bring the token back")?;
         }
@@ -215,7 +214,7 @@ impl Checks {
     }
 }
 
-/// What hexadecimal digits stand for.
+/// Decodes hexadecimal digits.
 fn bytes(hex: &str) -> Option<Vec<u8>> {
     let digit = |c: &u8| char::from(*c).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let digits: Vec<u8> = hex.as_bytes().iter().map(digit).collect::<Option<_>>()?;
@@ -253,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_token_that_is_asked_for_must_come_back() {
-        let checks = Checks { key: None, token: Some(Kept::from("t0ken".to_owned())) };
+        let checks = Checks { key: None, token: Some(StoredSecret::from("t0ken".to_owned())) };
         let mut headers = HeaderMap::new();
         assert!(checks.pass(&headers, b"", SystemTime::now()).is_err());
         headers.insert("x-a2a-notification-token", "t0ken".parse().unwrap());

@@ -1,39 +1,38 @@
-//! Following a task: what it produces goes to standard output as it comes, what is said about it to whoever watches.
+//! Follows a task: prints its output to standard output as it arrives, and its progress to standard error.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::io::{IsTerminal, Write};
-use std::sync::Once;
 use std::time::Duration;
 
 use attache::client::{Events, Reply};
 use attache::protocol::{Artifact, ContextId, Message, StreamResponse, Task, TaskId, TaskState, TaskStatus};
-use tokio::sync::Notify;
 
-use super::reach::Agent;
+use super::connect::Agent;
 use super::show;
 use crate::command::{Exit, Failure, printed, say};
+use crate::platform::signals::interrupted;
 
-/// How what happens is printed.
+/// How events are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// The text of it.
+    /// As text.
     Text,
     /// Every event as JSON on a line.
     Events,
-    /// Not at all: something else is.
+    /// Not at all: the caller prints something else.
     Nothing,
 }
 
-/// What is known about a task, or of a direct answer, so far.
+/// The current state of a task, or a direct response.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) task: Option<TaskId>,
     pub(crate) context: Option<ContextId>,
-    /// Nothing if there is no task.
+    /// `None` if there is no task.
     pub(crate) state: Option<TaskState>,
-    /// What the agent says about the state.
+    /// The agent's message about the state.
     said: Option<Message>,
-    /// Whether the last news is that somebody must do something.
+    /// Whether the task waits for input or authorization.
     has_asked: bool,
 }
 
@@ -46,14 +45,14 @@ impl Outcome {
 }
 
 /// How much of an artifact has been printed.
-struct Shown {
+struct DisplayValue {
     id: String,
     length: usize,
     hasher: DefaultHasher,
 }
 
-impl Shown {
-    /// Whether a text begins with what has been printed.
+impl DisplayValue {
+    /// Whether a text begins with the printed text.
     fn begins(&self, text: &str) -> bool {
         let Some(begin) = text.as_bytes().get(..self.length) else { return false };
         let mut hasher = DefaultHasher::new();
@@ -67,22 +66,22 @@ impl Shown {
     }
 }
 
-/// Prints what happens.
+/// Prints the events of a task.
 pub(crate) struct Live {
     form: Form,
     pub(crate) outcome: Outcome,
-    shown: Vec<Shown>,
+    shown: Vec<DisplayValue>,
     /// The artifact that was printed last.
     current: Option<String>,
     is_line_fresh: bool,
-    /// Whether anybody reads what is printed.
+    /// Whether standard output is still open.
     is_read: bool,
     spinner: Spinner,
 }
 
-/// What came of following.
+/// Why following ended.
 pub(crate) enum Followed {
-    /// There is nothing more to come.
+    /// There are no more events.
     Ended,
     /// Ctrl-C was pressed.
     Interrupted,
@@ -101,15 +100,15 @@ impl Live {
         }
     }
 
-    /// Prints events until there are no more, nobody reads them, or Ctrl-C is pressed.
+    /// Prints events until there are no more, standard output is closed, or Ctrl-C is pressed.
     pub(crate) async fn follow(&mut self, agent: &Agent, events: &mut Events) -> Result<Followed, Failure> {
-        // What was asked before is what is being answered.
+        // The message answers the earlier question, so it no longer counts.
         self.outcome.has_asked = false;
-        // Some agents leave the stream open then, and the user would wait for it, and it for the user.
+        // Some agents leave the stream open when they ask. Without this, user and agent would wait for each other.
         self.follow_while(agent, events, |outcome| !outcome.has_asked).await
     }
 
-    /// The same, but not beyond the moment where the task needs something: a subscription goes on after that.
+    /// Follows a subscription. It stops when the task waits for input, since a subscription stays open then.
     pub(crate) async fn follow_until_settled(
         &mut self,
         agent: &Agent,
@@ -144,7 +143,7 @@ impl Live {
         self.settle(agent).await
     }
 
-    /// Waits for the end of a task that cannot be followed there: not every agent streams.
+    /// Waits for the end of a task by polling, for agents without streams.
     pub(crate) async fn settle(&mut self, agent: &Agent) -> Result<Followed, Failure> {
         let (Some(state), Some(task)) = (self.outcome.state, self.outcome.task.clone()) else {
             return Ok(Followed::Ended);
@@ -163,7 +162,7 @@ impl Live {
         }
     }
 
-    /// Waits for something while the spinner turns; nothing if Ctrl-C is pressed.
+    /// Waits for a future while the spinner turns. Returns `None` if Ctrl-C is pressed.
     pub(crate) async fn watch<T>(&mut self, what: impl Future<Output = T>) -> Option<T> {
         let mut what = std::pin::pin!(what);
         let mut interrupted = std::pin::pin!(interrupted());
@@ -183,7 +182,7 @@ impl Live {
         }
     }
 
-    /// Prints an answer that came as a whole.
+    /// Prints a complete response.
     pub(crate) fn reply(&mut self, reply: Reply) -> Result<(), Failure> {
         self.note(&match reply {
             Reply::Task(task) => StreamResponse::Task(task),
@@ -230,7 +229,7 @@ impl Live {
     }
 
     fn task(&mut self, task: &Task) -> Result<(), Failure> {
-        // What a task that is known already asks is what the message answers: it is shown before that is taken note of.
+        // A known task repeats the question that the message answers, so the question is read before the state is updated.
         let is_known = self.outcome.task.as_ref() == Some(&task.id);
         self.about(&task.id, &task.context_id.clone().unwrap_or_default());
         self.outcome.note(&task.status);
@@ -265,7 +264,7 @@ impl Live {
         match self.shown.iter_mut().find(|shown| shown.id == id) {
             Some(shown) => shown.add(text),
             None => {
-                let mut shown = Shown { id: id.to_owned(), length: 0, hasher: DefaultHasher::new() };
+                let mut shown = DisplayValue { id: id.to_owned(), length: 0, hasher: DefaultHasher::new() };
                 shown.add(text);
                 self.shown.push(shown);
             }
@@ -305,7 +304,7 @@ impl Live {
         printed(result)
     }
 
-    /// Says to people who watch what the agent says on the way.
+    /// Prints a progress message of the agent to a terminal.
     fn remark(&mut self, text: &str) -> Result<(), Failure> {
         if self.form == Form::Text && std::io::stderr().is_terminal() && !text.is_empty() {
             self.end_line()?;
@@ -314,7 +313,7 @@ impl Live {
         Ok(())
     }
 
-    /// Says how the task ended, and how the command ends with it.
+    /// Prints how the task ended, and returns the result of the command.
     pub(crate) fn conclude(&mut self, agent: &Agent) -> Result<(), Failure> {
         let said = self.outcome.said.as_ref().map(show::lines).filter(|said| !said.is_empty());
         let (Some(state), Some(task)) = (self.outcome.state, self.outcome.task.clone()) else {
@@ -326,7 +325,7 @@ impl Live {
         };
         match state {
             TaskState::Completed => {
-                // An agent may answer with nothing but its last words.
+                // Some agents put their output into the last status message only.
                 match said {
                     Some(said) if self.shown.is_empty() => self.text(&said)?,
                     Some(said) => self.remark(&said)?,
@@ -359,7 +358,7 @@ impl Live {
         }
     }
 
-    /// What is to be said when Ctrl-C was pressed: whoever stops waiting does not stop the task.
+    /// The failure after Ctrl-C. The task continues.
     pub(crate) fn interrupted(&self, agent: &Agent) -> Failure {
         let failure = Failure::new("interrupted").exit(Exit::Interrupted);
         match &self.outcome.task {
@@ -372,7 +371,7 @@ impl Live {
         }
     }
 
-    /// The same failure, with the task that goes on meanwhile.
+    /// Adds a hint that the task may continue.
     fn lost(&self, agent: &Agent, failure: Failure) -> Failure {
         match &self.outcome.task {
             Some(task) => {
@@ -383,7 +382,7 @@ impl Live {
     }
 }
 
-/// Whether a task in this state waits for somebody to do something.
+/// Whether a task in this state waits for input or authorization.
 const fn asks(state: TaskState) -> bool {
     match state {
         TaskState::InputRequired | TaskState::AuthRequired => true,
@@ -397,24 +396,10 @@ const fn asks(state: TaskState) -> bool {
     }
 }
 
-/// Waits until Ctrl-C is pressed. What is pressed while nobody waits counts for whoever waits next.
-pub(crate) async fn interrupted() {
-    static PRESSED: Notify = Notify::const_new();
-    static LISTENING: Once = Once::new();
-    LISTENING.call_once(|| {
-        tokio::spawn(async {
-            while tokio::signal::ctrl_c().await.is_ok() {
-                PRESSED.notify_one();
-            }
-        });
-    });
-    PRESSED.notified().await;
-}
-
-/// How long a picture of the spinner stays.
+/// The time between two frames of the spinner.
 const TURN: Duration = Duration::from_millis(120);
 
-/// Shows people that something is waited for.
+/// A spinner on a terminal, while the command waits.
 struct Spinner {
     is_on: bool,
     turns: usize,
@@ -430,7 +415,7 @@ impl Spinner {
         const PICTURES: [char; 8] = ['⣾', '⣽', '⣻', '⢿', '⡿', '⣟', '⣯', '⣷'];
         self.turns += 1;
         let mut out = std::io::stderr().lock();
-        // Nothing can be done about an error stream that is closed.
+        // A closed standard error is ignored.
         let _ = write!(out, "\r{} ", PICTURES[self.turns % PICTURES.len()]).and_then(|()| out.flush());
     }
 

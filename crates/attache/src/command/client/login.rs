@@ -1,4 +1,4 @@
-//! `attache login`: who somebody is, kept for the other commands.
+//! `attache login`: stores credentials for the other commands.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, IsTerminal, Read};
@@ -8,15 +8,15 @@ use attache::client::{ClientError, Flow, LoginMethod, LoginPrompt};
 use clap::Args;
 use serde_json::json;
 
-use super::reach::{self, Agent, Tls, Trust, failed};
-use super::registry::{Called, Kept, Known, Registry, tokens};
+use super::connect::{self, Agent, Tls, Trust, failed};
+use super::registry::{AgentKey, AgentRecord, Registry, StoredSecret, tokens};
 use super::{registry, show};
 use crate::command::{Exit, Failure, Output, print, say};
 
-/// The variable that holds the secret of the client.
+/// The environment variable with the secret of the client.
 pub(crate) const CLIENT_SECRET_VARIABLE: &str = "ATTACHE_CLIENT_SECRET";
 
-/// Where to log in, and how.
+/// The arguments of `attache login`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 What comes of it is kept below the user's configuration directory, in files that only the user can read. `attache logout`
@@ -89,33 +89,38 @@ pub(crate) struct Login {
 
 impl Login {
     pub(crate) async fn run(self) -> Result<(), Failure> {
-        let called = Called::of(&self.agent)
+        let called = AgentKey::of(&self.agent)
             .ok_or_else(|| Failure::usage(format!("`{}` is not a URL", self.agent)))?;
-        let known = reach::known(&self.agent)?;
+        let known = connect::known(&self.agent)?;
         if self.token_stdin {
-            let token = Kept::from(from_stdin("token")?);
+            let token = StoredSecret::from(from_stdin("token")?);
             return self.keep(&called, "a token", |known| {
-                // Only one of them could be shown.
+                // A request can carry only one of them.
                 (known.login, known.token_file) = (None, None);
                 known.token = Some(token);
             });
         }
         if self.api_key_stdin {
-            let key = Kept::from(from_stdin("API key")?);
+            let key = StoredSecret::from(from_stdin("API key")?);
             return self.keep(&called, "an API key", |known| known.api_key = Some(key));
         }
         if let Some(name) = &self.basic {
             if name.is_empty() || name.contains(':') {
                 return Err(Failure::usage("`--basic` needs a name without a colon in it"));
             }
-            let user = Kept::from(format!("{name}:{}", password(name)?));
+            let user = StoredSecret::from(format!("{name}:{}", password(name)?));
             return self.keep(&called, "a name and a password", |known| known.user = Some(user));
         }
         self.oauth(called, known).await
     }
 
-    /// Keeps what somebody shows who they are with.
-    fn keep(&self, called: &Called, what: &str, change: impl FnOnce(&mut Known)) -> Result<(), Failure> {
+    /// Stores the credentials of the user.
+    fn keep(
+        &self,
+        called: &AgentKey,
+        what: &str,
+        change: impl FnOnce(&mut AgentRecord),
+    ) -> Result<(), Failure> {
         Registry::change(|registry| {
             registry.update(called, |known| {
                 change(known);
@@ -128,11 +133,11 @@ impl Login {
         if self.output.json { print(&show::json_lines(&json!({ "agent": self.agent }))?) } else { Ok(()) }
     }
 
-    async fn oauth(self, called: Called, known: Known) -> Result<(), Failure> {
-        // The card is for everybody, so nobody needs to show who they are to read it.
-        let known = Known { login: None, ..known }.with(self.tls.absolute()?);
+    async fn oauth(self, called: AgentKey, known: AgentRecord) -> Result<(), Failure> {
+        // The card is public, so reading it needs no credentials.
+        let known = AgentRecord { login: None, ..known }.with(self.tls.absolute()?);
         let (cert, ca) = (known.certificate.clone(), known.ca.clone());
-        // What was kept for another client is not for this one.
+        // The stored login of another client is not used.
         let is_same =
             |login: &registry::Login| self.client_id.as_ref().is_none_or(|id| *id == login.client_id);
         let before = stored(&called)?.filter(is_same);
@@ -176,7 +181,7 @@ impl Login {
         let key = oauth.login(&agent.client, offer, flow, &visit).await.map_err(failed)?;
         Registry::change(|registry| {
             registry.update(&called, |known| {
-                // Only one of them could be shown.
+                // A request can carry only one of them.
                 (known.token, known.token_file) = (None, None);
                 known.login = Some(login);
                 known.certificate = cert;
@@ -202,12 +207,12 @@ impl Login {
     }
 }
 
-/// How somebody logged in before.
-fn stored(called: &Called) -> Result<Option<registry::Login>, Failure> {
+/// The stored login, if there is one.
+fn stored(called: &AgentKey) -> Result<Option<registry::Login>, Failure> {
     Ok(Registry::read()?.known(called).and_then(|known| known.login.clone()))
 }
 
-/// Why nobody is logged in. What `attache login` would do about it has just been tried.
+/// The failure of a login. The usual hint, `attache login`, is left out.
 fn failed_login(error: &ClientError, agent: &Agent) -> Failure {
     if matches!(error, ClientError::Login { .. }) {
         return Failure::new(error).exit(Exit::Unauthorized);
@@ -215,14 +220,14 @@ fn failed_login(error: &ClientError, agent: &Agent) -> Failure {
     failed(error, agent.called())
 }
 
-/// The first offer that can be taken up in the way that somebody wants.
+/// The first offer of the card that fits the flags.
 fn choose<'a>(
     agent: &Agent,
     offers: &'a [LoginMethod],
     wanted: Option<Flow>,
 ) -> Result<(&'a LoginMethod, Flow), Failure> {
     let exact = |offer: &&LoginMethod| wanted.is_none() || offer.flow() == wanted;
-    // A server that describes itself may know more ways than the card does.
+    // The metadata of a server may list more flows than the card.
     let offer = offers.iter().find(exact).or_else(|| offers.iter().find(|offer| offer.flow().is_none()));
     match offer.or(offers.first()) {
         Some(offer) => Ok((offer, wanted.or(offer.flow()).unwrap_or(Flow::Browser))),
@@ -268,7 +273,7 @@ fn agreed(
     Ok(login)
 }
 
-/// Says what a person is to do, and opens the browser if there is one.
+/// Prints what the user has to do, and opens the browser if there is one.
 fn show_visit(visit: LoginPrompt<'_>, no_browser: bool) {
     let mut text = String::new();
     // Writing to a string does not fail.
@@ -288,7 +293,7 @@ fn show_visit(visit: LoginPrompt<'_>, no_browser: bool) {
     say(format_args!("{text}"));
 }
 
-/// Whether there is something to show a page on.
+/// Whether there is a display for a browser.
 fn has_display() -> bool {
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     cfg!(not(target_os = "linux")) || set("DISPLAY") || set("WAYLAND_DISPLAY")
@@ -303,7 +308,7 @@ fn name_of(flow: Flow) -> &'static str {
     }
 }
 
-fn secret(file: Option<&Path>) -> Result<Option<Kept>, Failure> {
+fn secret(file: Option<&Path>) -> Result<Option<StoredSecret>, Failure> {
     let text = match file {
         None => std::env::var(CLIENT_SECRET_VARIABLE).ok(),
         Some(path) => Some(std::fs::read_to_string(path).map_err(|error| {
@@ -313,7 +318,7 @@ fn secret(file: Option<&Path>) -> Result<Option<Kept>, Failure> {
     match (text.as_deref().map(str::trim), file) {
         (Some(""), Some(path)) => Err(Failure::usage(format!("there is no secret in `{}`", path.display()))),
         (Some("") | None, _) => Ok(None),
-        (Some(secret), _) => Ok(Some(Kept::from(secret.to_owned()))),
+        (Some(secret), _) => Ok(Some(StoredSecret::from(secret.to_owned()))),
     }
 }
 

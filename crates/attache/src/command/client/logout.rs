@@ -1,4 +1,4 @@
-//! `attache logout`: forgets how somebody logged in, and has the tokens revoked that came of it.
+//! `attache logout`: removes a login, and revokes its tokens.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use attache::client::{ClientError, OAuth, Revocation, TokenKey, Tokens};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::reach::known;
-use super::registry::{Called, Known, Registry, tokens};
+use super::connect::known;
+use super::registry::{AgentKey, AgentRecord, Registry, tokens};
 use super::show;
 use crate::command::{Failure, Output, print, say};
 
@@ -25,13 +25,13 @@ pub(crate) struct Logout {
     output: Output,
 }
 
-/// How long an authorization server may take. Somebody waits who is logged out already.
+/// How long an authorization server may take. The tokens are removed before, so the user need not wait longer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Logout {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let before = known(&self.agent)?;
-        let called = Called::of(&self.agent)
+        let called = AgentKey::of(&self.agent)
             .ok_or_else(|| Failure::usage(format!("`{}` is not a URL", self.agent)))?;
         let forgotten = Registry::change(|registry| {
             let mut forgotten = false;
@@ -60,9 +60,9 @@ impl Logout {
     }
 }
 
-/// Has the servers that gave out tokens revoke them, and says what has become of them. They are forgotten here already, so that one
-/// who cannot be asked changes nothing about that.
-pub(crate) async fn give_back(agent: &Known, taken: Vec<(TokenKey, Tokens)>) -> Vec<Value> {
+/// Asks the servers that issued tokens to revoke them, and reports the results. The tokens have been removed from the file, so a
+/// server that does not answer changes nothing.
+pub(crate) async fn give_back(agent: &AgentRecord, taken: Vec<(TokenKey, Tokens)>) -> Vec<Value> {
     let mut revoked = Vec::new();
     for (key, tokens) in taken {
         let outcome = revoke(agent, &key, &tokens).await;
@@ -72,32 +72,32 @@ pub(crate) async fn give_back(agent: &Known, taken: Vec<(TokenKey, Tokens)>) -> 
     revoked
 }
 
-/// Has the server that gave out tokens revoke them.
-async fn revoke(agent: &Known, key: &TokenKey, tokens: &Tokens) -> Result<Revocation, Failure> {
+/// Asks the server that issued tokens to revoke them.
+async fn revoke(agent: &AgentRecord, key: &TokenKey, tokens: &Tokens) -> Result<Revocation, Failure> {
     let options = agent.options()?.call_timeout(PATIENCE).connect_timeout(PATIENCE);
     let oauth = client(agent, key).map_err(Failure::new)?;
     oauth.revoke(key, tokens, options).await.map_err(|error| {
-        // Which server it is about is said anyway.
+        // The caller adds the name of the server.
         if let ClientError::Revocation { why, .. } = error { Failure::new(why) } else { Failure::new(error) }
     })
 }
 
-/// The client that tokens were given to.
-fn client(agent: &Known, key: &TokenKey) -> Result<OAuth, ClientError> {
+/// The client that the tokens were issued to.
+fn client(agent: &AgentRecord, key: &TokenKey) -> Result<OAuth, ClientError> {
     match agent.login.as_ref().filter(|login| login.client_id == key.client) {
         Some(login) => login.oauth(key.account.as_deref()),
-        // Somebody has logged in otherwise since. The server was agreed to when the tokens were got.
+        // Another login has replaced this one. The user agreed to the server when it issued the tokens.
         None => OAuth::new(&key.client).server(&key.server),
     }
 }
 
-/// Where an authorization server is, without what is there.
+/// The origin of an authorization server.
 fn server(key: &TokenKey) -> String {
     let url = url::Url::parse(&key.server);
     url.map_or_else(|_| key.server.clone(), |url| url.origin().ascii_serialization())
 }
 
-/// What became of tokens, for people.
+/// The result of a revocation, as text.
 fn told(key: &TokenKey, outcome: &Result<Revocation, Failure>) -> String {
     let server = server(key);
     let server = show::line(&server);
@@ -116,7 +116,7 @@ fn told(key: &TokenKey, outcome: &Result<Revocation, Failure>) -> String {
     }
 }
 
-/// What became of tokens, for programs.
+/// The result of a revocation, as JSON.
 fn as_json(key: &TokenKey, outcome: &Result<Revocation, Failure>) -> Value {
     let (revocation, error) = match outcome {
         Ok(Revocation::Revoked) => ("revoked", None),
@@ -127,11 +127,11 @@ fn as_json(key: &TokenKey, outcome: &Result<Revocation, Failure>) -> Value {
     json!({"server": server(key), "client": key.client, "revocation": revocation, "error": error})
 }
 
-/// Forgets the tokens of an agent, and gives them back.
-pub(crate) fn forget_tokens(called: &Called) -> Result<Vec<(TokenKey, Tokens)>, Failure> {
+/// Removes the tokens of an agent from the file, and returns them.
+pub(crate) fn forget_tokens(called: &AgentKey) -> Result<Vec<(TokenKey, Tokens)>, Failure> {
     let is_its = |key: &TokenKey| match called {
-        Called::Name(name) => key.account.as_ref() == Some(name),
-        Called::Origin(origin) => key.account.is_none() && key.agent == *origin,
+        AgentKey::Name(name) => key.account.as_ref() == Some(name),
+        AgentKey::Origin(origin) => key.account.is_none() && key.agent == *origin,
     };
     tokens()?.take(is_its).map_err(Failure::new)
 }

@@ -3,19 +3,19 @@
 pub(crate) mod agents;
 pub(crate) mod card;
 pub(crate) mod chat;
+mod connect;
 pub(crate) mod hooks;
 pub(crate) mod listen;
 mod live;
 pub(crate) mod login;
 pub(crate) mod logout;
-mod reach;
 pub(crate) mod registry;
 pub(crate) mod send;
 pub(crate) mod show;
 pub(crate) mod task;
 
+pub(crate) use self::connect::{CONNECTION, TOKEN_VARIABLE};
 pub(crate) use self::login::CLIENT_SECRET_VARIABLE;
-pub(crate) use self::reach::{CONNECTION, TOKEN_VARIABLE};
 use super::Failure;
 
 /// Runs a subcommand that waits for the network.

@@ -1,4 +1,4 @@
-//! The agents that have names: a file below the user's configuration directory, which only the user can read.
+//! The registry: agents with names and logins, in a file that only the user can read.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,31 +10,31 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::command::Failure;
 
-/// An agent that has a name, and how to reach it.
+/// What the registry has about an agent: its URL, its credentials and its login.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Known {
+pub(crate) struct AgentRecord {
     pub(crate) url: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) binding: Option<Preferred>,
+    pub(crate) binding: Option<PreferredBinding>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) token: Option<Kept>,
+    pub(crate) token: Option<StoredSecret>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) token_file: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) user: Option<Kept>,
+    pub(crate) user: Option<StoredSecret>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) api_key: Option<Kept>,
-    /// How somebody logged in.
+    pub(crate) api_key: Option<StoredSecret>,
+    /// The login, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) login: Option<Login>,
-    /// The certificate to show, with its key.
+    /// The client certificate, with its key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) certificate: Option<PathBuf>,
-    /// Certificates that that of the agent may lead to.
+    /// Root certificates for the agent's certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ca: Option<PathBuf>,
-    /// The origins that credentials are sent to besides that of the URL.
+    /// Other origins that credentials may be sent to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) trusted_origins: Vec<String>,
     /// The keys that the card must be signed with, as a set of JSON Web Keys.
@@ -42,8 +42,8 @@ pub(crate) struct Known {
     pub(crate) signed_with: Option<serde_json::Value>,
 }
 
-impl Known {
-    /// An agent that nothing is known about but where it is.
+impl AgentRecord {
+    /// A record with the URL alone.
     pub(crate) fn at(url: String) -> Self {
         Self {
             url,
@@ -60,9 +60,9 @@ impl Known {
         }
     }
 
-    /// Whether nothing is known that would have to be kept.
+    /// Whether the record has nothing that must be stored.
     fn is_bare(&self) -> bool {
-        // Where credentials may be sent is nothing to keep where there are none.
+        // Trusted origins without credentials have no effect.
         let Self {
             url: _,
             binding,
@@ -88,16 +88,16 @@ impl Known {
     }
 }
 
-/// Who logged in, and where. The tokens are kept elsewhere.
+/// A login. Its tokens are in another file.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Login {
     pub(crate) client_id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) client_secret: Option<Kept>,
+    pub(crate) client_secret: Option<StoredSecret>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) secret_in_body: bool,
-    /// Whether it is a program that gets tokens by itself.
+    /// Whether a program logged in, with its own secret.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) program: bool,
     /// The authorization servers that the user agreed to.
@@ -109,13 +109,13 @@ pub(crate) struct Login {
 }
 
 impl Login {
-    /// The same for the client. Accounts of agents that have names are kept apart.
+    /// The login for the client. Agents with names have accounts of their own.
     pub(crate) fn oauth(&self, account: Option<&str>) -> Result<OAuth, ClientError> {
         let mut oauth = OAuth::new(&self.client_id).scopes(&self.scopes);
         for server in &self.servers {
             oauth = oauth.server(server)?;
         }
-        if let Some(Kept(secret)) = &self.client_secret {
+        if let Some(StoredSecret(secret)) = &self.client_secret {
             oauth = oauth.secret(secret.clone());
         }
         if self.secret_in_body {
@@ -131,16 +131,16 @@ impl Login {
     }
 }
 
-/// What is known about an agent is kept under its name or, if it has none, under where it is.
+/// The key of a record: the name of the agent or, without a name, its origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Called {
+pub(crate) enum AgentKey {
     Name(String),
     /// The scheme, the host and the port.
     Origin(String),
 }
 
-impl Called {
-    /// How an agent is called that a user says this for; nothing if it is neither a name nor an address.
+impl AgentKey {
+    /// The key for the text that the user gave. `None` if it is neither a name nor a URL.
     pub(crate) fn of(text: &str) -> Option<Self> {
         if !text.starts_with("http://") && !text.starts_with("https://") {
             return Some(Self::Name(text.to_owned()));
@@ -148,7 +148,7 @@ impl Called {
         url::Url::parse(text).ok().map(|url| Self::Origin(url.origin().ascii_serialization()))
     }
 
-    /// What tells its tokens from those of other names for the same agent.
+    /// The account of its tokens, which separates several names of one agent.
     pub(crate) fn account(&self) -> Option<&str> {
         match self {
             Self::Name(name) => Some(name),
@@ -157,15 +157,15 @@ impl Called {
     }
 }
 
-/// Where tokens are kept: beside the names.
+/// The file of tokens, in the same directory.
 pub(crate) fn tokens() -> Result<FileTokens, Failure> {
-    place().map(|path| FileTokens::new(path.with_file_name("tokens.json")))
+    file_path().map(|path| FileTokens::new(path.with_file_name("tokens.json")))
 }
 
-/// A binding that is used rather than the others.
+/// The binding to use, if the agent has several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Preferred {
+pub(crate) enum PreferredBinding {
     /// JSON-RPC
     Jsonrpc,
     /// HTTP+JSON
@@ -174,50 +174,50 @@ pub(crate) enum Preferred {
     Grpc,
 }
 
-impl From<Preferred> for Binding {
-    fn from(preferred: Preferred) -> Self {
+impl From<PreferredBinding> for Binding {
+    fn from(preferred: PreferredBinding) -> Self {
         match preferred {
-            Preferred::Jsonrpc => Self::JsonRpc,
-            Preferred::HttpJson => Self::HttpJson,
-            Preferred::Grpc => Self::Grpc,
+            PreferredBinding::Jsonrpc => Self::JsonRpc,
+            PreferredBinding::HttpJson => Self::HttpJson,
+            PreferredBinding::Grpc => Self::Grpc,
         }
     }
 }
 
-/// A secret that is written to the file and shown nowhere.
+/// A secret that is stored in the file and never printed.
 #[derive(Debug, Clone)]
-pub(crate) struct Kept(pub(crate) Secret);
+pub(crate) struct StoredSecret(pub(crate) Secret);
 
-impl From<String> for Kept {
+impl From<String> for StoredSecret {
     fn from(text: String) -> Self {
         Self(text.into())
     }
 }
 
-impl Serialize for Kept {
+impl Serialize for StoredSecret {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.0.reveal())
     }
 }
 
-impl<'de> Deserialize<'de> for Kept {
+impl<'de> Deserialize<'de> for StoredSecret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer).map(Self::from)
     }
 }
 
-/// All of them.
+/// All records.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Registry {
-    pub(crate) agents: BTreeMap<String, Known>,
-    /// What is known about agents without names, by where they are.
+    pub(crate) agents: BTreeMap<String, AgentRecord>,
+    /// Agents without names, by origin.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    logins: BTreeMap<String, Known>,
+    logins: BTreeMap<String, AgentRecord>,
 }
 
-/// Where the file is.
-pub(crate) fn place() -> Result<PathBuf, Failure> {
+/// The path of the file.
+pub(crate) fn file_path() -> Result<PathBuf, Failure> {
     let config = dirs::config_dir().ok_or_else(|| {
         Failure::usage("this user has no configuration directory to keep the names of agents in")
             .hint("set `HOME`, or `XDG_CONFIG_HOME`")
@@ -226,24 +226,25 @@ pub(crate) fn place() -> Result<PathBuf, Failure> {
 }
 
 impl Registry {
-    /// What is known about an agent.
-    pub(crate) fn known(&self, called: &Called) -> Option<&Known> {
+    /// The record of an agent.
+    pub(crate) fn known(&self, called: &AgentKey) -> Option<&AgentRecord> {
         match called {
-            Called::Name(name) => self.agents.get(name),
-            Called::Origin(origin) => self.logins.get(origin),
+            AgentKey::Name(name) => self.agents.get(name),
+            AgentKey::Origin(origin) => self.logins.get(origin),
         }
     }
 
-    /// Changes what is known about an agent that there may be something known about.
-    pub(crate) fn update(&mut self, called: &Called, change: impl FnOnce(&mut Known)) {
+    /// Changes the record of an agent, or adds one.
+    pub(crate) fn update(&mut self, called: &AgentKey, change: impl FnOnce(&mut AgentRecord)) {
         match called {
-            Called::Name(name) => {
+            AgentKey::Name(name) => {
                 if let Some(known) = self.agents.get_mut(name) {
                     change(known);
                 }
             }
-            Called::Origin(origin) => {
-                let known = self.logins.entry(origin.clone()).or_insert_with(|| Known::at(origin.clone()));
+            AgentKey::Origin(origin) => {
+                let known =
+                    self.logins.entry(origin.clone()).or_insert_with(|| AgentRecord::at(origin.clone()));
                 change(known);
                 if known.is_bare() {
                     self.logins.remove(origin);
@@ -252,9 +253,9 @@ impl Registry {
         }
     }
 
-    /// Reads the file. One that does not exist has no agents in it.
+    /// Reads the file. Without a file the registry is empty.
     pub(crate) fn read() -> Result<Self, Failure> {
-        let path = place()?;
+        let path = file_path()?;
         let text = match private::read(&path) {
             Ok(private::Content::Private(text, _)) => text,
             Ok(private::Content::Exposed) => {
@@ -270,7 +271,7 @@ impl Registry {
             }
         };
         serde_json::from_str(&text).map_err(|error| {
-            // Where, but not what: there are secrets in it.
+            // The error names the position but not the text, which may be a secret.
             let (line, column) = (error.line(), error.column());
             Failure::new(format!(
                 "`{}` is not a list of agents: line {line}, column {column}",
@@ -280,9 +281,9 @@ impl Registry {
         })
     }
 
-    /// Changes the file: at every moment it is the old one or the new one, and two commands at once do not undo each other.
+    /// Changes the file atomically, under a lock, so that two commands at once do not overwrite each other.
     pub(crate) fn change<T>(change: impl FnOnce(&mut Self) -> Result<T, Failure>) -> Result<T, Failure> {
-        let path = place()?;
+        let path = file_path()?;
         let failed = |error: io::Error| {
             Failure::new(format!("`{}` cannot be written: {error}", path.display()))
                 .hint("the directory must be writable for this user")

@@ -1,4 +1,4 @@
-//! `attache send`: one message, and what comes of it.
+//! `attache send`: sends one message and prints the result.
 
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 
+use super::connect::{Agent, AgentArgs};
 use super::live::{Followed, Form, Live};
-use super::reach::{Agent, Reach};
 use super::show;
 use crate::command::{Failure, Output, print, say};
 
-/// What to send, to whom, and what to wait for.
+/// The arguments of `attache send`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -68,10 +68,10 @@ pub(crate) struct Send {
     output: Output,
 
     #[command(flatten)]
-    reach: Reach,
+    target: AgentArgs,
 }
 
-/// JSON that was given in one of two ways.
+/// JSON from the command line or from a file.
 #[derive(Debug, Clone)]
 enum Data {
     Here(Json),
@@ -119,7 +119,7 @@ impl Send {
         if let Some(key) = self.idempotency_key {
             outgoing = outgoing.idempotency_key(key);
         }
-        let agent = self.reach.connect().await?;
+        let agent = self.target.connect().await?;
         let json = self.output.json;
         if self.no_wait {
             return submit(&agent, outgoing.return_immediately(), json).await;
@@ -133,7 +133,7 @@ impl Send {
         wait(&agent, outgoing, json).await
     }
 
-    /// What is to be sent.
+    /// The message to send.
     fn parts(&mut self) -> Result<Vec<Part>, Failure> {
         let has_more = !self.data.is_empty() || !self.file.is_empty() || self.skill.is_some();
         let text = match self.text.take().as_deref() {
@@ -163,7 +163,7 @@ impl Send {
     }
 }
 
-/// What calls a function.
+/// The message that calls a function.
 #[derive(Serialize)]
 struct Call<'a> {
     function_id: &'a str,
@@ -212,7 +212,7 @@ fn file(path: &Path) -> Result<Part, Failure> {
     }
 }
 
-/// The media type of files that are often sent.
+/// The media type of common files.
 fn media_type(extension: &str) -> Option<&'static str> {
     Some(match extension {
         "txt" | "log" => "text/plain",
@@ -267,7 +267,7 @@ async fn wait(agent: &Agent, outgoing: Outgoing, json: bool) -> Result<(), Failu
     let mut live = Live::new(if json { Form::Nothing } else { Form::Text });
     let waiting = async {
         match agent.client.send(outgoing).await? {
-            // Some agents answer before they have to.
+            // Some agents answer before the task has ended.
             Reply::Task(task) if !task.status.state.is_settled() => {
                 agent.client.wait(task.id).await.map(Reply::Task)
             }

@@ -1,7 +1,7 @@
-//! What agents say, made fit for a terminal.
+//! Makes text from agents safe for a terminal.
 //!
-//! Nothing that comes from an agent is trusted: characters that would move the cursor, change colours, retitle the window or turn
-//! the direction of writing are shown as `�` and have no effect.
+//! Text from an agent is not trusted. Characters that would move the cursor, change colours, retitle the window or change the
+//! direction of writing are printed as `�`.
 
 use std::borrow::Cow;
 
@@ -12,15 +12,15 @@ use serde::Serialize;
 
 use crate::command::Failure;
 
-/// Where a new line begins, unless one has just begun. No clean text contains it.
+/// Marks the start of a new line, unless a line has just begun. Clean text does not contain it.
 pub(crate) const FRESH: char = '\0';
 
-/// Whether a character does something to a terminal instead of being shown.
+/// Whether a character controls the terminal instead of being printed.
 fn is_harmful(c: char) -> bool {
     c.is_control() || matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A text of several lines, without what is harmful to a terminal.
+/// Text of several lines, without control characters.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     if !text.contains(|c| is_harmful(c) && !matches!(c, '\n' | '\t')) {
         return Cow::Borrowed(text);
@@ -34,12 +34,12 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     Cow::Owned(clean.collect())
 }
 
-/// A text on one line, so that it cannot pretend to be another one of ours.
+/// Text on one line, so that an agent cannot forge lines of this command.
 pub(crate) fn line(text: &str) -> String {
     clean(text.trim()).split(['\n', '\t']).map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
-/// A word that can be copied into a shell and means itself there.
+/// A word, quoted for a shell.
 pub(crate) fn word(text: &str) -> String {
     let text = line(text);
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
@@ -50,14 +50,14 @@ pub(crate) fn word(text: &str) -> String {
     }
 }
 
-/// JSON in which nothing is harmful to a terminal: such characters are in strings only, where they can be escaped.
+/// JSON without control characters: they occur only in strings, where they are escaped.
 pub(crate) fn json<T: Serialize + ?Sized>(value: &T) -> Result<String, Failure> {
     let text = serde_json::to_string(value)
         .map_err(|error| Failure::new(format!("the result cannot be written as JSON: {error}")))?;
     Ok(escaped(&text))
 }
 
-/// The same for people and for whole results: one member per line.
+/// JSON with one member per line.
 pub(crate) fn json_lines<T: Serialize + ?Sized>(value: &T) -> Result<String, Failure> {
     Ok(format!("{}\n", pretty(&json(value)?)))
 }
@@ -74,12 +74,12 @@ fn escaped(json: &str) -> String {
     out
 }
 
-/// What an artifact, or a piece of one, looks like. What comes before stays the same when pieces are added.
+/// The text of an artifact, or of a chunk. Further chunks do not change the text before them.
 pub(crate) fn artifact(artifact: &Artifact) -> String {
     artifact.parts.iter().map(part).collect()
 }
 
-/// What a message looks like: each part on lines of its own.
+/// The text of a message: each part on lines of its own.
 pub(crate) fn message(message: &Message) -> String {
     message.parts.iter().map(part).collect::<Vec<_>>().join("\0")
 }
@@ -102,7 +102,7 @@ fn part(part: &Part) -> String {
     }
 }
 
-/// A state as people say it.
+/// A state in words.
 pub(crate) const fn state(state: TaskState) -> &'static str {
     match state {
         TaskState::Unspecified => "unknown",
@@ -117,7 +117,7 @@ pub(crate) const fn state(state: TaskState) -> &'static str {
     }
 }
 
-/// The same in its colour: green is done, red went wrong, yellow waits for somebody.
+/// A state in its colour: green for completed, red for failed, yellow for waiting.
 pub(crate) fn painted(state: TaskState) -> String {
     let colour = match state {
         TaskState::Completed => 32,
@@ -130,7 +130,7 @@ pub(crate) fn painted(state: TaskState) -> String {
     format!("\x1b[{colour}m{}\x1b[0m", self::state(state))
 }
 
-/// Bold on a terminal. What is printed elsewhere loses it on the way.
+/// Bold on a terminal. `anstream` removes it elsewhere.
 pub(crate) fn bold(text: &str) -> String {
     format!("\x1b[1m{text}\x1b[0m")
 }
@@ -142,7 +142,7 @@ pub(crate) fn dim(text: &str) -> String {
 
 /// Rows under each other, columns aligned.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
-    // Colours take no room.
+    // Colour codes have no width.
     let width = |cell: &String| strip_str(cell).to_string().chars().count();
     let mut widest: Vec<usize> = Vec::new();
     for row in rows {

@@ -8,13 +8,13 @@ use attache::protocol::{
 };
 use clap::{Args, Subcommand};
 
+use super::connect::{Agent, AgentArgs};
 use super::live::{Followed, Form, Live};
-use super::reach::{Agent, Reach};
 use super::show::{self, line};
 use crate::command::{Exit, Failure, Output, print};
 use crate::config::age;
 
-/// What to do about tasks.
+/// The subcommands of `attache task`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Task {
     /// Show a task as it is now
@@ -26,7 +26,7 @@ pub(crate) enum Task {
         #[command(flatten)]
         one: One,
     },
-    /// List tasks, the one that changed last first
+    /// List tasks, last changed first
     List(List),
     /// Follow a task until it has ended or needs something, and print what it produces
     ///
@@ -51,7 +51,7 @@ pub(crate) enum Task {
     },
 }
 
-/// Which task.
+/// The arguments of subcommands about one task.
 #[derive(Debug, Args)]
 pub(crate) struct One {
     /// The task
@@ -62,10 +62,10 @@ pub(crate) struct One {
     output: Output,
 
     #[command(flatten)]
-    reach: Reach,
+    target: AgentArgs,
 }
 
-/// Which tasks.
+/// The arguments of `attache task list`.
 #[derive(Debug, Args)]
 pub(crate) struct List {
     /// Only those of this conversation
@@ -84,7 +84,7 @@ pub(crate) struct List {
     output: Output,
 
     #[command(flatten)]
-    reach: Reach,
+    target: AgentArgs,
 }
 
 fn state(text: &str) -> Result<TaskState, String> {
@@ -98,8 +98,8 @@ fn state(text: &str) -> Result<TaskState, String> {
 impl Task {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         match self {
-            Self::Get { one: One { task, output, reach }, history } => {
-                let agent = reach.connect().await?;
+            Self::Get { one: One { task, output, target }, history } => {
+                let agent = target.connect().await?;
                 let query = GetTaskRequest {
                     id: task.into(),
                     history_length: Some(history.into()),
@@ -109,14 +109,14 @@ impl Task {
                 show(&task, &output)
             }
             Self::List(list) => list.run().await,
-            Self::Watch { one: One { task, output, reach } } => {
-                watch(&reach.connect().await?, task.into(), &output).await
+            Self::Watch { one: One { task, output, target } } => {
+                watch(&target.connect().await?, task.into(), &output).await
             }
-            Self::Wait { one: One { task, output, reach }, timeout } => {
-                wait(&reach.connect().await?, task.into(), &output, timeout).await
+            Self::Wait { one: One { task, output, target }, timeout } => {
+                wait(&target.connect().await?, task.into(), &output, timeout).await
             }
-            Self::Cancel { one: One { task, output, reach } } => {
-                let agent = reach.connect().await?;
+            Self::Cancel { one: One { task, output, target } } => {
+                let agent = target.connect().await?;
                 let mut task = agent.client.cancel(task).await.map_err(|error| agent.failed(&error))?;
                 if !output.json {
                     task.history.clear();
@@ -162,7 +162,7 @@ fn show(task: &Shape, output: &Output) -> Result<(), Failure> {
 
 impl List {
     async fn run(self) -> Result<(), Failure> {
-        let agent = self.reach.connect().await?;
+        let agent = self.target.connect().await?;
         let query = ListTasksRequest {
             context_id: self.context.map(Into::into),
             status: self.state.unwrap_or_default(),
@@ -195,7 +195,7 @@ impl List {
 async fn watch(agent: &Agent, id: TaskId, output: &Output) -> Result<(), Failure> {
     let mut live = Live::new(if output.json { Form::Events } else { Form::Text });
     let task = agent.client.get(id.clone()).await.map_err(|error| agent.failed(&error))?;
-    // A task that has ended cannot be followed, and of one that waits for the user nothing is to be expected.
+    // A task that has ended cannot be followed. A task that waits for input sends no events.
     if task.status.state.is_settled() {
         live.note(&StreamResponse::Task(task))?;
         live.end_line()?;
@@ -204,7 +204,7 @@ async fn watch(agent: &Agent, id: TaskId, output: &Output) -> Result<(), Failure
     let followed = if agent.client.card().capabilities.streaming == Some(true) {
         match agent.client.subscribe(id.clone()).await {
             Ok(mut events) => live.follow_until_settled(agent, &mut events).await?,
-            // It has ended since it was looked at.
+            // The task has ended meanwhile.
             Err(error) if error.kind() == Some(ErrorKind::UnsupportedOperation) => {
                 let task = agent.client.get(id).await.map_err(|error| agent.failed(&error))?;
                 live.note(&StreamResponse::Task(task))?;

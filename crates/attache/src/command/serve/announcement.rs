@@ -1,4 +1,4 @@
-//! What `attache serve` says when it has its port.
+//! What `attache serve` prints when it listens.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -7,20 +7,20 @@ use attache::server::Paths;
 
 use crate::config::Callers;
 
-/// The engine beside the agent.
+/// The engine that runs with the agent.
 pub(super) struct Hosted<'a> {
     pub(super) engine: &'a str,
     pub(super) demo: bool,
 }
 
-/// Where the agent is and what to try next.
+/// The addresses of the agent, and commands to try.
 pub(super) struct Announcement {
     /// Where tasks are kept.
     pub(super) kept: String,
     pub(super) paths: Paths,
     /// The file of settings.
     pub(super) config: Option<String>,
-    /// Who may call; everyone, if there is nothing here.
+    /// The callers. Without any, everyone may call.
     pub(super) callers: Option<Callers>,
     /// Whether connections are encrypted.
     pub(super) encrypted: bool,
@@ -29,7 +29,7 @@ pub(super) struct Announcement {
 impl Announcement {
     pub(super) fn say(&self, address: SocketAddr, hosted: Option<Hosted<'_>>) {
         let mut out = anstream::stderr().lock();
-        // Nothing can be done about an error stream that is closed.
+        // A closed standard error is ignored.
         let scheme = if self.encrypted { "https" } else { "http" };
         let _ = self.write(&mut out, &format!("{scheme}://{address}"), hosted);
     }

@@ -1,4 +1,4 @@
-//! Sample functions, to see something before writing one.
+//! Sample functions, to try the server without a worker.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-/// The sample function that gets messages which name none.
+/// The sample function for messages that name no function.
 pub(super) const DEFAULT_FUNCTION: &str = "demo::chat";
 
 /// Registers the sample functions.
@@ -102,10 +102,10 @@ pub(super) fn register(engine: &Engine) {
         sample(DEFAULT_FUNCTION, "Answer what is said in plain language").example("What can you do?"),
         |invocation| async move {
             #[derive(Deserialize)]
-            struct Said {
+            struct Chat {
                 message: String,
             }
-            let Said { message } = read(&invocation)?;
+            let Chat { message } = read(&invocation)?;
             let message: String = message.chars().take(200).collect();
             result(json!(format!(
                 "You said \"{message}\". I am only a sample. Functions answer when they are called by name, such as: \
@@ -131,7 +131,7 @@ fn sample(id: &str, description: &str) -> FunctionInfo {
     }
 }
 
-/// What else there is to say about a sample.
+/// Builders for the metadata of a sample.
 trait Describe {
     fn says(self, key: &str, value: Value) -> Self;
     fn takes(self, schema: Value) -> Self;

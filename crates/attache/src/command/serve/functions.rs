@@ -1,54 +1,41 @@
 //! The functions of iii workers as an agent, with an engine of our own for the workers to join.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use attache::client::AddressBook;
 use attache::core::Store;
-use attache_agents::delegation::Delegation;
+use attache::prelude::*;
+use attache::server::auth::Authenticator;
+use attache::server::{AllowedOrigin, Cors, FallbackAccess};
+use attache_agents::delegation::{Access, Api, Delegation};
 use attache_agents::remote::{RemoteOptions, import};
 use attache_agents::{AgentCredentials, DelegationArgs};
-use attache_iii::engine::{Engine, EngineError, EngineListening, EngineOptions, Token};
+use attache_iii::engine::{
+    Engine, EngineError, EngineListening, EngineOptions, HttpRoute, PublicOnly, Token,
+};
 use attache_iii::{Gateway, GatewayArgs};
 use clap::Args;
+use tokio_util::sync::CancellationToken;
 
-use super::super::Failure;
-use super::{demo, is_http, secret_in};
-use crate::config::{AGENTS, Secret, Settled};
+use super::announcement::Hosted;
+use super::{Parts, Prepared, Serve, demo, is_http, secret_in};
+use crate::command::Failure;
+use crate::config::{AGENTS, Callers, DemoArgs, EngineArgs, ResolvedSettings, Secret};
 
-/// Which functions are skills, and where workers join.
+/// The settings of functions, of the engine and of delegation.
 #[derive(Debug, Args)]
 pub(super) struct FunctionArgs {
-    /// Add a few sample functions to try
-    #[arg(long)]
-    pub(super) demo: bool,
-
+    #[command(flatten)]
+    pub(super) demo: DemoArgs,
     #[command(flatten)]
     gateway: GatewayArgs,
-
-    /// The address that iii workers connect to
-    #[arg(
-        long,
-        value_name = "ADDR",
-        default_value = "127.0.0.1:49134",
-        env = "ATTACHE_ENGINE_LISTEN",
-        help_heading = "Engine"
-    )]
-    engine_listen: String,
-
-    /// Let in only workers that show the token in this file; needed to listen on anything but this machine
-    #[arg(long, value_name = "PATH", env = "ATTACHE_ENGINE_TOKEN_FILE", help_heading = "Engine")]
-    engine_token_file: Option<PathBuf>,
-
-    /// Register the skills of this remote agent as functions of the engine, named `a2a.<agent>::<skill>`; may be repeated
-    #[arg(long, value_name = "URL", help_heading = "Engine")]
-    connect: Vec<String>,
-
+    #[command(flatten)]
+    engine: EngineArgs,
     #[command(flatten)]
     delegation: DelegationArgs,
 }
 
-/// What workers and callers of the API of delegation show.
+/// The tokens that workers and callers of the delegation API send.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
     engine: Option<Token>,
@@ -56,33 +43,39 @@ pub(super) struct Tokens {
 }
 
 impl FunctionArgs {
-    /// Whether the functions of one tier alone are skills.
-    pub(super) fn has_tier(&self) -> bool {
-        self.gateway.options().exposure.tier.is_some()
-    }
-
-    /// The tokens, and whether everything else is in order.
-    pub(super) fn check(&self, settled: &Settled) -> Result<Tokens, Failure> {
-        if let Some(url) = self.connect.iter().find(|url| !is_http(url)) {
+    /// Checks the settings, and reads the tokens.
+    pub(super) fn check(
+        &self,
+        settings: &ResolvedSettings,
+        callers: Option<&Callers>,
+    ) -> Result<Tokens, Failure> {
+        if let Some(url) = self.engine.connect.iter().find(|url| !is_http(url)) {
             return Err(Failure::usage(format!("`--connect {url}` is not an `http` or `https` URL"))
                 .hint("try `--connect https://agents.example.com`"));
         }
-        let engine_file = secret_in(self.engine_token_file.as_deref(), "--engine-token-file")?;
+        let engine_file = secret_in(self.engine.engine_token_file.as_deref(), "--engine-token-file")?;
         let engine_file = engine_file.map(|secret| Token::new(&String::from_utf8_lossy(&secret)));
-        let engine = settled.secret("engine.token", |settings| {
+        let engine = settings.secret("engine.token", |settings| {
             (settings.engine.token.as_ref(), settings.engine.token_file.as_ref())
         })?;
         let api_flag = self.delegation.token();
         let api_flag =
             api_flag.map_err(|error| Failure::usage(error).hint("make one with `openssl rand -hex 32`"))?;
-        let api = settled.secret("delegation.api-token", |settings| {
+        let api = settings.secret("delegation.api-token", |settings| {
             (settings.delegation.api_token.as_ref(), settings.delegation.api_token_file.as_ref())
         })?;
+        let has_tier = self.gateway.options().exposure.tier.is_some();
+        if callers.is_some_and(Callers::have_tiers) && !has_tier {
+            return Err(Failure::usage(
+                "some callers have a tier, and it is not said which one the others are in",
+            )
+            .hint("say so with `functions.tier` or `--tier`, such as `--tier public`"));
+        }
         let token = |secret: Secret| Token::new(secret.reveal());
         Ok(Tokens { engine: engine_file.or(engine.map(token)), api: api_flag.or(api.map(token)) })
     }
 
-    /// Starts an engine and the gateway to its functions. `own_url` is where the agent will be, and `agents` what others are shown.
+    /// Starts an engine and the gateway to its functions. `own_url` is the URL of the agent, `agents` has credentials for others.
     pub(super) async fn start(
         &self,
         store: Arc<dyn Store>,
@@ -91,7 +84,7 @@ impl FunctionArgs {
         agents: AddressBook,
     ) -> Result<Started, Failure> {
         let options = EngineOptions {
-            listen: self.engine_listen.clone(),
+            listen: self.engine.engine_listen.clone(),
             token: tokens.engine,
             ..EngineOptions::default()
         };
@@ -99,7 +92,7 @@ impl FunctionArgs {
         let delegation = self.delegation.start(store.clone(), credentials.clone()).map_err(Failure::new)?;
         let engine = Engine::new(store, options);
         let mut settings = self.gateway.options();
-        if self.demo {
+        if self.demo.demo {
             demo::register(&engine);
             settings.default_function.get_or_insert_with(|| demo::DEFAULT_FUNCTION.to_owned());
         }
@@ -115,19 +108,104 @@ impl FunctionArgs {
             Failure::new(error).hint(hint)
         })?;
         let remote = RemoteOptions { own_url: Some(own_url), credentials, ..RemoteOptions::default() };
-        let imports = import(engine.clone(), self.connect.clone(), remote);
+        let imports = import(engine.clone(), self.engine.connect.clone(), remote);
         let gateway = Gateway::with_imports(Arc::new(engine.clone()), settings, imports);
         Ok(Started { engine, listening, gateway, delegation, api_token: tokens.api })
     }
 }
 
-/// An engine that has its port, and the gateway to its functions.
+/// An engine that listens, and the gateway to its functions.
 pub(super) struct Started {
     pub(super) engine: Engine,
     pub(super) listening: EngineListening,
     pub(super) gateway: Gateway,
-    /// Nothing, if it is switched off.
+    /// Absent if delegation is switched off.
     pub(super) delegation: Option<Delegation>,
-    /// What callers of the API of delegation show.
+    /// The token that callers of the delegation API send.
     pub(super) api_token: Option<Token>,
+}
+
+/// Serves the functions of an engine of our own until the process is stopped.
+pub(super) async fn serve(serve: Serve, mut prepared: Prepared, parts: Parts) -> Result<(), Failure> {
+    let store = serve.store.open().await?;
+    let announcement = serve.announcement(&prepared)?;
+    let scheme = if parts.tls.is_some() { "https" } else { "http" };
+    let own_url =
+        serve.server.base_url.clone().unwrap_or_else(|| format!("{scheme}://{}", serve.server.listen));
+    let tokens = std::mem::take(&mut prepared.tokens);
+    let Started { engine, listening: workers, gateway, delegation, api_token } =
+        serve.functions.start(store.clone(), own_url, tokens, prepared.agents.clone()).await?;
+    let (mut exact, below) = serve.paths.paths().answered();
+    exact.extend(prepared.keys.iter().map(|_| "/.well-known/jwks.json".to_owned()));
+    engine.reserve_paths(exact.iter().map(String::as_str), below.iter().map(String::as_str));
+    engine.reserve_paths(Api::paths(), []);
+    // The API is made later: who may use it depends on the address that the server gets.
+    let api: Arc<OnceLock<Api>> = Arc::default();
+    let (triggers, delegating, origins) = (engine.clone(), api.clone(), engine.clone());
+    let (callers, routes) = (parts.callers.clone(), engine.clone());
+    let mut server = Server::new(gateway.clone())
+        .card(gateway.card())
+        .card_updates(gateway.cards())
+        .fallback_access(move |head| match routes.http_route(&head.method, head.uri.path()) {
+            _ if Api::has_path(head.uri.path()) => FallbackAccess::Own,
+            HttpRoute::None | HttpRoute::Public => FallbackAccess::Everyone,
+            HttpRoute::Callers => FallbackAccess::Callers,
+        })
+        .fallback(move |mut request| {
+            let (engine, api) = (triggers.clone(), delegating.clone());
+            let authenticated = callers.as_ref().is_some_and(|callers| !callers.admits_everyone());
+            async move {
+                match request.extensions().get::<FallbackAccess>() {
+                    Some(FallbackAccess::Own | FallbackAccess::Everyone) => {
+                        request.extensions_mut().insert(PublicOnly);
+                    }
+                    Some(FallbackAccess::Callers) | None => {}
+                }
+                match api.get().filter(|_| Api::has_path(request.uri().path())) {
+                    // With `auth`, programs on this machine are not trusted: one of them may be a proxy.
+                    Some(api) if authenticated => api.for_authenticated().handle(request).await,
+                    Some(api) => api.handle(request).await,
+                    None => engine.handle_http(request).await,
+                }
+            }
+        })
+        .fallback_cors(move |method, path| cors_of(&origins.http_origins(method, path), path));
+    if prepared.callers.is_some() {
+        let gateway = gateway.clone();
+        server = server.card_for(move |rights| gateway.card_for(rights));
+    }
+    let listening = serve.listen(server, store, prepared, parts).await?;
+    let address = listening.address().map_err(Failure::new)?;
+    let mut _offers = Vec::new();
+    if let Some(delegation) = delegation {
+        let hosts = serve.hosts.allowed_host.iter().map(|host| format!("http://{host}"));
+        let access = Access::new(api_token, address.ip(), serve.server.base_url.iter().cloned().chain(hosts));
+        let public = serve.server.base_url.clone().unwrap_or_else(|| format!("{scheme}://{address}"));
+        delegation.set_own_agent(gateway, public);
+        _offers =
+            delegation.register_functions(&engine, listening.http_service().for_caller(Identity::default()));
+        let _ = api.set(Api::new(delegation, access));
+    }
+    let engine_url = format!("ws://{}", workers.address());
+    let hosted = Hosted { engine: &engine_url, demo: serve.functions.demo.demo };
+    announcement.say(address, Some(hosted));
+    let stop = CancellationToken::new();
+    let workers = tokio::spawn(workers.run_until(stop.clone().cancelled_owned()));
+    // Turns that still run need their workers until they end.
+    let served = listening.run().await;
+    stop.cancel();
+    let _ = workers.await;
+    served.map_err(|error| Failure::new(format!("the server stopped: {error}")))
+}
+
+/// The origins that the author of a function allows at the path of its HTTP trigger.
+fn cors_of(origins: &[String], path: &str) -> Cors {
+    let read = |text: &String| match text.parse::<AllowedOrigin>() {
+        Ok(origin) => Some(origin),
+        Err(error) => {
+            tracing::warn!(path, origin = text, "`a2a.origins` of a function: {error}");
+            None
+        }
+    };
+    Cors { origins: origins.iter().filter_map(read).collect() }
 }

@@ -1,5 +1,6 @@
 //! `attache serve`: an agent on the network.
 
+mod agents;
 mod announcement;
 mod demo;
 mod functions;
@@ -7,142 +8,75 @@ mod network;
 mod reload;
 
 use std::net::ToSocketAddrs;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::path::Path;
+use std::sync::Arc;
 
 use attache::client::AddressBook;
 use attache::core::{PushEvents, Retention, Store};
 use attache::prelude::*;
-use attache::server::auth::{AnonymousAccess, Authenticator, Reloadable};
+use attache::server::auth::{AnonymousAccess, Reloadable};
 use attache::server::{
-    AllowedOrigin, Cors, FallbackAccess, Listening, PushOptions, ServerOptions, SigningKeys, SigningSecret,
-    Tls, is_loopback_url,
+    Cors, Listening, PushOptions, ServerOptions, SigningKeys, SigningSecret, Tls, is_loopback_url,
 };
-use attache_agents::delegation::{Access, Api};
-use attache_iii::engine::{HttpRoute, PublicOnly};
 use attache_iii::secrets;
-use clap::{ArgAction, Args};
-use tokio_util::sync::CancellationToken;
+use clap::Args;
 use tracing_subscriber::EnvFilter;
 
-use self::announcement::{Announcement, Hosted};
-use self::functions::{FunctionArgs, Started, Tokens};
-pub(crate) use self::network::{LimitArgs, TlsArgs};
-use self::network::{PageArgs, PathArgs};
-use self::reload::{Exchanged, Refilter, Reloading, Running};
-use super::place::{Place, SettingsFile};
+pub(crate) use self::agents::AgentName;
+use self::announcement::Announcement;
+use self::functions::{FunctionArgs, Tokens};
+use self::reload::{ReloadTargets, Reloader, Running, SetLogFilter};
+use super::store_location::SettingsFile;
 use super::{Failure, keys};
-use crate::config::{self, Callers, Kind, Network, Settled, Shown, Source, Unread, age};
+use crate::config::{
+    self, AccessArgs, Callers, CorsArgs, DisplayValue, HostArgs, KeepArgs, LimitArgs, LogArgs, PathArgs,
+    ProtocolArgs, PushArgs, ResolvedSettings, ServerArgs, SigningArgs, Source, StoreArgs, TlsArgs, Unread,
+};
 
-/// What to try.
+/// The examples in `--help`.
 pub(super) const EXAMPLES: &str = "Examples:\n  attache serve --demo                                  sample functions, to look around\n  attache serve --tier partner                          functions of iii workers for partners\n  attache serve --agent echo --listen 127.0.0.1:8080    the smallest agent";
 
-/// Which agent to serve, and where.
+/// The arguments of `attache serve`.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(super) file: SettingsFile,
 
-    /// Where the settings come from, and those that have no flag.
+    /// The source of each setting, and the settings without a flag.
     #[arg(skip)]
-    pub(crate) settled: Settled,
-
-    /// Which agent to serve
-    #[arg(long, value_enum, default_value_t = Kind::Functions)]
-    agent: Kind,
-
-    /// The address to listen on
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3111", env = "ATTACHE_LISTEN")]
-    listen: String,
-
-    /// The URL that the card advertises, if clients reach the server under another one
-    #[arg(long, value_name = "URL", env = "ATTACHE_BASE_URL")]
-    base_url: Option<String>,
+    pub(crate) settings: ResolvedSettings,
 
     #[command(flatten)]
-    place: Place,
-
-    /// Let everyone in without credentials, also where other machines can reach the server
-    #[arg(long)]
-    insecure: bool,
-
-    /// Refuse requests that do not say which protocol version they speak
-    #[arg(long)]
-    strict_version: bool,
-
-    /// Give everyone the card of protocol 1.0 alone, without the members that 0.3 clients read
-    #[arg(long)]
-    pure_card: bool,
-
-    /// Whether the card is shown to those who do not say who they are
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
-    public_card: bool,
-
-    /// Whether health checks are answered for those who do not say who they are
-    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
-    public_health: bool,
-
-    /// Sign the card with the keys in this file, which `attache keys new` makes
-    #[arg(long, value_name = "PATH", env = "ATTACHE_SIGNING_KEYS")]
-    signing_keys: Option<PathBuf>,
-
-    /// What to log, such as `info` or `attache_server=debug`
-    #[arg(long, value_name = "FILTER", default_value = "info", env = "ATTACHE_LOG")]
-    log: String,
-
+    server: ServerArgs,
+    #[command(flatten)]
+    store: StoreArgs,
+    #[command(flatten)]
+    access: AccessArgs,
+    #[command(flatten)]
+    protocol: ProtocolArgs,
+    #[command(flatten)]
+    signing: SigningArgs,
+    #[command(flatten)]
+    log: LogArgs,
     #[command(flatten)]
     tls: TlsArgs,
-
     #[command(flatten)]
-    pages: PageArgs,
-
+    hosts: HostArgs,
+    #[command(flatten)]
+    cors: CorsArgs,
     #[command(flatten)]
     limits: LimitArgs,
-
     #[command(flatten)]
     paths: PathArgs,
-
     #[command(flatten)]
-    push: Push,
-
+    push: PushArgs,
     #[command(flatten)]
-    keep: Keep,
-
+    keep: KeepArgs,
     #[command(flatten)]
     functions: FunctionArgs,
 }
 
-/// How the news of tasks is told to webhooks.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Push notifications")]
-struct Push {
-    /// Offer no push notifications
-    #[arg(long)]
-    no_push: bool,
-
-    /// Tell webhooks of every event, not only of every new status
-    #[arg(long)]
-    push_every_event: bool,
-
-    /// Sign what webhooks are told with the secret in this file
-    #[arg(long, value_name = "PATH", env = "ATTACHE_PUSH_SECRET_FILE")]
-    push_secret_file: Option<PathBuf>,
-
-    /// Let webhooks be on this machine, for development
-    #[arg(long)]
-    allow_loopback_webhooks: bool,
-
-    /// Let webhooks be in this network although it is not public, such as `10.1.0.0/16`; may be repeated
-    #[arg(long, value_name = "NETWORK")]
-    allow_webhook_network: Vec<Network>,
-
-    /// Refuse webhooks that are not `https`
-    #[arg(long)]
-    https_webhooks_only: bool,
-}
-
-impl Push {
+impl PushArgs {
     fn policy(&self) -> Policy {
         Policy::default()
             .allow_loopback(self.allow_loopback_webhooks)
@@ -150,12 +84,12 @@ impl Push {
             .https_only(self.https_webhooks_only)
     }
 
-    /// Finds out whether something was asked for that there is then no use for. What the file says may wait for its time.
-    fn check(&self, settled: &Settled) -> Result<(), Failure> {
+    /// Refuses flags about push notifications together with `--no-push`. Such settings in the file are ignored.
+    fn check(&self, settings: &ResolvedSettings) -> Result<(), Failure> {
         let useless =
-            settled.resolved.iter().filter(|_| self.no_push).find_map(|setting| match &setting.source {
+            settings.resolved.iter().filter(|_| self.no_push).find_map(|setting| match &setting.source {
                 Source::Flag(flag)
-                    if setting.key.starts_with("push.") && setting.value != Shown::Switch(false) =>
+                    if setting.key.starts_with("push.") && setting.value != DisplayValue::Switch(false) =>
                 {
                     Some(flag)
                 }
@@ -170,22 +104,22 @@ impl Push {
         }
     }
 
-    fn secret(&self, settled: &Settled) -> Result<Option<SigningSecret>, Failure> {
+    fn secret(&self, settings: &ResolvedSettings) -> Result<Option<SigningSecret>, Failure> {
         let in_file = secret_in(self.push_secret_file.as_deref(), "--push-secret-file")?;
-        let written = settled.secret("push.secret", |settings| {
+        let written = settings.secret("push.secret", |settings| {
             (settings.push.secret.as_ref(), settings.push.secret_file.as_ref())
         })?;
         Ok(in_file.or(written.map(|secret| secret.reveal().into())).map(SigningSecret::new))
     }
 }
 
-/// The secret in a file that a flag names.
+/// Reads the secret in a file that a flag names.
 pub(super) fn secret_in(file: Option<&Path>, flag: &str) -> Result<Option<Vec<u8>>, Failure> {
     let Some(path) = file else { return Ok(None) };
     let secret = std::fs::read(path)
         .map_err(|error| Failure::usage(format!("`{flag} {}` cannot be read: {error}", path.display())))?;
     let secret = secret.trim_ascii();
-    // What is no text is a key that others do not type.
+    // A secret that is not text is a random key. Only its length is checked.
     let flaw = match std::str::from_utf8(secret) {
         Ok(text) => secrets::flaw(text),
         Err(_) => {
@@ -199,40 +133,27 @@ pub(super) fn secret_in(file: Option<&Path>, flag: &str) -> Result<Option<Vec<u8
     }
 }
 
-/// How long tasks are kept.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Retention")]
-struct Keep {
-    /// Forget tasks that ended longer ago than this, such as `12h` or `30d`; they are kept for good if this is not given
-    #[arg(long, value_name = "AGE", value_parser = age, env = "ATTACHE_KEEP_FOR")]
-    keep_for: Option<Duration>,
-
-    /// Forget tasks that have ended beyond this many of each caller, oldest first
-    #[arg(long, value_name = "COUNT", env = "ATTACHE_KEEP_TASKS")]
-    keep_tasks: Option<usize>,
-}
-
-/// What the settings come to, once it is certain that they are in order.
+/// The settings after all checks.
 pub(super) struct Prepared {
     filter: EnvFilter,
-    /// What notifications are signed with.
+    /// The secret that signs notifications.
     push: Option<SigningSecret>,
-    /// What the card is signed with.
+    /// The keys that sign the card.
     keys: Option<SigningKeys>,
-    /// Who may call; nobody is asked if there is nothing here.
+    /// The callers. Without any, no authentication is configured.
     pub(super) callers: Option<Callers>,
     tokens: Tokens,
-    /// What other agents are shown.
+    /// The credentials for other agents.
     agents: AddressBook,
 }
 
-/// What the server is made of.
+/// The parts of the server.
 struct Parts {
     options: ServerOptions,
-    /// What finds out who calls, if there is a file that may say so.
+    /// The authenticator. Without a file there is none, since only the file can list callers.
     callers: Option<Reloadable>,
     tls: Option<Tls>,
-    /// What can be changed of the server, once it has its port.
+    /// The running server, once it listens. A reload changes it.
     running: Running,
 }
 
@@ -240,17 +161,18 @@ impl Serve {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let prepared = self.prepare()?;
         let parts = self.parts(&prepared)?;
-        // A log that nobody reads any more must not stop the server.
+        // The server goes on if its log cannot be written.
         let log = tracing_subscriber::fmt().with_writer(anstream::stderr).log_internal_errors(false);
         let log = log.with_env_filter(prepared.filter.clone()).with_filter_reloading();
         let handle = log.reload_handle();
-        let refilter: Refilter = Box::new(move |filter| handle.reload(filter).map_err(Failure::new));
+        let set_log_filter: SetLogFilter =
+            Box::new(move |filter| handle.reload(filter).map_err(Failure::new));
         log.init();
-        // Before the store is opened: each connection needs a file as well.
+        // Before the store is opened, which needs file descriptors as each connection does.
         if let Err(error) = attache::server::raise_file_limit() {
             tracing::warn!(%error, "the limit on open files could not be raised");
         }
-        for Unread { name, meant } in self.settled.unread() {
+        for Unread { name, meant } in self.settings.unread() {
             tracing::warn!(variable = name, meant, "nothing reads this variable of the environment");
         }
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -259,85 +181,68 @@ impl Serve {
             .map_err(|error| Failure::new(format!("cannot start the runtime: {error}")))?;
         runtime.block_on(async {
             if let Some(callers) = &parts.callers {
-                let exchanged = Exchanged {
+                let targets = ReloadTargets {
                     authenticator: callers.clone(),
                     agents: prepared.agents.clone(),
-                    refilter,
+                    set_log_filter,
                     running: parts.running.clone(),
                 };
-                Reloading::new(&self, &prepared, exchanged).start()?;
+                Reloader::new(&self, &prepared, targets).start()?;
             }
-            match self.agent {
-                Kind::Echo => self.serve_echo(prepared, parts).await,
-                Kind::Functions => self.serve_functions(prepared, parts).await,
-            }
+            let kind = self.server.agent.kind();
+            (kind.run)(self, prepared, parts).await
         })
     }
 
-    /// Looks at everything that can be wrong with the settings, before any port is taken.
+    /// Checks all settings, before the server takes a port.
     pub(super) fn prepare(&self) -> Result<Prepared, Failure> {
-        let filter = EnvFilter::try_new(&self.log).map_err(|error| {
-            Failure::usage(format!("`--log {}` is not a filter: {error}", self.log)).hint("try `--log info`")
+        let filter = EnvFilter::try_new(&self.log.log).map_err(|error| {
+            Failure::usage(format!("`--log {}` is not a filter: {error}", self.log.log))
+                .hint("try `--log info`")
         })?;
-        if let Some(url) = self.base_url.as_ref().filter(|url| !is_http(url)) {
+        if let Some(url) = self.server.base_url.as_ref().filter(|url| !is_http(url)) {
             return Err(Failure::usage(format!("`--base-url {url}` is not an `http` or `https` URL"))
                 .hint("try `--base-url https://agents.example.com`"));
         }
-        let callers = self.settled.callers()?;
-        self.guard(&self.listen, callers.as_ref())?;
+        let callers = self.settings.callers()?;
+        self.guard(&self.server.listen, callers.as_ref())?;
         self.tls.check(callers.as_ref())?;
         self.paths.check()?;
-        self.push.check(&self.settled)?;
-        let tokens = match self.agent {
-            Kind::Echo if self.functions.demo => {
-                return Err(Failure::usage(
-                    "`--demo` adds sample functions, which `--agent echo` does not have",
-                )
-                .hint("leave `--agent` out"));
-            }
-            Kind::Echo => Tokens::default(),
-            Kind::Functions => self.functions.check(&self.settled)?,
-        };
-        let tiers = callers.as_ref().is_some_and(Callers::have_tiers);
-        if tiers && matches!(self.agent, Kind::Functions) && !self.functions.has_tier() {
-            return Err(Failure::usage(
-                "some callers have a tier, and it is not said which one the others are in",
-            )
-            .hint("say so with `functions.tier` or `--tier`, such as `--tier public`"));
-        }
+        self.push.check(&self.settings)?;
+        let tokens = (self.server.agent.kind().check)(self, callers.as_ref())?;
         Ok(Prepared {
             filter,
-            push: self.push.secret(&self.settled)?,
-            keys: keys::for_serving(self.signing_keys.as_ref())?,
+            push: self.push.secret(&self.settings)?,
+            keys: keys::for_serving(self.signing.signing_keys.as_ref())?,
             callers,
             tokens,
-            agents: self.settled.agents()?,
+            agents: self.settings.agents()?,
         })
     }
 
-    /// Where tasks are kept.
+    /// The URL of the store.
     pub(super) fn store(&self) -> Result<String, Failure> {
-        self.place.url().map(|url| url.to_string())
+        self.store.url().map(|url| url.to_string())
     }
 
-    /// Refuses to let everyone in from everywhere, unless that is what is wanted.
+    /// Refuses to serve other machines without authentication, unless `--insecure` is given.
     fn guard(&self, listen: &str, callers: Option<&Callers>) -> Result<(), Failure> {
         if callers.is_some() {
             return Ok(());
         }
-        match (is_here(listen), self.base_url.as_deref()) {
-            (true, Some(url)) if !self.insecure && !is_loopback_url(url) => Err(Failure::usage(format!(
+        match (is_here(listen), self.server.base_url.as_deref()) {
+            (true, Some(url)) if !self.access.insecure && !is_loopback_url(url) => Err(Failure::usage(format!(
                 "`base-url` says that others reach the server at `{url}`, and callers would not be asked who they are"
             ))
             .hint("list who may call below `auth` in the configuration file, or let everyone in with `--insecure`")),
-            (true, _) => self.pages.check(self.insecure),
-            (false, _) if !self.insecure => Err(Failure::usage(format!(
+            (true, _) => network::check_pages(&self.hosts, &self.cors, self.access.insecure),
+            (false, _) if !self.access.insecure => Err(Failure::usage(format!(
                 "on `{listen}` other machines can connect, and callers would not be asked who they are"
             ))
             .hint(
                 "list who may call below `auth` in the configuration file, listen on `127.0.0.1`, or let everyone in with `--insecure`",
             )),
-            (false, _) if self.pages.allowed_host.is_empty() => Err(Failure::usage(format!(
+            (false, _) if self.hosts.allowed_host.is_empty() => Err(Failure::usage(format!(
                 "on `{listen}` everyone is let in, and it is not said which host names are the server's"
             ))
             .hint(
@@ -347,21 +252,21 @@ impl Serve {
         }
     }
 
-    /// What the server is made of. What it cannot do is refused here.
+    /// Makes the parts of the server. Fails if a certificate or an issuer cannot be used.
     fn parts(&self, prepared: &Prepared) -> Result<Parts, Failure> {
         let mut options = ServerOptions {
             paths: self.paths.paths(),
-            strict_version: self.strict_version,
-            pure_card: self.pure_card,
-            public_card: self.public_card,
-            public_health: self.public_health,
-            allowed_hosts: self.pages.allowed_host.clone(),
-            cors: self.pages.cors(),
+            strict_version: self.protocol.strict_version,
+            pure_card: self.protocol.pure_card,
+            public_card: self.protocol.public_card,
+            public_health: self.protocol.public_health,
+            allowed_hosts: self.hosts.allowed_host.clone(),
+            cors: Cors { origins: self.cors.cors_origin.clone() },
             ..ServerOptions::default()
         };
         config::limits(&self.limits, &mut options);
-        let callers = match (&self.settled.file, &prepared.callers) {
-            // Nobody is asked, and there is no file that could change that.
+        let callers = match (&self.settings.file, &prepared.callers) {
+            // Without a file there are no callers, and a reload cannot add any.
             (None, _) => None,
             (Some(_), None) => Some(Reloadable::new(AnonymousAccess)),
             (Some(_), Some(callers)) => Some(Reloadable::new(config::authenticator(callers)?)),
@@ -377,92 +282,13 @@ impl Serve {
         Ok(Announcement {
             kept: self.store()?,
             paths: self.paths.paths(),
-            config: self.settled.file.as_ref().map(|file| file.path.display().to_string()),
+            config: self.settings.file.as_ref().map(|file| file.path.display().to_string()),
             callers: prepared.callers.clone(),
             encrypted: self.tls.is_asked_for(),
         })
     }
 
-    async fn serve_echo(self, prepared: Prepared, parts: Parts) -> Result<(), Failure> {
-        let store = self.place.open().await?;
-        let announcement = self.announcement(&prepared)?;
-        let listening = self.listen(Server::echo(), store, prepared, parts).await?;
-        announcement.say(listening.address().map_err(Failure::new)?, None);
-        listening.run().await.map_err(|error| Failure::new(format!("the server stopped: {error}")))
-    }
-
-    async fn serve_functions(self, mut prepared: Prepared, parts: Parts) -> Result<(), Failure> {
-        let store = self.place.open().await?;
-        let announcement = self.announcement(&prepared)?;
-        let scheme = if parts.tls.is_some() { "https" } else { "http" };
-        let own_url = self.base_url.clone().unwrap_or_else(|| format!("{scheme}://{}", self.listen));
-        let tokens = std::mem::take(&mut prepared.tokens);
-        let Started { engine, listening: workers, gateway, delegation, api_token } =
-            self.functions.start(store.clone(), own_url, tokens, prepared.agents.clone()).await?;
-        let (mut exact, below) = self.paths.paths().answered();
-        exact.extend(prepared.keys.iter().map(|_| "/.well-known/jwks.json".to_owned()));
-        engine.reserve_paths(exact.iter().map(String::as_str), below.iter().map(String::as_str));
-        engine.reserve_paths(Api::paths(), []);
-        // Who may use the API depends on the address that is listened on.
-        let api: Arc<OnceLock<Api>> = Arc::default();
-        let (triggers, delegating, origins) = (engine.clone(), api.clone(), engine.clone());
-        let (callers, routes) = (parts.callers.clone(), engine.clone());
-        let mut server = Server::new(gateway.clone())
-            .card(gateway.card())
-            .card_updates(gateway.cards())
-            .fallback_access(move |head| match routes.http_route(&head.method, head.uri.path()) {
-                _ if Api::has_path(head.uri.path()) => FallbackAccess::Own,
-                HttpRoute::None | HttpRoute::Public => FallbackAccess::Everyone,
-                HttpRoute::Callers => FallbackAccess::Callers,
-            })
-            .fallback(move |mut request| {
-                let (engine, api) = (triggers.clone(), delegating.clone());
-                let authenticated = callers.as_ref().is_some_and(|callers| !callers.admits_everyone());
-                async move {
-                    match request.extensions().get::<FallbackAccess>() {
-                        Some(FallbackAccess::Own | FallbackAccess::Everyone) => {
-                            request.extensions_mut().insert(PublicOnly);
-                        }
-                        Some(FallbackAccess::Callers) | None => {}
-                    }
-                    match api.get().filter(|_| Api::has_path(request.uri().path())) {
-                        // Whoever sets `auth` does not take programs on this machine for trusted: one of them may be a proxy.
-                        Some(api) if authenticated => api.for_authenticated().handle(request).await,
-                        Some(api) => api.handle(request).await,
-                        None => engine.handle_http(request).await,
-                    }
-                }
-            })
-            .fallback_cors(move |method, path| cors_of(&origins.http_origins(method, path), path));
-        if prepared.callers.is_some() {
-            let gateway = gateway.clone();
-            server = server.card_for(move |rights| gateway.card_for(rights));
-        }
-        let listening = self.listen(server, store, prepared, parts).await?;
-        let address = listening.address().map_err(Failure::new)?;
-        let mut _offers = Vec::new();
-        if let Some(delegation) = delegation {
-            let hosts = self.pages.allowed_host.iter().map(|host| format!("http://{host}"));
-            let access = Access::new(api_token, address.ip(), self.base_url.iter().cloned().chain(hosts));
-            let public = self.base_url.clone().unwrap_or_else(|| format!("{scheme}://{address}"));
-            delegation.set_own_agent(gateway, public);
-            _offers = delegation
-                .register_functions(&engine, listening.http_service().for_caller(Identity::default()));
-            let _ = api.set(Api::new(delegation, access));
-        }
-        let engine_url = format!("ws://{}", workers.address());
-        let hosted = Hosted { engine: &engine_url, demo: self.functions.demo };
-        announcement.say(address, Some(hosted));
-        let stop = CancellationToken::new();
-        let workers = tokio::spawn(workers.run_until(stop.clone().cancelled_owned()));
-        // Turns that are under way need their workers until they are done.
-        let served = listening.run().await;
-        stop.cancel();
-        let _ = workers.await;
-        served.map_err(|error| Failure::new(format!("the server stopped: {error}")))
-    }
-
-    /// Takes the port for a server.
+    /// Lets a server listen.
     async fn listen<A: Agent>(
         &self,
         server: Server<A>,
@@ -472,20 +298,21 @@ impl Serve {
     ) -> Result<Listening, Failure> {
         let policy = self.push.policy();
         let mut server = server
-            .bind(&self.listen)
+            .bind(&self.server.listen)
             .shared_store(store)
             .push(!self.push.no_push)
             .push_options(|push: &mut PushOptions| (push.policy, push.secret) = (policy, prepared.push))
             .options(|options| *options = parts.options)
             .service_options(|options| {
-                options.retention =
-                    Retention::default().max_age(self.keep.keep_for).max_tasks(self.keep.keep_tasks);
+                options.retention = Retention::default()
+                    .max_age(self.keep.keep_for.map(|age| age.0))
+                    .max_tasks(self.keep.keep_tasks.and_then(|count| usize::try_from(count).ok()));
                 config::service_limits(&self.limits, options);
                 if self.push.push_every_event {
                     options.push_events = PushEvents::Everything;
                 }
             });
-        if let Some(url) = &self.base_url {
+        if let Some(url) = &self.server.base_url {
             server = server.base_url(url);
         }
         if let Some(keys) = prepared.keys {
@@ -505,23 +332,11 @@ impl Serve {
     }
 }
 
-/// The origins that the author of a function allows at the path of its HTTP trigger.
-fn cors_of(origins: &[String], path: &str) -> Cors {
-    let read = |text: &String| match text.parse::<AllowedOrigin>() {
-        Ok(origin) => Some(origin),
-        Err(error) => {
-            tracing::warn!(path, origin = text, "`a2a.origins` of a function: {error}");
-            None
-        }
-    };
-    Cors { origins: origins.iter().filter_map(read).collect() }
-}
-
 fn is_http(url: &str) -> bool {
     url.starts_with("http://") || url.starts_with("https://")
 }
 
-/// Whether only this machine can connect to an address. One that cannot be listened on is found out elsewhere.
+/// Whether only this machine can connect to an address. An invalid address is reported when the server listens.
 fn is_here(listen: &str) -> bool {
     listen
         .to_socket_addrs()

@@ -1,8 +1,8 @@
-//! Reading the settings again while the server runs.
+//! Reloads the settings while the server runs.
 //!
-//! On SIGHUP the file is read anew, under the same flags and environment, once it is not being written any more. It is read and
-//! checked as a whole before anything changes. If something is wrong with it, or it would protect the server less than the settings
-//! that hold, everything stays as it was. Otherwise what can be exchanged is, and what else has changed is named.
+//! On SIGHUP the server reads the file again, with the same flags and environment, once the file has stopped changing. The whole
+//! file is checked before anything changes. If it is invalid, or would protect the server less than the current settings, nothing
+//! changes. Otherwise the settings that can be reloaded take effect. The log names the changed settings that need a restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,44 +16,45 @@ use attache::server::auth::{AnonymousAccess, Reloadable};
 use attache::server::{HttpService, Tls};
 use tracing_subscriber::EnvFilter;
 
-use super::{Prepared, Serve, TlsArgs};
+use super::{Prepared, Serve};
 use crate::command::{Command, Failure};
-use crate::config::{self, Callers, ClientCertificates, Resolved};
+use crate::config::{self, Callers, ClientCertificates, Resolved, TlsArgs};
+use crate::platform::signals::ReloadSignals;
 
-/// Sets what is logged from now on.
-pub(super) type Refilter = Box<dyn Fn(EnvFilter) -> Result<(), Failure> + Send + Sync>;
+/// Sets the filter of the log.
+pub(super) type SetLogFilter = Box<dyn Fn(EnvFilter) -> Result<(), Failure> + Send + Sync>;
 
-/// The server and how its connections are encrypted, once it has its port.
+/// The server and its TLS, once it listens.
 pub(super) type Running = Arc<OnceLock<(HttpService, Option<Tls>)>>;
 
-/// What can be exchanged.
-pub(super) struct Exchanged {
+/// The parts of the server that a reload changes.
+pub(super) struct ReloadTargets {
     pub(super) authenticator: Reloadable,
-    /// What other agents are shown.
+    /// The credentials for other agents.
     pub(super) agents: AddressBook,
-    pub(super) refilter: Refilter,
+    pub(super) set_log_filter: SetLogFilter,
     pub(super) running: Running,
 }
 
-/// For how long a file stays the same before it is taken to be written to its end.
-const WRITTEN: Duration = Duration::from_millis(250);
+/// A file that has not changed for this long is taken as complete.
+const QUIET_PERIOD: Duration = Duration::from_millis(250);
 
-/// How often that is tried.
+/// How many times the file is looked at before the reload is given up.
 const TRIES: usize = 40;
 
-/// What runs, as far as it can be exchanged or compared.
-pub(super) struct Reloading {
-    exchanged: Exchanged,
+/// The current settings, and what a reload changes.
+pub(super) struct Reloader {
+    targets: ReloadTargets,
     /// The file, if there is one.
     file: Option<PathBuf>,
     callers: Option<Callers>,
     resolved: Vec<Resolved>,
-    /// Where the server listens, whatever the file says now.
+    /// The address that the server listens on. A reload does not change it.
     listen: String,
     encryption: Encryption,
 }
 
-/// How connections are protected, the better the greater.
+/// How connections are protected, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Encryption {
     None,
@@ -86,16 +87,16 @@ impl fmt::Display for Encryption {
     }
 }
 
-/// From where an address can be reached, the wider the greater.
+/// Which machines can reach an address, in ascending order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Reach {
+enum AddressScope {
     ThisMachine,
     OneNetwork,
     Everywhere,
 }
 
-impl Reach {
-    /// Nothing if the address makes no sense, which is found out elsewhere.
+impl AddressScope {
+    /// `None` for an invalid address, which is reported elsewhere.
     fn of(listen: &str) -> Option<Self> {
         let each = listen.to_socket_addrs().ok()?.map(|address| match address.ip().to_canonical() {
             ip if ip.is_loopback() => Self::ThisMachine,
@@ -106,27 +107,24 @@ impl Reach {
     }
 }
 
-impl Reloading {
-    pub(super) fn new(serve: &Serve, prepared: &Prepared, exchanged: Exchanged) -> Self {
+impl Reloader {
+    pub(super) fn new(serve: &Serve, prepared: &Prepared, targets: ReloadTargets) -> Self {
         Self {
-            exchanged,
-            file: serve.settled.file.as_ref().map(|file| file.path.clone()),
+            targets,
+            file: serve.settings.file.as_ref().map(|file| file.path.clone()),
             callers: prepared.callers.clone(),
-            resolved: serve.settled.resolved.clone(),
-            listen: serve.listen.clone(),
+            resolved: serve.settings.resolved.clone(),
+            listen: serve.server.listen.clone(),
             encryption: Encryption::of(&serve.tls),
         }
     }
 
-    /// Waits for the signal, for as long as the runtime lives.
-    #[cfg(unix)]
+    /// Waits for the signals that ask for a reload, for as long as the runtime lives.
     pub(super) fn start(mut self) -> Result<(), Failure> {
-        use tokio::signal::unix::{SignalKind, signal};
-
-        let mut hangups = signal(SignalKind::hangup())
+        let mut signals = ReloadSignals::new()
             .map_err(|error| Failure::new(format!("cannot wait for signals: {error}")))?;
         tokio::spawn(async move {
-            while hangups.recv().await.is_some() {
+            while signals.next().await.is_some() {
                 if let Err(failure) = self.reload().await {
                     tracing::error!(error = %failure, "the settings stay as they were");
                 }
@@ -135,13 +133,6 @@ impl Reloading {
         Ok(())
     }
 
-    /// There is no such signal.
-    #[cfg(not(unix))]
-    pub(super) fn start(self) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    #[cfg_attr(not(unix), expect(dead_code, reason = "there is no signal to reload on"))]
     async fn reload(&mut self) -> Result<(), Failure> {
         let next = self.read().await?;
         let prepared = next.prepare()?;
@@ -150,16 +141,16 @@ impl Reloading {
         }
         next.guard(&self.listen, prepared.callers.as_ref())?;
         let callers = prepared.callers.as_ref().map(config::authenticator).transpose()?;
-        // Also of a certificate that needs a restart: the file is in order as a whole, or nothing of it counts.
+        // A certificate that takes effect after a restart is checked too: the whole file must be valid.
         if let Some(tls) = config::tls(&next.tls) {
             let _unused = tls.renew().map_err(Failure::new)?;
         }
-        let Exchanged { authenticator, agents, refilter, running } = &self.exchanged;
+        let ReloadTargets { authenticator, agents, set_log_filter, running } = &self.targets;
         let running = running.get();
         let tls = running.and_then(|(_, tls)| tls.as_ref()).map(|tls| tls.renew().map_err(Failure::new));
         let tls = tls.transpose()?;
-        // The last that may fail. What follows cannot, so that either all of it changes or nothing does.
-        refilter(prepared.filter)?;
+        // The last step that can fail. After it, all changes take effect; before it, none do.
+        set_log_filter(prepared.filter)?;
         if let Some(tls) = tls {
             tls.apply();
         }
@@ -171,17 +162,17 @@ impl Reloading {
         if let Some((surface, _)) = running {
             surface.set_limits(config::caller_limits(&next.limits));
         }
-        let changes = changes(&self.resolved, &next.settled.resolved);
-        let (exchanged, later): (Vec<_>, Vec<_>) =
-            changes.into_iter().partition(|setting| setting.is_exchanged());
-        // Of lists it is enough to know that something in them has changed.
+        let changes = changes(&self.resolved, &next.settings.resolved);
+        let (applied, later): (Vec<_>, Vec<_>) =
+            changes.into_iter().partition(|setting| setting.is_reloaded());
+        // For a list, the log names the list and not the entry.
         let list = |setting: &&Resolved| setting.key.split('[').next().unwrap_or_default().to_owned();
         let keys = |settings: &[&Resolved]| {
             let keys: BTreeSet<_> = settings.iter().map(list).collect();
             keys.into_iter().collect::<Vec<_>>().join(" ")
         };
         tracing::info!(
-            changed = keys(&exchanged),
+            changed = keys(&applied),
             callers =
                 prepared.callers.as_ref().map(Callers::summary).unwrap_or_else(|| "everyone".to_owned()),
             credentials = if self.callers == prepared.callers { "the same" } else { "changed" },
@@ -190,30 +181,32 @@ impl Reloading {
         if !later.is_empty() {
             tracing::warn!(changed = keys(&later), "these settings need a restart");
         }
-        // What needs a restart is named again next time, until it has happened.
-        let waits = |setting: &Resolved| !setting.is_exchanged();
+        // A setting that needs a restart is named again at each reload until then.
+        let waits = |setting: &Resolved| !setting.is_reloaded();
         let mut kept: Vec<_> = self.resolved.drain(..).filter(waits).collect();
-        kept.extend(next.settled.resolved.into_iter().filter(Resolved::is_exchanged));
+        kept.extend(next.settings.resolved.into_iter().filter(Resolved::is_reloaded));
         (self.resolved, self.callers) = (kept, prepared.callers);
         Ok(())
     }
 }
 
-impl Reloading {
-    /// Reads the settings, once the file is not being written any more.
+impl Reloader {
+    /// Reads the settings, once the file has stopped changing.
     async fn read(&self) -> Result<Box<Serve>, Failure> {
         let Some(file) = &self.file else { return Err(Failure::new("there is no configuration file")) };
-        let settled = when_written(file, || config::settle(&std::env::args_os().collect::<Vec<_>>())).await?;
-        let Command::Serve(next) = settled?.command else {
+        let settings =
+            read_when_stable(file, || config::parse_arguments(&std::env::args_os().collect::<Vec<_>>()))
+                .await?;
+        let Command::Serve(next) = settings?.command else {
             return Err(Failure::new("the command line is not that of a server any more"));
         };
-        match next.settled.file {
+        match next.settings.file {
             Some(_) => Ok(next),
             None => Err(Failure::new("the configuration file is not there any more")),
         }
     }
 
-    /// What the new settings would take away of what protects the server, if they do.
+    /// Says what the new settings would protect less, if anything.
     fn weaker(&self, next: &Serve, callers: Option<&Callers>) -> Option<String> {
         let address = |settings: &[Resolved], key: &str| {
             let setting = settings.iter().find(|setting| setting.key == key)?;
@@ -221,8 +214,8 @@ impl Reloading {
         };
         let wider = ["listen", "engine.listen"].into_iter().find_map(|key| {
             let now = address(&self.resolved, key)?;
-            let then = address(&next.settled.resolved, key)?;
-            let wider = Reach::of(&then)? > Reach::of(&now)?;
+            let then = address(&next.settings.resolved, key)?;
+            let wider = AddressScope::of(&then)? > AddressScope::of(&now)?;
             wider.then(|| {
                 format!("`{key}` would be `{then}` instead of `{now}`, which more machines can reach")
             })
@@ -230,7 +223,7 @@ impl Reloading {
         let encryption = Encryption::of(&next.tls);
         match (&self.callers, callers) {
             (Some(_), None) => {
-                Some("callers would no longer be asked who they are: there is no `auth`".to_owned())
+                Some("callers would no longer be authenticated: there is no `auth`".to_owned())
             }
             (Some(now), Some(then)) => then.asks_less_than(now),
             (None, _) => None,
@@ -243,11 +236,11 @@ impl Reloading {
     }
 }
 
-/// What `read` makes of a file that has not changed for a while, nor while it was read.
-async fn when_written<T>(file: &Path, read: impl Fn() -> T) -> Result<T, Failure> {
+/// Calls `read` once the file has not changed for a while, and returns its result if the file did not change meanwhile.
+async fn read_when_stable<T>(file: &Path, read: impl Fn() -> T) -> Result<T, Failure> {
     let mut before = text(file)?;
     for _ in 0..TRIES {
-        tokio::time::sleep(WRITTEN).await;
+        tokio::time::sleep(QUIET_PERIOD).await;
         let read = (text(file)? == before).then(&read);
         let after = text(file)?;
         match read {
@@ -258,7 +251,7 @@ async fn when_written<T>(file: &Path, read: impl Fn() -> T) -> Result<T, Failure
     Err(Failure::new(format!("`{}` does not stop changing", file.display())))
 }
 
-/// What a file says. One that says nothing is about to be written, or was cut off.
+/// Reads a file. An empty file is an error: it is about to be written, or was cut off.
 fn text(file: &Path) -> Result<Vec<u8>, Failure> {
     let path = file.display();
     let text =
@@ -269,7 +262,7 @@ fn text(file: &Path) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// The settings that have another value now, or none any more.
+/// The settings whose value has changed or is gone.
 fn changes<'a>(before: &'a [Resolved], now: &'a [Resolved]) -> Vec<&'a Resolved> {
     let by_key = |settings: &'a [Resolved]| -> BTreeMap<&'a str, &'a Resolved> {
         settings.iter().map(|setting| (setting.key.as_str(), setting)).collect()
@@ -291,11 +284,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("some.yml");
         let write = |text: &str| std::fs::write(&file, text).unwrap();
-        let read = when_written(&file, || std::fs::read_to_string(&file).unwrap());
+        let read = read_when_stable(&file, || std::fs::read_to_string(&file).unwrap());
         write("auth:");
         let writing = async {
             for text in ["auth: {", "auth: { bearer", "auth: { bearer: [] }"] {
-                tokio::time::sleep(WRITTEN - Duration::from_millis(1)).await;
+                tokio::time::sleep(QUIET_PERIOD - Duration::from_millis(1)).await;
                 write(text);
             }
         };
@@ -313,16 +306,16 @@ mod tests {
             std::fs::write(&file, written.get().to_string()).unwrap();
         };
         changes();
-        let failure = when_written(&file, changes).await.unwrap_err();
+        let failure = read_when_stable(&file, changes).await.unwrap_err();
         assert!(failure.to_string().contains("does not stop changing"), "{failure}");
         std::fs::write(&file, " \n").unwrap();
-        let failure = when_written(&file, changes).await.unwrap_err();
+        let failure = read_when_stable(&file, changes).await.unwrap_err();
         assert!(failure.to_string().contains("is empty"), "{failure}");
     }
 
     #[test]
     fn an_address_is_wider_the_more_machines_can_reach_it() {
-        let of = |listen: &str| Reach::of(listen).unwrap();
+        let of = |listen: &str| AddressScope::of(listen).unwrap();
         for (narrow, wide) in [
             ("127.0.0.1:0", "192.0.2.1:0"),
             ("[::1]:0", "[2001:db8::1]:0"),
@@ -334,6 +327,6 @@ mod tests {
             assert!(of(wide) == of(wide) && of(wide) > of(narrow), "{narrow} {wide}");
         }
         assert_eq!(of("127.0.0.1:1"), of("127.0.0.2:2"));
-        assert_eq!(Reach::of("nonsense"), None);
+        assert_eq!(AddressScope::of("nonsense"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Where settings and data are kept: `--config`, `--store` and `--keyring`, the same for every subcommand that needs them.
+//! The locations of settings and data: `--config`, `--store` and `--keyring`, the same for all subcommands.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,8 +10,9 @@ use attache::store::{
 use clap::Args;
 
 use super::Failure;
+use crate::config::StoreArgs;
 
-/// Which file of settings holds, the same for every subcommand that goes by one.
+/// The option `--config`.
 #[derive(Debug, Args)]
 pub(crate) struct SettingsFile {
     /// The file of settings; `attache.yml` in the working directory if there is one and nothing else is said
@@ -21,25 +22,8 @@ pub(crate) struct SettingsFile {
     pub(crate) config: Option<PathBuf>,
 }
 
-/// Where tasks and the keys to their secrets are kept.
-#[derive(Debug, Args)]
-pub(crate) struct Place {
-    /// Where tasks are kept: `sqlite:PATH`, or `memory:` for as long as the process runs
-    ///
-    /// Without it they are kept in `attache/attache.db` below the user's data directory.
-    #[arg(long, value_name = "STORE", env = "ATTACHE_STORE", hide_env_values = true)]
-    store: Option<StoreUrl>,
-
-    /// The file of the keys that the secrets of webhooks are encrypted with
-    ///
-    /// It is made if there is none. Without this option it is `attache/keyring.json` below the user's configuration directory.
-    /// Where the environment variable `ATTACHE_KEYRING` holds a keyring as JSON, that is used instead.
-    #[arg(long, value_name = "PATH", env = "ATTACHE_KEYRING_FILE")]
-    keyring: Option<PathBuf>,
-}
-
-impl Place {
-    /// Where tasks are kept.
+impl StoreArgs {
+    /// The URL of the store.
     pub(crate) fn url(&self) -> Result<StoreUrl, Failure> {
         if let Some(url) = &self.store {
             StoreRegistry::built_in().check(url).map_err(Failure::usage)?;
@@ -52,7 +36,7 @@ impl Place {
         Ok(StoreUrl::sqlite(data.join("attache").join("attache.db")))
     }
 
-    /// The file that tasks are kept in, for what can only be done with one.
+    /// The file of the store. A store in memory has none.
     pub(crate) fn file(&self) -> Result<PathBuf, Failure> {
         let url = self.url()?;
         let problem = match url.sqlite_path() {
@@ -63,7 +47,7 @@ impl Place {
         Err(Failure::usage(problem).hint("name the file with `--store sqlite:PATH`"))
     }
 
-    /// Whether the keys come from the environment, where only the operator can change them.
+    /// Whether the keys come from the environment, so that this command cannot change them.
     pub(crate) fn keys_are_fixed(&self) -> bool {
         self.keyring.is_none() && std::env::var_os(KEYRING_VARIABLE).is_some()
     }

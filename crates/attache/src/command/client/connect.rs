@@ -1,4 +1,4 @@
-//! How an agent is reached: where it is, who asks, and what it means when it does not answer.
+//! Connects to an agent: finds its URL and its credentials, and explains failures.
 
 use std::path::{Path, PathBuf};
 
@@ -9,35 +9,35 @@ use attache::client::{
 use attache::protocol::{ErrorKind, TaskId};
 use clap::Args;
 
-use super::registry::{Called, Kept, Known, Preferred, Registry, place, tokens};
+use super::registry::{AgentKey, AgentRecord, PreferredBinding, Registry, StoredSecret, file_path, tokens};
 use super::show;
 use crate::command::{Exit, Failure};
 
 /// The heading of these options in help.
 pub(crate) const CONNECTION: &str = "Connection";
 
-/// The variable that holds a token for agents that have none of their own.
+/// The environment variable with the token for agents without a token of their own.
 pub(crate) const TOKEN_VARIABLE: &str = "ATTACHE_TOKEN";
 
-/// Which agent, and how to reach it.
+/// The agent, and how to connect to it.
 #[derive(Debug, Args)]
-pub(crate) struct Reach {
+pub(crate) struct AgentArgs {
     /// The agent: its URL, the URL of its card, or a name of `attache agents`
     #[arg(value_name = "AGENT", index = 1)]
     agent: String,
 
     #[command(flatten)]
-    how: How,
+    connection: ConnectionArgs,
 }
 
-/// How to reach an agent. Credentials are sent only if the card of the agent asks for them, and only to the origin of the agent's
-/// URL and to those that are trusted.
+/// How to connect to an agent. Credentials are sent only if the card of the agent asks for them, and only to the origin of the
+/// agent's URL and to trusted origins.
 #[derive(Debug, Args)]
 #[command(next_help_heading = CONNECTION)]
-pub(crate) struct How {
+pub(crate) struct ConnectionArgs {
     /// The token to authenticate with; without it the one kept with the agent's name, then that in `ATTACHE_TOKEN`
-    #[arg(long, value_name = "TOKEN", value_parser = clap::value_parser!(Kept))]
-    token: Option<Kept>,
+    #[arg(long, value_name = "TOKEN", value_parser = clap::value_parser!(StoredSecret))]
+    token: Option<StoredSecret>,
 
     /// The file that the token is in
     #[arg(long, value_name = "PATH", conflicts_with = "token")]
@@ -45,18 +45,18 @@ pub(crate) struct How {
 
     /// The name and the password to authenticate with
     #[arg(long, value_name = "NAME:PASSWORD", value_parser = user)]
-    user: Option<Kept>,
+    user: Option<StoredSecret>,
 
     /// The API key to authenticate with
-    #[arg(long, value_name = "KEY", value_parser = clap::value_parser!(Kept))]
-    api_key: Option<Kept>,
+    #[arg(long, value_name = "KEY", value_parser = clap::value_parser!(StoredSecret))]
+    api_key: Option<StoredSecret>,
 
     #[command(flatten)]
     trust: Trust,
 
     /// The binding to use, if the agent has several
     #[arg(long, value_enum)]
-    binding: Option<Preferred>,
+    binding: Option<PreferredBinding>,
 
     #[command(flatten)]
     tls: Tls,
@@ -87,7 +87,7 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// The same with places that mean the same from wherever the command is run.
+    /// Makes the paths absolute, so that they hold in every working directory.
     pub(crate) fn absolute(self) -> Result<Self, Failure> {
         let absolute = |path: Option<PathBuf>| {
             path.map(|path| {
@@ -100,55 +100,55 @@ impl Tls {
     }
 }
 
-fn user(text: &str) -> Result<Kept, &'static str> {
+fn user(text: &str) -> Result<StoredSecret, &'static str> {
     match text.split_once(':') {
-        Some((name, _)) if !name.is_empty() => Ok(Kept::from(text.to_owned())),
+        Some((name, _)) if !name.is_empty() => Ok(StoredSecret::from(text.to_owned())),
         Some(_) | None => Err("expected a name and a password with a colon between them"),
     }
 }
 
-impl How {
-    /// The same for an agent that gets a name.
-    pub(crate) fn keep(self, url: String) -> Result<Known, Failure> {
+impl ConnectionArgs {
+    /// The record of an agent that gets a name.
+    pub(crate) fn keep(self, url: String) -> Result<AgentRecord, Failure> {
         let Self { token, token_file, user, api_key, trust, binding, tls } = self;
-        // The file is read whenever the agent is called, from wherever that is done.
+        // Later commands read the file, possibly in another working directory.
         let token_file = token_file
             .map(|path| std::path::absolute(&path).map_err(|error| unreadable(&path, &error)))
             .transpose()?;
         if let Some(path) = &token_file {
             read_token(path)?;
         }
-        let known = Known::at(url).with(tls.absolute()?);
+        let known = AgentRecord::at(url).with(tls.absolute()?);
         known.check_certificates()?;
-        Ok(Known { binding, token, token_file, user, api_key, trusted_origins: trust.origins, ..known })
+        Ok(AgentRecord { binding, token, token_file, user, api_key, trusted_origins: trust.origins, ..known })
     }
 }
 
-impl Known {
-    /// This, as far as nothing else was said.
-    fn under(self, how: &How) -> Self {
-        let said = how.token.is_some() || how.token_file.is_some();
+impl AgentRecord {
+    /// The record, overridden by the flags.
+    fn under(self, connection: &ConnectionArgs) -> Self {
+        let said = connection.token.is_some() || connection.token_file.is_some();
         Self {
             url: self.url,
-            binding: how.binding.or(self.binding),
-            token: if said { how.token.clone() } else { self.token },
-            token_file: if said { how.token_file.clone() } else { self.token_file },
-            user: how.user.clone().or(self.user),
-            api_key: how.api_key.clone().or(self.api_key),
+            binding: connection.binding.or(self.binding),
+            token: if said { connection.token.clone() } else { self.token },
+            token_file: if said { connection.token_file.clone() } else { self.token_file },
+            user: connection.user.clone().or(self.user),
+            api_key: connection.api_key.clone().or(self.api_key),
             login: self.login,
-            certificate: how.tls.cert.clone().or(self.certificate),
-            ca: how.tls.ca.clone().or(self.ca),
-            trusted_origins: [self.trusted_origins, how.trust.origins.clone()].concat(),
+            certificate: connection.tls.cert.clone().or(self.certificate),
+            ca: connection.tls.ca.clone().or(self.ca),
+            trusted_origins: [self.trusted_origins, connection.trust.origins.clone()].concat(),
             signed_with: self.signed_with,
         }
     }
 
-    /// The same with other certificates, as far as there are some.
+    /// The record, with these certificates if there are any.
     pub(crate) fn with(self, tls: Tls) -> Self {
         Self { certificate: tls.cert.or(self.certificate), ca: tls.ca.or(self.ca), ..self }
     }
 
-    /// Reads the files with certificates, to say now what is wrong with them.
+    /// Reads the certificate files, so that errors in them are reported now.
     fn check_certificates(&self) -> Result<(Option<TlsIdentity>, Option<RootCertificates>), Failure> {
         let read = |flag: &str, path: &Path| {
             std::fs::read(path).map_err(|error| {
@@ -167,7 +167,7 @@ impl Known {
         Ok((identity.transpose()?, roots.transpose()?))
     }
 
-    /// What a client shows and trusts that has nothing to do with any one agent.
+    /// The options for TLS.
     pub(crate) fn options(&self) -> Result<ClientOptions, Failure> {
         let (identity, roots) = self.check_certificates()?;
         let mut options = ClientOptions::default().roots(roots.into_iter().collect());
@@ -175,12 +175,12 @@ impl Known {
         Ok(options)
     }
 
-    /// Finds the agent.
+    /// Connects to the agent.
     pub(crate) async fn connect(self, called: String) -> Result<Agent, Failure> {
         self.connect_trusting(called, None).await
     }
 
-    /// Finds the agent, if its card is trusted.
+    /// Connects to the agent, if its card is trusted.
     pub(crate) async fn connect_trusting(
         self,
         called: String,
@@ -199,10 +199,10 @@ impl Known {
             .try_fold(TrustedOrigins::new(), |all, origin| all.trust(origin))
             .map_err(|error| failed(&error, &called))?;
         let Self { url, binding, token, token_file, user, api_key, login, .. } = self;
-        let account = Called::of(&called);
+        let account = AgentKey::of(&called);
         let oauth = match &login {
             Some(login) => {
-                let account = account.as_ref().and_then(Called::account);
+                let account = account.as_ref().and_then(AgentKey::account);
                 let oauth = login.oauth(account).map_err(|error| failed(&error, &called))?;
                 Some(oauth.store(tokens()?))
             }
@@ -211,23 +211,25 @@ impl Known {
         let token = match (token, token_file) {
             (Some(token), _) => Some(token),
             (None, Some(path)) => Some(read_token(&path)?),
-            // Who is logged in has a token of their own.
+            // A login has tokens of its own.
             (None, None) if oauth.is_some() => None,
             (None, None) => {
-                std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty()).map(Kept::from)
+                std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty()).map(StoredSecret::from)
             }
         };
         let mut options = options.trusted_origins(trusted_origins);
         options.card_trust = card_trust;
         let mut keys = SchemeCredentials::new();
         let has_keys = token.is_some() || user.is_some() || api_key.is_some() || oauth.is_some();
-        if let Some(Kept(token)) = token {
+        if let Some(StoredSecret(token)) = token {
             keys = keys.token(token.reveal());
         }
-        if let Some((name, password)) = user.as_ref().and_then(|Kept(user)| user.reveal().split_once(':')) {
+        if let Some((name, password)) =
+            user.as_ref().and_then(|StoredSecret(user)| user.reveal().split_once(':'))
+        {
             keys = keys.basic(name, password);
         }
-        if let Some(Kept(key)) = api_key {
+        if let Some(StoredSecret(key)) = api_key {
             keys = keys.api_key(key.reveal());
         }
         if has_keys {
@@ -243,11 +245,11 @@ impl Known {
     }
 }
 
-fn read_token(path: &Path) -> Result<Kept, Failure> {
+fn read_token(path: &Path) -> Result<StoredSecret, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
     match text.trim() {
         "" => Err(Failure::usage(format!("there is no token in `{}`", path.display()))),
-        token => Ok(Kept::from(token.to_owned())),
+        token => Ok(StoredSecret::from(token.to_owned())),
     }
 }
 
@@ -255,42 +257,42 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::usage(format!("`--token-file {}` cannot be read: {error}", path.display()))
 }
 
-/// Whether this is the address of something on the web.
+/// Whether this is an `http` or `https` URL.
 pub(crate) fn is_url(text: &str) -> bool {
     text.starts_with("http://") || text.starts_with("https://")
 }
 
-impl Reach {
-    /// Finds the agent.
+impl AgentArgs {
+    /// Connects to the agent.
     pub(crate) async fn connect(self) -> Result<Agent, Failure> {
         self.connect_trusting(None).await
     }
 
-    /// Finds the agent, if its card is trusted.
+    /// Connects to the agent, if its card is trusted.
     pub(crate) async fn connect_trusting(self, trust: Option<Verifier>) -> Result<Agent, Failure> {
-        known(&self.agent)?.under(&self.how).connect_trusting(self.agent, trust).await
+        known(&self.agent)?.under(&self.connection).connect_trusting(self.agent, trust).await
     }
 
-    /// Whether it is known which keys the card must be signed with.
+    /// Whether the registry has the keys that must sign the card.
     pub(crate) fn has_pinned_keys(&self) -> Result<bool, Failure> {
         Ok(known(&self.agent)?.signed_with.is_some())
     }
 }
 
-/// What is known about an agent that a user says this for.
-pub(crate) fn known(agent: &str) -> Result<Known, Failure> {
+/// The record of an agent, by its name or its URL.
+pub(crate) fn known(agent: &str) -> Result<AgentRecord, Failure> {
     if !is_url(agent) {
         return named(agent);
     }
-    let at = Known::at(agent.to_owned());
-    // Without a place for files nothing is known about anybody.
-    let (Some(called), Ok(_)) = (Called::of(agent), place()) else { return Ok(at) };
+    let at = AgentRecord::at(agent.to_owned());
+    // Without a configuration directory there are no records.
+    let (Some(called), Ok(_)) = (AgentKey::of(agent), file_path()) else { return Ok(at) };
     let kept = Registry::read()?.known(&called).cloned();
-    Ok(kept.map_or(at, |kept| Known { url: agent.to_owned(), ..kept }))
+    Ok(kept.map_or(at, |kept| AgentRecord { url: agent.to_owned(), ..kept }))
 }
 
 /// The agent that has this name.
-pub(crate) fn named(name: &str) -> Result<Known, Failure> {
+pub(crate) fn named(name: &str) -> Result<AgentRecord, Failure> {
     let mut registry = Registry::read()?;
     registry.agents.remove(name).ok_or_else(|| {
         let hint = if name.contains([':', '/', '.']) || name == "localhost" {
@@ -303,16 +305,16 @@ pub(crate) fn named(name: &str) -> Result<Known, Failure> {
     })
 }
 
-/// An agent that was found.
+/// An agent with a connection.
 #[derive(Debug)]
 pub(crate) struct Agent {
     pub(crate) client: Client,
-    /// What the user calls it.
+    /// The name or the URL that the user gave.
     called: String,
 }
 
 impl Agent {
-    /// What the user calls it.
+    /// The name or the URL that the user gave.
     pub(crate) fn called(&self) -> &str {
         &self.called
     }
@@ -322,18 +324,18 @@ impl Agent {
         show::word(&self.called)
     }
 
-    /// Why there is no answer.
+    /// The failure for an error of the client.
     pub(crate) fn failed(&self, error: &ClientError) -> Failure {
         failed(error, &self.called)
     }
 
-    /// A command to go on with, about a task.
+    /// A command about a task, for hints.
     pub(crate) fn about(&self, command: &str, task: &TaskId) -> String {
         format!("attache {command} {} {}", self.word(), show::word(task.as_str()))
     }
 }
 
-/// Why there is no answer, and what to do about it.
+/// The failure for an error of the client, with a hint.
 pub(crate) fn failed(error: &ClientError, called: &str) -> Failure {
     let agent = show::word(called);
     let credentials = format!(
@@ -347,7 +349,7 @@ pub(crate) fn failed(error: &ClientError, called: &str) -> Failure {
             return failure.exit(Exit::Unauthorized).hint(credentials);
         }
         Some(ErrorKind::PermissionDenied) => {
-            return failure.exit(Exit::Unauthorized).hint("ask whoever runs the agent for permission");
+            return failure.exit(Exit::Unauthorized).hint("ask the operator of the agent for permission");
         }
         Some(ErrorKind::TaskNotFound) => {
             return failure.hint(format!("`attache task list {agent}` shows the tasks that are yours"));
@@ -361,7 +363,7 @@ pub(crate) fn failed(error: &ClientError, called: &str) -> Failure {
         ClientError::Timeout { .. } | ClientError::Broken(_) | ClientError::Interrupted { .. } => failure
             .exit(Exit::Unreachable)
             .hint(format!("try again; `attache task list {agent}` shows what has become of your tasks")),
-        // What stands on the page of an error helps nobody here.
+        // The body of an error page is not useful here.
         ClientError::Http { status: status @ (404 | 410), url, .. } => {
             Failure::new(format!("there is nothing at `{url}` (HTTP status {status})"))
                 .exit(Exit::Unreachable)
@@ -380,7 +382,7 @@ pub(crate) fn failed(error: &ClientError, called: &str) -> Failure {
         }
         ClientError::Withheld { can_be_trusted: false, .. } => failure
             .exit(Exit::Unauthorized)
-            .hint("whoever runs the agent has to offer an interface that begins with `https://`"),
+            .hint("the operator of the agent has to offer an interface that begins with `https://`"),
         ClientError::Login { .. } => {
             failure.exit(Exit::Unauthorized).hint(format!("`attache login {agent}` logs in again"))
         }

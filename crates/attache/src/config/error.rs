@@ -1,30 +1,30 @@
-//! What is wrong with a configuration file.
+//! Errors in a configuration file.
 
 use std::fmt;
 use std::path::Path;
 
 use attache_iii::variables::nearest;
 
-use super::tree::Place;
+use super::tree::Position;
 use crate::command::Failure;
 
-/// What is wrong, where, and what would be right.
+/// An error with its position and a hint.
 #[derive(Debug)]
-pub(crate) struct Wrong {
-    place: Option<Place>,
-    /// The keys that lead there, if what is wrong is a value.
+pub(crate) struct ConfigError {
+    position: Option<Position>,
+    /// The path of keys, if the error is about a value.
     path: Option<String>,
     text: String,
     hint: Option<String>,
 }
 
-impl Wrong {
+impl ConfigError {
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self { place: None, path: None, text: text.into(), hint: None }
+        Self { position: None, path: None, text: text.into(), hint: None }
     }
 
-    pub(crate) fn at(place: Place, text: impl Into<String>) -> Self {
-        Self { place: Some(place), ..Self::new(text) }
+    pub(crate) fn at(position: Position, text: impl Into<String>) -> Self {
+        Self { position: Some(position), ..Self::new(text) }
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -32,19 +32,20 @@ impl Wrong {
         self
     }
 
-    /// The same, about the value there unless it is known better.
-    pub(super) fn or_at(mut self, place: Place, path: &str) -> Self {
-        if self.place.is_none() {
-            (self.place, self.path) = (Some(place), Some(path.to_owned()).filter(|path| !path.is_empty()));
+    /// Adds the position of a value, unless the error has a position.
+    pub(super) fn or_at(mut self, position: Position, path: &str) -> Self {
+        if self.position.is_none() {
+            (self.position, self.path) =
+                (Some(position), Some(path.to_owned()).filter(|path| !path.is_empty()));
         }
         self
     }
 
-    /// As an error of the command.
+    /// Turns it into a failure of the command.
     pub(crate) fn in_file(self, file: &Path) -> Failure {
-        let place = self.place.map(|place| format!(":{place}")).unwrap_or_default();
+        let position = self.position.map(|position| format!(":{position}")).unwrap_or_default();
         let path = self.path.map(|path| format!("`{path}`: ")).unwrap_or_default();
-        let failure = Failure::usage(format!("{}{place}: {path}{}", file.display(), self.text));
+        let failure = Failure::usage(format!("{}{position}: {path}{}", file.display(), self.text));
         match self.hint {
             Some(hint) => failure.hint(hint),
             None => failure,
@@ -52,21 +53,21 @@ impl Wrong {
     }
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl std::error::Error for Wrong {}
+impl std::error::Error for ConfigError {}
 
-impl serde::de::Error for Wrong {
+impl serde::de::Error for ConfigError {
     fn custom<T: fmt::Display>(text: T) -> Self {
         Self::new(text.to_string())
     }
 
     fn invalid_type(found: serde::de::Unexpected<'_>, expected: &dyn serde::de::Expected) -> Self {
-        // As people call it who do not write Rust.
+        // serde's names of types are Rust's. Users know others.
         let expected = match expected.to_string().as_str() {
             "a sequence" => "a list".to_owned(),
             "a string" => "text".to_owned(),
@@ -81,18 +82,18 @@ impl serde::de::Error for Wrong {
     }
 
     fn unknown_field(field: &str, known: &'static [&'static str]) -> Self {
-        let wrong = Self::new(format!("there is no setting `{field}` here"));
+        let error = Self::new(format!("there is no setting `{field}` here"));
         match nearest(field, known.iter().copied()) {
-            Some(near) => wrong.hint(format!("did you mean `{near}`?")),
-            None => wrong.hint(format!("there are {}", listed(known))),
+            Some(near) => error.hint(format!("did you mean `{near}`?")),
+            None => error.hint(format!("there are {}", listed(known))),
         }
     }
 
     fn unknown_variant(word: &str, known: &'static [&'static str]) -> Self {
-        let wrong = Self::new(format!("`{word}` is none of {}", listed(known)));
+        let error = Self::new(format!("`{word}` is none of {}", listed(known)));
         match nearest(word, known.iter().copied()) {
-            Some(near) => wrong.hint(format!("did you mean `{near}`?")),
-            None => wrong,
+            Some(near) => error.hint(format!("did you mean `{near}`?")),
+            None => error,
         }
     }
 
