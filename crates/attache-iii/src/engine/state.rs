@@ -79,7 +79,7 @@ impl Shared {
                 self.check_key(function, &scope, &key)?;
                 self.check_value(value.get())?;
                 let value: Json = parse_input(function, value.get())?;
-                let changed = self.change(&scope, &key, Box::new(|_| Some(value))).await?;
+                let changed = self.change(&scope, &key, Box::new(move |_| Some(value.clone()))).await?;
                 let (old, new) = (text(&changed.old), text(&changed.new));
                 Ok(format!(r#"{{"old_value":{old},"new_value":{new}}}"#))
             }
@@ -159,16 +159,16 @@ impl Shared {
         let (shared, shared_outcome) = (self.clone(), outcome.clone());
         let change: ValueChange = Box::new(move |old| {
             let before: Value = old.and_then(|old| old.read().ok()).unwrap_or_default();
-            let (after, errors) = apply(before, ops);
+            let (after, errors) = apply(before, ops.clone());
             let new = Json::new(&after).map_err(|error| CallError::remote("state_error", error.to_string()));
             let new = new.and_then(|new| shared.check_value(new.as_str()).map(|()| new));
             match new {
                 Ok(new) => {
-                    shared_outcome.lock().errors = errors;
+                    *shared_outcome.lock() = UpdateResult { errors, error: None };
                     Some(new)
                 }
                 Err(error) => {
-                    shared_outcome.lock().error = Some(error);
+                    *shared_outcome.lock() = UpdateResult { errors: Vec::new(), error: Some(error) };
                     old.cloned()
                 }
             }

@@ -13,7 +13,7 @@ const MAX_VALUE_KEYS: usize = 1024;
 const RESERVED_NAMES: [&str; 3] = ["__proto__", "constructor", "prototype"];
 
 /// A change to a part of a value.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub(super) enum Op {
     /// Sets a member, or the whole value if the path is empty.
@@ -39,7 +39,7 @@ pub(super) enum Op {
 }
 
 /// The path to a part of a value: one member, or nested members.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Path {
     #[default]
