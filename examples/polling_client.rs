@@ -16,8 +16,8 @@ async fn main() -> Result<(), ClientError> {
     let first = arguments.next().unwrap_or_else(|| "Hello".to_owned());
 
     // `wait` uses a long poll if the agent supports it. Otherwise it polls at growing intervals.
-    let pace = Pace { first: Duration::from_millis(100), longest: Duration::from_secs(5) };
-    let options = ClientOptions { pace, deadline: Some(Duration::from_secs(60)), ..ClientOptions::default() };
+    let pace = Pace::default().first(Duration::from_millis(100)).longest(Duration::from_secs(5));
+    let options = ClientOptions::default().pace(pace).deadline(Duration::from_secs(60));
     let agent = Client::connect_with(&address, options).await?;
 
     // The agent responds as soon as the task exists. The client needs only the id of the task to continue.

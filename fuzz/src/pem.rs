@@ -1,6 +1,6 @@
 //! PEM: keys that cards and tokens are checked with, and certificates.
 
-use attache_client::{Identity, RootCertificates};
+use attache_client::{RootCertificates, TlsIdentity};
 use attache_signing::{Algorithm, KeySet};
 
 /// The shortest line that may be part of something secret.
@@ -23,7 +23,7 @@ pub fn pem(data: &[u8]) {
     if let Err(error) = RootCertificates::from_pem(data) {
         silent(data, &error.to_string());
     }
-    if let Err(error) = Identity::from_pem(data) {
+    if let Err(error) = TlsIdentity::from_pem(data) {
         silent(data, &error.to_string());
     }
 }

@@ -239,7 +239,7 @@ fn secret(
 
 #[cfg(test)]
 mod tests {
-    use attache_client::{Beforehand, Credentials};
+    use attache_client::{Credentials, PresetCredentials};
     use serde_json::{Value, json};
 
     use super::*;
@@ -259,8 +259,8 @@ mod tests {
             {"url": "https://oauth.example", "oauth": {"server": "https://auth.example", "client-id": "c", "client-secret": "s"}},
         ]));
         let book = book.unwrap();
-        let sent = |url: &str| match book.beforehand(&url.parse().unwrap()) {
-            Beforehand::Headers(headers) => {
+        let sent = |url: &str| match book.preset(&url.parse().unwrap()) {
+            PresetCredentials::Headers(headers) => {
                 let line = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
                     format!("{name}: {}", value.to_str().unwrap())
                 };
@@ -268,8 +268,8 @@ mod tests {
                 lines.sort();
                 lines.join(", ")
             }
-            Beforehand::AsAsked => "as asked".to_owned(),
-            Beforehand::Without => "nothing".to_owned(),
+            PresetCredentials::FromCard => "as asked".to_owned(),
+            PresetCredentials::Anonymous => "nothing".to_owned(),
         };
         assert_eq!(sent("https://bearer.example"), "authorization: Bearer t");
         assert_eq!(sent("https://key.example"), "x-api-key: k");

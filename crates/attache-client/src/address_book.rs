@@ -1,7 +1,7 @@
-//! Credentials by where they are good, for programs that talk to agents whose addresses others give.
+//! Credentials by address, for programs that call agents at addresses that others give.
 //!
-//! Each is written for an [`Address`], and goes there and nowhere else: neither along with a redirect, nor to an interface that a
-//! card names elsewhere.
+//! Each credential belongs to an [`Address`] and is sent nowhere else: neither to the target of a redirect, nor to an interface
+//! at another address.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,18 +14,23 @@ use reqwest::Url;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use url::Origin;
 
-use crate::credentials::{Asked, Beforehand, Credential, Credentials, Secret, basic_pair, secret_header};
-use crate::http::is_here;
+use crate::ClientError;
+#[cfg(feature = "oauth")]
+use crate::OAuth;
+use crate::credentials::{
+    Credential, CredentialFuture, CredentialRequest, Credentials, PresetCredentials, Secret, basic_pair,
+    secret_header,
+};
+use crate::http::{display_text, is_local};
 use crate::origins::is_same;
-use crate::{ClientError, OAuth};
 
-/// A place that credentials may be sent to: scheme, host and port, and everything below a path.
+/// An address that credentials may be sent to: scheme, host and port, and everything below a path.
 ///
-/// Without TLS there is none but on this machine, since everybody on the way could read what is sent.
+/// It must use TLS, because otherwise the credentials could be read in transit. Addresses on this machine need no TLS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     origin: Origin,
-    /// Without the slash at its end; nothing, if the whole server is meant.
+    /// Without the trailing slash; empty for the whole server.
     path: String,
 }
 
@@ -34,10 +39,7 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, ClientError> {
         let invalid = |why: &str| {
-            // What stands before an `@` may be a password.
-            let shown =
-                text.rsplit('@').next().unwrap_or_default().split(['?', '#']).next().unwrap_or_default();
-            let shown: String = shown.chars().take(200).collect();
+            let shown = display_text(text);
             ClientError::Invalid(format!("`{shown}` is not an address that a credential can be for: {why}"))
         };
         let url = Url::parse(text).map_err(|error| {
@@ -45,8 +47,8 @@ impl FromStr for Address {
         })?;
         match url.scheme() {
             "https" => {}
-            "http" if is_here(&url) => {}
-            "http" => return Err(invalid("without TLS everybody on the way could read it; use `https://`")),
+            "http" if is_local(&url) => {}
+            "http" => return Err(invalid("without TLS it could be read in transit; use `https://`")),
             _ => return Err(invalid("it must begin with `https://`")),
         }
         if !url.username().is_empty() || url.password().is_some() {
@@ -74,7 +76,7 @@ impl Address {
         if self.path.is_empty() {
             return true;
         }
-        // Some servers take these for the slashes between the steps of a path, one of which may lead back up.
+        // Some servers decode these to slashes, so that a segment could lead to a parent path.
         let path = url.path().to_ascii_lowercase();
         let hides_steps = path.contains("%2f") || path.contains("%5c");
         let below = url.path().strip_prefix(&self.path);
@@ -82,43 +84,44 @@ impl Address {
     }
 }
 
-/// A credential and where it is good.
+/// A credential and its address.
 #[derive(Debug, Clone)]
 pub struct AddressEntry {
     address: Address,
-    shows: Shows,
+    shows: EntryCredential,
 }
 
 #[derive(Debug, Clone)]
-enum Shows {
+enum EntryCredential {
     Headers(HeaderMap),
+    #[cfg(feature = "oauth")]
     Token(Box<OAuth>),
 }
 
 impl AddressEntry {
-    /// A token, as `Authorization: Bearer …`.
+    /// A token, sent as `Authorization: Bearer …`.
     pub fn bearer(address: Address, token: &Secret) -> Result<Self, ClientError> {
-        let value = secret_header(&format!("Bearer {}", filled(token, "token")?), "token")?;
+        let value = secret_header(&format!("Bearer {}", require_non_empty(token, "token")?), "token")?;
         Ok(Self::shows(address, [(AUTHORIZATION, value)]))
     }
 
-    /// A key in a header.
+    /// An API key, sent in a header.
     pub fn api_key(address: Address, name: &str, key: &Secret) -> Result<Self, ClientError> {
-        let value = secret_header(filled(key, "key")?, "key")?;
+        let value = secret_header(require_non_empty(key, "key")?, "key")?;
         Ok(Self::shows(address, [(header_name(name)?, value)]))
     }
 
-    /// A name and a password, as `Authorization: Basic …`.
+    /// A user name and a password, sent as `Authorization: Basic …`.
     pub fn basic(address: Address, user: &str, password: &Secret) -> Result<Self, ClientError> {
         if user.is_empty() || user.contains(':') {
             let text = "a name that comes with a password must not be empty, and can have no colon in it";
             return Err(ClientError::Invalid(text.to_owned()));
         }
-        let pair = basic_pair(user, filled(password, "password")?);
+        let pair = basic_pair(user, require_non_empty(password, "password")?);
         Ok(Self::shows(address, [(AUTHORIZATION, secret_header(&format!("Basic {pair}"), "password")?)]))
     }
 
-    /// Headers of any kind but those that say how a request is made.
+    /// Any headers but those that frame a request or that the protocol uses.
     pub fn headers<'a>(
         address: Address,
         headers: impl IntoIterator<Item = (&'a str, &'a Secret)>,
@@ -133,17 +136,18 @@ impl AddressEntry {
         Ok(Self::shows(address, headers))
     }
 
-    /// A token that is got from an authorization server, for agents whose cards ask for one.
+    /// A token from an authorization server, for agents whose cards ask for one.
+    #[cfg(feature = "oauth")]
     pub fn oauth(address: Address, oauth: OAuth) -> Self {
-        Self { address, shows: Shows::Token(Box::new(oauth)) }
+        Self { address, shows: EntryCredential::Token(Box::new(oauth)) }
     }
 
     fn shows(address: Address, headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>) -> Self {
-        Self { address, shows: Shows::Headers(headers.into_iter().collect()) }
+        Self { address, shows: EntryCredential::Headers(headers.into_iter().collect()) }
     }
 }
 
-fn filled<'a>(secret: &'a Secret, what: &str) -> Result<&'a str, ClientError> {
+fn require_non_empty<'a>(secret: &'a Secret, what: &str) -> Result<&'a str, ClientError> {
     match secret.reveal() {
         "" => Err(ClientError::Invalid(format!("the {what} is empty"))),
         text => Ok(text),
@@ -159,15 +163,15 @@ fn header_name(name: &str) -> Result<HeaderName, ClientError> {
     let name = read.map_err(|_| invalid("cannot be the name of a header"))?;
     let is_ours = [ACCEPT, CONTENT_TYPE].contains(&name) || name.as_str().starts_with("a2a-");
     if is_ours || FRAMING.contains(&name) {
-        return Err(invalid("says how a request is made, which is not for a credential to say"));
+        return Err(invalid("frames the request or belongs to the protocol, so a credential cannot set it"));
     }
     Ok(name)
 }
 
-/// Credentials by where they are good. Cheap to clone; all clones are one.
+/// Credentials by address. Cheap to clone; clones share the entries.
 ///
-/// What is written for an address goes with every request there, the one for the card included, whatever the card asks for; with
-/// [OAuth](AddressEntry::oauth), when the card asks for it. To other addresses nothing is sent.
+/// The credential of an address is sent with every request to it, including the one for the card, independently of what the
+/// card asks for. An [OAuth](AddressEntry::oauth) token is sent only if the card asks for it. Other addresses receive nothing.
 ///
 /// ```
 /// use attache_client::{AddressBook, AddressEntry, ClientOptions};
@@ -180,13 +184,13 @@ fn header_name(name: &str) -> Result<HeaderName, ClientError> {
 pub struct AddressBook(Arc<ArcSwap<Vec<AddressEntry>>>);
 
 impl AddressBook {
-    /// A book with these entries, no two of which are for the same address.
+    /// A book with these entries. Fails if two entries have the same address.
     pub fn new(entries: impl IntoIterator<Item = AddressEntry>) -> Result<Self, ClientError> {
         let entries: Vec<_> = entries.into_iter().collect();
         for (index, entry) in entries.iter().enumerate() {
             if entries[..index].iter().any(|other| other.address == entry.address) {
                 return Err(ClientError::Invalid(format!(
-                    "there are two credentials for `{}`",
+                    "two entries have the address `{}`",
                     entry.address
                 )));
             }
@@ -194,12 +198,12 @@ impl AddressBook {
         Ok(Self(Arc::new(ArcSwap::from_pointee(entries))))
     }
 
-    /// Makes the entries of another book those of this one, from the next request on.
+    /// Replaces the entries by those of another book, from the next request on.
     pub fn exchange(&self, other: &Self) {
         self.0.store(other.0.load_full());
     }
 
-    /// The address that the credential for a URL is written for, if there is one: of several the one with the longest path.
+    /// The address of the entry that applies to a URL, if any: the entry with the longest path.
     pub fn address(&self, url: &Url) -> Option<Address> {
         self.find(url).map(|entry| entry.address)
     }
@@ -207,48 +211,53 @@ impl AddressBook {
     fn find(&self, url: &Url) -> Option<AddressEntry> {
         let entries = self.0.load();
         let held = entries.iter().filter(|entry| entry.address.holds(url));
-        // This machine has several names: the one that was written is meant before the others.
+        // This machine has several names. An entry with the same name takes precedence.
         let closest =
             |entry: &&AddressEntry| (entry.address.path.len(), entry.address.origin == url.origin());
         held.max_by_key(closest).cloned()
     }
 
+    #[cfg(feature = "oauth")]
     fn oauth(&self, url: &Url) -> Option<OAuth> {
         match self.find(url)?.shows {
-            Shows::Token(oauth) => Some(*oauth),
-            Shows::Headers(_) => None,
+            EntryCredential::Token(oauth) => Some(*oauth),
+            EntryCredential::Headers(_) => None,
         }
+    }
+
+    /// Without the feature `oauth`, no entry gets tokens from an authorization server.
+    #[cfg(not(feature = "oauth"))]
+    fn oauth(&self, _: &Url) -> Option<crate::SchemeCredentials> {
+        None
     }
 }
 
 impl Credentials for AddressBook {
-    fn credential<'a>(&'a self, asked: Asked<'a>) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
-        let oauth = self.oauth(asked.url);
-        async move { oauth.credential(asked).await }.boxed()
+    fn credential<'a>(&'a self, request: CredentialRequest<'a>) -> CredentialFuture<'a> {
+        let oauth = self.oauth(request.url);
+        async move { oauth.credential(request).await }.boxed()
     }
 
-    /// What is written for an address is for that address, whoever leads there.
-    fn credential_elsewhere<'a>(
-        &'a self,
-        asked: Asked<'a>,
-    ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
-        self.credential(asked)
+    /// An entry applies to its address, even if a card of another origin leads there.
+    fn credential_for_other_origin<'a>(&'a self, request: CredentialRequest<'a>) -> CredentialFuture<'a> {
+        self.credential(request)
     }
 
     fn refused<'a>(
         &'a self,
-        asked: Asked<'a>,
+        request: CredentialRequest<'a>,
         credential: &'a Credential,
     ) -> BoxFuture<'a, Result<bool, ClientError>> {
-        let oauth = self.oauth(asked.url);
-        async move { oauth.refused(asked, credential).await }.boxed()
+        let oauth = self.oauth(request.url);
+        async move { oauth.refused(request, credential).await }.boxed()
     }
 
-    fn beforehand(&self, url: &Url) -> Beforehand {
+    fn preset(&self, url: &Url) -> PresetCredentials {
         match self.find(url).map(|entry| entry.shows) {
-            Some(Shows::Headers(headers)) => Beforehand::Headers(headers),
-            Some(Shows::Token(_)) => Beforehand::AsAsked,
-            None => Beforehand::Without,
+            Some(EntryCredential::Headers(headers)) => PresetCredentials::Headers(headers),
+            #[cfg(feature = "oauth")]
+            Some(EntryCredential::Token(_)) => PresetCredentials::FromCard,
+            None => PresetCredentials::Anonymous,
         }
     }
 }
@@ -352,22 +361,22 @@ mod tests {
             AddressEntry::oauth(address("https://o.example").unwrap(), OAuth::new("program")),
         ]);
         let book = book.unwrap();
-        let shown = |url: &str| match book.beforehand(&url.parse().unwrap()) {
-            Beforehand::Headers(headers) => headers[AUTHORIZATION].to_str().unwrap().to_owned(),
-            Beforehand::AsAsked => "as asked".to_owned(),
-            Beforehand::Without => "nothing".to_owned(),
+        let shown = |url: &str| match book.preset(&url.parse().unwrap()) {
+            PresetCredentials::Headers(headers) => headers[AUTHORIZATION].to_str().unwrap().to_owned(),
+            PresetCredentials::FromCard => "from card".to_owned(),
+            PresetCredentials::Anonymous => "nothing".to_owned(),
         };
         assert_eq!(shown("https://a.example/.well-known/agent-card.json"), "Bearer server");
         assert_eq!(shown("https://a.example/agents/7/a2a"), "Bearer seven");
-        assert_eq!(shown("https://o.example/"), "as asked");
+        assert_eq!(shown("https://o.example/"), "from card");
         assert_eq!(shown("https://b.example/"), "nothing");
         let other = "https://b.example/".parse().unwrap();
-        let beside = (book.clone(), crate::Keyring::new());
-        assert!(matches!(beside.beforehand(&other), Beforehand::AsAsked), "others may have something");
-        assert!(matches!((book.clone(), book.clone()).beforehand(&other), Beforehand::Without));
+        let headers = (book.clone(), crate::SchemeCredentials::new());
+        assert!(matches!(headers.preset(&other), PresetCredentials::FromCard), "others may have something");
+        assert!(matches!((book.clone(), book.clone()).preset(&other), PresetCredentials::Anonymous));
         let twice = [entry("https://a.example/", "x"), entry("https://a.example", "y")];
         let error = AddressBook::new(twice).unwrap_err().to_string();
-        assert_eq!(error, "there are two credentials for `https://a.example`");
+        assert_eq!(error, "two entries have the address `https://a.example`");
         book.exchange(&AddressBook::new([entry("https://b.example", "new")]).unwrap());
         assert_eq!(shown("https://b.example/"), "Bearer new");
         assert_eq!(shown("https://a.example/"), "nothing");

@@ -1,32 +1,33 @@
-//! An agent on the other side of the network.
+//! The client of one agent.
 
 use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use attache_protocol::{AgentCard, Operation, Request, SendMessageResponse};
+#[cfg(feature = "signing")]
 use attache_signing::Signer;
 use reqwest::Url;
 
-use crate::beside::Beside;
-use crate::discovery::{self, Known};
-use crate::http::{Http, place};
-use crate::transport::{Answered, Transport};
+use crate::discovery::{self, DiscoveredAgent};
+use crate::http::{Http, display_url};
+use crate::request_headers::RequestHeaders;
+use crate::transport::{FromResponse, Transport};
 use crate::{ClientError, ClientOptions};
 
-/// The answer to a message: the task that works, or has worked, on it, or a direct answer.
+/// The response to a message: a task, or a direct message.
 pub type Reply = SendMessageResponse;
 
-/// Whether a card is another one than before.
+/// Whether a card has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refreshed {
-    /// The agent describes itself differently now.
+    /// The card has changed.
     Changed,
-    /// It is the same card.
+    /// The card is the same.
     Unchanged,
 }
 
-/// An agent on the other side of the network. Cheap to clone; clones share their connections and what they know of the card.
+/// The client of one agent. Cheap to clone; clones share connections and the card.
 ///
 /// ```no_run
 /// use attache_client::{Client, Reply};
@@ -45,97 +46,101 @@ pub enum Refreshed {
 /// # }
 /// ```
 ///
-/// A send or a stream that is dropped stops waiting and nothing else: the agent goes on with the task until someone
-/// [cancels](Self::cancel) it.
+/// Dropping the future of a send, or a stream, only ends the wait. The agent continues with the task until it is
+/// [canceled](Self::cancel).
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
 
 struct Inner {
     http: Arc<Http>,
-    /// Where the card may be.
-    places: Vec<Url>,
-    known: ArcSwap<Known>,
+    /// The URLs that the card may have.
+    card_urls: Vec<Url>,
+    agent: ArcSwap<DiscoveredAgent>,
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("card", &place(&self.0.known.load().place)).finish_non_exhaustive()
+        f.debug_struct("Client")
+            .field("card", &display_url(&self.0.agent.load().card_url))
+            .finish_non_exhaustive()
     }
 }
 
 impl Client {
-    /// Finds an agent by its address, or by the address of its card, which ends in `.json`.
+    /// Connects to an agent by its address, or by the URL of its card, which ends in `.json`.
     pub async fn connect(address: &str) -> Result<Self, ClientError> {
         Self::connect_with(address, ClientOptions::default()).await
     }
 
-    /// The same, with other settings than the default ones.
+    /// Connects with these options.
     pub async fn connect_with(address: &str, options: ClientOptions) -> Result<Self, ClientError> {
-        // What is wrong with them is better said now than with the first request.
-        Beside::new(options.extensions.iter().map(String::as_str), None)?;
+        // Report invalid extensions now, not with the first request.
+        RequestHeaders::new(options.extensions.iter().map(String::as_str), None)?;
         let http = Arc::new(Http::new(options)?);
-        let places = discovery::places(&http, address)?;
-        let Some(known) = discovery::read(&http, &places, None).await? else {
-            return Err(ClientError::Protocol("the card is said to be known, which it is not".to_owned()));
+        let card_urls = discovery::card_urls(&http, address)?;
+        let Some(agent) = discovery::read(&http, &card_urls, None).await? else {
+            return Err(ClientError::Protocol(
+                "the server sent `304 Not Modified` in response to a request without a condition".to_owned(),
+            ));
         };
-        Ok(Self(Arc::new(Inner { http, places, known: ArcSwap::from_pointee(known) })))
+        Ok(Self(Arc::new(Inner { http, card_urls, agent: ArcSwap::from_pointee(agent) })))
     }
 
-    /// How the agent described itself when it was last asked; to this caller, if the [extended card](Self::extended_card) was
-    /// asked for.
+    /// The card of the agent, as last read: the [extended card](Self::extended_card) if it was read, otherwise the public one.
     pub fn card(&self) -> Arc<AgentCard> {
-        let known = self.0.known.load();
-        known.extended.as_ref().unwrap_or(&known.card).clone()
+        let agent = self.0.agent.load();
+        agent.extended.as_ref().unwrap_or(&agent.card).clone()
     }
 
-    /// Where the agent's card is: scheme, host and port.
+    /// The origin of the card: scheme, host and port.
     pub fn card_origin(&self) -> String {
-        self.0.known.load().place.origin().ascii_serialization()
+        self.0.agent.load().card_url.origin().ascii_serialization()
     }
 
-    /// Where requests go: the interface that the card led to.
+    /// The URL that requests are sent to: that of the selected interface.
     pub fn interface_url(&self) -> Url {
-        self.0.known.load().endpoint.url.clone()
+        self.0.agent.load().endpoint.url.clone()
     }
 
-    /// Who signed the card that everybody gets, if that [had to be](ClientOptions::card_trust) somebody who is trusted.
+    /// The verified signer of the public card, if the options [require one](ClientOptions::card_trust).
+    #[cfg(feature = "signing")]
     pub fn signer(&self) -> Option<Signer> {
-        self.0.known.load().signer.clone()
+        self.0.agent.load().signer.clone()
     }
 
-    /// Asks for the card again, which costs little if it is the same. What is sent from now on goes where the new card says; if
-    /// that is nowhere, the old one stays. An extended card is good for as long as the other one stays the same.
+    /// Reads the card again, with a conditional request. Later requests follow the new card. If the new card cannot be used,
+    /// the old one stays. The extended card is kept as long as the public one does not change.
     ///
-    /// See [`refresh_stale_card`](Self::refresh_stale_card) for those who ask often.
+    /// To call this often, use [`refresh_stale_card`](Self::refresh_stale_card).
     pub async fn refresh_card(&self) -> Result<Refreshed, ClientError> {
-        let before = self.0.known.load_full();
-        let Some(mut known) = discovery::read(&self.0.http, &self.0.places, Some(&before)).await? else {
-            self.0.known.rcu(|now| now.confirmed());
+        let before = self.0.agent.load_full();
+        let Some(mut agent) = discovery::read(&self.0.http, &self.0.card_urls, Some(&before)).await? else {
+            self.0.agent.rcu(|now| now.revalidated());
             return Ok(Refreshed::Unchanged);
         };
-        let refreshed = if known.card == before.card {
-            known.extended.clone_from(&before.extended);
+        let refreshed = if agent.card == before.card {
+            agent.extended.clone_from(&before.extended);
             Refreshed::Unchanged
         } else {
             Refreshed::Changed
         };
-        self.0.known.store(Arc::new(known));
+        self.0.agent.store(Arc::new(agent));
         Ok(refreshed)
     }
 
-    /// The same, but for as long as the server says that the card is good for (`Cache-Control: max-age`) nobody is asked.
+    /// Reads the card again unless it is still fresh (`Cache-Control: max-age`).
     pub async fn refresh_stale_card(&self) -> Result<Refreshed, ClientError> {
-        if self.0.known.load().is_fresh() { Ok(Refreshed::Unchanged) } else { self.refresh_card().await }
+        if self.0.agent.load().is_fresh() { Ok(Refreshed::Unchanged) } else { self.refresh_card().await }
     }
 
-    /// Keeps the card that this caller got, for as long as the other one is what it was.
+    /// Keeps the extended card, unless the public one has changed.
     pub(crate) fn keep_extended(&self, transport: &Transport, card: &Arc<AgentCard>) {
-        self.0.known.rcu(|now| {
-            let mut known = Known::clone(now);
-            if known.card == transport.known.card {
-                known.extended = Some(card.clone());
+        self.0.agent.rcu(|now| {
+            let mut agent = DiscoveredAgent::clone(now);
+            if agent.card == transport.agent.card {
+                agent.extended = Some(card.clone());
             }
-            known
+            agent
         });
     }
 
@@ -143,43 +148,43 @@ impl Client {
         &self.0.http.options
     }
 
-    /// The way to where requests go now.
+    /// The transport to the selected interface.
     pub(crate) fn transport(&self) -> Transport {
-        Transport { http: self.0.http.clone(), known: self.0.known.load_full() }
+        Transport { http: self.0.http.clone(), agent: self.0.agent.load_full() }
     }
 
-    /// What goes beside a request that asks for these extensions besides those that are always asked for.
-    pub(crate) fn beside<'a>(
+    /// The headers of a request. `extensions` are added to those of the options.
+    pub(crate) fn request_headers<'a>(
         &'a self,
         extensions: impl IntoIterator<Item = &'a str>,
         idempotency_key: Option<&str>,
-    ) -> Result<Beside, ClientError> {
+    ) -> Result<RequestHeaders, ClientError> {
         let always = self.options().extensions.iter().map(String::as_str);
-        Beside::new(always.chain(extensions), idempotency_key)
+        RequestHeaders::new(always.chain(extensions), idempotency_key)
     }
 
-    /// Makes a request that is answered soon.
-    pub(crate) async fn ask<R: Answered>(&self, request: Request) -> Result<R, ClientError> {
-        let beside = self.beside([], None)?;
-        self.call(&self.transport(), request, &beside, self.options().call_timeout).await
+    /// Sends a request with the default timeout and headers.
+    pub(crate) async fn request<R: FromResponse>(&self, request: Request) -> Result<R, ClientError> {
+        let headers = self.request_headers([], None)?;
+        self.call(&self.transport(), request, &headers, self.options().call_timeout).await
     }
 
-    /// Makes a request, and makes it again where that is safe and may help.
-    pub(crate) async fn call<R: Answered>(
+    /// Sends a request, and repeats it if that is safe and the error is transient.
+    pub(crate) async fn call<R: FromResponse>(
         &self,
         transport: &Transport,
         mut request: Request,
-        beside: &Beside,
+        headers: &RequestHeaders,
         limit: std::time::Duration,
     ) -> Result<R, ClientError> {
-        request.set_tenant(transport.known.endpoint.tenant.clone());
+        request.set_tenant(transport.agent.endpoint.tenant.clone());
         let operation = request.operation();
-        let repeatable = beside.is_repeatable() || is_safe(operation);
+        let repeatable = headers.is_repeatable() || is_safe(operation);
         let backoff = self.options().backoff;
         let mut attempt = 0;
         loop {
-            let error = match transport.call(&request, beside, limit).await {
-                Ok(answer) => return Ok(answer),
+            let error = match transport.call(&request, headers, limit).await {
+                Ok(response) => return Ok(response),
                 Err(error) => error,
             };
             if !repeatable || !error.is_transient() || attempt == backoff.attempts {
@@ -187,14 +192,13 @@ impl Client {
             }
             attempt += 1;
             let Some(wait) = backoff.wait_after(&error, attempt) else { return Err(error) };
-            tracing::debug!(operation = operation.name(), attempt, %error, "repeating a request");
+            tracing::debug!(operation = operation.name(), attempt, %error, "retrying a request");
             tokio::time::sleep(wait).await;
         }
     }
 }
 
-/// Whether doing something twice is the same as doing it once, and gets the same answer. A task that has been canceled, though,
-/// cannot be canceled again.
+/// Whether an operation can be repeated with the same result. A cancel cannot: a canceled task cannot be canceled again.
 const fn is_safe(operation: Operation) -> bool {
     match operation {
         Operation::GetTask

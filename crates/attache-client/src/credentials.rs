@@ -1,26 +1,27 @@
-//! Proving who asks, in the way that the agent's card wants it.
+//! Credentials, as the agent's card asks for them.
 //!
-//! A card names schemes and says which of them suffice. For each request the client goes through what suffices, in the order of
-//! the card, and takes the first for which [`Credentials`] has everything. What the card does not ask for is not sent.
+//! A card names security schemes and says which of them are sufficient. For each request the client tries the sufficient
+//! combinations in the order of the card, and takes the first one for which [`Credentials`] has everything. Credentials that
+//! the card does not ask for are not sent.
 
 use std::fmt;
 
-use attache_protocol::{AgentCard, ApiKeySecurityScheme, Operation, SecurityRequirement, SecurityScheme};
+use attache_protocol::SecurityScheme;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures::future::{BoxFuture, FutureExt, ready};
 use reqwest::Url;
-use reqwest::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{HeaderMap, HeaderValue};
 
 use crate::ClientError;
-use crate::http::{Http, place};
+use crate::http::Http;
 
-/// Something secret. It is never shown.
+/// A secret text. `Debug` does not print it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// The secret itself.
+    /// The secret.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -38,120 +39,118 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What proves who asks.
+/// A credential for one scheme.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credential {
-    /// A token, such as one of OAuth's. It goes into the `Authorization` header after the name of its scheme.
+    /// A token, for example from OAuth. It is sent in the `Authorization` header after the name of its scheme.
     Token(Secret),
-    /// A name and a password.
+    /// A user name and a password.
     Basic {
-        /// The name.
+        /// The user name.
         user: String,
         /// The password.
         password: Secret,
     },
-    /// A key, which goes into the header, the query or the cookie that the card names.
+    /// An API key. It is sent in the header, the query or the cookie that the card names.
     ApiKey(Secret),
 }
 
-/// What is asked for when a request is about to be made.
+/// A request for the credential of one scheme.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub struct Asked<'a> {
-    /// The name that the card has for the scheme.
+pub struct CredentialRequest<'a> {
+    /// The name of the scheme in the card.
     pub name: &'a str,
     /// The scheme.
     pub scheme: &'a SecurityScheme,
-    /// The scopes that are needed, where the scheme has such.
+    /// The required scopes, if the scheme has scopes.
     pub scopes: &'a [String],
-    /// Where the credential would be sent.
+    /// The URL that the credential is sent to.
     pub url: &'a Url,
-    /// The address that the agent was found by, which credentials are given for.
+    /// The address of the agent, which the credentials were given for.
     pub(crate) card_url: &'a Url,
-    /// Whether the credential would be sent to an origin that credentials were not given for.
-    pub(crate) is_elsewhere: bool,
-    /// What to ask others with, under the settings of the client.
+    /// Whether the URL has another origin than the address, and that origin is not trusted.
+    pub(crate) is_other_origin: bool,
+    /// The HTTP client, with the options of this client.
     pub(crate) http: &'a Http,
 }
 
-impl<'a> Asked<'a> {
-    /// The credential that may be sent to where it would go.
-    fn of(self, credentials: &'a dyn Credentials) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
-        match self.is_elsewhere {
+impl<'a> CredentialRequest<'a> {
+    /// The credential that may be sent to this URL.
+    pub(crate) fn resolve(self, credentials: &'a dyn Credentials) -> CredentialFuture<'a> {
+        match self.is_other_origin {
             false => credentials.credential(self),
-            true => credentials.credential_elsewhere(self),
+            true => credentials.credential_for_other_origin(self),
         }
     }
 }
 
-/// What is known to be right for an address before its card has been read.
+/// What is sent to an address, independently of its card.
 #[derive(Debug, Clone, Default)]
-pub enum Beforehand {
-    /// Nothing: what the card asks for is looked for among the credentials.
+pub enum PresetCredentials {
+    /// Nothing is preset: the card decides which credentials are sent.
     #[default]
-    AsAsked,
-    /// These headers go with every request there, the one for the card included, whatever the card asks for.
+    FromCard,
+    /// These headers are sent with every request, including the one for the card.
     Headers(HeaderMap),
-    /// Nothing is ever sent there. Whether that suffices is the agent's to say.
-    Without,
+    /// No credentials are sent. The agent decides whether it accepts that.
+    Anonymous,
 }
 
-/// Where credentials come from.
+/// The result of looking up a credential; nothing if there is none.
+pub type CredentialFuture<'a> = BoxFuture<'a, Result<Option<Credential>, ClientError>>;
+
+/// A source of credentials.
 ///
-/// It is asked before every request, so whoever gets tokens from somewhere keeps them. [`Keyring`] is one that knows its
-/// credentials from the beginning.
+/// It is called before every request, so an implementation that fetches tokens must cache them. [`SchemeCredentials`] has fixed
+/// credentials.
 pub trait Credentials: Send + Sync + 'static {
     /// The credential for a scheme; nothing if there is none. An error ends the request.
-    fn credential<'a>(&'a self, asked: Asked<'a>) -> BoxFuture<'a, Result<Option<Credential>, ClientError>>;
+    fn credential<'a>(&'a self, request: CredentialRequest<'a>) -> CredentialFuture<'a>;
 
-    /// The same where the credential would be sent to another origin than that of the agent's address, which is not
-    /// [trusted](crate::ClientOptions::trusted_origins) either. Only credentials that were given for exactly that
-    /// [URL](Asked::url) may go there: by default none.
-    fn credential_elsewhere<'a>(
-        &'a self,
-        asked: Asked<'a>,
-    ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
-        let _ = asked;
+    /// The credential for a URL at another origin than that of the agent's address, which is not
+    /// [trusted](crate::ClientOptions::trusted_origins) either. Return only a credential that was given for exactly that
+    /// [URL](CredentialRequest::url). The default returns none.
+    fn credential_for_other_origin<'a>(&'a self, request: CredentialRequest<'a>) -> CredentialFuture<'a> {
+        let _ = request;
         ready(Ok(None)).boxed()
     }
 
-    /// Told when the agent did not take a credential: whether there is another one now. If so, the request is made once more.
+    /// Called when the agent refused a credential. Returns whether another one is available now; then the request is sent once
+    /// more.
     fn refused<'a>(
         &'a self,
-        asked: Asked<'a>,
+        request: CredentialRequest<'a>,
         credential: &'a Credential,
     ) -> BoxFuture<'a, Result<bool, ClientError>> {
-        let _ = (asked, credential);
+        let _ = (request, credential);
         ready(Ok(false)).boxed()
     }
 
-    /// What is known to be right for an address, whatever a card says.
-    fn beforehand(&self, url: &Url) -> Beforehand {
+    /// What is sent to an address, independently of its card.
+    fn preset(&self, url: &Url) -> PresetCredentials {
         let _ = url;
-        Beforehand::AsAsked
+        PresetCredentials::FromCard
     }
 }
 
-/// The first that has a credential for a scheme gives it.
+/// Uses the credential of the first source that has one.
 impl<A: Credentials, B: Credentials> Credentials for (A, B) {
-    fn credential<'a>(&'a self, asked: Asked<'a>) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+    fn credential<'a>(&'a self, request: CredentialRequest<'a>) -> CredentialFuture<'a> {
         async move {
-            match self.0.credential(asked).await? {
+            match self.0.credential(request).await? {
                 Some(credential) => Ok(Some(credential)),
-                None => self.1.credential(asked).await,
+                None => self.1.credential(request).await,
             }
         }
         .boxed()
     }
 
-    fn credential_elsewhere<'a>(
-        &'a self,
-        asked: Asked<'a>,
-    ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+    fn credential_for_other_origin<'a>(&'a self, request: CredentialRequest<'a>) -> CredentialFuture<'a> {
         async move {
-            match self.0.credential_elsewhere(asked).await? {
+            match self.0.credential_for_other_origin(request).await? {
                 Some(credential) => Ok(Some(credential)),
-                None => self.1.credential_elsewhere(asked).await,
+                None => self.1.credential_for_other_origin(request).await,
             }
         }
         .boxed()
@@ -159,60 +158,61 @@ impl<A: Credentials, B: Credentials> Credentials for (A, B) {
 
     fn refused<'a>(
         &'a self,
-        asked: Asked<'a>,
+        request: CredentialRequest<'a>,
         credential: &'a Credential,
     ) -> BoxFuture<'a, Result<bool, ClientError>> {
         async move {
-            match asked.of(&self.0).await? {
-                Some(_) => self.0.refused(asked, credential).await,
-                None => self.1.refused(asked, credential).await,
+            match request.resolve(&self.0).await? {
+                Some(_) => self.0.refused(request, credential).await,
+                None => self.1.refused(request, credential).await,
             }
         }
         .boxed()
     }
 
-    /// The headers of the first that has some. Nothing is sent if neither has anything.
-    fn beforehand(&self, url: &Url) -> Beforehand {
-        match (self.0.beforehand(url), self.1.beforehand(url)) {
-            (headers @ Beforehand::Headers(_), _) | (_, headers @ Beforehand::Headers(_)) => headers,
-            (Beforehand::Without, Beforehand::Without) => Beforehand::Without,
-            (Beforehand::AsAsked, _) | (_, Beforehand::AsAsked) => Beforehand::AsAsked,
+    /// Uses the headers of the first source that has some. Sends nothing only if both sources preset that.
+    fn preset(&self, url: &Url) -> PresetCredentials {
+        match (self.0.preset(url), self.1.preset(url)) {
+            (headers @ PresetCredentials::Headers(_), _) | (_, headers @ PresetCredentials::Headers(_)) => {
+                headers
+            }
+            (PresetCredentials::Anonymous, PresetCredentials::Anonymous) => PresetCredentials::Anonymous,
+            (PresetCredentials::FromCard, _) | (_, PresetCredentials::FromCard) => {
+                PresetCredentials::FromCard
+            }
         }
     }
 }
 
-/// Those that there may be.
+/// An optional source.
 impl<C: Credentials> Credentials for Option<C> {
-    fn credential<'a>(&'a self, asked: Asked<'a>) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+    fn credential<'a>(&'a self, request: CredentialRequest<'a>) -> CredentialFuture<'a> {
         match self {
-            Some(credentials) => credentials.credential(asked),
+            Some(credentials) => credentials.credential(request),
             None => ready(Ok(None)).boxed(),
         }
     }
 
-    fn credential_elsewhere<'a>(
-        &'a self,
-        asked: Asked<'a>,
-    ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+    fn credential_for_other_origin<'a>(&'a self, request: CredentialRequest<'a>) -> CredentialFuture<'a> {
         match self {
-            Some(credentials) => credentials.credential_elsewhere(asked),
+            Some(credentials) => credentials.credential_for_other_origin(request),
             None => ready(Ok(None)).boxed(),
         }
     }
 
     fn refused<'a>(
         &'a self,
-        asked: Asked<'a>,
+        request: CredentialRequest<'a>,
         credential: &'a Credential,
     ) -> BoxFuture<'a, Result<bool, ClientError>> {
         match self {
-            Some(credentials) => credentials.refused(asked, credential),
+            Some(credentials) => credentials.refused(request, credential),
             None => ready(Ok(false)).boxed(),
         }
     }
 
-    fn beforehand(&self, url: &Url) -> Beforehand {
-        self.as_ref().map_or(Beforehand::AsAsked, |credentials| credentials.beforehand(url))
+    fn preset(&self, url: &Url) -> PresetCredentials {
+        self.as_ref().map_or(PresetCredentials::FromCard, |credentials| credentials.preset(url))
     }
 }
 
@@ -222,44 +222,44 @@ impl fmt::Debug for dyn Credentials {
     }
 }
 
-/// Credentials that are known from the beginning.
+/// Fixed credentials for security schemes.
 ///
-/// One that is given for a scheme by name goes before one that merely fits it.
+/// A credential that is named for a scheme takes precedence over one that only fits its type.
 ///
 /// ```
-/// use attache_client::{ClientOptions, Keyring};
+/// use attache_client::{ClientOptions, SchemeCredentials};
 ///
-/// let keys = Keyring::new().token("eyJhbGciOi…").named("partner", attache_client::Credential::ApiKey("k-17".into()));
+/// let keys = SchemeCredentials::new().token("eyJhbGciOi…").named("partner", attache_client::Credential::ApiKey("k-17".into()));
 /// let options = ClientOptions::default().with_credentials(keys);
 /// ```
 #[derive(Debug, Clone, Default)]
-pub struct Keyring {
+pub struct SchemeCredentials {
     named: Vec<(String, Credential)>,
     any: Vec<Credential>,
 }
 
-impl Keyring {
-    /// One without credentials.
+impl SchemeCredentials {
+    /// An empty set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A token for whatever takes one: HTTP's `Bearer`, OAuth, OpenID Connect.
+    /// Adds a token for every scheme that takes one: HTTP `Bearer`, OAuth, OpenID Connect.
     pub fn token(self, token: impl Into<Secret>) -> Self {
         self.any(Credential::Token(token.into()))
     }
 
-    /// A name and a password for HTTP's `Basic`.
+    /// Adds a user name and a password for HTTP `Basic`.
     pub fn basic(self, user: impl Into<String>, password: impl Into<Secret>) -> Self {
         self.any(Credential::Basic { user: user.into(), password: password.into() })
     }
 
-    /// A key for whatever takes one.
+    /// Adds an API key for every scheme that takes one.
     pub fn api_key(self, key: impl Into<Secret>) -> Self {
         self.any(Credential::ApiKey(key.into()))
     }
 
-    /// A credential for the scheme that cards have this name for, and for no other.
+    /// Adds a credential for the scheme with this name in a card, and for no other scheme.
     pub fn named(mut self, scheme: impl Into<String>, credential: Credential) -> Self {
         self.named.push((scheme.into(), credential));
         self
@@ -271,11 +271,11 @@ impl Keyring {
     }
 }
 
-impl Credentials for Keyring {
-    fn credential<'a>(&'a self, asked: Asked<'a>) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+impl Credentials for SchemeCredentials {
+    fn credential<'a>(&'a self, request: CredentialRequest<'a>) -> CredentialFuture<'a> {
         let named =
-            self.named.iter().filter(|(name, _)| name == asked.name).map(|(_, credential)| credential);
-        let found = named.chain(&self.any).find(|credential| credential.fits(asked.scheme));
+            self.named.iter().filter(|(name, _)| name == request.name).map(|(_, credential)| credential);
+        let found = named.chain(&self.any).find(|credential| credential.fits(request.scheme));
         ready(Ok(found.cloned())).boxed()
     }
 }
@@ -298,345 +298,19 @@ impl Credential {
     }
 }
 
-fn is_basic(scheme: &str) -> bool {
+pub(crate) fn is_basic(scheme: &str) -> bool {
     scheme.eq_ignore_ascii_case("basic")
 }
 
-/// The agent that wants a proof.
-#[derive(Clone, Copy)]
-pub(crate) struct Asking<'a> {
-    pub(crate) card: &'a AgentCard,
-    /// The address that the agent was found by.
-    pub(crate) card_url: &'a Url,
-    /// Where the proof is sent.
-    pub(crate) url: &'a Url,
-}
-
-/// What is added to a request to prove who asks.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Proof {
-    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
-    pub(crate) query: Vec<(String, Secret)>,
-    cookies: Vec<String>,
-    /// What it was made of, each with the name of its scheme.
-    used: Vec<(String, Credential)>,
-}
-
-impl Proof {
-    /// What the card wants for an operation, of what there is. Nothing, if there are no credentials at all: whether that
-    /// suffices is the agent's to say.
-    pub(crate) async fn gather(
-        http: &Http,
-        asking: Asking<'_>,
-        operation: Operation,
-    ) -> Result<Self, ClientError> {
-        let Some(credentials) = http.options.credentials.as_deref() else { return Ok(Self::default()) };
-        match credentials.beforehand(asking.url) {
-            Beforehand::AsAsked => {}
-            Beforehand::Without => return Ok(Self::default()),
-            Beforehand::Headers(headers) => {
-                let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-                return Ok(Self { headers, ..Self::default() });
-            }
-        }
-        let sufficient = sufficient(asking.card, operation);
-        if sufficient.is_empty() {
-            return Ok(Self::default());
-        }
-        for requirement in &sufficient {
-            if let Some(proof) = Self::satisfy(http, credentials, asking, requirement).await? {
-                return Ok(proof);
-            }
-        }
-        http.options.trusted_origins.may_show(asking.card_url, asking.url)?;
-        Err(ClientError::Credentials {
-            agent: asking.card.name.clone(),
-            wanted: sufficient.iter().map(names).collect(),
-        })
-    }
-
-    /// Whether there is another proof, now that the agent has not taken this one.
-    pub(crate) async fn refused(
-        &self,
-        http: &Http,
-        asking: Asking<'_>,
-        operation: Operation,
-    ) -> Result<bool, ClientError> {
-        let Asking { card, card_url, url } = asking;
-        let is_elsewhere = http.options.trusted_origins.may_show(card_url, url).is_err();
-        let Some(credentials) = http.options.credentials.as_deref() else { return Ok(false) };
-        let sufficient = sufficient(card, operation);
-        let is_used = |requirement: &&SecurityRequirement| {
-            self.used.iter().all(|(name, _)| requirement.schemes.contains_key(name))
-        };
-        let Some(requirement) = sufficient.iter().find(is_used) else { return Ok(false) };
-        let mut changed = false;
-        for (name, credential) in &self.used {
-            let (scheme, scopes) = (card.security_schemes.get(name), requirement.schemes.get(name));
-            let (Some(scheme), Some(scopes)) = (scheme, scopes) else { continue };
-            let asked = Asked { name, scheme, scopes: &scopes.list, url, card_url, is_elsewhere, http };
-            changed |= credentials.refused(asked, credential).await?;
-        }
-        Ok(changed)
-    }
-
-    async fn satisfy(
-        http: &Http,
-        credentials: &dyn Credentials,
-        asking: Asking<'_>,
-        requirement: &SecurityRequirement,
-    ) -> Result<Option<Self>, ClientError> {
-        let Asking { card, card_url, url } = asking;
-        let is_elsewhere = http.options.trusted_origins.may_show(card_url, url).is_err();
-        let mut proof = Self::default();
-        for (name, scopes) in &requirement.schemes {
-            let Some(scheme) = card.security_schemes.get(name) else { return Ok(None) };
-            // It was shown when the connection came about.
-            if matches!(scheme, SecurityScheme::MutualTls(_)) && http.options.identity.is_some() {
-                continue;
-            }
-            let asked = Asked { name, scheme, scopes: &scopes.list, url, card_url, is_elsewhere, http };
-            let Some(credential) = asked.of(credentials).await? else { return Ok(None) };
-            proof.add(asked, &credential)?;
-            proof.used.push((name.clone(), credential));
-        }
-        if !proof.cookies.is_empty() {
-            let value = scheme_header(&proof.cookies.join("; "), "cookie")?;
-            proof.headers.push((COOKIE, value));
-        }
-        Ok(Some(proof))
-    }
-
-    fn add(&mut self, asked: Asked<'_>, credential: &Credential) -> Result<(), ClientError> {
-        let authorization = |scheme: &str, value: &str| {
-            let text = format!("{scheme} {value}");
-            scheme_header(&text, asked.name).map(|value| (AUTHORIZATION, value))
-        };
-        match (asked.scheme, credential) {
-            (SecurityScheme::HttpAuth(http), Credential::Basic { user, password })
-                if is_basic(&http.scheme) =>
-            {
-                self.headers.push(authorization("Basic", &basic_pair(user, password.reveal()))?);
-            }
-            (SecurityScheme::HttpAuth(http), Credential::Token(token)) if !is_basic(&http.scheme) => {
-                let bearer = http.scheme.is_empty() || http.scheme.eq_ignore_ascii_case("bearer");
-                let scheme = if bearer { "Bearer" } else { http.scheme.as_str() };
-                self.headers.push(authorization(scheme, token.reveal())?);
-            }
-            (SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_), Credential::Token(token)) => {
-                self.headers.push(authorization("Bearer", token.reveal())?);
-            }
-            (SecurityScheme::ApiKey(scheme), Credential::ApiKey(key)) => self.add_key(asked, scheme, key)?,
-            (
-                SecurityScheme::HttpAuth(_)
-                | SecurityScheme::OAuth2(_)
-                | SecurityScheme::OpenIdConnect(_)
-                | SecurityScheme::ApiKey(_)
-                | SecurityScheme::MutualTls(_),
-                _,
-            ) => {
-                let text = format!(
-                    "the credential for the scheme `{}` is of another kind than the scheme",
-                    asked.name
-                );
-                return Err(ClientError::Invalid(text));
-            }
-        }
-        Ok(())
-    }
-
-    fn add_key(
-        &mut self,
-        asked: Asked<'_>,
-        scheme: &ApiKeySecurityScheme,
-        key: &Secret,
-    ) -> Result<(), ClientError> {
-        let unclear = |why: String| {
-            let text = format!("the scheme `{}` of the card at `{}` {why}", asked.name, place(asked.url));
-            ClientError::Protocol(text)
-        };
-        match scheme.location.to_ascii_lowercase().as_str() {
-            _ if scheme.name.is_empty() => return Err(unclear("does not name its key".to_owned())),
-            "header" => {
-                let name = HeaderName::from_bytes(scheme.name.as_bytes())
-                    .map_err(|_| unclear("has a key that no header can be named after".to_owned()))?;
-                self.headers.push((name, scheme_header(key.reveal(), asked.name)?));
-            }
-            "query" => self.query.push((scheme.name.clone(), key.clone())),
-            "cookie" => {
-                // Either would end the cookie and begin another.
-                if scheme.name.contains(['=', ';']) || key.reveal().contains(';') {
-                    return Err(unclear("has a key that cannot be a cookie".to_owned()));
-                }
-                self.cookies.push(format!("{}={}", scheme.name, key.reveal()));
-            }
-            other => {
-                let other: String = other.chars().take(64).collect();
-                return Err(unclear(format!(
-                    "has its key in `{other}`, expected one of: header, query, cookie"
-                )));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// What suffices for an operation, each by itself. The extended card needs somebody who is known, even where nothing else does.
-fn sufficient(card: &AgentCard, operation: Operation) -> Vec<SecurityRequirement> {
-    if operation != Operation::GetExtendedAgentCard || !card.security_requirements.is_empty() {
-        return card.security_requirements.clone();
-    }
-    let alone = |name: &String| SecurityRequirement { schemes: [(name.clone(), Default::default())].into() };
-    card.security_schemes.keys().map(alone).collect()
-}
-
-fn names(requirement: &SecurityRequirement) -> String {
-    requirement.schemes.keys().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" with ")
-}
-
-/// A name and a password, as `Basic` has them.
+/// User name and password, encoded for `Basic`.
 pub(crate) fn basic_pair(user: &str, password: &str) -> String {
     STANDARD.encode(format!("{user}:{password}"))
 }
 
-fn scheme_header(text: &str, scheme: &str) -> Result<HeaderValue, ClientError> {
-    secret_header(text, format_args!("credential for the scheme `{scheme}`"))
-}
-
-/// A secret as a header, which is never printed. `what` it is goes into the error.
+/// A secret as a header value, marked as sensitive. `what` names it in the error.
 pub(crate) fn secret_header(text: &str, what: impl fmt::Display) -> Result<HeaderValue, ClientError> {
     let mut value = HeaderValue::from_str(text)
         .map_err(|_| ClientError::Invalid(format!("the {what} cannot be sent as a header")))?;
     value.set_sensitive(true);
     Ok(value)
-}
-
-#[cfg(test)]
-mod tests {
-    use attache_protocol::dialect::read_card;
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::ClientOptions;
-
-    fn card(requirements: &Value) -> AgentCard {
-        let card = json!({
-            "name": "Safe",
-            "supportedInterfaces": [{}],
-            "securitySchemes": {
-                "bearer": {"httpAuthSecurityScheme": {"scheme": "bearer"}},
-                "basic": {"httpAuthSecurityScheme": {"scheme": "Basic"}},
-                "custom": {"httpAuthSecurityScheme": {"scheme": "DPoP"}},
-                "header": {"apiKeySecurityScheme": {"location": "header", "name": "X-Key"}},
-                "query": {"apiKeySecurityScheme": {"location": "query", "name": "key"}},
-                "cookie": {"apiKeySecurityScheme": {"location": "cookie", "name": "session"}},
-                "cookie2": {"apiKeySecurityScheme": {"location": "cookie", "name": "second"}},
-                "nowhere": {"apiKeySecurityScheme": {"location": "body", "name": "k"}},
-                "oauth": {"oauth2SecurityScheme": {"flows": {"clientCredentials": {"tokenUrl": "https://t"}}}},
-                "openid": {"openIdConnectSecurityScheme": {"openIdConnectUrl": "https://o"}},
-                "tls": {"mtlsSecurityScheme": {}},
-            },
-            "securityRequirements": requirements,
-        });
-        read_card(card.to_string().as_bytes()).unwrap()
-    }
-
-    /// What is sent to an agent with these requirements, one line each.
-    async fn sent(
-        keys: &Keyring,
-        requirements: Value,
-        operation: Operation,
-    ) -> Result<Vec<String>, ClientError> {
-        let url = "https://a.example/rpc".parse().unwrap();
-        let http = Http::new(ClientOptions::default().with_credentials(keys.clone())).unwrap();
-        let asking = Asking { card: &card(&requirements), card_url: &url, url: &url };
-        let proof = Proof::gather(&http, asking, operation).await?;
-        let headers = proof.headers.iter().map(|(name, value)| {
-            assert!(value.is_sensitive());
-            format!("{name}: {}", value.to_str().unwrap())
-        });
-        let query = proof.query.iter().map(|(name, value)| format!("?{name}={}", value.reveal()));
-        Ok(headers.chain(query).collect())
-    }
-
-    fn all(names: &[&str]) -> Value {
-        let schemes: serde_json::Map<_, _> =
-            names.iter().map(|name| ((*name).to_owned(), json!({}))).collect();
-        json!({ "schemes": schemes })
-    }
-
-    fn keys() -> Keyring {
-        Keyring::new().token("t-1").basic("ann", "p:w").api_key("k-1")
-    }
-
-    #[tokio::test]
-    async fn a_credential_goes_where_its_scheme_says() {
-        for (scheme, expected) in [
-            ("bearer", "authorization: Bearer t-1"),
-            ("custom", "authorization: DPoP t-1"),
-            ("oauth", "authorization: Bearer t-1"),
-            ("openid", "authorization: Bearer t-1"),
-            ("basic", "authorization: Basic YW5uOnA6dw=="),
-            ("header", "x-key: k-1"),
-            ("query", "?key=k-1"),
-            ("cookie", "cookie: session=k-1"),
-        ] {
-            let sent = sent(&keys(), json!([all(&[scheme])]), Operation::SendMessage).await.unwrap();
-            assert_eq!(sent, [expected], "{scheme}");
-        }
-        let both =
-            sent(&keys(), json!([all(&["cookie", "cookie2", "bearer"])]), Operation::GetTask).await.unwrap();
-        assert_eq!(both, ["authorization: Bearer t-1", "cookie: session=k-1; second=k-1"]);
-    }
-
-    #[tokio::test]
-    async fn the_first_requirement_that_can_be_met_is_met_and_nothing_else_is_sent() {
-        let key = Keyring::new().api_key("k-1");
-        let requirements =
-            json!([all(&["tls"]), all(&["header", "bearer"]), all(&["query"]), all(&["cookie"])]);
-        assert_eq!(sent(&key, requirements, Operation::SendMessage).await.unwrap(), ["?key=k-1"]);
-        assert!(sent(&keys(), json!([]), Operation::SendMessage).await.unwrap().is_empty());
-        assert!(sent(&keys(), json!([all(&[])]), Operation::SendMessage).await.unwrap().is_empty());
-    }
-
-    #[tokio::test]
-    async fn what_is_asked_for_and_not_there_is_named() {
-        let requirements = json!([all(&["basic", "header"]), all(&["unheard-of"])]);
-        let error =
-            sent(&Keyring::new().token("t-1"), requirements, Operation::SendMessage).await.unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "the agent `Safe` asks for credentials that there are none of: `basic` with `header`, or `unheard-of`"
-        );
-        let error = sent(&keys(), json!([all(&["nowhere"])]), Operation::SendMessage).await.unwrap_err();
-        assert!(error.to_string().contains("expected one of: header, query, cookie"), "{error}");
-    }
-
-    #[tokio::test]
-    async fn a_credential_for_one_scheme_is_for_no_other() {
-        let keys = keys().named("bearer", Credential::Token("t-2".into()));
-        let bearer = sent(&keys, json!([all(&["bearer"])]), Operation::SendMessage).await.unwrap();
-        assert_eq!(bearer, ["authorization: Bearer t-2"]);
-        let oauth = sent(&keys, json!([all(&["oauth"])]), Operation::SendMessage).await.unwrap();
-        assert_eq!(oauth, ["authorization: Bearer t-1"]);
-    }
-
-    #[tokio::test]
-    async fn the_extended_card_is_requested_with_credentials_even_if_other_operations_need_none() {
-        let extended = Operation::GetExtendedAgentCard;
-        assert_eq!(
-            sent(&Keyring::new().api_key("k-1"), json!([]), extended).await.unwrap(),
-            ["cookie: session=k-1"]
-        );
-    }
-
-    #[tokio::test]
-    async fn secrets_are_not_shown() {
-        let shown = format!("{:?}", keys().named("a", Credential::ApiKey("k-2".into())));
-        for secret in ["t-1", "p:w", "k-1", "k-2"] {
-            assert!(!shown.contains(secret), "{shown}");
-        }
-        let error = sent(&Keyring::new().token("t\n1"), json!([all(&["bearer"])]), Operation::GetTask).await;
-        assert!(!error.unwrap_err().to_string().contains("t\n1"));
-    }
 }

@@ -1,4 +1,4 @@
-//! How long something may take altogether, however many requests it is made of.
+//! A time limit for an operation that may need several requests.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::ClientError;
 
-/// When something must be done by, if there is such a time.
+/// When an operation must be complete, if there is a limit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline(Option<(Instant, Duration)>);
 
 impl Deadline {
     pub(crate) fn after(limit: Option<Duration>) -> Self {
-        // A time that is too far away to be told is never.
+        // A limit that the clock cannot represent is no limit.
         Self(limit.and_then(|limit| Some((Instant::now().checked_add(limit)?, limit))))
     }
 
-    /// Waits for what must be done by then.
+    /// Runs a future, and fails when the deadline has passed.
     pub(crate) async fn keep<T>(
         self,
         what: impl Future<Output = Result<T, ClientError>>,

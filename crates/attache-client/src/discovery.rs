@@ -1,11 +1,10 @@
-//! From an address to an agent: where its card is, and what it says.
+//! Finding an agent: its card and what the card says.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use attache_protocol::AgentCard;
 use attache_protocol::dialect::read_card;
-use attache_signing::{Signer, Verifier};
 use reqwest::header::{
     ACCEPT, CACHE_CONTROL, ETAG, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
     LOCATION,
@@ -13,71 +12,71 @@ use reqwest::header::{
 use reqwest::{Method, Response, StatusCode, Url};
 
 use crate::ClientError;
-use crate::credentials::{Asking, Beforehand};
-use crate::http::{Http, place, status_error, within};
+use crate::card_trust::{self, Signer};
+use crate::credentials::PresetCredentials;
+use crate::http::{Http, display_url, status_error, with_timeout};
 use crate::interface::{Endpoint, choose};
-use crate::transport::unreadable;
+use crate::request_auth::CredentialTarget;
+use crate::transport::invalid_response;
 
-/// Where a card is, below the address of its agent, the current place first: before 0.3 it was the other one.
+/// The paths of a card below the address of its agent. The second one was used before 0.3.
 const WELL_KNOWN: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
 
-/// What sets of keys are served as.
-const KEY_TYPES: &str = "application/jwk-set+json, application/json";
-
-/// How often the request for a card may be sent elsewhere.
+/// How many redirects of a card are followed.
 const MAX_REDIRECTS: usize = 4;
 
-/// What is known about an agent.
+/// An agent, as its card describes it.
 #[derive(Clone)]
-pub(crate) struct Known {
-    /// The card that everybody gets.
+pub(crate) struct DiscoveredAgent {
+    /// The public card.
     pub(crate) card: Arc<AgentCard>,
-    /// The card that this caller got instead.
+    /// The extended card of this caller, if it was read.
     pub(crate) extended: Option<Arc<AgentCard>>,
-    /// Who signed the card, if that had to be somebody who is trusted.
+    /// The verified signer of the card, if the options require one.
+    #[cfg_attr(not(feature = "signing"), expect(dead_code, reason = "read by `Client::signer` only"))]
     pub(crate) signer: Option<Signer>,
     pub(crate) endpoint: Endpoint,
-    /// Where the card was found.
-    pub(crate) place: Url,
-    edition: Option<Edition>,
-    /// When the card was asked for, and how long it is good for from then on, as its server says.
-    asked: Instant,
-    good_for: Duration,
+    /// The URL of the card.
+    pub(crate) card_url: Url,
+    validator: Option<CacheValidator>,
+    /// When the card was read, and how long it is fresh from then on.
+    read_at: Instant,
+    max_age: Duration,
 }
 
-impl Known {
-    /// Whether the card is good for a while longer, as its server says.
+impl DiscoveredAgent {
+    /// Whether the card is still fresh, according to its server.
     pub(crate) fn is_fresh(&self) -> bool {
-        self.asked.elapsed() < self.good_for
+        self.read_at.elapsed() < self.max_age
     }
 
-    /// The same, of which the server has just said that it still is.
-    pub(crate) fn confirmed(&self) -> Self {
-        Self { asked: Instant::now(), ..self.clone() }
+    /// The same, after the server confirmed that the card has not changed.
+    pub(crate) fn revalidated(&self) -> Self {
+        Self { read_at: Instant::now(), ..self.clone() }
     }
 
-    /// The agent as one that wants a proof of who asks.
-    pub(crate) fn asking(&self) -> Asking<'_> {
-        Asking { card: &self.card, card_url: &self.place, url: &self.endpoint.url }
+    /// The agent as a recipient of credentials.
+    pub(crate) fn credential_target(&self) -> CredentialTarget<'_> {
+        CredentialTarget { card: &self.card, card_url: &self.card_url, url: &self.endpoint.url }
     }
 }
 
-/// What to ask with whether a card is still the same.
+/// The header that asks whether a card has changed.
 #[derive(Clone)]
-struct Edition {
+struct CacheValidator {
     header: HeaderName,
     value: HeaderValue,
 }
 
-impl Edition {
+impl CacheValidator {
     fn of(response: &Response) -> Option<Self> {
         let stated = |name, header| Some(Self { header, value: response.headers().get(name)?.clone() });
         stated(ETAG, IF_NONE_MATCH).or_else(|| stated(LAST_MODIFIED, IF_MODIFIED_SINCE))
     }
 }
 
-/// How long an answer is good for, as it says itself (`Cache-Control`).
-fn good_for(response: &Response) -> Duration {
+/// How long a response is fresh, according to its `Cache-Control`.
+fn max_age(response: &Response) -> Duration {
     let values = response.headers().get_all(CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
     let directives: Vec<_> = values.flat_map(|value| value.split(',')).map(str::trim).collect();
     let is = |name: &str| directives.iter().any(|it| it.eq_ignore_ascii_case(name));
@@ -90,61 +89,67 @@ fn good_for(response: &Response) -> Duration {
     seconds.map(Duration::from_secs).unwrap_or_default()
 }
 
-/// Where the card of an address may be, the likeliest first. A path that ends in `.json` is that of a card.
-pub(crate) fn places(http: &Http, address: &str) -> Result<Vec<Url>, ClientError> {
+/// The URLs that a card may have, the most likely first. A path that ends in `.json` is that of a card.
+pub(crate) fn card_urls(http: &Http, address: &str) -> Result<Vec<Url>, ClientError> {
     let mut url = http.check(address)?;
     url.set_fragment(None);
     if url.path().ends_with(".json") {
         return Ok(vec![url]);
     }
-    let below = |known: &str| {
-        let mut place = url.clone();
-        place.set_path(&format!("{}{known}", url.path().trim_end_matches('/')));
-        place
+    let below = |path: &str| {
+        let mut candidate = url.clone();
+        candidate.set_path(&format!("{}{path}", url.path().trim_end_matches('/')));
+        candidate
     };
     Ok(WELL_KNOWN.map(below).into())
 }
 
-/// Reads the card; nothing if it is still the one that is known. Where it was found is where it is looked for first.
+/// Reads the card; nothing if it has not changed. The URL where it was found before is tried first.
 pub(crate) async fn read(
     http: &Http,
     places: &[Url],
-    known: Option<&Known>,
-) -> Result<Option<Known>, ClientError> {
-    let is_known = |url: &&Url| known.is_some_and(|known| known.place == **url);
-    let (first, others): (Vec<_>, Vec<_>) = places.iter().partition(is_known);
-    within(http.options.call_timeout, async {
+    previous: Option<&DiscoveredAgent>,
+) -> Result<Option<DiscoveredAgent>, ClientError> {
+    let was_found = |url: &&Url| previous.is_some_and(|previous| previous.card_url == **url);
+    let (first, others): (Vec<_>, Vec<_>) = places.iter().partition(was_found);
+    with_timeout(http.options.call_timeout, async {
         let mut missing = None;
         for url in first.into_iter().chain(others) {
-            let edition = known.filter(|known| known.place == *url).and_then(|known| known.edition.as_ref());
-            match fetch(http, url, edition).await {
+            let validator = previous
+                .filter(|previous| previous.card_url == *url)
+                .and_then(|previous| previous.validator.as_ref());
+            match fetch(http, url, validator).await {
                 Err(error @ ClientError::Http { status: 404 | 410, .. }) => {
                     missing = missing.or(Some(error));
                 }
-                answered => return answered,
+                result => return result,
             }
         }
         Err(missing
-            .unwrap_or_else(|| ClientError::Invalid("there is no place to look for a card".to_owned())))
+            .unwrap_or_else(|| ClientError::Invalid("there is no URL to read the card from".to_owned())))
     })
     .await
 }
 
-async fn fetch(http: &Http, at: &Url, edition: Option<&Edition>) -> Result<Option<Known>, ClientError> {
+async fn fetch(
+    http: &Http,
+    at: &Url,
+    validator: Option<&CacheValidator>,
+) -> Result<Option<DiscoveredAgent>, ClientError> {
     let mut url = at.clone();
     for _ in 0..=MAX_REDIRECTS {
         let mut request = http.request(Method::GET, &url).header(ACCEPT, "application/json");
-        if let Some(Beforehand::Headers(headers)) =
-            http.options.credentials.as_ref().map(|credentials| credentials.beforehand(&url))
+        if let Some(PresetCredentials::Headers(headers)) =
+            http.options.credentials.as_ref().map(|credentials| credentials.preset(&url))
         {
             request = request.headers(headers);
         }
-        if let Some(Edition { header, value }) = edition {
+        if let Some(CacheValidator { header, value }) = validator {
             request = request.header(header, value);
         }
         let response = http.send(&url, request).await?;
         let status = response.status();
-        if status == StatusCode::NOT_MODIFIED && edition.is_some() {
+        if status == StatusCode::NOT_MODIFIED && validator.is_some() {
             return Ok(None);
         }
         if let Some(next) = response.headers().get(LOCATION).filter(|_| status.is_redirection()) {
@@ -155,54 +160,32 @@ async fn fetch(http: &Http, at: &Url, edition: Option<&Edition>) -> Result<Optio
             let body = http.body(&url, response).await.unwrap_or_default();
             return Err(status_error(&url, status, &body));
         }
-        let (edition, good_for) = (Edition::of(&response), good_for(&response));
+        let (validator, max_age) = (CacheValidator::of(&response), max_age(&response));
         let body = http.body(&url, response).await?;
-        let (card, signer) = match &http.options.card_trust {
-            Some(trust) => {
-                let (card, signer) = trusted(http, trust, &url, &body).await?;
-                (card, Some(signer))
-            }
+        let (card, signer) = match card_trust::verify(http, &url, &body).await? {
+            Some((card, signer)) => (card, Some(signer)),
             None => {
-                let what = format!("the card at `{}`", place(&url));
-                (read_card(&body).map_err(|error| unreadable(&what, &error))?, None)
+                let what = format!("the card at `{}`", display_url(&url));
+                (read_card(&body).map_err(|error| invalid_response(&what, &error))?, None)
             }
         };
         let endpoint = choose(http, at, &url, &card)?;
-        let place = at.clone();
-        return Ok(Some(Known {
+        let card_url = at.clone();
+        return Ok(Some(DiscoveredAgent {
             card: Arc::new(card),
             extended: None,
             signer,
             endpoint,
-            place,
-            edition,
-            asked: Instant::now(),
-            good_for,
+            card_url,
+            validator,
+            read_at: Instant::now(),
+            max_age,
         }));
     }
     Err(ClientError::Protocol(format!("the card redirects more than {MAX_REDIRECTS} times")))
 }
 
-/// The card, if it has a good signature of somebody who is trusted.
-pub(crate) async fn trusted(
-    http: &Http,
-    trust: &Verifier,
-    url: &Url,
-    body: &[u8],
-) -> Result<(AgentCard, Signer), ClientError> {
-    let keys = |url: Url| async move {
-        let url = http.check(url.as_str())?;
-        let response = http.send(&url, http.request(Method::GET, &url).header(ACCEPT, KEY_TYPES)).await?;
-        let status = response.status();
-        let body = http.body(&url, response).await?;
-        // A redirect could lead to keys of anybody's.
-        if status == StatusCode::OK { Ok(body) } else { Err(status_error(&url, status, &body)) }
-    };
-    let verified = trust.verify_signer(body, Instant::now(), keys).await;
-    verified.map_err(|why| ClientError::Untrusted { url: place(url), why })
-}
-
-/// Where a redirect leads, if it may be followed from the address that the user gave.
+/// The target of a redirect, if it may be followed.
 fn redirected(
     http: &Http,
     home: &Url,
@@ -212,13 +195,13 @@ fn redirected(
 ) -> Result<Url, ClientError> {
     let to = to.to_str().ok().and_then(|to| from.join(to).ok());
     match to {
-        // Not from a connection that nobody else reads to one that everybody can.
+        // Redirects from `https` to `http` are not followed.
         Some(to) if from.scheme() == to.scheme() || to.scheme() == "https" => {
             let to = http.check(to.as_str())?;
-            http.options.trusted_origins.may_lead(home, &to)?;
+            http.options.trusted_origins.check_destination(home, &to)?;
             Ok(to)
         }
-        Some(_) | None => Err(status_error(from, status, b"a redirect that is not followed")),
+        Some(_) | None => Err(status_error(from, status, b"the redirect is not allowed")),
     }
 }
 
@@ -230,7 +213,8 @@ mod tests {
     #[test]
     fn a_card_is_found_below_the_address_of_its_agent() {
         let http = Http::new(ClientOptions::default()).unwrap();
-        let found = |address| places(&http, address).unwrap().iter().map(Url::to_string).collect::<Vec<_>>();
+        let found =
+            |address| card_urls(&http, address).unwrap().iter().map(Url::to_string).collect::<Vec<_>>();
         for (address, below) in [
             ("http://a.example", "http://a.example"),
             ("http://a.example/", "http://a.example"),
@@ -238,8 +222,8 @@ mod tests {
         ] {
             assert_eq!(found(address), WELL_KNOWN.map(|path| format!("{below}{path}")));
         }
-        let asked = "http://a.example/x/.well-known/agent-card.json?k=v";
-        assert_eq!(found("http://a.example/x?k=v#f")[0], asked);
+        let expected = "http://a.example/x/.well-known/agent-card.json?k=v";
+        assert_eq!(found("http://a.example/x?k=v#f")[0], expected);
         for card in ["http://a.example/.well-known/agent-card.json", "http://a.example/cards/7.json"] {
             assert_eq!(found(card), [card]);
         }

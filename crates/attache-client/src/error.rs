@@ -1,210 +1,185 @@
-//! Why there is no answer.
+//! The errors of the client.
 
 use std::time::Duration;
 
 use attache_outbound::Refused;
 use attache_protocol::ErrorKind;
-use attache_signing::Untrusted;
+#[cfg(feature = "signing")]
+use attache_signing::UntrustedCard;
 
-use crate::{LoginError, RemoteError, TokenStoreError};
+use crate::RemoteError;
+#[cfg(feature = "oauth")]
+use crate::{LoginError, TokenStoreError};
 
-/// Why there is no answer.
+/// Why a request failed.
 ///
-/// No text contains the query of a URL, a header, or what was sent.
+/// No text contains the query of a URL, a header, or the content of a request.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The HTTP client could not be set up.
+    /// The HTTP client could not be created.
     #[error("the HTTP client cannot be set up: {0}")]
     Setup(String),
-    /// What was asked cannot be sent, whoever it is sent to.
+    /// The request is invalid, so it was not sent.
     #[error("{0}")]
     Invalid(String),
     /// The [policy](crate::ClientOptions::policy) does not allow the address.
     #[error("`{url}` may not be called: {refused}")]
     Refused {
-        /// The address.
+        /// The URL.
         url: String,
-        /// Why.
+        /// The reason.
         refused: Refused,
     },
-    /// The card leads to another origin than its own, and [no other](crate::TrustedOrigins::only) may be called.
+    /// The card leads to another origin, and [no other](crate::TrustedOrigins::only) may be called.
     #[error(
         "the card at `{card}` leads to `{leads_to}`, which is another origin; trust it to have it followed"
     )]
     OtherOrigin {
-        /// Where the card is.
+        /// The URL of the card.
         card: String,
-        /// Where it leads.
+        /// The URL that it leads to.
         leads_to: String,
     },
-    /// The agent asks for credentials at another origin than the one that they were given for. None were sent.
+    /// The agent asks for credentials at an origin that they were not given for. None were sent.
     #[error("the agent at `{given_for}` asks for credentials at `{leads_to}`, {}: none were sent", foreign(*.can_be_trusted))]
     Withheld {
         /// The origin that the credentials were given for.
         given_for: String,
-        /// The origin that they would be sent to.
+        /// The origin that asks for them.
         leads_to: String,
-        /// Whether they are sent once the origin is [trusted](crate::ClientOptions::trusted_origins). What was given for `https` never
-        /// goes to `http` on another machine.
+        /// Whether they are sent once the origin is [trusted](crate::ClientOptions::trusted_origins). Credentials for `https`
+        /// are never sent to `http` on another machine.
         can_be_trusted: bool,
     },
-    /// The agent can be reached in no way that this client knows.
+    /// The agent has no interface that this client can use.
     #[error("the agent `{agent}` offers {}; {}", list(.offered), instead(.wanted))]
     NoInterface {
         /// The name of the agent.
         agent: String,
-        /// What its card offers: bindings and their versions.
+        /// The bindings and versions in its card.
         offered: Vec<String>,
-        /// The interfaces that the [user wants](crate::ClientOptions::interfaces); all that are spoken, if there are none.
+        /// The [wanted interfaces](crate::ClientOptions::interfaces); all supported ones, if empty.
         wanted: Vec<String>,
     },
-    /// The agent asks for credentials, and of those that there are none suffice.
-    #[error("the agent `{agent}` asks for credentials that there are none of: {}", .wanted.join(", or "))]
+    /// The agent asks for credentials that the client does not have.
+    #[error("the agent `{agent}` requires credentials that are not configured: {}", .wanted.join(", or "))]
     Credentials {
         /// The name of the agent.
         agent: String,
-        /// What would suffice: the names of its schemes.
+        /// The sufficient combinations, by the names of their schemes.
         wanted: Vec<String>,
     },
-    /// Nobody could log in, or stay logged in, at the authorization server of an agent.
+    /// The login at the authorization server of an agent failed, or could not be renewed.
+    #[cfg(feature = "oauth")]
     #[error("cannot log in at `{server}`: {why}")]
     Login {
         /// The authorization server.
         server: String,
-        /// Why.
+        /// The reason.
         why: LoginError,
     },
-    /// The authorization server that gave out tokens has not revoked them.
+    /// The authorization server did not revoke the tokens.
+    #[cfg(feature = "oauth")]
     #[error("`{server}` has not revoked the tokens: {why}")]
     Revocation {
         /// The authorization server.
         server: String,
-        /// Why.
+        /// The reason.
         why: LoginError,
     },
-    /// Tokens cannot be read or kept.
+    /// The token store failed.
+    #[cfg(feature = "oauth")]
     #[error(transparent)]
     Tokens(#[from] TokenStoreError),
-    /// The card is not signed by anybody who is [trusted](crate::ClientOptions::card_trust).
+    /// The card has no valid signature of a [trusted](crate::ClientOptions::card_trust) key.
+    #[cfg(feature = "signing")]
     #[error("the card at `{url}` is not trusted: {why}")]
     Untrusted {
-        /// Where the card is.
+        /// The URL of the card.
         url: String,
-        /// Why.
-        why: Untrusted,
+        /// The reason.
+        why: UntrustedCard,
     },
-    /// The name could not be resolved, or no connection came about.
+    /// The name could not be resolved, or the connection failed.
     #[error("cannot connect to `{url}`: {why}")]
     Connect {
-        /// Where.
+        /// The URL.
         url: String,
-        /// What the system said.
+        /// The error of the system.
         why: String,
     },
-    /// The connection broke before the answer was whole.
+    /// The connection broke before the response was complete.
     #[error("the connection to the agent broke: {0}")]
     Broken(String),
-    /// Nothing came for too long.
+    /// The time limit was exceeded.
     #[error("the agent did not answer within {} s", .limit.as_secs_f64())]
     Timeout {
-        /// What was allowed.
+        /// The limit.
         limit: Duration,
     },
-    /// A status of HTTP's that says no, with a body that does not say why in the words of the protocol.
+    /// The response has an HTTP error status, and its body is not an error of the protocol.
     #[error("`{url}` answered with HTTP status {status}{}", excerpt(.body))]
     Http {
-        /// Where.
+        /// The URL.
         url: String,
         /// The status.
         status: u16,
         /// The beginning of the body.
         body: String,
-        /// How long it asks to be left alone.
+        /// How long the server asks the client to wait.
         retry_after: Option<Duration>,
     },
-    /// The answer is larger than allowed.
-    #[error("the agent's answer has more than the {limit} bytes that are allowed")]
+    /// The response is too large.
+    #[error("the agent's response is larger than the limit of {limit} bytes")]
     TooLarge {
-        /// What is allowed, in bytes.
+        /// The limit, in bytes.
         limit: usize,
     },
-    /// The answer does not follow the protocol.
-    #[error("the agent's answer does not follow the protocol: {0}")]
+    /// The response does not follow the protocol.
+    #[error("the agent's response does not follow the protocol: {0}")]
     Protocol(String),
-    /// The agent refused.
+    /// The agent returned an error.
     #[error("the agent refused: {0}")]
     Remote(#[source] Box<RemoteError>),
-    /// A stream broke off and could not be taken up again. The task, if there is one, goes on.
-    #[error("the stream broke off and was not taken up again ({}): {cause}", tries(*.attempts))]
+    /// A stream broke and could not be resumed. The task, if there is one, continues.
+    #[error("the stream broke and was not resumed ({}): {cause}", tries(*.attempts))]
     Interrupted {
-        /// How often that was tried. Never, if it is not known whether the agent has the message and it had no idempotency key.
+        /// How often the client tried. 0 if the message had no idempotency key and the agent may have received it.
         attempts: u32,
-        /// What went wrong last.
+        /// The last error.
         cause: Box<Self>,
     },
 }
 
 impl ClientError {
-    /// What the agent refused with, if it did and the protocol has a name for it.
+    /// The kind of the agent's error, if the protocol defines it.
     pub fn kind(&self) -> Option<ErrorKind> {
-        match self {
-            Self::Remote(remote) => remote.kind,
-            // Whoever guards the door may not speak the protocol.
-            Self::Http { status: 401, .. } => Some(ErrorKind::Unauthenticated),
-            Self::Http { status: 403, .. } => Some(ErrorKind::PermissionDenied),
-            Self::Http { .. }
-            | Self::Setup(_)
-            | Self::Invalid(_)
-            | Self::Refused { .. }
-            | Self::OtherOrigin { .. }
-            | Self::Withheld { .. }
-            | Self::NoInterface { .. }
-            | Self::Credentials { .. }
-            | Self::Login { .. }
-            | Self::Revocation { .. }
-            | Self::Tokens(_)
-            | Self::Untrusted { .. }
-            | Self::Connect { .. }
-            | Self::Broken(_)
-            | Self::Timeout { .. }
-            | Self::TooLarge { .. }
-            | Self::Protocol(_)
-            | Self::Interrupted { .. } => None,
+        if let Self::Http { status, .. } = self {
+            // A proxy that authenticates callers may not know the protocol.
+            return match status {
+                401 => Some(ErrorKind::Unauthenticated),
+                403 => Some(ErrorKind::PermissionDenied),
+                _ => None,
+            };
         }
+        self.remote().and_then(|remote| remote.kind)
     }
 
-    /// The agent's refusal, if it is one.
+    /// The agent's error, if this is one.
     pub fn remote(&self) -> Option<&RemoteError> {
         if let Self::Remote(remote) = self { Some(remote) } else { None }
     }
 
-    /// How long the other side asks to be left alone, if it does.
+    /// How long the server asks the client to wait, if it does.
     pub fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::Http { retry_after, .. } => *retry_after,
-            Self::Remote(remote) => remote.retry_after,
-            Self::Setup(_)
-            | Self::Invalid(_)
-            | Self::Refused { .. }
-            | Self::OtherOrigin { .. }
-            | Self::Withheld { .. }
-            | Self::NoInterface { .. }
-            | Self::Credentials { .. }
-            | Self::Login { .. }
-            | Self::Revocation { .. }
-            | Self::Tokens(_)
-            | Self::Untrusted { .. }
-            | Self::Connect { .. }
-            | Self::Broken(_)
-            | Self::Timeout { .. }
-            | Self::TooLarge { .. }
-            | Self::Protocol(_)
-            | Self::Interrupted { .. } => None,
+        if let Self::Http { retry_after, .. } = self {
+            return *retry_after;
         }
+        self.remote().and_then(|remote| remote.retry_after)
     }
 
-    /// The same, from a side that asks to be left alone for a while.
+    /// Sets how long the server asks the client to wait.
     pub(crate) fn with_retry_after(mut self, wait: Option<Duration>) -> Self {
         if let Self::Http { retry_after, .. } = &mut self {
             *retry_after = wait;
@@ -214,7 +189,7 @@ impl ClientError {
         self
     }
 
-    /// Whether the same request may get an answer a little later, as far as can be known.
+    /// Whether the same request may succeed a little later.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Connect { .. } | Self::Broken(_) => true,
@@ -229,17 +204,20 @@ impl ClientError {
             | Self::Withheld { .. }
             | Self::NoInterface { .. }
             | Self::Credentials { .. }
-            | Self::Login { .. }
-            | Self::Revocation { .. }
-            | Self::Tokens(_)
-            | Self::Untrusted { .. }
             | Self::Timeout { .. }
             | Self::TooLarge { .. }
             | Self::Protocol(_)
             | Self::Interrupted { .. } => false,
+            #[cfg(feature = "oauth")]
+            Self::Login { .. } | Self::Revocation { .. } | Self::Tokens(_) => false,
+            #[cfg(feature = "signing")]
+            Self::Untrusted { .. } => false,
         }
     }
 }
+
+/// The error text if gRPC is needed but was not built in.
+pub(crate) const WITHOUT_GRPC: &str = "this client was built without the feature `grpc`";
 
 fn foreign(can_be_trusted: bool) -> &'static str {
     if can_be_trusted { "which is another origin" } else { "which is not encrypted" }
@@ -254,8 +232,14 @@ fn list(offered: &[String]) -> String {
 
 fn instead(wanted: &[String]) -> String {
     match wanted {
-        [] => "this client speaks `JSONRPC`, `HTTP+JSON` and `GRPC`, each 1.x and 0.3".to_owned(),
-        wanted => format!("what was asked for is {}", wanted.join(", or ")),
+        [] if cfg!(feature = "grpc") => {
+            "this client speaks `JSONRPC`, `HTTP+JSON` and `GRPC`, each 1.x and 0.3".to_owned()
+        }
+        [] => format!("this client speaks `JSONRPC` and `HTTP+JSON`, each 1.x and 0.3; {WITHOUT_GRPC}"),
+        wanted if !cfg!(feature = "grpc") && wanted.iter().any(|it| it.starts_with("`GRPC`")) => {
+            format!("the options ask for {}; {WITHOUT_GRPC}", wanted.join(", or "))
+        }
+        wanted => format!("the options ask for {}", wanted.join(", or ")),
     }
 }
 
@@ -275,6 +259,7 @@ fn excerpt(body: &str) -> String {
 mod tests {
     use super::*;
 
+    #[cfg(feature = "grpc")]
     #[test]
     fn an_error_says_what_is_offered_instead() {
         let error = |offered: &[&str]| {

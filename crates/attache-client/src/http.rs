@@ -1,4 +1,4 @@
-//! HTTP: one request at a time, to addresses that were checked, within its time, with an answer of bounded size.
+//! HTTP requests to checked addresses, with time limits and size limits.
 
 use std::error::Error;
 use std::fmt;
@@ -8,29 +8,29 @@ use std::time::Duration;
 use crate::origins::is_loopback;
 use crate::tls::RootCertificates;
 use crate::{ClientError, ClientOptions};
-use attache_outbound::{Guard, Refused, SystemResolver, build_client, careful_client, causes};
+use attache_outbound::{PolicyResolver, Refused, SystemResolver, build_client, causes, restricted_client};
 use reqwest::header::TE;
 use reqwest::{Client, ClientBuilder, Method, RequestBuilder, Response, Url};
 
-/// How long a connection is kept for the next request. Shorter than servers keep theirs, some of which close after 5 seconds: a
-/// send that meets a connection about to close fails, and cannot be repeated.
+/// How long an idle connection is kept. Some servers close theirs after 5 seconds. A send on a connection that the server is
+/// closing fails and cannot be repeated, so this is shorter.
 const POOL_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// How often the other side of a connection on which a call waits is asked whether it is still there. Servers of gRPC's take more
-/// than once in five minutes for an attack. A line that is dead is noticed earlier, by TCP.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(330);
+/// How often a waiting gRPC connection is pinged. gRPC servers treat more than one ping in five minutes as an attack. TCP
+/// detects a dead connection earlier.
+const KEEP_ALIVE: Duration = Duration::from_secs(330);
 
-/// How long the other side may take to say so.
-const SIGN_OF_LIFE_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long the server may take to respond to a ping.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How much of the body of an unexpected answer is shown.
+/// How much of an unexpected response body is shown.
 const EXCERPT: usize = 200;
 
 /// The HTTP client with its limits.
 pub(crate) struct Http {
     client: Client,
-    /// The same for calls of gRPC's, once there is one. Servers expect HTTP/2 from the first byte, so that one client cannot do for all.
-    calling: OnceLock<Client>,
+    /// The client for gRPC, created on first use. gRPC servers expect HTTP/2 from the first byte, so it needs its own client.
+    grpc_client: OnceLock<Client>,
     pub(crate) options: ClientOptions,
 }
 
@@ -44,22 +44,22 @@ impl Http {
     pub(crate) fn new(options: ClientOptions) -> Result<Self, ClientError> {
         let client = build_client(|| builder(&options));
         let client = client.map_err(|error| ClientError::Setup(text(&error)))?;
-        Ok(Self { client, calling: OnceLock::new(), options })
+        Ok(Self { client, grpc_client: OnceLock::new(), options })
     }
 
-    /// A request of gRPC's.
-    pub(crate) fn call(&self, method: Method, url: &Url) -> Result<RequestBuilder, ClientError> {
-        let client = match self.calling.get() {
+    /// Builds a gRPC request.
+    pub(crate) fn grpc_request(&self, method: Method, url: &Url) -> Result<RequestBuilder, ClientError> {
+        let client = match self.grpc_client.get() {
             Some(client) => client,
             None => {
                 let client = build_client(|| {
                     builder(&self.options)
                         .http2_prior_knowledge()
-                        .http2_keep_alive_interval(SIGN_OF_LIFE)
-                        .http2_keep_alive_timeout(SIGN_OF_LIFE_TIMEOUT)
+                        .http2_keep_alive_interval(KEEP_ALIVE)
+                        .http2_keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
                 });
                 let client = client.map_err(|error| ClientError::Setup(text(&error)))?;
-                self.calling.get_or_init(|| client)
+                self.grpc_client.get_or_init(|| client)
             }
         };
         Ok(client.request(method, url.clone()).header(TE, "trailers"))
@@ -69,11 +69,10 @@ impl Http {
         self.client.request(method, url.clone())
     }
 
-    /// Checks an address before it is used for anything. For literal addresses this is the only check: nothing resolves those.
+    /// Checks an address before it is used. For a literal address this is the only check, because it is not resolved.
     pub(crate) fn check(&self, address: &str) -> Result<Url, ClientError> {
         let invalid = |why: &str| {
-            let shown: String =
-                address.split(['?', '#']).next().unwrap_or_default().chars().take(200).collect();
+            let shown = display_text(address);
             ClientError::Invalid(format!("`{shown}` is not the address of an agent: {why}"))
         };
         let url = Url::parse(address).map_err(|error| invalid(&error.to_string()))?;
@@ -81,18 +80,18 @@ impl Http {
             return Err(invalid("it must begin with `http://` or `https://`"));
         }
         if let Some(policy) = &self.options.policy {
-            let refuse = |refused| ClientError::Refused { url: place(&url), refused };
+            let refuse = |refused| ClientError::Refused { url: display_url(&url), refused };
             policy.check_url(address).map_err(refuse)?;
         }
         Ok(url)
     }
 
-    /// Makes a request and waits for the head of the response.
+    /// Sends a request and waits for the response head.
     pub(crate) async fn send(&self, url: &Url, request: RequestBuilder) -> Result<Response, ClientError> {
-        request.send().await.map_err(|error| explain(url, &error))
+        request.send().await.map_err(|error| convert_error(url, &error))
     }
 
-    /// Reads a body to its end.
+    /// Reads a complete body.
     pub(crate) async fn body(&self, url: &Url, mut response: Response) -> Result<Vec<u8>, ClientError> {
         let limit = self.options.max_body;
         let announced =
@@ -101,7 +100,7 @@ impl Http {
             return Err(ClientError::TooLarge { limit });
         }
         let mut body = Vec::with_capacity(announced);
-        while let Some(chunk) = response.chunk().await.map_err(|error| explain(url, &error))? {
+        while let Some(chunk) = response.chunk().await.map_err(|error| convert_error(url, &error))? {
             if chunk.len() > limit - body.len() {
                 return Err(ClientError::TooLarge { limit });
             }
@@ -111,34 +110,42 @@ impl Http {
     }
 }
 
-/// Waits for what must happen within a time.
-pub(crate) async fn within<T>(
+/// Runs a future with a time limit.
+pub(crate) async fn with_timeout<T>(
     limit: Duration,
     what: impl Future<Output = Result<T, ClientError>>,
 ) -> Result<T, ClientError> {
     tokio::time::timeout(limit, what).await.unwrap_or(Err(ClientError::Timeout { limit }))
 }
 
-/// The error for a status that says no.
+/// The error for a status that is not a success.
 pub(crate) fn status_error(url: &Url, status: reqwest::StatusCode, body: &[u8]) -> ClientError {
     let text = String::from_utf8_lossy(&body[..body.len().min(4 * EXCERPT)]);
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let body = line.chars().take(EXCERPT).collect();
-    ClientError::Http { url: place(url), status: status.as_u16(), body, retry_after: None }
+    ClientError::Http { url: display_url(url), status: status.as_u16(), body, retry_after: None }
 }
 
-/// An address as it may be shown: without credentials and query, where people like to put secrets.
-pub(crate) fn place(url: &Url) -> String {
+/// A URL that may be shown: without credentials and query, which may contain secrets.
+pub(crate) fn display_url(url: &Url) -> String {
     format!("{}{}", url.origin().ascii_serialization(), url.path())
 }
 
-/// Whether an address is on this machine.
-pub(crate) fn is_here(url: &Url) -> bool {
+/// An address that cannot be parsed, as it may be shown: without credentials and query. It is empty if it is not clear where the
+/// credentials end: a password may contain `?` or `#`.
+pub(crate) fn display_text(address: &str) -> String {
+    let (address, query) = address.split_at(address.find(['?', '#']).unwrap_or(address.len()));
+    let shown = if query.contains('@') { "" } else { address.rsplit('@').next().unwrap_or_default() };
+    shown.chars().take(200).collect()
+}
+
+/// Whether a URL points to this machine.
+pub(crate) fn is_local(url: &Url) -> bool {
     url.host().is_some_and(|host| is_loopback(&host))
 }
 
 fn builder(options: &ClientOptions) -> ClientBuilder {
-    let builder = careful_client()
+    let builder = restricted_client()
         .user_agent(concat!("attache-client/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(options.connect_timeout)
         .pool_idle_timeout(POOL_TIMEOUT);
@@ -153,25 +160,25 @@ fn builder(options: &ClientOptions) -> ClientBuilder {
     };
     match &options.policy {
         Some(policy) => {
-            let guard = Guard::new(Arc::new(policy.clone()), Arc::new(SystemResolver));
+            let guard = PolicyResolver::new(Arc::new(policy.clone()), Arc::new(SystemResolver));
             builder.dns_resolver(Arc::new(guard))
         }
         None => builder,
     }
 }
 
-/// What an error of the HTTP client means.
-pub(crate) fn explain(url: &Url, error: &reqwest::Error) -> ClientError {
+/// Converts an error of the HTTP client.
+pub(crate) fn convert_error(url: &Url, error: &reqwest::Error) -> ClientError {
     if let Some(refused) = causes(error).find_map(|cause| cause.downcast_ref::<Refused>()) {
-        return ClientError::Refused { url: place(url), refused: refused.clone() };
+        return ClientError::Refused { url: display_url(url), refused: refused.clone() };
     }
     if error.is_connect() {
-        return ClientError::Connect { url: place(url), why: text(error) };
+        return ClientError::Connect { url: display_url(url), why: text(error) };
     }
     ClientError::Broken(text(error))
 }
 
-/// What the system said. The HTTP client's own text has the URL in it.
+/// The system's message. The HTTP client's own text contains the URL.
 fn text(error: &(dyn Error + 'static)) -> String {
     let text = causes(error).map(ToString::to_string).collect::<Vec<_>>().join(": ");
     if text.is_empty() { "the request failed".to_owned() } else { text }
@@ -182,6 +189,20 @@ mod tests {
     use attache_outbound::Policy;
 
     use super::*;
+
+    #[test]
+    fn no_secret_of_an_invalid_address_is_shown() {
+        for (address, shown) in [
+            ("agent", "agent"),
+            ("https://a.example/x?key=s3cret#s3cret", "https://a.example/x"),
+            ("https://user:s3cret@a.example", "a.example"),
+            ("https://user:s3?cret@a.example", ""),
+            ("https://a.example/?mail=s3@cret", ""),
+        ] {
+            assert_eq!(display_text(address), shown, "{address}");
+        }
+        assert_eq!(display_text(&"a".repeat(300)).len(), 200);
+    }
 
     #[test]
     fn an_address_is_checked_before_it_is_used() {

@@ -1,4 +1,4 @@
-//! Which of an agent's interfaces is used.
+//! Selecting one of an agent's interfaces.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,11 +6,11 @@ use std::fmt;
 use attache_protocol::{AgentCard, AgentInterface, Version, binding};
 use reqwest::Url;
 
-use crate::credentials::Beforehand;
+use crate::credentials::PresetCredentials;
 use crate::http::Http;
 use crate::{ClientError, ClientOptions};
 
-/// A binding that this client speaks.
+/// A binding that this client supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Binding {
@@ -23,7 +23,7 @@ pub enum Binding {
 }
 
 impl Binding {
-    /// The name that cards have for it.
+    /// Its name in cards.
     pub const fn name(self) -> &'static str {
         match self {
             Self::JsonRpc => binding::JSONRPC,
@@ -33,12 +33,12 @@ impl Binding {
     }
 }
 
-/// An interface that a user would rather have than the one that comes first on the card.
+/// An interface that the user prefers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interface {
     /// The binding.
     pub binding: Binding,
-    /// The version of the protocol; any that is spoken, if none is named.
+    /// The protocol version; any supported one, if none is set.
     pub version: Option<Version>,
 }
 
@@ -61,7 +61,7 @@ impl Interface {
     }
 }
 
-/// What is written and read: a binding together with the generation of the protocol that is spoken over it.
+/// The wire format: a binding and a version of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wire {
     JsonRpc,
@@ -73,14 +73,15 @@ pub(crate) enum Wire {
 }
 
 impl Wire {
-    /// What an interface needs, if that is spoken here.
+    /// The wire format of an interface, if the client supports it.
     fn of(interface: &AgentInterface) -> Option<Self> {
         let version: Version = interface.protocol_version.parse().ok()?;
         match (interface.protocol_binding.to_ascii_uppercase().as_str(), (version.major, version.minor)) {
             (binding::JSONRPC, (1, _)) => Some(Self::JsonRpc),
             (binding::HTTP_JSON, (1, _)) => Some(Self::HttpJson),
+            (binding::GRPC, _) if !cfg!(feature = "grpc") => None,
             (binding::GRPC, (1, _)) => Some(Self::Grpc),
-            // 0.2 differs from 0.3 in what it lacks. Neither can name a tenant, and without it another agent would answer.
+            // 0.2 is a subset of 0.3. Neither has tenants, so an interface with a tenant would reach another agent.
             (binding::JSONRPC, (0, 2 | 3)) if interface.tenant.is_none() => Some(Self::JsonRpc0_3),
             (binding::HTTP_JSON, (0, 3)) if interface.tenant.is_none() => Some(Self::HttpJson0_3),
             (binding::GRPC, (0, 3)) if interface.tenant.is_none() => Some(Self::Grpc0_3),
@@ -105,7 +106,7 @@ impl Wire {
     }
 }
 
-/// Where to send requests, and how to write them.
+/// Where to send requests, and in which format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     pub(crate) url: Url,
@@ -113,8 +114,8 @@ pub(crate) struct Endpoint {
     pub(crate) wire: Wire,
 }
 
-/// The address of an interface as a URL. That of gRPC may be a host and a port, which do not say whether there is TLS: there is if
-/// the card came over it, so that nothing is sent more openly than the card was, and on the port that stands for it.
+/// The address of an interface as a URL. A gRPC address may be only host and port, which does not say whether to use TLS. TLS
+/// is used if the card was read over TLS, or if the port is 443. So requests are never less protected than the card was.
 fn address<'a>(card: &Url, interface: &'a AgentInterface, wire: Wire) -> Cow<'a, str> {
     let address = interface.url.as_str();
     if wire.binding() != Binding::Grpc || address.contains("://") {
@@ -124,18 +125,18 @@ fn address<'a>(card: &Url, interface: &'a AgentInterface, wire: Wire) -> Cow<'a,
     Cow::Owned(format!("{}://{address}", if secure { "https" } else { "http" }))
 }
 
-/// Whether requests to an address can be made with the credentials that the card asks for, if there are some.
+/// Whether the credentials, if any are required, may be sent to this URL.
 fn suits_credentials(options: &ClientOptions, home: &Url, card: &AgentCard, url: &Url) -> bool {
     let Some(credentials) = &options.credentials else { return true };
     card.security_requirements.is_empty()
-        || options.trusted_origins.may_show(home, url).is_ok()
-        || matches!(credentials.beforehand(url), Beforehand::Headers(_))
+        || options.trusted_origins.check_credentials(home, url).is_ok()
+        || matches!(credentials.preset(url), PresetCredentials::Headers(_))
 }
 
-/// The first interface that is spoken here and may be called, in the order of the card or, if the user has one, in theirs. Those that
-/// credentials are not sent to come last. If there are only some that may not be called, this says why.
+/// Selects the first interface that the client supports and may call, in the order of the options or else of the card.
+/// Interfaces that may not receive the credentials come last. If none may be called, the error says why.
 ///
-/// `home` is the address that the user gave, and `card_url` where the card was found in the end.
+/// `home` is the address that the user gave. `card_url` is where the card was found.
 pub(crate) fn choose(
     http: &Http,
     home: &Url,
@@ -154,7 +155,7 @@ pub(crate) fn choose(
     let (mut refused, mut last) = (None, None);
     for (interface, wire) in ordered {
         let url = http.check(&address(card_url, interface, wire));
-        match url.and_then(|url| options.trusted_origins.may_lead(home, &url).map(|()| url)) {
+        match url.and_then(|url| options.trusted_origins.check_destination(home, &url).map(|()| url)) {
             Ok(url) => {
                 let suits = suits_credentials(options, home, card, &url);
                 let endpoint = Endpoint { url, tenant: interface.tenant.clone(), wire };
@@ -180,7 +181,7 @@ pub(crate) fn choose(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Keyring, TrustedOrigins};
+    use crate::{SchemeCredentials, TrustedOrigins};
 
     fn http(options: ClientOptions) -> Http {
         Http::new(options).unwrap()
@@ -264,7 +265,7 @@ mod tests {
         let error = chosen(&http(ClientOptions { interfaces, ..ClientOptions::default() }), &OFFERED[..2]);
         assert_eq!(
             error.unwrap_err().to_string(),
-            "the agent `Recipes` offers `JSONRPC` 2.0, `GRPC` 0.2; what was asked for is `HTTP+JSON` 0.3"
+            "the agent `Recipes` offers `JSONRPC` 2.0, `GRPC` 0.2; the options ask for `HTTP+JSON` 0.3"
         );
     }
 
@@ -289,7 +290,7 @@ mod tests {
         let host = |options, card: &AgentCard| {
             choose(&http(options), &url, &url, card).unwrap().url.host_str().unwrap().to_owned()
         };
-        let with_token = || ClientOptions::default().with_credentials(Keyring::new().token("t"));
+        let with_token = || ClientOptions::default().with_credentials(SchemeCredentials::new().token("t"));
         assert_eq!(host(with_token(), &card), "b.example", "it asks for none");
         card.security_requirements.push(Default::default());
         assert_eq!(host(with_token(), &card), "a.example");

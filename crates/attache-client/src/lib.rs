@@ -1,25 +1,28 @@
-//! Talks to A2A agents.
+//! A client for A2A agents.
 //!
-//! [`Client::connect`] finds an agent by its card and picks the first of its interfaces that both sides speak. Then messages can
-//! be [sent](Client::send) and [streamed](Client::stream), and tasks read, listed, followed, [waited for](Client::wait) and
-//! canceled.
+//! [`Client::connect`] reads the card of an agent and selects the first of its interfaces that the client supports. Then the
+//! client can [send](Client::send) and [stream](Client::stream) messages, and read, list, follow, [wait for](Client::wait) and
+//! cancel tasks.
 //!
-//! What it promises:
+//! Guarantees:
 //!
-//! - A message is sent once. Only one with an [idempotency key](Outgoing::idempotency_key) is repeated when the connection breaks.
-//!   What only reads is repeated.
-//! - A stream that breaks is taken up again where it broke: with a server that numbers its events and knows `Last-Event-ID`, as
-//!   Attaché's does, no event is lost and none comes twice.
-//! - Nothing an agent answers makes the client wait forever, or take more memory than [allowed](ClientOptions).
-//! - Dropping a future or a stream stops the waiting, not the task.
-//! - [Credentials] go only to the origin of the agent's address and to those that are [trusted](TrustedOrigins), and only those
-//!   that the card asks for; or, from an [address book](AddressBook), only to the address that they are written for. Somebody who has [logged in](OAuth) stays so for
-//!   as long as the authorization server lets them.
+//! - A message is sent once. It is repeated after a broken connection only if it has an [idempotency
+//!   key](Outgoing::idempotency_key). Requests that only read are repeated.
+//! - A stream that breaks is resumed. If the server numbers its events and supports `Last-Event-ID`, as Attaché does, no event
+//!   is lost or duplicated.
+//! - No response of an agent makes the client wait forever or use more memory than its [options](ClientOptions) allow.
+//! - Dropping a future or a stream ends the wait. The task continues.
+//! - [Credentials] are sent only to the origin of the agent's address and to [trusted origins](TrustedOrigins), and only those
+//!   that the card asks for. Credentials of an [address book](AddressBook) are sent only to the address that they were written
+//!   for. A [login](OAuth) is renewed as long as the authorization server allows it.
 //!
-//! It speaks JSON-RPC, HTTP+JSON and gRPC, each of protocol 1.0 and of 0.3.
+//! The client supports JSON-RPC, HTTP+JSON and gRPC, each with protocol 1.0 and 0.3.
+//!
+//! Features, all on by default: `grpc` (the gRPC binding), `oauth` (login at authorization servers), `signing` (cards that must
+//! be signed).
 
 mod address_book;
-mod beside;
+mod card_trust;
 mod client;
 mod credentials;
 mod deadline;
@@ -28,12 +31,15 @@ mod error;
 mod http;
 mod interface;
 mod listing;
+#[cfg(feature = "oauth")]
 mod oauth;
 mod operations;
 mod options;
 mod origins;
 mod outgoing;
 mod remote;
+mod request_auth;
+mod request_headers;
 mod stream;
 mod texts;
 mod tls;
@@ -42,15 +48,22 @@ mod waiting;
 
 pub use address_book::{Address, AddressBook, AddressEntry};
 pub use attache_outbound::{Policy, Refused};
-pub use attache_signing::{Algorithm, KeySet, Rejected, Signer, Untrusted, Verifier, Why};
+#[cfg(feature = "signing")]
+pub use attache_signing::{
+    Algorithm, KeySet, RejectedSignature, SignatureError, Signer, UntrustedCard, Verifier,
+};
 pub use client::{Client, Refreshed, Reply};
-pub use credentials::{Asked, Beforehand, Credential, Credentials, Keyring, Secret};
+pub use credentials::{
+    Credential, CredentialFuture, CredentialRequest, Credentials, PresetCredentials, SchemeCredentials,
+    Secret,
+};
 pub use error::ClientError;
 pub use interface::{Binding, Interface};
 pub use listing::Listing;
+#[cfg(feature = "oauth")]
 pub use oauth::{
-    FileTokens, Flow, LockedTokens, LoginError, LoginOffer, MemoryTokens, OAuth, Revocation, TokenKey,
-    TokenStore, TokenStoreError, Tokens, Visit,
+    FileTokens, Flow, LockedTokens, LoginError, LoginMethod, LoginPrompt, MemoryTokens, OAuth, Revocation,
+    TokenKey, TokenStore, TokenStoreError, Tokens,
 };
 pub use options::{Backoff, ClientOptions, Pace};
 pub use origins::TrustedOrigins;
@@ -58,6 +71,6 @@ pub use outgoing::Outgoing;
 pub use remote::RemoteError;
 pub use stream::Events;
 pub use texts::Texts;
-pub use tls::{Identity, RootCertificates};
+pub use tls::{RootCertificates, TlsIdentity};
 #[doc(hidden)]
 pub use transport::parsing;

@@ -1,4 +1,4 @@
-//! Lists that come in pages.
+//! Paged lists.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -8,22 +8,22 @@ use futures::stream::{self, BoxStream, Stream, StreamExt};
 
 use crate::ClientError;
 
-/// A list that comes in pages, each of which is asked for when the one before has been read. After an error nothing more comes.
+/// A paged list. The next page is requested when the previous one has been read. An error is the last item.
 pub struct Listing<T>(BoxStream<'static, Result<T, ClientError>>);
 
-/// A page, and where the next one begins; nowhere after the last.
+/// A page, and the token of the next page, which is empty after the last.
 pub(crate) struct Page<T> {
     pub(crate) items: Vec<T>,
     pub(crate) next: String,
 }
 
 impl<T: Send + 'static> Listing<T> {
-    /// The next item; nothing at the end. The same as `StreamExt::next`, for those who need nothing else of a stream.
+    /// The next item; nothing at the end. The same as `StreamExt::next`, without the import.
     pub async fn next(&mut self) -> Option<Result<T, ClientError>> {
         self.0.next().await
     }
 
-    /// All pages that `ask` gets, beginning with the one at `first`.
+    /// All pages that `ask` returns, starting at `first`.
     pub(crate) fn new<F>(
         first: Option<String>,
         ask: impl Fn(Option<String>) -> F + Send + Sync + 'static,
@@ -34,7 +34,7 @@ impl<T: Send + 'static> Listing<T> {
         struct State<A, T> {
             ask: A,
             items: VecDeque<T>,
-            /// Where the next page begins; nothing after the last.
+            /// The token of the next page; nothing after the last.
             next: Option<Option<String>>,
         }
         let state = State { ask, items: VecDeque::new(), next: Some(first) };
@@ -47,7 +47,7 @@ impl<T: Send + 'static> Listing<T> {
                 let Page { items, next } = (state.ask)(token.clone()).await?;
                 state.items.extend(items);
                 if token.as_ref() == Some(&next) {
-                    let text = "a page of the list says that it is followed by itself";
+                    let text = "a page of the list has its own token as the token of the next page";
                     return Err(ClientError::Protocol(text.to_owned()));
                 }
                 state.next = (!next.is_empty()).then_some(Some(next));

@@ -1,4 +1,4 @@
-//! What can be asked of an agent.
+//! The operations of an agent.
 
 use std::sync::Arc;
 
@@ -9,35 +9,36 @@ use attache_protocol::{
     Task, TaskId, TaskPushNotificationConfig,
 };
 
-use crate::beside::Beside;
+use crate::card_trust;
 use crate::deadline::Deadline;
-use crate::discovery;
-use crate::http::within;
+use crate::http::with_timeout;
 use crate::listing::Page;
+use crate::request_headers::RequestHeaders;
 use crate::stream::{Follower, Opening};
-use crate::transport::{Described, Done};
+use crate::transport::{CardResponse, EmptyResponse};
 use crate::{Client, ClientError, Events, Listing, Outgoing, Reply};
 
 impl Client {
-    /// Sends a message and waits for the answer: text, a part, several parts, a message, or an [`Outgoing`] with more to it.
+    /// Sends a message and waits for the response. The message is text, a part, several parts, a message, or an [`Outgoing`]
+    /// with options.
     ///
-    /// Unless it is asked to [return immediately](Outgoing::return_immediately), the agent answers when the task has ended or
-    /// needs something.
+    /// The agent responds when the task has ended or needs input, unless it is asked to [return
+    /// immediately](Outgoing::return_immediately).
     pub async fn send(&self, message: impl Into<Outgoing>) -> Result<Reply, ClientError> {
         let outgoing = message.into();
-        let (beside, deadline) = self.prepare(&outgoing)?;
+        let (headers, deadline) = self.prepare(&outgoing)?;
         let request = Request::SendMessage(Box::new(outgoing.into_request(None)));
         let (transport, limit) = (self.transport(), self.options().send_timeout);
-        match deadline.keep(self.call(&transport, request, &beside, limit)).await? {
-            Reply::Task(task) => sound(task).map(Reply::Task),
+        match deadline.keep(self.call(&transport, request, &headers, limit)).await? {
+            Reply::Task(task) => require_id(task).map(Reply::Task),
             Reply::Message(message) => Ok(Reply::Message(message)),
         }
     }
 
-    /// Sends a message and follows what happens.
+    /// Sends a message and streams the events.
     ///
-    /// A stream that breaks is taken up again by itself, within [bounds](crate::ClientOptions::backoff). From an agent that does
-    /// not stream, the answer comes as the only event.
+    /// A stream that breaks is resumed, within the [limits](crate::ClientOptions::backoff). If the agent does not support
+    /// streams, the response is the only event.
     pub async fn stream(&self, message: impl Into<Outgoing>) -> Result<Events, ClientError> {
         let outgoing = message.into();
         if self.card().capabilities.streaming != Some(true) {
@@ -48,46 +49,46 @@ impl Client {
                 })
             });
         }
-        let (beside, deadline) = self.prepare(&outgoing)?;
+        let (headers, deadline) = self.prepare(&outgoing)?;
         let transport = self.transport();
-        let request = outgoing.into_request(transport.known.endpoint.tenant.clone());
-        Follower::open(transport, Opening::send(request), beside, deadline).await.map(Events::follow)
+        let request = outgoing.into_request(transport.agent.endpoint.tenant.clone());
+        Follower::open(transport, Opening::send(request), headers, deadline).await.map(Events::follow)
     }
 
-    /// Answers what a task asks for, and waits for what comes of it. See [`Outgoing::answering`] for streams and more.
+    /// Responds to a task that needs input, and waits for the result. See [`Outgoing::answering`] for streams and options.
     pub async fn answer(&self, task: &Task, message: impl Into<Outgoing>) -> Result<Reply, ClientError> {
         self.send(message.into().answering(task)).await
     }
 
-    /// Follows a task that has not ended: first the task as it is, then what happens to it.
+    /// Follows a task that has not ended: first the current task, then its events.
     pub async fn subscribe(&self, task: impl Into<TaskId>) -> Result<Events, ClientError> {
-        let (beside, deadline) = (self.beside([], None)?, Deadline::after(self.options().deadline));
+        let (headers, deadline) = (self.request_headers([], None)?, Deadline::after(self.options().deadline));
         let opening = Opening::Subscribe(task.into());
-        Follower::open(self.transport(), opening, beside, deadline).await.map(Events::follow)
+        Follower::open(self.transport(), opening, headers, deadline).await.map(Events::follow)
     }
 
-    /// The task as it is now.
+    /// Reads the current task.
     pub async fn get(&self, task: impl Into<TaskId>) -> Result<Task, ClientError> {
         self.get_with(GetTaskRequest { id: task.into(), ..GetTaskRequest::default() }).await
     }
 
-    /// The same, with as much of its history as is asked for. The tenant is set by the client.
+    /// Reads the current task with the requested history. The client sets the tenant.
     pub async fn get_with(&self, query: GetTaskRequest) -> Result<Task, ClientError> {
-        self.ask(Request::GetTask(query)).await.and_then(sound)
+        self.request(Request::GetTask(query)).await.and_then(require_id)
     }
 
-    /// Asks the agent to end a task. The task that comes back may not have ended yet.
+    /// Asks the agent to cancel a task. The returned task may not have ended yet.
     pub async fn cancel(&self, task: impl Into<TaskId>) -> Result<Task, ClientError> {
         let request = CancelTaskRequest { id: task.into(), ..CancelTaskRequest::default() };
-        self.ask(Request::CancelTask(request)).await.and_then(sound)
+        self.request(Request::CancelTask(request)).await.and_then(require_id)
     }
 
-    /// A page of the caller's tasks, latest status first. The tenant is set by the client.
+    /// Reads a page of the caller's tasks, latest status first. The client sets the tenant.
     pub async fn list(&self, query: ListTasksRequest) -> Result<ListTasksResponse, ClientError> {
-        self.ask(Request::ListTasks(query)).await
+        self.request(Request::ListTasks(query)).await
     }
 
-    /// All of the caller's tasks that are asked for, latest status first, page by page as they are read.
+    /// All tasks of the caller that match the query, latest status first. Pages are requested as they are read.
     ///
     /// ```no_run
     /// # async fn example(agent: attache_client::Client) -> Result<(), attache_client::ClientError> {
@@ -109,17 +110,17 @@ impl Client {
         })
     }
 
-    /// Has the news of a task sent to a webhook. The webhook that comes back has the id it is known by.
+    /// Registers a webhook for notifications about a task. The returned webhook has its id.
     pub async fn create_webhook(
         &self,
         task: impl Into<TaskId>,
         webhook: TaskPushNotificationConfig,
     ) -> Result<TaskPushNotificationConfig, ClientError> {
         let webhook = TaskPushNotificationConfig { task_id: Some(task.into()), ..webhook };
-        self.ask(Request::CreateTaskPushNotificationConfig(webhook)).await
+        self.request(Request::CreateTaskPushNotificationConfig(webhook)).await
     }
 
-    /// A webhook of a task.
+    /// Reads a webhook of a task.
     pub async fn webhook(
         &self,
         task: impl Into<TaskId>,
@@ -127,10 +128,10 @@ impl Client {
     ) -> Result<TaskPushNotificationConfig, ClientError> {
         let request =
             GetTaskPushNotificationConfigRequest { tenant: None, task_id: task.into(), id: id.into() };
-        self.ask(Request::GetTaskPushNotificationConfig(request)).await
+        self.request(Request::GetTaskPushNotificationConfig(request)).await
     }
 
-    /// The webhooks of a task, page by page as they are read.
+    /// The webhooks of a task. Pages are requested as they are read.
     pub fn webhooks(&self, task: impl Into<TaskId>) -> Listing<TaskPushNotificationConfig> {
         let (client, task_id) = (self.clone(), task.into());
         Listing::new(None, move |page_token| {
@@ -139,13 +140,13 @@ impl Client {
             let query = ListTaskPushNotificationConfigsRequest { task_id, page_token, ..Default::default() };
             async move {
                 let page: ListTaskPushNotificationConfigsResponse =
-                    client.ask(Request::ListTaskPushNotificationConfigs(query)).await?;
+                    client.request(Request::ListTaskPushNotificationConfigs(query)).await?;
                 Ok(Page { items: page.configs, next: page.next_page_token })
             }
         })
     }
 
-    /// Has the agent forget a webhook of a task. One that it does not know is forgotten already.
+    /// Deletes a webhook of a task. Deleting an unknown one succeeds.
     pub async fn delete_webhook(
         &self,
         task: impl Into<TaskId>,
@@ -153,35 +154,30 @@ impl Client {
     ) -> Result<(), ClientError> {
         let request =
             DeleteTaskPushNotificationConfigRequest { tenant: None, task_id: task.into(), id: id.into() };
-        self.ask(Request::DeleteTaskPushNotificationConfig(request)).await.map(|Done| ())
+        self.request(Request::DeleteTaskPushNotificationConfig(request)).await.map(|EmptyResponse| ())
     }
 
-    /// How the agent describes itself to this caller. From now on this is its [card](Self::card); where requests go is still
-    /// what the card for everybody says.
+    /// Reads the extended card for this caller. From then on it is the [card](Self::card) of this client. Requests still go
+    /// where the public card says.
     pub async fn extended_card(&self) -> Result<Arc<AgentCard>, ClientError> {
-        let (transport, beside) = (self.transport(), self.beside([], None)?);
+        let (transport, headers) = (self.transport(), self.request_headers([], None)?);
         let request = Request::GetExtendedAgentCard(GetExtendedAgentCardRequest::default());
         let limit = self.options().call_timeout;
-        let Described { card, json } = self.call(&transport, request, &beside, limit).await?;
-        let card = Arc::new(match &self.options().card_trust {
-            Some(trust) => {
-                let (http, url) = (&transport.http, &transport.known.endpoint.url);
-                within(limit, discovery::trusted(http, trust, url, &json)).await?.0
-            }
-            None => card,
-        });
+        let CardResponse { card, json } = self.call(&transport, request, &headers, limit).await?;
+        let verifying = card_trust::verify(&transport.http, &transport.agent.endpoint.url, &json);
+        let card = Arc::new(with_timeout(limit, verifying).await?.map_or(card, |(signed, _)| signed));
         self.keep_extended(&transport, &card);
         Ok(card)
     }
 
-    fn prepare(&self, outgoing: &Outgoing) -> Result<(Beside, Deadline), ClientError> {
+    fn prepare(&self, outgoing: &Outgoing) -> Result<(RequestHeaders, Deadline), ClientError> {
         let extensions = outgoing.extensions.iter().map(String::as_str);
-        let beside = self.beside(extensions, outgoing.idempotency_key.as_deref())?;
-        Ok((beside, Deadline::after(outgoing.deadline.or(self.options().deadline))))
+        let headers = self.request_headers(extensions, outgoing.idempotency_key.as_deref())?;
+        Ok((headers, Deadline::after(outgoing.deadline.or(self.options().deadline))))
     }
 }
 
-/// A task without an id can be asked nothing about.
-pub(crate) fn sound(task: Task) -> Result<Task, ClientError> {
+/// Rejects a task without an id, because no request could name it.
+pub(crate) fn require_id(task: Task) -> Result<Task, ClientError> {
     if task.id.is_empty() { Err(ClientError::Protocol("the task has no id".to_owned())) } else { Ok(task) }
 }

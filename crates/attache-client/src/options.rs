@@ -1,21 +1,23 @@
-//! What can be set about the client.
+//! The options of a client.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use attache_outbound::Policy;
+#[cfg(feature = "signing")]
 use attache_signing::Verifier;
 
-use crate::{ClientError, Credentials, Identity, Interface, RootCertificates, TrustedOrigins};
+use crate::{ClientError, Credentials, Interface, RootCertificates, TlsIdentity, TrustedOrigins};
 
-/// How often something is tried again, and how long to wait before each time.
+/// How often an operation is repeated, and the waits in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Backoff {
-    /// How often in a row; 0 for never.
+    /// The maximum number of consecutive retries; 0 for none.
     pub attempts: u32,
-    /// How long before the first time. The wait doubles with every further one.
+    /// The wait before the first retry. It doubles with each further one.
     pub first: Duration,
-    /// The longest wait.
+    /// The maximum wait.
     pub longest: Duration,
 }
 
@@ -25,33 +27,57 @@ impl Default for Backoff {
     }
 }
 
+/// Builder methods that set one field each.
+macro_rules! setters {
+    ($( $(#[$attribute:meta])* $field:ident: $type:ty => $value:expr; )+) => {
+        $(
+            $(#[$attribute])*
+            #[must_use]
+            pub fn $field(mut self, $field: $type) -> Self {
+                self.$field = $value;
+                self
+            }
+        )+
+    };
+}
+
 impl Backoff {
-    /// How long to wait before the attempt of this number, counted from 1: between half of the wait and the whole, by chance,
-    /// so that many clients do not come back at once.
+    setters! {
+        /// Sets the maximum number of consecutive retries; 0 for none.
+        attempts: u32 => attempts;
+        /// Sets the wait before the first retry.
+        first: Duration => first;
+        /// Sets the maximum wait.
+        longest: Duration => longest;
+    }
+
+    /// The wait before the attempt with this number, counted from 1. It is a random time between half of the back-off and all
+    /// of it, so that many clients do not retry at the same time.
     pub(crate) fn wait(&self, attempt: u32) -> Duration {
         Pace { first: self.first, longest: self.longest }.wait(attempt)
     }
 
-    /// How long to wait before the attempt of this number after an error: at least as long as the other side asks for. Nothing if
-    /// that is longer than anybody should wait.
+    /// The wait before this attempt, after an error. It is at least as long as the server asks for. Returns nothing if that is
+    /// too long.
     pub(crate) fn wait_after(&self, error: &ClientError, attempt: u32) -> Option<Duration> {
-        let asked = error.retry_after().unwrap_or_default();
-        (asked <= LONGEST_ASKED).then(|| self.wait(attempt).max(asked))
+        let requested = error.retry_after().unwrap_or_default();
+        (requested <= MAX_RETRY_AFTER).then(|| self.wait(attempt).max(requested))
     }
 }
 
-/// How long a client lets itself be told to wait. Who is told to wait for longer gets the error instead.
-const LONGEST_ASKED: Duration = Duration::from_secs(60);
+/// The longest `Retry-After` that is respected. If the server asks for more, the error is returned.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// What nobody waits longer than, whatever is set: the clock has an end.
-const A_DAY: Duration = Duration::from_secs(24 * 60 * 60);
+/// The maximum for all waits, regardless of the options, because the clock has a limited range.
+const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How often something that takes its time is looked at.
+/// How often a task is polled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Pace {
-    /// How long before the first look. The wait doubles with every further one.
+    /// The wait before the first poll. It doubles with each further one.
     pub first: Duration,
-    /// The longest wait.
+    /// The maximum wait.
     pub longest: Duration,
 }
 
@@ -62,68 +88,84 @@ impl Default for Pace {
 }
 
 impl Pace {
+    setters! {
+        /// Sets the wait before the first poll.
+        first: Duration => first;
+        /// Sets the maximum wait.
+        longest: Duration => longest;
+    }
+
     pub(crate) fn wait(&self, attempt: u32) -> Duration {
         let doubled = 2_u32.saturating_pow(attempt.saturating_sub(1));
-        let whole = self.first.saturating_mul(doubled).min(self.longest).min(A_DAY);
+        let whole = self.first.saturating_mul(doubled).min(self.longest).min(MAX_WAIT);
         whole.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 }
 
-/// Settings of a [`Client`](crate::Client): timeouts, limits, and where it may go. The defaults suit most.
+/// Options of a [`Client`](crate::Client): timeouts, limits and allowed addresses. The defaults suit most programs.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use attache_client::ClientOptions;
+///
+/// let options = ClientOptions::default().deadline(Duration::from_secs(60)).max_body(1024 * 1024);
+/// ```
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct ClientOptions {
-    /// How long a connection may take to come about, TLS included.
+    /// How long it may take to connect, TLS included.
     pub connect_timeout: Duration,
-    /// How long a send may take, until its whole answer is there or its stream has begun. An agent may work for long before it
-    /// answers.
+    /// How long a send may take, until its response is complete or its stream has started. An agent may work for a long time
+    /// before it responds.
     pub send_timeout: Duration,
-    /// How long everything else may take: reading the card, reading, listing and canceling tasks, subscribing.
+    /// The timeout of all other requests: reading the card, reading, listing and canceling tasks, subscribing.
     pub call_timeout: Duration,
-    /// How long an agent may hold back the answer when it is asked for a task [once it has changed](crate::Client::get_newer).
+    /// How long an agent may delay its response to a [long poll](crate::Client::get_newer).
     pub long_poll_timeout: Duration,
-    /// How long a send, a stream or a [wait](crate::Client::wait) may take altogether, with everything that is repeated and
-    /// taken up again; as long as it takes, if there is none. [`Outgoing::deadline`](crate::Outgoing::deadline) sets it for one
-    /// message.
+    /// The time limit for a whole send, stream or [wait](crate::Client::wait), retries and reconnects included. None means no
+    /// limit. [`Outgoing::deadline`](crate::Outgoing::deadline) sets it for one message.
     pub deadline: Option<Duration>,
-    /// How long a stream may be silent before it counts as broken. Servers say something every 15 seconds or so; but not those of
-    /// gRPC's, where this does not count.
+    /// How long a stream may be silent before it counts as broken. Servers send something about every 15 seconds. It does not
+    /// apply to gRPC, where servers do not.
     pub idle_timeout: Duration,
-    /// The largest answer, in bytes.
+    /// The maximum size of a response, in bytes.
     pub max_body: usize,
-    /// The largest event of a stream, in bytes.
+    /// The maximum size of an event in a stream, in bytes.
     pub max_event: usize,
-    /// How broken streams are taken up again, and how requests are repeated that it is safe to repeat: sends with an idempotency
-    /// key, and what only reads.
+    /// The back-off for broken streams and for requests that are safe to repeat: sends with an idempotency key, and requests
+    /// that only read.
     pub backoff: Backoff,
-    /// How often a task is looked at that is waited for, where the agent cannot tell when it changes.
+    /// How often a task is polled while the client waits for it, if the agent does not support long polls.
     pub pace: Pace,
-    /// Which interfaces to use, the best first. If there are none, the first of the card's that is spoken here.
+    /// The interfaces to use, in order of preference. If empty, the first one in the card that the client supports.
     pub interfaces: Vec<Interface>,
-    /// Where credentials come from. They are sent if the card asks for them, to the origin of the agent's address and to those that are
-    /// [trusted](Self::trusted_origins); those of an [`AddressBook`](crate::AddressBook) to their addresses, whatever cards ask for.
+    /// The source of credentials. They are sent if the card asks for them, to the origin of the agent's address and to [trusted
+    /// origins](Self::trusted_origins). Those of an [`AddressBook`](crate::AddressBook) are sent to their addresses,
+    /// independently of the card.
     pub credentials: Option<Arc<dyn Credentials>>,
-    /// The certificate that is shown to servers that ask for one, together with its key.
-    pub identity: Option<Identity>,
-    /// Certificates that those of servers may lead to, besides those that the system knows.
+    /// The client certificate with its key, for servers that request one.
+    pub identity: Option<TlsIdentity>,
+    /// Trusted root certificates, in addition to those of the system.
     pub roots: Vec<RootCertificates>,
-    /// The URIs of the extensions to ask for with every request.
+    /// The URIs of the extensions to request with every request.
     pub extensions: Vec<String>,
-    /// Which origins get [credentials](Self::credentials) besides that of the agent's address, where a card leads there by a redirect
-    /// or by its interfaces.
+    /// Origins that receive [credentials](Self::credentials) in addition to that of the agent's address, if a card leads there
+    /// by a redirect or by its interfaces.
     ///
     /// By default there are none, and other origins are called without credentials: agents behind gateways and cards on static
-    /// hosting need that. A request that needs credentials fails instead. Where the address of the card comes from someone who is not
-    /// trusted, set a [`policy`](Self::policy) as well, or let a card lead to [no other origin](TrustedOrigins::only).
+    /// hosting need that. A request that requires credentials then fails. If the address of the card comes from an untrusted
+    /// source, also set a [`policy`](Self::policy) or allow [no other origin](TrustedOrigins::only).
     pub trusted_origins: TrustedOrigins,
-    /// Which addresses may be called; any, if there is none.
+    /// Which addresses may be called. None means all.
     ///
-    /// The URL of the card, where it redirects to and the URL of the interface are checked, and every address that their names
-    /// resolve to.
+    /// The URL of the card, its redirects and the URL of the interface are checked, and every address that their names resolve
+    /// to.
     pub policy: Option<Policy>,
-    /// Whose signature a card must have. A card without a good one is refused; if nothing is set, every card is taken.
+    /// Which signatures a card must have. A card without a valid one is refused. None means that every card is accepted.
     ///
-    /// Of a card that is taken, only what was signed is used. The [extended card](crate::Client::extended_card) must be signed as
-    /// well.
+    /// Only the signed part of a card is used. The [extended card](crate::Client::extended_card) must be signed as well.
+    #[cfg(feature = "signing")]
     pub card_trust: Option<Verifier>,
 }
 
@@ -147,19 +189,58 @@ impl Default for ClientOptions {
             extensions: Vec::new(),
             trusted_origins: TrustedOrigins::default(),
             policy: None,
+            #[cfg(feature = "signing")]
             card_trust: None,
         }
     }
 }
 
 impl ClientOptions {
-    /// The same settings with credentials.
+    setters! {
+        /// Sets the [time to connect](field@Self::connect_timeout).
+        connect_timeout: Duration => connect_timeout;
+        /// Sets the [timeout of sends](field@Self::send_timeout).
+        send_timeout: Duration => send_timeout;
+        /// Sets the [timeout of all other requests](field@Self::call_timeout).
+        call_timeout: Duration => call_timeout;
+        /// Sets the [timeout of long polls](field@Self::long_poll_timeout).
+        long_poll_timeout: Duration => long_poll_timeout;
+        /// Sets the [time limit of whole operations](field@Self::deadline).
+        deadline: Duration => Some(deadline);
+        /// Sets how long a stream [may be silent](field@Self::idle_timeout).
+        idle_timeout: Duration => idle_timeout;
+        /// Sets the [maximum size of a response](field@Self::max_body), in bytes.
+        max_body: usize => max_body;
+        /// Sets the [maximum size of an event](field@Self::max_event), in bytes.
+        max_event: usize => max_event;
+        /// Sets the [back-off](field@Self::backoff).
+        backoff: Backoff => backoff;
+        /// Sets [how often a task is polled](field@Self::pace).
+        pace: Pace => pace;
+        /// Sets the [client certificate](field@Self::identity).
+        identity: TlsIdentity => Some(identity);
+        /// Sets the additional [root certificates](field@Self::roots).
+        roots: Vec<RootCertificates> => roots;
+        /// Sets the [extensions](field@Self::extensions) of every request.
+        extensions: Vec<String> => extensions;
+        /// Sets the [trusted origins](field@Self::trusted_origins).
+        trusted_origins: TrustedOrigins => trusted_origins;
+        /// Sets [which addresses may be called](field@Self::policy).
+        policy: Policy => Some(policy);
+        /// Sets [which signatures a card must have](field@Self::card_trust).
+        #[cfg(feature = "signing")]
+        card_trust: Verifier => Some(card_trust);
+    }
+
+    /// Sets the source of credentials.
+    #[must_use]
     pub fn with_credentials(mut self, credentials: impl Credentials) -> Self {
         self.credentials = Some(Arc::new(credentials));
         self
     }
 
-    /// The same settings with a preference for an interface, after those that are preferred already.
+    /// Adds a preferred interface, after those that are preferred already.
+    #[must_use]
     pub fn prefer(mut self, interface: impl Into<Interface>) -> Self {
         self.interfaces.push(interface.into());
         self
@@ -192,6 +273,6 @@ mod tests {
             assert!((whole / 2.0..=whole).contains(&wait), "{attempt}: {wait}");
         }
         let endless = Pace { first: Duration::MAX, longest: Duration::MAX };
-        assert!(endless.wait(u32::MAX) <= A_DAY);
+        assert!(endless.wait(u32::MAX) <= MAX_WAIT);
     }
 }

@@ -1,25 +1,25 @@
-//! Which origins get credentials, and which may be called at all.
+//! Which origins receive credentials, and which may be called.
 //!
-//! Credentials are given for the address of an agent. A card, or a redirect, can name any other address; whoever is there must not
-//! get them just because a card says so.
+//! The user gives credentials for the address of an agent. A card or a redirect can name any other address. That address must
+//! not receive the credentials only because a card names it.
 
 use reqwest::Url;
 use url::{Host, Origin};
 
 use crate::ClientError;
-use crate::http::{is_here, place};
+use crate::http::{display_text, display_url, is_local};
 
-/// The origins (scheme, host and port) that are trusted besides that of an agent's address.
+/// Origins (scheme, host and port) that are trusted in addition to that of the agent's address.
 ///
-/// Credentials are sent to the origin of the address that the user gave, and to these. The names of this machine (`localhost`,
-/// `127.0.0.0/8` and `::1`) are one host. Credentials that were given for an `https` origin are never sent to an `http` one, unless
-/// that is on this machine and trusted.
+/// Credentials are sent to the origin of the address that the user gave, and to these origins. The names of this machine
+/// (`localhost`, `127.0.0.0/8` and `::1`) count as one host. Credentials for an `https` origin are never sent to an `http`
+/// origin, unless that is trusted and on this machine.
 ///
 /// ```
 /// use attache_client::{ClientOptions, TrustedOrigins};
 ///
 /// let trusted_origins = TrustedOrigins::new().trust("https://gateway.example.com")?;
-/// let options = ClientOptions { trusted_origins, ..ClientOptions::default() };
+/// let options = ClientOptions::default().trusted_origins(trusted_origins);
 /// # Ok::<(), attache_client::ClientError>(())
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct TrustedOrigins {
 }
 
 impl TrustedOrigins {
-    /// None but the agent's own. Other origins are called if a card leads there, but without credentials.
+    /// Trusts no other origin. A card may still lead to other origins, which are called without credentials.
     pub fn new() -> Self {
         Self::default()
     }
@@ -37,10 +37,7 @@ impl TrustedOrigins {
     /// Trusts an origin, such as `https://gateway.example.com` or `http://127.0.0.1:4700`.
     pub fn trust(mut self, origin: &str) -> Result<Self, ClientError> {
         let invalid = |why: &str| {
-            // What stands before `@`, or after `?`, may be a secret.
-            let shown =
-                origin.split(['?', '#']).next().unwrap_or_default().rsplit('@').next().unwrap_or_default();
-            let shown: String = shown.chars().take(200).collect();
+            let shown = display_text(origin);
             let text = format!(
                 "`{shown}` is not an origin: {why}; expected something like `https://agents.example.com:8443`"
             );
@@ -51,7 +48,7 @@ impl TrustedOrigins {
             return Err(invalid("it must begin with `http://` or `https://`"));
         }
         let beyond = !url.username().is_empty() || url.password().is_some() || url.path() != "/";
-        // Trust is not for a part of a server, and whoever writes a path may believe that it is.
+        // Trust applies to a whole server. A path would suggest otherwise, so it is rejected.
         if beyond || url.query().is_some() || url.fragment().is_some() {
             return Err(invalid("there is more in it than a scheme, a host and a port"));
         }
@@ -59,26 +56,26 @@ impl TrustedOrigins {
         Ok(self)
     }
 
-    /// Nothing else is called, not even without credentials: a card that leads to another origin is refused.
+    /// Forbids all other origins, even without credentials. A card that leads to another origin is refused.
     pub fn only(mut self) -> Self {
         self.only = true;
         self
     }
 
-    /// Whether an agent at an address may lead to another.
-    pub(crate) fn may_lead(&self, home: &Url, to: &Url) -> Result<(), ClientError> {
+    /// Whether a card at `home` may lead to this address.
+    pub(crate) fn check_destination(&self, home: &Url, to: &Url) -> Result<(), ClientError> {
         if !self.only || is_same(&home.origin(), &to.origin()) || self.is_trusted(to) {
             return Ok(());
         }
-        Err(ClientError::OtherOrigin { card: place(home), leads_to: place(to) })
+        Err(ClientError::OtherOrigin { card: display_url(home), leads_to: display_url(to) })
     }
 
-    /// Whether credentials that were given for one address may be sent to another.
-    pub(crate) fn may_show(&self, home: &Url, to: &Url) -> Result<(), ClientError> {
+    /// Whether credentials for `home` may be sent to this address.
+    pub(crate) fn check_credentials(&self, home: &Url, to: &Url) -> Result<(), ClientError> {
         if is_same(&home.origin(), &to.origin()) {
             return Ok(());
         }
-        let opens = home.scheme() == "https" && to.scheme() != "https" && !is_here(to);
+        let opens = home.scheme() == "https" && to.scheme() != "https" && !is_local(to);
         if self.is_trusted(to) && !opens {
             return Ok(());
         }
@@ -95,7 +92,7 @@ impl TrustedOrigins {
     }
 }
 
-/// Whether two origins are one. This machine has several names.
+/// Whether two origins are the same. All names of this machine are the same host.
 pub(crate) fn is_same(one: &Origin, other: &Origin) -> bool {
     let Origin::Tuple(scheme, host, port) = one else { return false };
     let Origin::Tuple(other_scheme, other_host, other_port) = other else { return false };
@@ -123,7 +120,7 @@ mod tests {
 
     fn shows(trusted: &[&str], home: &str, to: &str) -> bool {
         let trusted = trusted.iter().fold(TrustedOrigins::new(), |all, one| all.trust(one).unwrap());
-        trusted.may_show(&url(home), &url(to)).is_ok()
+        trusted.check_credentials(&url(home), &url(to)).is_ok()
     }
 
     #[test]
@@ -174,7 +171,8 @@ mod tests {
         assert!(shows(&trusted, "http://a.example", "http://b.example"));
         assert!(shows(&trusted, "https://localhost:8443", "http://localhost:8080"));
         assert!(!shows(&[], "https://localhost:8080", "http://localhost:8080"));
-        let error = TrustedOrigins::new().may_show(&url("https://a.example"), &url("http://b.example"));
+        let error =
+            TrustedOrigins::new().check_credentials(&url("https://a.example"), &url("http://b.example"));
         assert!(matches!(error, Err(ClientError::Withheld { can_be_trusted: false, .. })), "{error:?}");
     }
 
@@ -197,9 +195,13 @@ mod tests {
     #[test]
     fn no_other_origin_is_called_if_only_trusted_ones_are_allowed() {
         let only = TrustedOrigins::new().trust("https://b.example").unwrap().only();
-        let leads = |to: &str| only.may_lead(&url("https://a.example"), &url(to)).is_ok();
+        let leads = |to: &str| only.check_destination(&url("https://a.example"), &url(to)).is_ok();
         assert!(leads("https://a.example/rpc") && leads("https://b.example/rpc"));
         assert!(!leads("https://c.example/rpc") && !leads("http://a.example/rpc"));
-        assert!(TrustedOrigins::new().may_lead(&url("https://a.example"), &url("http://c.example")).is_ok());
+        assert!(
+            TrustedOrigins::new()
+                .check_destination(&url("https://a.example"), &url("http://c.example"))
+                .is_ok()
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What is sent: a message and what goes with it.
+//! Messages to send, with their options.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use attache_protocol::{
     TaskPushNotificationConfig,
 };
 
-/// A message to an agent, and how it is to be handled.
+/// A message to an agent, with its options.
 ///
-/// Anything that can be sent becomes one: text, a [`Part`], several of them, or a whole [`Message`].
+/// Text, a [`Part`], several parts and a [`Message`] convert to it.
 ///
 /// ```
 /// use attache_client::Outgoing;
@@ -26,24 +26,24 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// A message with nothing else said about it.
+    /// A message without options.
     pub fn new(message: impl Into<Self>) -> Self {
         message.into()
     }
 
-    /// Makes the message part of a conversation.
+    /// Sets the conversation of the message.
     pub fn context(mut self, id: impl Into<ContextId>) -> Self {
         self.request.message.context_id = Some(id.into());
         self
     }
 
-    /// Goes on with a task that has not ended, such as one that asked for input.
+    /// Continues a task that has not ended, for example one that needs input.
     pub fn task(mut self, id: impl Into<TaskId>) -> Self {
         self.request.message.task_id = Some(id.into());
         self
     }
 
-    /// Answers what a task asks: goes on with it, in its conversation.
+    /// Responds to a task that needs input: continues the task in its conversation.
     pub fn answering(self, task: &Task) -> Self {
         let answer = self.task(task.id.clone());
         match &task.context_id {
@@ -52,58 +52,57 @@ impl Outgoing {
         }
     }
 
-    /// Refers to another task.
+    /// Adds a reference to another task.
     pub fn reference(mut self, id: impl Into<TaskId>) -> Self {
         self.request.message.reference_task_ids.push(id.into());
         self
     }
 
-    /// Says which media types the answer may have.
+    /// Adds media types that the response may have.
     pub fn accept<S: Into<String>>(mut self, modes: impl IntoIterator<Item = S>) -> Self {
         self.configuration().accepted_output_modes.extend(modes.into_iter().map(Into::into));
         self
     }
 
-    /// Says how many messages of history are to come with the answer, at most.
+    /// Limits how many messages of history the response includes.
     pub fn history_length(mut self, length: u32) -> Self {
         self.configuration().history_length = Some(i32::try_from(length).unwrap_or(i32::MAX));
         self
     }
 
-    /// Asks for an answer as soon as there is a task, instead of when the task has settled.
+    /// Asks for a response as soon as the task exists, instead of when it has settled.
     pub fn return_immediately(mut self) -> Self {
         self.configuration().return_immediately = true;
         self
     }
 
-    /// Has the news of the task sent to a webhook.
+    /// Sends notifications about the task to a webhook.
     pub fn webhook(mut self, webhook: TaskPushNotificationConfig) -> Self {
         self.configuration().task_push_notification_config = Some(Box::new(webhook));
         self
     }
 
-    /// Says something else about the request.
+    /// Sets the metadata of the request.
     pub fn metadata(mut self, metadata: JsonObject) -> Self {
         self.request.metadata = Some(metadata);
         self
     }
 
-    /// Asks for an extension, besides those that the client asks for anyway.
+    /// Requests an extension, in addition to those of the client's options.
     pub fn extension(mut self, uri: impl Into<String>) -> Self {
         self.extensions.push(uri.into());
         self
     }
 
-    /// Makes the message safe to repeat: an agent that knows idempotency keys carries out only one message with this key.
+    /// Makes the message safe to repeat: an agent that supports idempotency keys executes only one message with this key.
     ///
-    /// The client repeats a send by itself only if it has a key. Agents that do not know keys may then carry it out twice.
+    /// The client repeats a send only if it has a key. An agent that does not support keys may then execute it twice.
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.idempotency_key = Some(key.into());
         self
     }
 
-    /// Gives up when the answer, or the end of the stream, has not come within this time, everything that is repeated and taken
-    /// up again included. The task goes on.
+    /// Sets the time limit for the response, or for the end of the stream, retries and reconnects included. The task continues.
     pub fn deadline(mut self, limit: Duration) -> Self {
         self.deadline = Some(limit);
         self
@@ -113,7 +112,7 @@ impl Outgoing {
         self.request.configuration.get_or_insert_default()
     }
 
-    /// The request, with everything that must be in it. Whoever repeats it repeats this one.
+    /// The complete request. Retries must send the same one.
     pub(crate) fn into_request(self, tenant: Option<String>) -> SendMessageRequest {
         let mut request = self.request;
         request.tenant = tenant;
@@ -128,7 +127,7 @@ impl Outgoing {
 }
 
 impl From<SendMessageRequest> for Outgoing {
-    /// The tenant is set by the client: it is what the agent's card says.
+    /// The client sets the tenant, which comes from the agent's card.
     fn from(request: SendMessageRequest) -> Self {
         Self { request, extensions: Vec::new(), idempotency_key: None, deadline: None }
     }

@@ -1,4 +1,4 @@
-//! Refusals, as agents write them.
+//! Errors that agents return.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,24 +9,24 @@ use attache_protocol::{ERROR_DOMAIN, ErrorKind, FieldViolation, Json};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// An agent's refusal.
+/// An error that an agent returned.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RemoteError {
-    /// What it is in the protocol's table of errors, by its reason or else by its code; nothing if it is not in there.
+    /// Its kind in the protocol, by its reason or else by its code; nothing if it has none.
     pub kind: Option<ErrorKind>,
-    /// The code of the binding.
+    /// The error code of the binding.
     pub code: i64,
     /// The machine-readable reason.
     pub reason: Option<String>,
-    /// What went wrong, for people.
+    /// The message, for people.
     pub message: String,
-    /// Facts that programs can read.
+    /// Metadata, for programs.
     pub metadata: BTreeMap<String, String>,
-    /// The fields of the request that are wrong.
+    /// The invalid fields of the request.
     pub field_violations: Vec<FieldViolation>,
-    /// All details as they came, also those that are not known here.
+    /// All details as received, including unknown ones.
     pub details: Vec<Json>,
-    /// How long the agent asks to be left alone.
+    /// How long the agent asks the client to wait.
     pub retry_after: Option<Duration>,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for RemoteError {
 impl std::error::Error for RemoteError {}
 
 #[derive(Deserialize)]
-struct Refusal<'a> {
+struct JsonRpcError<'a> {
     #[serde(default)]
     code: i64,
     #[serde(default, borrow)]
@@ -52,7 +52,7 @@ struct Refusal<'a> {
     data: Option<&'a RawValue>,
 }
 
-/// The members of all details that are looked into.
+/// The members of all detail types that are read.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Detail {
@@ -77,8 +77,8 @@ struct Violation {
 }
 
 impl RemoteError {
-    /// Reads the body of an HTTP+JSON response that refuses; nothing if it is something else. Without a reason the name of the
-    /// status decides, where there is only one thing it can mean.
+    /// Parses the error body of an HTTP+JSON response; nothing if it is not one. Without a reason the status decides, if it is
+    /// unambiguous.
     pub fn from_http_json(status: u16, body: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
         struct Form<'a> {
@@ -99,13 +99,13 @@ impl RemoteError {
         let Form { error } = serde_json::from_slice(body).ok()?;
         let Status { code, status: name, message, details } = serde_json::from_str(error.get()).ok()?;
         let mut read = Self::new(code.unwrap_or_else(|| status.into()), message.into_owned());
-        read.look_into(details);
-        read.kind = read.kind.or_else(|| by_status(name.as_deref(), read.code));
+        read.read_details(details);
+        read.kind = read.kind.or_else(|| kind_by_status(name.as_deref(), read.code));
         Some(read)
     }
 
-    /// Reads the body of an HTTP+JSON response of 0.3 that refuses; nothing if it is something else. Only a `message` was promised,
-    /// but some write what they do over JSON-RPC, or as 1.0 has it. Otherwise the status decides.
+    /// Parses the error body of an HTTP+JSON response of 0.3; nothing if it is not one. 0.3 requires only a `message`, but some
+    /// agents send the form of JSON-RPC or of 1.0. Otherwise the status decides.
     pub(crate) fn from_http_json_0_3(status: u16, body: &[u8]) -> Option<Self> {
         let mut read = Self::from_http_json(status, body).or_else(|| {
             let read = std::str::from_utf8(body).ok().and_then(|body| Self::from_jsonrpc(body).ok());
@@ -114,15 +114,16 @@ impl RemoteError {
         if read.code == 0 {
             read.code = status.into();
         }
-        read.kind = read.kind.or_else(|| by_older_status(status));
+        read.kind = read.kind.or_else(|| kind_by_status_0_3(status));
         Some(read)
     }
 
-    /// Reads how a call of gRPC's ended.
+    /// Converts the error status of a gRPC call.
+    #[cfg(feature = "grpc")]
     pub(crate) fn from_grpc(refusal: attache_grpc::ErrorStatus) -> Self {
         let kind = refusal.kind();
         let mut read = Self::new(refusal.code.into(), refusal.message);
-        read.look_into(refusal.details);
+        read.read_details(refusal.details);
         read.kind = read.kind.or(kind);
         read
     }
@@ -140,30 +141,30 @@ impl RemoteError {
         }
     }
 
-    /// Details that make no sense are kept and not looked into.
-    fn look_into(&mut self, details: Vec<Json>) {
+    /// Reads the details that are valid. All of them are kept.
+    fn read_details(&mut self, details: Vec<Json>) {
         for detail in details.iter().filter_map(|detail| detail.read::<Detail>().ok()) {
-            self.note(detail);
+            self.read_detail(detail);
         }
         self.details = details;
     }
 
-    /// Reads the `error` member of a JSON-RPC response. Details that make no sense are kept and not looked into.
+    /// Parses the `error` member of a JSON-RPC response. Invalid details are kept but not read.
     pub fn from_jsonrpc(error: &str) -> Result<Self, serde_json::Error> {
-        let Refusal { code, message, data } = serde_json::from_str(error)?;
-        // The protocol wants an array; older agents send whatever they like.
+        let JsonRpcError { code, message, data } = serde_json::from_str(error)?;
+        // The protocol requires an array. Older agents send other values.
         let data = data.map_or("[]", RawValue::get);
         let details = match serde_json::from_str::<Vec<Json>>(data) {
             Ok(details) => details,
             Err(_) => vec![Json::parse(data)?],
         };
         let mut read = Self::new(code, message.into_owned());
-        read.look_into(details);
-        read.kind = read.kind.or_else(|| by_code(code));
+        read.read_details(details);
+        read.kind = read.kind.or_else(|| kind_by_code(code));
         Ok(read)
     }
 
-    fn note(&mut self, detail: Detail) {
+    fn read_detail(&mut self, detail: Detail) {
         match detail.of.rsplit('/').next() {
             Some("google.rpc.ErrorInfo") => {
                 if detail.domain.as_deref().is_none_or(|domain| domain.is_empty() || domain == ERROR_DOMAIN) {
@@ -184,20 +185,20 @@ impl RemoteError {
     }
 }
 
-/// The kind with this code, of those codes that mean the same everywhere.
-fn by_code(code: i64) -> Option<ErrorKind> {
+/// The kind with this code, if the code has the same meaning in all versions.
+fn kind_by_code(code: i64) -> Option<ErrorKind> {
     let everywhere = (-32009..=-32001).contains(&code) || (-32700..=-32600).contains(&code);
     ErrorKind::ALL.iter().copied().find(|kind| everywhere && i64::from(kind.jsonrpc_code()) == code)
 }
 
-/// The kind of a refusal over HTTP+JSON. What several kinds share is none of them.
-fn by_status(name: Option<&str>, code: i64) -> Option<ErrorKind> {
+/// The kind for an HTTP+JSON error. A status that several kinds share gives none.
+fn kind_by_status(name: Option<&str>, code: i64) -> Option<ErrorKind> {
     match (name, code) {
         (Some("NOT_FOUND"), _) | (None, 404) => Some(ErrorKind::TaskNotFound),
         (Some("UNAUTHENTICATED"), _) | (None, 401) => Some(ErrorKind::Unauthenticated),
         (Some("PERMISSION_DENIED"), _) | (None, 403) => Some(ErrorKind::PermissionDenied),
         (Some("RESOURCE_EXHAUSTED"), _) | (None, 429) => Some(ErrorKind::ResourceExhausted),
-        // As 1.0.0 had it. Later it shares its status with others.
+        // As in 1.0.0. In later versions other kinds share the status.
         (Some("FAILED_PRECONDITION"), 409) => Some(ErrorKind::TaskNotCancelable),
         (Some("UNAVAILABLE"), _) | (None, 503) => Some(ErrorKind::Unavailable),
         (Some("UNIMPLEMENTED"), _) => Some(ErrorKind::MethodNotFound),
@@ -206,8 +207,8 @@ fn by_status(name: Option<&str>, code: i64) -> Option<ErrorKind> {
     }
 }
 
-/// The kind of a refusal over HTTP+JSON in 0.3.
-fn by_older_status(status: u16) -> Option<ErrorKind> {
+/// The kind for an HTTP+JSON error of 0.3.
+fn kind_by_status_0_3(status: u16) -> Option<ErrorKind> {
     match status {
         409 => Some(ErrorKind::TaskNotCancelable),
         415 => Some(ErrorKind::ContentTypeNotSupported),
@@ -215,12 +216,13 @@ fn by_older_status(status: u16) -> Option<ErrorKind> {
         500 => Some(ErrorKind::Internal),
         501 => Some(ErrorKind::UnsupportedOperation),
         502 => Some(ErrorKind::InvalidAgentResponse),
-        status => by_status(None, status.into()),
+        status => kind_by_status(None, status.into()),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #[cfg(feature = "grpc")]
     use attache_grpc::{Package, call_result};
     use attache_protocol::Error;
 
@@ -242,10 +244,13 @@ mod tests {
             let http = RemoteError::from_http_json(kind.http_status(), &body).unwrap();
             assert_eq!((http.code, http.kind), (i64::from(kind.http_status()), Some(*kind)));
             assert_eq!((&http.message, &http.metadata), (&remote.message, &remote.metadata));
-            let trailers = Package::V1_0.status(&error).into_http::<()>().into_parts().0.headers;
-            let called = RemoteError::from_grpc(call_result(&trailers).unwrap().unwrap_err());
-            assert_eq!((called.code, called.kind), (kind.grpc_code() as i64, Some(*kind)));
-            assert_eq!((called.message, called.metadata), (remote.message, remote.metadata));
+            #[cfg(feature = "grpc")]
+            {
+                let trailers = Package::V1_0.status(&error).into_http::<()>().into_parts().0.headers;
+                let called = RemoteError::from_grpc(call_result(&trailers).unwrap().unwrap_err());
+                assert_eq!((called.code, called.kind), (kind.grpc_code() as i64, Some(*kind)));
+                assert_eq!((called.message, called.metadata), (remote.message, remote.metadata));
+            }
         }
     }
 

@@ -1,8 +1,7 @@
-//! The events of a task as a client follows them, over as many connections as it takes.
+//! The events of a task, over as many connections as needed.
 //!
-//! A stream that breaks is taken up again with a subscription to its task, from the last event that was read. A server that
-//! numbers its events goes on exactly there. From one that does not, the whole task as it is now comes next, which says
-//! everything that was missed.
+//! If a stream breaks, the client subscribes to the task again, starting after the last event that was read. A server that
+//! numbers its events continues exactly there. Other servers send the current task, which contains everything that was missed.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,32 +14,32 @@ use attache_protocol::{
 };
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 
-use crate::beside::Beside;
 use crate::deadline::Deadline;
+use crate::request_headers::RequestHeaders;
 use crate::transport::{Connection, Event, Transport};
 use crate::{ClientError, Texts};
 
-/// How long a server may take to close a stream that has nothing more to say. Closing it ourselves would cost the connection.
-const CLOSING: Duration = Duration::from_secs(1);
+/// How long a server may take to close a stream that has ended. If the client closed it, the connection could not be reused.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The events of a task, or a direct answer.
+/// The events of a task, or a direct message.
 ///
-/// After an error nothing more comes. Whoever drops it stops listening; the task goes on.
+/// An error is the last item. Dropping this ends the stream; the task continues.
 pub struct Events {
     events: BoxStream<'static, Result<StreamResponse, ClientError>>,
-    /// The most text that is put together from them, in bytes.
-    most: usize,
+    /// The maximum size of the collected text, in bytes.
+    max_text: usize,
 }
 
 impl Events {
     /// The next event; nothing at the end.
     ///
-    /// The same as `StreamExt::next`, for those who need nothing else of a stream. No event is lost if the wait is given up.
+    /// The same as `StreamExt::next`, without the import. If the future is dropped, no event is lost.
     pub async fn next(&mut self) -> Option<Result<StreamResponse, ClientError>> {
         self.events.next().await
     }
 
-    /// Waits for the end, and gives the text of what was produced or said until then.
+    /// Waits for the end, and returns the text that the agent produced.
     ///
     /// ```no_run
     /// # async fn example(agent: attache_client::Client) -> Result<(), attache_client::ClientError> {
@@ -53,8 +52,8 @@ impl Events {
         let mut texts = Texts::default();
         while let Some(event) = self.next().await {
             texts.note(&event?);
-            if texts.size() > self.most {
-                return Err(ClientError::TooLarge { limit: self.most });
+            if texts.size() > self.max_text {
+                return Err(ClientError::TooLarge { limit: self.max_text });
             }
         }
         Ok(texts)
@@ -62,13 +61,13 @@ impl Events {
 
     /// A stream of one event.
     pub(crate) fn one(event: StreamResponse) -> Self {
-        Self { events: stream::iter([Ok(event)]).boxed(), most: usize::MAX }
+        Self { events: stream::iter([Ok(event)]).boxed(), max_text: usize::MAX }
     }
 
     pub(crate) fn follow(follower: Follower) -> Self {
-        let most = follower.transport.http.options.max_body;
+        let max_text = follower.transport.http.options.max_body;
         let events = |mut follower: Follower| async { follower.next().await.map(|event| (event, follower)) };
-        Self { events: stream::unfold(follower, events).fuse().boxed(), most }
+        Self { events: stream::unfold(follower, events).fuse().boxed(), max_text }
     }
 }
 
@@ -86,9 +85,9 @@ impl std::fmt::Debug for Events {
     }
 }
 
-/// What a stream was opened with.
+/// The request that opened a stream.
 pub(crate) enum Opening {
-    /// A message that is sent with this request.
+    /// A message, sent with this request.
     Send(Request),
     Subscribe(TaskId),
 }
@@ -99,33 +98,33 @@ impl Opening {
     }
 }
 
-/// What is known about a stream while it is read.
+/// The state of a stream that is being read.
 pub(crate) struct Follower {
     transport: Transport,
     opening: Opening,
-    beside: Beside,
+    headers: RequestHeaders,
     deadline: Deadline,
-    /// Nothing once the stream is over.
+    /// Nothing once the stream has ended.
     connection: Option<Connection>,
     task: Option<TaskId>,
     last_event: Option<Arc<str>>,
-    standing: Standing,
-    /// What the connection was made for, and whether it has led anywhere yet.
+    state: StreamState,
+    /// Whether this is the first connection, and whether it has delivered an event.
     resumption: Resumption,
-    /// Attempts to take the stream up again since it last went on.
+    /// Attempts to reconnect since the last progress.
     attempts: u32,
 }
 
-/// How far the stream has come.
+/// The state of the stream, according to the last event.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Standing {
-    /// There is more to come.
+enum StreamState {
+    /// More events follow.
     Open,
-    /// The task waits for the client. Whether more is to come is up to the server.
+    /// The task waits for the client. The server decides whether more events follow.
     Waiting,
-    /// The agent has asked what the message was: more is to come only after another message.
-    Asked,
-    /// Everything was said.
+    /// The agent needs input. More events follow only after another message.
+    CredentialRequest,
+    /// The task or the direct message is complete.
     Ended,
 }
 
@@ -133,9 +132,9 @@ enum Standing {
 enum Resumption {
     /// The first connection.
     None,
-    /// A later one that has said nothing yet.
+    /// A later connection without an event so far.
     Fresh,
-    /// A later one.
+    /// A later connection with events.
     Running,
 }
 
@@ -143,22 +142,22 @@ impl Follower {
     pub(crate) async fn open(
         transport: Transport,
         opening: Opening,
-        beside: Beside,
+        headers: RequestHeaders,
         deadline: Deadline,
     ) -> Result<Self, ClientError> {
         let mut follower = Self {
             transport,
             deadline,
             task: match &opening {
-                // Whether the agent has got the message is not known before it says something.
+                // Before the first event, the client cannot know whether the agent received the message.
                 Opening::Send(_) => None,
                 Opening::Subscribe(id) => Some(id.clone()),
             },
             opening,
-            beside,
+            headers,
             connection: None,
             last_event: None,
-            standing: Standing::Open,
+            state: StreamState::Open,
             resumption: Resumption::None,
             attempts: 0,
         };
@@ -166,7 +165,7 @@ impl Follower {
             match follower.connect().await {
                 Ok(connection) => follower.connection = Some(connection),
                 Err(error) if follower.may_repeat() && error.is_transient() => {
-                    follower.take_up(error).await?;
+                    follower.reconnect(error).await?;
                 }
                 Err(error) => return Err(error),
             }
@@ -190,44 +189,46 @@ impl Follower {
     async fn advance(&mut self) -> Option<Result<StreamResponse, ClientError>> {
         loop {
             let connection = self.connection.as_mut()?;
-            let silence = match self.standing {
-                Standing::Ended => CLOSING,
-                Standing::Open | Standing::Waiting | Standing::Asked => self.transport.patience(),
+            let silence = match self.state {
+                StreamState::Ended => CLOSE_TIMEOUT,
+                StreamState::Open | StreamState::Waiting | StreamState::CredentialRequest => {
+                    self.transport.idle_timeout()
+                }
             };
-            // A subscription would go on where the stream of a message ends.
-            if self.standing == Standing::Asked && self.resumption != Resumption::None {
+            // A subscription would continue after the point where the stream of a message ends.
+            if self.state == StreamState::CredentialRequest && self.resumption != Resumption::None {
                 self.connection = None;
                 return None;
             }
-            let cause = match (connection.next(silence).await, self.standing) {
+            let cause = match (connection.next(silence).await, self.state) {
                 (Ok(Some(event)), _) => {
-                    let event = self.caught_up(event).await;
+                    let event = self.catch_up(event).await;
                     return Some(self.note(event));
                 }
-                (Ok(None), Standing::Waiting | Standing::Asked | Standing::Ended)
-                | (Err(_), Standing::Asked | Standing::Ended) => {
+                (Ok(None), StreamState::Waiting | StreamState::CredentialRequest | StreamState::Ended)
+                | (Err(_), StreamState::CredentialRequest | StreamState::Ended) => {
                     self.connection = None;
                     return None;
                 }
-                (Ok(None), Standing::Open) => {
+                (Ok(None), StreamState::Open) => {
                     ClientError::Broken("the stream ended before its task did".to_owned())
                 }
-                (Err(error), Standing::Open | Standing::Waiting) => error,
+                (Err(error), StreamState::Open | StreamState::Waiting) => error,
             };
             self.connection = None;
             let broken = matches!(cause, ClientError::Broken(_) | ClientError::Timeout { .. });
-            let taken_up = if broken {
-                match self.ended_unnoticed().await {
+            let reconnected = if broken {
+                match self.ended_task().await {
                     Some(task) => Ok(Some(task)),
-                    None => self.take_up(cause).await,
+                    None => self.reconnect(cause).await,
                 }
             } else if self.resumption == Resumption::Fresh {
-                // Some servers refuse a subscription in the stream that they open for it.
-                self.ended_instead(cause).await.map(Some)
+                // Some servers open the stream of a subscription and then refuse it there.
+                self.ended_task_or(cause).await.map(Some)
             } else {
                 Err(cause)
             };
-            match taken_up {
+            match reconnected {
                 Ok(None) => {}
                 Ok(Some(task)) => return Some(Ok(StreamResponse::Task(task))),
                 Err(error) => return Some(Err(error)),
@@ -235,9 +236,9 @@ impl Follower {
         }
     }
 
-    /// The event, or the task in its place where something may have been missed: servers of 0.3 go on with the next event, as if
-    /// nothing had happened meanwhile. What the event says is then in the task.
-    async fn caught_up(&mut self, event: Event) -> Event {
+    /// Returns the event. If events may have been missed, reads the task and returns it instead; it includes the event. Servers
+    /// of 0.3 continue with the next event and do not send what was missed.
+    async fn catch_up(&mut self, event: Event) -> Event {
         let numbered = self.last_event.is_some();
         if self.resumption != Resumption::Fresh
             || numbered
@@ -250,32 +251,32 @@ impl Follower {
             Ok(Some(task)) => Event { response: StreamResponse::Task(task), ..event },
             Ok(None) => event,
             Err(error) => {
-                tracing::debug!(%error, "what a stream has missed cannot be read");
+                tracing::debug!(%error, "could not read the task after a reconnect");
                 event
             }
         }
     }
 
-    /// Notes what an event says about the stream, and gives it out.
+    /// Updates the state of the stream by an event, and returns the event.
     fn note(&mut self, Event { id, response, is_last }: Event) -> Result<StreamResponse, ClientError> {
         let task = match &response {
             StreamResponse::Task(task) => {
-                // What the task stood at when the message came is not an answer to it.
-                self.stand(task.status.state, self.resumption != Resumption::None);
+                // The state of the task when the message arrived is not a response to the message.
+                self.set_state(task.status.state, self.resumption != Resumption::None);
                 Some(&task.id)
             }
             StreamResponse::StatusUpdate(update) => {
-                self.stand(update.status.state, true);
+                self.set_state(update.status.state, true);
                 Some(&update.task_id)
             }
             StreamResponse::ArtifactUpdate(update) => Some(&update.task_id),
             StreamResponse::Message(_) => {
-                self.standing = Standing::Ended;
+                self.state = StreamState::Ended;
                 None
             }
         };
-        if is_last && self.standing == Standing::Open {
-            self.standing = Standing::Ended;
+        if is_last && self.state == StreamState::Open {
+            self.state = StreamState::Ended;
         }
         match (task, &self.task) {
             (Some(task), _) if task.is_empty() => {
@@ -285,7 +286,7 @@ impl Follower {
             (Some(task), None) => self.task = Some(task.clone()),
             (Some(_) | None, _) => {}
         }
-        // A snapshot that comes with every new connection does not mean that the stream goes on.
+        // Every new connection begins with a snapshot, which is not progress.
         if self.resumption != Resumption::Fresh || !matches!(response, StreamResponse::Task(_)) {
             self.attempts = 0;
         }
@@ -296,30 +297,31 @@ impl Follower {
         Ok(response)
     }
 
-    fn stand(&mut self, state: TaskState, is_news: bool) {
-        let asked = state == TaskState::InputRequired && is_news && matches!(self.opening, Opening::Send(_));
-        self.standing = if asked {
-            Standing::Asked
+    fn set_state(&mut self, state: TaskState, is_news: bool) {
+        let needs_input =
+            state == TaskState::InputRequired && is_news && matches!(self.opening, Opening::Send(_));
+        self.state = if needs_input {
+            StreamState::CredentialRequest
         } else if state.is_terminal() {
-            Standing::Ended
+            StreamState::Ended
         } else if state.is_interrupted() {
-            Standing::Waiting
+            StreamState::Waiting
         } else {
-            Standing::Open
+            StreamState::Open
         };
     }
 
     /// Whether the message may be sent again.
     fn may_repeat(&self) -> bool {
-        matches!(self.opening, Opening::Send(_)) && self.beside.is_repeatable()
+        matches!(self.opening, Opening::Send(_)) && self.headers.is_repeatable()
     }
 
-    /// Makes a connection that goes on where the last one ended.
+    /// Opens a connection that continues after the last event.
     async fn connect(&self) -> Result<Connection, ClientError> {
         match (&self.opening, &self.task) {
             (Opening::Send(request), None) => {
                 let limit = self.transport.http.options.send_timeout;
-                self.transport.open(request, &self.beside, limit).await
+                self.transport.open(request, &self.headers, limit).await
             }
             (Opening::Send(_) | Opening::Subscribe(_), Some(task)) => self.subscribe(task.clone()).await,
             (Opening::Subscribe(id), None) => self.subscribe(id.clone()).await,
@@ -328,17 +330,17 @@ impl Follower {
 
     async fn subscribe(&self, id: TaskId) -> Result<Connection, ClientError> {
         let request = Request::SubscribeToTask(SubscribeToTaskRequest { tenant: self.tenant(), id });
-        let beside = self.beside.resuming(self.last_event.as_deref());
-        self.transport.open(&request, &beside, self.transport.http.options.call_timeout).await
+        let headers = self.headers.resuming(self.last_event.as_deref());
+        self.transport.open(&request, &headers, self.transport.http.options.call_timeout).await
     }
 
     fn tenant(&self) -> Option<String> {
-        self.transport.known.endpoint.tenant.clone()
+        self.transport.agent.endpoint.tenant.clone()
     }
 
-    /// Takes the stream up again, as often as it may be tried. If the task has ended meanwhile and nobody may follow it any
-    /// more, the stream is over and this is its last event.
-    async fn take_up(&mut self, mut cause: ClientError) -> Result<Option<Task>, ClientError> {
+    /// Reconnects, within the limits of the back-off. If the task has ended and can no longer be subscribed to, returns it as
+    /// the last event.
+    async fn reconnect(&mut self, mut cause: ClientError) -> Result<Option<Task>, ClientError> {
         let backoff = self.transport.http.options.backoff;
         loop {
             let possible = self.task.is_some() || self.may_repeat();
@@ -348,7 +350,7 @@ impl Follower {
             };
             self.attempts += 1;
             let task = self.task.as_ref().map(TaskId::as_str);
-            tracing::debug!(task, attempt = self.attempts, %cause, "taking a stream up again");
+            tracing::debug!(task, attempt = self.attempts, %cause, "resuming a stream");
             tokio::time::sleep(wait).await;
             let error = match self.connect().await {
                 Ok(connection) => {
@@ -356,7 +358,7 @@ impl Follower {
                     self.connection = Some(connection);
                     return Ok(None);
                 }
-                Err(error) => match self.ended_instead(error).await {
+                Err(error) => match self.ended_task_or(error).await {
                     Ok(task) => return Ok(Some(task)),
                     Err(error) => error,
                 },
@@ -368,8 +370,9 @@ impl Follower {
         }
     }
 
-    /// The task, if it has ended and nobody may follow it any more: servers have several words for that. Otherwise the refusal.
-    async fn ended_instead(&self, refusal: ClientError) -> Result<Task, ClientError> {
+    /// Returns the task if it has ended, because then servers refuse a subscription with various errors. Otherwise returns the
+    /// error.
+    async fn ended_task_or(&self, refusal: ClientError) -> Result<Task, ClientError> {
         if !matches!(refusal, ClientError::Remote(_)) || refusal.is_transient() {
             return Err(refusal);
         }
@@ -380,20 +383,20 @@ impl Follower {
         }
     }
 
-    /// The task, if it has ended and a connection that was to tell so broke without a word: some servers of 0.3 refuse to be asked
-    /// about such a task in no other way. Where events have numbers, those that were missed are still to be had.
-    async fn ended_unnoticed(&self) -> Option<Task> {
+    /// Returns the task if it has ended and the connection broke without an event: some servers of 0.3 refuse a subscription to
+    /// such a task in this way. If events have numbers, the missed ones can still be read, so nothing is returned.
+    async fn ended_task(&self) -> Option<Task> {
         if self.resumption != Resumption::Fresh || self.last_event.is_some() {
             return None;
         }
         self.read().await.ok().flatten().filter(|task| task.status.state.is_terminal())
     }
 
-    /// The task as it is now, if it is known which it is.
+    /// Reads the current task, if its id is known.
     async fn read(&self) -> Result<Option<Task>, ClientError> {
         let Some(id) = self.task.clone() else { return Ok(None) };
         let request = GetTaskRequest { tenant: self.tenant(), id, ..GetTaskRequest::default() };
-        let (beside, limit) = (self.beside.resuming(None), self.transport.http.options.call_timeout);
-        self.transport.call(&Request::GetTask(request), &beside, limit).await.map(Some)
+        let (headers, limit) = (self.headers.resuming(None), self.transport.http.options.call_timeout);
+        self.transport.call(&Request::GetTask(request), &headers, limit).await.map(Some)
     }
 }

@@ -1,27 +1,27 @@
-//! The text of what an agent produces, put together from its events.
+//! The text that an agent produced, collected from its events.
 
 use attache_protocol::{Artifact, StreamResponse, Task, TaskState};
 
-/// The text of a task's artifacts, or of a direct answer, as far as its events have told.
+/// The text of a task's artifacts, or of a direct message, according to the events so far.
 ///
-/// Pieces of an artifact are put together as they come, and an artifact that is replaced is replaced here.
+/// Chunks of an artifact are joined in order. A replaced artifact is replaced here too.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Texts {
     artifacts: Vec<(String, String)>,
-    said: Option<String>,
+    last_message: Option<String>,
     state: Option<TaskState>,
 }
 
 impl Texts {
-    /// Takes in the next event.
+    /// Adds an event.
     pub fn note(&mut self, event: &StreamResponse) {
         match event {
             StreamResponse::Task(task) => *self = Self::from(task),
-            StreamResponse::Message(message) => self.said = Some(message.text()),
+            StreamResponse::Message(message) => self.last_message = Some(message.text()),
             StreamResponse::StatusUpdate(update) => {
                 self.state = Some(update.status.state);
                 if let Some(message) = &update.status.message {
-                    self.said = Some(message.text());
+                    self.last_message = Some(message.text());
                 }
             }
             StreamResponse::ArtifactUpdate(update) => self.piece(&update.artifact, update.append),
@@ -42,28 +42,27 @@ impl Texts {
         self.artifacts.iter().find(|(known, _)| known == id).map(|(_, text)| text.as_str())
     }
 
-    /// The text of all artifacts in the order in which they came, one after the other on lines of their own. Where there are
-    /// none, what the agent said last.
+    /// The text of all artifacts in order, each on its own lines. If there are none, the last message of the agent.
     pub fn all(&self) -> String {
         if self.artifacts.is_empty() {
-            return self.said.clone().unwrap_or_default();
+            return self.last_message.clone().unwrap_or_default();
         }
         self.artifacts.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("\n")
     }
 
-    /// What the agent said last: in a direct answer, or about the state of the task.
-    pub fn said(&self) -> Option<&str> {
-        self.said.as_deref()
+    /// The last message of the agent: a direct message, or that of the task's status.
+    pub fn last_message(&self) -> Option<&str> {
+        self.last_message.as_deref()
     }
 
-    /// Where the task stands; nothing if there is no task.
+    /// The state of the task; nothing if there is no task.
     pub fn state(&self) -> Option<TaskState> {
         self.state
     }
 
     pub(crate) fn size(&self) -> usize {
         let artifacts = self.artifacts.iter().map(|(id, text)| id.len() + text.len());
-        artifacts.sum::<usize>() + self.said.as_ref().map_or(0, String::len)
+        artifacts.sum::<usize>() + self.last_message.as_ref().map_or(0, String::len)
     }
 }
 
@@ -71,7 +70,7 @@ impl From<&Task> for Texts {
     fn from(task: &Task) -> Self {
         let mut texts = Self {
             artifacts: Vec::new(),
-            said: task.status.message.as_ref().map(|message| message.text()),
+            last_message: task.status.message.as_ref().map(|message| message.text()),
             state: Some(task.status.state),
         };
         for artifact in &task.artifacts {
@@ -85,7 +84,7 @@ impl From<&crate::Reply> for Texts {
     fn from(reply: &crate::Reply) -> Self {
         match reply {
             crate::Reply::Task(task) => task.into(),
-            crate::Reply::Message(message) => Self { said: Some(message.text()), ..Self::default() },
+            crate::Reply::Message(message) => Self { last_message: Some(message.text()), ..Self::default() },
         }
     }
 }

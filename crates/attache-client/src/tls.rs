@@ -1,4 +1,4 @@
-//! Who a client is, and whom it believes, where connections are encrypted.
+//! TLS: the client's certificate, and the roots that it trusts.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use reqwest::Certificate;
 
 use crate::ClientError;
 
-/// A certificate with its key, which servers that ask for one are shown.
+/// A client certificate with its key, for servers that request one.
 #[derive(Clone)]
-pub struct Identity(reqwest::Identity);
+pub struct TlsIdentity(reqwest::Identity);
 
-impl Identity {
-    /// Reads PEM: the certificate, those that lead to its root, and the private key, in any order.
+impl TlsIdentity {
+    /// Parses PEM: the certificate, its intermediate certificates and the private key, in any order.
     pub fn from_pem(pem: &[u8]) -> Result<Self, ClientError> {
-        // What the reader says may repeat what it read.
+        // The parser's message may repeat the input, so it is dropped.
         reqwest::Identity::from_pem(pem).map(Self).map_err(|_| {
             let text = "a client certificate must be PEM with a certificate and its private key";
             ClientError::Invalid(text.to_owned())
@@ -25,18 +25,18 @@ impl Identity {
     }
 }
 
-impl fmt::Debug for Identity {
+impl fmt::Debug for TlsIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("(identity)")
     }
 }
 
-/// Certificates that those of servers may lead to.
+/// Root certificates that are trusted.
 #[derive(Debug, Clone)]
 pub struct RootCertificates(Vec<Certificate>);
 
 impl RootCertificates {
-    /// Reads PEM with one certificate or more.
+    /// Parses PEM with one or more certificates.
     pub fn from_pem(pem: &[u8]) -> Result<Self, ClientError> {
         let read = Certificate::from_pem_bundle(pem).ok().filter(|read| !read.is_empty());
         read.map(Self).ok_or_else(|| {
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn an_invalid_certificate_is_refused_before_any_request() {
         for pem in ["", "s3cret", "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----"] {
-            let error = Identity::from_pem(pem.as_bytes()).unwrap_err();
+            let error = TlsIdentity::from_pem(pem.as_bytes()).unwrap_err();
             assert!(matches!(&error, ClientError::Invalid(text) if !text.contains("s3cret")), "{error}");
         }
         for pem in ["", "s3cret"] {

@@ -4,20 +4,20 @@ use attache_protocol::{GENERATION_EXTENSION, GetTaskRequest, Request, Task, Task
 use tokio::time::Instant;
 
 use crate::deadline::Deadline;
-use crate::operations::sound;
+use crate::operations::require_id;
 use crate::{Client, ClientError};
 
 impl Client {
-    /// Waits until a task has ended or needs something from the client.
+    /// Waits until a task has ended or needs input from the client.
     ///
-    /// An agent that counts the changes of its tasks, as Attaché's does, is asked to answer when there is one. Any other is asked
-    /// again and again, at a [pace](crate::ClientOptions::pace) that slows down. It takes as long as it takes, if there is no
-    /// [deadline](crate::ClientOptions::deadline).
+    /// An agent that counts the changes of its tasks, as Attaché does, responds when the task changes. Other agents are polled
+    /// at a [pace](crate::ClientOptions::pace) that slows down. Without a [deadline](crate::ClientOptions::deadline) there is
+    /// no time limit.
     pub async fn wait(&self, task: impl Into<TaskId>) -> Result<Task, ClientError> {
         self.wait_until(task, |task| task.status.state.is_settled()).await
     }
 
-    /// Waits until a task is as it should be, or has ended.
+    /// Waits until a task meets a condition or has ended.
     ///
     /// ```no_run
     /// # async fn example(agent: attache_client::Client) -> Result<(), attache_client::ClientError> {
@@ -33,20 +33,20 @@ impl Client {
         let id = task.into();
         let waiting = async {
             let mut looked = Instant::now();
-            let mut task = self.look(id.clone(), None).await?;
+            let mut task = self.read_task(id.clone(), None).await?;
             let mut pauses = 0;
             while !task.status.state.is_terminal() && !is_met(&task) {
                 let seen = task.generation;
                 if seen.is_none() || pauses > 0 {
-                    // What the agent has held its answer back for counts as a pause.
+                    // The time that the agent delayed its response counts as a part of the pause.
                     pauses += 1;
                     let pause = self.options().pace.wait(pauses).saturating_sub(looked.elapsed());
                     tokio::time::sleep(pause).await;
                 }
                 looked = Instant::now();
-                match self.look(id.clone(), seen).await {
+                match self.read_task(id.clone(), seen).await {
                     Ok(now) => task = now,
-                    // Nothing has changed for as long as there was to wait.
+                    // The task has not changed within the long poll.
                     Err(ClientError::Timeout { .. }) if seen.is_some() => {}
                     Err(error) => return Err(error),
                 }
@@ -57,18 +57,18 @@ impl Client {
         Deadline::after(self.options().deadline).keep(waiting).await
     }
 
-    /// The task as soon as it has changed more often than so many times, its [generation](Task::generation).
+    /// The task, as soon as its [generation](Task::generation) is greater than `than`.
     ///
-    /// An agent that does not count changes answers with the task as it is now, and one that does may do so after a while.
+    /// An agent that does not count changes returns the current task immediately. Other agents may also do so after some time.
     pub async fn get_newer(&self, task: impl Into<TaskId>, than: u64) -> Result<Task, ClientError> {
-        self.look(task.into(), Some(than)).await
+        self.read_task(task.into(), Some(than)).await
     }
 
-    async fn look(&self, id: TaskId, seen: Option<u64>) -> Result<Task, ClientError> {
+    async fn read_task(&self, id: TaskId, seen: Option<u64>) -> Result<Task, ClientError> {
         let options = self.options();
         let limit = if seen.is_some() { options.long_poll_timeout } else { options.call_timeout };
-        let beside = self.beside([GENERATION_EXTENSION], None)?;
+        let headers = self.request_headers([GENERATION_EXTENSION], None)?;
         let query = GetTaskRequest { id, current_generation: seen, ..GetTaskRequest::default() };
-        self.call(&self.transport(), Request::GetTask(query), &beside, limit).await.and_then(sound)
+        self.call(&self.transport(), Request::GetTask(query), &headers, limit).await.and_then(require_id)
     }
 }

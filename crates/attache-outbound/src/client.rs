@@ -1,4 +1,4 @@
-//! The client: one request, to addresses that were checked, within its time, with a small answer.
+//! The client: it sends one request to checked addresses, within a time limit, and reads a small response.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,34 +11,34 @@ use http::header::{
 use http::{HeaderMap, HeaderName, StatusCode};
 use reqwest::{Client, ClientBuilder};
 
-use crate::{Guard, Policy, Refused, Resolver, Target, build_client, careful_client, causes};
+use crate::{Policy, PolicyResolver, Refused, Resolver, Target, build_client, causes, restricted_client};
 
-/// How much of an answer's body is read, in bytes. The rest is dropped, and the connection with it.
-pub const MAX_ANSWER: usize = 64 * 1024;
+/// How much of a response body is read, in bytes. The rest is dropped, and the connection is closed.
+pub const MAX_RESPONSE: usize = 64 * 1024;
 
-/// How long a connection may take to come about, TLS included.
+/// How long it may take to connect, TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a connection is kept for the next request to the same place.
+/// How long an idle connection is kept for the next request to the same address.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Headers that say how a request is framed and routed. They follow from the request, so a caller cannot set them.
+/// Headers that frame and route a request. The client derives them from the request, so a caller cannot set them.
 pub const FRAMING: [HeaderName; 8] =
     [CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
 
 /// A request to an address that a user gave.
 pub struct OutboundRequest {
-    /// Where to, as the user gave it.
+    /// The URL, as the user gave it.
     pub url: String,
-    /// Headers; those that frame the request are set by the client.
+    /// The headers. The client sets those that frame the request.
     pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
-    /// How long everything may take, from resolving the name to the end of the answer.
+    /// The time limit for everything, from resolving the name to the end of the response.
     pub timeout: Duration,
 }
 
-/// Without URL, headers and body, all of which may hold secrets.
+/// Omits URL, headers and body: all of them may contain secrets.
 impl fmt::Debug for OutboundRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OutboundRequest")
@@ -48,27 +48,27 @@ impl fmt::Debug for OutboundRequest {
     }
 }
 
-/// What the receiver answered. A redirect is an answer like any other.
+/// The response of the receiver. Redirects are returned, not followed.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct OutboundResponse {
     /// The status.
     pub status: StatusCode,
     /// The headers.
     pub headers: HeaderMap,
-    /// The body, up to [`MAX_ANSWER`] bytes of it.
+    /// The body, up to [`MAX_RESPONSE`] bytes.
     pub body: Bytes,
-    /// Whether the body was longer than that.
+    /// Whether the body was longer.
     pub truncated: bool,
 }
 
-impl Answer {
-    /// How long the receiver asks to be left alone (`Retry-After`, in seconds or as a date).
+impl OutboundResponse {
+    /// How long the receiver asks the client to wait (`Retry-After`, in seconds or as a date).
     pub fn retry_after(&self, now: SystemTime) -> Option<Duration> {
         retry_after(&self.headers, now)
     }
 }
 
-/// How long these headers ask to be left alone (`Retry-After`, in seconds or as a date).
+/// How long these headers ask the client to wait (`Retry-After`, in seconds or as a date).
 pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let seconds = value.parse().ok().map(Duration::from_secs);
@@ -76,19 +76,19 @@ pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     seconds.or_else(|| until().map(|date| date.duration_since(now).unwrap_or_default()))
 }
 
-/// Why there is no answer. No text contains a header, a body, or more of the URL than its host.
+/// Why there is no response. No text contains a header, a body, or more of the URL than its host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OutboundError {
-    /// The address may not be called. Trying again changes that only if its name is given another address.
+    /// The policy does not allow the address. A retry helps only if the name resolves to another address later.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// It took too long.
+    /// The time limit was exceeded.
     #[error("the receiver did not answer within {} s", .limit.as_secs_f64())]
     TimedOut {
-        /// What was allowed.
+        /// The limit.
         limit: Duration,
     },
-    /// The name, the connection, TLS or HTTP failed.
+    /// Name resolution, the connection, TLS or HTTP failed.
     #[error("the request failed: {0}")]
     Failed(String),
 }
@@ -112,28 +112,32 @@ impl fmt::Debug for Outbound {
 }
 
 impl Outbound {
-    /// A client under a policy.
+    /// A client that follows a policy.
     pub fn new(policy: Policy, resolver: Arc<dyn Resolver>) -> Result<Self, SetupError> {
         let policy = Arc::new(policy);
-        let guard = Arc::new(Guard::new(policy.clone(), resolver));
+        let guard = Arc::new(PolicyResolver::new(policy.clone(), resolver));
         Ok(Self { policy, client: build_client(|| builder(guard.clone()))? })
     }
 
-    /// The policy.
+    /// The policy that this client follows.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// Sends a `POST`, once.
-    pub async fn post(&self, request: OutboundRequest) -> Result<Answer, OutboundError> {
-        // Also the only check for literal addresses: nothing resolves those.
+    /// Sends a `POST`. It is never repeated.
+    pub async fn post(&self, request: OutboundRequest) -> Result<OutboundResponse, OutboundError> {
+        // For a literal address this is the only check, because the client does not resolve it.
         let target = self.policy.check_url(&request.url)?;
         let limit = request.timeout;
         let exchange = self.exchange(target, request);
         tokio::time::timeout(limit, exchange).await.unwrap_or(Err(OutboundError::TimedOut { limit }))
     }
 
-    async fn exchange(&self, target: Target, request: OutboundRequest) -> Result<Answer, OutboundError> {
+    async fn exchange(
+        &self,
+        target: Target,
+        request: OutboundRequest,
+    ) -> Result<OutboundResponse, OutboundError> {
         let mut headers = request.headers;
         for name in &FRAMING {
             headers.remove(name);
@@ -144,23 +148,23 @@ impl Outbound {
         let mut body = BytesMut::new();
         let mut truncated = false;
         while !truncated && let Some(chunk) = response.chunk().await.map_err(explain)? {
-            let room = MAX_ANSWER - body.len();
-            truncated = chunk.len() > room;
-            body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            let remaining = MAX_RESPONSE - body.len();
+            truncated = chunk.len() > remaining;
+            body.extend_from_slice(&chunk[..chunk.len().min(remaining)]);
         }
-        Ok(Answer { status, headers, body: body.freeze(), truncated })
+        Ok(OutboundResponse { status, headers, body: body.freeze(), truncated })
     }
 }
 
-fn builder(guard: Arc<Guard>) -> ClientBuilder {
-    careful_client()
+fn builder(guard: Arc<PolicyResolver>) -> ClientBuilder {
+    restricted_client()
         .dns_resolver(guard)
         .http1_only()
         .connect_timeout(CONNECT_TIMEOUT)
         .pool_idle_timeout(IDLE_TIMEOUT)
 }
 
-/// Finds the refusal in an error of the client, or what the system said. The client's own text has the URL in it.
+/// Finds the policy's refusal among the causes, or else the system's message. The client's own text contains the URL.
 fn explain(error: reqwest::Error) -> OutboundError {
     if let Some(refused) = causes(&error).find_map(|cause| cause.downcast_ref::<Refused>()) {
         return OutboundError::Refused(refused.clone());

@@ -1,9 +1,9 @@
 //! Requests to addresses that users give: checked, pinned and bounded.
 //!
-//! A webhook makes the server call wherever a user says, with the server's place in the network. So a URL is checked when it is
-//! stored ([`Policy::check_url`]) and again when it is called ([`Outbound::post`]), then on the addresses that are connected
-//! to: the name is resolved once per connection, every address is checked, one bad address refuses all, and only those
-//! addresses are dialled. No redirect is followed and no proxy is used, since either would dial something unchecked.
+//! A webhook makes the server call an address that a user chose, from inside the server's network. So a URL is checked when it
+//! is stored ([`Policy::check_url`]) and again when it is called ([`Outbound::post`]). Then the addresses are checked: the name
+//! is resolved once per connection, one forbidden address refuses all, and the client connects only to checked addresses.
+//! Redirects and proxies are not used, because either could connect to an address that was not checked.
 //!
 //! ```
 //! use attache_outbound::Policy;
@@ -13,17 +13,18 @@
 //! assert!(policy.check_url("http://169.254.169.254/latest/meta-data").is_err());
 //! ```
 
-mod careful;
 mod client;
+mod http_client;
 mod policy;
 mod ranges;
 mod refused;
 mod resolver;
 
-pub use careful::{Guard, build_client, careful_client, causes};
 pub use client::{
-    Answer, FRAMING, MAX_ANSWER, Outbound, OutboundError, OutboundRequest, SetupError, retry_after,
+    FRAMING, MAX_RESPONSE, Outbound, OutboundError, OutboundRequest, OutboundResponse, SetupError,
+    retry_after,
 };
+pub use http_client::{PolicyResolver, build_client, causes, restricted_client};
 pub use ipnet::IpNet;
 pub use policy::{MAX_URL, Policy, Target};
 pub use refused::Refused;

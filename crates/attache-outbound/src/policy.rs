@@ -12,15 +12,15 @@ use crate::ranges;
 /// The longest URL, in bytes.
 pub const MAX_URL: usize = 2048;
 
-/// The longest name and the longest part of one that DNS can ask for.
+/// The longest name and the longest label that DNS allows.
 const MAX_NAME: usize = 253;
 const MAX_LABEL: usize = 63;
 
-/// Ends of names that only private networks give out.
+/// Suffixes of names that exist only in private networks.
 const PRIVATE: [&str; 9] =
     ["local", "internal", "intranet", "private", "corp", "home", "lan", "localdomain", "home.arpa"];
 
-/// Names of metadata services, some of which a cloud's own resolver completes.
+/// Names of metadata services. A cloud's resolver completes the short ones.
 const METADATA: [&str; 5] =
     ["metadata", "metadata.goog", "metadata.google.internal", "instance-data", "instance-data.ec2.internal"];
 
@@ -42,35 +42,35 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Whether this machine itself may be called: `localhost`, `127.0.0.0/8` and `::1`. For development.
+    /// Sets whether this machine may be called: `localhost`, `127.0.0.0/8` and `::1`. For development.
     #[must_use]
     pub fn allow_loopback(mut self, allowed: bool) -> Self {
         self.loopback = allowed;
         self
     }
 
-    /// Also allows these networks, whatever they are set aside for; but never a metadata service in them.
+    /// Also allows these networks, even if they are reserved. A metadata service in them stays forbidden.
     ///
-    /// With any network allowed, names that only private networks give out (`hooks`, `hooks.internal`) may be used too: what
-    /// they resolve to still has to be in such a network, or public.
+    /// If any network is allowed, names of private networks (`hooks`, `hooks.internal`) may be used too. What they resolve to
+    /// must still be public or in an allowed network.
     #[must_use]
     pub fn allow(mut self, networks: impl IntoIterator<Item = IpNet>) -> Self {
         self.networks.extend(networks);
         self
     }
 
-    /// Whether `http` is refused.
+    /// Sets whether `http` is refused.
     #[must_use]
     pub fn https_only(mut self, only: bool) -> Self {
         self.https_only = only;
         self
     }
 
-    /// Checks a URL by itself, for when it is stored. Nothing is resolved: the name need not exist yet.
+    /// Checks the text of a URL, when it is stored. Nothing is resolved: the name need not exist yet.
     ///
-    /// Only spellings that every parser reads alike pass: no whitespace, backslashes or percent-encoding around the host, no
-    /// credentials, no fragment, no trailing dot, IPv4 addresses as four decimal numbers, international names as `xn--`.
-    /// Names without a dot and names such as `hooks.internal` are refused unless a network is [allowed](Self::allow).
+    /// Only spellings that every parser reads in the same way pass: no whitespace, backslashes or percent-encoding around the
+    /// host, no credentials, no fragment, no trailing dot, IPv4 addresses as four decimal numbers, international names as
+    /// `xn--`. Names without a dot and names such as `hooks.internal` are refused unless a network is [allowed](Self::allow).
     pub fn check_url(&self, url: &str) -> Result<Target, Refused> {
         if url.len() > MAX_URL {
             return Err(Refused::TooLong { length: url.len() });
@@ -117,7 +117,7 @@ impl Policy {
         Ok(Target { url })
     }
 
-    /// Checks an address that is about to be connected to.
+    /// Checks an address before a connection to it.
     pub fn check_address(&self, address: IpAddr) -> Result<(), Refused> {
         let address = address.to_canonical();
         if ranges::is_metadata(address) {
@@ -126,7 +126,7 @@ impl Policy {
         if self.is_allowed(address) {
             return Ok(());
         }
-        ranges::set_aside(address).map_or(Ok(()), |what| Err(Refused::Address { address, what }))
+        ranges::reserved_for(address).map_or(Ok(()), |what| Err(Refused::Address { address, what }))
     }
 
     fn is_allowed(&self, address: IpAddr) -> bool {
@@ -134,7 +134,7 @@ impl Policy {
             || self.networks.iter().any(|network| network.contains(&address))
     }
 
-    /// `name` is in lower case, as the parser leaves it.
+    /// `name` is in lower case: the parser converts it.
     fn check_name(&self, name: &str) -> Result<(), Refused> {
         if name.ends_with('.') {
             return Err(Refused::TrailingDot);
@@ -164,7 +164,7 @@ fn is_at_or_below(name: &str, parent: &str) -> bool {
     name.strip_suffix(parent).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
-/// A URL that a [`Policy`] let pass. Its name has yet to be resolved, and what it resolves to has yet to be checked.
+/// A URL that passed a [`Policy`]. Its name is not resolved yet, and the addresses are not checked yet.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Target {
     url: Url,
@@ -181,7 +181,7 @@ impl Target {
     }
 }
 
-/// Without path and query, where receivers like to put secrets.
+/// Omits path and query: receivers often put secrets there.
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Target").field(&self.url.origin().ascii_serialization()).finish()

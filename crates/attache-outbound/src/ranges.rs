@@ -1,7 +1,7 @@
-//! What addresses are set aside for.
+//! Address ranges that are reserved.
 //!
-//! After the IANA special-purpose registries, on the strict side: what is no longer in use, or could wrap another address, is
-//! not public either.
+//! They follow the IANA special-purpose registries. Ranges that are no longer in use, or that can contain another address,
+//! count as reserved too.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -26,7 +26,7 @@ const V4: [(Ipv4Net, &str); 16] = [
     (v4([240, 0, 0, 0], 4), "reserved"),
 ];
 
-/// Everything outside of [`GLOBAL`] is refused anyway; those in the list from there are for the text.
+/// Everything outside of [`GLOBAL`] is refused anyway. Ranges outside of it are listed for the error text.
 const V6: [(Ipv6Net, &str); 16] = [
     (v6([0, 0, 0, 0, 0, 0, 0, 0], 128), "unspecified"),
     (v6([0, 0, 0, 0, 0, 0, 0, 1], 128), "loopback"),
@@ -46,13 +46,13 @@ const V6: [(Ipv6Net, &str); 16] = [
     (v6([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20), "documentation"),
 ];
 
-/// The only part of IPv6 that is given out for public use.
+/// The only part of IPv6 that is assigned for public use.
 const GLOBAL: Ipv6Net = v6([0x2000, 0, 0, 0, 0, 0, 0, 0], 3);
 
-/// Where networks without IPv4 reach IPv4: a resolver there answers with these for public names.
+/// NAT64: networks without IPv4 use these addresses to reach IPv4. Their resolvers return them for public names.
 const NAT64: Ipv6Net = v6([0x64, 0xff9b, 0, 0, 0, 0, 0, 0], 96);
 
-/// Metadata and credential services of AWS, Azure, Google, Oracle, Alibaba and those that follow them.
+/// Metadata and credential services of AWS, Azure, Google, Oracle, Alibaba and compatible clouds.
 const METADATA: [IpAddr; 10] = [
     IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
@@ -74,11 +74,11 @@ const fn v6([a, b, c, d, e, f, g, h]: [u16; 8], prefix: u8) -> Ipv6Net {
     Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, d, e, f, g, h), prefix)
 }
 
-/// What an address is set aside for, or nothing if it is public. `address` is canonical: IPv4 is not mapped into IPv6.
-pub(crate) fn set_aside(address: IpAddr) -> Option<&'static str> {
+/// What an address is reserved for; nothing if it is public. `address` is canonical: IPv4 is not mapped into IPv6.
+pub(crate) fn reserved_for(address: IpAddr) -> Option<&'static str> {
     match address {
-        IpAddr::V4(address) => set_aside_v4(address),
-        IpAddr::V6(address) if NAT64.contains(&address) => set_aside_v4(low(address)),
+        IpAddr::V4(address) => reserved_v4(address),
+        IpAddr::V6(address) if NAT64.contains(&address) => reserved_v4(low(address)),
         IpAddr::V6(address) => V6
             .iter()
             .find(|(range, _)| range.contains(&address))
@@ -88,11 +88,11 @@ pub(crate) fn set_aside(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-fn set_aside_v4(address: Ipv4Addr) -> Option<&'static str> {
+fn reserved_v4(address: Ipv4Addr) -> Option<&'static str> {
     V4.iter().find(|(range, _)| range.contains(&address)).map(|(_, what)| *what)
 }
 
-/// Whether a metadata service answers there, or at an IPv4 address that this one wraps. `address` is canonical.
+/// Whether a metadata service has this address, or an IPv4 address that it contains. `address` is canonical.
 pub(crate) fn is_metadata(address: IpAddr) -> bool {
     let wrapped = match address {
         IpAddr::V4(_) => Vec::new(),
@@ -101,23 +101,23 @@ pub(crate) fn is_metadata(address: IpAddr) -> bool {
     METADATA.contains(&address) || wrapped.into_iter().any(|inner| METADATA.contains(&IpAddr::V4(inner)))
 }
 
-/// The IPv4 addresses that a gateway between the two would make of this one.
+/// The IPv4 addresses that a gateway could translate this address to.
 fn wrapped(address: Ipv6Addr) -> Vec<Ipv4Addr> {
     match address.segments() {
         // IPv4-compatible and IPv4-translated.
         [0, 0, 0, 0, 0, 0, _, _] | [0, 0, 0, 0, 0xffff, 0, _, _] => vec![low(address)],
-        // Local NAT64 may have the address at the end or, as in RFC 6052, right after the prefix, around an unused byte.
+        // Local NAT64 has the IPv4 address at the end or, as in RFC 6052, right after the prefix, around an unused byte.
         [0x64, 0xff9b, 1, a, b, c, ..] => vec![low(address), join(a, (b << 8) | (c >> 8))],
         [0x64, 0xff9b, ..] => vec![low(address)],
         [0x2002, a, b, ..] => vec![join(a, b)],
-        // Teredo: a server, and a client with its bits turned over.
+        // Teredo: the address of a server, and the inverted address of a client.
         [0x2001, 0, a, b, .., c, d] => vec![join(a, b), join(!c, !d)],
         _ if is_isatap(address) => vec![low(address)],
         _ => Vec::new(),
     }
 }
 
-/// Whether the interface is one that carries IPv6 inside of an IPv4 network.
+/// Whether this is an ISATAP address, which carries IPv6 inside an IPv4 network.
 fn is_isatap(address: Ipv6Addr) -> bool {
     matches!(address.segments(), [_, _, _, _, 0 | 0x200, 0x5efe, _, _])
 }

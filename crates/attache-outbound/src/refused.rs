@@ -4,9 +4,10 @@ use std::net::{IpAddr, Ipv4Addr};
 
 /// Why an address may not be called.
 ///
-/// The texts name what was wrong and what would be right. They may be shown to whoever gave the URL: nothing of the URL is
-/// repeated but a literal address, so neither are credentials in it. The one exception is a refusal out of
-/// [`Outbound::post`](crate::Outbound::post): its address may be what a name resolved to, which is for the operator's eyes.
+/// Each text says what is wrong and what would be right. The texts may be shown to the user who gave the URL: they repeat
+/// nothing of the URL but a literal address, so they contain no credentials. The exception is a refusal from
+/// [`Outbound::post`](crate::Outbound::post): it may contain an address that a name resolved to, which only the operator should
+/// see.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The URL is longer than [`MAX_URL`](crate::MAX_URL).
@@ -15,10 +16,10 @@ pub enum Refused {
         /// How long it is, in bytes.
         length: usize,
     },
-    /// The URL contains what parsers disagree about.
+    /// The URL contains characters that parsers read differently.
     #[error("the URL contains a space, a control character or a backslash; percent-encode it")]
     Character,
-    /// Some other scheme, or none.
+    /// The URL has another scheme, or none.
     #[error("the URL must begin with `http://` or `https://`")]
     Scheme,
     /// Only `https` is allowed.
@@ -30,10 +31,10 @@ pub enum Refused {
     /// A user name or a password, even an empty one.
     #[error("the URL contains credentials before an `@`; remove them and use an authentication header")]
     Credentials,
-    /// A fragment, which would not be sent.
+    /// A fragment. It would never be sent.
     #[error("the URL contains a fragment, which is never sent; remove the `#` and what follows")]
     Fragment,
-    /// The host is neither a name in the form that DNS uses nor an address.
+    /// The host is neither a name that DNS can resolve nor an address.
     #[error(
         "the host is neither a plain name nor an address; write an international name in its `xn--` form, \
          and an IPv6 address in brackets and without a zone"
@@ -42,19 +43,19 @@ pub enum Refused {
     /// The host ends in a dot.
     #[error("the host ends in a dot; remove it")]
     TrailingDot,
-    /// An IPv4 address in a spelling that other programs read differently.
+    /// An IPv4 address in a form that other programs read differently.
     #[error("the host is an unusual way to write `{0}`; write it like this")]
     Spelling(Ipv4Addr),
     /// Port 0.
     #[error("port 0 cannot be connected to; use a port from 1 to 65535")]
     Port,
-    /// Anything else that is not a URL.
+    /// The URL cannot be parsed for another reason.
     #[error("the URL cannot be parsed: {0}")]
     Malformed(#[from] url::ParseError),
     /// `localhost` and names below it.
     #[error("the host is this machine; use a public name, or have the operator allow loopback")]
     LoopbackName,
-    /// A name that means something on a private network only.
+    /// A name that exists only in a private network.
     #[error(
         "the host is a name of a private network; use a public name, or have the operator allow that network"
     )]
@@ -66,10 +67,10 @@ pub enum Refused {
     Address {
         /// The address.
         address: IpAddr,
-        /// What it is set aside for.
+        /// What it is reserved for.
         what: &'static str,
     },
-    /// A cloud's metadata service, by name or by address. These hand out credentials; no setting allows them.
+    /// A cloud's metadata service, by name or by address. Metadata services give out credentials, so no setting allows them.
     #[error("the host is a cloud metadata service, which is never called; use another address")]
     Metadata,
 }

@@ -1,4 +1,4 @@
-//! From names to addresses.
+//! Resolving names to addresses.
 
 use std::io;
 use std::net::IpAddr;
@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-/// Where names are looked up. What it answers is checked, so it need not be trusted.
+/// Resolves names. The results are checked, so a resolver need not be trusted.
 pub trait Resolver: Send + Sync + 'static {
-    /// All addresses of a name. It is asked once for each new connection, never for a literal address.
+    /// All addresses of a name. It is called once for each new connection, never for a literal address.
     fn resolve<'a>(&'a self, name: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>>;
 }
 

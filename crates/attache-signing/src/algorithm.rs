@@ -1,14 +1,14 @@
-//! The algorithms, by the names that JOSE has for them.
+//! The signature algorithms, by their JOSE names.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How a card, or a token, is signed.
+/// The algorithm of a signature of a card or a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Algorithm {
-    /// ECDSA on P-256. Every SDK knows it.
+    /// ECDSA on P-256. Every SDK supports it.
     #[serde(rename = "ES256")]
     Es256,
     /// Ed25519.
@@ -20,12 +20,12 @@ pub enum Algorithm {
     /// RSA with PSS padding.
     #[serde(rename = "PS256")]
     Ps256,
-    /// A secret that both sides have. It is never published.
+    /// HMAC with a secret that both sides know. The secret is never published.
     #[serde(rename = "HS256")]
     Hs256,
 }
 
-/// A name that is not that of an algorithm.
+/// The name of an algorithm that is not supported.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not an algorithm for signatures here: expected `ES256`, `EdDSA`, `RS256`, `PS256` or `HS256`"
@@ -33,10 +33,10 @@ pub enum Algorithm {
 pub struct UnknownAlgorithm(String);
 
 impl Algorithm {
-    /// All of them, the one to prefer first.
+    /// All algorithms, the preferred one first.
     pub const ALL: [Self; 5] = [Self::Es256, Self::EdDsa, Self::Rs256, Self::Ps256, Self::Hs256];
 
-    /// Its name in JOSE.
+    /// The name in JOSE.
     pub fn name(self) -> &'static str {
         match self {
             Self::Es256 => "ES256",
@@ -58,7 +58,7 @@ impl FromStr for Algorithm {
     type Err = UnknownAlgorithm;
 
     fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
-        // RFC 9864 gives the one curve that is meant by `EdDSA` here a name of its own.
+        // RFC 9864 has a separate name, `Ed25519`, for the only curve of `EdDSA` that is supported here.
         let found = Self::ALL.into_iter().find(|algorithm| algorithm.name() == name);
         let found = found.or((name == "Ed25519").then_some(Self::EdDsa));
         found.ok_or_else(|| UnknownAlgorithm(crate::strict::shown(name)))

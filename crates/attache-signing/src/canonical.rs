@@ -1,56 +1,56 @@
-//! What of a card is signed.
+//! The canonical form of a card: the bytes that are signed.
 //!
-//! The specification and the SDKs disagree about empty values. The specification keeps those of required members, as in
-//! `"skills":[]`; the SDKs for Python and JavaScript drop every value that is empty, however deep, before they sign and before they
-//! verify. A card without empty values is the same to both.
+//! The specification and the SDKs treat empty values differently. The specification keeps those of required members, as in
+//! `"skills":[]`. The SDKs for Python and JavaScript drop every empty value, at any depth, before they sign and before they
+//! verify. For a card without empty values both forms are the same.
 
 use attache_protocol::AgentCard;
 use serde_json::{Map, Value};
 
-use crate::strict::{self, NotStrict};
+use crate::strict::{self, StrictJsonError};
 
-/// The card as the specification has it signed: its members of protocol 1.0 without the signatures, in the form of RFC 8785.
+/// The form that the specification signs: the members of protocol 1.0 without the signatures, in the form of RFC 8785.
 ///
-/// It fails where the parameters of an extension have a member twice, or nest too deep.
-pub fn specified(card: &AgentCard) -> Result<Vec<u8>, NotStrict> {
-    Ok(written(&projection(card)?))
+/// Fails if the parameters of an extension have a duplicate member or nest too deep.
+pub fn specified(card: &AgentCard) -> Result<Vec<u8>, StrictJsonError> {
+    Ok(encode(&projection(card)?))
 }
 
-/// The card as the SDKs for Python and JavaScript have it signed: the same without any empty value.
-pub fn cleaned(card: &AgentCard) -> Result<Vec<u8>, NotStrict> {
-    Ok(written(&without_empty(projection(card)?)))
+/// The form that the SDKs for Python and JavaScript sign: the same, without any empty value.
+pub fn cleaned(card: &AgentCard) -> Result<Vec<u8>, StrictJsonError> {
+    Ok(encode(&remove_empty(projection(card)?)))
 }
 
 /// The members of protocol 1.0, without the signatures.
-pub(crate) fn projection(card: &AgentCard) -> Result<Map<String, Value>, NotStrict> {
-    // Parameters of extensions are kept as text, so the whole is read from text.
+pub(crate) fn projection(card: &AgentCard) -> Result<Map<String, Value>, StrictJsonError> {
+    // Parameters of extensions are stored as text, so the card is written to text and parsed again.
     let json = serde_json::to_vec(card).unwrap_or_default();
     let mut members = strict::object(&json)?;
     members.remove("signatures");
     Ok(members)
 }
 
-/// An object in the form of RFC 8785.
-pub(crate) fn written(members: &Map<String, Value>) -> Vec<u8> {
-    // Numbers of JSON are finite, and nothing else could have no such form.
+/// Encodes an object as RFC 8785 requires.
+pub(crate) fn encode(members: &Map<String, Value>) -> Vec<u8> {
+    // Encoding fails only for numbers that are not finite, which JSON does not have.
     serde_json_canonicalizer::to_vec(members).unwrap_or_default()
 }
 
-/// The object without values that are empty, or are when what is empty in them is gone. An empty object if nothing is left.
-pub(crate) fn without_empty(members: Map<String, Value>) -> Map<String, Value> {
-    members.into_iter().filter_map(|(name, value)| Some((name, kept(value)?))).collect()
+/// Removes empty values, at any depth. A value that becomes empty is removed too. Returns an empty object if nothing is left.
+pub(crate) fn remove_empty(members: Map<String, Value>) -> Map<String, Value> {
+    members.into_iter().filter_map(|(name, value)| Some((name, non_empty(value)?))).collect()
 }
 
-fn kept(value: Value) -> Option<Value> {
+fn non_empty(value: Value) -> Option<Value> {
     match value {
         Value::Null => None,
         Value::String(text) => (!text.is_empty()).then_some(Value::String(text)),
         Value::Array(items) => {
-            let items: Vec<_> = items.into_iter().filter_map(kept).collect();
+            let items: Vec<_> = items.into_iter().filter_map(non_empty).collect();
             (!items.is_empty()).then_some(Value::Array(items))
         }
         Value::Object(members) => {
-            let members = without_empty(members);
+            let members = remove_empty(members);
             (!members.is_empty()).then_some(Value::Object(members))
         }
         value @ (Value::Bool(_) | Value::Number(_)) => Some(value),
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    fn text(form: Result<Vec<u8>, NotStrict>) -> String {
+    fn text(form: Result<Vec<u8>, StrictJsonError>) -> String {
         String::from_utf8(form.unwrap()).unwrap()
     }
 
@@ -119,9 +119,9 @@ mod tests {
         let params = Json::parse(r#"{"a":1,"a":2}"#).unwrap().read().unwrap();
         let card =
             AgentCard::new("N", "D").extension(AgentExtension { params: Some(params), ..Default::default() });
-        assert_eq!(specified(&card), Err(NotStrict::Duplicate("a".to_owned())));
+        assert_eq!(specified(&card), Err(StrictJsonError::Duplicate("a".to_owned())));
         let value = json!({"a": {}, "b": [null, {"c": ""}], "d": false, "e": 0});
         let Value::Object(members) = value else { unreachable!("it is an object") };
-        assert_eq!(written(&without_empty(members)), br#"{"d":false,"e":0}"#);
+        assert_eq!(encode(&remove_empty(members)), br#"{"d":false,"e":0}"#);
     }
 }

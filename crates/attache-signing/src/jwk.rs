@@ -1,4 +1,4 @@
-//! Keys that signatures are checked with, as JSON (RFC 7517, 7518 and 8037).
+//! Keys that verify signatures, as JSON Web Keys (RFC 7517, 7518 and 8037).
 
 use std::fmt;
 
@@ -13,51 +13,51 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::Algorithm;
-use crate::strict::{self, NotStrict, shown};
+use crate::strict::{self, StrictJsonError, shown};
 
-/// How many keys a set may have.
+/// The maximum number of keys in a set.
 const MAX_KEYS: usize = 100;
 
-/// The shortest secret, in bytes: as long as what HMAC makes with it (RFC 7518, section 3.2).
-const SHORTEST_SECRET: usize = 32;
+/// The shortest secret, in bytes: the length of the HMAC output (RFC 7518, section 3.2).
+const MIN_SECRET: usize = 32;
 
-/// The sizes of RSA moduli, in bytes: 2048 to 8192 bits.
+/// The allowed lengths of RSA moduli, in bytes: 2048 to 8192 bits.
 const MODULUS: std::ops::RangeInclusive<usize> = 256..=1024;
 
-/// Why a text is not a key, or not a set of keys, that signatures can be checked with.
+/// SignatureError a text is not a key, or a set of keys, that can verify signatures.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JwkError {
-    /// It is not JSON of one meaning.
+    /// The text is not strict JSON.
     #[error("the keys cannot be read: {0}")]
-    NotStrict(#[from] NotStrict),
-    /// It is something else than a key or a set of keys.
+    StrictJsonError(#[from] StrictJsonError),
+    /// The text is neither a key nor a set of keys.
     #[error("expected a JSON Web Key, such as `{{\"kty\":\"EC\",…}}`, or a set of them, `{{\"keys\":[…]}}`")]
     NotKeys,
-    /// It is not PEM of public keys.
+    /// The text is not PEM with public keys.
     #[error("expected public keys as PEM, `-----BEGIN PUBLIC KEY-----`, of Ed25519, P-256 or RSA")]
     Pem,
     /// There are too many keys.
     #[error("there are more than {MAX_KEYS} keys")]
     TooMany,
-    /// It is a private key.
-    #[error("the key `{0}` is a private one: give its public part away, never the key itself")]
+    /// The key is a private key.
+    #[error("the key `{0}` is a private key: publish its public part, never the key itself")]
     Private(String),
-    /// It is a key of another kind.
+    /// The key type is not supported.
     #[error(
-        "the key `{0}` is of a kind that is not known here: expected `EC` with `P-256`, `OKP` with `Ed25519`, `RSA` or `oct`"
+        "the key `{0}` has a type that is not supported: expected `EC` with `P-256`, `OKP` with `Ed25519`, `RSA` or `oct`"
     )]
     Kind(String),
-    /// It is for something else than signatures, or for another algorithm.
+    /// The key is for another purpose or another algorithm.
     #[error("the key `{kid}` is not for checking signatures of {expected}: its `{member}` says otherwise")]
     Purpose {
         /// The key.
         kid: String,
-        /// What a key of its kind is for.
+        /// The algorithm of keys of this type.
         expected: Algorithm,
-        /// The member that says so.
+        /// The member that names another purpose.
         member: &'static str,
     },
-    /// A value of it is missing, or not what it should be.
+    /// A member is missing or invalid.
     #[error("the key `{kid}` is broken: its `{member}` is not {expected}")]
     Broken {
         /// The key.
@@ -69,31 +69,31 @@ pub enum JwkError {
     },
 }
 
-/// A key that signatures are checked with, bound to its algorithm.
+/// A key that verifies signatures of one algorithm.
 #[derive(Clone)]
 pub struct VerifyingKey {
-    /// What its owner calls it, if they do.
+    /// The `kid` that the owner chose, if any.
     named: Option<String>,
     thumbprint: String,
-    material: Material,
+    material: KeyMaterial,
 }
 
 #[derive(Clone, PartialEq)]
-pub(crate) enum Material {
+pub(crate) enum KeyMaterial {
     P256 { x: [u8; 32], y: [u8; 32] },
     Ed25519 { x: [u8; 32] },
     Rsa { n: Vec<u8>, e: Vec<u8>, padding: Padding },
     Secret { k: zeroize::Zeroizing<Vec<u8>> },
 }
 
-/// What fills a message up to the length of an RSA key.
+/// The padding of RSA signatures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Padding {
     Pkcs1,
     Pss,
 }
 
-/// The same key, called the same.
+/// Two keys are equal if they have the same id and the same material.
 impl PartialEq for VerifyingKey {
     fn eq(&self, other: &Self) -> bool {
         self.kid() == other.kid() && self.material == other.material
@@ -107,13 +107,13 @@ impl fmt::Debug for VerifyingKey {
 }
 
 impl VerifyingKey {
-    /// A key that is called by its thumbprint.
-    pub(crate) fn new(material: Material) -> Self {
+    /// A key whose id is its thumbprint.
+    pub(crate) fn new(material: KeyMaterial) -> Self {
         let thumbprint = material.thumbprint();
         Self { named: None, thumbprint, material }
     }
 
-    /// A secret that both sides have, for `HS256`.
+    /// A shared secret, for `HS256`.
     pub fn shared_secret(secret: &[u8]) -> Result<Self, JwkError> {
         let k = zeroize::Zeroizing::new(secret.to_vec());
         let short = || JwkError::Broken {
@@ -121,7 +121,7 @@ impl VerifyingKey {
             member: "k",
             expected: "a secret of at least 32 bytes",
         };
-        if k.len() < SHORTEST_SECRET { Err(short()) } else { Ok(Self::new(Material::Secret { k })) }
+        if k.len() < MIN_SECRET { Err(short()) } else { Ok(Self::new(KeyMaterial::Secret { k })) }
     }
 
     fn read(jwk: &Map<String, Value>) -> Result<Self, JwkError> {
@@ -139,8 +139,8 @@ impl VerifyingKey {
         let coordinate =
             |member| bytes(member)?.try_into().map_err(|_| broken(member, "32 bytes in base64url"));
         let material = match (text("kty"), text("crv")) {
-            (Some("EC"), Some("P-256")) => Material::P256 { x: coordinate("x")?, y: coordinate("y")? },
-            (Some("OKP"), Some("Ed25519")) => Material::Ed25519 { x: coordinate("x")? },
+            (Some("EC"), Some("P-256")) => KeyMaterial::P256 { x: coordinate("x")?, y: coordinate("y")? },
+            (Some("OKP"), Some("Ed25519")) => KeyMaterial::Ed25519 { x: coordinate("x")? },
             (Some("RSA"), _) => {
                 let without_zeros =
                     |bytes: Vec<u8>| -> Vec<u8> { bytes.into_iter().skip_while(|byte| *byte == 0).collect() };
@@ -148,16 +148,16 @@ impl VerifyingKey {
                 if !MODULUS.contains(&n.len()) {
                     return Err(broken("n", "a number of 2048 to 8192 bits"));
                 }
-                // Who does not say means the padding that everybody has.
+                // The default is PKCS #1, which every implementation supports.
                 let padding = if text("alg") == Some("PS256") { Padding::Pss } else { Padding::Pkcs1 };
-                Material::Rsa { n, e, padding }
+                KeyMaterial::Rsa { n, e, padding }
             }
             (Some("oct"), _) => {
                 let k = zeroize::Zeroizing::new(bytes("k")?);
-                if k.len() < SHORTEST_SECRET {
+                if k.len() < MIN_SECRET {
                     return Err(broken("k", "a secret of at least 32 bytes"));
                 }
-                Material::Secret { k }
+                KeyMaterial::Secret { k }
             }
             _ => return Err(JwkError::Kind(shown_kid)),
         };
@@ -183,29 +183,29 @@ impl VerifyingKey {
         Ok(Self { named, ..key })
     }
 
-    /// What it is called: what its owner says, or its thumbprint (RFC 7638).
+    /// The id of the key: either chosen by its owner or its thumbprint (RFC 7638).
     pub fn kid(&self) -> &str {
         self.named.as_deref().unwrap_or(&self.thumbprint)
     }
 
-    /// The one algorithm it is for.
+    /// The only algorithm that the key may be used for.
     pub fn algorithm(&self) -> Algorithm {
         match self.material {
-            Material::P256 { .. } => Algorithm::Es256,
-            Material::Ed25519 { .. } => Algorithm::EdDsa,
-            Material::Rsa { padding: Padding::Pkcs1, .. } => Algorithm::Rs256,
-            Material::Rsa { padding: Padding::Pss, .. } => Algorithm::Ps256,
-            Material::Secret { .. } => Algorithm::Hs256,
+            KeyMaterial::P256 { .. } => Algorithm::Es256,
+            KeyMaterial::Ed25519 { .. } => Algorithm::EdDsa,
+            KeyMaterial::Rsa { padding: Padding::Pkcs1, .. } => Algorithm::Rs256,
+            KeyMaterial::Rsa { padding: Padding::Pss, .. } => Algorithm::Ps256,
+            KeyMaterial::Secret { .. } => Algorithm::Hs256,
         }
     }
 
-    /// Whether this is the key that a signature calls so.
-    pub(crate) fn is_called(&self, kid: &str) -> bool {
+    /// Whether a signature with this `kid` means this key.
+    pub(crate) fn has_id(&self, kid: &str) -> bool {
         self.kid() == kid || self.thumbprint == kid
     }
 
-    /// Whether its owner has given it a name.
-    pub(crate) fn is_named(&self) -> bool {
+    /// Whether the owner chose an id for the key.
+    pub(crate) fn has_own_id(&self) -> bool {
         self.named.is_some()
     }
 
@@ -213,7 +213,7 @@ impl VerifyingKey {
         self.material.verifies(message, signature)
     }
 
-    /// The key as everybody may know it; nothing if nobody may.
+    /// The public JWK; nothing for a secret, which is never published.
     fn to_jwk(&self) -> Option<Value> {
         if self.algorithm() == Algorithm::Hs256 {
             return None;
@@ -226,8 +226,8 @@ impl VerifyingKey {
     }
 }
 
-impl Material {
-    /// The members that make the key what it is.
+impl KeyMaterial {
+    /// The members that define the key.
     fn members(&self) -> Map<String, Value> {
         let encode = |bytes: &[u8]| Value::String(URL_SAFE_NO_PAD.encode(bytes));
         let members = match self {
@@ -241,9 +241,10 @@ impl Material {
         members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// RFC 7638: the hash of these members in the order of their names. Of a secret of 32 random bytes it tells nothing.
+    /// RFC 7638: the hash of these members, ordered by name. The hash of a secret of 32 random bytes does not reveal the
+    /// secret.
     fn thumbprint(&self) -> String {
-        URL_SAFE_NO_PAD.encode(Sha256::digest(crate::canonical::written(&self.members())))
+        URL_SAFE_NO_PAD.encode(Sha256::digest(crate::canonical::encode(&self.members())))
     }
 
     fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
@@ -253,7 +254,7 @@ impl Material {
         self.parsed().is_some_and(|key| key.verify_sig(message, signature).is_ok())
     }
 
-    /// A public key, if it can be one at all.
+    /// The public key as the cryptography library needs it; nothing if it is not a valid key.
     fn parsed(&self) -> Option<ParsedPublicKey> {
         match self {
             Self::P256 { x, y } => {
@@ -273,31 +274,32 @@ impl Material {
     }
 }
 
-/// Keys that signatures are checked with.
+/// Keys that verify signatures.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct KeySet(Vec<VerifyingKey>);
 
 impl KeySet {
-    /// Reads a set of keys, or one, that somebody has chosen. Every key must be of use.
+    /// Reads one key or a set of keys that the user configured. Every key must be usable.
     pub fn from_json(json: &[u8]) -> Result<Self, JwkError> {
-        let keys = listed(json)?.iter().map(VerifyingKey::read).collect::<Result<_, _>>()?;
+        let keys = parse_keys(json)?.iter().map(VerifyingKey::read).collect::<Result<_, _>>()?;
         Ok(Self(keys))
     }
 
-    /// Reads public keys that somebody has chosen, as PEM. Every key must be of use, and is called by its thumbprint.
+    /// Reads public keys that the user configured, as PEM. Every key must be usable. Its id is its thumbprint.
     pub fn from_pem(pem: &[u8]) -> Result<Self, JwkError> {
         let keys = serde_json::json!({ "keys": crate::pem::keys(pem)? });
         Self::from_json(keys.to_string().as_bytes())
     }
 
-    /// Reads a set of keys that was published. Keys that are of no use here are left out, and so are secrets: one that is
-    /// published is none.
+    /// Reads a published set of keys. Keys that cannot be used here are skipped. Secrets are skipped too, because a published
+    /// secret is not secret.
     pub fn from_published(json: &[u8]) -> Result<Self, JwkError> {
-        let keys = listed(json)?.iter().filter_map(|jwk| VerifyingKey::read(jwk).ok()).collect::<Vec<_>>();
+        let keys =
+            parse_keys(json)?.iter().filter_map(|jwk| VerifyingKey::read(jwk).ok()).collect::<Vec<_>>();
         Ok(Self(keys.into_iter().filter(|key| key.algorithm() != Algorithm::Hs256).collect()))
     }
 
-    /// The set as everybody may know it. Secrets are not in it.
+    /// The public set, without secrets.
     pub fn to_json(&self) -> Value {
         json!({ "keys": self.0.iter().filter_map(VerifyingKey::to_jwk).collect::<Vec<_>>() })
     }
@@ -307,7 +309,7 @@ impl KeySet {
         self.0.iter()
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -334,7 +336,7 @@ impl IntoIterator for KeySet {
     }
 }
 
-fn listed(json: &[u8]) -> Result<Vec<Map<String, Value>>, JwkError> {
+fn parse_keys(json: &[u8]) -> Result<Vec<Map<String, Value>>, JwkError> {
     let mut document = strict::object(json)?;
     let keys = match document.remove("keys") {
         Some(Value::Array(keys)) => keys,
@@ -381,8 +383,8 @@ mod tests {
             one(&jwk).unwrap_err().to_string()
         };
         for (member, value, reason) in [
-            ("d", json!("nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A"), "is a private one"),
-            ("crv", json!("Ed448"), "of a kind that is not known here"),
+            ("d", json!("nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A"), "is a private key"),
+            ("crv", json!("Ed448"), "a type that is not supported"),
             ("kty", json!("oct"), "its `k` is not base64url"),
             ("alg", json!("HS256"), "its `alg` says otherwise"),
             ("alg", json!(7), "its `alg` says otherwise"),

@@ -1,14 +1,14 @@
-//! The keys of a server, and how one follows another.
+//! The signing keys of a server, and their rotation.
 //!
-//! They are JSON in a file that only its owner can read:
+//! They are stored as JSON in a file that only its owner can read:
 //!
 //! ```json
 //! { "keys": [ { "kid": "NzbL…", "alg": "ES256", "state": "active", "created": "2026-01-02T03:04:05Z", "secret": "base64" } ] }
 //! ```
 //!
-//! The secret is PKCS #8, or for `HS256` the bytes of the secret itself. A key is *active*, then *retiring*, then *retired*. In
-//! the first two states it signs and is published, so that those who know only the old key and those who know only the new one both
-//! find a signature they can check. A retired key is forgotten but for its name.
+//! The secret is PKCS #8, or for `HS256` the bytes of the secret itself. A key is *active*, then *retiring*, then *retired*.
+//! Active and retiring keys sign and are published, so that a client that knows only the old key and a client that knows only
+//! the new one both find a signature that they can verify. Of a retired key only the id is kept.
 
 use std::fmt;
 use std::io;
@@ -27,16 +27,16 @@ use crate::private::{self, Content, Stamp};
 use crate::secret::{SigningKey, generate};
 use crate::{Algorithm, KeySet, SignError, signature};
 
-/// How often it is looked at whether somebody has changed the file.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the file is checked for changes by other processes.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Why there are no keys, or why they cannot be changed.
+/// SignatureError there are no keys, or why they cannot be changed.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
     /// There is no such file.
     #[error("there is no key file `{}`", path.display())]
     Missing {
-        /// Where it was looked for.
+        /// The path.
         path: PathBuf,
     },
     /// The file could not be read or written.
@@ -44,29 +44,29 @@ pub enum KeysError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What was tried.
+        /// The operation that failed.
         doing: &'static str,
-        /// What happened.
+        /// The error of the system.
         error: io::Error,
     },
-    /// Others than its owner can read the file.
+    /// Other users can read the file.
     #[error("others can read the key file `{0}`: run `chmod 600 {0}`", path.display())]
     Exposed {
         /// The file.
         path: PathBuf,
     },
-    /// It is not a file of keys.
+    /// The file does not contain signing keys.
     #[error("`{}` is not a file of signing keys: {problem}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What was wrong.
+        /// What is wrong with it.
         problem: String,
     },
-    /// No key is called so.
+    /// There is no key with this id.
     #[error("there is no key `{0}`")]
     Unknown(String),
-    /// The key is not active, so another cannot take its place.
+    /// The key is not active, so it cannot be rotated.
     #[error("the key `{kid}` is {state}: only an active key can be rotated")]
     NotActive {
         /// The key.
@@ -74,23 +74,23 @@ pub enum KeysError {
         /// Its state.
         state: KeyState,
     },
-    /// The key is the only one that is active.
+    /// The key is the only active one.
     #[error("the key `{0}` is the only active one: without it nothing would be signed")]
     LastActive(String),
     /// The system gave no random bytes.
-    #[error("the system gives no random bytes")]
+    #[error("the system provides no random bytes")]
     Random,
 }
 
-/// Where in its life a key is.
+/// The state of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KeyState {
     /// It signs and is published.
     Active,
-    /// Another has taken its place. It still signs and is published, for those who do not know the other yet.
+    /// A newer key replaces it. It still signs and is published, for clients that do not know the newer key yet.
     Retiring,
-    /// It is of no use any more.
+    /// It no longer signs.
     Retired,
 }
 
@@ -104,50 +104,50 @@ impl fmt::Display for KeyState {
     }
 }
 
-/// What may be known about a key.
+/// The public information about a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KeyInfo {
-    /// What it is called: its thumbprint (RFC 7638).
+    /// Its id: the thumbprint (RFC 7638).
     pub kid: String,
-    /// The algorithm it is for.
+    /// Its algorithm.
     #[serde(rename = "alg")]
     pub algorithm: Algorithm,
-    /// Where in its life it is.
+    /// Its state.
     pub state: KeyState,
-    /// When it was made.
+    /// When it was created.
     pub created: Timestamp,
 }
 
-/// The keys of a server. Cheap to clone; all clones are the same keys.
+/// The signing keys of a server. Cheap to clone; clones share the keys.
 ///
-/// What another process does to the file is noticed within a second of the next use. While the file cannot be read, the keys that
-/// were in it stay in use.
+/// Changes that another process makes to the file take effect within a second of the next use. While the file cannot be read,
+/// the previous keys stay in use.
 #[derive(Clone)]
 pub struct SigningKeys(Arc<Shared>);
 
 struct Shared {
-    /// Where they are kept, if anywhere.
+    /// The file that they are stored in, if any.
     path: Option<PathBuf>,
-    kept: Mutex<Kept>,
+    loaded: Mutex<LoadedKeys>,
 }
 
-struct Kept {
-    form: Form,
+struct LoadedKeys {
+    stored: StoredKeys,
     current: Arc<CurrentKeys>,
     stamp: Option<Stamp>,
-    looked: Instant,
-    /// Whether it was said that the file cannot be read.
-    complained: bool,
+    checked_at: Instant,
+    /// Whether a warning about the unreadable file was logged.
+    warned: bool,
 }
 
-/// The form in the file.
+/// The content of the file.
 #[derive(Clone, Default, Serialize, Deserialize)]
-struct Form {
-    keys: Vec<KeyForm>,
+struct StoredKeys {
+    keys: Vec<StoredKey>,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
-struct KeyForm {
+struct StoredKey {
     kid: String,
     alg: Algorithm,
     state: KeyState,
@@ -156,7 +156,7 @@ struct KeyForm {
     secret: Option<Zeroizing<String>>,
 }
 
-/// The keys that sign at one moment. They never change: where they would, there are others.
+/// The keys that sign at one point in time. They are immutable: a change creates another value.
 pub struct CurrentKeys {
     keys: Vec<SigningKey>,
 }
@@ -174,125 +174,126 @@ impl fmt::Debug for CurrentKeys {
 }
 
 impl CurrentKeys {
-    /// The card with a signature of each key, in place of those it had. `jku` is where the keys are published.
+    /// Returns the card with a signature of each key. Existing signatures are replaced. `jku` is the URL where the keys are
+    /// published.
     pub fn sign(&self, card: &AgentCard, jku: Option<&str>) -> Result<AgentCard, SignError> {
         let signatures = signature::sign(card, &self.keys, jku)?;
         Ok(AgentCard { signatures, ..card.clone() })
     }
 
-    /// The keys that everybody may check signatures with. Secrets are not among them.
+    /// The public keys that verify the signatures. Secrets are not included.
     pub fn public_keys(&self) -> KeySet {
         let public = self.keys.iter().map(SigningKey::verifying);
         public.filter(|key| key.algorithm() != Algorithm::Hs256).cloned().collect()
     }
 
-    /// All keys that signatures can be checked with, secrets included: for those who share them.
+    /// All keys that verify the signatures, secrets included, for a verifier that shares the secrets.
     pub fn verifying_keys(&self) -> KeySet {
         self.keys.iter().map(SigningKey::verifying).cloned().collect()
     }
 }
 
 impl SigningKeys {
-    /// The keys in a file.
+    /// Opens the keys in a file.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, KeysError> {
         let path = path.into();
-        let (form, stamp) = read(&path)?;
-        Self::new(form, Some(path), Some(stamp))
+        let (stored, stamp) = read(&path)?;
+        Self::new(stored, Some(path), Some(stamp))
     }
 
-    /// Makes the file with a new key. One that is there already is replaced.
+    /// Creates the file with a new key. An existing file is replaced.
     pub fn create(
         path: impl AsRef<Path>,
         algorithm: Algorithm,
         now: Timestamp,
     ) -> Result<KeyInfo, KeysError> {
-        let key = KeyForm::generate(algorithm, now)?;
+        let key = StoredKey::generate(algorithm, now)?;
         let info = key.info();
-        save(path.as_ref(), &Form { keys: vec![key] })?;
+        save(path.as_ref(), &StoredKeys { keys: vec![key] })?;
         Ok(info)
     }
 
-    /// A new key that is kept nowhere.
+    /// Creates a new key that is not stored in a file.
     pub fn in_memory(algorithm: Algorithm, now: Timestamp) -> Result<Self, KeysError> {
-        Self::new(Form { keys: vec![KeyForm::generate(algorithm, now)?] }, None, None)
+        Self::new(StoredKeys { keys: vec![StoredKey::generate(algorithm, now)?] }, None, None)
     }
 
-    fn new(form: Form, path: Option<PathBuf>, stamp: Option<Stamp>) -> Result<Self, KeysError> {
-        let current = Arc::new(form.current(path.as_deref().unwrap_or(Path::new("memory")))?);
-        let kept = Kept { form, current, stamp, looked: Instant::now(), complained: false };
-        Ok(Self(Arc::new(Shared { path, kept: Mutex::new(kept) })))
+    fn new(stored: StoredKeys, path: Option<PathBuf>, stamp: Option<Stamp>) -> Result<Self, KeysError> {
+        let current = Arc::new(stored.current(path.as_deref().unwrap_or(Path::new("memory")))?);
+        let loaded = LoadedKeys { stored, current, stamp, checked_at: Instant::now(), warned: false };
+        Ok(Self(Arc::new(Shared { path, loaded: Mutex::new(loaded) })))
     }
 
-    /// The keys that sign now. As long as they stay the same, so does what is pointed to.
+    /// The keys that sign now. The same `Arc` is returned as long as the keys do not change.
     pub fn current(&self) -> Arc<CurrentKeys> {
-        let mut kept = self.0.kept.lock();
+        let mut loaded = self.0.loaded.lock();
         if let Some(path) = &self.0.path
-            && kept.looked.elapsed() >= LOOK_EVERY
+            && loaded.checked_at.elapsed() >= CHECK_INTERVAL
         {
-            kept.looked = Instant::now();
-            match kept.refresh(path) {
-                Ok(()) => kept.complained = false,
-                Err(error) if !kept.complained => {
-                    tracing::warn!(%error, "the signing keys stay as they were");
-                    kept.complained = true;
+            loaded.checked_at = Instant::now();
+            match loaded.refresh(path) {
+                Ok(()) => loaded.warned = false,
+                Err(error) if !loaded.warned => {
+                    tracing::warn!(%error, "cannot read the signing keys; the previous ones stay in use");
+                    loaded.warned = true;
                 }
                 Err(_) => {}
             }
         }
-        kept.current.clone()
+        loaded.current.clone()
     }
 
-    /// All keys, those that have been retired included, in the order they were made.
+    /// All keys in the order in which they were created, retired ones included.
     pub fn list(&self) -> Vec<KeyInfo> {
-        self.0.kept.lock().form.keys.iter().map(KeyForm::info).collect()
+        self.0.loaded.lock().stored.keys.iter().map(StoredKey::info).collect()
     }
 
-    /// Adds an active key beside the others.
+    /// Adds an active key.
     pub fn add(&self, algorithm: Algorithm, now: Timestamp) -> Result<KeyInfo, KeysError> {
-        self.change(|form| {
-            let key = KeyForm::generate(algorithm, now)?;
+        self.change(|stored| {
+            let key = StoredKey::generate(algorithm, now)?;
             let info = key.info();
-            form.keys.push(key);
+            stored.keys.push(key);
             Ok(info)
         })
     }
 
-    /// Puts a new key of the same algorithm in the place of an active one, or of each if none is named. The old ones retire from
-    /// now on. Returns the old with the new.
+    /// Replaces an active key by a new key of the same algorithm; all active keys if `kid` is none. The old keys become
+    /// retiring. Returns each old key with its replacement.
     pub fn rotate(&self, kid: Option<&str>, now: Timestamp) -> Result<Vec<(KeyInfo, KeyInfo)>, KeysError> {
-        self.change(|form| {
+        self.change(|stored| {
             if let Some(kid) = kid {
-                let state = form.find(kid)?.state;
+                let state = stored.find(kid)?.state;
                 if state != KeyState::Active {
                     return Err(KeysError::NotActive { kid: kid.to_owned(), state });
                 }
             }
             let mut rotated = Vec::new();
-            for index in 0..form.keys.len() {
-                let old = &mut form.keys[index];
+            for index in 0..stored.keys.len() {
+                let old = &mut stored.keys[index];
                 if old.state == KeyState::Active && kid.is_none_or(|kid| kid == old.kid) {
-                    let new = KeyForm::generate(old.alg, now)?;
+                    let new = StoredKey::generate(old.alg, now)?;
                     old.state = KeyState::Retiring;
                     rotated.push((old.info(), new.info()));
-                    form.keys.push(new);
+                    stored.keys.push(new);
                 }
             }
             Ok(rotated)
         })
     }
 
-    /// Forgets a key, or all that are retiring if none is named. Their names stay, so that they can be told. Returns those that were
-    /// retired now.
+    /// Retires a key, or all retiring keys if `kid` is none. Their secrets are deleted, their ids stay listed. Returns the keys
+    /// that were retired.
     pub fn retire(&self, kid: Option<&str>) -> Result<Vec<KeyInfo>, KeysError> {
-        self.change(|form| {
+        self.change(|stored| {
             if let Some(kid) = kid {
-                let active = form.keys.iter().filter(|key| key.state == KeyState::Active).count();
-                if form.find(kid)?.state == KeyState::Active && active == 1 {
+                let active = stored.keys.iter().filter(|key| key.state == KeyState::Active).count();
+                if stored.find(kid)?.state == KeyState::Active && active == 1 {
                     return Err(KeysError::LastActive(kid.to_owned()));
                 }
             }
             let mut retired = Vec::new();
-            for key in &mut form.keys {
+            for key in &mut stored.keys {
                 let chosen = kid.map_or(key.state == KeyState::Retiring, |kid| kid == key.kid);
                 if chosen && key.state != KeyState::Retired {
                     (key.state, key.secret) = (KeyState::Retired, None);
@@ -303,45 +304,45 @@ impl SigningKeys {
         })
     }
 
-    /// Changes the keys as they are in the file now, there first.
-    fn change<T>(&self, act: impl FnOnce(&mut Form) -> Result<T, KeysError>) -> Result<T, KeysError> {
-        let mut kept = self.0.kept.lock();
+    /// Reads the file again, changes the keys, and writes the file before the change takes effect.
+    fn change<T>(&self, act: impl FnOnce(&mut StoredKeys) -> Result<T, KeysError>) -> Result<T, KeysError> {
+        let mut loaded = self.0.loaded.lock();
         let _lock = match &self.0.path {
             Some(path) => {
                 let lock = private::lock(path).map_err(|error| failed(path, "written", error))?;
-                kept.refresh(path)?;
+                loaded.refresh(path)?;
                 Some(lock)
             }
             None => None,
         };
-        let mut form = kept.form.clone();
-        let result = act(&mut form)?;
+        let mut stored = loaded.stored.clone();
+        let result = act(&mut stored)?;
         let Some(path) = &self.0.path else {
-            kept.current = Arc::new(form.current(Path::new("memory"))?);
-            kept.form = form;
+            loaded.current = Arc::new(stored.current(Path::new("memory"))?);
+            loaded.stored = stored;
             return Ok(result);
         };
-        save(path, &form)?;
-        kept.refresh(path)?;
+        save(path, &stored)?;
+        loaded.refresh(path)?;
         Ok(result)
     }
 }
 
-impl Kept {
-    /// Takes note of what others have done to the file.
+impl LoadedKeys {
+    /// Loads the file again if it has changed.
     fn refresh(&mut self, path: &Path) -> Result<(), KeysError> {
         let stamp = Stamp::of(path).map_err(|error| failed(path, "read", error))?;
         if self.stamp != Some(stamp) {
-            let (form, stamp) = read(path)?;
-            self.current = Arc::new(form.current(path)?);
-            (self.form, self.stamp) = (form, Some(stamp));
+            let (stored, stamp) = read(path)?;
+            self.current = Arc::new(stored.current(path)?);
+            (self.stored, self.stamp) = (stored, Some(stamp));
         }
         Ok(())
     }
 }
 
-impl Form {
-    fn find(&self, kid: &str) -> Result<&KeyForm, KeysError> {
+impl StoredKeys {
+    fn find(&self, kid: &str) -> Result<&StoredKey, KeysError> {
         self.keys.iter().find(|key| key.kid == kid).ok_or_else(|| KeysError::Unknown(kid.to_owned()))
     }
 
@@ -350,7 +351,7 @@ impl Form {
         let malformed = |problem: String| KeysError::Malformed { path: path.to_owned(), problem };
         let mut keys = Vec::new();
         for state in [KeyState::Active, KeyState::Retiring] {
-            for KeyForm { kid, alg, secret, .. } in self.keys.iter().filter(|key| key.state == state) {
+            for StoredKey { kid, alg, secret, .. } in self.keys.iter().filter(|key| key.state == state) {
                 let secret = secret.as_ref().and_then(|secret| STANDARD.decode(secret.as_bytes()).ok());
                 let key = secret.and_then(|secret| SigningKey::read(*alg, &Zeroizing::new(secret)));
                 let key = key.filter(|key| key.verifying().kid() == kid);
@@ -366,7 +367,7 @@ impl Form {
     }
 }
 
-impl KeyForm {
+impl StoredKey {
     fn generate(alg: Algorithm, created: Timestamp) -> Result<Self, KeysError> {
         let bytes = generate(alg).ok_or(KeysError::Random)?;
         let key = SigningKey::read(alg, &bytes).ok_or(KeysError::Random)?;
@@ -387,21 +388,21 @@ fn failed(path: &Path, doing: &'static str, error: io::Error) -> KeysError {
     KeysError::Io { path, doing, error }
 }
 
-fn read(path: &Path) -> Result<(Form, Stamp), KeysError> {
+fn read(path: &Path) -> Result<(StoredKeys, Stamp), KeysError> {
     match private::read(path).map_err(|error| failed(path, "read", error))? {
         Content::Exposed => Err(KeysError::Exposed { path: path.to_owned() }),
         Content::Private(text, stamp) => {
-            // The parser's message could repeat a piece of the text, so it only says where.
-            let form = serde_json::from_str(&text).map_err(|error| KeysError::Malformed {
+            // Gives only the position: the parser's message could repeat a part of the secret.
+            let stored = serde_json::from_str(&text).map_err(|error| KeysError::Malformed {
                 path: path.to_owned(),
                 problem: format!("line {}, column {}", error.line(), error.column()),
             })?;
-            Ok((form, stamp))
+            Ok((stored, stamp))
         }
     }
 }
 
-fn save(path: &Path, form: &Form) -> Result<(), KeysError> {
-    let text = serde_json::to_vec_pretty(form).map(Zeroizing::new).map_err(io::Error::from);
+fn save(path: &Path, stored: &StoredKeys) -> Result<(), KeysError> {
+    let text = serde_json::to_vec_pretty(stored).map(Zeroizing::new).map_err(io::Error::from);
     text.and_then(|text| private::write(path, &text)).map_err(|error| failed(path, "written", error))
 }

@@ -1,15 +1,15 @@
 //! Signed agent cards.
 //!
-//! A signature of a card is a JWS whose payload is the card itself, in the [canonical form](canonical) of RFC 8785, without its
+//! A signature of a card is a JWS. Its payload is the card in the [canonical form](canonical) of RFC 8785, without its
 //! signatures.
 //!
-//! - [`SigningKeys`] are the keys of a server: a file with several of them, of which some sign and others no longer do.
-//! - [`Verifier`] decides whether a card is trusted. It knows keys that were pinned and origins whose key sets may be read. What a
-//!   card says about its own key is a hint where to look, never a reason to trust it.
-//! - [`Token`] is a signed token in the compact form of JWS, whose claims are there for whoever has the key.
-//! - [`private`] has what files with secrets in them are read and written with.
+//! - [`SigningKeys`] are the keys of a server: a file with several keys. Active and retiring keys sign, retired ones do not.
+//! - [`Verifier`] decides whether a card is trusted. It has pinned keys and origins whose key sets it may read. What a card
+//!   states about its own key is only a hint where to look, never a reason to trust the card.
+//! - [`Token`] is a signed token in the compact form of JWS. Its claims can be read only with the right key.
+//! - [`private`] reads and writes files that contain secrets.
 //!
-//! An algorithm belongs to its key: what a signature says about itself is compared with that and chooses nothing.
+//! Each key has one algorithm. The `alg` of a signature must match it, and selects nothing.
 //!
 //! ```
 //! use attache_protocol::{AgentCard, Timestamp};
@@ -41,6 +41,6 @@ pub use jwk::{JwkError, KeySet, VerifyingKey};
 pub use keys::{CurrentKeys, KeyInfo, KeyState, KeysError, SigningKeys};
 pub use private::Stamp;
 pub use signature::SignError;
-pub use strict::NotStrict;
+pub use strict::StrictJsonError;
 pub use token::{BadToken, Token};
-pub use verifier::{OriginError, Rejected, Signer, Untrusted, Verifier, Why};
+pub use verifier::{OriginError, RejectedSignature, SignatureError, Signer, UntrustedCard, Verifier};

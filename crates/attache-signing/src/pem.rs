@@ -1,4 +1,4 @@
-//! Public keys as PEM, the way other programs write them (`SubjectPublicKeyInfo`).
+//! Public keys as PEM, as other programs write them (`SubjectPublicKeyInfo`).
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -6,24 +6,24 @@ use serde_json::{Value, json};
 
 use crate::JwkError;
 
-/// What comes before the 32 bytes of a key of Ed25519 (RFC 8410).
+/// The DER prefix of an Ed25519 key of 32 bytes (RFC 8410).
 const ED25519: &[u8] = &[0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
-/// What comes before the two coordinates of an uncompressed point of P-256 (RFC 5480).
+/// The DER prefix of an uncompressed P-256 point (RFC 5480).
 const P256: &[u8] = &[
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86,
     0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00, 0x04,
 ];
 
-/// What says that a key is one of RSA (RFC 3279).
+/// The DER encoding of the RSA algorithm identifier (RFC 3279).
 const RSA: &[u8] = &[0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0x00];
 
-/// The tags of DER that are needed for that.
+/// The DER tags that RSA keys use.
 const SEQUENCE: u8 = 0x30;
 const INTEGER: u8 = 0x02;
 const BIT_STRING: u8 = 0x03;
 
-/// The keys in a text as JSON Web Keys. Whether they are of use is not looked at.
+/// Converts the PEM keys in a text to JSON Web Keys. The caller checks whether they are usable.
 pub(crate) fn keys(pem: &[u8]) -> Result<Vec<Value>, JwkError> {
     let text = std::str::from_utf8(pem).map_err(|_| JwkError::Pem)?;
     let mut keys = Vec::new();
@@ -60,7 +60,7 @@ fn jwk(der: &[u8]) -> Option<Value> {
     Some(json!({ "kty": "RSA", "n": encode(n), "e": encode(e) }))
 }
 
-/// The value at the beginning, if it has this tag, and what follows.
+/// Splits off the first DER value if it has this tag. Returns its content and the remaining bytes.
 fn value(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&length, rest) = der.strip_prefix(&[tag])?.split_first()?;
     let (length, rest) = if length < 0x80 {
@@ -77,7 +77,7 @@ fn value(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
 mod tests {
     use crate::{Algorithm, KeySet, VerifyingKey};
 
-    // Made with `openssl pkey -pubout`.
+    // Created with `openssl pkey -pubout`.
     const ED25519: &str = "MCowBQYDK2VwAyEAv+Ma65Tka2n+B1TwCvZEf9vuICrkYRNUGm5GFJKqY6E=";
     const P256: &str = "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEfjvURIW2cyCL2KhpppCVB2nb9d747HJ9grcrzr7dcJ+drgT6piFdMGY7Z+/QHn2rmVrinXauyIf0w1VhDtkm6Q==";
     const RSA: &str = "\
@@ -107,8 +107,8 @@ mod tests {
             (pem("PUBLIC KEY", "MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8A"), "expected public keys as PEM"),
             (pem("CERTIFICATE", ED25519), "expected public keys as PEM"),
             (pem("PUBLIC KEY", "MCowBQYDK2VwAyEAv+Ma65Tka2n+B1Tw"), "its `x` is not 32 bytes"),
-            (pem("PRIVATE KEY", "c2VjcmV0"), "is a private one"),
-            (pem("EC PRIVATE KEY", "c2VjcmV0"), "is a private one"),
+            (pem("PRIVATE KEY", "c2VjcmV0"), "is a private key"),
+            (pem("EC PRIVATE KEY", "c2VjcmV0"), "is a private key"),
         ] {
             let error = KeySet::from_pem(text.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(reason) && !error.contains("c2VjcmV0"), "{text}: {error}");

@@ -1,4 +1,4 @@
-//! A key that signs.
+//! Keys that sign.
 
 use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::hmac;
@@ -10,10 +10,10 @@ use aws_lc_rs::signature::{
 };
 use zeroize::Zeroizing;
 
-use crate::jwk::{Material, Padding};
+use crate::jwk::{KeyMaterial, Padding};
 use crate::{Algorithm, VerifyingKey};
 
-/// A key that signs, and the one that its signatures are checked with.
+/// A key that signs, with the key that verifies its signatures.
 pub(crate) struct SigningKey {
     pair: Pair,
     verifying: VerifyingKey,
@@ -26,7 +26,7 @@ enum Pair {
     Secret(Box<hmac::Key>),
 }
 
-/// A new key: PKCS #8, or the bytes of a secret. Nothing if the system gives no random bytes.
+/// Generates a key: PKCS #8, or the bytes of a secret. Returns nothing if the system provides no random bytes.
 pub(crate) fn generate(algorithm: Algorithm) -> Option<Zeroizing<Vec<u8>>> {
     let bytes = match algorithm {
         Algorithm::Es256 => {
@@ -47,18 +47,18 @@ pub(crate) fn generate(algorithm: Algorithm) -> Option<Zeroizing<Vec<u8>>> {
 }
 
 impl SigningKey {
-    /// Reads what [`generate`] made; nothing if it is not a key of this algorithm.
+    /// Parses what [`generate`] returned; nothing if it is not a key of this algorithm.
     pub(crate) fn read(algorithm: Algorithm, bytes: &[u8]) -> Option<Self> {
         let (pair, material) = match algorithm {
             Algorithm::Es256 => {
                 let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, bytes).ok()?;
                 let (x, rest) = pair.public_key().as_ref().strip_prefix(&[4])?.split_first_chunk()?;
-                let material = Material::P256 { x: *x, y: rest.try_into().ok()? };
+                let material = KeyMaterial::P256 { x: *x, y: rest.try_into().ok()? };
                 (Pair::P256(pair), material)
             }
             Algorithm::EdDsa => {
                 let pair = Ed25519KeyPair::from_pkcs8(bytes).ok()?;
-                let material = Material::Ed25519 { x: pair.public_key().as_ref().try_into().ok()? };
+                let material = KeyMaterial::Ed25519 { x: pair.public_key().as_ref().try_into().ok()? };
                 (Pair::Ed25519(pair), material)
             }
             Algorithm::Rs256 | Algorithm::Ps256 => {
@@ -69,10 +69,10 @@ impl SigningKey {
                 };
                 let pair = RsaKeyPair::from_pkcs8(bytes).ok()?;
                 let PublicKeyComponents { n, e } = PublicKeyComponents::<Vec<u8>>::from(pair.public_key());
-                (Pair::Rsa(pair, encoding), Material::Rsa { n, e, padding })
+                (Pair::Rsa(pair, encoding), KeyMaterial::Rsa { n, e, padding })
             }
             Algorithm::Hs256 if bytes.len() >= 32 => {
-                let material = Material::Secret { k: Zeroizing::new(bytes.to_vec()) };
+                let material = KeyMaterial::Secret { k: Zeroizing::new(bytes.to_vec()) };
                 (Pair::Secret(Box::new(hmac::Key::new(hmac::HMAC_SHA256, bytes))), material)
             }
             Algorithm::Hs256 => return None,
@@ -84,7 +84,7 @@ impl SigningKey {
         &self.verifying
     }
 
-    /// The signature of a message; nothing if the system gives no random bytes.
+    /// Signs a message. Returns nothing if the system provides no random bytes.
     pub(crate) fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
         let random = SystemRandom::new();
         match &self.pair {

@@ -1,4 +1,4 @@
-//! The signatures of a card: made, and taken apart.
+//! Creating and parsing the signatures of a card.
 
 use attache_protocol::{AgentCard, AgentCardSignature};
 use base64::Engine;
@@ -6,22 +6,22 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value, json};
 
 use crate::secret::SigningKey;
-use crate::strict::{self, NotStrict, shown};
+use crate::strict::{self, StrictJsonError, shown};
 use crate::{Algorithm, canonical};
 
-/// Why a card cannot be signed.
+/// SignatureError a card cannot be signed.
 #[derive(Debug, thiserror::Error)]
 pub enum SignError {
-    /// It has no form that everyone agrees about.
+    /// The card has no unambiguous canonical form.
     #[error("the card cannot be signed: {0}")]
-    Card(#[from] NotStrict),
+    Card(#[from] StrictJsonError),
     /// The system gave no random bytes.
-    #[error("the card cannot be signed: the system gives no random bytes")]
+    #[error("the card cannot be signed: the system provides no random bytes")]
     Random,
 }
 
-/// Signs a card with every key. Where the form that the SDKs sign is another than that of the specification, there is a signature
-/// for each: one that is good suffices to whoever verifies.
+/// Signs a card with every key. If the canonical form of the SDKs differs from that of the specification, each key signs both:
+/// a verifier needs only one valid signature.
 pub(crate) fn sign<'a>(
     card: &AgentCard,
     keys: impl IntoIterator<Item = &'a SigningKey>,
@@ -33,7 +33,7 @@ pub(crate) fn sign<'a>(
     for key in keys {
         let algorithm = key.verifying().algorithm();
         let mut header = json!({ "alg": algorithm.name(), "kid": key.verifying().kid(), "typ": "JOSE" });
-        // A secret is in no set of keys.
+        // A secret is not published in a key set.
         if let Some(jku) = jku.filter(|_| algorithm != Algorithm::Hs256) {
             header["jku"] = jku.into();
         }
@@ -47,7 +47,7 @@ pub(crate) fn sign<'a>(
     Ok(signatures)
 }
 
-/// What is signed (RFC 7515, section 5.1).
+/// The bytes that are signed (RFC 7515, section 5.1).
 pub(crate) fn message(protected: &str, payload: &[u8]) -> Vec<u8> {
     let mut message = Vec::with_capacity(protected.len() + 1 + payload.len() * 4 / 3 + 4);
     message.extend_from_slice(protected.as_bytes());
@@ -56,8 +56,8 @@ pub(crate) fn message(protected: &str, payload: &[u8]) -> Vec<u8> {
     message
 }
 
-/// A signature that is to be checked. Its unprotected header is not looked at: anybody could have written it.
-pub(crate) struct Stated {
+/// A parsed signature that is not verified yet. The unprotected header is ignored, because it is not signed.
+pub(crate) struct ParsedSignature {
     pub(crate) protected: String,
     pub(crate) signature: Vec<u8>,
     pub(crate) algorithm: Algorithm,
@@ -65,8 +65,8 @@ pub(crate) struct Stated {
     pub(crate) jku: Option<String>,
 }
 
-impl Stated {
-    /// Takes a signature apart. If it cannot be, says what it calls its key, as far as that can be known, and why.
+impl ParsedSignature {
+    /// Parses a signature. On failure, returns the id of its key, if known, and the reason.
     pub(crate) fn read(signature: &Value) -> Result<Self, (Option<String>, String)> {
         let text = |member: &str| {
             let text = signature.get(member).and_then(Value::as_str);
@@ -83,18 +83,18 @@ impl Stated {
         let bytes = decode("signature", text("signature")?)?;
         let kid = stated(&header, "kid").map_err(|why| (None, why))?;
         let named = |why: String| (kid.as_deref().map(shown), why);
-        // What is critical and not understood makes the whole invalid, and nothing is understood here.
+        // A critical header that is not supported makes the signature invalid. None is supported here.
         for member in ["crit", "b64"] {
             if header.contains_key(member) {
-                return Err(named(format!("its `{member}` asks for something that is not known here")));
+                return Err(named(format!("its `{member}` is not supported")));
             }
         }
         let algorithm = stated(&header, "alg").map_err(&named)?;
-        let algorithm = algorithm.ok_or_else(|| named("it does not say its `alg`".to_owned()))?;
+        let algorithm = algorithm.ok_or_else(|| named("it has no `alg`".to_owned()))?;
         let algorithm =
             algorithm.parse().map_err(|error: crate::UnknownAlgorithm| named(error.to_string()))?;
         let jku = stated(&header, "jku").map_err(&named)?;
-        let kid = kid.ok_or_else(|| (None, "it does not say its `kid`".to_owned()))?;
+        let kid = kid.ok_or_else(|| (None, "it has no `kid`".to_owned()))?;
         Ok(Self { protected: protected.to_owned(), signature: bytes, algorithm, kid, jku })
     }
 }

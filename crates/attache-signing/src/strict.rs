@@ -1,7 +1,7 @@
-//! JSON that means the same to everyone who reads it: no member twice, and no deeper than anybody can follow.
+//! JSON that every parser reads in the same way: no duplicate members and limited depth.
 //!
-//! Of a member that is there twice, some readers take the first and others the last. A signature over such a card could be good
-//! for one and be seen by people as the other.
+//! Of a duplicate member some parsers take the first value and others the last. A verifier could accept the signature for one
+//! value while people see the other.
 
 use std::cell::Cell;
 use std::fmt;
@@ -9,52 +9,53 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// How deep a document may nest.
+/// The maximum nesting depth.
 const MAX_DEPTH: usize = 100;
 
-/// Why a text is not JSON of one meaning.
+/// SignatureError a text is not strict JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotStrict {
+pub enum StrictJsonError {
     /// It is not JSON.
     #[error("it is not JSON (line {line}, column {column})")]
     Malformed {
-        /// Where.
+        /// The line.
         line: usize,
-        /// Where in the line.
+        /// The column.
         column: usize,
     },
-    /// A member is there twice.
+    /// An object has a duplicate member.
     #[error("the member `{0}` is there twice")]
     Duplicate(String),
-    /// It nests too deep.
+    /// The nesting is too deep.
     #[error("it nests deeper than {MAX_DEPTH} levels")]
     TooDeep,
-    /// It is something else than an object.
+    /// The value is not an object.
     #[error("it is not a JSON object")]
     NotAnObject,
 }
 
-/// Reads an object.
-pub(crate) fn object(json: &[u8]) -> Result<Map<String, Value>, NotStrict> {
+/// Parses an object.
+pub(crate) fn object(json: &[u8]) -> Result<Map<String, Value>, StrictJsonError> {
     match value(json)? {
         Value::Object(object) => Ok(object),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            Err(NotStrict::NotAnObject)
+            Err(StrictJsonError::NotAnObject)
         }
     }
 }
 
-/// Reads a value.
-pub(crate) fn value(json: &[u8]) -> Result<Value, NotStrict> {
+/// Parses a value.
+pub(crate) fn value(json: &[u8]) -> Result<Value, StrictJsonError> {
     let fault = Cell::new(None);
     let mut reader = serde_json::Deserializer::from_slice(json);
     let read = Strict { depth: 0, fault: &fault }.deserialize(&mut reader);
     let read = read.and_then(|value| reader.end().map(|()| value));
-    let text = |error: serde_json::Error| NotStrict::Malformed { line: error.line(), column: error.column() };
+    let text =
+        |error: serde_json::Error| StrictJsonError::Malformed { line: error.line(), column: error.column() };
     read.map_err(|error| fault.take().unwrap_or_else(|| text(error)))
 }
 
-/// A text of somebody else's as it may be shown: short and on one line.
+/// Shortens and escapes a foreign text, so that it can be shown on one line.
 pub(crate) fn shown(text: &str) -> String {
     text.chars().take(80).flat_map(char::escape_debug).collect()
 }
@@ -62,19 +63,19 @@ pub(crate) fn shown(text: &str) -> String {
 #[derive(Clone, Copy)]
 struct Strict<'a> {
     depth: usize,
-    /// What was wrong, where the parser's own error could not tell.
-    fault: &'a Cell<Option<NotStrict>>,
+    /// The reason, which the parser's own error cannot carry.
+    fault: &'a Cell<Option<StrictJsonError>>,
 }
 
 impl Strict<'_> {
     fn below<E: Error>(self) -> Result<Self, E> {
         if self.depth == MAX_DEPTH {
-            return Err(self.refuse(NotStrict::TooDeep));
+            return Err(self.refuse(StrictJsonError::TooDeep));
         }
         Ok(Self { depth: self.depth + 1, ..self })
     }
 
-    fn refuse<E: Error>(self, fault: NotStrict) -> E {
+    fn refuse<E: Error>(self, fault: StrictJsonError) -> E {
         let error = E::custom(&fault);
         self.fault.set(Some(fault));
         error
@@ -134,7 +135,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
         let mut object = Map::new();
         while let Some(name) = members.next_key::<String>()? {
             if object.contains_key(&name) {
-                return Err(self.refuse(NotStrict::Duplicate(shown(&name))));
+                return Err(self.refuse(StrictJsonError::Duplicate(shown(&name))));
             }
             let value = members.next_value_seed(below)?;
             object.insert(name, value);
@@ -159,15 +160,15 @@ mod tests {
     #[test]
     fn json_that_parsers_read_differently_is_refused() {
         let read = |text: &str| object(text.as_bytes()).unwrap_err();
-        let twice = |name: &str| NotStrict::Duplicate(name.to_owned());
+        let twice = |name: &str| StrictJsonError::Duplicate(name.to_owned());
         assert_eq!(read(r#"{"url":1,"name":2,"url":1}"#), twice("url"));
         assert_eq!(read(r#"{"x":[{"\u0061":1,"a":1}]}"#), twice("a"));
-        assert_eq!(read("[]"), NotStrict::NotAnObject);
-        assert_eq!(read("{}x"), NotStrict::Malformed { line: 1, column: 3 });
+        assert_eq!(read("[]"), StrictJsonError::NotAnObject);
+        assert_eq!(read("{}x"), StrictJsonError::Malformed { line: 1, column: 3 });
         let nested = |depth: usize| format!("{{\"a\":{}{}}}", "[".repeat(depth), "]".repeat(depth));
         assert!(object(nested(MAX_DEPTH - 1).as_bytes()).is_ok());
         for depth in [MAX_DEPTH, 5_000, 1_000_000] {
-            assert_eq!(read(&nested(depth)), NotStrict::TooDeep);
+            assert_eq!(read(&nested(depth)), StrictJsonError::TooDeep);
         }
     }
 }

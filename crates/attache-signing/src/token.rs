@@ -1,8 +1,7 @@
 //! Signed tokens (RFC 7519), in the compact form of RFC 7515.
 //!
-//! What a token says is there for whoever has the key. Until then all that can be known is how it says that it is signed, and whom it
-//! names as its issuer, which is needed to know whose keys to try. What a token says about where its key is (`jku`, `jwk`, `x5u`,
-//! `x5c`) is never looked at.
+//! Claims can be read only with the right key. Before verification only the stated algorithm and issuer are known; the issuer
+//! selects the keys to try. Where a token says that its key is (`jku`, `jwk`, `x5u`, `x5c`) is ignored.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,32 +10,32 @@ use serde_json::{Map, Value};
 use crate::strict::{self, shown};
 use crate::{Algorithm, KeySet, VerifyingKey};
 
-/// How many keys are tried for a token that does not say which it was signed with.
+/// How many keys are tried for a token that names none.
 const MAX_TRIED: usize = 4;
 
-/// Why a token is not good.
+/// SignatureError a token is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadToken {
-    /// It cannot be read, or asks for something that is not known.
+    /// The token cannot be parsed, or uses something that is not supported.
     #[error("{0}")]
     Unreadable(String),
-    /// The key that it says it was signed with is not there, or it does not say and none that is there fits.
+    /// The key that the token names is unknown, or it names none and no known key fits.
     #[error("it was signed with a key that is not known")]
     UnknownKey,
-    /// The key that it says it was signed with is for another algorithm.
+    /// The key that the token names is for another algorithm.
     #[error("it says `{stated}`, but the key is for `{key}`")]
     OtherAlgorithm {
-        /// What it says.
+        /// The algorithm in the token.
         stated: Algorithm,
-        /// What the key is for.
+        /// The algorithm of the key.
         key: Algorithm,
     },
-    /// Its signature was made with another key, or over something else.
+    /// The signature was made with another key or over other content.
     #[error("its signature is wrong")]
     Mismatch,
 }
 
-/// A token that has been taken apart and not been believed yet.
+/// A parsed token that is not verified yet.
 ///
 /// ```
 /// use attache_signing::{KeySet, Token};
@@ -50,7 +49,7 @@ pub enum BadToken {
 /// ```
 #[derive(Debug)]
 pub struct Token<'a> {
-    /// What is signed.
+    /// The signed part.
     message: &'a str,
     signature: Vec<u8>,
     algorithm: Algorithm,
@@ -60,7 +59,7 @@ pub struct Token<'a> {
 }
 
 impl<'a> Token<'a> {
-    /// Takes a token apart. How long it may be is for the caller to say.
+    /// Parses a token. The caller limits its length.
     pub fn read(text: &'a str) -> Result<Self, BadToken> {
         let unreadable = |why: &str| BadToken::Unreadable(why.to_owned());
         let (message, signature) = text.rsplit_once('.').ok_or_else(|| unreadable("it is not a JWT"))?;
@@ -79,14 +78,14 @@ impl<'a> Token<'a> {
             Some(Value::String(text)) => Ok(Some(text.clone())),
             Some(_) => Err(BadToken::Unreadable(format!("its `{member}` is not a text"))),
         };
-        // What is critical and not understood makes the whole invalid, and nothing is understood here.
+        // A critical header that is not supported makes the token invalid. None is supported here.
         for member in ["crit", "b64", "zip", "enc"] {
             if header.contains_key(member) {
-                let why = format!("its `{member}` asks for something that is not known here");
+                let why = format!("its `{member}` is not supported");
                 return Err(BadToken::Unreadable(why));
             }
         }
-        let algorithm = stated("alg")?.ok_or_else(|| unreadable("it does not say its `alg`"))?;
+        let algorithm = stated("alg")?.ok_or_else(|| unreadable("it has no `alg`"))?;
         let algorithm: Algorithm =
             algorithm.parse().map_err(|error: crate::UnknownAlgorithm| unreadable(&error.to_string()))?;
         let (kid, kind) = (stated("kid")?, stated("typ")?);
@@ -94,40 +93,40 @@ impl<'a> Token<'a> {
         Ok(Self { message, signature, algorithm, kid, kind, claims: object(claims, "payload")? })
     }
 
-    /// How it says that it is signed.
+    /// The algorithm that the token states.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// What it calls its key.
+    /// The key id that the token states.
     pub fn kid(&self) -> Option<&str> {
         self.kid.as_deref()
     }
 
-    /// What kind of token it says it is: `typ`, in lower case and without `application/`.
+    /// The type that the token states: `typ`, in lower case and without `application/`.
     pub fn kind(&self) -> Option<String> {
         let kind = self.kind.as_deref()?.to_ascii_lowercase();
         Some(kind.strip_prefix("application/").map_or_else(|| kind.clone(), str::to_owned))
     }
 
-    /// Who it says has issued it. Anybody could have written that: it only tells whose keys to try.
+    /// The issuer that the token states. It is not verified: use it only to select the keys to try.
     pub fn stated_issuer(&self) -> Option<&str> {
         self.claims.get("iss").and_then(Value::as_str)
     }
 
-    /// What it says, if one of the keys has signed it.
+    /// The claims, if one of the keys signed the token.
     ///
-    /// The key is the one that it names, or any if it names none. A key that has no name of its own may be called anything.
+    /// If the token names a key, only that key and keys without an id of their own are tried. Otherwise all keys are tried.
     pub fn claims(&self, keys: &KeySet) -> Result<&Map<String, Value>, BadToken> {
         let called = |key: &&VerifyingKey| match &self.kid {
-            Some(kid) => key.is_called(kid) || !key.is_named(),
+            Some(kid) => key.has_id(kid) || !key.has_own_id(),
             None => true,
         };
         let fits = |key: &&VerifyingKey| key.algorithm() == self.algorithm;
         let mut candidates = keys.iter().filter(called).filter(fits).take(MAX_TRIED).peekable();
         if candidates.peek().is_none() {
-            // The right name for another algorithm is no key that could turn up later.
-            let namesake = self.kid.as_deref().and_then(|kid| keys.iter().find(|key| key.is_called(kid)));
+            // The id is known but the algorithm differs: reading the keys again would not help.
+            let namesake = self.kid.as_deref().and_then(|kid| keys.iter().find(|key| key.has_id(kid)));
             return Err(namesake.map_or(BadToken::UnknownKey, |key| BadToken::OtherAlgorithm {
                 stated: self.algorithm,
                 key: key.algorithm(),
@@ -136,11 +135,11 @@ impl<'a> Token<'a> {
         if candidates.any(|key| key.verifies(self.message.as_bytes(), &self.signature)) {
             return Ok(&self.claims);
         }
-        let named = |kid: &String| keys.iter().any(|key| key.is_called(kid));
+        let named = |kid: &String| keys.iter().any(|key| key.has_id(kid));
         Err(if self.kid.as_ref().is_some_and(named) { BadToken::Mismatch } else { BadToken::UnknownKey })
     }
 
-    /// What a text of somebody else's may be shown as: short and on one line.
+    /// Shortens and escapes a foreign text, so that it can be shown on one line.
     pub fn shown(text: &str) -> String {
         shown(text)
     }
@@ -168,7 +167,7 @@ mod tests {
         })
     }
 
-    /// RFC 7515, appendix A.1, under HS256.
+    /// RFC 7515, appendix A.1, with HS256.
     const HS256: &str = "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ.dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
 
     fn hs256() -> Value {
@@ -218,7 +217,7 @@ mod tests {
             (with(r#"{"alg":"none"}"#, "{}"), "`none` is not an algorithm"),
             (with(r#"{"alg":"ES256","alg":"HS256"}"#, "{}"), "`alg` is there twice"),
             (with(r#"{"alg":7}"#, "{}"), "its `alg` is not a text"),
-            (with("{}", "{}"), "it does not say its `alg`"),
+            (with("{}", "{}"), "it has no `alg`"),
             (with(r#"{"alg":"ES256","crit":["exp"]}"#, "{}"), "its `crit` asks"),
             (with(r#"{"alg":"ES256"}"#, r#"{"sub":"a","sub":"b"}"#), "`sub` is there twice"),
             (format!("{ES256}="), "its signature is not base64url"),

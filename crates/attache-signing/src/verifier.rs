@@ -1,4 +1,4 @@
-//! Whether a card is trusted.
+//! Deciding whether a card is trusted.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,160 +11,160 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use url::{Host, Url};
 
-use crate::canonical::{projection, without_empty, written};
-use crate::signature::{Stated, message};
-use crate::strict::{self, NotStrict, shown};
+use crate::canonical::{encode, projection, remove_empty};
+use crate::signature::{ParsedSignature, message};
+use crate::strict::{self, StrictJsonError, shown};
 use crate::{Algorithm, KeySet, VerifyingKey};
 
-/// How many signatures a card may have.
+/// The maximum number of signatures of a card.
 const MAX_SIGNATURES: usize = 16;
 
-/// How many keys of one name are tried.
-const MAX_NAMESAKES: usize = 4;
+/// How many keys with the same id are tried.
+const MAX_CANDIDATES: usize = 4;
 
-/// How many sets of keys are remembered.
+/// The maximum number of cached key sets.
 const MAX_SETS: usize = 64;
 
-/// How long a set of keys is remembered. For so long a key that its owner retired may still be trusted.
-const GOOD_FOR: Duration = Duration::from_secs(5 * 60);
+/// How long a key set is cached. A key that its owner has retired may be trusted for this long.
+const CACHE_TIME: Duration = Duration::from_secs(5 * 60);
 
-/// How soon a set that lacks a key is read again, for its owner may have added one.
-const READ_AGAIN: Duration = Duration::from_secs(30);
+/// After this time a cached set that lacks a key is read again, because its owner may have added the key.
+const MISSING_KEY_CACHE_TIME: Duration = Duration::from_secs(30);
 
-/// Where an origin publishes its keys if nothing else is said.
+/// Where an origin publishes its keys by default.
 const WELL_KNOWN: &str = "/.well-known/jwks.json";
 
-/// Why a card is not trusted.
+/// SignatureError a card is not trusted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Untrusted {
-    /// Readers could disagree about what it says, or it says nothing.
+pub enum UntrustedCard {
+    /// The card is not strict JSON.
     #[error("{0}")]
-    NotStrict(#[from] NotStrict),
-    /// It is not a card.
+    StrictJsonError(#[from] StrictJsonError),
+    /// The document is not a card.
     #[error("it is not a card: {0}")]
     NotACard(String),
-    /// It is not signed.
+    /// The card is not signed.
     #[error("it has no signature")]
     Unsigned,
-    /// It has too many signatures to check.
+    /// The card has too many signatures.
     #[error("it has more than {MAX_SIGNATURES} signatures")]
     TooMany,
-    /// None of its signatures is good.
+    /// None of the signatures is valid.
     #[error("none of its signatures is good: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-    NoneGood(Vec<Rejected>),
+    NoneGood(Vec<RejectedSignature>),
 }
 
-/// A signature that is not good.
+/// A signature that was rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rejected {
-    /// What it calls its key.
+pub struct RejectedSignature {
+    /// The key id that it states.
     pub kid: Option<String>,
-    /// What is wrong.
-    pub why: Why,
+    /// SignatureError it was rejected.
+    pub why: SignatureError,
 }
 
-impl fmt::Display for Rejected {
+impl fmt::Display for RejectedSignature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kid {
-            Some(kid) => write!(f, "that of the key `{kid}`: {}", self.why),
-            None => write!(f, "one without a key: {}", self.why),
+            Some(kid) => write!(f, "the signature of the key `{kid}`: {}", self.why),
+            None => write!(f, "a signature without a key id: {}", self.why),
         }
     }
 }
 
-/// What is wrong with a signature.
+/// SignatureError a signature was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Why {
-    /// It cannot be read, or asks for something that is not known.
+pub enum SignatureError {
+    /// The signature cannot be parsed, or uses something that is not supported.
     #[error("{0}")]
     Unreadable(String),
-    /// Its key is not among those that are trusted.
-    #[error("the key is not one that is trusted")]
+    /// The key is not trusted.
+    #[error("the key is not trusted")]
     UnknownKey,
-    /// It says another algorithm than its key is for.
+    /// The stated algorithm is not that of the key.
     #[error("it says `{stated}`, but the key is for `{key}`")]
     OtherAlgorithm {
-        /// What it says.
+        /// The algorithm in the signature.
         stated: Algorithm,
-        /// What the key is for.
+        /// The algorithm of the key.
         key: Algorithm,
     },
-    /// It names a set of keys at an origin that is not trusted.
+    /// The signature names a key set at an origin that is not trusted.
     #[error("it wants the keys at `{0}`, which is not an allowed origin")]
     OtherOrigin(String),
-    /// The keys of an origin that is trusted could not be read.
+    /// The key set of a trusted origin could not be read.
     #[error("the keys at `{url}` could not be read: {problem}")]
     Keys {
-        /// Where they are.
+        /// The URL of the key set.
         url: String,
-        /// What happened.
+        /// What went wrong.
         problem: String,
     },
-    /// It was made with another key, or over another card.
+    /// The signature was made with another key or over another card.
     #[error("it is not a signature of this card")]
     Mismatch,
 }
 
-/// Who signed a card that is trusted.
+/// The signer of a trusted card.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signer {
-    /// What the signature calls its key.
+    /// The key id in the signature.
     pub kid: String,
     /// The algorithm.
     pub algorithm: Algorithm,
-    /// Where the key was found; nothing if it was pinned.
+    /// The URL where the key is published; nothing if it was pinned.
     pub published_at: Option<String>,
 }
 
-/// A card, and who signed it.
-type Trusted = (AgentCard, Signer);
+/// A verified card and its signer.
+type VerifiedCard = (AgentCard, Signer);
 
 impl Signer {
-    fn new(stated: &Stated, published_at: Option<&Url>) -> Self {
+    fn new(stated: &ParsedSignature, published_at: Option<&Url>) -> Self {
         let published_at = published_at.map(|url| shown(url.as_str()));
         Self { kid: shown(&stated.kid), algorithm: stated.algorithm, published_at }
     }
 }
 
-/// Why something is not an origin that keys can be trusted from.
+/// The text is not an origin that keys can be trusted from.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` cannot be an origin of keys: expected something like `https://agents.example.com`")]
 pub struct OriginError(String);
 
-/// Decides whether a card is trusted: if it has a good signature of a key that was pinned, or that an allowed origin publishes.
+/// Decides whether a card is trusted: it needs a valid signature of a pinned key, or of a key that an allowed origin publishes.
 ///
-/// Without either, no card is trusted. Cheap to clone; all clones share what they remember.
+/// Without pinned keys and allowed origins, no card is trusted. Cheap to clone; clones share their cache.
 #[derive(Debug, Clone, Default)]
 pub struct Verifier {
     pinned: KeySet,
     origins: Vec<Url>,
     exact: bool,
-    sets: Arc<Mutex<HashMap<Url, Remembered>>>,
+    sets: Arc<Mutex<HashMap<Url, CachedKeys>>>,
 }
 
 #[derive(Debug, Clone)]
-struct Remembered {
+struct CachedKeys {
     keys: KeySet,
     at: Instant,
 }
 
 impl Verifier {
-    /// A verifier that trusts nobody yet.
+    /// A verifier that trusts no card yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Trusts these keys, besides those that are trusted already.
+    /// Trusts these keys, in addition to those that are trusted already.
     pub fn pin(mut self, keys: KeySet) -> Self {
         self.pinned.extend(keys);
         self
     }
 
-    /// Trusts the keys that an origin (scheme, host and port) publishes, wherever on it a signature says they are, or at
-    /// `/.well-known/jwks.json` if it does not say.
+    /// Trusts the keys that an origin (scheme, host and port) publishes: at the URL on this origin that a signature names, or
+    /// at `/.well-known/jwks.json` if it names none.
     ///
-    /// Whoever can publish anything at that origin can sign cards. It must be `https`, or on this machine.
+    /// Everyone who can publish a file at that origin can sign cards. The origin must be `https` or on this machine.
     pub fn allow_origin(mut self, origin: &str) -> Result<Self, OriginError> {
         let wrong = || OriginError(shown(origin));
         let url = Url::parse(origin).map_err(|_| wrong())?;
@@ -183,28 +183,34 @@ impl Verifier {
         Ok(self)
     }
 
-    /// Takes only signatures that cover the card with its empty values, as the specification has it.
+    /// Accepts only signatures that cover empty values, as the specification requires.
     ///
-    /// The signatures of the SDKs for Python and JavaScript do not: whoever changes such a card on its way could add or remove what
-    /// is empty, such as a requirement of a scheme without scopes. A card that has nothing empty is trusted either way.
+    /// The signatures of the SDKs for Python and JavaScript do not cover them. An attacker who changes such a card in transit
+    /// could add or remove empty values, such as a security requirement without scopes. A card without empty values is trusted
+    /// either way.
     pub fn exact(mut self) -> Self {
         self.exact = true;
         self
     }
 
-    /// Whether a card is trusted because of the keys that were pinned. If so, the card, and of it only what was signed.
-    pub fn verify_pinned(&self, json: &[u8]) -> Result<AgentCard, Untrusted> {
-        let checked = Checked::read(json, self.exact)?;
+    /// Verifies a card with the pinned keys only. Returns the signed part of the card.
+    pub fn verify_pinned(&self, json: &[u8]) -> Result<AgentCard, UntrustedCard> {
+        let checked = ParsedCard::read(json, self.exact)?;
         self.against_pinned(&checked).map(|(card, _)| card).map_err(|rejected| {
-            Untrusted::NoneGood(rejected.into_iter().map(|(_, rejected)| rejected).collect())
+            UntrustedCard::NoneGood(rejected.into_iter().map(|(_, rejected)| rejected).collect())
         })
     }
 
-    /// Whether a card is trusted. If so, the card, and of it only what was signed.
+    /// Verifies a card. Returns the signed part of the card.
     ///
-    /// `fetch` gets what is at an address. It is only asked for addresses at allowed origins and must not follow a redirect to
-    /// another one. What it gets is remembered for a while from `now` on.
-    pub async fn verify<F, Fut, E>(&self, json: &[u8], now: Instant, fetch: F) -> Result<AgentCard, Untrusted>
+    /// `fetch` reads a URL. It is called only for URLs at allowed origins and must not follow a redirect to another origin. Its
+    /// result is cached for some time after `now`.
+    pub async fn verify<F, Fut, E>(
+        &self,
+        json: &[u8],
+        now: Instant,
+        fetch: F,
+    ) -> Result<AgentCard, UntrustedCard>
     where
         F: Fn(Url) -> Fut,
         Fut: Future<Output = Result<Vec<u8>, E>>,
@@ -213,26 +219,26 @@ impl Verifier {
         self.verify_signer(json, now, fetch).await.map(|(card, _)| card)
     }
 
-    /// The same, and who signed it.
+    /// Verifies a card, and also returns its signer.
     pub async fn verify_signer<F, Fut, E>(
         &self,
         json: &[u8],
         now: Instant,
         fetch: F,
-    ) -> Result<(AgentCard, Signer), Untrusted>
+    ) -> Result<(AgentCard, Signer), UntrustedCard>
     where
         F: Fn(Url) -> Fut,
         Fut: Future<Output = Result<Vec<u8>, E>>,
         E: fmt::Display,
     {
-        let checked = Checked::read(json, self.exact)?;
+        let checked = ParsedCard::read(json, self.exact)?;
         let rejected = match self.against_pinned(&checked) {
             Ok(trusted) => return Ok(trusted),
             Err(rejected) => rejected,
         };
         let mut reasons = Vec::new();
         for (signature, mut rejected) in rejected {
-            if let Some(stated) = signature.filter(|_| rejected.why == Why::UnknownKey) {
+            if let Some(stated) = signature.filter(|_| rejected.why == SignatureError::UnknownKey) {
                 match self.against_published(&checked, stated, now, &fetch).await {
                     Ok((payload, place)) => {
                         return Ok((
@@ -245,14 +251,14 @@ impl Verifier {
             }
             reasons.push(rejected);
         }
-        Err(Untrusted::NoneGood(reasons))
+        Err(UntrustedCard::NoneGood(reasons))
     }
 
-    /// Tries the pinned keys. Otherwise, why each signature is not good.
+    /// Tries the pinned keys. On failure, returns why each signature was rejected.
     fn against_pinned<'a>(
         &self,
-        checked: &'a Checked,
-    ) -> Result<Trusted, Vec<(Option<&'a Stated>, Rejected)>> {
+        checked: &'a ParsedCard,
+    ) -> Result<VerifiedCard, Vec<(Option<&'a ParsedSignature>, RejectedSignature)>> {
         let mut rejected = Vec::new();
         for signature in &checked.signatures {
             let stated = match signature {
@@ -266,31 +272,33 @@ impl Verifier {
                 Ok(payload) => {
                     return Ok((checked.payloads[payload].card.clone(), Signer::new(stated, None)));
                 }
-                Err(why) => rejected.push((Some(stated), Rejected { kid: Some(shown(&stated.kid)), why })),
+                Err(why) => {
+                    rejected.push((Some(stated), RejectedSignature { kid: Some(shown(&stated.kid)), why }))
+                }
             }
         }
         Err(rejected)
     }
 
-    /// Tries the keys that are published where the signature says, or at all origins if it does not say.
+    /// Tries the keys that are published at the URL in the signature, or at all allowed origins if it names none.
     async fn against_published<F, Fut, E>(
         &self,
-        checked: &Checked,
-        stated: &Stated,
+        checked: &ParsedCard,
+        stated: &ParsedSignature,
         now: Instant,
         fetch: &F,
-    ) -> Result<(usize, Url), Why>
+    ) -> Result<(usize, Url), SignatureError>
     where
         F: Fn(Url) -> Fut,
         Fut: Future<Output = Result<Vec<u8>, E>>,
         E: fmt::Display,
     {
         let places = match &stated.jku {
-            _ if self.origins.is_empty() => return Err(Why::UnknownKey),
-            Some(jku) => vec![self.allowed(jku).ok_or_else(|| Why::OtherOrigin(shown(jku)))?],
+            _ if self.origins.is_empty() => return Err(SignatureError::UnknownKey),
+            Some(jku) => vec![self.allowed(jku).ok_or_else(|| SignatureError::OtherOrigin(shown(jku)))?],
             None => self.origins.iter().filter_map(|origin| origin.join(WELL_KNOWN).ok()).collect(),
         };
-        let mut why = Why::UnknownKey;
+        let mut why = SignatureError::UnknownKey;
         for place in places {
             let tried = match self.keys_at(place.clone(), &stated.kid, now, fetch).await {
                 Ok(keys) => checked.good(stated, &keys),
@@ -298,34 +306,40 @@ impl Verifier {
             };
             match tried {
                 Ok(payload) => return Ok((payload, place)),
-                Err(Why::UnknownKey) => {}
+                Err(SignatureError::UnknownKey) => {}
                 Err(other) => why = other,
             }
         }
         Err(why)
     }
 
-    /// The address that a signature names, if it is at an allowed origin.
+    /// The URL that a signature names, if it is at an allowed origin.
     fn allowed(&self, jku: &str) -> Option<Url> {
         let mut url = Url::parse(jku).ok().filter(|url| !has_credentials(url))?;
         url.set_fragment(None);
         self.origins.iter().any(|origin| origin.origin() == url.origin()).then_some(url)
     }
 
-    async fn keys_at<F, Fut, E>(&self, url: Url, kid: &str, now: Instant, fetch: &F) -> Result<KeySet, Why>
+    async fn keys_at<F, Fut, E>(
+        &self,
+        url: Url,
+        kid: &str,
+        now: Instant,
+        fetch: &F,
+    ) -> Result<KeySet, SignatureError>
     where
         F: Fn(Url) -> Fut,
         Fut: Future<Output = Result<Vec<u8>, E>>,
         E: fmt::Display,
     {
-        if let Some(Remembered { keys, at }) = self.sets.lock().get(&url) {
+        if let Some(CachedKeys { keys, at }) = self.sets.lock().get(&url) {
             let age = now.saturating_duration_since(*at);
-            let has_it = keys.iter().any(|key| key.is_called(kid));
-            if age < if has_it { GOOD_FOR } else { READ_AGAIN } {
+            let has_it = keys.iter().any(|key| key.has_id(kid));
+            if age < if has_it { CACHE_TIME } else { MISSING_KEY_CACHE_TIME } {
                 return Ok(keys.clone());
             }
         }
-        let unreadable = |problem| Why::Keys { url: shown(url.as_str()), problem };
+        let unreadable = |problem| SignatureError::Keys { url: shown(url.as_str()), problem };
         let json = fetch(url.clone()).await.map_err(|error| unreadable(error.to_string()))?;
         let keys = KeySet::from_published(&json).map_err(|error| unreadable(error.to_string()))?;
         let mut sets = self.sets.lock();
@@ -333,7 +347,7 @@ impl Verifier {
             let oldest = sets.iter().min_by_key(|(_, set)| set.at).map(|(url, _)| url.clone());
             oldest.and_then(|oldest| sets.remove(&oldest));
         }
-        sets.insert(url, Remembered { keys: keys.clone(), at: now });
+        sets.insert(url, CachedKeys { keys: keys.clone(), at: now });
         Ok(keys)
     }
 }
@@ -342,61 +356,62 @@ fn has_credentials(url: &Url) -> bool {
     !url.username().is_empty() || url.password().is_some()
 }
 
-/// A card that is to be checked.
-struct Checked {
-    signatures: Vec<Result<Stated, Rejected>>,
+/// A parsed card that is not verified yet.
+struct ParsedCard {
+    signatures: Vec<Result<ParsedSignature, RejectedSignature>>,
     payloads: Vec<Payload>,
 }
 
-/// What may have been signed, and the card that it is.
+/// Bytes that may have been signed, and the card that they encode.
 struct Payload {
     bytes: Vec<u8>,
     card: AgentCard,
 }
 
-impl Checked {
-    fn read(json: &[u8], exact: bool) -> Result<Self, Untrusted> {
+impl ParsedCard {
+    fn read(json: &[u8], exact: bool) -> Result<Self, UntrustedCard> {
         let mut members = strict::object(json)?;
         let signatures = match members.remove("signatures") {
             Some(Value::Array(signatures)) if !signatures.is_empty() => signatures,
-            _ => return Err(Untrusted::Unsigned),
+            _ => return Err(UntrustedCard::Unsigned),
         };
         if signatures.len() > MAX_SIGNATURES {
-            return Err(Untrusted::TooMany);
+            return Err(UntrustedCard::TooMany);
         }
         let payloads = payloads(json, members, exact)?;
-        let unreadable = |(kid, why)| Rejected { kid, why: Why::Unreadable(why) };
-        let signatures = signatures.iter().map(|signature| Stated::read(signature).map_err(unreadable));
+        let unreadable = |(kid, why)| RejectedSignature { kid, why: SignatureError::Unreadable(why) };
+        let signatures =
+            signatures.iter().map(|signature| ParsedSignature::read(signature).map_err(unreadable));
         Ok(Self { signatures: signatures.collect(), payloads })
     }
 
-    /// The payload that is signed with one of these keys.
-    fn good(&self, stated: &Stated, keys: &KeySet) -> Result<usize, Why> {
-        let namesakes = || keys.iter().filter(|key| key.is_called(&stated.kid)).take(MAX_NAMESAKES);
-        let first = namesakes().next().ok_or(Why::UnknownKey)?;
+    /// Finds the payload that one of these keys signed.
+    fn good(&self, stated: &ParsedSignature, keys: &KeySet) -> Result<usize, SignatureError> {
+        let candidates = || keys.iter().filter(|key| key.has_id(&stated.kid)).take(MAX_CANDIDATES);
+        let first = candidates().next().ok_or(SignatureError::UnknownKey)?;
         let fits = |key: &&VerifyingKey| key.algorithm() == stated.algorithm;
-        if !namesakes().any(|key| fits(&key)) {
-            return Err(Why::OtherAlgorithm { stated: stated.algorithm, key: first.algorithm() });
+        if !candidates().any(|key| fits(&key)) {
+            return Err(SignatureError::OtherAlgorithm { stated: stated.algorithm, key: first.algorithm() });
         }
         let messages = self.payloads.iter().map(|payload| message(&stated.protected, &payload.bytes));
         let signed =
-            |message: Vec<u8>| namesakes().filter(fits).any(|key| key.verifies(&message, &stated.signature));
-        messages.map(signed).position(|signed| signed).ok_or(Why::Mismatch)
+            |message: Vec<u8>| candidates().filter(fits).any(|key| key.verifies(&message, &stated.signature));
+        messages.map(signed).position(|signed| signed).ok_or(SignatureError::Mismatch)
     }
 }
 
-/// What may have been signed: the document as it is; its members of 1.0, where others are beside them; and those without what is
-/// empty. Whichever it was, the card is what it says and nothing beside it.
-fn payloads(json: &[u8], members: Map<String, Value>, exact: bool) -> Result<Vec<Payload>, Untrusted> {
-    let not_a_card = |problem: String| Untrusted::NotACard(shown(&problem));
+/// The payloads that may have been signed: the document as it is; its members of 1.0, if it has others; and those without empty
+/// values. The card is always read from the payload that was signed.
+fn payloads(json: &[u8], members: Map<String, Value>, exact: bool) -> Result<Vec<Payload>, UntrustedCard> {
+    let not_a_card = |problem: String| UntrustedCard::NotACard(shown(&problem));
     let whole = read_card(json).map_err(|error| not_a_card(error.to_string()))?;
-    let mut payloads = vec![Payload { bytes: written(&members), card: whole }];
-    // A card of 0.3 that was read as such is no card of 1.0, and has no form but its own.
+    let mut payloads = vec![Payload { bytes: encode(&members), card: whole }];
+    // A card of 0.3 is not a valid card of 1.0, so it has only its own form.
     if let Ok(card) = serde_json::from_slice::<AgentCard>(json) {
         let projection = projection(&card)?;
-        let specified = written(&projection);
+        let specified = encode(&projection);
         if !exact {
-            let cleaned = written(&without_empty(projection));
+            let cleaned = encode(&remove_empty(projection));
             payloads
                 .extend([Payload { bytes: specified, card: card.clone() }, Payload { bytes: cleaned, card }]);
         } else {

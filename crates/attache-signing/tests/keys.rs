@@ -1,4 +1,4 @@
-//! Keys in a file, and how one follows another.
+//! Keys in a file, and their rotation.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use attache_protocol::dialect::dual_card;
 use attache_protocol::{AgentCard, AgentExtension, AgentInterface, AgentSkill, Json, Timestamp, binding};
-use attache_signing::{Algorithm, KeySet, SigningKeys, Untrusted, Verifier};
+use attache_signing::{Algorithm, KeySet, SigningKeys, UntrustedCard, Verifier};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::executor::block_on;
@@ -45,7 +45,7 @@ fn pinned(keys: &SigningKeys) -> Verifier {
     Verifier::new().pin(keys.current().verifying_keys())
 }
 
-fn verify(verifier: &Verifier, card: &Value) -> Result<AgentCard, Untrusted> {
+fn verify(verifier: &Verifier, card: &Value) -> Result<AgentCard, UntrustedCard> {
     verifier.verify_pinned(card.to_string().as_bytes())
 }
 
@@ -93,7 +93,7 @@ fn of_a_card_only_what_was_signed_is_used() {
     let mut plain = card();
     plain.supported_interfaces.clear();
     let mut forged = json!(keys.current().sign(&plain, None).unwrap());
-    // Without interfaces of 1.0, readers of both generations would take it for a card of 0.3.
+    // Without interfaces of 1.0, parsers of both versions take it for a card of 0.3.
     forged["url"] = "https://evil.example.com/".into();
     let read = verify(&pinned(&keys), &forged).unwrap();
     assert!(read.supported_interfaces.is_empty());
@@ -109,7 +109,7 @@ fn forged_cards_are_refused() {
         change(&mut card);
         card.to_string()
     };
-    // HMAC with what everybody knows as the secret, which readers fall for that believe `alg`.
+    // HMAC with the public key as the secret: a verifier that trusts `alg` accepts it.
     let confused = |secret: &[u8]| {
         let mut card = good.clone();
         set_header(&mut card, |header| header["alg"] = "HS256".into());
@@ -122,7 +122,7 @@ fn forged_cards_are_refused() {
         card.to_string()
     };
     let forged = [
-        ("another key", signed(&theirs).to_string(), "the key is not one that is trusted"),
+        ("another key", signed(&theirs).to_string(), "the key is not trusted"),
         (
             "another key under the name of ours",
             {
@@ -198,7 +198,7 @@ fn forged_cards_are_refused() {
         (
             "no key",
             with(&|card| set_header(card, |header| drop(header.as_object_mut().unwrap().remove("kid")))),
-            "it does not say its `kid`",
+            "it has no `kid`",
         ),
         (
             "a header that is not JSON",
@@ -220,7 +220,7 @@ fn forged_cards_are_refused() {
                 card["signatures"][0]["header"] = json!({"kid": ours.list()[0].kid, "jwk": theirs.current().public_keys().to_json()["keys"][0]});
                 card.to_string()
             },
-            "the key is not one that is trusted",
+            "the key is not trusted",
         ),
         (
             "half a signature",
@@ -246,9 +246,9 @@ fn forged_cards_are_refused() {
     let verifier = pinned(&ours).allow_origin("https://agents.example.com").unwrap();
     for (name, card, reason) in forged {
         let error = block_on(verifier.verify(card.as_bytes(), Instant::now(), |url| async move {
-            // The origin that is allowed has our keys, and only these.
+            // The allowed origin publishes our keys, and only these.
             assert_eq!(url.as_str(), JKU);
-            Err::<Vec<u8>, _>("the key is not one that is trusted")
+            Err::<Vec<u8>, _>("the key is not trusted")
         }));
         let error = error.expect_err(name).to_string();
         assert!(error.contains(reason), "{name}: {error}");
@@ -276,7 +276,7 @@ fn keys_come_from_allowed_origins_only_and_are_remembered() {
     assert!(ask(&card, 300).is_ok());
     assert_eq!(fetched.borrow().len(), 2);
 
-    // A key that is not there yet is looked for again, but not at once.
+    // An unknown key is checked_at up again, but not immediately.
     ours.rotate(None, NOW).unwrap();
     ours.retire(None).unwrap();
     let next = signed(&ours);
@@ -284,7 +284,7 @@ fn keys_come_from_allowed_origins_only_and_are_remembered() {
     assert_eq!(fetched.borrow().len(), 2);
     assert!(ask(&next, 330).is_ok());
     assert_eq!(fetched.borrow().len(), 3);
-    // The key that was retired is gone with it.
+    // The retired key is no longer accepted.
     assert!(ask(&card, 331).is_err());
 
     let unsaid = json!(ours.current().sign(&self::card(), None).unwrap());
@@ -345,7 +345,7 @@ fn an_origin_is_https_or_on_this_machine_and_nothing_but_an_origin() {
 #[test]
 fn a_verifier_without_keys_trusts_no_card() {
     let error = verify(&Verifier::new(), &signed(&keys(Algorithm::Es256))).unwrap_err();
-    assert!(error.to_string().contains("the key is not one that is trusted"), "{error}");
+    assert!(error.to_string().contains("the key is not trusted"), "{error}");
 }
 
 #[test]
@@ -357,7 +357,7 @@ fn a_card_with_empty_values_has_a_signature_for_either_reading_of_the_rules() {
         let mut one = card.clone();
         one.signatures = vec![card.signatures[kept].clone()];
         assert_eq!(verify(&pinned(&keys), &json!(one)).unwrap(), one);
-        // Only the second covers what is empty.
+        // Only the second signature covers the empty values.
         assert_eq!(verify(&pinned(&keys).exact(), &json!(one)).is_ok(), kept == 1);
     }
     assert_eq!(keys.current().sign(&self::card(), None).unwrap().signatures.len(), 1);

@@ -42,14 +42,12 @@ pub(super) struct ConnectionCache {
 
 impl ConnectionCache {
     pub(super) fn new(policy: Policy, send_timeout: Duration, credentials: AddressBook) -> Self {
-        let backoff = Backoff { attempts: 2, ..Backoff::default() };
-        let options = ClientOptions {
-            policy: Some(policy),
-            send_timeout,
-            call_timeout: CALL_TIMEOUT,
-            backoff,
-            ..ClientOptions::default()
-        };
+        let backoff = Backoff::default().attempts(2);
+        let options = ClientOptions::default()
+            .policy(policy)
+            .send_timeout(send_timeout)
+            .call_timeout(CALL_TIMEOUT)
+            .backoff(backoff);
         let options = options.with_credentials(credentials);
         Self { options, connections: Mutex::default() }
     }

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use attache_client::{Beforehand, ClientError, Credentials};
+use attache_client::{ClientError, Credentials, PresetCredentials};
 use attache_outbound::{
-    Guard, Policy, Refused, SetupError, SystemResolver, build_client, careful_client, causes,
+    Policy, PolicyResolver, Refused, SetupError, SystemResolver, build_client, causes, restricted_client,
 };
 use http::StatusCode;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -38,9 +38,9 @@ pub(super) struct Fetcher {
 impl Fetcher {
     pub(super) fn new(policy: Policy, credentials: AgentCredentials) -> Result<Self, SetupError> {
         let policy = Arc::new(policy);
-        let guard = Arc::new(Guard::new(policy.clone(), Arc::new(SystemResolver)));
+        let guard = Arc::new(PolicyResolver::new(policy.clone(), Arc::new(SystemResolver)));
         let client = build_client(|| {
-            careful_client()
+            restricted_client()
                 .user_agent(concat!("attache/", env!("CARGO_PKG_VERSION")))
                 .dns_resolver(guard.clone())
                 .connect_timeout(CONNECT_TIMEOUT)
@@ -92,10 +92,10 @@ impl Fetcher {
         url: &Url,
         request: RequestBuilder,
     ) -> Result<(StatusCode, Vec<u8>), DelegationError> {
-        let request = match self.credentials.book().beforehand(url) {
-            Beforehand::Headers(headers) => request.headers(headers),
+        let request = match self.credentials.book().preset(url) {
+            PresetCredentials::Headers(headers) => request.headers(headers),
             // An OAuth token is requested only for agents whose card asks for it.
-            Beforehand::AsAsked | Beforehand::Without => request,
+            PresetCredentials::FromCard | PresetCredentials::Anonymous => request,
         };
         let mut response = request.send().await.map_err(|error| request_error(url, &error))?;
         let status = response.status();

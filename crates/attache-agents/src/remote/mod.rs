@@ -88,10 +88,7 @@ impl Default for RemoteOptions {
             call_timeout: Duration::from_secs(10 * 60),
             own_url: None,
             credentials: AgentCredentials::default(),
-            client: ClientOptions {
-                trusted_origins: TrustedOrigins::new().only(),
-                ..ClientOptions::default()
-            },
+            client: ClientOptions::default().trusted_origins(TrustedOrigins::new().only()),
         }
     }
 }

@@ -146,7 +146,7 @@ pub(crate) fn engine() -> Engine {
 pub(crate) fn fast_options() -> RemoteOptions {
     let poll = Duration::from_millis(10);
     let mut options = RemoteOptions { poll, gone_after: 5 * poll, ..RemoteOptions::default() };
-    options.client.backoff = Backoff { attempts: 2, first: poll, longest: poll };
+    options.client.backoff = Backoff::default().attempts(2).first(poll).longest(poll);
     options
 }
 

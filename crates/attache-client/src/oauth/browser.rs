@@ -1,7 +1,7 @@
-//! Logging in with a browser: the authorization code flow with PKCE, and a redirect to a port of this machine (RFC 8252).
+//! Login in a browser: the authorization code flow with PKCE, with a redirect to a port of this machine (RFC 8252).
 //!
-//! The answer counts only if it knows the state that the login began with, so whatever else calls the port cannot end the login.
-//! It must also name the server that was asked, where that server names itself (RFC 9207).
+//! The redirect is accepted only with the `state` that the login started with, so other requests to the port cannot end the
+//! login. If the server announces that it sends its issuer, the redirect must contain it (RFC 9207).
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -16,100 +16,101 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use url::{Origin, form_urlencoded};
 
-use super::Visit;
+use super::LoginPrompt;
 use super::error::LoginError;
-use super::exchange::Exchange;
-use super::offer::Server;
+use super::login_method::Server;
+use super::token_request::TokenRequest;
 use super::tokens::Tokens;
 use crate::ClientError;
 
-/// How long a person may take.
-const PATIENCE: Duration = Duration::from_secs(5 * 60);
+/// How long a person may take to log in.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// How long a browser may take to say what it wants.
-const REQUEST: Duration = Duration::from_secs(10);
+/// How long a browser may take to send its request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The largest head of a request.
+/// The maximum size of a request head.
 const MAX_HEAD: usize = 16 * 1024;
 
-/// Where the answer is expected.
+/// The path that the server redirects to.
 const PATH: &str = "/callback";
 
-/// What only the one who began a login knows (RFC 7636).
-struct Verifier(String);
+/// The PKCE code verifier: a secret of the process that started the login (RFC 7636).
+struct CodeVerifier(String);
 
-impl Verifier {
-    /// What everybody may know of it.
+impl CodeVerifier {
+    /// The code challenge, which is public.
     fn challenge(&self) -> String {
         URL_SAFE_NO_PAD.encode(Sha256::digest(&self.0))
     }
 }
 
-/// A text that nobody can guess.
+/// A random text that cannot be guessed.
 fn random() -> Result<String, ClientError> {
     let mut bytes = [0; 32];
     aws_lc_rs::rand::fill(&mut bytes)
-        .map_err(|_| ClientError::Setup("the system has no randomness".to_owned()))?;
+        .map_err(|_| ClientError::Setup("the system provides no random bytes".to_owned()))?;
     Ok(URL_SAFE_NO_PAD.encode(bytes))
 }
 
-/// Has a person log in.
+/// Lets a person log in, and returns the tokens.
 pub(super) async fn login(
-    exchange: Exchange<'_>,
+    token_request: TokenRequest<'_>,
     agreed: &[Origin],
-    show: &(dyn Fn(Visit<'_>) + Send + Sync),
+    show: &(dyn Fn(LoginPrompt<'_>) + Send + Sync),
 ) -> Result<Tokens, ClientError> {
-    let server = exchange.server;
+    let server = token_request.server;
     let Some(authorize) = &server.authorize else {
-        let why = "it does not say where a browser can log in".to_owned();
+        let why = "its metadata has no authorization endpoint".to_owned();
         return Err(LoginError::Unsupported(why).at(&server.name));
     };
-    let no_port =
-        |error: std::io::Error| ClientError::Setup(format!("no port to wait for the browser on: {error}"));
+    let no_port = |error: std::io::Error| {
+        ClientError::Setup(format!("cannot open a local port for the redirect: {error}"))
+    };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(no_port)?;
     let redirect = format!("http://{}{PATH}", listener.local_addr().map_err(no_port)?);
-    let (verifier, state) = (Verifier(random()?), random()?);
+    let (verifier, state) = (CodeVerifier(random()?), random()?);
 
     let mut url = authorize.clone();
     url.query_pairs_mut()
         .append_pair("response_type", "code")
-        .append_pair("client_id", &exchange.party.id)
+        .append_pair("client_id", &token_request.client.id)
         .append_pair("redirect_uri", &redirect)
         .append_pair("state", &state)
         .append_pair("code_challenge", &verifier.challenge())
         .append_pair("code_challenge_method", "S256")
-        .extend_pairs(exchange.scope())
-        .extend_pairs(exchange.target());
-    if exchange.scopes.split(' ').any(|scope| scope == super::OFFLINE) {
-        // OpenID Connect wants a person to agree to that each time (Core, section 11).
+        .extend_pairs(token_request.scope())
+        .extend_pairs(token_request.target());
+    if token_request.scopes.split(' ').any(|scope| scope == super::OFFLINE) {
+        // OpenID Connect requires consent for each offline access (Core, section 11).
         url.query_pairs_mut().append_pair("prompt", "consent");
     }
-    show(Visit::Browser { url: url.as_str() });
+    show(LoginPrompt::Browser { url: url.as_str() });
 
-    let expected = Expected { state: &state, server, agreed };
-    let answered = tokio::time::timeout(PATIENCE, answer(listener, expected)).await;
-    let code = answered
-        .unwrap_or(Err(LoginError::TooLate { limit: PATIENCE }))
+    let expected = ExpectedRedirect { state: &state, server, agreed };
+    let redirected = tokio::time::timeout(LOGIN_TIMEOUT, wait_for_redirect(listener, expected)).await;
+    let code = redirected
+        .unwrap_or(Err(LoginError::TooLate { limit: LOGIN_TIMEOUT }))
         .map_err(|error| error.at(&server.name))?;
-    exchange.code(&code, &redirect, &verifier.0).await
+    token_request.code(&code, &redirect, &verifier.0).await
 }
 
-/// What an answer is measured by.
+/// What the redirect must match.
 #[derive(Clone, Copy)]
-struct Expected<'a> {
+struct ExpectedRedirect<'a> {
     state: &'a str,
     server: &'a Server,
     agreed: &'a [Origin],
 }
 
-impl Expected<'_> {
-    /// The code in an answer; nothing if it is an answer to somebody else's question.
+impl ExpectedRedirect<'_> {
+    /// The code in a redirect; nothing if the redirect belongs to another login.
     fn code(self, query: &str) -> Option<Result<String, LoginError>> {
         let pairs: Vec<_> = form_urlencoded::parse(query.as_bytes()).collect();
         let of = |name: &str| {
             let mut values = pairs.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_ref());
             let first = values.next();
-            // What is there twice could be read either way.
+            // A parameter that occurs twice is ambiguous.
             if values.next().is_some() { None } else { first }
         };
         let is_ours = of("state")
@@ -124,28 +125,31 @@ impl Expected<'_> {
             return Some(Err(LoginError::refused(error, of("error_description"))));
         }
         let missing =
-            || LoginError::Answer("neither a code nor a reason came back to the browser".to_owned());
+            || LoginError::InvalidResponse("the redirect has neither a code nor an error".to_owned());
         Some(of("code").filter(|code| !code.is_empty()).map(str::to_owned).ok_or_else(missing))
     }
 
-    /// An answer counts only if it comes from the server that was asked, as far as it says.
+    /// Rejects a redirect that names another server than that of the login.
     fn check_server(self, issuer: Option<&str>) -> Result<(), LoginError> {
         let same = match (issuer, &self.server.issuer) {
             (Some(issuer), Some(expected)) => issuer == expected,
             (Some(issuer), None) => Url::parse(issuer).is_ok_and(|it| self.agreed.contains(&it.origin())),
-            (None, _) => !self.server.names_itself,
+            (None, _) => !self.server.sends_issuer,
         };
         if same {
             return Ok(());
         }
-        let shown = issuer.unwrap_or("nobody").chars().filter(|c| !c.is_control()).take(200).collect();
+        let shown = issuer.unwrap_or("(no issuer)").chars().filter(|c| !c.is_control()).take(200).collect();
         Err(LoginError::OtherServer(shown))
     }
 }
 
-/// Waits for a browser that brings the answer.
-async fn answer(listener: TcpListener, expected: Expected<'_>) -> Result<String, LoginError> {
-    // Browsers open connections that they then do not use, and ask for icons.
+/// Waits for the browser to bring the redirect.
+async fn wait_for_redirect(
+    listener: TcpListener,
+    expected: ExpectedRedirect<'_>,
+) -> Result<String, LoginError> {
+    // Browsers also open connections that they do not use, and request icons.
     let (heard, mut requests) = mpsc::channel::<(String, TcpStream)>(8);
     let accepting = async {
         loop {
@@ -155,8 +159,8 @@ async fn answer(listener: TcpListener, expected: Expected<'_>) -> Result<String,
             };
             let heard = heard.clone();
             tokio::spawn(async move {
-                if let Ok(Some(request)) = tokio::time::timeout(REQUEST, request(socket)).await {
-                    // Nobody listens any more once there is an answer.
+                if let Ok(Some(request)) = tokio::time::timeout(REQUEST_TIMEOUT, read_target(socket)).await {
+                    // The receiver is gone once the login has ended.
                     let _ = heard.send(request).await;
                 }
             });
@@ -171,7 +175,7 @@ async fn answer(listener: TcpListener, expected: Expected<'_>) -> Result<String,
             }
             match expected.code(query) {
                 None => {
-                    let text = "This is not the answer to a login that was begun here.";
+                    let text = "This is not the answer to a login that started here.";
                     respond(socket, "400 Bad Request", "Not your login", text).await;
                 }
                 Some(Ok(code)) => {
@@ -185,16 +189,16 @@ async fn answer(listener: TcpListener, expected: Expected<'_>) -> Result<String,
                 }
             }
         }
-        Err(LoginError::Answer("the browser cannot be waited for".to_owned()))
+        Err(LoginError::InvalidResponse("the local port for the redirect failed".to_owned()))
     };
     tokio::select! {
         answer = answering => answer,
-        () = accepting => Err(LoginError::Answer("the browser cannot be waited for".to_owned())),
+        () = accepting => Err(LoginError::InvalidResponse("the local port for the redirect failed".to_owned())),
     }
 }
 
-/// The target of a `GET`, once the browser has sent the whole head of its request.
-async fn request(mut socket: TcpStream) -> Option<(String, TcpStream)> {
+/// The target of a `GET`, once the browser has sent the complete request head.
+async fn read_target(mut socket: TcpStream) -> Option<(String, TcpStream)> {
     let mut head = Vec::new();
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
         let mut bytes = [0; 1024];
@@ -209,7 +213,7 @@ async fn request(mut socket: TcpStream) -> Option<(String, TcpStream)> {
     Some((target, socket))
 }
 
-/// Says something to the person in front of the browser.
+/// Sends a page to the browser.
 async fn respond(mut socket: TcpStream, status: &str, title: &str, text: &str) {
     let (title, text) = (escaped(title), escaped(text));
     let page = format!(
@@ -223,12 +227,12 @@ async fn respond(mut socket: TcpStream, status: &str, title: &str, text: &str) {
          Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'\r\nConnection: close\r\n\r\n{page}",
         page.len()
     );
-    // A browser that has gone away has nobody in front of it.
+    // If the browser has disconnected, the page is not needed.
     let written = async {
         socket.write_all(response.as_bytes()).await?;
         socket.shutdown().await
     };
-    let _ = tokio::time::timeout(REQUEST, written).await;
+    let _ = tokio::time::timeout(REQUEST_TIMEOUT, written).await;
 }
 
 fn escaped(text: &str) -> String {
@@ -242,13 +246,13 @@ mod tests {
     /// RFC 7636, appendix B.
     #[test]
     fn a_challenge_is_that_of_the_rfc() {
-        let verifier = Verifier("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk".to_owned());
+        let verifier = CodeVerifier("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk".to_owned());
         assert_eq!(verifier.challenge(), "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM");
         let (one, other) = (random().unwrap(), random().unwrap());
         assert!(one.len() == 43 && one != other);
     }
 
-    fn server(issuer: Option<&str>, names_itself: bool) -> Server {
+    fn server(issuer: Option<&str>, sends_issuer: bool) -> Server {
         let url: Url = "https://auth.example/token".parse().unwrap();
         Server {
             name: "https://auth.example".to_owned(),
@@ -258,15 +262,15 @@ mod tests {
             device: None,
             revoke: None,
             issuer: issuer.map(str::to_owned),
-            names_itself,
-            offline: false,
+            sends_issuer,
+            offline_access: false,
             secret_in_body: false,
         }
     }
 
     fn code(server: &Server, query: &str) -> Option<Result<String, LoginError>> {
         let agreed = [server.token.origin()];
-        Expected { state: "s-1", server, agreed: &agreed }.code(query)
+        ExpectedRedirect { state: "s-1", server, agreed: &agreed }.code(query)
     }
 
     #[test]
@@ -284,7 +288,7 @@ mod tests {
         let other = |issuer: &str| Some(Err(LoginError::OtherServer(issuer.to_owned())));
         let named = server(Some("https://auth.example"), true);
         assert_eq!(code(&named, "code=c&state=s-1&iss=https://auth.example"), Some(Ok("c".to_owned())));
-        assert_eq!(code(&named, "code=c&state=s-1"), other("nobody"));
+        assert_eq!(code(&named, "code=c&state=s-1"), other("(no issuer)"));
         assert_eq!(code(&named, "code=c&state=s-1&iss=https://evil.example"), other("https://evil.example"));
         assert_eq!(
             code(&named, "code=c&state=s-1&iss=https://auth.example/"),
@@ -304,7 +308,7 @@ mod tests {
         let refused = code(&server, "error=access_denied&error_description=no+way&state=s-1");
         assert_eq!(refused, Some(Err(LoginError::refused("access_denied", Some("no way")))));
         for query in ["state=s-1", "state=s-1&code=", "state=s-1&code=a&code=b"] {
-            assert!(matches!(code(&server, query), Some(Err(LoginError::Answer(_)))), "{query}");
+            assert!(matches!(code(&server, query), Some(Err(LoginError::InvalidResponse(_)))), "{query}");
         }
     }
 
@@ -321,8 +325,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = server(None, false);
-        let expected = Expected { state: "s-1", server: &server, agreed: &[] };
-        // A connection that is opened ahead and not used.
+        let expected = ExpectedRedirect { state: "s-1", server: &server, agreed: &[] };
+        // A connection that the browser opens early and does not use.
         let _idle = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
         let visits = async {
             assert!(get(port, "/favicon.ico").await.starts_with("HTTP/1.1 404"));
@@ -330,7 +334,7 @@ mod tests {
             assert!(get(port, "/callback?code=c&state=other").await.starts_with("HTTP/1.1 400"));
             get(port, "/callback?state=s-1&error=x&error_description=%3Cscript%3E").await
         };
-        let (answer, page) = tokio::join!(answer(listener, expected), visits);
+        let (answer, page) = tokio::join!(wait_for_redirect(listener, expected), visits);
         assert_eq!(answer, Err(LoginError::refused("x", Some("<script>"))));
         assert!(page.contains("&lt;script&gt;") && !page.contains("<script>"), "{page}");
     }

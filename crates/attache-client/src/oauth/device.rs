@@ -1,29 +1,29 @@
-//! Logging in on another device: a person enters a code there, and meanwhile the server is asked whether they have (RFC 8628).
+//! Login on another device: a person enters a code there while the client polls the server (RFC 8628).
 
 use std::time::Duration;
 
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use super::Visit;
+use super::LoginPrompt;
 use super::error::LoginError;
-use super::exchange::Exchange;
+use super::token_request::TokenRequest;
 use super::tokens::Tokens;
 use crate::ClientError;
 
-/// How long to wait between two questions, if the server does not say.
+/// The time between two polls, if the server does not state it.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// How much longer to wait each time the server says that it is asked too often.
+/// How much the interval grows each time the server responds with `slow_down`.
 const SLOWER: Duration = Duration::from_secs(5);
 
-/// The longest wait between two questions, and the longest time that a code is waited for, whatever the server says.
+/// Limits for the interval and for the lifetime of a code, regardless of what the server states.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(60 * 60);
 
-/// What a server answers to a device (RFC 8628, section 3.2).
+/// The response of the device authorization endpoint (RFC 8628, section 3.2).
 #[derive(Deserialize)]
-struct Begun {
+struct DeviceCodeResponse {
     device_code: String,
     user_code: String,
     verification_uri: String,
@@ -32,39 +32,40 @@ struct Begun {
     interval: Option<u64>,
 }
 
-/// Has a person log in.
+/// Lets a person log in, and returns the tokens.
 pub(super) async fn login(
-    exchange: Exchange<'_>,
-    show: &(dyn Fn(Visit<'_>) + Send + Sync),
+    token_request: TokenRequest<'_>,
+    show: &(dyn Fn(LoginPrompt<'_>) + Send + Sync),
 ) -> Result<Tokens, ClientError> {
-    let server = exchange.server;
+    let server = token_request.server;
     let Some(device) = &server.device else {
-        let why = "it does not say where codes for other devices come from".to_owned();
+        let why = "its metadata has no device authorization endpoint".to_owned();
         return Err(LoginError::Unsupported(why).at(&server.name));
     };
-    let begun: Begun = exchange.ask(device, &[exchange.scope(), exchange.target()].concat()).await?;
-    show(Visit::Code {
-        url: &begun.verification_uri,
-        code: &begun.user_code,
-        url_with_code: begun.verification_uri_complete.as_deref(),
+    let response: DeviceCodeResponse =
+        token_request.ask(device, &[token_request.scope(), token_request.target()].concat()).await?;
+    show(LoginPrompt::Code {
+        url: &response.verification_uri,
+        code: &response.user_code,
+        url_with_code: response.verification_uri_complete.as_deref(),
     });
     let polling = Polling {
-        interval: begun.interval.map_or(INTERVAL, Duration::from_secs).min(LONGEST_INTERVAL),
-        limit: Duration::from_secs(begun.expires_in).min(LONGEST),
+        interval: response.interval.map_or(INTERVAL, Duration::from_secs).min(LONGEST_INTERVAL),
+        limit: Duration::from_secs(response.expires_in).min(LONGEST),
     };
-    let answered = polling.until(async || exchange.device_code(&begun.device_code).await).await;
-    answered.unwrap_or_else(|late| Err(late.at(&server.name)))
+    let result = polling.run(async || token_request.device_code(&response.device_code).await).await;
+    result.unwrap_or_else(|late| Err(late.at(&server.name)))
 }
 
-/// How often a server is asked, and for how long.
+/// How often to poll, and for how long.
 struct Polling {
     interval: Duration,
     limit: Duration,
 }
 
 impl Polling {
-    /// Asks until there is an answer.
-    async fn until<T>(
+    /// Polls until there is a result.
+    async fn run<T>(
         mut self,
         ask: impl AsyncFn() -> Result<T, ClientError>,
     ) -> Result<Result<T, ClientError>, LoginError> {
@@ -87,11 +88,11 @@ impl Polling {
                         }
                     }
                 }
-                // A server that does not answer is asked less and less often.
+                // If the server does not respond, the client polls less often.
                 Err(error) if error.is_transient() || matches!(error, ClientError::Timeout { .. }) => {
                     self.slow_down(self.interval * 2);
                 }
-                answered => return Ok(answered),
+                result => return Ok(result),
             }
         }
     }
@@ -111,21 +112,21 @@ mod tests {
         Err(LoginError::refused(code, None).at("https://auth.example"))
     }
 
-    /// What comes of these answers, and when each was asked for, in seconds.
+    /// The result of polling with these responses, and when each poll was made, in seconds.
     async fn polled(
         limit: u64,
         answers: Vec<Result<(), ClientError>>,
     ) -> (Result<Result<(), ClientError>, LoginError>, Vec<u64>) {
-        let (answers, asked) = (RefCell::new(answers.into_iter()), RefCell::new(Vec::new()));
+        let (answers, polled_at) = (RefCell::new(answers.into_iter()), RefCell::new(Vec::new()));
         let began = Instant::now();
         let polling = Polling { interval: Duration::from_secs(5), limit: Duration::from_secs(limit) };
-        let came = polling
-            .until(async || {
-                asked.borrow_mut().push(began.elapsed().as_secs());
+        let result = polling
+            .run(async || {
+                polled_at.borrow_mut().push(began.elapsed().as_secs());
                 answers.borrow_mut().next().unwrap_or_else(|| refused("authorization_pending"))
             })
             .await;
-        (came, asked.into_inner())
+        (result, polled_at.into_inner())
     }
 
     #[tokio::test(start_paused = true)]
@@ -133,33 +134,33 @@ mod tests {
         let pending = || refused("authorization_pending");
         let answers =
             vec![pending(), refused("slow_down"), pending(), refused("slow_down"), pending(), Ok(())];
-        let (came, asked) = polled(600, answers).await;
-        assert!(matches!(came, Ok(Ok(()))));
-        assert_eq!(asked, [5, 10, 20, 30, 45, 60]);
+        let (result, polled_at) = polled(600, answers).await;
+        assert!(matches!(result, Ok(Ok(()))));
+        assert_eq!(polled_at, [5, 10, 20, 30, 45, 60]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_breaks_does_not_end_the_login() {
         let broken = || Err(ClientError::Broken("reset".to_owned()));
-        let (came, asked) = polled(600, vec![broken(), broken(), Ok(())]).await;
-        assert!(matches!(came, Ok(Ok(()))));
-        assert_eq!(asked, [5, 15, 35]);
+        let (result, polled_at) = polled(600, vec![broken(), broken(), Ok(())]).await;
+        assert!(matches!(result, Ok(Ok(()))));
+        assert_eq!(polled_at, [5, 15, 35]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn polling_ends_when_the_code_expires() {
-        let (came, asked) = polled(17, vec![]).await;
-        assert_eq!(came.unwrap_err(), LoginError::TooLate { limit: Duration::from_secs(17) });
-        assert_eq!(asked, [5, 10, 15]);
-        let (came, _) = polled(600, vec![refused("expired_token")]).await;
-        assert!(matches!(came, Err(LoginError::TooLate { .. })));
+        let (result, polled_at) = polled(17, vec![]).await;
+        assert_eq!(result.unwrap_err(), LoginError::TooLate { limit: Duration::from_secs(17) });
+        assert_eq!(polled_at, [5, 10, 15]);
+        let (result, _) = polled(600, vec![refused("expired_token")]).await;
+        assert!(matches!(result, Err(LoginError::TooLate { .. })));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_person_who_says_no_ends_the_login() {
-        let (came, asked) =
+        let (result, polled_at) =
             polled(600, vec![refused("authorization_pending"), refused("access_denied")]).await;
-        let Ok(Err(ClientError::Login { why, .. })) = came else { panic!("{came:?}") };
-        assert_eq!((why, asked), (LoginError::refused("access_denied", None), vec![5, 10]));
+        let Ok(Err(ClientError::Login { why, .. })) = result else { panic!("{result:?}") };
+        assert_eq!((why, polled_at), (LoginError::refused("access_denied", None), vec![5, 10]));
     }
 }

@@ -1,4 +1,4 @@
-//! Tokens in a file that only its user can read, shared by all processes of the user.
+//! Tokens in a file that only its owner can read. All processes of the user share it.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use super::tokens::{LockedTokens, TokenKey, TokenStore, TokenStoreError, Tokens};
 
-/// The format of the file.
+/// The version of the file format.
 const VERSION: u32 = 1;
 
-/// Tokens in a file.
+/// A token store in a file.
 ///
-/// Only the user can read it, at every moment it is the old one or the new one, and processes that share it renew a token once.
+/// Only the user can read the file. It is replaced atomically. Processes that share it renew a token once.
 #[derive(Debug, Clone)]
 pub struct FileTokens {
     path: PathBuf,
@@ -57,17 +57,17 @@ impl Record {
 }
 
 impl FileTokens {
-    /// Those in this file. It and its directory are made when there is something to keep.
+    /// The token store in this file. The file and its directory are created with the first write.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// All that are kept.
+    /// All stored tokens.
     pub fn list(&self) -> Result<Vec<(TokenKey, Tokens)>, TokenStoreError> {
         Ok(self.content()?.into_iter().map(Record::into_parts).collect())
     }
 
-    /// Forgets those that are for something of this kind, and gives them back.
+    /// Removes the tokens whose key matches, and returns them.
     pub fn take(
         &self,
         mut is_taken: impl FnMut(&TokenKey) -> bool,
@@ -95,7 +95,7 @@ impl FileTokens {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(self.failed("read", error)),
         };
-        // Where, but not what: there are secrets in it.
+        // Gives only the position, because the content is secret.
         let content: Content = serde_json::from_str(&text).map_err(|error| TokenStoreError::Broken {
             path: self.path.clone(),
             line: error.line(),
@@ -128,23 +128,23 @@ impl TokenStore for FileTokens {
     ) -> BoxFuture<'a, Result<Box<dyn LockedTokens + 'a>, TokenStoreError>> {
         async move {
             let path = self.path.clone();
-            // Another process may hold it for as long as an authorization server takes to answer.
+            // Another process may hold the lock while it waits for an authorization server.
             let held =
                 tokio::task::spawn_blocking(move || private::lock(&path)).await.map_err(io::Error::from);
             let lock = held.and_then(|held| held).map_err(|cause| self.failed("locked", cause))?;
-            Ok(Box::new(Held { tokens: self, key, _lock: lock }) as Box<dyn LockedTokens>)
+            Ok(Box::new(LockedEntry { tokens: self, key, _lock: lock }) as Box<dyn LockedTokens>)
         }
         .boxed()
     }
 }
 
-struct Held<'a> {
+struct LockedEntry<'a> {
     tokens: &'a FileTokens,
     key: &'a TokenKey,
     _lock: private::Lock,
 }
 
-impl LockedTokens for Held<'_> {
+impl LockedTokens for LockedEntry<'_> {
     fn read(&mut self) -> Result<Option<Tokens>, TokenStoreError> {
         self.tokens.read(self.key)
     }
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_that_waited_for_the_lock_sees_the_writes_of_the_holder() {
+    async fn the_next_holder_of_the_lock_sees_what_the_previous_one_wrote() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokens.json");
         let (store, other) = (FileTokens::new(&path), FileTokens::new(&path));

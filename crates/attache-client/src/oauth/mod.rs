@@ -1,21 +1,20 @@
-//! Logging in with OAuth 2.0 and OpenID Connect, and the tokens that come of it.
+//! Login with OAuth 2.0 and OpenID Connect, and the tokens that result.
 //!
-//! [`OAuth::login`] is for when somebody is there to wait for a person: it goes through a [flow](Flow) and keeps the tokens. As
-//! [`Credentials`], [`OAuth`] never waits for anybody: it shows what is kept, renews it in time, and gets tokens for a program
-//! that has a secret.
+//! [`OAuth::login`] runs a [flow](Flow), may wait for a person, and stores the tokens. As [`Credentials`], [`OAuth`] never
+//! waits for a person: it uses the stored tokens, renews them in time, and requests tokens with the client's secret if it has
+//! one.
 //!
-//! A card is written by the agent, so what it says about the authorization server is not believed by itself: nothing is sent to
-//! a server that the user has not [agreed to](OAuth::server), nor to one without TLS that is not on this machine, nor to an
-//! address that the client's [policy](crate::ClientOptions::policy) forbids. Tokens are kept for the agent that asked for them
-//! and shown to no other.
+//! The agent writes its card, so what the card says about the authorization server is not trusted. Nothing is sent to a server
+//! that the user has not [agreed to](OAuth::server), to a server without TLS on another machine, or to an address that the
+//! client's [policy](crate::ClientOptions::policy) forbids. Tokens are stored per agent and sent to no other agent.
 
 mod browser;
 mod device;
 mod error;
-mod exchange;
 mod file;
-mod offer;
+mod login_method;
 mod revoke;
+mod token_request;
 mod tokens;
 
 use std::fmt;
@@ -26,24 +25,24 @@ use reqwest::Url;
 use url::Origin;
 
 pub use self::error::LoginError;
-use self::exchange::{Exchange, Party};
 pub use self::file::FileTokens;
-use self::offer::secure;
-pub use self::offer::{Flow, LoginOffer};
+use self::login_method::require_secure;
+pub use self::login_method::{Flow, LoginMethod};
 pub use self::revoke::Revocation;
+use self::token_request::{OAuthClient, TokenRequest};
 use self::tokens::now;
 pub use self::tokens::{LockedTokens, MemoryTokens, TokenKey, TokenStore, TokenStoreError, Tokens};
-use crate::credentials::{Asked, Credential, Credentials, Secret};
-use crate::http::Http;
+use crate::credentials::{Credential, CredentialFuture, CredentialRequest, Credentials, Secret};
+use crate::http::{Http, display_text};
 use crate::{Client, ClientError};
 
-/// The scope that refresh tokens are asked for with.
+/// The scope that requests a refresh token.
 const OFFLINE: &str = "offline_access";
 
-/// What a person is to do to log in.
+/// What a person must do to log in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Visit<'a> {
+pub enum LoginPrompt<'a> {
     /// Open this in a browser on this machine.
     Browser {
         /// The address.
@@ -55,24 +54,24 @@ pub enum Visit<'a> {
         url: &'a str,
         /// The code.
         code: &'a str,
-        /// An address that has the code in it already, for those who cannot type.
+        /// An address that already contains the code, for example for a QR code.
         url_with_code: Option<&'a str>,
     },
 }
 
-/// A client of authorization servers, and the tokens that they gave it.
+/// An OAuth client, with its tokens.
 ///
 /// ```
-/// use attache_client::{ClientOptions, Keyring, OAuth};
+/// use attache_client::{ClientOptions, SchemeCredentials, OAuth};
 ///
 /// let oauth = OAuth::new("my-program").secret("s3cret").server("https://auth.example.com")?;
 /// // A token that is known from the beginning goes before one that has to be got.
-/// let options = ClientOptions::default().with_credentials((Keyring::new(), oauth));
+/// let options = ClientOptions::default().with_credentials((SchemeCredentials::new(), oauth));
 /// # Ok::<(), attache_client::ClientError>(())
 /// ```
 #[derive(Clone)]
 pub struct OAuth {
-    party: Party,
+    client: OAuthClient,
     agreed: Vec<Origin>,
     scopes: Vec<String>,
     resource: Option<String>,
@@ -83,15 +82,15 @@ pub struct OAuth {
 
 impl fmt::Debug for OAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OAuth").field("client", &self.party.id).finish_non_exhaustive()
+        f.debug_struct("OAuth").field("client", &self.client.id).finish_non_exhaustive()
     }
 }
 
 impl OAuth {
-    /// A client that authorization servers know by this id. Its tokens are kept for as long as the process runs.
+    /// A client with this id. Its tokens are kept in memory.
     pub fn new(client: impl Into<String>) -> Self {
         Self {
-            party: Party { id: client.into(), secret: None, in_body: false },
+            client: OAuthClient { id: client.into(), secret: None, in_body: false },
             agreed: Vec::new(),
             scopes: Vec::new(),
             resource: None,
@@ -101,108 +100,115 @@ impl OAuth {
         }
     }
 
-    /// The secret that proves that it is this client, for programs that can keep one. It is sent in a header
-    /// (`client_secret_basic`).
+    /// The client secret, for programs that can keep one. It is sent in a header (`client_secret_basic`).
     pub fn secret(mut self, secret: impl Into<Secret>) -> Self {
-        self.party.secret = Some(secret.into());
+        self.client.secret = Some(secret.into());
         self
     }
 
-    /// Sends the secret in the body of requests instead (`client_secret_post`).
+    /// Sends the secret in the request body instead (`client_secret_post`).
     pub fn secret_in_body(mut self) -> Self {
-        self.party.in_body = true;
+        self.client.in_body = true;
         self
     }
 
-    /// Agrees to an authorization server, by its scheme, host and port, besides those that are agreed to already. Whoever is
-    /// there gets the secret and the refresh tokens.
+    /// Agrees to an authorization server, by its scheme, host and port, in addition to earlier ones. That server receives the
+    /// secret and the refresh tokens.
     ///
-    /// A server that [describes itself](LoginOffer) may name others for parts of its work.
+    /// A server that publishes [metadata](LoginMethod) may name other servers for some of its endpoints.
     pub fn server(mut self, server: &str) -> Result<Self, ClientError> {
-        let shown: String = server.split(['?', '#']).next().unwrap_or_default().chars().take(200).collect();
+        let shown = display_text(server);
         let url = Url::parse(server).map_err(|error| {
             let text = format!("`{shown}` is not an authorization server: {error}; expected something like `https://auth.example.com`");
             ClientError::Invalid(text)
         })?;
-        let url = secure(url).map_err(|error| error.at(&shown))?;
+        let url = require_secure(url).map_err(|error| error.at(&shown))?;
         self.agreed.push(url.origin());
         Ok(self)
     }
 
-    /// Scopes to ask for besides those that cards ask for.
+    /// Scopes to request in addition to those that cards ask for.
     pub fn scopes(mut self, scopes: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.scopes.extend(scopes.into_iter().map(Into::into));
         self
     }
 
-    /// The resource to ask for tokens for (RFC 8707).
+    /// The resource to request tokens for (RFC 8707).
     pub fn resource(mut self, resource: impl Into<String>) -> Self {
         self.resource = Some(resource.into());
         self
     }
 
-    /// Which account the tokens are for, where one user has several with the same agent.
+    /// The account that the tokens are for, if the user has several with the same agent.
     pub fn account(mut self, account: impl Into<String>) -> Self {
         self.account = Some(account.into());
         self
     }
 
-    /// Gets tokens by itself, with its [secret](Self::secret), also where the card does not say that programs do so.
+    /// Requests tokens with the [secret](Self::secret), even if the card does not offer that flow.
     pub fn program(mut self) -> Self {
         self.program = true;
         self
     }
 
-    /// Keeps tokens elsewhere.
+    /// Uses another token store.
     pub fn store(mut self, store: impl TokenStore) -> Self {
         self.store = Arc::new(store);
         self
     }
 
-    /// Logs in, and keeps the tokens for requests to this agent.
+    /// Logs in, and stores the tokens for requests to this agent.
     ///
-    /// `show` is told what the person is to do, if there is something to do; nothing is opened by itself.
+    /// `show` is called with what the person must do, if anything. The client opens no browser.
     pub async fn login(
         &self,
         agent: &Client,
-        offer: &LoginOffer,
+        login_method: &LoginMethod,
         flow: Flow,
-        show: &(dyn Fn(Visit<'_>) + Send + Sync),
+        show: &(dyn Fn(LoginPrompt<'_>) + Send + Sync),
     ) -> Result<TokenKey, ClientError> {
         let transport = agent.transport();
         let http = &*transport.http;
-        let key = self.key(offer, &transport.known.place);
-        let server = offer.resolve(http, &self.agreed).await?;
+        let key = self.key(login_method, &transport.agent.card_url);
+        let server = login_method.resolve(http, &self.agreed).await?;
         let mut scopes = key.scopes.clone();
-        if server.offline && flow != Flow::ClientCredentials && !scopes.iter().any(|scope| scope == OFFLINE) {
+        if server.offline_access
+            && flow != Flow::ClientCredentials
+            && !scopes.iter().any(|scope| scope == OFFLINE)
+        {
             scopes.push(OFFLINE.to_owned());
         }
         let scopes = scopes.join(" ");
-        let exchange = self.exchange(http, &server, &scopes);
+        let token_request = self.token_request(http, &server, &scopes);
         let tokens = match flow {
-            Flow::Browser => browser::login(exchange, &self.agreed, show).await?,
-            Flow::Device => device::login(exchange, show).await?,
-            Flow::ClientCredentials if self.party.secret.is_none() => {
-                let why = "a program logs in with a secret, and there is none".to_owned();
+            Flow::Browser => browser::login(token_request, &self.agreed, show).await?,
+            Flow::Device => device::login(token_request, show).await?,
+            Flow::ClientCredentials if self.client.secret.is_none() => {
+                let why = "this flow requires a client secret, and there is none".to_owned();
                 return Err(LoginError::Unsupported(why).at(&server.name));
             }
-            Flow::ClientCredentials => exchange.client_credentials().await?,
+            Flow::ClientCredentials => token_request.client_credentials().await?,
         };
         self.store.lock(&key).await?.write(Some(&tokens))?;
         Ok(key)
     }
 
-    fn exchange<'a>(&'a self, http: &'a Http, server: &'a offer::Server, scopes: &'a str) -> Exchange<'a> {
-        Exchange { http, server, party: &self.party, scopes, resource: self.resource.as_deref() }
+    fn token_request<'a>(
+        &'a self,
+        http: &'a Http,
+        server: &'a login_method::Server,
+        scopes: &'a str,
+    ) -> TokenRequest<'a> {
+        TokenRequest { http, server, client: &self.client, scopes, resource: self.resource.as_deref() }
     }
 
-    fn key(&self, offer: &LoginOffer, agent: &Url) -> TokenKey {
-        let mut scopes = [offer.scopes.as_slice(), &self.scopes].concat();
+    fn key(&self, login_method: &LoginMethod, agent: &Url) -> TokenKey {
+        let mut scopes = [login_method.scopes.as_slice(), &self.scopes].concat();
         scopes.sort();
         scopes.dedup();
         TokenKey {
-            server: offer.place(),
-            client: self.party.id.clone(),
+            server: login_method.server_key(),
+            client: self.client.id.clone(),
             scopes,
             resource: self.resource.clone(),
             agent: agent.origin().ascii_serialization(),
@@ -210,16 +216,16 @@ impl OAuth {
         }
     }
 
-    /// Whether a program gets tokens there by itself.
-    fn is_program(&self, offer: &LoginOffer) -> bool {
-        self.party.secret.is_some() && (self.program || offer.flow() == Some(Flow::ClientCredentials))
+    /// Whether the client requests tokens with its secret.
+    fn is_program(&self, login_method: &LoginMethod) -> bool {
+        self.client.secret.is_some() && (self.program || login_method.flow() == Some(Flow::ClientCredentials))
     }
 
-    /// Tokens that are good, other than a refused one, if they are to be had without anybody's help.
-    async fn good(
+    /// Valid tokens other than the refused one, if they can be had without a person.
+    async fn valid_tokens(
         &self,
         http: &Http,
-        offer: &LoginOffer,
+        login_method: &LoginMethod,
         key: &TokenKey,
         refused: Option<&Secret>,
     ) -> Result<Option<Tokens>, ClientError> {
@@ -229,55 +235,56 @@ impl OAuth {
             return Ok(kept);
         }
         let can_renew = |tokens: &Option<Tokens>| tokens.as_ref().is_some_and(|kept| kept.refresh.is_some());
-        if !can_renew(&kept) && !self.is_program(offer) || !offer.is_agreed(&self.agreed) {
-            // The agent is to say whether a token that nobody can renew is still good.
+        if !can_renew(&kept) && !self.is_program(login_method) || !login_method.is_agreed(&self.agreed) {
+            // It cannot be renewed. The agent decides whether it is still valid.
             return Ok(kept.filter(|tokens| Some(&tokens.access) != refused));
         }
         let mut locked = self.store.lock(key).await?;
-        // Whoever held the lock may have renewed them.
+        // The previous holder of the lock may have renewed them.
         let kept = locked.read()?;
         if kept.as_ref().is_some_and(is_good) {
             return Ok(kept);
         }
-        let server = offer.resolve(http, &self.agreed).await?;
+        let server = login_method.resolve(http, &self.agreed).await?;
         let scopes = key.scopes.join(" ");
-        let exchange = self.exchange(http, &server, &scopes);
+        let token_request = self.token_request(http, &server, &scopes);
         if let Some(refresh) = kept.as_ref().and_then(|tokens| tokens.refresh.as_ref()) {
             tracing::debug!(server = server.name, client = key.client, "renewing a token");
-            match exchange.refresh(refresh).await {
+            match token_request.refresh(refresh).await {
                 Ok(tokens) => {
                     locked.write(Some(&tokens))?;
                     return Ok(Some(tokens));
                 }
-                Err(ClientError::Login { why, server }) if why.is_over() => {
+                Err(ClientError::Login { why, server }) if why.is_invalid_grant() => {
                     locked.write(None)?;
-                    if !self.is_program(offer) {
+                    if !self.is_program(login_method) {
                         return Err(why.at(&server));
                     }
                 }
-                // It may be good for a moment longer, which the agent is to say.
+                // The token may still be valid for a moment. The agent decides.
                 Err(error) if error.is_transient() && refused.is_none() => return Ok(kept),
                 Err(error) => return Err(error),
             }
         }
-        if !self.is_program(offer) {
+        if !self.is_program(login_method) {
             return Ok(None);
         }
         tracing::debug!(server = server.name, client = key.client, "getting a token");
-        let tokens = exchange.client_credentials().await?;
+        let tokens = token_request.client_credentials().await?;
         locked.write(Some(&tokens))?;
         Ok(Some(tokens))
     }
 }
 
 impl Credentials for OAuth {
-    fn credential<'a>(&'a self, asked: Asked<'a>) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+    fn credential<'a>(&'a self, request: CredentialRequest<'a>) -> CredentialFuture<'a> {
         async move {
-            let Some(offer) = LoginOffer::of_scheme(asked.name, asked.scheme, asked.scopes) else {
+            let Some(login_method) = LoginMethod::from_scheme(request.name, request.scheme, request.scopes)
+            else {
                 return Ok(None);
             };
-            let key = self.key(&offer, asked.card_url);
-            let tokens = self.good(asked.http, &offer, &key, None).await?;
+            let key = self.key(&login_method, request.card_url);
+            let tokens = self.valid_tokens(request.http, &login_method, &key, None).await?;
             Ok(tokens.map(|tokens| Credential::Token(tokens.access)))
         }
         .boxed()
@@ -285,14 +292,16 @@ impl Credentials for OAuth {
 
     fn refused<'a>(
         &'a self,
-        asked: Asked<'a>,
+        request: CredentialRequest<'a>,
         credential: &'a Credential,
     ) -> BoxFuture<'a, Result<bool, ClientError>> {
         async move {
-            let offer = LoginOffer::of_scheme(asked.name, asked.scheme, asked.scopes);
-            let (Some(offer), Credential::Token(refused)) = (offer, credential) else { return Ok(false) };
-            let key = self.key(&offer, asked.card_url);
-            Ok(self.good(asked.http, &offer, &key, Some(refused)).await?.is_some())
+            let login_method = LoginMethod::from_scheme(request.name, request.scheme, request.scopes);
+            let (Some(login_method), Credential::Token(refused)) = (login_method, credential) else {
+                return Ok(false);
+            };
+            let key = self.key(&login_method, request.card_url);
+            Ok(self.valid_tokens(request.http, &login_method, &key, Some(refused)).await?.is_some())
         }
         .boxed()
     }

@@ -1,39 +1,39 @@
-//! Giving tokens back (RFC 7009): whoever has a copy of them can then do nothing with it.
+//! Revoking tokens (RFC 7009), so that copies of them are useless.
 
 use reqwest::{StatusCode, Url};
 
 use super::OAuth;
 use super::error::LoginError;
-use super::exchange::{Exchange, refusal};
-use super::offer;
+use super::login_method;
+use super::token_request::{TokenRequest, parse_error};
 use super::tokens::{TokenKey, Tokens};
 use crate::http::Http;
 use crate::{ClientError, ClientOptions, Secret};
 
-/// What came of asking an authorization server to revoke tokens.
+/// The result of revoking tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Revocation {
-    /// None of them is good any longer.
+    /// All tokens are revoked.
     Revoked,
-    /// No new ones can be got, but the server cannot take back the access token: it is good until it expires.
+    /// The refresh token is revoked, but the server cannot revoke the access token. It is valid until it expires.
     AccessRemains,
-    /// The server does not say where tokens are revoked: they are good until they expire.
+    /// The server has no revocation endpoint. The tokens are valid until they expire.
     NotOffered,
 }
 
 impl OAuth {
-    /// Has the authorization server that gave out tokens revoke them. They stay where they are kept; [`logout`](Self::logout)
-    /// forgets them too.
+    /// Asks the authorization server to revoke tokens. The token store is not changed; [`logout`](Self::logout) also removes
+    /// them there.
     ///
-    /// The agent is not needed for it: where tokens are revoked, the server says itself.
+    /// The agent is not contacted: the revocation endpoint is in the metadata of the server.
     pub async fn revoke(
         &self,
         key: &TokenKey,
         tokens: &Tokens,
         options: ClientOptions,
     ) -> Result<Revocation, ClientError> {
-        self.give_back(key, tokens, options).await.map_err(|error| {
+        self.try_revoke(key, tokens, options).await.map_err(|error| {
             if let ClientError::Login { server, why } = error {
                 return ClientError::Revocation { server, why };
             }
@@ -41,39 +41,38 @@ impl OAuth {
         })
     }
 
-    async fn give_back(
+    async fn try_revoke(
         &self,
         key: &TokenKey,
         tokens: &Tokens,
         options: ClientOptions,
     ) -> Result<Revocation, ClientError> {
         let http = Http::new(options)?;
-        let Some(server) = offer::server_of(&http, &key.server, &self.agreed).await? else {
+        let Some(server) = login_method::find_server(&http, &key.server, &self.agreed).await? else {
             return Ok(Revocation::NotOffered);
         };
         let Some(url) = &server.revoke else { return Ok(Revocation::NotOffered) };
-        let exchange = self.exchange(&http, &server, "");
-        // First what others are got with. Most servers then take back the other one by themselves, but they need not.
+        let token_request = self.token_request(&http, &server, "");
+        // The refresh token goes first. Most servers then revoke the access token too, but they need not.
         let refresh = match &tokens.refresh {
-            Some(refresh) => Some(exchange.revoke(url, refresh, "refresh_token").await?),
+            Some(refresh) => Some(token_request.revoke(url, refresh, "refresh_token").await?),
             None => None,
         };
-        let access = exchange.revoke(url, &tokens.access, "access_token").await?;
+        let access = token_request.revoke(url, &tokens.access, "access_token").await?;
         Ok(match (refresh, access) {
-            (Some(Answer::Revoked) | None, Answer::Revoked) => Revocation::Revoked,
-            (Some(Answer::Revoked), Answer::Unsupported) => Revocation::AccessRemains,
-            (Some(Answer::Unsupported) | None, Answer::Unsupported) => Revocation::NotOffered,
-            (Some(Answer::Unsupported), Answer::Revoked) => {
-                let why = "it takes back no refresh tokens".to_owned();
+            (Some(RevokeResult::Revoked) | None, RevokeResult::Revoked) => Revocation::Revoked,
+            (Some(RevokeResult::Revoked), RevokeResult::Unsupported) => Revocation::AccessRemains,
+            (Some(RevokeResult::Unsupported) | None, RevokeResult::Unsupported) => Revocation::NotOffered,
+            (Some(RevokeResult::Unsupported), RevokeResult::Revoked) => {
+                let why = "it does not revoke refresh tokens".to_owned();
                 return Err(LoginError::Unsupported(why).at(&server.name));
             }
         })
     }
 
-    /// Forgets the tokens for something and has the authorization server [revoke](Self::revoke) them. Nothing comes of it if there
-    /// are none.
+    /// Removes the tokens of this key from the store and [revokes](Self::revoke) them. Returns nothing if there are none.
     ///
-    /// They are forgotten first, and so also where the server cannot be asked, which is then the error.
+    /// They are removed first. So they are gone even if the server cannot be reached, which is then the error.
     pub async fn logout(
         &self,
         key: &TokenKey,
@@ -87,24 +86,24 @@ impl OAuth {
     }
 }
 
-/// What a server says about one token.
+/// The result for one token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum RevokeResult {
     Revoked,
-    /// It takes back none of this kind.
+    /// The server does not revoke tokens of this type.
     Unsupported,
 }
 
-impl Exchange<'_> {
-    async fn revoke(self, url: &Url, token: &Secret, kind: &str) -> Result<Answer, ClientError> {
+impl TokenRequest<'_> {
+    async fn revoke(self, url: &Url, token: &Secret, kind: &str) -> Result<RevokeResult, ClientError> {
         let (status, body) = self.post(url, &[("token", token.reveal()), ("token_type_hint", kind)]).await?;
-        // There need not be anything in the answer. A token that the server does not know is no error to it.
+        // The body may be empty. Revoking an unknown token succeeds.
         if status == StatusCode::OK {
-            return Ok(Answer::Revoked);
+            return Ok(RevokeResult::Revoked);
         }
-        let why = refusal(status, &body);
+        let why = parse_error(status, &body);
         if matches!(&why, LoginError::Refused { code, .. } if code == "unsupported_token_type") {
-            return Ok(Answer::Unsupported);
+            return Ok(RevokeResult::Unsupported);
         }
         Err(why.at(&self.server.name))
     }

@@ -1,4 +1,4 @@
-//! Tokens, and where they are kept.
+//! Tokens and token stores.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -12,144 +12,144 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 use crate::Secret;
 
-/// How long before its end a token is renewed, at most.
+/// A token is renewed at most this long before it expires.
 const MARGIN: Duration = Duration::from_secs(30);
 
-/// What tokens are for. Those of one agent are never sent to another.
+/// What tokens are for. Tokens of one agent are never sent to another agent.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenKey {
-    /// Where the authorization server describes itself or, if the card does not say, where it gives out tokens.
+    /// The URL of the server's metadata or, if the card does not name it, of the token endpoint.
     pub server: String,
-    /// The client that they were given to.
+    /// The id of the client.
     pub client: String,
-    /// The scopes that were asked for, in order.
+    /// The requested scopes, sorted.
     pub scopes: Vec<String>,
-    /// The resource that they were asked for (RFC 8707).
+    /// The requested resource (RFC 8707).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
-    /// The agent that they are for: scheme, host and port of where its card is.
+    /// The agent: scheme, host and port of its card.
     pub agent: String,
-    /// Which of several accounts of the user, if they have names.
+    /// The account of the user, if it has a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
 }
 
-/// What an authorization server gave out.
+/// The tokens that an authorization server issued.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tokens {
-    /// What the agent is shown.
+    /// The access token, which is sent to the agent.
     pub access: Secret,
-    /// What another one is got with.
+    /// The refresh token.
     pub refresh: Option<Secret>,
-    /// From when on another one is needed: a little before this one expires. Never, if the server does not say.
+    /// When to renew the access token: a little before it expires. Never, if the server does not state a lifetime.
     pub renew: Option<Timestamp>,
 }
 
 impl Tokens {
-    /// Whether another one is needed.
+    /// Whether the access token must be renewed.
     pub fn is_stale(&self, now: Timestamp) -> bool {
         self.renew.is_some_and(|renew| renew <= now)
     }
 
-    /// From when on a token that is good for so long is renewed.
+    /// When to renew a token with this lifetime.
     pub(super) fn renewal(now: Timestamp, lifetime: Duration) -> Timestamp {
         now.after(lifetime.saturating_sub(MARGIN.min(lifetime / 10)))
     }
 }
 
-/// The time by the clock on the wall, which tokens expire by.
+/// The current wall-clock time. Tokens expire by it.
 pub(super) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::UNIX_EPOCH.after(since)
 }
 
-/// Why tokens cannot be read or kept. No text contains any.
+/// Why tokens cannot be read or stored. No text contains a token.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenStoreError {
     /// The file cannot be read or written.
     #[error("`{}` cannot be {doing}: {cause}", .path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What was to be done.
+        /// The operation that failed.
         doing: &'static str,
-        /// What the system said.
+        /// The error of the system.
         cause: std::io::Error,
     },
-    /// Others than the user can read the file.
-    #[error("`{path}` has credentials in it, and others can read it: `chmod 600 {path}` keeps them out", path = .0.display())]
+    /// Other users can read the file.
+    #[error("`{path}` contains credentials, and other users can read it; run `chmod 600 {path}`", path = .0.display())]
     Exposed(PathBuf),
-    /// The file is not one of tokens. It is left as it is.
+    /// The file does not contain tokens. It is not changed.
     #[error(
-        "`{}` is not a file of tokens (line {line}, column {column}): mend it, or remove it and log in again",
+        "`{}` is not a file of tokens (line {line}, column {column}): repair it, or remove it and log in again",
         .path.display()
     )]
     Broken {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// The line.
         line: usize,
         /// The column.
         column: usize,
     },
-    /// The file was written by a later version.
+    /// A newer version of Attaché wrote the file.
     #[error("`{}` was written by a newer version of Attaché (format {found}, this one knows {known})", .path.display())]
     Newer {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Its format.
+        /// Its format version.
         found: u32,
-        /// The latest one that is known.
+        /// The newest version that is supported.
         known: u32,
     },
-    /// Something else, in a store of the user's own.
+    /// An error of another token store.
     #[error("{0}")]
     Other(String),
 }
 
-/// Where tokens are kept.
+/// Stores tokens.
 ///
-/// They are changed by whoever holds the lock only, and looked at again once it is held: however many requests find a token
-/// stale, it is renewed once.
+/// Tokens are changed only under the lock, and read again once the lock is held. So a stale token is renewed once, however many
+/// requests find it stale.
 pub trait TokenStore: Send + Sync + 'static {
-    /// The tokens for something, if there are any.
+    /// The tokens of this key, if any.
     fn read(&self, key: &TokenKey) -> Result<Option<Tokens>, TokenStoreError>;
 
-    /// Waits until nobody else changes the tokens for this, which may include others.
+    /// Waits for the lock on the tokens of this key. The lock may cover other keys too.
     fn lock<'a>(
         &'a self,
         key: &'a TokenKey,
     ) -> BoxFuture<'a, Result<Box<dyn LockedTokens + 'a>, TokenStoreError>>;
 }
 
-/// Tokens that nobody else changes meanwhile.
+/// Tokens under a lock.
 pub trait LockedTokens: Send {
-    /// The tokens, if there are any.
+    /// The tokens, if any.
     fn read(&mut self) -> Result<Option<Tokens>, TokenStoreError>;
 
-    /// Puts others in their place, or none.
+    /// Replaces the tokens; removes them if there are none.
     fn write(&mut self, tokens: Option<&Tokens>) -> Result<(), TokenStoreError>;
 }
 
-/// Tokens that are kept for as long as the process runs. Clones share them.
+/// A token store in memory. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct MemoryTokens(Arc<Mutex<HashMap<TokenKey, Cell>>>);
+pub struct MemoryTokens(Arc<Mutex<HashMap<TokenKey, Entry>>>);
 
 #[derive(Debug, Default)]
-struct Cell {
+struct Entry {
     tokens: Option<Tokens>,
-    gate: Arc<AsyncMutex<()>>,
+    lock: Arc<AsyncMutex<()>>,
 }
 
 impl MemoryTokens {
-    /// None yet.
+    /// An empty store.
     pub fn new() -> Self {
         Self::default()
     }
 
-    fn with<T>(&self, key: &TokenKey, act: impl FnOnce(&mut Cell) -> T) -> T {
+    fn with<T>(&self, key: &TokenKey, act: impl FnOnce(&mut Entry) -> T) -> T {
         let mut cells = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         act(cells.entry(key.clone()).or_default())
     }
@@ -165,21 +165,21 @@ impl TokenStore for MemoryTokens {
         key: &'a TokenKey,
     ) -> BoxFuture<'a, Result<Box<dyn LockedTokens + 'a>, TokenStoreError>> {
         async move {
-            let gate = self.with(key, |cell| cell.gate.clone());
-            let guard = gate.lock_owned().await;
-            Ok(Box::new(Held { tokens: self, key, _guard: guard }) as Box<dyn LockedTokens>)
+            let lock = self.with(key, |cell| cell.lock.clone());
+            let guard = lock.lock_owned().await;
+            Ok(Box::new(LockedEntry { tokens: self, key, _guard: guard }) as Box<dyn LockedTokens>)
         }
         .boxed()
     }
 }
 
-struct Held<'a> {
+struct LockedEntry<'a> {
     tokens: &'a MemoryTokens,
     key: &'a TokenKey,
     _guard: OwnedMutexGuard<()>,
 }
 
-impl LockedTokens for Held<'_> {
+impl LockedTokens for LockedEntry<'_> {
     fn read(&mut self) -> Result<Option<Tokens>, TokenStoreError> {
         self.tokens.read(self.key)
     }
@@ -205,6 +205,6 @@ mod tests {
         let tokens = Tokens { access: "a".into(), refresh: None, renew: Some(now) };
         assert!(tokens.is_stale(now));
         assert!(!tokens.is_stale(Timestamp::from_millis(999_999)));
-        assert!(!Tokens { renew: None, ..tokens }.is_stale(now), "nobody says that it ends");
+        assert!(!Tokens { renew: None, ..tokens }.is_stale(now), "without a lifetime it is never stale");
     }
 }

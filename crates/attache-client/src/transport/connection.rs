@@ -1,4 +1,4 @@
-//! A stream of events, for as long as its connection holds.
+//! A stream of events over one connection.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,29 +10,29 @@ use futures::future::BoxFuture;
 use reqwest::{Response, Url};
 
 use super::grpc::Messages;
-use super::reader::{Reader, Told};
+use super::reader::{DecodedEvent, Reader};
 use super::sse::{Decoder, Frame, TooLarge};
-use crate::http::{explain, within};
+use crate::http::{convert_error, with_timeout};
 use crate::{ClientError, RemoteError};
 
 /// One event of a stream.
 #[derive(Debug)]
 pub(crate) struct Event {
-    /// What to go on from after it.
+    /// The id to continue after.
     pub(crate) id: Option<Arc<str>>,
     pub(crate) response: StreamResponse,
-    /// Whether the server says that no other follows.
+    /// Whether the server says that this is the last event.
     pub(crate) is_last: bool,
 }
 
-/// A stream, for as long as its connection holds.
+/// A stream of events over one connection.
 pub(crate) enum Connection {
-    Sse(Box<Sse>),
-    Grpc(Box<Called>),
+    Sse(Box<SseStream>),
+    Grpc(Box<GrpcStream>),
 }
 
 impl Connection {
-    /// The next event; nothing at the end. Silence is heard for so long.
+    /// The next event; nothing at the end. Fails if nothing arrives within `silence`.
     pub(crate) async fn next(&mut self, silence: Duration) -> Result<Option<Event>, ClientError> {
         match self {
             Self::Sse(stream) => stream.next(silence).await,
@@ -41,36 +41,36 @@ impl Connection {
     }
 }
 
-/// How long a server that begins a stream with its first event is waited for. What refuses a subscription comes sooner.
-const BEGINNING: Duration = Duration::from_secs(1);
+/// How long to wait for a server that sends its response head only with the first event. A refused subscription fails sooner.
+const FIRST_RESPONSE_WAIT: Duration = Duration::from_secs(1);
 
-/// A stream of gRPC's: a message for each event.
-pub(crate) struct Called {
+/// A gRPC stream, with a message for each event.
+pub(crate) struct GrpcStream {
     reader: Reader,
     progress: Progress,
 }
 
-/// What becomes the messages of a stream.
-pub(super) type Opening = BoxFuture<'static, Result<Messages, ClientError>>;
+/// A request that becomes the messages of a stream.
+pub(super) type OpeningStream = BoxFuture<'static, Result<Messages, ClientError>>;
 
 enum Progress {
-    /// The server has not said anything yet, which some do only together with their first event.
-    /// Only ever reached through `&mut`: the mutex is what makes a future shareable, and is never locked.
-    Opening(Mutex<Opening>),
+    /// The server has not responded yet. Some servers respond only with their first event. The value is accessed only through
+    /// `&mut`: the mutex makes the future `Sync` and is never locked.
+    Opening(Mutex<OpeningStream>),
     Open(Box<Messages>),
-    /// It could not be opened.
+    /// The stream could not be opened.
     Failed,
 }
 
-impl Called {
-    /// A stream that has begun.
-    pub(super) async fn begun(reader: Reader, opening: Opening) -> Result<Self, ClientError> {
+impl GrpcStream {
+    /// Waits until the server has responded.
+    pub(super) async fn open(reader: Reader, opening: OpeningStream) -> Result<Self, ClientError> {
         Ok(Self { reader, progress: Progress::Open(Box::new(opening.await?)) })
     }
 
-    /// A stream that has begun, or may do so at any time.
-    pub(super) async fn beginning(reader: Reader, mut opening: Opening) -> Result<Self, ClientError> {
-        let progress = match tokio::time::timeout(BEGINNING, &mut opening).await {
+    /// Waits a short time for the response, and returns a stream even if there is none yet.
+    pub(super) async fn open_soon(reader: Reader, mut opening: OpeningStream) -> Result<Self, ClientError> {
+        let progress = match tokio::time::timeout(FIRST_RESPONSE_WAIT, &mut opening).await {
             Ok(messages) => Progress::Open(Box::new(messages?)),
             Err(_) => Progress::Opening(Mutex::new(opening)),
         };
@@ -79,15 +79,17 @@ impl Called {
 
     async fn next(&mut self, silence: Duration) -> Result<Option<Event>, ClientError> {
         loop {
-            let message = within(silence, self.message()).await?;
+            let message = with_timeout(silence, self.message()).await?;
             let Some(message) = message else { return Ok(None) };
-            match self.reader.event(&message)? {
-                Told::Event { response, is_last } => {
-                    // What counts the changes of a task numbers its events, and nothing else does here.
+            match self.reader.decode_event(&message)? {
+                DecodedEvent::Event { response, is_last } => {
+                    // gRPC has no event ids. The generation of the task serves as the id.
                     let id = generation(&response).map(|number| number.to_string().into());
                     return Ok(Some(Event { id, response, is_last }));
                 }
-                Told::Unknown => tracing::debug!("an event of a kind that is not known is passed over"),
+                DecodedEvent::Unknown => {
+                    tracing::debug!("skipped an event of an unknown kind")
+                }
             }
         }
     }
@@ -98,7 +100,7 @@ impl Called {
                 Ok(messages) => self.progress = Progress::Open(Box::new(messages)),
                 Err(error) => {
                     self.progress = Progress::Failed;
-                    // By now this is how a stream breaks.
+                    // At this point a failed connection counts as a broken stream.
                     let lost = matches!(error, ClientError::Connect { .. });
                     return Err(if lost { ClientError::Broken(error.to_string()) } else { error });
                 }
@@ -111,8 +113,8 @@ impl Called {
     }
 }
 
-/// What ends a stream, for which those in between who lose the agent have the same word as an agent that is about to stop. Only the
-/// agent gives its reason.
+/// Converts the end of a stream. A proxy that loses the agent reports the same status as an agent that shuts down, but only the
+/// agent adds a reason.
 fn cut_off(error: ClientError) -> ClientError {
     let unavailable = |it: &&RemoteError| it.kind == Some(ErrorKind::Unavailable) && it.reason.is_none();
     match error.remote().filter(unavailable) {
@@ -131,7 +133,7 @@ fn generation(response: &StreamResponse) -> Option<u64> {
 }
 
 /// A stream of server-sent events.
-pub(crate) struct Sse {
+pub(crate) struct SseStream {
     url: Url,
     reader: Reader,
     response: Response,
@@ -141,7 +143,7 @@ pub(crate) struct Sse {
     too_large: bool,
 }
 
-impl Sse {
+impl SseStream {
     pub(super) fn new(url: Url, reader: Reader, response: Response, max_event: usize) -> Self {
         let decoder = Decoder::new(max_event);
         Self { url, reader, response, decoder, frames: VecDeque::new(), max_event, too_large: false }
@@ -150,17 +152,21 @@ impl Sse {
     async fn next(&mut self, silence: Duration) -> Result<Option<Event>, ClientError> {
         loop {
             while let Some(Frame { id, data }) = self.frames.pop_front() {
-                match self.reader.event(&data)? {
-                    Told::Event { response, is_last } => return Ok(Some(Event { id, response, is_last })),
-                    Told::Unknown => tracing::debug!("an event of a kind that is not known is passed over"),
+                match self.reader.decode_event(&data)? {
+                    DecodedEvent::Event { response, is_last } => {
+                        return Ok(Some(Event { id, response, is_last }));
+                    }
+                    DecodedEvent::Unknown => {
+                        tracing::debug!("skipped an event of an unknown kind")
+                    }
                 }
             }
             if self.too_large {
                 return Err(ClientError::TooLarge { limit: self.max_event });
             }
             let (url, response) = (&self.url, &mut self.response);
-            let chunk = async { response.chunk().await.map_err(|error| explain(url, &error)) };
-            let Some(chunk) = within(silence, chunk).await? else { return Ok(None) };
+            let chunk = async { response.chunk().await.map_err(|error| convert_error(url, &error)) };
+            let Some(chunk) = with_timeout(silence, chunk).await? else { return Ok(None) };
             self.too_large = self.decoder.feed(&chunk, &mut self.frames) == Err(TooLarge);
         }
     }

@@ -1,36 +1,47 @@
-//! gRPC: a message in a frame for each request, and messages in frames back, with how it ended after them.
+//! gRPC: framed messages, and trailers that state the result of a call.
 //!
-//! The requests go through the same HTTP client as all others, so that the same addresses are allowed and the same limits hold.
-//! What is left of gRPC is its frames and its trailers, and those are here.
+//! Requests use the same HTTP client as the other bindings, so that the same address checks and limits apply. Only frames and
+//! trailers are specific to gRPC.
 
 use std::fmt;
 
-use attache_grpc::{EncodedCall, FrameError, Frames, Package, call_result};
-use attache_protocol::Request;
+pub(super) use attache_grpc::Package;
+use attache_grpc::{DecodeResponse, EncodedCall, Event, FrameError, Frames, call_result};
+use attache_protocol::{Error, Request, StreamResponse, Version};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Method, Response, Url};
 
 use super::reader::Reader;
-use super::{Body, Call};
-use crate::http::{explain, place};
+use super::{Body, Call, unsupported};
+use crate::http::{convert_error, display_url};
 use crate::{ClientError, RemoteError};
 
-/// The media type of requests, and what that of answers begins with.
+/// The media type of requests, and the prefix of that of responses.
 const MEDIA_TYPE: &str = "application/grpc";
 
-/// Writes a request. Below the address of the interface comes the path of the call.
-pub(super) fn write(url: &Url, package: Package, request: &Request) -> Result<Call, ClientError> {
-    let cannot = |error| ClientError::Invalid(format!("the agent cannot be asked this: {error}"));
-    let EncodedCall { path, body } = package.write(request).map_err(cannot)?;
+/// Encodes a request. The path of the call is appended to the address of the interface.
+pub(super) fn write(url: &Url, version: Version, request: &Request) -> Result<Call, ClientError> {
+    let package = if version == Version::V0_3 { Package::V0_3 } else { Package::V1_0 };
+    let EncodedCall { path, body } = package.write(request).map_err(unsupported)?;
     let mut url = url.clone();
     url.set_path(&format!("{}{path}", url.path().trim_end_matches('/')));
     let body = Some(Body { bytes: body, media_type: MEDIA_TYPE });
     Ok(Call { method: Method::POST, url, body, accept: None, reader: Reader::Grpc(package) })
 }
 
-/// The messages that answer a call.
+/// Decodes the message of a response.
+pub(super) fn read_answer<T: DecodeResponse>(package: Package, message: &[u8]) -> Result<T, Error> {
+    T::decode(package, message)
+}
+
+/// Decodes an event of a stream, and whether it is the last one; nothing if the event is of an unknown kind.
+pub(super) fn read_event(package: Package, message: &[u8]) -> Result<Option<(StreamResponse, bool)>, Error> {
+    Ok(Event::read(package, message)?.map(|Event { response, is_last }| (response, is_last)))
+}
+
+/// The messages of a response.
 pub(crate) struct Messages {
     url: Url,
     body: reqwest::Body,
@@ -46,7 +57,7 @@ impl fmt::Debug for Messages {
 }
 
 impl Messages {
-    /// The messages of a response that came with a status of success.
+    /// The messages of a response with a success status.
     pub(super) fn new(url: Url, response: Response, limit: usize) -> Result<Self, ClientError> {
         let ended = settled(response.headers())?;
         let media_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
@@ -55,13 +66,13 @@ impl Messages {
             let media_type: String = media_type.chars().take(64).collect();
             return Err(ClientError::Protocol(format!(
                 "`{}` answers with `{media_type}`, expected `{MEDIA_TYPE}`",
-                place(&url)
+                display_url(&url)
             )));
         }
         Ok(Self { url, body: response.into(), frames: Frames::new(limit), limit, ended })
     }
 
-    /// The next message; nothing at the end of a call that went well.
+    /// The next message; nothing at the end of a successful call.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
         loop {
             match self.frames.next_message() {
@@ -85,9 +96,9 @@ impl Messages {
                         }
                     }
                 },
-                Some(Err(error)) => return Err(explain(&self.url, &error)),
-                // Whoever means to end a call says how it ended.
-                None => return Err(ClientError::Broken("the call was cut off before its end".to_owned())),
+                Some(Err(error)) => return Err(convert_error(&self.url, &error)),
+                // A complete call ends with trailers.
+                None => return Err(ClientError::Broken("the call ended without trailers".to_owned())),
             }
             if self.ended && self.frames.is_incomplete() {
                 let text = "the call ended in the middle of a message";
@@ -96,18 +107,18 @@ impl Messages {
         }
     }
 
-    /// The one message that answers a call which has no more to say.
+    /// The only message of a call that is not a stream.
     pub(super) async fn only(mut self) -> Result<Bytes, ClientError> {
         let protocol = |why: &str| ClientError::Protocol(why.to_owned());
         let message = self.next().await?.ok_or_else(|| protocol("the call ended without an answer"))?;
         match self.next().await? {
             None => Ok(message),
-            Some(_) => Err(protocol("several answers where there must be one")),
+            Some(_) => Err(protocol("several responses instead of one")),
         }
     }
 }
 
-/// Whether a call is over, by its headers or trailers; an error if it was refused.
+/// Whether a call has ended, according to its headers or trailers. Fails if the call failed.
 fn settled(headers: &HeaderMap) -> Result<bool, ClientError> {
     match call_result(headers) {
         None => Ok(false),

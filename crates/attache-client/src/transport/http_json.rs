@@ -1,4 +1,4 @@
-//! HTTP+JSON: a method and a path for each operation, with arguments in the path, the query or the body.
+//! HTTP+JSON: each operation has a method and a path, with arguments in the path, the query or the body.
 
 use attache_protocol::dialect::v0_3::proto_json::request as in_0_3;
 use attache_protocol::{MEDIA_TYPE, Request, TaskId};
@@ -7,49 +7,47 @@ use reqwest::{Method, Url};
 use serde_json::{Map, Value};
 
 use super::reader::Reader;
-use super::{Attempt, Body, Call};
+use super::{Attempt, Body, Call, unsupported, unwritable};
 use crate::ClientError;
 
-/// What is not escaped in a segment of a path. A colon is: it would begin a verb.
+/// Characters that are not escaped in a path segment. A colon is escaped, because it would start a verb.
 const SEGMENT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// Where the paths of 0.3 begin, below the address of the interface.
-const OLDER: &str = "/v1";
+/// The prefix of the paths of 0.3, below the address of the interface.
+const PREFIX_0_3: &str = "/v1";
 
-/// What an answer may look like: A2A's own type, or plain JSON from those who have not heard of it.
+/// The accepted media types: that of A2A, and plain JSON for servers that do not know it.
 const ACCEPT: &str = "application/a2a+json, application/json";
 
 /// Where the arguments go that are not in the path.
-enum Rest {
+enum OtherArguments {
     Query,
     Body,
-    Nowhere,
+    None,
 }
 
-/// Writes a request as 1.0 has it. Below the address of the interface come the tenant, if there is one, and the path of the
-/// operation.
-pub(super) fn current(url: &Url, request: &Request, attempt: Attempt) -> Result<Call, ClientError> {
-    let (method, path, rest) = target(request, attempt)?;
+/// Encodes a request of 1.0. The path is the address of the interface, the tenant if any, and the path of the operation.
+pub(super) fn encode_1_0(url: &Url, request: &Request, attempt: Attempt) -> Result<Call, ClientError> {
+    let (method, path, others) = target(request, attempt)?;
     let tenant = request.tenant().map(|tenant| segment(tenant, "a tenant")).transpose()?;
     let tenant = tenant.map_or_else(String::new, |tenant| format!("/{tenant}"));
-    let url = below(url, &format!("{tenant}/{path}"), &rest, request)?;
-    let body = match rest {
-        Rest::Query | Rest::Nowhere => None,
-        Rest::Body => {
+    let url = below(url, &format!("{tenant}/{path}"), &others, request)?;
+    let body = match others {
+        OtherArguments::Query | OtherArguments::None => None,
+        OtherArguments::Body => {
             let bytes = serde_json::to_vec(request).map_err(unwritable)?;
             Some(Body { bytes, media_type: MEDIA_TYPE })
         }
     };
-    Ok(Call { method, url, body, accept: Some(ACCEPT), reader: Reader::Plain })
+    Ok(Call { method, url, body, accept: Some(ACCEPT), reader: Reader::HttpJson })
 }
 
-/// Writes a request as 0.3 had it: in its own words, and with other paths here and there.
-pub(super) fn older(url: &Url, request: &Request, attempt: Attempt) -> Result<Call, ClientError> {
-    let cannot = |error| ClientError::Invalid(format!("the agent cannot be asked this: {error}"));
-    let body = in_0_3::body(request).map_err(cannot)?;
-    let (method, path, rest) = match request {
-        Request::GetExtendedAgentCard(_) => (Method::GET, "card".to_owned(), Rest::Nowhere),
-        // It was the other way around.
+/// Encodes a request of 0.3, which has another body and some other paths.
+pub(super) fn encode_0_3(url: &Url, request: &Request, attempt: Attempt) -> Result<Call, ClientError> {
+    let body = in_0_3::body(request).map_err(unsupported)?;
+    let (method, path, others) = match request {
+        Request::GetExtendedAgentCard(_) => (Method::GET, "card".to_owned(), OtherArguments::None),
+        // In 0.3 the preferred method was the other one.
         Request::SubscribeToTask(_) => match attempt {
             Attempt::First => target(request, Attempt::Second)?,
             Attempt::Second => target(request, Attempt::First)?,
@@ -64,65 +62,65 @@ pub(super) fn older(url: &Url, request: &Request, attempt: Attempt) -> Result<Ca
         | Request::ListTaskPushNotificationConfigs(_)
         | Request::DeleteTaskPushNotificationConfig(_) => target(request, attempt)?,
     };
-    let mut asked = request.clone();
-    if let Request::GetTask(get) = &mut asked {
-        // A server is free to answer at once, and knows no other way.
+    let mut sent = request.clone();
+    if let Request::GetTask(get) = &mut sent {
+        // 0.3 has no long poll. The server may respond immediately.
         get.current_generation = None;
     }
-    let url = below(url, &format!("{OLDER}/{path}"), &rest, &asked)?;
+    let url = below(url, &format!("{PREFIX_0_3}/{path}"), &others, &sent)?;
     let media_type = "application/json";
     let body = body.map(|json| Body { bytes: json.as_str().as_bytes().to_vec(), media_type });
-    Ok(Call { method, url, body, accept: Some(media_type), reader: Reader::Plain0_3 })
+    Ok(Call { method, url, body, accept: Some(media_type), reader: Reader::HttpJson0_3 })
 }
 
 /// The method and the path of an operation, and where its other arguments go.
-fn target(request: &Request, attempt: Attempt) -> Result<(Method, String, Rest), ClientError> {
+fn target(request: &Request, attempt: Attempt) -> Result<(Method, String, OtherArguments), ClientError> {
     Ok(match request {
-        Request::SendMessage(_) => (Method::POST, "message:send".to_owned(), Rest::Body),
-        Request::SendStreamingMessage(_) => (Method::POST, "message:stream".to_owned(), Rest::Body),
-        Request::GetTask(get) => (Method::GET, task(&get.id)?, Rest::Query),
-        Request::ListTasks(_) => (Method::GET, "tasks".to_owned(), Rest::Query),
-        Request::CancelTask(cancel) => (Method::POST, format!("{}:cancel", task(&cancel.id)?), Rest::Body),
+        Request::SendMessage(_) => (Method::POST, "message:send".to_owned(), OtherArguments::Body),
+        Request::SendStreamingMessage(_) => (Method::POST, "message:stream".to_owned(), OtherArguments::Body),
+        Request::GetTask(get) => (Method::GET, task(&get.id)?, OtherArguments::Query),
+        Request::ListTasks(_) => (Method::GET, "tasks".to_owned(), OtherArguments::Query),
+        Request::CancelTask(cancel) => {
+            (Method::POST, format!("{}:cancel", task(&cancel.id)?), OtherArguments::Body)
+        }
         Request::SubscribeToTask(subscribe) => {
             let path = format!("{}:subscribe", task(&subscribe.id)?);
             match attempt {
-                Attempt::First => (Method::POST, path, Rest::Nowhere),
-                Attempt::Second => (Method::GET, path, Rest::Nowhere),
+                Attempt::First => (Method::POST, path, OtherArguments::None),
+                Attempt::Second => (Method::GET, path, OtherArguments::None),
             }
         }
         Request::CreateTaskPushNotificationConfig(config) => {
             let id = config.task_id.as_ref().map_or("", TaskId::as_str);
-            (Method::POST, webhooks(id)?, Rest::Body)
+            (Method::POST, webhooks(id)?, OtherArguments::Body)
         }
         Request::GetTaskPushNotificationConfig(get) => {
-            (Method::GET, webhook(&get.task_id, &get.id)?, Rest::Nowhere)
+            (Method::GET, webhook(&get.task_id, &get.id)?, OtherArguments::None)
         }
         Request::ListTaskPushNotificationConfigs(list) => {
-            (Method::GET, webhooks(list.task_id.as_str())?, Rest::Query)
+            (Method::GET, webhooks(list.task_id.as_str())?, OtherArguments::Query)
         }
         Request::DeleteTaskPushNotificationConfig(delete) => {
-            (Method::DELETE, webhook(&delete.task_id, &delete.id)?, Rest::Nowhere)
+            (Method::DELETE, webhook(&delete.task_id, &delete.id)?, OtherArguments::None)
         }
-        Request::GetExtendedAgentCard(_) => (Method::GET, "extendedAgentCard".to_owned(), Rest::Nowhere),
+        Request::GetExtendedAgentCard(_) => {
+            (Method::GET, "extendedAgentCard".to_owned(), OtherArguments::None)
+        }
     })
 }
 
-/// The address of a request, with its query if it has one.
-fn below(url: &Url, path: &str, rest: &Rest, request: &Request) -> Result<Url, ClientError> {
+/// The URL of a request, with its query if any.
+fn below(url: &Url, path: &str, others: &OtherArguments, request: &Request) -> Result<Url, ClientError> {
     let mut url = url.clone();
     url.set_path(&format!("{}{path}", url.path().trim_end_matches('/')));
-    let pairs = match rest {
-        Rest::Query => query(request)?,
-        Rest::Body | Rest::Nowhere => Vec::new(),
+    let pairs = match others {
+        OtherArguments::Query => query(request)?,
+        OtherArguments::Body | OtherArguments::None => Vec::new(),
     };
     if !pairs.is_empty() {
         url.query_pairs_mut().extend_pairs(pairs);
     }
     Ok(url)
-}
-
-fn unwritable(error: serde_json::Error) -> ClientError {
-    ClientError::Invalid(format!("the request cannot be written as JSON: {error}"))
 }
 
 fn task(id: &TaskId) -> Result<String, ClientError> {
@@ -137,7 +135,7 @@ fn webhook(task: &TaskId, id: &str) -> Result<String, ClientError> {
     Ok(format!("{}/{}", webhooks(task.as_str())?, segment(id, "a webhook's id")?))
 }
 
-/// One segment of a path. What no segment can be would make the path that of something else.
+/// Encodes a path segment. Values that are not valid segments would lead to another path.
 fn segment(text: &str, what: &str) -> Result<String, ClientError> {
     if matches!(text, "" | "." | "..") {
         return Err(ClientError::Invalid(format!("`{text}` cannot be {what}")));
@@ -145,7 +143,7 @@ fn segment(text: &str, what: &str) -> Result<String, ClientError> {
     Ok(utf8_percent_encode(text, &SEGMENT).to_string())
 }
 
-/// The arguments that go into the query: all but those that are in the path.
+/// The query arguments: all arguments that are not in the path.
 fn query(request: &Request) -> Result<Vec<(String, String)>, ClientError> {
     let in_path = |key: &str| match request {
         Request::GetTask(_) => matches!(key, "tenant" | "id"),
@@ -182,7 +180,7 @@ mod tests {
     type Write = fn(&Url, &Request, Attempt) -> Result<Call, ClientError>;
 
     fn written(operation: Operation, arguments: Value, attempt: Attempt) -> Result<String, ClientError> {
-        written_by(current, operation, arguments, attempt)
+        written_by(encode_1_0, operation, arguments, attempt)
     }
 
     fn written_by(
@@ -252,7 +250,7 @@ mod tests {
             (Operation::GetExtendedAgentCard, json!({})),
         ]
         .into_iter()
-        .map(|(operation, arguments)| written_by(older, operation, arguments, Attempt::First).unwrap())
+        .map(|(operation, arguments)| written_by(encode_0_3, operation, arguments, Attempt::First).unwrap())
         .collect();
         insta::assert_snapshot!(lines.join("\n"));
         for (operation, arguments) in [
@@ -263,7 +261,7 @@ mod tests {
                 json!({"message": {"messageId": "m"}, "configuration": {"ifGenerationMatch": 3}}),
             ),
         ] {
-            let error = written_by(older, operation, arguments, Attempt::First).unwrap_err();
+            let error = written_by(encode_0_3, operation, arguments, Attempt::First).unwrap_err();
             assert!(matches!(error, ClientError::Invalid(_)), "{operation:?}: {error}");
         }
     }

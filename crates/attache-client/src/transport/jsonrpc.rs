@@ -1,4 +1,4 @@
-//! JSON-RPC: requests in their envelope, and what is in the envelope that comes back.
+//! JSON-RPC: the envelopes of requests and responses.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::reader::{Reader, object};
-use super::{Body, Call};
+use super::{Body, Call, unsupported, unwritable};
 use crate::{ClientError, RemoteError};
 
 /// The id of a request.
@@ -17,26 +17,25 @@ use crate::{ClientError, RemoteError};
 pub(super) struct Id(u64);
 
 impl Id {
-    /// The one that the first request has.
+    /// The id of the first request.
     pub(super) const FIRST: Self = Self(1);
 
-    /// An id that no other request of this process has.
+    /// An id that is unique in this process.
     fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// Writes a request as 1.0 has it.
-pub(super) fn current(url: &Url, request: &Request) -> Result<Call, ClientError> {
+/// Encodes a request of 1.0.
+pub(super) fn encode_1_0(url: &Url, request: &Request) -> Result<Call, ClientError> {
     let id = Id::next();
     call(url, id, request.operation().name(), request, Reader::JsonRpc(id))
 }
 
-/// Writes a request as 0.3 had it.
-pub(super) fn older(url: &Url, request: &Request) -> Result<Call, ClientError> {
-    let cannot = |error| ClientError::Invalid(format!("the agent cannot be asked this: {error}"));
-    let older::MethodCall { method, params } = older::write(request).map_err(cannot)?;
+/// Encodes a request of 0.3.
+pub(super) fn encode_0_3(url: &Url, request: &Request) -> Result<Call, ClientError> {
+    let older::MethodCall { method, params } = older::write(request).map_err(unsupported)?;
     let id = Id::next();
     call(url, id, method, &params, Reader::JsonRpc0_3(id))
 }
@@ -55,14 +54,13 @@ fn call<P: Serialize>(
         method: &'static str,
         params: &'a P,
     }
-    let bytes = serde_json::to_vec(&Envelope { jsonrpc: "2.0", id, method, params })
-        .map_err(|error| ClientError::Invalid(format!("the request cannot be written as JSON: {error}")))?;
+    let bytes = serde_json::to_vec(&Envelope { jsonrpc: "2.0", id, method, params }).map_err(unwritable)?;
     let media_type = "application/json";
     let body = Some(Body { bytes, media_type });
     Ok(Call { method: Method::POST, url: url.clone(), body, accept: Some(media_type), reader })
 }
 
-/// The result in the answer to a request, as JSON text. A result of `null`, which some requests have, is left out by some servers.
+/// The result in a response, as JSON text. Some servers omit a result that is `null`.
 pub(super) fn result(Id(id): Id, body: &[u8]) -> Result<&str, ClientError> {
     #[derive(Deserialize)]
     struct Envelope<'a> {
@@ -83,7 +81,7 @@ pub(super) fn result(Id(id): Id, body: &[u8]) -> Result<&str, ClientError> {
     }
     let answers = envelope.id.map(RawValue::get);
     match (envelope.error, envelope.result) {
-        // Whoever could not read the request could not read its id either.
+        // A server that could not parse the request does not know its id.
         (Some(error), _) if answers.is_none() || answers == Some(id.to_string().as_str()) => {
             match RemoteError::from_jsonrpc(error.get()) {
                 Ok(error) => Err(ClientError::Remote(Box::new(error))),
@@ -107,7 +105,7 @@ mod tests {
     use super::*;
 
     fn read(body: &str) -> Result<Task, ClientError> {
-        Reader::JsonRpc(Id(7)).answer(body.as_bytes())
+        Reader::JsonRpc(Id(7)).decode(body.as_bytes())
     }
 
     #[test]

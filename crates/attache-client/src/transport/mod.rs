@@ -1,9 +1,13 @@
-//! The way to an agent: requests out, answers and events back, over the binding that its card led to.
+//! The transport to an agent: sends requests and reads responses and events, over the selected binding.
 //!
-//! What differs between bindings is how a request is written and how what comes back is read. [`jsonrpc`], [`http_json`] and
-//! [`grpc`] know that and nothing else; headers, credentials, time and size are the same for all, and are here.
+//! Bindings differ in how they encode requests and decode responses: that is in [`jsonrpc`], [`http_json`] and [`grpc`].
+//! Headers, credentials, time limits and size limits are the same for all, and are here.
 
 mod connection;
+#[cfg(feature = "grpc")]
+mod grpc;
+#[cfg(not(feature = "grpc"))]
+#[path = "grpc_disabled.rs"]
 mod grpc;
 mod http_json;
 mod jsonrpc;
@@ -15,40 +19,39 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use attache_grpc::Package;
 use attache_outbound::retry_after;
-use attache_protocol::{ErrorKind, GENERATION_EXTENSION, Operation, Request};
+use attache_protocol::{Error, ErrorKind, GENERATION_EXTENSION, Operation, Request};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response, Url};
 
-use self::connection::{Called, Sse};
 pub(crate) use self::connection::{Connection, Event};
+use self::connection::{GrpcStream, SseStream};
 use self::grpc::Messages;
 use self::reader::Reader;
-pub(crate) use self::reader::{Answered, Described, Done, unreadable};
+pub(crate) use self::reader::{CardResponse, EmptyResponse, FromResponse, invalid_response};
 use crate::ClientError;
-use crate::beside::{Beside, Naming};
-use crate::credentials::Proof;
-use crate::discovery::Known;
-use crate::http::{Http, within};
+use crate::discovery::DiscoveredAgent;
+use crate::http::{Http, with_timeout};
 use crate::interface::Wire;
+use crate::request_auth::RequestAuth;
+use crate::request_headers::{ExtensionHeader, RequestHeaders};
 
 const A2A_VERSION: HeaderName = HeaderName::from_static("a2a-version");
 
-/// The way to one agent. Cheap to clone.
+/// The transport to one agent. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Transport {
     pub(crate) http: Arc<Http>,
-    pub(crate) known: Arc<Known>,
+    pub(crate) agent: Arc<DiscoveredAgent>,
 }
 
-/// A request as a binding writes it, without what goes beside it.
+/// A request as a binding encodes it, without the common headers.
 #[derive(Debug)]
 struct Call {
     method: Method,
     url: Url,
     body: Option<Body>,
-    /// What an answer that is not a stream looks like, where that is said.
+    /// The media types of a response that is not a stream, if the binding states them.
     accept: Option<&'static str>,
     reader: Reader,
 }
@@ -59,63 +62,63 @@ struct Body {
     media_type: &'static str,
 }
 
-/// The ways to write a request that a binding knows more than one of.
+/// Which encoding of a request to use, if the binding has two.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Attempt {
     First,
-    /// The way to subscribe that the specification has in one place and not in another.
+    /// The other way to subscribe. Parts of the specification disagree on the method.
     Second,
 }
 
 impl Transport {
-    /// Makes a request and reads its answer.
-    pub(crate) async fn call<R: Answered>(
+    /// Sends a request and reads its response.
+    pub(crate) async fn call<R: FromResponse>(
         &self,
         request: &Request,
-        beside: &Beside,
+        headers: &RequestHeaders,
         limit: Duration,
     ) -> Result<R, ClientError> {
-        within(limit, async {
-            let proof = self.prove(request).await?;
-            match self.call_once(request, beside, &proof).await {
-                Err(error) if self.is_renewed(&error, request, &proof).await? => {
-                    self.call_once(request, beside, &self.prove(request).await?).await
+        with_timeout(limit, async {
+            let auth = self.collect_auth(request).await?;
+            match self.call_once(request, headers, &auth).await {
+                Err(error) if self.has_other_auth(&error, request, &auth).await? => {
+                    self.call_once(request, headers, &self.collect_auth(request).await?).await
                 }
-                answered => answered,
+                result => result,
             }
         })
         .await
     }
 
-    async fn call_once<R: Answered>(
+    async fn call_once<R: FromResponse>(
         &self,
         request: &Request,
-        beside: &Beside,
-        proof: &Proof,
+        headers: &RequestHeaders,
+        auth: &RequestAuth,
     ) -> Result<R, ClientError> {
         let call = self.write(request, Attempt::First)?;
         let accept = call.accept.map(HeaderValue::from_static);
         let (url, reader) = (call.url.clone(), call.reader);
-        let builder = self.complete(call, beside, accept, proof)?;
+        let builder = self.build_request(call, headers, accept, auth)?;
         let response = self.http.send(&url, builder).await?;
         self.read(&url, reader, response).await
     }
 
-    /// Makes a request whose answer is a stream.
+    /// Sends a request whose response is a stream.
     pub(crate) async fn open(
         &self,
         request: &Request,
-        beside: &Beside,
+        headers: &RequestHeaders,
         limit: Duration,
     ) -> Result<Connection, ClientError> {
-        let beside = &*self.numbering(beside);
-        within(limit, async {
-            let proof = self.prove(request).await?;
-            match self.open_either(request, beside, &proof).await {
-                Err(error) if self.is_renewed(&error, request, &proof).await? => {
-                    self.open_either(request, beside, &self.prove(request).await?).await
+        let headers = &*self.stream_headers(headers);
+        with_timeout(limit, async {
+            let auth = self.collect_auth(request).await?;
+            match self.open_either(request, headers, &auth).await {
+                Err(error) if self.has_other_auth(&error, request, &auth).await? => {
+                    self.open_either(request, headers, &self.collect_auth(request).await?).await
                 }
-                answered => answered,
+                result => result,
             }
         })
         .await
@@ -124,41 +127,42 @@ impl Transport {
     async fn open_either(
         &self,
         request: &Request,
-        beside: &Beside,
-        proof: &Proof,
+        headers: &RequestHeaders,
+        auth: &RequestAuth,
     ) -> Result<Connection, ClientError> {
-        match self.open_once(request, beside, Attempt::First, proof).await {
-            Err(error) if self.has_second(request.operation()) && is_no_such_way(&error) => {
-                self.open_once(request, beside, Attempt::Second, proof).await
+        match self.open_once(request, headers, Attempt::First, auth).await {
+            Err(error) if self.has_other_encoding(request.operation()) && may_need_other_method(&error) => {
+                self.open_once(request, headers, Attempt::Second, auth).await
             }
-            answered => answered,
+            result => result,
         }
     }
 
-    /// What proves who asks.
-    async fn prove(&self, request: &Request) -> Result<Proof, ClientError> {
-        Proof::gather(&self.http, self.known.asking(), request.operation()).await
+    /// Collects the credentials for a request.
+    async fn collect_auth(&self, request: &Request) -> Result<RequestAuth, ClientError> {
+        RequestAuth::collect(&self.http, self.agent.credential_target(), request.operation()).await
     }
 
-    /// Whether the agent did not take a proof, and there is another one now. A request that it did not take was not carried out.
-    async fn is_renewed(
+    /// Whether the agent refused the credentials and others are available now. A request with refused credentials was not
+    /// executed.
+    async fn has_other_auth(
         &self,
         error: &ClientError,
         request: &Request,
-        proof: &Proof,
+        auth: &RequestAuth,
     ) -> Result<bool, ClientError> {
         if error.kind() != Some(ErrorKind::Unauthenticated) {
             return Ok(false);
         }
-        proof.refused(&self.http, self.known.asking(), request.operation()).await
+        auth.refused(&self.http, self.agent.credential_target(), request.operation()).await
     }
 
     async fn open_once(
         &self,
         request: &Request,
-        beside: &Beside,
+        headers: &RequestHeaders,
         attempt: Attempt,
-        proof: &Proof,
+        auth: &RequestAuth,
     ) -> Result<Connection, ClientError> {
         let call = self.write(request, attempt)?;
         let accept = call.accept.map(|accept| {
@@ -166,11 +170,11 @@ impl Transport {
                 .unwrap_or(HeaderValue::from_static("text/event-stream"))
         });
         let (url, reader) = (call.url.clone(), call.reader);
-        let builder = self.complete(call, beside, accept, proof)?;
+        let builder = self.build_request(call, headers, accept, auth)?;
         if matches!(reader, Reader::Grpc(_)) {
             let opening = Box::pin(self.clone().messages(url, reader, builder));
             let called = match request.operation() {
-                Operation::SubscribeToTask => Called::beginning(reader, opening).await?,
+                Operation::SubscribeToTask => GrpcStream::open_soon(reader, opening).await?,
                 Operation::SendMessage
                 | Operation::SendStreamingMessage
                 | Operation::GetTask
@@ -180,21 +184,21 @@ impl Transport {
                 | Operation::GetTaskPushNotificationConfig
                 | Operation::ListTaskPushNotificationConfigs
                 | Operation::DeleteTaskPushNotificationConfig
-                | Operation::GetExtendedAgentCard => Called::begun(reader, opening).await?,
+                | Operation::GetExtendedAgentCard => GrpcStream::open(reader, opening).await?,
             };
             return Ok(Connection::Grpc(Box::new(called)));
         }
         let response = self.http.send(&url, builder).await?;
         if response.status().is_success() && is_event_stream(&response) {
-            let stream = Sse::new(url, reader, response, self.http.options.max_event);
+            let stream = SseStream::new(url, reader, response, self.http.options.max_event);
             return Ok(Connection::Sse(Box::new(stream)));
         }
-        // A refusal, most likely.
-        let _: Done = self.read(&url, reader, response).await?;
-        Err(ClientError::Protocol("a single answer where a stream of events was asked for".to_owned()))
+        // Most likely an error.
+        let _: EmptyResponse = self.read(&url, reader, response).await?;
+        Err(ClientError::Protocol("a single response instead of a stream of events".to_owned()))
     }
 
-    /// The messages that answer a call, once the server has begun to.
+    /// Sends a gRPC request, and returns the messages once the server has responded.
     async fn messages(
         self,
         url: Url,
@@ -202,80 +206,76 @@ impl Transport {
         builder: RequestBuilder,
     ) -> Result<Messages, ClientError> {
         let response = self.http.send(&url, builder).await?;
-        let status = response.status();
-        if status.is_success() {
+        if response.status().is_success() {
             return Messages::new(url, response, self.http.options.max_event);
         }
-        let wait = retry_after(response.headers(), SystemTime::now());
-        let body = self.http.body(&url, response).await.unwrap_or_default();
-        Err(reader.refusal(&url, status, &body).with_retry_after(wait))
+        Err(self.read_error(&url, reader, response).await)
     }
 
     fn write(&self, request: &Request, attempt: Attempt) -> Result<Call, ClientError> {
-        let endpoint = &self.known.endpoint;
+        let endpoint = &self.agent.endpoint;
         match endpoint.wire {
-            Wire::JsonRpc => jsonrpc::current(&endpoint.url, request),
-            Wire::JsonRpc0_3 => jsonrpc::older(&endpoint.url, request),
-            Wire::HttpJson => http_json::current(&endpoint.url, request, attempt),
-            Wire::HttpJson0_3 => http_json::older(&endpoint.url, request, attempt),
-            Wire::Grpc => grpc::write(&endpoint.url, Package::V1_0, request),
-            Wire::Grpc0_3 => grpc::write(&endpoint.url, Package::V0_3, request),
+            Wire::JsonRpc => jsonrpc::encode_1_0(&endpoint.url, request),
+            Wire::JsonRpc0_3 => jsonrpc::encode_0_3(&endpoint.url, request),
+            Wire::HttpJson => http_json::encode_1_0(&endpoint.url, request, attempt),
+            Wire::HttpJson0_3 => http_json::encode_0_3(&endpoint.url, request, attempt),
+            Wire::Grpc | Wire::Grpc0_3 => grpc::write(&endpoint.url, endpoint.wire.version(), request),
         }
     }
 
     /// How long a stream may be silent before it counts as broken.
-    pub(crate) fn patience(&self) -> Duration {
-        match self.known.endpoint.wire {
+    pub(crate) fn idle_timeout(&self) -> Duration {
+        match self.agent.endpoint.wire {
             Wire::JsonRpc | Wire::JsonRpc0_3 | Wire::HttpJson | Wire::HttpJson0_3 => {
                 self.http.options.idle_timeout
             }
-            // Servers say nothing while nothing happens. The connection is asked for signs of life instead.
+            // gRPC servers send nothing while nothing happens. HTTP/2 pings check the connection instead.
             Wire::Grpc | Wire::Grpc0_3 => Duration::MAX,
         }
     }
 
-    /// What goes beside a request for a stream. Over gRPC its events have no ids, but the count of changes serves as well.
-    fn numbering<'a>(&self, beside: &'a Beside) -> Cow<'a, Beside> {
-        match self.known.endpoint.wire {
-            Wire::Grpc => Cow::Owned(beside.asking(GENERATION_EXTENSION)),
+    /// The headers of a request for a stream. gRPC events have no ids, so the generation of the task is requested instead.
+    fn stream_headers<'a>(&self, headers: &'a RequestHeaders) -> Cow<'a, RequestHeaders> {
+        match self.agent.endpoint.wire {
+            Wire::Grpc => Cow::Owned(headers.with_extension(GENERATION_EXTENSION)),
             Wire::JsonRpc | Wire::JsonRpc0_3 | Wire::HttpJson | Wire::HttpJson0_3 | Wire::Grpc0_3 => {
-                Cow::Borrowed(beside)
+                Cow::Borrowed(headers)
             }
         }
     }
 
-    /// Whether there is another way to make a request.
-    fn has_second(&self, operation: Operation) -> bool {
-        matches!(self.known.endpoint.wire, Wire::HttpJson | Wire::HttpJson0_3)
+    /// Whether the request has a second encoding.
+    fn has_other_encoding(&self, operation: Operation) -> bool {
+        matches!(self.agent.endpoint.wire, Wire::HttpJson | Wire::HttpJson0_3)
             && operation == Operation::SubscribeToTask
     }
 
-    /// Adds what goes beside a request.
-    fn complete(
+    /// Builds the HTTP request with the common headers.
+    fn build_request(
         &self,
         call: Call,
-        beside: &Beside,
+        headers: &RequestHeaders,
         accept: Option<HeaderValue>,
-        proof: &Proof,
+        auth: &RequestAuth,
     ) -> Result<RequestBuilder, ClientError> {
-        let wire = self.known.endpoint.wire;
+        let wire = self.agent.endpoint.wire;
         let mut url = call.url;
-        if !proof.query.is_empty() {
+        if !auth.query.is_empty() {
             if matches!(call.reader, Reader::Grpc(_)) {
-                let text = "the agent asks for a key in the query of its URL, which gRPC has no place for: \
+                let text = "the agent asks for a key in the query of its URL, which gRPC does not support: \
                             prefer another of its interfaces";
                 return Err(ClientError::Invalid(text.to_owned()));
             }
-            let pairs = proof.query.iter().map(|(name, key)| (name, key.reveal()));
+            let pairs = auth.query.iter().map(|(name, key)| (name, key.reveal()));
             url.query_pairs_mut().extend_pairs(pairs);
         }
-        let naming = match wire {
-            Wire::JsonRpc | Wire::HttpJson | Wire::Grpc => Naming::Current,
-            Wire::JsonRpc0_3 | Wire::HttpJson0_3 | Wire::Grpc0_3 => Naming::Both,
+        let extension_header = match wire {
+            Wire::JsonRpc | Wire::HttpJson | Wire::Grpc => ExtensionHeader::Current,
+            Wire::JsonRpc0_3 | Wire::HttpJson0_3 | Wire::Grpc0_3 => ExtensionHeader::Both,
         };
         let mut builder = match call.reader {
-            Reader::Grpc(_) => self.http.call(call.method, &url)?,
-            Reader::JsonRpc(_) | Reader::JsonRpc0_3(_) | Reader::Plain | Reader::Plain0_3 => {
+            Reader::Grpc(_) => self.http.grpc_request(call.method, &url)?,
+            Reader::JsonRpc(_) | Reader::JsonRpc0_3(_) | Reader::HttpJson | Reader::HttpJson0_3 => {
                 self.http.request(call.method, &url)
             }
         };
@@ -283,7 +283,7 @@ impl Transport {
         if let Some(accept) = accept {
             builder = builder.header(ACCEPT, accept);
         }
-        for (name, value) in beside.headers(naming).chain(proof.headers.iter().cloned()) {
+        for (name, value) in headers.pairs(extension_header).chain(auth.headers.iter().cloned()) {
             builder = builder.header(name, value);
         }
         if let Some(Body { bytes, media_type }) = call.body {
@@ -292,50 +292,45 @@ impl Transport {
         Ok(builder)
     }
 
-    async fn read<R: Answered>(
+    async fn read<R: FromResponse>(
         &self,
         url: &Url,
         reader: Reader,
         response: Response,
     ) -> Result<R, ClientError> {
-        let status = response.status();
-        if status.is_success() {
+        if response.status().is_success() {
             if matches!(reader, Reader::Grpc(_)) {
                 let messages = Messages::new(url.clone(), response, self.http.options.max_body)?;
-                return reader.answer(&messages.only().await?);
+                return reader.decode(&messages.only().await?);
             }
-            return reader.answer(&self.http.body(url, response).await?);
+            return reader.decode(&self.http.body(url, response).await?);
         }
-        let wait = retry_after(response.headers(), SystemTime::now());
+        Err(self.read_error(url, reader, response).await)
+    }
+
+    /// Reads a response with an error status.
+    async fn read_error(&self, url: &Url, reader: Reader, response: Response) -> ClientError {
+        let (status, wait) = (response.status(), retry_after(response.headers(), SystemTime::now()));
         let body = self.http.body(url, response).await.unwrap_or_default();
-        Err(reader.refusal(url, status, &body).with_retry_after(wait))
+        reader.decode_error(url, status, &body).with_retry_after(wait)
     }
 }
 
-/// Whether a refusal may mean that what was asked is done with another method here.
-fn is_no_such_way(error: &ClientError) -> bool {
-    match error {
-        ClientError::Http { status, .. } => matches!(status, 404 | 405 | 501),
-        ClientError::Remote(remote) => remote.code == 405,
-        // Something else is there, which answers in its own way.
-        ClientError::Protocol(_) => true,
-        ClientError::Setup(_)
-        | ClientError::Invalid(_)
-        | ClientError::Refused { .. }
-        | ClientError::OtherOrigin { .. }
-        | ClientError::Withheld { .. }
-        | ClientError::NoInterface { .. }
-        | ClientError::Credentials { .. }
-        | ClientError::Login { .. }
-        | ClientError::Revocation { .. }
-        | ClientError::Tokens(_)
-        | ClientError::Untrusted { .. }
-        | ClientError::Connect { .. }
-        | ClientError::Broken(_)
-        | ClientError::Timeout { .. }
-        | ClientError::TooLarge { .. }
-        | ClientError::Interrupted { .. } => false,
-    }
+/// Whether an error may mean that the server expects the other method. A response that is not the protocol's may come from another
+/// endpoint.
+fn may_need_other_method(error: &ClientError) -> bool {
+    matches!(error, ClientError::Http { status: 404 | 405 | 501, .. } | ClientError::Protocol(_))
+        || error.remote().is_some_and(|remote| remote.code == 405)
+}
+
+/// The error for a request that the version of the interface does not have.
+fn unsupported(error: Error) -> ClientError {
+    ClientError::Invalid(format!("the request cannot be sent to this agent: {error}"))
+}
+
+/// The error for a request that is not valid JSON.
+fn unwritable(error: serde_json::Error) -> ClientError {
+    ClientError::Invalid(format!("the request cannot be written as JSON: {error}"))
 }
 
 fn is_event_stream(response: &Response) -> bool {

@@ -1,22 +1,23 @@
-//! What reads the bytes of agents, for those who try it with bytes of all kinds. Not part of what the crate promises.
+//! Parsers of agents' bytes, for fuzzing. Not part of the public API.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use attache_grpc::Package;
 use attache_protocol::{
     ListTaskPushNotificationConfigsResponse, ListTasksResponse, SendMessageResponse, Task,
     TaskPushNotificationConfig,
 };
 
+#[cfg(feature = "grpc")]
+use super::grpc::Package;
 use super::jsonrpc::Id;
-use super::reader::{Answered, Reader};
+use super::reader::{FromResponse, Reader};
 use super::sse::Decoder;
 
-/// An event of a stream, with the id that holds for it.
+/// An event of a stream, with its id.
 pub type Event = (Option<Arc<str>>, Vec<u8>);
 
-/// The events in a stream that comes in these pieces; nothing if one is too large.
+/// The events in a stream of these chunks; nothing if an event is too large.
 pub fn events<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limit: usize) -> Option<Vec<Event>> {
     let (mut decoder, mut frames) = (Decoder::new(limit), VecDeque::new());
     for piece in pieces {
@@ -25,19 +26,21 @@ pub fn events<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limit: usize) -> O
     Some(frames.into_iter().map(|frame| (frame.id, frame.data)).collect())
 }
 
-/// Reads a body, and an event of a stream, in the words of every binding and generation. How many made sense.
+/// Parses a body and an event with every binding and version. Returns how many succeeded.
 ///
-/// Answers over JSON-RPC are to the request with the id 1.
+/// JSON-RPC responses must have the id 1.
 pub fn answers(bytes: &[u8]) -> usize {
-    fn read<R: Answered>(reader: Reader, bytes: &[u8]) -> usize {
-        reader.answer::<R>(bytes).is_ok().into()
+    fn read<R: FromResponse>(reader: Reader, bytes: &[u8]) -> usize {
+        reader.decode::<R>(bytes).is_ok().into()
     }
     let readers = [
         Reader::JsonRpc(Id::FIRST),
         Reader::JsonRpc0_3(Id::FIRST),
-        Reader::Plain,
-        Reader::Plain0_3,
+        Reader::HttpJson,
+        Reader::HttpJson0_3,
+        #[cfg(feature = "grpc")]
         Reader::Grpc(Package::V1_0),
+        #[cfg(feature = "grpc")]
         Reader::Grpc(Package::V0_3),
     ];
     let understood = readers.into_iter().map(|reader| {
@@ -46,7 +49,7 @@ pub fn answers(bytes: &[u8]) -> usize {
             + read::<ListTasksResponse>(reader, bytes)
             + read::<TaskPushNotificationConfig>(reader, bytes)
             + read::<ListTaskPushNotificationConfigsResponse>(reader, bytes)
-            + usize::from(reader.event(bytes).is_ok())
+            + usize::from(reader.decode_event(bytes).is_ok())
     });
     understood.sum()
 }

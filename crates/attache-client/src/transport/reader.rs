@@ -1,6 +1,5 @@
-//! What comes back, read in the words of the binding and the generation that were spoken.
+//! Decoding responses, by binding and protocol version.
 
-use attache_grpc::{DecodeResponse, Event as Called, Package};
 use attache_protocol::dialect::read_card;
 use attache_protocol::dialect::v0_3::{proto_json::response as plain, response as older};
 use attache_protocol::{
@@ -11,93 +10,96 @@ use reqwest::{StatusCode, Url};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::grpc::{Package, read_answer, read_event};
 use super::jsonrpc::{Id, result};
 use crate::http::status_error;
 use crate::{ClientError, RemoteError};
 
-/// How what comes back is read.
+/// How a response is decoded.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Reader {
-    /// In the envelope of JSON-RPC.
+    /// A JSON-RPC envelope.
     JsonRpc(Id),
-    /// The same in the words of 0.3.
+    /// A JSON-RPC envelope of 0.3.
     JsonRpc0_3(Id),
-    /// As it is.
-    Plain,
-    /// The same in the words of 0.3.
-    Plain0_3,
-    /// In the messages of a protobuf package.
+    /// HTTP+JSON: the body is the result.
+    HttpJson,
+    /// HTTP+JSON of 0.3.
+    HttpJson0_3,
+    /// Messages of a protobuf package.
     Grpc(Package),
 }
 
-/// What an event of a stream says.
-pub(super) enum Told {
+/// A decoded event of a stream.
+pub(super) enum DecodedEvent {
     Event {
         response: StreamResponse,
         is_last: bool,
     },
-    /// Something that the protocol did not have yet. What matters is said in words that are known as well.
+    /// An event of a kind that this version does not know. It can be skipped, because known events carry everything that is
+    /// required.
     Unknown,
 }
 
 impl Reader {
-    /// Reads an answer that came with a status of success.
-    pub(super) fn answer<R: Answered>(self, body: &[u8]) -> Result<R, ClientError> {
+    /// Decodes a response with a success status.
+    pub(super) fn decode<R: FromResponse>(self, body: &[u8]) -> Result<R, ClientError> {
         match self {
-            Self::JsonRpc(id) => R::current(result(id, body)?.as_bytes()),
-            Self::JsonRpc0_3(id) => {
-                R::older(result(id, body)?.as_bytes()).map_err(|error| unreadable("the result", &error))
+            Self::JsonRpc(id) => R::from_json(result(id, body)?.as_bytes()),
+            Self::JsonRpc0_3(id) => R::from_json_0_3(result(id, body)?.as_bytes())
+                .map_err(|error| invalid_response("the result", &error)),
+            Self::HttpJson => R::from_json(body),
+            Self::HttpJson0_3 => {
+                R::from_http_json_0_3(body).map_err(|error| invalid_response("the result", &error))
             }
-            Self::Plain => R::current(body),
-            Self::Plain0_3 => R::plain(body).map_err(|error| unreadable("the result", &error)),
             Self::Grpc(package) => {
-                R::message(package, body).map_err(|error| unreadable("the answer", &error))
+                R::from_grpc(package, body).map_err(|error| invalid_response("the answer", &error))
             }
         }
     }
 
-    /// Why there is no answer, from one that came with another status.
-    pub(super) fn refusal(self, url: &Url, status: StatusCode, body: &[u8]) -> ClientError {
+    /// Decodes a response with an error status.
+    pub(super) fn decode_error(self, url: &Url, status: StatusCode, body: &[u8]) -> ClientError {
         let refusal = match self {
-            // Some refusals have a status of their own besides their code.
+            // Some JSON-RPC errors come with an HTTP error status.
             Self::JsonRpc(id) | Self::JsonRpc0_3(id) => match result(id, body) {
                 Err(ClientError::Remote(refusal)) => Some(refusal),
                 Ok(_) | Err(_) => None,
             },
-            Self::Plain => RemoteError::from_http_json(status.as_u16(), body).map(Box::new),
-            Self::Plain0_3 => RemoteError::from_http_json_0_3(status.as_u16(), body).map(Box::new),
-            // Its refusals are trailers of a response that succeeds.
+            Self::HttpJson => RemoteError::from_http_json(status.as_u16(), body).map(Box::new),
+            Self::HttpJson0_3 => RemoteError::from_http_json_0_3(status.as_u16(), body).map(Box::new),
+            // gRPC errors are in the trailers of a successful response.
             Self::Grpc(_) => None,
         };
         refusal.map_or_else(|| status_error(url, status, body), ClientError::Remote)
     }
 
-    /// Reads an event of a stream.
-    pub(super) fn event(self, data: &[u8]) -> Result<Told, ClientError> {
+    /// Decodes an event of a stream.
+    pub(super) fn decode_event(self, data: &[u8]) -> Result<DecodedEvent, ClientError> {
         match self {
-            Self::JsonRpc(id) => told(result(id, data)?.as_bytes()),
+            Self::JsonRpc(id) => decode_event(result(id, data)?.as_bytes()),
             Self::JsonRpc0_3(id) => {
                 let event = older::event(result(id, data)?.as_bytes());
                 let older::Event { response, is_last } =
-                    event.map_err(|error| unreadable("the event", &error))?;
-                Ok(Told::Event { response, is_last })
+                    event.map_err(|error| invalid_response("the event", &error))?;
+                Ok(DecodedEvent::Event { response, is_last })
             }
-            Self::Plain0_3 => match plain::event(data) {
-                Ok(Some(older::Event { response, is_last })) => Ok(Told::Event { response, is_last }),
+            Self::HttpJson0_3 => match plain::event(data) {
+                Ok(Some(older::Event { response, is_last })) => Ok(DecodedEvent::Event { response, is_last }),
                 unclear => match (RemoteError::from_http_json_0_3(200, data), unclear) {
                     (Some(refusal), _) => Err(ClientError::Remote(Box::new(refusal))),
-                    (None, Err(error)) => Err(unreadable("the event", &error)),
-                    (None, Ok(_)) => Ok(Told::Unknown),
+                    (None, Err(error)) => Err(invalid_response("the event", &error)),
+                    (None, Ok(_)) => Ok(DecodedEvent::Unknown),
                 },
             },
-            Self::Grpc(package) => match Called::read(package, data) {
-                Ok(Some(Called { response, is_last })) => Ok(Told::Event { response, is_last }),
-                Ok(None) => Ok(Told::Unknown),
-                Err(error) => Err(unreadable("the event", &error)),
+            Self::Grpc(package) => match read_event(package, data) {
+                Ok(Some((response, is_last))) => Ok(DecodedEvent::Event { response, is_last }),
+                Ok(None) => Ok(DecodedEvent::Unknown),
+                Err(error) => Err(invalid_response("the event", &error)),
             },
-            Self::Plain => match told(data) {
-                Ok(event @ Told::Event { .. }) => Ok(event),
-                // A stream that began with success may end with a refusal.
+            Self::HttpJson => match decode_event(data) {
+                Ok(event @ DecodedEvent::Event { .. }) => Ok(event),
+                // A stream that started successfully may end with an error.
                 other => match RemoteError::from_http_json(200, data) {
                     Some(refusal) => Err(ClientError::Remote(Box::new(refusal))),
                     None => other,
@@ -107,12 +109,12 @@ impl Reader {
     }
 }
 
-fn told(json: &[u8]) -> Result<Told, ClientError> {
+fn decode_event(json: &[u8]) -> Result<DecodedEvent, ClientError> {
     match object(json, "the event") {
-        Ok(response) => Ok(Told::Event { response, is_last: false }),
+        Ok(response) => Ok(DecodedEvent::Event { response, is_last: false }),
         Err(error) => {
-            if is_unheard_of(json) {
-                Ok(Told::Unknown)
+            if is_unknown_event(json) {
+                Ok(DecodedEvent::Unknown)
             } else {
                 Err(error)
             }
@@ -120,109 +122,109 @@ fn told(json: &[u8]) -> Result<Told, ClientError> {
     }
 }
 
-/// Whether an event has members, and none of those that events have today.
-fn is_unheard_of(json: &[u8]) -> bool {
+/// Whether an event has members, but none of the known ones.
+fn is_unknown_event(json: &[u8]) -> bool {
     let known = ["task", "message", "statusUpdate", "artifactUpdate", "status_update", "artifact_update"];
     serde_json::from_slice::<std::collections::BTreeMap<String, IgnoredAny>>(json)
         .is_ok_and(|members| !members.is_empty() && !members.keys().any(|key| known.contains(&key.as_str())))
 }
 
-/// What can be the answer to a request.
-pub(crate) trait Answered: Sized {
-    /// Reads it as 1.0 has it.
-    fn current(json: &[u8]) -> Result<Self, ClientError>;
+/// A type that is the response to a request.
+pub(crate) trait FromResponse: Sized {
+    /// Decodes JSON of 1.0.
+    fn from_json(json: &[u8]) -> Result<Self, ClientError>;
 
-    /// Reads it as 0.3 had it.
-    fn older(json: &[u8]) -> Result<Self, Error>;
+    /// Decodes JSON of 0.3.
+    fn from_json_0_3(json: &[u8]) -> Result<Self, Error>;
 
-    /// Reads it as 0.3 had it over HTTP+JSON.
-    fn plain(json: &[u8]) -> Result<Self, Error>;
+    /// Decodes HTTP+JSON of 0.3.
+    fn from_http_json_0_3(json: &[u8]) -> Result<Self, Error>;
 
-    /// Reads it as a message of gRPC's.
-    fn message(package: Package, message: &[u8]) -> Result<Self, Error>;
+    /// Decodes a gRPC message.
+    fn from_grpc(package: Package, message: &[u8]) -> Result<Self, Error>;
 }
 
-macro_rules! answered {
+macro_rules! impl_from_response {
     ($( $answer:ty = $older:path, $plain:path; )+) => {
-        $( impl Answered for $answer {
-            fn current(json: &[u8]) -> Result<Self, ClientError> {
+        $( impl FromResponse for $answer {
+            fn from_json(json: &[u8]) -> Result<Self, ClientError> {
                 object(json, "the result")
             }
 
-            fn older(json: &[u8]) -> Result<Self, Error> {
+            fn from_json_0_3(json: &[u8]) -> Result<Self, Error> {
                 $older(json)
             }
 
-            fn plain(json: &[u8]) -> Result<Self, Error> {
+            fn from_http_json_0_3(json: &[u8]) -> Result<Self, Error> {
                 $plain(json)
             }
 
-            fn message(package: Package, message: &[u8]) -> Result<Self, Error> {
-                DecodeResponse::decode(package, message)
+            fn from_grpc(package: Package, message: &[u8]) -> Result<Self, Error> {
+                read_answer(package, message)
             }
         } )+
     };
 }
 
-answered! {
+impl_from_response! {
     SendMessageResponse = older::reply, plain::reply;
     Task = older::task, plain::task;
-    // It cannot be asked for over HTTP+JSON.
+    // HTTP+JSON of 0.3 does not have this request.
     ListTasksResponse = older::tasks, older::tasks;
     TaskPushNotificationConfig = older::webhook, plain::webhook;
     ListTaskPushNotificationConfigsResponse = older::webhooks, plain::webhooks;
 }
 
-/// A card, and what its signatures are over.
-pub(crate) struct Described {
+/// A card, and the JSON that its signatures cover.
+pub(crate) struct CardResponse {
     pub(crate) card: AgentCard,
     pub(crate) json: Vec<u8>,
 }
 
-impl Answered for Described {
-    fn current(json: &[u8]) -> Result<Self, ClientError> {
-        Self::older(json).map_err(|error| unreadable("the card", &error))
+impl FromResponse for CardResponse {
+    fn from_json(json: &[u8]) -> Result<Self, ClientError> {
+        Self::from_json_0_3(json).map_err(|error| invalid_response("the card", &error))
     }
 
-    fn older(json: &[u8]) -> Result<Self, Error> {
+    fn from_json_0_3(json: &[u8]) -> Result<Self, Error> {
         Ok(Self { card: read_card(json)?, json: json.to_vec() })
     }
 
-    fn plain(json: &[u8]) -> Result<Self, Error> {
-        Self::older(json)
+    fn from_http_json_0_3(json: &[u8]) -> Result<Self, Error> {
+        Self::from_json_0_3(json)
     }
 
-    fn message(package: Package, message: &[u8]) -> Result<Self, Error> {
-        let card: AgentCard = DecodeResponse::decode(package, message)?;
-        // A card that cannot be written cannot have been signed either.
+    fn from_grpc(package: Package, message: &[u8]) -> Result<Self, Error> {
+        let card: AgentCard = read_answer(package, message)?;
+        // A card that cannot be encoded cannot have been signed.
         let json = serde_json::to_vec(&card).unwrap_or_default();
         Ok(Self { card, json })
     }
 }
 
-/// The answer that something is done. Servers have several ways to say nothing else.
-pub(crate) struct Done;
+/// A response without content. Servers encode it in different ways.
+pub(crate) struct EmptyResponse;
 
-impl Answered for Done {
-    fn current(_: &[u8]) -> Result<Self, ClientError> {
+impl FromResponse for EmptyResponse {
+    fn from_json(_: &[u8]) -> Result<Self, ClientError> {
         Ok(Self)
     }
 
-    fn older(_: &[u8]) -> Result<Self, Error> {
+    fn from_json_0_3(_: &[u8]) -> Result<Self, Error> {
         Ok(Self)
     }
 
-    fn plain(_: &[u8]) -> Result<Self, Error> {
+    fn from_http_json_0_3(_: &[u8]) -> Result<Self, Error> {
         Ok(Self)
     }
 
-    fn message(_: Package, _: &[u8]) -> Result<Self, Error> {
+    fn from_grpc(_: Package, _: &[u8]) -> Result<Self, Error> {
         Ok(Self)
     }
 }
 
-/// The error for an answer that makes no sense, by what is wrong with it.
-pub(crate) fn unreadable(what: &str, error: &Error) -> ClientError {
+/// The error for a response that cannot be decoded.
+pub(crate) fn invalid_response(what: &str, error: &Error) -> ClientError {
     let why = match error.field_violations() {
         [] => error.message().to_owned(),
         violations => {
@@ -236,7 +238,7 @@ pub(crate) fn unreadable(what: &str, error: &Error) -> ClientError {
     ClientError::Protocol(format!("{what} cannot be read: {why}"))
 }
 
-/// Reads an object. Other values are refused here, where serde would take an array for a list of members.
+/// Parses an object. Other values are rejected here, because serde would accept an array of the members.
 pub(super) fn object<'a, T: Deserialize<'a>>(text: &'a [u8], what: &str) -> Result<T, ClientError> {
     let protocol = |why: &str| ClientError::Protocol(format!("{what} cannot be read: {why}"));
     if text.trim_ascii_start().first() != Some(&b'{') {

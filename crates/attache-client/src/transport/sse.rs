@@ -1,21 +1,21 @@
-//! Server-sent events, from bytes that come in any pieces.
+//! A decoder for server-sent events. The bytes may arrive in chunks of any size.
 //!
-//! Lines are put together as bytes and an event is looked at only when it is whole, so that it does not matter where the network
-//! cuts: within a character, between the two halves of a line end, or in the middle of a field. What is kept of an event that is
-//! not whole yet has a limit.
+//! Lines are collected as bytes, and an event is parsed only when it is complete. So it does not matter where the network
+//! splits the bytes: within a character, between the two bytes of a line end, or within a field. The size of an incomplete
+//! event is limited.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What a stream may begin with, to be ignored.
+/// A byte order mark at the start of a stream is ignored.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Frame {
-    /// The last id that the stream has named up to here.
+    /// The last id in the stream so far.
     pub(crate) id: Option<Arc<str>>,
-    /// The lines of data, joined by line feeds.
+    /// The data lines, joined by line feeds.
     pub(crate) data: Vec<u8>,
 }
 
@@ -23,26 +23,26 @@ pub(crate) struct Frame {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooLarge;
 
-/// Puts events together.
+/// Decodes events.
 pub(crate) struct Decoder {
     limit: usize,
-    /// What has come of the current line.
+    /// The current line so far.
     line: Vec<u8>,
-    /// What has come of the current event's data; nothing before its first line of data.
+    /// The data of the current event so far; nothing before its first data line.
     data: Option<Vec<u8>>,
     id: Option<Arc<str>>,
-    /// The last line ended with a carriage return: a line feed right after it belongs to the same end.
+    /// The last line ended with a carriage return. A line feed right after it belongs to the same line end.
     returned: bool,
     begun: bool,
 }
 
 impl Decoder {
-    /// A decoder for events of up to `limit` bytes.
+    /// A decoder for events of at most `limit` bytes.
     pub(crate) fn new(limit: usize) -> Self {
         Self { limit, line: Vec::new(), data: None, id: None, returned: false, begun: false }
     }
 
-    /// Takes what has come, and adds the events that are whole now. Nothing can be read after an event that is too large.
+    /// Decodes bytes, and adds the complete events to `frames`. After an event that is too large, the decoder cannot be used.
     pub(crate) fn feed(&mut self, mut bytes: &[u8], frames: &mut VecDeque<Frame>) -> Result<(), TooLarge> {
         while let Some(first) = bytes.first() {
             if std::mem::take(&mut self.returned) && *first == b'\n' {
@@ -67,7 +67,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The line is whole. An empty one ends the event.
+    /// Handles a complete line. An empty line ends the event.
     fn end_line(&mut self) -> Option<Frame> {
         let whole = std::mem::take(&mut self.line);
         let mut line = whole.as_slice();
@@ -97,7 +97,7 @@ impl Decoder {
                 let id = String::from_utf8_lossy(value);
                 self.id = (!id.is_empty()).then(|| id.into());
             }
-            // Comments, the kind of an event, which its data tells as well, and what there may be some day.
+            // Comments, the event type, which the data contains too, and unknown fields.
             _ => {}
         }
         None
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(decode(events, 100).unwrap().len(), 1000);
     }
 
-    /// The bytes, cut at these places.
+    /// Splits the bytes at these positions.
     fn cut<'a>(bytes: &'a [u8], cuts: &[Index]) -> Vec<&'a [u8]> {
         let mut places: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
         places.extend([0, bytes.len()]);
@@ -185,11 +185,11 @@ mod tests {
         places.windows(2).map(|pair| &bytes[pair[0]..pair[1]]).collect()
     }
 
-    /// What means something, and some of what does not.
+    /// Tokens of the format, and some other characters.
     const PIECES: &[&str] =
         &["data", "id", "event", ":", " ", "\r", "\n", "\r\n", "\n\n", "\u{feff}", "é", "🦀", "x", "\0"];
 
-    /// Bytes of which many mean something.
+    /// Bytes with many tokens of the format.
     fn stream() -> impl Strategy<Value = Vec<u8>> {
         let piece = prop_oneof![
             9 => select(PIECES).prop_map(|text| text.as_bytes().to_vec()),
@@ -226,7 +226,7 @@ mod tests {
                 for line in lines {
                     text += &format!("data: {line}{}", end());
                 }
-                // A lone carriage return before a line feed of another line would be one line end.
+                // A carriage return before the line feed of the next line would count as one line end.
                 text += "\n\n";
                 let data = lines.join("\n").into_bytes();
                 written.push(Frame { id: Some(id.to_string().into()), data });

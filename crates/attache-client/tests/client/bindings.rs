@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::support::{Player, WIRES, gists, lists, next, over, rest, serve, soon, task};
 
-/// A server with everything, and every way to it.
+/// A server with all interfaces, and a client for each.
 async fn everywhere() -> Vec<(Interface, Client)> {
     let mut agents = Vec::new();
     for wire in WIRES {
@@ -131,13 +131,13 @@ async fn webhooks_are_kept_listed_and_forgotten() {
 #[tokio::test]
 async fn a_refusal_has_its_kind_everywhere() {
     for (wire, agent) in everywhere().await {
-        let error = agent.get("nobody's").await.unwrap_err();
+        let error = agent.get("unknown").await.unwrap_err();
         assert_eq!(error.kind(), Some(ErrorKind::TaskNotFound), "{wire}");
-        assert_eq!(error.remote().unwrap().metadata["taskId"], "nobody's", "{wire}");
+        assert_eq!(error.remote().unwrap().metadata["taskId"], "unknown", "{wire}");
         let done = sent(agent.send("hi").await.unwrap());
         let error = agent.cancel(done.id.clone()).await.unwrap_err();
         assert_eq!(error.kind(), Some(ErrorKind::TaskNotCancelable), "{wire}");
-        let error = agent.stream(Outgoing::new("hi").task("nobody's")).await.unwrap_err();
+        let error = agent.stream(Outgoing::new("hi").task("unknown")).await.unwrap_err();
         assert_eq!(error.kind(), Some(ErrorKind::TaskNotFound), "{wire}: before the stream begins");
         if !lists(wire) {
             let error = agent.list(ListTasksRequest::default()).await.unwrap_err();

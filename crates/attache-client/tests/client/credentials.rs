@@ -1,9 +1,11 @@
-//! Credentials on their way.
+//! Which credentials are sent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use attache_client::{Asked as Wanted, Binding, Client, ClientError, Credential, Credentials, Keyring};
+use attache_client::{
+    Binding, Client, ClientError, Credential, CredentialRequest, Credentials, SchemeCredentials,
+};
 use attache_core::Principal;
 use attache_protocol::{AgentCard, ErrorKind};
 use attache_server::Server;
@@ -16,11 +18,11 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::support::{
-    Fake, Player, Say, WIRES, card_with, json as respond, over_with, quick, rest, rpc_result, serve, soon,
-    sse,
+    Fake, Player, Reaction, WIRES, card_with, json as respond, over_with, quick, rest, rpc_result, serve,
+    soon, sse,
 };
 
-/// A server whose card asks for one of these.
+/// A server whose card has these requirements.
 async fn asking_for(requirements: Value) -> Fake {
     let members = json!({
         "securitySchemes": {
@@ -34,14 +36,16 @@ async fn asking_for(requirements: Value) -> Fake {
     });
     Fake::server(move |asked| match (asked.is_for_card(), asked.method()) {
         (true, _) => card_with(asked, "JSONRPC", &members),
-        (false, "SendStreamingMessage") => Say::Bytes(sse(asked, &[json!({"message": {"messageId": "m"}})])),
+        (false, "SendStreamingMessage") => {
+            Reaction::Bytes(sse(asked, &[json!({"message": {"messageId": "m"}})]))
+        }
         (false, _) => rpc_result(asked, &json!({"id": "t", "task": {"id": "t"}})),
     })
     .await
 }
 
-fn keys() -> Keyring {
-    Keyring::new().token("t-1").basic("ann", "pw").api_key("k&1")
+fn keys() -> SchemeCredentials {
+    SchemeCredentials::new().token("t-1").basic("ann", "pw").api_key("k&1")
 }
 
 #[tokio::test]
@@ -63,7 +67,7 @@ async fn credentials_are_sent_with_every_request_but_the_one_for_the_card() {
         for call in &calls {
             assert_eq!((call.header(header), call.path()), (value, path), "{scheme}");
         }
-        assert!(fake.visits().iter().all(|visit| visit.header(header).is_none()), "{scheme}");
+        assert!(fake.card_requests().iter().all(|visit| visit.header(header).is_none()), "{scheme}");
     }
 }
 
@@ -82,12 +86,12 @@ async fn credentials_that_the_card_does_not_ask_for_are_not_sent() {
 #[tokio::test]
 async fn a_request_that_would_be_refused_is_not_made() {
     let fake = asking_for(json!([{"schemes": {"basic": {}}}])).await;
-    let options = quick().with_credentials(Keyring::new().token("t-1"));
+    let options = quick().with_credentials(SchemeCredentials::new().token("t-1"));
     let agent = Client::connect_with(&fake.url, options).await.unwrap();
     let error = agent.send("hi").await.unwrap_err();
     assert!(matches!(&error, ClientError::Credentials { wanted, .. } if wanted == &["`basic`"]), "{error}");
     assert!(fake.calls().is_empty());
-    // Who has nothing to show may still try.
+    // A client without credentials may still try.
     Client::connect_with(&fake.url, quick()).await.unwrap().send("hi").await.unwrap();
 }
 
@@ -100,11 +104,14 @@ async fn a_caller_without_valid_credentials_gets_an_error() {
     }
 }
 
-/// Tokens that are got when they are needed.
+/// A new token for each request.
 struct Renewing(Arc<AtomicUsize>);
 
 impl Credentials for Renewing {
-    fn credential<'a>(&'a self, asked: Wanted<'a>) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+    fn credential<'a>(
+        &'a self,
+        asked: CredentialRequest<'a>,
+    ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
         Box::pin(async move {
             tokio::task::yield_now().await;
             if asked.scopes != ["read"] {
@@ -153,7 +160,7 @@ async fn secrets_are_in_no_error() {
     }
 }
 
-/// Lets in who has the token, and anybody who wants the card.
+/// Accepts callers with the token, and every request for the card.
 async fn guard(mut request: Request, next: Next) -> Response {
     let token = request.headers().get("authorization").and_then(|value| value.to_str().ok());
     match token {
@@ -184,7 +191,7 @@ async fn a_protected_agent_accepts_its_token_over_every_interface() {
         for error in [stranger.send("hi").await.unwrap_err(), stranger.stream("hi").await.unwrap_err()] {
             assert_eq!(error.kind(), Some(ErrorKind::Unauthenticated), "{wire}: {error}");
         }
-        let options = quick().prefer(wire).with_credentials(Keyring::new().token("t-1"));
+        let options = quick().prefer(wire).with_credentials(SchemeCredentials::new().token("t-1"));
         let agent = over_with(options, address, &url).await;
         soon(agent.send("hi")).await.unwrap();
         assert_eq!(
@@ -200,20 +207,23 @@ async fn a_protected_agent_accepts_its_token_over_every_interface() {
     }
 }
 
-/// Gives out the next token whenever one is refused, as long as there are some.
+/// Has another token whenever one is refused, until there are none left.
 struct Spare {
     left: AtomicUsize,
 }
 
 impl Credentials for Spare {
-    fn credential<'a>(&'a self, _: Wanted<'a>) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
+    fn credential<'a>(
+        &'a self,
+        _: CredentialRequest<'a>,
+    ) -> BoxFuture<'a, Result<Option<Credential>, ClientError>> {
         let token = format!("t-{}", self.left.load(Ordering::SeqCst));
         Box::pin(async move { Ok(Some(Credential::Token(token.into()))) })
     }
 
     fn refused<'a>(
         &'a self,
-        _: Wanted<'a>,
+        _: CredentialRequest<'a>,
         refused: &'a Credential,
     ) -> BoxFuture<'a, Result<bool, ClientError>> {
         let left = self.left.load(Ordering::SeqCst);
@@ -229,7 +239,8 @@ async fn a_request_is_made_once_more_with_another_credential_if_the_first_is_ref
     let url = format!("http://{}", serve(server).await);
     for binding in [Binding::JsonRpc, Binding::HttpJson, Binding::Grpc] {
         let connect = async |left| {
-            let options = quick().with_credentials((Keyring::new(), Spare { left: AtomicUsize::new(left) }));
+            let options =
+                quick().with_credentials((SchemeCredentials::new(), Spare { left: AtomicUsize::new(left) }));
             soon(Client::connect_with(&url, options.prefer(binding))).await.unwrap()
         };
         soon(connect(1).await.send("hi")).await.unwrap();

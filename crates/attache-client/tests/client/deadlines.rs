@@ -1,21 +1,21 @@
-//! How long something may take altogether, and what is repeated meanwhile.
+//! Deadlines of whole operations, and what is repeated meanwhile.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use attache_client::{Client, ClientError, ClientOptions, Outgoing};
+use attache_client::{Client, ClientError, Outgoing};
 use attache_protocol::ListTasksRequest;
 use serde_json::json;
 
-use crate::support::{Fake, Say, connect, json as respond, playing, quick, rpc_result, soon, sse};
+use crate::support::{Fake, Reaction, connect, json as respond, playing, quick, rpc_result, soon, sse};
 
 const SOON: Duration = Duration::from_millis(80);
 
 #[tokio::test]
 async fn a_deadline_holds_for_all_attempts_together() {
     let busy = Fake::agent(|_| respond(503, &json!({}))).await;
-    let backoff = attache_client::Backoff { attempts: u32::MAX, ..quick().backoff };
-    let options = ClientOptions { deadline: Some(SOON), backoff, ..quick() };
+    let backoff = quick().backoff.attempts(u32::MAX);
+    let options = quick().deadline(SOON).backoff(backoff);
     let agent = Client::connect_with(&busy.url, options).await.unwrap();
     let error = soon(agent.send(Outgoing::new("hi").idempotency_key("k"))).await.unwrap_err();
     assert!(matches!(error, ClientError::Timeout { limit: SOON }), "{error}");
@@ -26,7 +26,7 @@ async fn a_deadline_holds_for_all_attempts_together() {
 async fn a_deadline_ends_a_stream_that_never_stops() {
     let fake = Fake::agent(|asked| {
         let event = json!({"task": {"id": "t", "status": {"state": "TASK_STATE_WORKING"}}});
-        Say::Endless(sse(asked, &[event]), b": still here\n\n".to_vec())
+        Reaction::Endless(sse(asked, &[event]), b": still here\n\n".to_vec())
     })
     .await;
     let agent = connect(&fake.url).await;
@@ -51,7 +51,7 @@ async fn a_message_may_have_a_deadline_of_its_own() {
 async fn requests_that_only_read_are_repeated_and_others_are_not() {
     let count = AtomicUsize::new(0);
     let fake = Fake::agent(move |asked| match (asked.method(), count.fetch_add(1, Ordering::SeqCst) % 3) {
-        ("CancelTask" | "CreateTaskPushNotificationConfig", _) | (_, 0) => Say::Bytes(Vec::new()),
+        ("CancelTask" | "CreateTaskPushNotificationConfig", _) | (_, 0) => Reaction::Bytes(Vec::new()),
         (_, 1) => respond(503, &json!({})),
         _ => rpc_result(asked, &json!({"id": "t", "tasks": []})),
     })

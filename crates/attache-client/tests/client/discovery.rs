@@ -1,18 +1,18 @@
-//! Finding an agent, and noticing that it has changed.
+//! Finding an agent, and noticing changes of its card.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use attache_client::{Client, ClientError, ClientOptions, Policy, Refreshed, TrustedOrigins};
+use attache_client::{Client, ClientError, Policy, Refreshed, TrustedOrigins};
 use attache_protocol::{AgentCard, AgentSkill};
 use attache_server::Server;
 use futures::StreamExt;
 use serde_json::json;
 
-use crate::support::{Fake, Player, Say, card, connect, json as respond, quick, serve, soon};
+use crate::support::{Fake, Player, Reaction, card, connect, json as respond, quick, serve, soon};
 
-fn redirect(to: &str) -> Say {
-    Say::Bytes(
+fn redirect(to: &str) -> Reaction {
+    Reaction::Bytes(
         format!("HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
             .into(),
     )
@@ -61,12 +61,12 @@ async fn a_card_with_a_tag_is_asked_for_by_its_tag() {
     let served = full.clone();
     let fake = Fake::server(move |asked| {
         if asked.header("if-none-match") == Some("W/\"7\"") {
-            return Say::Bytes(b"HTTP/1.1 304 Not Modified\r\nETag: W/\"7\"\r\n\r\n".to_vec());
+            return Reaction::Bytes(b"HTTP/1.1 304 Not Modified\r\nETag: W/\"7\"\r\n\r\n".to_vec());
         }
         served.fetch_add(1, Ordering::SeqCst);
-        let Say::Bytes(bytes) = card(asked) else { unreachable!() };
+        let Reaction::Bytes(bytes) = card(asked) else { unreachable!() };
         let text = String::from_utf8(bytes).unwrap();
-        Say::Bytes(text.replacen("\r\n", "\r\nETag: W/\"7\"\r\n", 1).into_bytes())
+        Reaction::Bytes(text.replacen("\r\n", "\r\nETag: W/\"7\"\r\n", 1).into_bytes())
     })
     .await;
     let agent = connect(&fake.url).await;
@@ -101,7 +101,7 @@ async fn a_card_may_have_moved() {
 
     let elsewhere = moved.url.clone();
     let away = Fake::server(move |_| redirect(&elsewhere)).await;
-    let options = ClientOptions { trusted_origins: TrustedOrigins::new().only(), ..quick() };
+    let options = quick().trusted_origins(TrustedOrigins::new().only());
     let error = Client::connect_with(&away.url, options).await.unwrap_err();
     assert!(matches!(error, ClientError::OtherOrigin { .. }), "{error}");
 
@@ -123,7 +123,7 @@ async fn an_interface_elsewhere_is_used_only_if_that_is_allowed() {
     let elsewhere = serve(Server::echo()).await;
     let server = serve(Server::echo().base_url(format!("http://{elsewhere}"))).await;
     connect(&format!("http://{server}")).await.send("hi").await.unwrap();
-    let options = ClientOptions { trusted_origins: TrustedOrigins::new().only(), ..quick() };
+    let options = quick().trusted_origins(TrustedOrigins::new().only());
     let error = Client::connect_with(&format!("http://{server}"), options.clone()).await.unwrap_err();
     assert!(matches!(error, ClientError::OtherOrigin { .. }), "{error}");
     Client::connect_with(&format!("http://{elsewhere}"), options).await.unwrap().send("hi").await.unwrap();
@@ -131,7 +131,7 @@ async fn an_interface_elsewhere_is_used_only_if_that_is_allowed() {
 
 #[tokio::test]
 async fn a_policy_holds_for_the_card_for_redirects_and_for_the_interface() {
-    let policy = |policy: Policy| ClientOptions { policy: Some(policy), ..quick() };
+    let policy = |policy: Policy| quick().policy(policy);
     let loopback = || policy(Policy::default().allow_loopback(true));
     let server = serve(Server::echo()).await;
     let agent = Client::connect_with(&format!("http://{server}"), loopback()).await.unwrap();
@@ -148,19 +148,19 @@ async fn a_policy_holds_for_the_card_for_redirects_and_for_the_interface() {
     }
 }
 
-/// A server with a card at one of the well-known places.
+/// A server with a card at one of the well-known paths.
 async fn at(place: &'static str) -> Fake {
     Fake::server(move |asked| {
         if asked.path() != place {
             return respond(404, &json!({"detail": "Not Found"}));
         }
         if asked.header("if-modified-since").is_some() {
-            return Say::Bytes(b"HTTP/1.1 304 Not Modified\r\n\r\n".to_vec());
+            return Reaction::Bytes(b"HTTP/1.1 304 Not Modified\r\n\r\n".to_vec());
         }
-        let Say::Bytes(bytes) = card(asked) else { unreachable!() };
+        let Reaction::Bytes(bytes) = card(asked) else { unreachable!() };
         let text = String::from_utf8(bytes).unwrap();
         let dated = "\r\nLast-Modified: Sat, 01 Aug 2026 10:00:00 GMT\r\n";
-        Say::Bytes(text.replacen("\r\n", dated, 1).into_bytes())
+        Reaction::Bytes(text.replacen("\r\n", dated, 1).into_bytes())
     })
     .await
 }
@@ -172,7 +172,7 @@ async fn a_card_is_looked_for_at_its_older_place_too_and_then_there_first() {
     for _ in 0..2 {
         assert_eq!(agent.refresh_card().await.unwrap(), Refreshed::Unchanged);
     }
-    let paths: Vec<_> = fake.visits().iter().map(|visit| visit.path().to_owned()).collect();
+    let paths: Vec<_> = fake.card_requests().iter().map(|visit| visit.path().to_owned()).collect();
     let [new, old] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
     assert_eq!(paths, [new, old, old, old]);
 
@@ -187,15 +187,15 @@ async fn a_card_is_not_asked_for_while_it_is_said_to_be_good() {
         [("public, max-age=60", 1), ("max-age=0", 3), ("no-cache, max-age=60", 3), ("public", 3)]
     {
         let fake = Fake::server(move |asked| {
-            let Say::Bytes(bytes) = card(asked) else { panic!("a card is bytes") };
+            let Reaction::Bytes(bytes) = card(asked) else { panic!("a card is bytes") };
             let text = String::from_utf8(bytes).unwrap();
-            Say::Bytes(text.replacen("\r\n", &format!("\r\nCache-Control: {said}\r\n"), 1).into())
+            Reaction::Bytes(text.replacen("\r\n", &format!("\r\nCache-Control: {said}\r\n"), 1).into())
         });
         let fake = fake.await;
         let agent = connect(&fake.url).await;
         for _ in 0..2 {
             assert_eq!(soon(agent.refresh_stale_card()).await.unwrap(), Refreshed::Unchanged);
         }
-        assert_eq!(fake.visits().len(), visits, "{said}");
+        assert_eq!(fake.card_requests().len(), visits, "{said}");
     }
 }

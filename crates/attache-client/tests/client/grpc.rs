@@ -1,9 +1,9 @@
-//! What is special about gRPC: its frames and trailers, and servers that make a mess of them.
+//! Frames and trailers of gRPC, and servers that do not follow it.
 
 use std::time::Duration;
 
 use attache_client::{
-    Client, ClientError, ClientOptions, Credential, Keyring, Outgoing, Policy, TrustedOrigins,
+    Client, ClientError, ClientOptions, Credential, Outgoing, Policy, SchemeCredentials, TrustedOrigins,
 };
 use attache_grpc::v1_0::proto;
 use attache_protocol::{Error, ErrorKind, SendMessageResponse};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::support::{
-    Calls, Fake, Piece, connect, framed, gists, json as respond, next, quick, refusal, response, rest, soon,
+    Calls, Chunk, Fake, connect, framed, gists, json as respond, next, quick, refusal, response, rest, soon,
 };
 
 fn at_work(generation: u32) -> Value {
@@ -31,15 +31,15 @@ fn reply() -> Vec<u8> {
     framed::<proto::SendMessageResponse, _>(reply)
 }
 
-/// Settings to send credentials from a card to where its calls go.
+/// Options that send credentials to the server of the calls.
 fn trusting(calls: &Calls) -> ClientOptions {
-    ClientOptions { trusted_origins: TrustedOrigins::new().trust(&calls.origin).unwrap(), ..quick() }
+    quick().trusted_origins(TrustedOrigins::new().trust(&calls.origin).unwrap())
 }
 
 #[tokio::test]
 async fn a_call_says_what_every_request_says() {
-    let calls = Calls::saying(|| vec![Piece::Data(reply()), Piece::done()]).await;
-    let options = trusting(&calls).with_credentials(Keyring::new().token("t-1"));
+    let calls = Calls::saying(|| vec![Chunk::Data(reply()), Chunk::done()]).await;
+    let options = trusting(&calls).with_credentials(SchemeCredentials::new().token("t-1"));
     let agent = Client::connect_with(&format!("{}?token", calls.url), options).await.unwrap();
     agent.send(Outgoing::new("hi").idempotency_key("k-1").extension("urn:a")).await.unwrap();
     let log = calls.log();
@@ -53,8 +53,8 @@ async fn a_call_says_what_every_request_says() {
 
 #[tokio::test]
 async fn a_key_in_a_query_has_no_place_and_is_not_sent() {
-    let calls = Calls::saying(|| vec![Piece::Data(reply()), Piece::done()]).await;
-    let keys = Keyring::new().named("query", Credential::ApiKey("k-1".into()));
+    let calls = Calls::saying(|| vec![Chunk::Data(reply()), Chunk::done()]).await;
+    let keys = SchemeCredentials::new().named("query", Credential::ApiKey("k-1".into()));
     let options = trusting(&calls).with_credentials(keys);
     let agent = Client::connect_with(&format!("{}?query", calls.url), options).await.unwrap();
     let error = agent.send("hi").await.unwrap_err();
@@ -64,16 +64,16 @@ async fn a_key_in_a_query_has_no_place_and_is_not_sent() {
 
 #[tokio::test]
 async fn an_invalid_response_is_reported_as_such() {
-    type Pieces = fn() -> Vec<Piece>;
+    type Pieces = fn() -> Vec<Chunk>;
     let cases: [(&str, Pieces); 7] = [
-        ("nothing", || vec![Piece::done()]),
-        ("no message", || vec![Piece::Data(b"\0\0\0\0\x03\xff\xff\xff".to_vec()), Piece::done()]),
-        ("an empty message", || vec![Piece::Data(vec![0; 5]), Piece::done()]),
-        ("a compressed message", || vec![Piece::Data(vec![1, 0, 0, 0, 0]), Piece::done()]),
-        ("a half message", || vec![Piece::Data(vec![0, 0, 0, 0, 9, 1]), Piece::done()]),
-        ("two messages", || vec![Piece::Data([reply(), reply()].concat()), Piece::done()]),
+        ("nothing", || vec![Chunk::done()]),
+        ("no message", || vec![Chunk::Data(b"\0\0\0\0\x03\xff\xff\xff".to_vec()), Chunk::done()]),
+        ("an empty message", || vec![Chunk::Data(vec![0; 5]), Chunk::done()]),
+        ("a compressed message", || vec![Chunk::Data(vec![1, 0, 0, 0, 0]), Chunk::done()]),
+        ("a half message", || vec![Chunk::Data(vec![0, 0, 0, 0, 9, 1]), Chunk::done()]),
+        ("two messages", || vec![Chunk::Data([reply(), reply()].concat()), Chunk::done()]),
         ("a part without content", || {
-            vec![Piece::Data(b"\0\0\0\0\x04\x12\x02\x2a\0".to_vec()), Piece::done()]
+            vec![Chunk::Data(b"\0\0\0\0\x04\x12\x02\x2a\0".to_vec()), Chunk::done()]
         }),
     ];
     for (what, pieces) in cases {
@@ -85,7 +85,7 @@ async fn an_invalid_response_is_reported_as_such() {
 
 #[tokio::test]
 async fn an_answer_that_does_not_say_how_the_call_ended_is_not_whole() {
-    let calls = Calls::saying(|| vec![Piece::Data(reply())]).await;
+    let calls = Calls::saying(|| vec![Chunk::Data(reply())]).await;
     let error = soon(connect(&calls.url).await.send("hi")).await.unwrap_err();
     assert!(matches!(error, ClientError::Broken(_)), "{error}");
     assert_eq!(calls.log().len(), 1, "a send is not repeated");
@@ -93,7 +93,7 @@ async fn an_answer_that_does_not_say_how_the_call_ended_is_not_whole() {
 
 #[tokio::test]
 async fn a_refusal_after_an_answer_is_a_refusal() {
-    let pieces = || vec![Piece::Data(reply()), refusal(&Error::new(ErrorKind::Internal, "no"))];
+    let pieces = || vec![Chunk::Data(reply()), refusal(&Error::new(ErrorKind::Internal, "no"))];
     let calls = Calls::saying(pieces).await;
     let agent = connect(&calls.url).await;
     assert_eq!(agent.send("hi").await.unwrap_err().kind(), Some(ErrorKind::Internal));
@@ -135,10 +135,10 @@ async fn a_server_without_grpc_is_recognized_by_its_status_or_media_type() {
 
 #[tokio::test]
 async fn an_answer_that_does_not_end_is_not_kept() {
-    let small = ClientOptions { max_body: 10_000, max_event: 10_000, ..quick() };
+    let small = quick().max_body(10_000).max_event(10_000);
     let large = || {
-        stream::iter([Piece::Data(vec![0, 0, 0, 0x27, 0x11])])
-            .chain(stream::repeat_with(|| Piece::Data(vec![0; 4096])))
+        stream::iter([Chunk::Data(vec![0, 0, 0, 0x27, 0x11])])
+            .chain(stream::repeat_with(|| Chunk::Data(vec![0; 4096])))
     };
     let calls = Calls::new(move |_| large()).await;
     let agent = Client::connect_with(&calls.url, small).await.unwrap();
@@ -151,9 +151,9 @@ async fn an_answer_that_does_not_end_is_not_kept() {
 #[tokio::test]
 async fn an_unknown_event_is_skipped() {
     // A field that no event has today.
-    let later = || Piece::Data(b"\0\0\0\0\x03\x4a\x01x".to_vec());
+    let later = || Chunk::Data(b"\0\0\0\0\x03\x4a\x01x".to_vec());
     let calls = Calls::saying(move || {
-        vec![Piece::event(&at_work(1)), later(), Piece::event(&ended()), Piece::done()]
+        vec![Chunk::event(&at_work(1)), later(), Chunk::event(&ended()), Chunk::done()]
     })
     .await;
     let mut events = connect(&calls.url).await.stream("hi").await.unwrap();
@@ -167,14 +167,14 @@ async fn an_unknown_event_is_skipped() {
 async fn a_stream_that_a_proxy_lost_goes_on_after_the_last_change_that_was_read() {
     let lost = || {
         let words = [("grpc-status", "14"), ("grpc-message", "upstream%20reset")];
-        Piece::Trailers(
+        Chunk::Trailers(
             words.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect(),
         )
     };
     let calls = Calls::new(move |number| {
         stream::iter(match number {
-            0 => vec![Piece::event(&at_work(7)), lost()],
-            _ => vec![Piece::event(&ended()), Piece::done()],
+            0 => vec![Chunk::event(&at_work(7)), lost()],
+            _ => vec![Chunk::event(&ended()), Chunk::done()],
         })
     })
     .await;
@@ -188,15 +188,15 @@ async fn a_stream_that_a_proxy_lost_goes_on_after_the_last_change_that_was_read(
     assert_eq!((log[0].header("last-event-id"), log[1].header("last-event-id")), (None, Some("7")));
 }
 
-/// A server whose calls wait in the middle until they are released.
-async fn held(before: fn() -> Vec<Piece>) -> (Calls, watch::Sender<bool>) {
+/// A server whose calls stop in the middle until they are released.
+async fn held(before: fn() -> Vec<Chunk>) -> (Calls, watch::Sender<bool>) {
     let release = watch::Sender::new(false);
     let released = release.clone();
     let calls = Calls::new(move |_| {
         let mut released = released.subscribe();
         let after = async move {
             released.wait_for(|released| *released).await.unwrap();
-            stream::iter([Piece::event(&ended()), Piece::done()])
+            stream::iter([Chunk::event(&ended()), Chunk::done()])
         };
         stream::iter(before()).chain(stream::once(after).flatten())
     })
@@ -206,8 +206,8 @@ async fn held(before: fn() -> Vec<Piece>) -> (Calls, watch::Sender<bool>) {
 
 #[tokio::test]
 async fn silence_does_not_break_a_stream_where_servers_have_nothing_to_say_meanwhile() {
-    let (calls, release) = held(|| vec![Piece::event(&at_work(1))]).await;
-    let options = ClientOptions { idle_timeout: Duration::from_millis(1), ..quick() };
+    let (calls, release) = held(|| vec![Chunk::event(&at_work(1))]).await;
+    let options = quick().idle_timeout(Duration::from_millis(1));
     let agent = Client::connect_with(&calls.url, options).await.unwrap();
     let mut events = agent.stream("hi").await.unwrap();
     next(&mut events).await;
@@ -225,7 +225,7 @@ async fn a_subscription_need_not_wait_for_a_server_that_begins_with_its_first_ev
         let mut released = released.subscribe();
         async move {
             released.wait_for(|released| *released).await.unwrap();
-            response(stream::iter([Piece::event(&ended()), Piece::done()]).boxed())
+            response(stream::iter([Chunk::event(&ended()), Chunk::done()]).boxed())
         }
     })
     .await;
@@ -240,10 +240,10 @@ async fn a_policy_holds_for_hosts_and_ports() {
         let interface = json!({"url": address, "protocolBinding": "GRPC", "protocolVersion": "1.0"});
         let card = json!({"name": "Inside", "supportedInterfaces": [interface]});
         let fake = Fake::server(move |_| respond(200, &card)).await;
-        let options = ClientOptions { policy: Some(Policy::default().allow_loopback(true)), ..quick() };
+        let options = quick().policy(Policy::default().allow_loopback(true));
         let error = Client::connect_with(&fake.url, options).await.unwrap_err();
         assert!(matches!(error, ClientError::Refused { .. }), "{address}: {error}");
-        let options = ClientOptions { trusted_origins: TrustedOrigins::new().only(), ..quick() };
+        let options = quick().trusted_origins(TrustedOrigins::new().only());
         let error = Client::connect_with(&fake.url, options).await.unwrap_err();
         assert!(matches!(error, ClientError::OtherOrigin { .. }), "{address}: {error}");
     }

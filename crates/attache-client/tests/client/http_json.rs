@@ -1,15 +1,16 @@
-//! HTTP+JSON, with servers that have their own idea of it.
+//! HTTP+JSON with servers that deviate from it.
 
 use attache_client::{Client, ClientError, Outgoing};
 use attache_protocol::{ErrorKind, TaskState};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Asked, Fake, STREAM, Say, card_with, connect, gists, json as respond, plain_sse, quick, rest, soon,
+    Fake, Reaction, ReceivedRequest, STREAM, card_with, connect, gists, json as respond, plain_sse, quick,
+    rest, soon,
 };
 
-/// A server that speaks HTTP+JSON, for which a test answers the calls.
-async fn fake(answer: impl Fn(&Asked) -> Say + Send + Sync + 'static) -> (Fake, Client) {
+/// A server with HTTP+JSON. The test responds to the calls.
+async fn fake(answer: impl Fn(&ReceivedRequest) -> Reaction + Send + Sync + 'static) -> (Fake, Client) {
     let fake = Fake::server(move |asked| {
         if asked.is_for_card() { card_with(asked, "HTTP+JSON", &json!({})) } else { answer(asked) }
     })
@@ -50,14 +51,14 @@ async fn a_subscription_is_made_the_other_way_where_the_first_is_not_known() {
     ] {
         let (fake, agent) = fake(move |asked| {
             if asked.target().starts_with("POST") {
-                return Say::Bytes(refusal.clone());
+                return Reaction::Bytes(refusal.clone());
             }
-            Say::Bytes(plain_sse(&[at_work(), ended()]))
+            Reaction::Bytes(plain_sse(&[at_work(), ended()]))
         })
         .await;
         let mut events = agent.subscribe("t").await.unwrap();
         assert_eq!(rest(&mut events).await.unwrap().len(), 2);
-        let targets: Vec<_> = fake.calls().iter().map(Asked::target).collect();
+        let targets: Vec<_> = fake.calls().iter().map(ReceivedRequest::target).collect();
         assert_eq!(targets, ["POST /rpc/tasks/t:subscribe", "GET /rpc/tasks/t:subscribe"]);
     }
     let missing = json!({"error": {"code": 404, "status": "NOT_FOUND", "message": "no such task"}});
@@ -77,7 +78,7 @@ async fn a_refusal_in_the_middle_of_a_stream_is_its_end() {
         let mut bytes = plain_sse(&[at_work()]);
         let error = json!({"error": {"code": 500, "status": "INTERNAL", "message": "oh"}});
         bytes.extend_from_slice(format!("event: error\ndata: {error}\n\n").as_bytes());
-        Say::Bytes(bytes)
+        Reaction::Bytes(bytes)
     })
     .await;
     let mut events = agent.stream("hi").await.unwrap();
@@ -89,7 +90,7 @@ async fn a_refusal_in_the_middle_of_a_stream_is_its_end() {
 #[tokio::test]
 async fn unknown_events_are_skipped() {
     let news = json!({"messageUpdate": {"of": "some later version"}});
-    let (_fake, agent) = fake(move |_| Say::Bytes(plain_sse(&[at_work(), news.clone(), ended()]))).await;
+    let (_fake, agent) = fake(move |_| Reaction::Bytes(plain_sse(&[at_work(), news.clone(), ended()]))).await;
     let mut events = agent.stream("hi").await.unwrap();
     assert_eq!(
         gists(&rest(&mut events).await.unwrap()),
@@ -100,7 +101,7 @@ async fn unknown_events_are_skipped() {
 #[tokio::test]
 async fn garbage_is_reported_as_such() {
     for body in ["", "<html></html>", "[1]", "null", "{}", r#"{"task":[]}"#, r#"{"task":{}}"#] {
-        let (_fake, agent) = fake(move |_| Say::Bytes(respond_text(200, body))).await;
+        let (_fake, agent) = fake(move |_| Reaction::Bytes(respond_text(200, body))).await;
         let mut errors =
             vec![soon(agent.send("hi")).await.unwrap_err(), soon(agent.stream("hi")).await.unwrap_err()];
         if body != r#"{"task":{}}"# {
@@ -111,7 +112,8 @@ async fn garbage_is_reported_as_such() {
         }
         let said = body.to_owned();
         let (_fake, agent) =
-            self::fake(move |_| Say::Bytes([STREAM, b"data: ", said.as_bytes(), b"\n\n"].concat())).await;
+            self::fake(move |_| Reaction::Bytes([STREAM, b"data: ", said.as_bytes(), b"\n\n"].concat()))
+                .await;
         let mut events = agent.stream("hi").await.unwrap();
         let error = rest(&mut events).await.unwrap_err();
         assert!(matches!(error, ClientError::Protocol(_)), "{body}: {error}");
@@ -125,10 +127,10 @@ async fn an_endless_answer_is_read_only_up_to_the_limit() {
             return card_with(asked, "HTTP+JSON", &json!({}));
         }
         let head = if asked.target().ends_with(":stream") { STREAM } else { b"HTTP/1.1 200 OK\r\n\r\n" };
-        Say::Endless([head, b"data: "].concat(), vec![b'x'; 1000])
+        Reaction::Endless([head, b"data: "].concat(), vec![b'x'; 1000])
     })
     .await;
-    let options = attache_client::ClientOptions { max_body: 10_000, max_event: 10_000, ..quick() };
+    let options = quick().max_body(10_000).max_event(10_000);
     let agent = Client::connect_with(&fake.url, options).await.unwrap();
     let mut events = agent.stream("hi").await.unwrap();
     for error in [
@@ -143,7 +145,7 @@ async fn an_endless_answer_is_read_only_up_to_the_limit() {
 #[tokio::test]
 async fn a_deletion_is_done_however_little_is_said_about_it() {
     for (status, body) in [(200, "{}"), (200, "null"), (204, ""), (200, "")] {
-        let (fake, agent) = fake(move |_| Say::Bytes(respond_text(status, body))).await;
+        let (fake, agent) = fake(move |_| Reaction::Bytes(respond_text(status, body))).await;
         agent.delete_webhook("t", "w").await.unwrap();
         assert_eq!(fake.calls()[0].target(), "DELETE /rpc/tasks/t/pushNotificationConfigs/w");
     }

@@ -1,4 +1,4 @@
-//! Lists that come in pages.
+//! Paged lists.
 
 use attache_client::{ClientError, Outgoing};
 use attache_protocol::ListTasksRequest;

@@ -1,4 +1,4 @@
-//! What the client promises, against our server and against servers that promise nothing.
+//! The client's guarantees, with our server and with servers that deviate.
 
 mod bindings;
 mod credentials;

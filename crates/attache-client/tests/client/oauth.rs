@@ -1,10 +1,10 @@
-//! What is said to authorization servers, and to which. That logging in works is tried with a real one elsewhere.
+//! Which requests are sent to which authorization servers. The end-to-end tests of the command cover whole logins.
 
 use std::sync::{Arc, Mutex};
 
 use attache_client::{
-    AddressBook, AddressEntry, Client, ClientError, Flow, Keyring, LoginError, LoginOffer, MemoryTokens,
-    OAuth, Revocation, TokenKey, TokenStore, Tokens,
+    AddressBook, AddressEntry, Client, ClientError, Flow, LoginError, LoginMethod, MemoryTokens, OAuth,
+    Revocation, SchemeCredentials, TokenKey, TokenStore, Tokens,
 };
 use attache_protocol::{
     AgentCard, ClientCredentialsOAuthFlow, OAuth2SecurityScheme, OAuthFlows, SecurityRequirement,
@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 
 use crate::support::{quick, serve, soon};
 
-/// An authorization server that answers as it is told, and remembers what it was asked: the path, the client, the form.
+/// A scripted authorization server that records its requests.
 struct Authority {
     url: String,
     asked: Arc<Mutex<Vec<String>>>,
@@ -70,7 +70,9 @@ fn card(token_url: String, oauth2_metadata_url: Option<String>) -> AgentCard {
 
 async fn connect(card: AgentCard, oauth: OAuth) -> Client {
     let url = format!("http://{}", serve(Server::echo().card(card)).await);
-    soon(Client::connect_with(&url, quick().with_credentials((Keyring::new(), oauth)))).await.unwrap()
+    soon(Client::connect_with(&url, quick().with_credentials((SchemeCredentials::new(), oauth))))
+        .await
+        .unwrap()
 }
 
 fn granted(token: &str, expires_in: u64) -> (u16, Value) {
@@ -203,7 +205,7 @@ async fn secrets_are_sent_neither_without_tls_nor_to_a_server_that_was_not_agree
     let agent = connect(card(format!("{}/token", authority.url), None), oauth.clone()).await;
     let error = soon(agent.send("hi")).await.unwrap_err();
     assert!(matches!(error, ClientError::Credentials { .. }), "{error}");
-    let offer = &LoginOffer::of(&agent.card())[0];
+    let offer = &LoginMethod::from_card(&agent.card())[0];
     assert_eq!((offer.servers(), offer.flow()), (vec![authority.url.clone()], Some(Flow::ClientCredentials)));
     let error = soon(oauth.login(&agent, offer, Flow::ClientCredentials, &|_| ())).await.unwrap_err();
     assert!(matches!(error, ClientError::Login { why: LoginError::NotAgreed, .. }), "{error}");
@@ -215,7 +217,7 @@ async fn an_answer_that_is_not_one_of_oauth_is_not_used() {
     for (status, body, said) in [
         (200, json!({"access_token": "t", "token_type": "DPoP"}), "expected `Bearer`"),
         (200, json!({"access_token": "", "token_type": "Bearer"}), "its `access_token` is empty"),
-        (200, json!(["t"]), "it lacks something, or has it wrong"),
+        (200, json!(["t"]), "a member is missing or invalid"),
         (302, json!({}), "HTTP status 302 without a reason"),
         (400, json!({"error": "invalid_scope", "error_description": "no `b`"}), "`invalid_scope`: no `b`"),
     ] {
@@ -228,7 +230,7 @@ async fn an_answer_that_is_not_one_of_oauth_is_not_used() {
     }
 }
 
-/// What a server that gives out tokens at `/token` says about itself.
+/// The metadata of a server with the token endpoint `/token`.
 fn description(own: &str, revoke: Option<&str>) -> Value {
     let revoke = revoke.map(|path| format!("{own}{path}"));
     json!({"issuer": own, "token_endpoint": format!("{own}/token"), "revocation_endpoint": revoke})
@@ -247,7 +249,7 @@ fn kept() -> Tokens {
 async fn tokens_are_revoked_where_the_metadata_says_and_the_refresh_token_first() {
     let authority = Authority::start(|own, path, _| match path {
         "/.well-known/openid-configuration" => (200, description(own, Some("/revoke"))),
-        // Nothing has to be in the answer.
+        // The response may be empty.
         "/revoke" => (200, json!("")),
         _ => (404, json!({})),
     });
@@ -314,7 +316,7 @@ async fn a_server_without_revocation_differs_from_one_that_revokes_some_tokens()
 
 #[tokio::test]
 async fn tokens_are_revoked_only_at_the_server_that_issued_them() {
-    // One that only says that it gives out tokens for another server, and one that nobody agreed to.
+    // This server only names a token endpoint of another server.
     let other = Authority::start(|own, _, _| {
         let mut description = description(own, Some("/revoke"));
         description["token_endpoint"] = json!("https://auth.example/token");

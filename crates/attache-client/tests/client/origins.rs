@@ -1,19 +1,19 @@
-//! Credentials belong to the origin that they were given for, whatever a card or a redirect says.
+//! Credentials are sent only to the origin that they were given for, regardless of what a card says.
 
 use std::sync::Arc;
 
 use attache_client::{
-    AddressBook, AddressEntry, Client, ClientError, ClientOptions, Credentials, Keyring, MemoryTokens, OAuth,
-    TokenKey, TokenStore, Tokens, TrustedOrigins,
+    AddressBook, AddressEntry, Client, ClientError, ClientOptions, Credentials, MemoryTokens, OAuth,
+    SchemeCredentials, TokenKey, TokenStore, Tokens, TrustedOrigins,
 };
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use crate::support::{Asked, Fake, Say, json as respond, quick, rpc_result, soon};
+use crate::support::{Fake, Reaction, ReceivedRequest, json as respond, quick, rpc_result, soon};
 
 const BINDINGS: [&str; 3] = ["JSONRPC", "HTTP+JSON", "GRPC"];
 
-/// A card with interfaces at these URLs that asks for a bearer token.
+/// A card with interfaces at these URLs. It asks for a bearer token.
 fn card(interfaces: &[(String, &str)]) -> Value {
     let interface = |(url, binding): &(String, &str)| json!({"url": url, "protocolBinding": binding, "protocolVersion": "1.0"});
     json!({
@@ -24,11 +24,11 @@ fn card(interfaces: &[(String, &str)]) -> Value {
     })
 }
 
-fn answer(asked: &Asked) -> Say {
+fn answer(asked: &ReceivedRequest) -> Reaction {
     rpc_result(asked, &json!({"id": "t", "task": {"id": "t"}}))
 }
 
-/// A server that answers calls, and one whose card names it.
+/// A server that responds to calls, and one whose card names it.
 async fn two(binding: &'static str) -> (Fake, Fake) {
     let other = Fake::server(answer).await;
     let card = card(&[(format!("{}/rpc", other.url), binding)]);
@@ -36,11 +36,11 @@ async fn two(binding: &'static str) -> (Fake, Fake) {
 }
 
 fn with_token() -> ClientOptions {
-    quick().with_credentials(Keyring::new().token("s3cret"))
+    quick().with_credentials(SchemeCredentials::new().token("s3cret"))
 }
 
 fn trusting(origin: &str) -> ClientOptions {
-    ClientOptions { trusted_origins: TrustedOrigins::new().trust(origin).unwrap(), ..with_token() }
+    with_token().trusted_origins(TrustedOrigins::new().trust(origin).unwrap())
 }
 
 fn withheld(error: &ClientError, home: &str, other: &str) {
@@ -72,7 +72,7 @@ async fn an_origin_that_is_trusted_gets_them() {
     let agent = Client::connect_with(&home.url, trusting(&other.url)).await.unwrap();
     agent.send("hi").await.unwrap();
     assert_eq!(other.calls()[0].header("authorization"), Some("Bearer s3cret"));
-    // Trust is for one origin.
+    // Trust applies to one origin.
     let (home, third) = two("JSONRPC").await;
     let error =
         Client::connect_with(&home.url, trusting(&other.url)).await.unwrap().send("hi").await.unwrap_err();
@@ -122,7 +122,7 @@ async fn a_redirect_of_the_card_takes_no_credentials_along() {
     .await;
     let elsewhere = format!("{}/agent.json", other.url);
     let home = Fake::server(move |_| {
-        Say::Bytes(
+        Reaction::Bytes(
             format!("HTTP/1.1 302 X\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\n\r\n").into_bytes(),
         )
     })
@@ -133,7 +133,13 @@ async fn a_redirect_of_the_card_takes_no_credentials_along() {
     let agent = Client::connect_with(&home.url, trusting(&other.url)).await.unwrap();
     agent.send("hi").await.unwrap();
     assert_eq!(other.calls()[0].header("authorization"), Some("Bearer s3cret"));
-    assert!(other.visits().iter().chain(&home.visits()).all(|visit| visit.header("authorization").is_none()));
+    assert!(
+        other
+            .card_requests()
+            .iter()
+            .chain(&home.card_requests())
+            .all(|visit| visit.header("authorization").is_none())
+    );
 }
 
 #[tokio::test]
@@ -195,7 +201,7 @@ async fn a_token_of_a_login_stays_with_the_agent_that_it_was_got_for() {
     withheld(&agent.send("hi").await.unwrap_err(), &home.url, &other.url);
     assert!(other.calls().is_empty());
     let trusted_origins = TrustedOrigins::new().trust(&other.url).unwrap();
-    let options = ClientOptions { trusted_origins, ..options() };
+    let options = options().trusted_origins(trusted_origins);
     let sent = Client::connect_with(&home.url, options).await.unwrap().send("hi").await;
     assert_eq!(other.calls()[0].header("authorization"), Some("Bearer s3cret"), "{sent:?}");
 }
@@ -205,8 +211,8 @@ async fn what_an_address_book_has_for_another_origin_goes_there() {
     let (home, other) = two("JSONRPC").await;
     let entry = AddressEntry::bearer(other.url.parse().unwrap(), &"for-other".into()).unwrap();
     let book = AddressBook::new([entry]).unwrap();
-    // What is for the agent itself does not go along.
-    let options = quick().with_credentials((Keyring::new().token("s3cret"), book));
+    // The credentials of the agent's own address are not sent there.
+    let options = quick().with_credentials((SchemeCredentials::new().token("s3cret"), book));
     Client::connect_with(&home.url, options).await.unwrap().send("hi").await.unwrap();
     assert_eq!(other.calls()[0].header("authorization"), Some("Bearer for-other"));
 }
@@ -217,7 +223,7 @@ async fn credentials_of_a_program_s_own_making_are_not_asked_for_another_origin(
     impl Credentials for Careless {
         fn credential<'a>(
             &'a self,
-            asked: attache_client::Asked<'a>,
+            asked: attache_client::CredentialRequest<'a>,
         ) -> BoxFuture<'a, Result<Option<attache_client::Credential>, ClientError>> {
             panic!("asked for {}", asked.url)
         }

@@ -1,4 +1,4 @@
-//! Refusals, by their kind.
+//! Errors of agents, by kind.
 
 use attache_client::{ClientError, Outgoing};
 use attache_protocol::{ErrorKind, ListTasksRequest, Part, TaskState};
@@ -10,10 +10,10 @@ use crate::support::{Fake, Player, connect, json as respond, playing, rest, serv
 #[tokio::test]
 async fn a_refusal_has_its_kind_and_its_facts() {
     let agent = playing().await;
-    let error = agent.get("nobody's").await.unwrap_err();
+    let error = agent.get("unknown").await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::TaskNotFound));
     let remote = error.remote().unwrap();
-    assert_eq!((remote.code, remote.metadata["taskId"].as_str()), (-32001, "nobody's"));
+    assert_eq!((remote.code, remote.metadata["taskId"].as_str()), (-32001, "unknown"));
 
     let query = ListTasksRequest { page_size: Some(1000), ..ListTasksRequest::default() };
     let error = agent.list(query).await.unwrap_err();
@@ -22,11 +22,11 @@ async fn a_refusal_has_its_kind_and_its_facts() {
 
     let part = Part::raw(*b"\x89PNG").media_type("image/png");
     assert_eq!(agent.send(part).await.unwrap_err().kind(), Some(ErrorKind::ContentTypeNotSupported));
-    let error = agent.send(Outgoing::new("hi").task("nobody's")).await.unwrap_err();
+    let error = agent.send(Outgoing::new("hi").task("unknown")).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::TaskNotFound));
-    let error = agent.stream(Outgoing::new("hi").task("nobody's")).await.unwrap_err();
+    let error = agent.stream(Outgoing::new("hi").task("unknown")).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::TaskNotFound), "before the stream begins");
-    assert_eq!(agent.subscribe("nobody's").await.unwrap_err().kind(), Some(ErrorKind::TaskNotFound));
+    assert_eq!(agent.subscribe("unknown").await.unwrap_err().kind(), Some(ErrorKind::TaskNotFound));
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn a_refusal_in_the_middle_of_a_stream_is_its_end() {
         let error =
             json!({"jsonrpc": "2.0", "id": asked.body["id"], "error": {"code": -32603, "message": "oh"}});
         bytes.extend_from_slice(format!("event: error\ndata: {error}\n\n").as_bytes());
-        crate::support::Say::Bytes(bytes)
+        crate::support::Reaction::Bytes(bytes)
     })
     .await;
     let mut events = connect(&fake.url).await.stream("hi").await.unwrap();

@@ -1,19 +1,19 @@
-//! Streams that break, and go on.
+//! Streams that break and are resumed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use attache_client::{Backoff, Client, ClientError, ClientOptions, Outgoing};
+use attache_client::{Client, ClientError, Outgoing};
 use attache_protocol::StreamResponse;
 use attache_server::Server;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Fake, Player, Proxy, Say, WIRES, connect, gated, gists, next, numbers, over_with, quick, rest,
+    Fake, Player, Proxy, Reaction, WIRES, connect, gated, gists, next, numbers, over_with, quick, rest,
     rpc_result, serve, soon, sse, task,
 };
 
-/// A server behind a line, and a client that uses the line for everything but the card.
+/// A server behind a proxy, and a client that uses the proxy for everything.
 async fn behind<A: attache_core::Agent>(agent: A, proxy: &mut Proxy) -> Client {
     let server = serve(Server::new(agent).base_url(proxy.url())).await;
     proxy.forward_to(server);
@@ -35,7 +35,7 @@ async fn wherever_the_line_is_cut_no_event_is_lost_and_none_comes_twice() {
     for (run, budget) in (0..3000).step_by(61).enumerate() {
         proxy.cut();
         proxy.cut_next([budget]);
-        // The key is for the cuts that come before the agent's first word.
+        // The key allows retries when the connection breaks before the first event.
         let outgoing = Outgoing::new("count 5").idempotency_key(format!("run {run}"));
         let mut events = soon(agent.stream(outgoing)).await.unwrap();
         assert_eq!(gists(&rest(&mut events).await.unwrap()), expected, "cut after {budget} bytes");
@@ -50,11 +50,11 @@ async fn a_stream_that_is_cut_ten_times_anywhere_is_one_stream_over_every_interf
             let mut proxy = Proxy::new([]).await;
             let server = serve(Server::new(Player)).await;
             proxy.forward_to(server);
-            // Any of the cuts may come before an event has got through, so that they count as attempts in a row.
-            let backoff = Backoff { attempts: 10, ..quick().backoff };
-            let options = ClientOptions { backoff, ..quick().prefer(wire) };
+            // Every break may happen before an event arrives, so each needs an attempt.
+            let backoff = quick().backoff.attempts(10);
+            let options = quick().prefer(wire).backoff(backoff);
             let agent = over_with(options, server, &proxy.url()).await;
-            // All together they are less than what there is to tell.
+            // The sum is less than the size of the stream.
             let cuts: Vec<usize> = (0..10).map(|_| fastrand::usize(1..2500)).collect();
             proxy.cut_next(cuts.clone());
             let outgoing = Outgoing::new("count 200").idempotency_key(format!("run {run}"));
@@ -151,11 +151,11 @@ async fn a_stream_that_was_taken_up_again_ends_where_the_agent_asks() {
 async fn a_silent_stream_counts_as_broken() {
     let count = AtomicUsize::new(0);
     let fake = Fake::agent(move |asked| match count.fetch_add(1, Ordering::SeqCst) {
-        0 => Say::Hang(sse(asked, &[at_work()])),
-        _ => Say::Bytes(sse(asked, &[ended()])),
+        0 => Reaction::Hang(sse(asked, &[at_work()])),
+        _ => Reaction::Bytes(sse(asked, &[ended()])),
     })
     .await;
-    let options = ClientOptions { idle_timeout: Duration::from_millis(50), ..quick() };
+    let options = quick().idle_timeout(Duration::from_millis(50));
     let agent = Client::connect_with(&fake.url, options).await.unwrap();
     let mut events = agent.stream("hi").await.unwrap();
     assert_eq!(
@@ -175,7 +175,7 @@ fn ended() -> Value {
 #[tokio::test]
 async fn a_task_that_ended_meanwhile_is_read_where_subscriptions_to_it_are_refused() {
     let fake = Fake::agent(|asked| match asked.method() {
-        "SendStreamingMessage" => Say::Bytes(sse(asked, &[at_work()])),
+        "SendStreamingMessage" => Reaction::Bytes(sse(asked, &[at_work()])),
         "GetTask" => rpc_result(asked, &json!({"id": "t", "status": {"state": "TASK_STATE_COMPLETED"}})),
         _ => {
             let error = json!({"code": -32004, "message": "the task has ended"});
@@ -195,9 +195,9 @@ async fn a_task_that_ended_meanwhile_is_read_where_subscriptions_to_it_are_refus
 #[tokio::test]
 async fn a_task_that_ended_meanwhile_is_read_where_a_subscription_to_it_only_breaks() {
     let fake = Fake::agent(|asked| match asked.method() {
-        "SendStreamingMessage" => Say::Bytes(sse(asked, &[at_work()])),
+        "SendStreamingMessage" => Reaction::Bytes(sse(asked, &[at_work()])),
         "GetTask" => rpc_result(asked, &json!({"id": "t", "status": {"state": "TASK_STATE_COMPLETED"}})),
-        _ => Say::Bytes(sse(asked, &[])),
+        _ => Reaction::Bytes(sse(asked, &[])),
     })
     .await;
     let mut events = connect(&fake.url).await.stream("hi").await.unwrap();
@@ -211,7 +211,7 @@ async fn a_task_that_ended_meanwhile_is_read_where_a_subscription_to_it_only_bre
 
 #[tokio::test]
 async fn a_server_that_only_ever_repeats_the_task_is_given_up() {
-    let fake = Fake::agent(|asked| Say::Bytes(sse(asked, &[at_work()]))).await;
+    let fake = Fake::agent(|asked| Reaction::Bytes(sse(asked, &[at_work()]))).await;
     let mut events = connect(&fake.url).await.stream("hi").await.unwrap();
     let error = rest(&mut events).await.unwrap_err();
     assert!(matches!(error, ClientError::Interrupted { attempts: 5, .. }), "{error}");
@@ -235,7 +235,7 @@ async fn taking_up_a_stream_names_the_last_event_that_was_read() {
             }
             _ => bytes.extend_from_slice(event("a-2", &ended()).as_bytes()),
         }
-        Say::Bytes(bytes)
+        Reaction::Bytes(bytes)
     })
     .await;
     let mut events = connect(&fake.url).await.stream(Outgoing::new("hi").idempotency_key("k")).await.unwrap();
@@ -247,7 +247,7 @@ async fn taking_up_a_stream_names_the_last_event_that_was_read() {
 
 #[tokio::test]
 async fn without_a_key_a_stream_that_breaks_before_its_first_event_is_not_taken_up_again() {
-    let fake = Fake::agent(|asked| Say::Bytes(sse(asked, &[]))).await;
+    let fake = Fake::agent(|asked| Reaction::Bytes(sse(asked, &[]))).await;
     let mut events = connect(&fake.url).await.stream("hi").await.unwrap();
     let error = rest(&mut events).await.unwrap_err();
     assert!(matches!(error, ClientError::Interrupted { attempts: 0, .. }), "{error}");

@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use attache_client::{Client, ClientError, ClientOptions, Outgoing, Reply};
+use attache_client::{Client, ClientError, Outgoing, Reply};
 use attache_protocol::{ErrorKind, JsonObject, ListTasksRequest, Message, Part, Task, TaskState};
 use attache_server::Server;
 use serde_json::json;
 
 use crate::support::{
-    Fake, Player, Proxy, Say, connect, json as respond, playing, quick, rpc_result, serve, soon,
+    Fake, Player, Proxy, Reaction, connect, json as respond, playing, quick, rpc_result, serve, soon,
 };
 
 fn task(reply: Reply) -> Task {
@@ -74,7 +74,7 @@ async fn giving_up_the_wait_does_not_cancel_the_task() {
 #[tokio::test]
 async fn every_request_says_its_version_and_what_it_asks_for() {
     let fake = Fake::agent(|asked| rpc_result(asked, &json!({"task": {"id": "t"}, "tasks": []}))).await;
-    let options = ClientOptions { extensions: vec!["urn:a".to_owned()], ..quick() };
+    let options = quick().extensions(vec!["urn:a".to_owned()]);
     let agent = Client::connect_with(&fake.url, options).await.unwrap();
     let metadata = JsonObject::new(&json!({"k": "v"})).unwrap();
     let outgoing = Outgoing::new("hi")
@@ -129,7 +129,7 @@ async fn the_tenant_of_the_interface_goes_with_every_request() {
 
 #[tokio::test]
 async fn a_send_without_a_key_is_never_repeated() {
-    let fake = Fake::agent(|_| Say::Bytes(Vec::new())).await;
+    let fake = Fake::agent(|_| Reaction::Bytes(Vec::new())).await;
     let agent = connect(&fake.url).await;
     let error = soon(agent.send("hi")).await.unwrap_err();
     assert!(matches!(error, ClientError::Broken(_)), "{error}");
@@ -147,7 +147,7 @@ async fn a_send_without_a_key_is_never_repeated() {
 async fn a_send_with_a_key_is_repeated_as_it_was_until_it_is_answered() {
     let count = AtomicUsize::new(0);
     let fake = Fake::agent(move |asked| match count.fetch_add(1, Ordering::SeqCst) {
-        0 => Say::Bytes(Vec::new()),
+        0 => Reaction::Bytes(Vec::new()),
         1 => respond(503, &json!("busy")),
         _ => rpc_result(asked, &json!({"task": {"id": "t"}})),
     })
@@ -164,7 +164,7 @@ async fn a_send_with_a_key_is_repeated_as_it_was_until_it_is_answered() {
 
 #[tokio::test]
 async fn repeating_has_an_end() {
-    let fake = Fake::agent(|_| Say::Bytes(Vec::new())).await;
+    let fake = Fake::agent(|_| Reaction::Bytes(Vec::new())).await;
     let agent = connect(&fake.url).await;
     let error = soon(agent.send(Outgoing::new("hi").idempotency_key("k1"))).await.unwrap_err();
     assert!(matches!(error, ClientError::Broken(_)), "{error}");
@@ -199,7 +199,7 @@ async fn a_request_is_not_repeated_if_the_agent_asks_to_wait_too_long() {
         let busy = format!(
             "HTTP/1.1 503 X\r\nRetry-After: {seconds}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
         );
-        let fake = Fake::agent(move |_| Say::Bytes(busy.clone().into())).await;
+        let fake = Fake::agent(move |_| Reaction::Bytes(busy.clone().into())).await;
         let error = soon(connect(&fake.url).await.get("t")).await.unwrap_err();
         assert_eq!(error.retry_after(), Some(Duration::from_secs(seconds)), "{error}");
         assert_eq!(fake.calls().len(), calls);

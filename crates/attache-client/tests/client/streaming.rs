@@ -6,7 +6,7 @@ use attache_server::Server;
 use futures::StreamExt;
 use serde_json::json;
 
-use crate::support::{Fake, Player, Say, connect, gists, next, playing, rest, serve, soon, sse, task};
+use crate::support::{Fake, Player, Reaction, connect, gists, next, playing, rest, serve, soon, sse, task};
 
 #[tokio::test]
 async fn a_stream_has_every_event_and_an_end() {
@@ -95,7 +95,7 @@ async fn a_server_may_repeat_the_whole_task_at_the_end_and_need_not_close() {
         ];
         let mut bytes = sse(asked, &events);
         bytes.extend_from_slice(b": still here\n\n");
-        Say::Hang(bytes)
+        Reaction::Hang(bytes)
     })
     .await;
     let mut events = connect(&fake.url).await.stream("hi").await.unwrap();

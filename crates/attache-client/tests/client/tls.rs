@@ -1,10 +1,10 @@
-//! Encrypted connections, and certificates on either side.
+//! TLS, with certificates on either side.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use attache_client::{
-    Binding, Client, ClientError, ClientOptions, Identity, Keyring, RootCertificates, TrustedOrigins,
+    Binding, Client, ClientError, RootCertificates, SchemeCredentials, TlsIdentity, TrustedOrigins,
 };
 use attache_protocol::{
     AgentCard, HttpAuthSecurityScheme, MutualTlsSecurityScheme, SecurityRequirement, SecurityScheme,
@@ -23,7 +23,7 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 use crate::support::{Fake, quick, rpc_result, soon};
 
-/// Somebody whose certificates are believed by those who know theirs.
+/// A certificate authority. Its certificates are trusted by a client or server that has its root.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -45,9 +45,9 @@ impl Authority {
         (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
     }
 
-    fn identity(&self) -> Identity {
+    fn identity(&self) -> TlsIdentity {
         let (certificate, key) = self.certify("client");
-        Identity::from_pem(format!("{certificate}{key}").as_bytes()).unwrap()
+        TlsIdentity::from_pem(format!("{certificate}{key}").as_bytes()).unwrap()
     }
 
     fn roots(&self) -> RootCertificates {
@@ -75,12 +75,12 @@ impl Authority {
     }
 }
 
-/// Puts an agent behind TLS, for as long as the test runs.
+/// Serves an agent over TLS until the test ends.
 async fn serve(config: ServerConfig, card: AgentCard) -> String {
     serve_leading_to(config, card, None).await
 }
 
-/// The same with a card that names another address than its own.
+/// The same, with a card that names another address.
 async fn serve_leading_to(config: ServerConfig, card: AgentCard, to: Option<&str>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
@@ -107,7 +107,7 @@ fn card() -> AgentCard {
     AgentCard::new("Safe", "Behind TLS")
 }
 
-/// A card that asks for a certificate.
+/// A card that requires a client certificate.
 fn asking() -> AgentCard {
     let mut card = card();
     let scheme = SecurityScheme::MutualTls(MutualTlsSecurityScheme::default());
@@ -124,12 +124,12 @@ async fn a_private_authority_is_trusted_if_it_is_named_over_every_binding() {
     let authority = Authority::new();
     let url = serve(authority.config(false), card()).await;
     for binding in BINDINGS {
-        let options = ClientOptions { roots: vec![authority.roots()], ..quick() }.prefer(binding);
+        let options = quick().roots(vec![authority.roots()]).prefer(binding);
         let agent = soon(Client::connect_with(&url, options)).await.unwrap();
         soon(agent.send("hi")).await.unwrap();
     }
     for roots in [vec![], vec![Authority::new().roots()]] {
-        let error = soon(Client::connect_with(&url, ClientOptions { roots, ..quick() })).await.unwrap_err();
+        let error = soon(Client::connect_with(&url, quick().roots(roots))).await.unwrap_err();
         assert!(matches!(error, ClientError::Connect { .. }), "{error}");
     }
 }
@@ -139,7 +139,9 @@ async fn an_agent_that_wants_a_certificate_is_shown_it_over_every_binding() {
     let authority = Authority::new();
     let url = serve(authority.config(true), asking()).await;
     let options = |identity| {
-        ClientOptions { identity, roots: vec![authority.roots()], ..quick() }.with_credentials(Keyring::new())
+        let mut options = quick().roots(vec![authority.roots()]).with_credentials(SchemeCredentials::new());
+        options.identity = identity;
+        options
     };
     for binding in BINDINGS {
         let options = options(Some(authority.identity())).prefer(binding);
@@ -155,8 +157,7 @@ async fn an_agent_that_wants_a_certificate_is_shown_it_over_every_binding() {
 async fn a_missing_client_certificate_is_reported_before_anything_is_sent() {
     let authority = Authority::new();
     let url = serve(authority.config(false), asking()).await;
-    let options =
-        ClientOptions { roots: vec![authority.roots()], ..quick() }.with_credentials(Keyring::new());
+    let options = quick().roots(vec![authority.roots()]).with_credentials(SchemeCredentials::new());
     let agent = soon(Client::connect_with(&url, options)).await.unwrap();
     let error = soon(agent.send("hi")).await.unwrap_err();
     assert!(
@@ -181,15 +182,16 @@ async fn credentials_for_https_go_to_http_only_on_this_machine_and_only_if_trust
     let plain = Fake::server(|asked| rpc_result(asked, &json!({"task": {"id": "t"}}))).await;
     for (to, can_be_trusted) in [("http://agents.example", false), (plain.url.as_str(), true)] {
         let url = serve_leading_to(authority.config(false), card.clone(), Some(to)).await;
-        let options = ClientOptions { roots: vec![authority.roots()], ..quick() };
-        let options = options.with_credentials(Keyring::new().token("s3cret")).prefer(Binding::JsonRpc);
+        let options = quick().roots(vec![authority.roots()]);
+        let options =
+            options.with_credentials(SchemeCredentials::new().token("s3cret")).prefer(Binding::JsonRpc);
         let agent = soon(Client::connect_with(&url, options.clone())).await.unwrap();
         let error = soon(agent.send("hi")).await.unwrap_err();
         let ClientError::Withheld { can_be_trusted: can, .. } = error else { panic!("{error}") };
         assert_eq!(can, can_be_trusted, "{to}");
 
         let trusted_origins = TrustedOrigins::new().trust(to).unwrap();
-        let options = ClientOptions { trusted_origins, ..options };
+        let options = options.trusted_origins(trusted_origins);
         let agent = soon(Client::connect_with(&url, options)).await.unwrap();
         let sent = soon(agent.send("hi")).await;
         if can_be_trusted {

@@ -1,19 +1,19 @@
 //! Cards that must be signed.
 
-use attache_client::{Binding, Client, ClientError, ClientOptions, Untrusted, Verifier};
+use attache_client::{Binding, Client, ClientError, ClientOptions, UntrustedCard, Verifier};
 use attache_protocol::{AgentCard, AgentInterface, Timestamp};
 use attache_server::{Algorithm, Server, SigningKeys};
 
 use serde_json::json;
 
-use crate::support::{Fake, Say, json as respond, quick, rpc_result, serve, soon};
+use crate::support::{Fake, Reaction, json as respond, quick, rpc_result, serve, soon};
 
 fn keys() -> SigningKeys {
     SigningKeys::in_memory(Algorithm::Es256, Timestamp::UNIX_EPOCH).unwrap()
 }
 
 fn trusting(trust: Verifier) -> ClientOptions {
-    ClientOptions { card_trust: Some(trust), ..quick() }
+    quick().card_trust(trust)
 }
 
 async fn refused(address: &str, trust: Verifier) -> String {
@@ -53,13 +53,13 @@ async fn keys_are_not_looked_for_where_a_trusted_origin_redirects_to() {
     let card = json!(keys.current().sign(&AgentCard::new("Echo", "Echo"), None).unwrap());
     let to = format!("HTTP/1.1 302 Found\r\nLocation: {}/jwks.json\r\nContent-Length: 0\r\n\r\n", other.url);
     let agent = Fake::server(move |asked| match asked.path() {
-        "/.well-known/jwks.json" => Say::Bytes(to.clone().into()),
+        "/.well-known/jwks.json" => Reaction::Bytes(to.clone().into()),
         _ => respond(200, &card),
     });
     let agent = agent.await;
     let error = refused(&agent.url, Verifier::new().allow_origin(&agent.url).unwrap()).await;
     assert!(error.contains("could not be read") && error.contains("302"), "{error}");
-    assert!(other.visits().is_empty());
+    assert!(other.card_requests().is_empty());
 }
 
 #[tokio::test]
@@ -90,5 +90,5 @@ async fn the_extended_card_must_be_signed_as_well() {
     let unsigned = unsigned.await;
     let agent = soon(Client::connect_with(&unsigned.url, trusting(trust))).await.unwrap();
     let error = soon(agent.extended_card()).await.unwrap_err();
-    assert!(matches!(error, ClientError::Untrusted { why: Untrusted::Unsigned, .. }), "{error}");
+    assert!(matches!(error, ClientError::Untrusted { why: UntrustedCard::Unsigned, .. }), "{error}");
 }

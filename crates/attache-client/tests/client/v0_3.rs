@@ -1,14 +1,16 @@
-//! A server of 0.3, to the letter of its time.
+//! A server of 0.3 that follows its specification exactly.
 
-use attache_client::{Client, ClientOptions, Outgoing, Reply};
+use attache_client::{Client, Outgoing, Reply};
 use attache_protocol::{ErrorKind, ListTasksRequest, Part, TaskState};
 use futures::TryStreamExt;
 use serde_json::{Value, json};
 
-use crate::support::{Asked, Fake, STREAM, Say, gists, json as respond, quick, rest, rpc_result, soon, sse};
+use crate::support::{
+    Fake, Reaction, ReceivedRequest, STREAM, gists, json as respond, quick, rest, rpc_result, soon, sse,
+};
 
-/// Where servers of 0.2 have their card, and those of 0.3 too.
-async fn server(answer: impl Fn(&Asked) -> Say + Send + Sync + 'static) -> (Fake, Client) {
+/// The card path of servers of 0.2, which those of 0.3 also serve.
+async fn server(answer: impl Fn(&ReceivedRequest) -> Reaction + Send + Sync + 'static) -> (Fake, Client) {
     let fake = Fake::server(move |asked| match asked.path() {
         "/.well-known/agent-card.json" => respond(404, &json!({"detail": "Not Found"})),
         "/.well-known/agent.json" => {
@@ -24,7 +26,7 @@ async fn server(answer: impl Fn(&Asked) -> Say + Send + Sync + 'static) -> (Fake
         _ => answer(asked),
     })
     .await;
-    let options = ClientOptions { extensions: vec!["urn:a".to_owned()], ..quick() };
+    let options = quick().extensions(vec!["urn:a".to_owned()]);
     let agent = soon(Client::connect_with(&fake.url, options)).await.unwrap();
     (fake, agent)
 }
@@ -41,7 +43,7 @@ fn task(state: &str) -> Value {
     })
 }
 
-fn answers(asked: &Asked) -> Say {
+fn answers(asked: &ReceivedRequest) -> Reaction {
     let webhook = json!({"taskId": "T", "pushNotificationConfig": {"id": "W", "url": "https://h.example",
         "authentication": {"schemes": ["Bearer"], "credentials": "s3"}}});
     let result = match asked.method() {
@@ -123,14 +125,14 @@ async fn a_stream_may_begin_with_anything_and_ends_with_its_last_event() {
     let (fake, agent) = server(|asked| {
         let events =
             [status("working", false), piece("on", false), piece("ce", true), status("completed", true)];
-        Say::Bytes(sse(asked, &events))
+        Reaction::Bytes(sse(asked, &events))
     })
     .await;
     let texts = soon(agent.stream("hi").await.unwrap().texts()).await.unwrap();
     assert_eq!((texts.artifact("A"), texts.state()), (Some("once"), Some(TaskState::Completed)));
     assert_eq!(fake.calls()[0].method(), "message/stream");
 
-    let (fake, agent) = server(|asked| Say::Bytes(sse(asked, &[status("working", true)]))).await;
+    let (fake, agent) = server(|asked| Reaction::Bytes(sse(asked, &[status("working", true)]))).await;
     let mut events = agent.stream("hi").await.unwrap();
     assert_eq!(gists(&rest(&mut events).await.unwrap()), ["status TASK_STATE_WORKING"]);
     assert_eq!(fake.calls().len(), 1, "what the server calls the end is the end");
@@ -139,8 +141,8 @@ async fn a_stream_may_begin_with_anything_and_ends_with_its_last_event() {
 #[tokio::test]
 async fn a_broken_stream_is_taken_up_again_or_the_task_is_read() {
     let (fake, agent) = server(|asked| match asked.method() {
-        "message/stream" => Say::Bytes(sse(asked, &[status("working", false)])),
-        "tasks/resubscribe" => Say::Bytes(sse(asked, &[status("completed", true)])),
+        "message/stream" => Reaction::Bytes(sse(asked, &[status("working", false)])),
+        "tasks/resubscribe" => Reaction::Bytes(sse(asked, &[status("completed", true)])),
         _ => answers(asked),
     })
     .await;
@@ -154,12 +156,12 @@ async fn a_broken_stream_is_taken_up_again_or_the_task_is_read() {
 
     for (code, in_stream) in [(-32001, false), (-32602, true), (-32004, true)] {
         let (_fake, agent) = server(move |asked| match asked.method() {
-            "message/stream" => Say::Bytes(sse(asked, &[status("working", false)])),
+            "message/stream" => Reaction::Bytes(sse(asked, &[status("working", false)])),
             "tasks/resubscribe" => {
                 let error = json!({"code": code, "message": "the task has ended"});
                 let response = json!({"jsonrpc": "2.0", "id": asked.body["id"], "error": error});
                 if in_stream {
-                    return Say::Bytes([STREAM, format!("data: {response}\n\n").as_bytes()].concat());
+                    return Reaction::Bytes([STREAM, format!("data: {response}\n\n").as_bytes()].concat());
                 }
                 respond(200, &response)
             }

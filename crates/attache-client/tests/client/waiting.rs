@@ -10,12 +10,14 @@ use serde_json::json;
 
 use crate::support::{Fake, Player, WIRES, gated, over, quick, rpc_result, serve, soon};
 
-/// So slow that a test which depends on it does not end in time.
-const NEVER: Pace = Pace { first: Duration::from_secs(600), longest: Duration::from_secs(600) };
+/// So slow that a test that depends on it does not end in time.
+fn never() -> Pace {
+    Pace::default().first(Duration::from_secs(600)).longest(Duration::from_secs(600))
+}
 
 fn quickly() -> ClientOptions {
-    let pace = Pace { first: Duration::from_millis(1), longest: Duration::from_millis(4) };
-    ClientOptions { pace, ..quick() }
+    let pace = Pace::default().first(Duration::from_millis(1)).longest(Duration::from_millis(4));
+    quick().pace(pace)
 }
 
 async fn begin(agent: &Client, text: &str) -> TaskId {
@@ -29,7 +31,7 @@ async fn begin(agent: &Client, text: &str) -> TaskId {
 async fn an_agent_that_counts_changes_tells_when_there_is_one() {
     let (agent, gate) = gated();
     let server = serve(Server::new(agent)).await;
-    let options = ClientOptions { pace: NEVER, ..quick() };
+    let options = quick().pace(never());
     let agent = Client::connect_with(&format!("http://{server}"), options).await.unwrap();
     let id = begin(&agent, "count 3").await;
     let (ended, ()) = soon(futures::future::join(agent.wait(id.clone()), async {
@@ -56,12 +58,12 @@ async fn a_wait_ends_when_the_agent_asks_or_the_condition_is_met() {
         let working =
             soon(agent.wait_until(id, |task| task.status.state == TaskState::Working)).await.unwrap();
         assert_eq!(working.status.state, TaskState::Working, "{wire}");
-        let error = soon(agent.wait("nobody's")).await.unwrap_err();
+        let error = soon(agent.wait("unknown")).await.unwrap_err();
         assert_eq!(error.kind(), Some(ErrorKind::TaskNotFound), "{wire}");
     }
 }
 
-/// A server whose task ends after so many looks, and that says so many changes of it, if any.
+/// A server whose task ends after this many reads, with a generation or without.
 async fn looked_at(times: usize, generation: Option<u64>) -> Fake {
     let looks = AtomicUsize::new(0);
     Fake::agent(move |asked| {
@@ -91,7 +93,7 @@ async fn an_agent_that_does_not_count_is_asked_again_and_again() {
 #[tokio::test]
 async fn an_agent_that_does_not_hold_its_answer_back_is_not_asked_without_a_pause() {
     let fake = looked_at(1_000_000, Some(7)).await;
-    let options = ClientOptions { pace: NEVER, deadline: Some(Duration::from_millis(200)), ..quick() };
+    let options = quick().pace(never()).deadline(Duration::from_millis(200));
     let agent = Client::connect_with(&fake.url, options).await.unwrap();
     let error = soon(agent.wait("t")).await.unwrap_err();
     assert!(matches!(error, ClientError::Timeout { .. }), "{error}");

@@ -1,11 +1,11 @@
-//! What `check_address` makes of addresses.
+//! Which addresses `check_address` refuses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use attache_outbound::{Policy, Refused};
 use proptest::prelude::*;
 
-/// The ranges that are not public, written out once more: first address and length of the prefix.
+/// The reserved ranges, listed independently of the code: first address and prefix length.
 const SPECIAL: [([u8; 4], u32); 15] = [
     ([0, 0, 0, 0], 8),
     ([10, 0, 0, 0], 8),
@@ -37,7 +37,7 @@ fn is_special(address: Ipv4Addr) -> bool {
     address.octets() == [168, 63, 129, 16] || SPECIAL.into_iter().any(within)
 }
 
-/// Every way to write an IPv4 address as an IPv6 one; `noise` fills what the form leaves open.
+/// Every way to write an IPv4 address as an IPv6 one; `noise` fills the unused bits.
 fn forms(inner: Ipv4Addr, noise: u64) -> Vec<Ipv6Addr> {
     let v4 = u128::from(inner.to_bits());
     let noise = u128::from(noise);

@@ -1,4 +1,4 @@
-//! What is connected to.
+//! Which addresses the client connects to.
 
 use std::io;
 use std::net::IpAddr;

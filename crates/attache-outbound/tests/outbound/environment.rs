@@ -1,4 +1,4 @@
-//! What the environment changes: the trusted roots, and nothing else.
+//! The environment changes the trusted roots and nothing else.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ fn a_proxy_in_the_environment_is_not_used() {
     assert_eq!(proxy.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
 }
 
-// Elsewhere the system, not a file, says which roots are trusted.
+// On other systems the trusted roots do not come from a file.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_certificate_must_be_for_the_name_in_the_url() {
@@ -44,7 +44,7 @@ fn the_certificate_must_be_for_the_name_in_the_url() {
             let port = serve_tls().await;
             let post = async |host: &str| local().post(request(format!("https://{host}:{port}/"))).await;
             let answer = post("hooks.example.com").await.unwrap();
-            assert_eq!(answer.body, "hooks.example.com", "the server is told the name, not the address");
+            assert_eq!(answer.body, "hooks.example.com", "TLS names the host, not the address");
             for host in ["other.example.com", "127.0.0.1"] {
                 let error = post(host).await.unwrap_err();
                 assert!(
@@ -82,7 +82,7 @@ fn block_on(future: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future);
 }
 
-/// A receiver with a certificate for `hooks.example.com` that answers with the name that the client asked for.
+/// A receiver with a certificate for `hooks.example.com`. It responds with the name that the client requested.
 async fn serve_tls() -> u16 {
     let certificate = CertificateDer::from_pem_slice(include_bytes!("tls/certificate.pem")).unwrap();
     let key = PrivateKeyDer::from_pem_slice(include_bytes!("tls/key.pem")).unwrap();

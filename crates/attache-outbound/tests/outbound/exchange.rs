@@ -1,8 +1,8 @@
-//! What is sent, and how much of an answer is read.
+//! What is sent, and how much of a response is read.
 
 use std::time::{Duration, SystemTime};
 
-use attache_outbound::{Answer, MAX_ANSWER, OutboundError, OutboundRequest};
+use attache_outbound::{MAX_RESPONSE, OutboundError, OutboundRequest, OutboundResponse};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::io::AsyncWriteExt;
@@ -12,7 +12,7 @@ use crate::support::{is_untouched, listen, local, read, request};
 
 const SHORT: Duration = Duration::from_millis(200);
 
-/// Posts with a short timeout to a receiver that then does as the closure says.
+/// Posts with a short timeout to a receiver that runs the closure.
 async fn cut_off<F: Future<Output = ()> + Send>(receiver: impl FnOnce(TcpStream) -> F) {
     let (listener, port) = listen().await;
     let client = local();
@@ -128,13 +128,13 @@ async fn of_a_huge_answer_only_the_beginning_is_read() {
     read(&mut stream).await;
     stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n").await.unwrap();
     let mut written = 0_usize;
-    // Goes on until the client hangs up.
+    // Continues until the client closes the connection.
     while stream.write_all(&[b'x'; 16 * 1024]).await.is_ok() {
         written += 16 * 1024;
         assert!(written < 256 * 1024 * 1024, "the client goes on reading");
     }
     let answer = post.await.unwrap().unwrap();
-    assert_eq!((answer.status, answer.body.len(), answer.truncated), (StatusCode::OK, MAX_ANSWER, true));
+    assert_eq!((answer.status, answer.body.len(), answer.truncated), (StatusCode::OK, MAX_RESPONSE, true));
 }
 
 #[tokio::test]
@@ -171,8 +171,13 @@ fn retry_after_is_read_as_seconds_and_as_a_date() {
     let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
     let after = |value: &'static str, now: SystemTime| {
         let headers = HeaderMap::from_iter([(http::header::RETRY_AFTER, HeaderValue::from_static(value))]);
-        Answer { status: StatusCode::TOO_MANY_REQUESTS, headers, body: Bytes::new(), truncated: false }
-            .retry_after(now)
+        OutboundResponse {
+            status: StatusCode::TOO_MANY_REQUESTS,
+            headers,
+            body: Bytes::new(),
+            truncated: false,
+        }
+        .retry_after(now)
     };
     assert_eq!(after("120", now), Some(Duration::from_secs(120)));
     assert_eq!(after("Sun, 06 Nov 1994 08:50:37 GMT", now), Some(Duration::from_secs(60)));

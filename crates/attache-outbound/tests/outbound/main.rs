@@ -1,4 +1,4 @@
-//! What is refused, what is sent, and where to.
+//! What is refused, what is sent, and to which address.
 
 mod addresses;
 mod dialling;

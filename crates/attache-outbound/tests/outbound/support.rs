@@ -1,4 +1,4 @@
-//! Receivers on real sockets, resolvers that answer as they are told, and the test run again in another environment.
+//! Receivers on real sockets, resolvers with scripted results, and running a test again in another environment.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,10 +15,10 @@ use http::HeaderMap;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Long enough that it is never reached.
+/// Long enough that it never expires.
 pub(crate) const AMPLE: Duration = Duration::from_secs(30);
 
-/// Gives the answers in order, the last one ever after.
+/// Returns the results in order, then repeats the last one.
 pub(crate) struct Scripted(Mutex<(VecDeque<Vec<IpAddr>>, usize)>);
 
 impl Scripted {
@@ -41,7 +41,7 @@ impl Resolver for Scripted {
     }
 }
 
-/// A client that may call this machine, where every name is at `127.0.0.1`.
+/// A client that may call this machine. Every name resolves to `127.0.0.1`.
 pub(crate) fn local() -> Outbound {
     client(Policy::default().allow_loopback(true), Scripted::new(&[&["127.0.0.1"]]))
 }
@@ -59,16 +59,16 @@ pub(crate) fn request(url: impl Into<String>) -> OutboundRequest {
     }
 }
 
-/// A port on `127.0.0.1` that nobody has connected to yet.
+/// A port on `127.0.0.1` without a connection so far.
 pub(crate) async fn listen() -> (TcpListener, u16) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     (listener, port)
 }
 
-/// Whether nobody has connected, or nobody else.
+/// Whether no connection, or no further connection, was made.
 pub(crate) fn is_untouched(listener: TcpListener) -> bool {
-    // Asks the system: the runtime may not have heard of a connection yet.
+    // Asks the system, because the runtime may not know a new connection yet.
     listener.into_std().unwrap().accept().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
@@ -81,7 +81,7 @@ pub(crate) async fn read(stream: &mut TcpStream) -> String {
     String::from_utf8(read).unwrap()
 }
 
-/// Answers each request on each connection with the same bytes, forever.
+/// Responds to each request on each connection with the same bytes, forever.
 pub(crate) fn answer(listener: TcpListener, bytes: &'static str) {
     tokio::spawn(async move {
         loop {
@@ -96,7 +96,7 @@ pub(crate) fn answer(listener: TcpListener, bytes: &'static str) {
     });
 }
 
-/// Runs one test of this program by itself, with these variables set. True inside of that run, where the test does its work.
+/// Runs one test of this program alone, with these variables set. Returns true inside that run, where the test does its work.
 pub(crate) fn with_environment(test: &str, variables: &[(&str, String)]) -> bool {
     const INSIDE: &str = "ATTACHE_OUTBOUND_INSIDE";
     if std::env::var_os(INSIDE).is_some() {

@@ -1,4 +1,4 @@
-//! What `check_url` makes of URLs.
+//! Which URLs `check_url` refuses.
 
 use attache_outbound::{MAX_URL, Policy, Refused};
 

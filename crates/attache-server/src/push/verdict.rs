@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use attache_core::{Delivery, Outcome};
-use attache_outbound::{Answer, OutboundError};
+use attache_outbound::{OutboundError, OutboundResponse};
 use attache_protocol::Timestamp;
 use http::StatusCode;
 
@@ -14,7 +14,7 @@ const LONGEST_ASKED: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub(super) fn verdict(
     delivery: &Delivery,
-    answer: Result<Answer, OutboundError>,
+    answer: Result<OutboundResponse, OutboundError>,
     options: &PushOptions,
     now: Timestamp,
 ) -> Outcome {
@@ -93,7 +93,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.extend(retry_after.map(|value| (http::header::RETRY_AFTER, value.parse().unwrap())));
         let status = StatusCode::from_u16(status).unwrap();
-        let answer = Answer { status, headers, body: Bytes::new(), truncated: false };
+        let answer = OutboundResponse { status, headers, body: Bytes::new(), truncated: false };
         verdict(&delivery(attempts), Ok(answer), &PushOptions::default(), Timestamp::UNIX_EPOCH)
     }
 

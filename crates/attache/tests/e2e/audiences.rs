@@ -1,6 +1,6 @@
 //! Several audiences of one server: each caller sees and reaches the functions that their credentials are for.
 
-use attache::client::{Binding, Client, ClientOptions, Keyring};
+use attache::client::{Binding, Client, ClientOptions, SchemeCredentials};
 use attache::prelude::*;
 use attache::protocol::ErrorKind;
 use attache_iii::wire::RegisterFunction;
@@ -60,7 +60,7 @@ impl Office {
     }
 
     async fn client(&self, name: &str, binding: Binding) -> Client {
-        let keys = Keyring::new().token(token(name));
+        let keys = SchemeCredentials::new().token(token(name));
         let options = ClientOptions::default().with_credentials(keys).prefer(binding);
         Client::connect_with(&self.program.url, options).await.expect("it is there")
     }

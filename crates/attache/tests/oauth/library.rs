@@ -1,8 +1,8 @@
 //! The client of the library.
 
 use attache::client::{
-    Client, ClientError, ClientOptions, Flow, LoginError, LoginOffer, MemoryTokens, OAuth, Reply, Revocation,
-    TokenKey, TokenStore, Visit,
+    Client, ClientError, ClientOptions, Flow, LoginError, LoginMethod, LoginPrompt, MemoryTokens, OAuth,
+    Reply, Revocation, TokenKey, TokenStore,
 };
 
 use crate::agent::{Asks, Running, start};
@@ -29,13 +29,13 @@ async fn login(
     flow: Flow,
     consent: Consent,
 ) -> Result<TokenKey, ClientError> {
-    let offers = LoginOffer::of(&client.card());
+    let offers = LoginMethod::from_card(&client.card());
     let (show, shown) = tokio::sync::oneshot::channel();
     let show = std::sync::Mutex::new(Some(show));
-    let visit_page = |page: Visit<'_>| {
+    let visit_page = |page: LoginPrompt<'_>| {
         let url = match page {
-            Visit::Browser { url } => url,
-            Visit::Code { url_with_code, .. } => url_with_code.expect("the server says so"),
+            LoginPrompt::Browser { url } => url,
+            LoginPrompt::Code { url_with_code, .. } => url_with_code.expect("the server says so"),
             other => panic!("{other:?}"),
         };
         let show = show.lock().expect("nobody panics with it").take().expect("it is shown once");
@@ -77,7 +77,7 @@ fn a_secret_is_not_sent_to_a_server_that_nobody_agreed_to() {
         let client = connect(&agent, oauth.clone().server("https://auth.example.com").unwrap()).await;
         let error = greeted(&client).await.unwrap_err();
         assert!(matches!(error, ClientError::Credentials { .. }), "{error}");
-        let offers = LoginOffer::of(&client.card());
+        let offers = LoginMethod::from_card(&client.card());
         let error = oauth.login(&client, &offers[0], Flow::ClientCredentials, &|_| ()).await.unwrap_err();
         assert!(
             matches!(&error, ClientError::Login { server, why: LoginError::NotAgreed } if *server == provider.issuer)
@@ -201,7 +201,7 @@ fn a_program_gives_its_token_back_although_the_card_does_not_say_where() {
         let oauth = OAuth::new("program").secret("secret of the program").scopes(["ask"]);
         let oauth = oauth.server(&provider.issuer).unwrap().store(store.clone());
         let client = connect(&agent, oauth.clone()).await;
-        let offers = LoginOffer::of(&client.card());
+        let offers = LoginMethod::from_card(&client.card());
         let key = oauth.login(&client, &offers[0], Flow::ClientCredentials, &|_| ()).await.unwrap();
         let tokens = store.read(&key).unwrap().expect("it is logged in");
         assert_eq!(introspect(&provider.issuer, tokens.access.reveal()).await["active"], true);

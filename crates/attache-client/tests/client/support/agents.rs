@@ -1,4 +1,4 @@
-//! Agents that tests tell what to do.
+//! Agents that tests control.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use attache_core::{Agent, AgentResult, Turn, agent_fn};
 use attache_protocol::Part;
 use tokio::sync::Semaphore;
 
-/// Does what the first word of a message says, and gives back the parts if that is no word it knows.
+/// Does what the first word of a message says, or returns its parts.
 pub(crate) struct Player;
 
 impl Agent for Player {
@@ -33,7 +33,7 @@ impl Agent for Player {
     }
 }
 
-/// Says the numbers from 0 up to the last word of the message.
+/// Emits the numbers from 0 up to the last word of the message.
 async fn count(turn: &Turn, gate: Option<&Semaphore>) -> AgentResult {
     let last = turn.text().rsplit(' ').next().and_then(|word| word.parse().ok()).unwrap_or(3);
     let mut answer = turn.artifact("numbers").stream();
@@ -46,7 +46,7 @@ async fn count(turn: &Turn, gate: Option<&Semaphore>) -> AgentResult {
     answer.last(last.to_string()).await
 }
 
-/// An agent that counts, one number for each permit, and then completes or asks.
+/// An agent that emits one number for each permit, and then completes.
 pub(crate) fn gated() -> (impl Agent, Arc<Semaphore>) {
     let gate = Arc::new(Semaphore::new(0));
     let held = gate.clone();

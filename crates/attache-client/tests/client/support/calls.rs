@@ -1,4 +1,4 @@
-//! A server of gRPC's that says whatever a test wants.
+//! A scripted gRPC server.
 
 use std::sync::{Arc, Mutex};
 
@@ -16,20 +16,20 @@ use tokio::net::TcpListener;
 
 use super::{Fake, json as respond};
 
-/// A piece of an answer.
-pub(crate) enum Piece {
+/// A chunk of a response.
+pub(crate) enum Chunk {
     Data(Vec<u8>),
     Trailers(HeaderMap),
 }
 
-impl Piece {
-    /// An event in its frame.
+impl Chunk {
+    /// A framed event.
     pub(crate) fn event(event: &Value) -> Self {
         let event: StreamResponse = serde_json::from_value(event.clone()).unwrap();
         Self::Data(framed::<proto::StreamResponse, _>(event))
     }
 
-    /// The end of a call that went well.
+    /// The trailers of a successful call.
     pub(crate) fn done() -> Self {
         Self::Trailers(
             [(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))].into_iter().collect(),
@@ -37,19 +37,19 @@ impl Piece {
     }
 }
 
-/// A response that consists of these pieces.
-pub(crate) fn response(pieces: BoxStream<'static, Piece>) -> Response {
+/// A response with these chunks.
+pub(crate) fn response(pieces: BoxStream<'static, Chunk>) -> Response {
     let frames = pieces.map(|piece| {
         Ok::<_, std::io::Error>(match piece {
-            Piece::Data(bytes) => http_body::Frame::data(Bytes::from(bytes)),
-            Piece::Trailers(trailers) => http_body::Frame::trailers(trailers),
+            Chunk::Data(bytes) => http_body::Frame::data(Bytes::from(bytes)),
+            Chunk::Trailers(trailers) => http_body::Frame::trailers(trailers),
         })
     });
     let body = Body::new(StreamBody::new(frames));
     Response::builder().header("content-type", "application/grpc+proto").body(body).unwrap()
 }
 
-/// A message in its frame.
+/// A framed message.
 pub(crate) fn framed<P: Message, M: ProtoConvert<P>>(model: M) -> Vec<u8> {
     let message = to_proto::<P, M>(model).unwrap().encode_to_vec();
     let mut out = vec![0];
@@ -58,56 +58,56 @@ pub(crate) fn framed<P: Message, M: ProtoConvert<P>>(model: M) -> Vec<u8> {
     out
 }
 
-/// The trailers of a call that is refused.
-pub(crate) fn refusal(error: &Error) -> Piece {
-    Piece::Trailers(Package::V1_0.status(error).into_http::<()>().into_parts().0.headers)
+/// The trailers of a failed call.
+pub(crate) fn refusal(error: &Error) -> Chunk {
+    Chunk::Trailers(Package::V1_0.status(error).into_http::<()>().into_parts().0.headers)
 }
 
-/// A call, as the server got it.
+/// A call that the server received.
 #[derive(Debug, Clone)]
-pub(crate) struct Called {
+pub(crate) struct ReceivedCall {
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
 }
 
-impl Called {
+impl ReceivedCall {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 }
 
-/// A server of gRPC's on a free port, and a card elsewhere that leads to it.
+/// A gRPC server on a free port, and a card on another one that leads to it.
 pub(crate) struct Calls {
-    /// Where the card is.
+    /// The address of the card.
     pub(crate) url: String,
-    /// Where the calls go.
+    /// The address of the calls.
     pub(crate) origin: String,
-    log: Arc<Mutex<Vec<Called>>>,
+    log: Arc<Mutex<Vec<ReceivedCall>>>,
 }
 
 impl Calls {
-    /// Answers with these pieces. The number of the call tells which.
+    /// Responds with these chunks, by the number of the call.
     pub(crate) async fn new<S>(answer: impl Fn(usize) -> S + Clone + Send + Sync + 'static) -> Self
     where
-        S: futures::Stream<Item = Piece> + Send + 'static,
+        S: futures::Stream<Item = Chunk> + Send + 'static,
     {
-        let pieces = move |number| -> BoxStream<'static, Piece> { answer(number).boxed() };
+        let pieces = move |number| -> BoxStream<'static, Chunk> { answer(number).boxed() };
         Self::responding(move |number| response(pieces(number))).await
     }
 
-    /// Answers every call with these pieces.
-    pub(crate) async fn saying(pieces: impl Fn() -> Vec<Piece> + Clone + Send + Sync + 'static) -> Self {
+    /// Responds to every call with these chunks.
+    pub(crate) async fn saying(pieces: impl Fn() -> Vec<Chunk> + Clone + Send + Sync + 'static) -> Self {
         Self::new(move |_| stream::iter(pieces())).await
     }
 
-    /// Answers with these responses, gRPC's or not.
+    /// Responds with these responses, which need not be gRPC.
     pub(crate) async fn responding(
         answer: impl Fn(usize) -> Response + Clone + Send + Sync + 'static,
     ) -> Self {
         Self::responding_late(move |number| std::future::ready(answer(number))).await
     }
 
-    /// The same, where even the head of a response takes its time.
+    /// The same, with response heads that arrive later.
     pub(crate) async fn responding_late<F: Future<Output = Response> + Send>(
         answer: impl Fn(usize) -> F + Clone + Send + Sync + 'static,
     ) -> Self {
@@ -122,7 +122,7 @@ impl Calls {
                 body.collect().await.unwrap();
                 let number = {
                     let mut calls = calls.lock().unwrap();
-                    calls.push(Called { path: head.uri.path().to_owned(), headers: head.headers });
+                    calls.push(ReceivedCall { path: head.uri.path().to_owned(), headers: head.headers });
                     calls.len() - 1
                 };
                 answer(number).await
@@ -139,7 +139,7 @@ impl Calls {
             "securitySchemes": schemes});
         let fake = Fake::server(move |asked| {
             let mut card = card.clone();
-            // The query of the card's address says what it asks for.
+            // The query of the card's URL states what the card asks for.
             if let Some((_, scheme)) = asked.path().split_once('?') {
                 card["securityRequirements"] = json!([{"schemes": {scheme: {}}}]);
             }
@@ -149,8 +149,8 @@ impl Calls {
         Self { url: format!("{}/card.json", fake.url), origin: format!("http://{address}"), log }
     }
 
-    /// The calls that were made.
-    pub(crate) fn log(&self) -> Vec<Called> {
+    /// The calls so far.
+    pub(crate) fn log(&self) -> Vec<ReceivedCall> {
         self.log.lock().unwrap().clone()
     }
 }

@@ -1,4 +1,4 @@
-//! A server that says whatever a test wants, byte for byte.
+//! A scripted HTTP server.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,29 +6,29 @@ use serde_json::{Value, json as value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What a server does about a request.
-pub(crate) enum Say {
+/// What a server does with a request.
+pub(crate) enum Reaction {
     /// Writes this and closes the connection.
     Bytes(Vec<u8>),
-    /// Writes this, then nothing more.
+    /// Writes this and keeps the connection open.
     Hang(Vec<u8>),
-    /// Writes the first, then the second again and again.
+    /// Writes the first part once, then repeats the second.
     Endless(Vec<u8>, Vec<u8>),
 }
 
-/// A request, as the server got it.
+/// A request that the server received.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     head: String,
     pub(crate) body: Value,
 }
 
-impl Asked {
+impl ReceivedRequest {
     pub(crate) fn is_for_card(&self) -> bool {
         self.head.starts_with("GET ") && self.path().split('?').next().unwrap().ends_with(".json")
     }
 
-    /// The method of HTTP's and the path.
+    /// The HTTP method and the path.
     pub(crate) fn target(&self) -> String {
         self.head.split(' ').take(2).collect::<Vec<_>>().join(" ")
     }
@@ -50,17 +50,19 @@ impl Asked {
 /// A server on a free port.
 pub(crate) struct Fake {
     pub(crate) url: String,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    asked: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 impl Fake {
-    /// A server with a card, for which a test answers the calls.
-    pub(crate) async fn agent(answer: impl Fn(&Asked) -> Say + Send + Sync + 'static) -> Self {
+    /// A server with a card. The test responds to the calls.
+    pub(crate) async fn agent(answer: impl Fn(&ReceivedRequest) -> Reaction + Send + Sync + 'static) -> Self {
         Self::server(move |asked| if asked.is_for_card() { card(asked) } else { answer(asked) }).await
     }
 
-    /// A server for which a test answers everything.
-    pub(crate) async fn server(answer: impl Fn(&Asked) -> Say + Send + Sync + 'static) -> Self {
+    /// A server without a card. The test responds to everything.
+    pub(crate) async fn server(
+        answer: impl Fn(&ReceivedRequest) -> Reaction + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (answer, asked) = (Arc::new(answer), Arc::new(Mutex::new(Vec::new())));
@@ -71,7 +73,7 @@ impl Fake {
                 tokio::spawn(async move {
                     let Some(request) = read(&mut socket).await else { return };
                     log.lock().unwrap().push(request.clone());
-                    say(&mut socket, answer(&request)).await;
+                    react(&mut socket, answer(&request)).await;
                 });
             }
         });
@@ -79,22 +81,22 @@ impl Fake {
     }
 
     /// The requests for the card.
-    pub(crate) fn visits(&self) -> Vec<Asked> {
+    pub(crate) fn card_requests(&self) -> Vec<ReceivedRequest> {
         self.asked.lock().unwrap().iter().filter(|asked| asked.is_for_card()).cloned().collect()
     }
 
-    /// The calls that were made, without requests for the card.
-    pub(crate) fn calls(&self) -> Vec<Asked> {
+    /// The other requests.
+    pub(crate) fn calls(&self) -> Vec<ReceivedRequest> {
         self.asked.lock().unwrap().iter().filter(|asked| !asked.is_for_card()).cloned().collect()
     }
 }
 
-async fn read(socket: &mut TcpStream) -> Option<Asked> {
+async fn read(socket: &mut TcpStream) -> Option<ReceivedRequest> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(socket.read_u8().await.ok()?);
     }
-    let mut asked = Asked { head: String::from_utf8(head).unwrap(), body: Value::Null };
+    let mut asked = ReceivedRequest { head: String::from_utf8(head).unwrap(), body: Value::Null };
     let length = asked.header("content-length").and_then(|length| length.parse().ok());
     if let Some(length) = length.filter(|length| *length > 0) {
         let mut body = vec![0; length];
@@ -104,18 +106,18 @@ async fn read(socket: &mut TcpStream) -> Option<Asked> {
     Some(asked)
 }
 
-async fn say(socket: &mut TcpStream, what: Say) {
-    // A client that has heard enough hangs up.
+async fn react(socket: &mut TcpStream, what: Reaction) {
+    // The client may close the connection at any time.
     match what {
-        Say::Bytes(bytes) => {
+        Reaction::Bytes(bytes) => {
             let _ = socket.write_all(&bytes).await;
             let _ = socket.shutdown().await;
         }
-        Say::Hang(bytes) => {
+        Reaction::Hang(bytes) => {
             let _ = socket.write_all(&bytes).await;
             let _ = socket.read_u8().await;
         }
-        Say::Endless(first, again) => {
+        Reaction::Endless(first, again) => {
             let mut written = socket.write_all(&first).await;
             while written.is_ok() {
                 written = socket.write_all(&again).await;
@@ -124,13 +126,13 @@ async fn say(socket: &mut TcpStream, what: Say) {
     }
 }
 
-/// A card whose interface is on the server that was asked.
-pub(crate) fn card(asked: &Asked) -> Say {
+/// A card whose interface is on this server.
+pub(crate) fn card(asked: &ReceivedRequest) -> Reaction {
     card_with(asked, "JSONRPC", &value!({}))
 }
 
-/// The same for another binding, with other members besides.
-pub(crate) fn card_with(asked: &Asked, binding: &str, members: &Value) -> Say {
+/// The same with another binding and further members.
+pub(crate) fn card_with(asked: &ReceivedRequest, binding: &str, members: &Value) -> Reaction {
     let url = format!("http://{}/rpc", asked.header("host").unwrap());
     let interface = value!({"url": url, "protocolBinding": binding, "protocolVersion": "1.0"});
     let mut card =
@@ -140,15 +142,15 @@ pub(crate) fn card_with(asked: &Asked, binding: &str, members: &Value) -> Say {
 }
 
 /// A response with a JSON body.
-pub(crate) fn json(status: u16, body: &Value) -> Say {
+pub(crate) fn json(status: u16, body: &Value) -> Reaction {
     let body = body.to_string();
     let head =
         format!("HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {}", body.len());
-    Say::Bytes(format!("{head}\r\nConnection: close\r\n\r\n{body}").into_bytes())
+    Reaction::Bytes(format!("{head}\r\nConnection: close\r\n\r\n{body}").into_bytes())
 }
 
-/// A response with a result, to the request that was made.
-pub(crate) fn rpc_result(asked: &Asked, result: &Value) -> Say {
+/// A response with a result for this request.
+pub(crate) fn rpc_result(asked: &ReceivedRequest, result: &Value) -> Reaction {
     json(200, &value!({"jsonrpc": "2.0", "id": asked.body["id"], "result": result}))
 }
 
@@ -156,8 +158,8 @@ pub(crate) fn rpc_result(asked: &Asked, result: &Value) -> Say {
 pub(crate) const STREAM: &[u8] =
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
 
-/// A stream of these events, which ends as if it were whole.
-pub(crate) fn sse(asked: &Asked, events: &[Value]) -> Vec<u8> {
+/// A stream of these events with a proper end.
+pub(crate) fn sse(asked: &ReceivedRequest, events: &[Value]) -> Vec<u8> {
     let mut out = STREAM.to_vec();
     for event in events {
         let response = value!({"jsonrpc": "2.0", "id": asked.body["id"], "result": event});

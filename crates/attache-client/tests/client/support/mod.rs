@@ -1,4 +1,4 @@
-//! Servers to talk to: ours, ours behind a line that can be cut, and some that do as they like.
+//! Servers for tests: ours, ours behind a proxy that can cut connections, and scripted ones.
 
 mod agents;
 mod calls;
@@ -15,20 +15,22 @@ use attache_protocol::{StreamResponse, Task};
 use attache_server::Server;
 
 pub(crate) use self::agents::{Player, gated};
-pub(crate) use self::calls::{Calls, Piece, framed, refusal, response};
-pub(crate) use self::fake::{Asked, Fake, STREAM, Say, card, card_with, json, plain_sse, rpc_result, sse};
+pub(crate) use self::calls::{Calls, Chunk, framed, refusal, response};
+pub(crate) use self::fake::{
+    Fake, Reaction, ReceivedRequest, STREAM, card, card_with, json, plain_sse, rpc_result, sse,
+};
 pub(crate) use self::proxy::Proxy;
 pub(crate) use self::wires::{WIRES, lists, numbers, over, over_with};
 
-/// How long a test waits for what must happen, before it says that it did not.
+/// How long a test waits before it fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits for what must happen.
+/// Waits, but not forever.
 pub(crate) async fn soon<F: Future>(what: F) -> F::Output {
     tokio::time::timeout(PATIENCE, what).await.expect("it happens in time")
 }
 
-/// Puts a server on a free port, for as long as the test runs.
+/// Runs a server on a free port until the test ends.
 pub(crate) async fn serve<A: Agent>(server: Server<A>) -> SocketAddr {
     let listening = server.bind("127.0.0.1:0").listen().await.unwrap();
     let address = listening.address().unwrap();
@@ -36,7 +38,7 @@ pub(crate) async fn serve<A: Agent>(server: Server<A>) -> SocketAddr {
     address
 }
 
-/// An agent that does what it is told.
+/// A client of an agent that follows instructions.
 pub(crate) async fn playing() -> Client {
     connect(&format!("http://{}", serve(Server::new(Player)).await)).await
 }
@@ -45,11 +47,11 @@ pub(crate) async fn connect(address: &str) -> Client {
     soon(Client::connect_with(address, quick())).await.unwrap()
 }
 
-/// Settings that do not make a test wait.
+/// Options without long waits.
 pub(crate) fn quick() -> ClientOptions {
     let backoff =
-        Backoff { attempts: 5, first: Duration::from_millis(1), longest: Duration::from_millis(20) };
-    ClientOptions { backoff, ..ClientOptions::default() }
+        Backoff::default().attempts(5).first(Duration::from_millis(1)).longest(Duration::from_millis(20));
+    ClientOptions::default().backoff(backoff)
 }
 
 /// All events until the end of the stream.
@@ -61,12 +63,12 @@ pub(crate) async fn rest(events: &mut Events) -> Result<Vec<StreamResponse>, Cli
     Ok(all)
 }
 
-/// The next event, which there is.
+/// The next event. Fails at the end.
 pub(crate) async fn next(events: &mut Events) -> StreamResponse {
     soon(events.next()).await.expect("another event").unwrap()
 }
 
-/// An event in few words.
+/// A short form of an event.
 pub(crate) fn gist(event: &StreamResponse) -> String {
     match event {
         StreamResponse::Task(task) => format!("task {}", task.status.state),
@@ -80,7 +82,7 @@ pub(crate) fn gists(events: &[StreamResponse]) -> Vec<String> {
     events.iter().map(gist).collect()
 }
 
-/// The task that an event is, or the first event of a stream is.
+/// The task in an event.
 pub(crate) fn task(event: &StreamResponse) -> &Task {
     if let StreamResponse::Task(task) = event { task } else { panic!("not a task: {event:?}") }
 }

@@ -1,4 +1,4 @@
-//! A line between client and server that can be cut.
+//! A proxy between client and server that can cut connections.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Forwards connections. Each is cut after so many bytes of the server's, if there is a number for it.
+/// Forwards connections. Each one is cut after a number of bytes from the server.
 pub(crate) struct Proxy {
     address: SocketAddr,
     listener: Option<TcpListener>,
@@ -37,7 +37,7 @@ impl Proxy {
         format!("http://{}", self.address)
     }
 
-    /// Begins to forward.
+    /// Starts to forward.
     pub(crate) fn forward_to(&mut self, server: SocketAddr) {
         let (listener, line) = (self.listener.take().expect("it forwards to one server"), self.line.clone());
         tokio::spawn(async move {
@@ -53,12 +53,12 @@ impl Proxy {
         *self.line.budgets.lock().unwrap() = budgets.into_iter().collect();
     }
 
-    /// Cuts every connection that there is.
+    /// Cuts every open connection.
     pub(crate) fn cut(&self) {
         self.line.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// How many connections there have been.
+    /// The number of connections so far.
     pub(crate) fn connections(&self) -> usize {
         self.line.connections.load(Ordering::SeqCst)
     }

@@ -1,4 +1,4 @@
-//! Every interface that the client speaks, to the same server.
+//! Every interface that the client supports, for the same server.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use serde_json::to_value;
 
 use super::{Fake, connect, json, quick, soon};
 
-/// What the client speaks.
+/// The interfaces that the client supports.
 pub(crate) const WIRES: [Interface; 6] = [
     Interface { binding: Binding::JsonRpc, version: Some(Version::V1_0) },
     Interface { binding: Binding::HttpJson, version: Some(Version::V1_0) },
@@ -18,23 +18,23 @@ pub(crate) const WIRES: [Interface; 6] = [
     Interface { binding: Binding::Grpc, version: Some(Version::V0_3) },
 ];
 
-/// Whether an interface can be asked for a list of tasks.
+/// Whether an interface can list tasks.
 pub(crate) fn lists(wire: Interface) -> bool {
     wire.version == Some(Version::V1_0) || wire.binding == Binding::JsonRpc
 }
 
-/// Whether the events of an interface have numbers to go on from.
+/// Whether the events of an interface have numbers.
 pub(crate) fn numbers(wire: Interface) -> bool {
     wire.version == Some(Version::V1_0) || wire.binding != Binding::Grpc
 }
 
-/// A client that uses one interface of a server, which it reaches under `url`. The card comes from elsewhere, and has the
-/// interface of 0.3 as well, which servers need not advertise to speak it.
+/// A client that uses one interface of a server, at `url`. The card comes from another server. It also names the interface of 0.3,
+/// which servers need not advertise.
 pub(crate) async fn over(wire: Interface, server: SocketAddr, url: &str) -> Client {
     over_with(quick().prefer(wire), server, url).await
 }
 
-/// The same with other settings. The server gets the credentials that are among them.
+/// The same with other options. The server receives the credentials.
 pub(crate) async fn over_with(mut options: ClientOptions, server: SocketAddr, url: &str) -> Client {
     options.trusted_origins = options.trusted_origins.trust(url).unwrap();
     let mut card = (*connect(&format!("http://{server}")).await.card()).clone();

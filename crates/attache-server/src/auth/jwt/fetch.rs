@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use attache_outbound::{build_client, careful_client, causes};
+use attache_outbound::{build_client, causes, restricted_client};
 use attache_signing::KeySet;
 use http::header::{CACHE_CONTROL, HeaderMap};
 use reqwest::Client;
@@ -47,7 +47,7 @@ struct Configuration {
 }
 
 pub(super) fn client() -> Result<Client, JwtSetupError> {
-    Ok(build_client(|| careful_client().timeout(TIMEOUT).connect_timeout(TIMEOUT / 2))?)
+    Ok(build_client(|| restricted_client().timeout(TIMEOUT).connect_timeout(TIMEOUT / 2))?)
 }
 
 /// Fetches keys. The error is for the log.

@@ -98,10 +98,10 @@ async fn a_value_that_does_not_fit_on_the_disk_changes_nothing() {
         async { futures::join!(count(&folder, "k"), set(&folder, "s", "big", &big), count(&folder, "k")) };
     let (first, big_one, second) = together(&folder, all).await;
     let error = big_one.unwrap_err().to_string();
-    assert!(error.contains("no room") && error.contains("tasks.db"), "{error}");
+    assert!(error.contains("no space") && error.contains("tasks.db"), "{error}");
     assert_eq!([first.unwrap(), second.unwrap()], [2, 3]);
     let error = set(&folder, "s", "k", &big).await.unwrap_err().to_string();
-    assert!(error.contains("no room"), "{error}");
+    assert!(error.contains("no space"), "{error}");
     assert_eq!((get(&folder, "k").await.as_deref(), get(&folder, "big").await), (Some("3"), None));
     leave_room(&folder, 1000).await;
     set(&folder, "s", "big", &big).await.unwrap();

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{BufRead, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
-use attache::client::{ClientError, Flow, LoginOffer, Visit};
+use attache::client::{ClientError, Flow, LoginMethod, LoginPrompt};
 use clap::Args;
 use serde_json::json;
 
@@ -137,7 +137,7 @@ impl Login {
             |login: &registry::Login| self.client_id.as_ref().is_none_or(|id| *id == login.client_id);
         let before = stored(&called)?.filter(is_same);
         let agent = known.connect(self.agent.clone()).await?;
-        let offers = LoginOffer::of(&agent.client.card());
+        let offers = LoginMethod::from_card(&agent.client.card());
         let wanted = match (self.device, self.client_credentials) {
             (true, _) => Some(Flow::Device),
             (_, true) => Some(Flow::ClientCredentials),
@@ -172,7 +172,7 @@ impl Login {
         let no_browser = self.no_browser;
         let failed = |error| failed_login(&error, &agent);
         let oauth = login.oauth(called.account()).map_err(failed)?.store(tokens()?);
-        let visit = move |visit: Visit<'_>| show_visit(visit, no_browser);
+        let visit = move |visit: LoginPrompt<'_>| show_visit(visit, no_browser);
         let key = oauth.login(&agent.client, offer, flow, &visit).await.map_err(failed)?;
         Registry::change(|registry| {
             registry.update(&called, |known| {
@@ -218,10 +218,10 @@ fn failed_login(error: &ClientError, agent: &Agent) -> Failure {
 /// The first offer that can be taken up in the way that somebody wants.
 fn choose<'a>(
     agent: &Agent,
-    offers: &'a [LoginOffer],
+    offers: &'a [LoginMethod],
     wanted: Option<Flow>,
-) -> Result<(&'a LoginOffer, Flow), Failure> {
-    let exact = |offer: &&LoginOffer| wanted.is_none() || offer.flow() == wanted;
+) -> Result<(&'a LoginMethod, Flow), Failure> {
+    let exact = |offer: &&LoginMethod| wanted.is_none() || offer.flow() == wanted;
     // A server that describes itself may know more ways than the card does.
     let offer = offers.iter().find(exact).or_else(|| offers.iter().find(|offer| offer.flow().is_none()));
     match offer.or(offers.first()) {
@@ -237,7 +237,7 @@ fn choose<'a>(
 /// in any case.
 fn agreed(
     agent: &Agent,
-    offer: &LoginOffer,
+    offer: &LoginMethod,
     mut login: registry::Login,
     before: Vec<String>,
 ) -> Result<registry::Login, Failure> {
@@ -269,17 +269,17 @@ fn agreed(
 }
 
 /// Says what a person is to do, and opens the browser if there is one.
-fn show_visit(visit: Visit<'_>, no_browser: bool) {
+fn show_visit(visit: LoginPrompt<'_>, no_browser: bool) {
     let mut text = String::new();
     // Writing to a string does not fail.
     let _ = match visit {
-        Visit::Browser { url } => {
+        LoginPrompt::Browser { url } => {
             let opened = !no_browser && has_display() && open::that_detached(url).is_ok();
             let begin =
                 if opened { "Log in with the browser. If it did not open:" } else { "To log in, open:" };
             write!(text, "{begin}\n  {}", show::line(url))
         }
-        Visit::Code { url, code, url_with_code } => {
+        LoginPrompt::Code { url, code, url_with_code } => {
             let or = url_with_code.map(|url| format!("\nor open {}", show::line(url))).unwrap_or_default();
             write!(text, "To log in, open {} and enter the code\n  {}{or}", show::line(url), show::line(code))
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use attache::client::{ClientError, ClientOptions, OAuth, Revocation, TokenKey, Tokens};
+use attache::client::{ClientError, OAuth, Revocation, TokenKey, Tokens};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -74,7 +74,7 @@ pub(crate) async fn give_back(agent: &Known, taken: Vec<(TokenKey, Tokens)>) -> 
 
 /// Has the server that gave out tokens revoke them.
 async fn revoke(agent: &Known, key: &TokenKey, tokens: &Tokens) -> Result<Revocation, Failure> {
-    let options = ClientOptions { call_timeout: PATIENCE, connect_timeout: PATIENCE, ..agent.options()? };
+    let options = agent.options()?.call_timeout(PATIENCE).connect_timeout(PATIENCE);
     let oauth = client(agent, key).map_err(Failure::new)?;
     oauth.revoke(key, tokens, options).await.map_err(|error| {
         // Which server it is about is said anyway.

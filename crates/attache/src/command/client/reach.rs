@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use attache::client::{
-    Client, ClientError, ClientOptions, Identity, KeySet, Keyring, RootCertificates, TrustedOrigins, Verifier,
+    Client, ClientError, ClientOptions, KeySet, RootCertificates, SchemeCredentials, TlsIdentity,
+    TrustedOrigins, Verifier,
 };
 use attache::protocol::{ErrorKind, TaskId};
 use clap::Args;
@@ -148,7 +149,7 @@ impl Known {
     }
 
     /// Reads the files with certificates, to say now what is wrong with them.
-    fn check_certificates(&self) -> Result<(Option<Identity>, Option<RootCertificates>), Failure> {
+    fn check_certificates(&self) -> Result<(Option<TlsIdentity>, Option<RootCertificates>), Failure> {
         let read = |flag: &str, path: &Path| {
             std::fs::read(path).map_err(|error| {
                 Failure::usage(format!("`{flag} {}` cannot be read: {error}", path.display()))
@@ -158,7 +159,7 @@ impl Known {
             Failure::usage(format!("`{flag} {}` is of no use: {error}", path.display()))
         };
         let identity = self.certificate.as_deref().map(|path| {
-            Identity::from_pem(&read("--cert", path)?).map_err(|error| wrong("--cert", path, error))
+            TlsIdentity::from_pem(&read("--cert", path)?).map_err(|error| wrong("--cert", path, error))
         });
         let roots = self.ca.as_deref().map(|path| {
             RootCertificates::from_pem(&read("--ca", path)?).map_err(|error| wrong("--ca", path, error))
@@ -169,7 +170,9 @@ impl Known {
     /// What a client shows and trusts that has nothing to do with any one agent.
     pub(crate) fn options(&self) -> Result<ClientOptions, Failure> {
         let (identity, roots) = self.check_certificates()?;
-        Ok(ClientOptions { identity, roots: roots.into_iter().collect(), ..ClientOptions::default() })
+        let mut options = ClientOptions::default().roots(roots.into_iter().collect());
+        options.identity = identity;
+        Ok(options)
     }
 
     /// Finds the agent.
@@ -214,8 +217,9 @@ impl Known {
                 std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty()).map(Kept::from)
             }
         };
-        let mut options = ClientOptions { card_trust, trusted_origins, ..options };
-        let mut keys = Keyring::new();
+        let mut options = options.trusted_origins(trusted_origins);
+        options.card_trust = card_trust;
+        let mut keys = SchemeCredentials::new();
         let has_keys = token.is_some() || user.is_some() || api_key.is_some() || oauth.is_some();
         if let Some(Kept(token)) = token {
             keys = keys.token(token.reveal());

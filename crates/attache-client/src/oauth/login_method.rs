@@ -1,4 +1,4 @@
-//! Where an agent wants its callers to log in: what its card says, and what the authorization server says about itself.
+//! Where callers of an agent log in: what its card offers, and the metadata of the authorization server.
 
 use attache_protocol::{AgentCard, OAuthFlows, SecurityScheme};
 use reqwest::header::ACCEPT;
@@ -8,32 +8,32 @@ use url::Origin;
 
 use super::error::LoginError;
 use crate::ClientError;
-use crate::http::{Http, is_here, place, within};
+use crate::http::{Http, display_url, is_local, with_timeout};
 
-/// How somebody proves to an authorization server who they are.
+/// How a client authenticates at an authorization server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Flow {
-    /// A person, in a browser on this machine.
+    /// A person logs in with a browser on this machine.
     Browser,
-    /// A person, in a browser anywhere, with a code.
+    /// A person logs in with a browser anywhere and enters a code.
     Device,
-    /// A program, with its secret.
+    /// A program logs in with its secret.
     ClientCredentials,
 }
 
 /// A way to log in that an agent's card offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LoginOffer {
+pub struct LoginMethod {
     scheme: String,
     flow: Option<Flow>,
-    /// Where the server describes itself.
-    described: Option<String>,
+    /// The URL of the server's metadata.
+    metadata: Option<String>,
     endpoints: Endpoints,
     pub(super) scopes: Vec<String>,
 }
 
-/// Where what is done, as a card or a server says.
+/// The endpoints that a card names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Endpoints {
     token: Option<String>,
@@ -42,25 +42,26 @@ struct Endpoints {
     device: Option<String>,
 }
 
-impl LoginOffer {
-    /// The ways to log in that a card offers, those that it asks for first.
-    pub fn of(card: &AgentCard) -> Vec<Self> {
-        let mut offers: Vec<Self> = Vec::new();
-        let asked = card.security_requirements.iter().flat_map(|requirement| &requirement.schemes);
-        let asked = asked.map(|(name, scopes)| (name, scopes.list.as_slice()));
-        let known = card.security_schemes.keys().map(|name| (name, [].as_slice()));
-        for (name, scopes) in asked.chain(known) {
+impl LoginMethod {
+    /// The login methods of a card, those that it requires first.
+    pub fn from_card(card: &AgentCard) -> Vec<Self> {
+        let mut methods: Vec<Self> = Vec::new();
+        let required = card.security_requirements.iter().flat_map(|requirement| &requirement.schemes);
+        let required = required.map(|(name, scopes)| (name, scopes.list.as_slice()));
+        let others = card.security_schemes.keys().map(|name| (name, [].as_slice()));
+        for (name, scopes) in required.chain(others) {
             let scheme = card.security_schemes.get(name);
-            let is_new = !offers.iter().any(|offer| offer.scheme == *name);
-            offers.extend(scheme.filter(|_| is_new).and_then(|scheme| Self::of_scheme(name, scheme, scopes)));
+            let is_new = !methods.iter().any(|method| method.scheme == *name);
+            methods
+                .extend(scheme.filter(|_| is_new).and_then(|scheme| Self::from_scheme(name, scheme, scopes)));
         }
-        offers
+        methods
     }
 
-    /// The way to log in that a scheme offers, if it is one that is known here.
-    pub(super) fn of_scheme(name: &str, scheme: &SecurityScheme, scopes: &[String]) -> Option<Self> {
+    /// The login method of a scheme; nothing if the scheme is not supported.
+    pub(super) fn from_scheme(name: &str, scheme: &SecurityScheme, scopes: &[String]) -> Option<Self> {
         let given = |url: &String| Some(url.clone()).filter(|url| !url.is_empty());
-        let (flow, described, endpoints) = match scheme {
+        let (flow, metadata, endpoints) = match scheme {
             SecurityScheme::OpenIdConnect(scheme) => {
                 (None, given(&scheme.open_id_connect_url), Endpoints::default())
             }
@@ -80,7 +81,7 @@ impl LoginOffer {
                         let refresh = flow.refresh_url.clone();
                         (Flow::Device, Endpoints { token, device, refresh, authorize: None })
                     }
-                    // Both are gone from OAuth: one shows the token to the browser, the other the password to the client.
+                    // OAuth has removed both: one shows the token to the browser, the other shows the password to the client.
                     OAuthFlows::Implicit(_) | OAuthFlows::Password(_) => return None,
                 };
                 (Some(flow), scheme.oauth2_metadata_url.as_ref().and_then(given), endpoints)
@@ -89,29 +90,29 @@ impl LoginOffer {
                 return None;
             }
         };
-        if described.is_none() && endpoints.token.is_none() {
+        if metadata.is_none() && endpoints.token.is_none() {
             return None;
         }
         let mut scopes = scopes.to_vec();
-        // Without it a server does not speak OpenID Connect.
+        // Without this scope a server does not use OpenID Connect.
         if matches!(scheme, SecurityScheme::OpenIdConnect(_)) {
             scopes.push("openid".to_owned());
         }
-        Some(Self { scheme: name.to_owned(), flow, described, endpoints, scopes })
+        Some(Self { scheme: name.to_owned(), flow, metadata, endpoints, scopes })
     }
 
-    /// The name that the card has for it.
+    /// The name of the scheme in the card.
     pub fn scheme(&self) -> &str {
         &self.scheme
     }
 
-    /// How the card wants it done. OpenID Connect leaves that to whoever logs in.
+    /// The flow that the card requires. With OpenID Connect the client may choose.
     pub fn flow(&self) -> Option<Flow> {
         self.flow
     }
 
-    /// The servers that somebody who logs in talks to, by what the card says: scheme, host and port of each. They are what a
-    /// user [agrees](crate::OAuth::server) to.
+    /// The servers that a login uses, according to the card: scheme, host and port of each. The user
+    /// [agrees](crate::OAuth::server) to these.
     pub fn servers(&self) -> Vec<String> {
         let mut servers: Vec<String> = Vec::new();
         for url in self.addresses().filter_map(|url| Url::parse(url).ok()) {
@@ -123,28 +124,28 @@ impl LoginOffer {
         servers
     }
 
-    /// Where to begin, or everything if that is not said.
+    /// The URL of the metadata, or all endpoints if there is none.
     fn addresses(&self) -> impl Iterator<Item = &String> {
         let Endpoints { token, refresh, authorize, device } = &self.endpoints;
         let endpoints = [token, authorize, device, refresh].into_iter().flatten();
-        let described = self.described.iter();
-        described.chain(endpoints.filter(|_| self.described.is_none()))
+        let metadata = self.metadata.iter();
+        metadata.chain(endpoints.filter(|_| self.metadata.is_none()))
     }
 
-    /// What stands for the server in the key of its tokens.
-    pub(super) fn place(&self) -> String {
-        self.described.clone().or_else(|| self.endpoints.token.clone()).unwrap_or_default()
+    /// Identifies the server in the key of its tokens.
+    pub(super) fn server_key(&self) -> String {
+        self.metadata.clone().or_else(|| self.endpoints.token.clone()).unwrap_or_default()
     }
 
-    /// Whether everything that the card names is agreed to.
+    /// Whether the user has agreed to every server that the card names.
     pub(super) fn is_agreed(&self, agreed: &[Origin]) -> bool {
         let parsed: Vec<_> = self.addresses().map(|url| Url::parse(url)).collect();
         parsed.iter().all(|url| url.as_ref().is_ok_and(|url| agreed.contains(&url.origin())))
     }
 
-    /// Finds out where what is done.
+    /// Determines the endpoints of the server.
     pub(super) async fn resolve(&self, http: &Http, agreed: &[Origin]) -> Result<Server, ClientError> {
-        let name = self.servers().into_iter().next().unwrap_or_else(|| self.place());
+        let name = self.servers().into_iter().next().unwrap_or_else(|| self.server_key());
         if !self.is_agreed(agreed) {
             let is_agreed =
                 |server: &&String| Url::parse(server).is_ok_and(|server| agreed.contains(&server.origin()));
@@ -152,39 +153,39 @@ impl LoginOffer {
             let other = servers.iter().find(|server| !is_agreed(server)).unwrap_or(&name);
             return Err(LoginError::NotAgreed.at(other));
         }
-        match &self.described {
+        match &self.metadata {
             Some(url) => {
-                let described = describe(http, &name, url).await?;
-                Server::from_description(http, name, described)
+                let metadata = fetch_metadata(http, &name, url).await?;
+                Server::from_metadata(http, name, metadata)
             }
             None => Server::from_card(http, name, &self.endpoints),
         }
     }
 }
 
-/// An authorization server: where it does what.
+/// An authorization server and its endpoints.
 #[derive(Debug)]
 pub(super) struct Server {
-    /// What it is called in errors.
+    /// Its name in errors.
     pub(super) name: String,
     pub(super) token: Url,
     pub(super) refresh: Url,
     pub(super) authorize: Option<Url>,
     pub(super) device: Option<Url>,
     pub(super) revoke: Option<Url>,
-    /// What it calls itself, if it has said so.
+    /// Its issuer, if its metadata states one.
     pub(super) issuer: Option<String>,
-    /// Whether it says that its answers in a browser name it.
-    pub(super) names_itself: bool,
-    /// Whether it gives out refresh tokens to those who ask for this scope.
-    pub(super) offline: bool,
-    /// Whether it wants secrets in the body of requests.
+    /// Whether it sends its issuer with redirects.
+    pub(super) sends_issuer: bool,
+    /// Whether it supports the scope that requests refresh tokens.
+    pub(super) offline_access: bool,
+    /// Whether it requires the secret in the request body.
     pub(super) secret_in_body: bool,
 }
 
-/// What an authorization server says about itself (RFC 8414, OpenID Connect Discovery).
+/// The metadata of an authorization server (RFC 8414, OpenID Connect Discovery).
 #[derive(Debug, Deserialize)]
-struct Description {
+struct ServerMetadata {
     issuer: String,
     token_endpoint: String,
     authorization_endpoint: Option<String>,
@@ -197,64 +198,64 @@ struct Description {
     token_endpoint_auth_methods_supported: Option<Vec<String>>,
 }
 
-/// The server that stands for itself in the [key](LoginOffer::place) of tokens with this, if it describes itself: there, or else
-/// at the usual places of a server that gives out tokens there.
-pub(super) async fn server_of(
+/// Finds the server that issued tokens, by the [server key](LoginMethod::server_key) of the tokens. Its metadata is at that
+/// URL, or at the well-known URLs of a server with that token endpoint.
+pub(super) async fn find_server(
     http: &Http,
-    place: &str,
+    server_key: &str,
     agreed: &[Origin],
 ) -> Result<Option<Server>, ClientError> {
-    let url = checked(http, place, place)?;
+    let url = check_url(http, server_key, server_key)?;
     let name = url.origin().ascii_serialization();
     if !agreed.contains(&url.origin()) {
         return Err(LoginError::NotAgreed.at(&name));
     }
     if url.path().contains("/.well-known/") {
-        let described = describe(http, &name, place).await?;
-        return Server::from_description(http, name, described).map(Some);
+        let metadata = fetch_metadata(http, &name, server_key).await?;
+        return Server::from_metadata(http, name, metadata).map(Some);
     }
     for usual in WELL_KNOWN {
-        let described = match describe(http, &name, &format!("{name}/.well-known/{usual}")).await {
-            Ok(described) => described,
-            Err(ClientError::Login { why: LoginError::Answer(_), .. }) => continue,
+        let metadata = match fetch_metadata(http, &name, &format!("{name}/.well-known/{usual}")).await {
+            Ok(metadata) => metadata,
+            Err(ClientError::Login { why: LoginError::InvalidResponse(_), .. }) => continue,
             Err(error) => return Err(error),
         };
-        if Url::parse(&described.token_endpoint).is_ok_and(|token| token == url) {
-            return Server::from_description(http, name, described).map(Some);
+        if Url::parse(&metadata.token_endpoint).is_ok_and(|token| token == url) {
+            return Server::from_metadata(http, name, metadata).map(Some);
         }
     }
     Ok(None)
 }
 
-/// What the places are called where servers describe themselves.
+/// The last segments of the well-known metadata URLs.
 const WELL_KNOWN: [&str; 2] = ["oauth-authorization-server", "openid-configuration"];
 
-async fn describe(http: &Http, server: &str, address: &str) -> Result<Description, ClientError> {
-    let url = checked(http, server, address)?;
-    let (status, body) = within(http.options.call_timeout, async {
+async fn fetch_metadata(http: &Http, server: &str, address: &str) -> Result<ServerMetadata, ClientError> {
+    let url = check_url(http, server, address)?;
+    let (status, body) = with_timeout(http.options.call_timeout, async {
         let request = http.request(Method::GET, &url).header(ACCEPT, "application/json");
         let response = http.send(&url, request).await?;
         let status = response.status();
         Ok((status, http.body(&url, response).await?))
     })
     .await?;
-    let wrong = |why: String| LoginError::Answer(why).at(server);
-    // A redirect could lead to the description of any server.
+    let wrong = |why: String| LoginError::InvalidResponse(why).at(server);
+    // Redirects are not followed: one could lead to the metadata of another server.
     if status != StatusCode::OK {
-        return Err(wrong(format!("`{}` answered with HTTP status {}", place(&url), status.as_u16())));
+        return Err(wrong(format!("`{}` answered with HTTP status {}", display_url(&url), status.as_u16())));
     }
-    let described: Description = serde_json::from_slice(&body)
-        .map_err(|error| wrong(format!("`{}` does not describe a server: {error}", place(&url))))?;
-    if !is_described_at(&described.issuer, &url) {
-        let shown: String = described.issuer.chars().take(200).collect();
-        return Err(wrong(format!("`{}` describes `{shown}`, which is another server", place(&url))));
+    let metadata: ServerMetadata = serde_json::from_slice(&body)
+        .map_err(|error| wrong(format!("`{}` does not describe a server: {error}", display_url(&url))))?;
+    if !is_metadata_url(&metadata.issuer, &url) {
+        let shown: String = metadata.issuer.chars().take(200).collect();
+        return Err(wrong(format!("`{}` describes `{shown}`, which is another server", display_url(&url))));
     }
-    Ok(described)
+    Ok(metadata)
 }
 
-/// Whether this is where a server of that name describes itself: the well-known part goes before its path (RFC 8414), or after it
-/// (OpenID Connect).
-fn is_described_at(issuer: &str, url: &Url) -> bool {
+/// Whether this is the metadata URL of that issuer. The well-known part goes before its path (RFC 8414) or after it (OpenID
+/// Connect).
+fn is_metadata_url(issuer: &str, url: &Url) -> bool {
     let Ok(mut issuer) = Url::parse(issuer) else { return false };
     if issuer.query().is_some() || issuer.fragment().is_some() {
         return false;
@@ -269,65 +270,65 @@ fn is_described_at(issuer: &str, url: &Url) -> bool {
 }
 
 impl Server {
-    fn from_description(http: &Http, name: String, described: Description) -> Result<Self, ClientError> {
-        let optional = |url: Option<String>| url.map(|url| checked(http, &name, &url)).transpose();
-        let token = checked(http, &name, &described.token_endpoint)?;
-        let methods = described.token_endpoint_auth_methods_supported.unwrap_or_default();
+    fn from_metadata(http: &Http, name: String, metadata: ServerMetadata) -> Result<Self, ClientError> {
+        let optional = |url: Option<String>| url.map(|url| check_url(http, &name, &url)).transpose();
+        let token = check_url(http, &name, &metadata.token_endpoint)?;
+        let methods = metadata.token_endpoint_auth_methods_supported.unwrap_or_default();
         let has = |method: &str| methods.iter().any(|it| it == method);
         Ok(Self {
             refresh: token.clone(),
             token,
-            authorize: optional(described.authorization_endpoint)?,
-            device: optional(described.device_authorization_endpoint)?,
-            revoke: optional(described.revocation_endpoint)?,
-            issuer: Some(described.issuer),
-            names_itself: described.authorization_response_iss_parameter_supported,
-            offline: described.scopes_supported.iter().any(|scope| scope == super::OFFLINE),
+            authorize: optional(metadata.authorization_endpoint)?,
+            device: optional(metadata.device_authorization_endpoint)?,
+            revoke: optional(metadata.revocation_endpoint)?,
+            issuer: Some(metadata.issuer),
+            sends_issuer: metadata.authorization_response_iss_parameter_supported,
+            offline_access: metadata.scopes_supported.iter().any(|scope| scope == super::OFFLINE),
             secret_in_body: has("client_secret_post") && !has("client_secret_basic"),
             name,
         })
     }
 
     fn from_card(http: &Http, name: String, endpoints: &Endpoints) -> Result<Self, ClientError> {
-        let optional = |url: &Option<String>| url.as_ref().map(|url| checked(http, &name, url)).transpose();
-        let missing =
-            || LoginError::Unsupported("the card does not say where it gives out tokens".to_owned());
+        let optional = |url: &Option<String>| url.as_ref().map(|url| check_url(http, &name, url)).transpose();
+        let missing = || LoginError::Unsupported("the card names no token endpoint".to_owned());
         let token = optional(&endpoints.token)?.ok_or_else(|| missing().at(&name))?;
         Ok(Self {
             refresh: optional(&endpoints.refresh)?.unwrap_or_else(|| token.clone()),
             token,
             authorize: optional(&endpoints.authorize)?,
             device: optional(&endpoints.device)?,
-            // A card has no place to say it in.
+            // A card cannot name this endpoint.
             revoke: None,
             issuer: None,
-            names_itself: false,
-            offline: false,
+            sends_issuer: false,
+            offline_access: false,
             secret_in_body: false,
             name,
         })
     }
 }
 
-/// An address that may be called and that secrets may be sent to.
-fn checked(http: &Http, server: &str, address: &str) -> Result<Url, ClientError> {
+/// Checks that a URL may be called and that secrets may be sent to it.
+fn check_url(http: &Http, server: &str, address: &str) -> Result<Url, ClientError> {
     let mut url = http.check(address).map_err(|error| {
         if let ClientError::Invalid(_) = error {
             let shown: String = address.chars().filter(|c| !c.is_control()).take(200).collect();
-            return LoginError::Answer(format!("`{shown}` is not an address that can be called")).at(server);
+            return LoginError::InvalidResponse(format!("`{shown}` is not a URL that can be called"))
+                .at(server);
         }
         error
     })?;
     url.set_fragment(None);
-    secure(url).map_err(|error| error.at(server))
+    require_secure(url).map_err(|error| error.at(server))
 }
 
-/// An address that secrets may be sent to as far as the way there is concerned.
-pub(super) fn secure(url: Url) -> Result<Url, LoginError> {
-    if url.scheme() == "https" || url.scheme() == "http" && is_here(&url) {
+/// Requires TLS, except on this machine.
+pub(super) fn require_secure(url: Url) -> Result<Url, LoginError> {
+    if url.scheme() == "https" || url.scheme() == "http" && is_local(&url) {
         Ok(url)
     } else {
-        Err(LoginError::Insecure(place(&url)))
+        Err(LoginError::Insecure(display_url(&url)))
     }
 }
 
@@ -353,7 +354,7 @@ mod tests {
             },
             "securityRequirements": [{"schemes": {"c-oauth": {"list": ["read"]}, "b-key": {}}}],
         });
-        let offers = LoginOffer::of(&read_card(card.to_string().as_bytes()).unwrap());
+        let offers = LoginMethod::from_card(&read_card(card.to_string().as_bytes()).unwrap());
         let seen: Vec<_> =
             offers.iter().map(|it| (it.scheme(), it.flow(), it.servers(), it.scopes.clone())).collect();
         let strings = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
@@ -375,7 +376,7 @@ mod tests {
             ("https://a.example/x", "https://a.example/.well-known/oauth-authorization-server/x"),
             ("https://a.example/x", "https://a.example/x/.well-known/openid-configuration"),
         ] {
-            assert!(is_described_at(issuer, &url(at)), "{issuer} {at}");
+            assert!(is_metadata_url(issuer, &url(at)), "{issuer} {at}");
         }
         for (issuer, at) in [
             ("https://b.example", "https://a.example/.well-known/openid-configuration"),
@@ -384,19 +385,19 @@ mod tests {
             ("https://a.example?x", "https://a.example/.well-known/openid-configuration"),
             ("a.example", "https://a.example/.well-known/openid-configuration"),
         ] {
-            assert!(!is_described_at(issuer, &url(at)), "{issuer} {at}");
+            assert!(!is_metadata_url(issuer, &url(at)), "{issuer} {at}");
         }
     }
 
     #[test]
     fn secrets_go_over_tls_or_nowhere_else_than_to_this_machine() {
         for url in ["https://a.example/t", "http://localhost:1/t", "http://127.0.0.1/t", "http://[::1]:9/t"] {
-            assert!(secure(Url::parse(url).unwrap()).is_ok(), "{url}");
+            assert!(require_secure(Url::parse(url).unwrap()).is_ok(), "{url}");
         }
         for url in
             ["http://a.example/t", "http://localhost.example/t", "ftp://localhost/t", "http://10.0.0.1/t"]
         {
-            assert!(secure(Url::parse(url).unwrap()).is_err(), "{url}");
+            assert!(require_secure(Url::parse(url).unwrap()).is_err(), "{url}");
         }
     }
 }

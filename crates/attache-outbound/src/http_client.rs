@@ -1,4 +1,4 @@
-//! HTTP clients that go nowhere unchecked.
+//! HTTP clients that connect only to checked addresses.
 
 use std::error::Error;
 use std::io;
@@ -10,9 +10,10 @@ use reqwest::{Certificate, Client, ClientBuilder, redirect, retry};
 
 use crate::{Policy, Resolver, SetupError};
 
-/// What every client of ours begins with. Everything that could lead elsewhere than to the checked address, send a request twice, or
-/// make more of an answer than was sent, is off: also what is off by default only as long as no other crate turns on a feature.
-pub fn careful_client() -> ClientBuilder {
+/// The settings that every HTTP client of this project starts from. They turn off everything that could connect to an address
+/// that was not checked, send a request twice, or make a response larger than what was sent. Some of it is off by default, but
+/// a feature that another crate enables could turn it on.
+pub fn restricted_client() -> ClientBuilder {
     Client::builder()
         .redirect(redirect::Policy::none())
         .retry(retry::never())
@@ -24,8 +25,8 @@ pub fn careful_client() -> ClientBuilder {
         .no_deflate()
 }
 
-/// Builds a client that checks certificates against the system's roots or, where it has none, as in an empty container, against
-/// Mozilla's.
+/// Builds a client that checks certificates against the system's roots. If the system has none, as in an empty container, the
+/// client uses Mozilla's roots.
 pub fn build_client(builder: impl Fn() -> ClientBuilder) -> Result<Client, SetupError> {
     let client = builder().build().or_else(|_| {
         let roots = webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().map(|root| Certificate::from_der(root));
@@ -34,20 +35,20 @@ pub fn build_client(builder: impl Fn() -> ClientBuilder) -> Result<Client, Setup
     client.map_err(SetupError)
 }
 
-/// Stands between a client and the resolver: what it lets through is all that a new connection may go to.
-pub struct Guard {
+/// A DNS resolver that applies a policy. A new connection can only go to the addresses that it returns.
+pub struct PolicyResolver {
     policy: Arc<Policy>,
     resolver: Arc<dyn Resolver>,
 }
 
-impl Guard {
-    /// Lets through what the policy does.
+impl PolicyResolver {
+    /// A resolver that returns only addresses that the policy allows.
     pub fn new(policy: Arc<Policy>, resolver: Arc<dyn Resolver>) -> Self {
         Self { policy, resolver }
     }
 }
 
-impl Resolve for Guard {
+impl Resolve for PolicyResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let (policy, resolver) = (self.policy.clone(), self.resolver.clone());
         Box::pin(async move {
@@ -56,13 +57,13 @@ impl Resolve for Guard {
                 return Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address").into());
             }
             addresses.iter().try_for_each(|address| policy.check_address(*address))?;
-            // The client puts the URL's port in place of 0.
+            // The client replaces port 0 with the port of the URL.
             Ok(Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0))) as Addrs)
         })
     }
 }
 
-/// What led to an error, from the outside in. The error's own text is left out: that of a client has the URL in it.
+/// The causes of an error, outermost first. The error itself is left out: the text of a client error contains the URL.
 pub fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(error.source(), |cause| (*cause).source())
 }

@@ -1,4 +1,4 @@
-//! What goes beside the arguments of a request, whatever the binding.
+//! The headers of a request that do not depend on the binding.
 
 use reqwest::header::{HeaderName, HeaderValue};
 
@@ -9,23 +9,23 @@ const X_A2A_EXTENSIONS: HeaderName = HeaderName::from_static("x-a2a-extensions")
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// What goes beside the arguments of a request.
+/// The headers of a request that do not depend on the binding.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Beside {
+pub(crate) struct RequestHeaders {
     extensions: Option<HeaderValue>,
     idempotency_key: Option<HeaderValue>,
     last_event: Option<HeaderValue>,
 }
 
-/// The name of the header that lists extensions. It had another before 1.0, and servers between the two know both.
+/// The name of the header that lists extensions. It changed with 1.0, and some servers know both names.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Naming {
+pub(crate) enum ExtensionHeader {
     Current,
     Both,
 }
 
-impl Beside {
-    /// What a request asks for. What cannot be in a header is the caller's mistake.
+impl RequestHeaders {
+    /// Fails if a value cannot be sent as a header.
     pub(crate) fn new<'a>(
         extensions: impl IntoIterator<Item = &'a str>,
         idempotency_key: Option<&str>,
@@ -59,32 +59,32 @@ impl Beside {
         Ok(Self { extensions, idempotency_key, last_event: None })
     }
 
-    /// The same for a stream that was read up to this event. An id that no header can hold is not one to go on from.
+    /// The headers for a stream that continues after this event. An id that is not valid in a header is ignored.
     pub(crate) fn resuming(&self, last_event: Option<&str>) -> Self {
         let last_event = last_event.and_then(|id| HeaderValue::from_str(id).ok());
         Self { extensions: self.extensions.clone(), idempotency_key: None, last_event }
     }
 
-    /// The same for a request that asks for this extension as well.
-    pub(crate) fn asking(&self, uri: &'static str) -> Self {
-        let asked = self.extensions.as_ref().and_then(|list| list.to_str().ok()).unwrap_or_default();
-        let extensions = if asked.is_empty() {
+    /// The same headers with another extension.
+    pub(crate) fn with_extension(&self, uri: &'static str) -> Self {
+        let listed = self.extensions.as_ref().and_then(|list| list.to_str().ok()).unwrap_or_default();
+        let extensions = if listed.is_empty() {
             Some(HeaderValue::from_static(uri))
-        } else if asked.split(", ").any(|asked| asked == uri) {
+        } else if listed.split(", ").any(|listed| listed == uri) {
             self.extensions.clone()
         } else {
-            HeaderValue::try_from(format!("{asked}, {uri}")).ok()
+            HeaderValue::try_from(format!("{listed}, {uri}")).ok()
         };
         Self { extensions, ..self.clone() }
     }
 
-    /// Whether the request may be made twice without being carried out twice.
+    /// Whether the request may be sent twice without being executed twice.
     pub(crate) fn is_repeatable(&self) -> bool {
         self.idempotency_key.is_some()
     }
 
-    pub(crate) fn headers(&self, naming: Naming) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
-        let older = (naming == Naming::Both).then_some(&self.extensions).and_then(Option::as_ref);
+    pub(crate) fn pairs(&self, name: ExtensionHeader) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+        let older = (name == ExtensionHeader::Both).then_some(&self.extensions).and_then(Option::as_ref);
         [
             (A2A_EXTENSIONS, self.extensions.as_ref()),
             (X_A2A_EXTENSIONS, older),
@@ -105,19 +105,19 @@ mod tests {
         for (asked, list) in
             [(vec![], "urn:x"), (vec!["urn:x", "urn:a"], "urn:x, urn:a"), (vec!["urn:xy"], "urn:xy, urn:x")]
         {
-            let beside = Beside::new(asked, None).unwrap().asking("urn:x");
-            assert_eq!(beside.extensions.unwrap(), list);
+            let headers = RequestHeaders::new(asked, None).unwrap().with_extension("urn:x");
+            assert_eq!(headers.extensions.unwrap(), list);
         }
     }
 
     #[test]
     fn values_that_are_not_valid_in_a_header_are_refused_before_they_are_sent() {
-        let beside = |uri: &str, key: Option<&str>| Beside::new([uri, uri], key);
-        assert_eq!(beside("urn:a", Some("k1")).unwrap().extensions.unwrap(), "urn:a");
+        let headers = |uri: &str, key: Option<&str>| RequestHeaders::new([uri, uri], key);
+        assert_eq!(headers("urn:a", Some("k1")).unwrap().extensions.unwrap(), "urn:a");
         for (uri, key) in
             [("", None), ("urn:a,urn:b", None), ("a\r\nb", None), ("a", Some("")), ("a", Some("é"))]
         {
-            assert!(matches!(beside(uri, key), Err(ClientError::Invalid(_))), "{uri} {key:?}");
+            assert!(matches!(headers(uri, key), Err(ClientError::Invalid(_))), "{uri} {key:?}");
         }
     }
 }

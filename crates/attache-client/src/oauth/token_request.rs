@@ -1,4 +1,4 @@
-//! The token endpoint: something that proves who asks becomes tokens.
+//! Requests to the token endpoint: a grant is exchanged for tokens.
 
 use std::time::Duration;
 
@@ -11,55 +11,55 @@ use serde::de::DeserializeOwned;
 use url::form_urlencoded::{Serializer, byte_serialize};
 
 use super::error::LoginError;
-use super::offer::Server;
+use super::login_method::Server;
 use super::tokens::{Tokens, now};
-use crate::http::{Http, within};
+use crate::http::{Http, with_timeout};
 use crate::{ClientError, Secret};
 
-/// Who asks an authorization server for tokens.
+/// The client that requests tokens.
 #[derive(Debug, Clone)]
-pub(super) struct Party {
+pub(super) struct OAuthClient {
     pub(super) id: String,
     pub(super) secret: Option<Secret>,
-    /// Whether the secret goes into the body rather than into a header.
+    /// Whether the secret is sent in the body instead of a header.
     pub(super) in_body: bool,
 }
 
-/// What is asked of a server, by whom.
+/// A request for tokens: to which server, by which client.
 #[derive(Clone, Copy)]
-pub(super) struct Exchange<'a> {
+pub(super) struct TokenRequest<'a> {
     pub(super) http: &'a Http,
     pub(super) server: &'a Server,
-    pub(super) party: &'a Party,
-    /// The scopes that are asked for, with a space between each two.
+    pub(super) client: &'a OAuthClient,
+    /// The requested scopes, separated by spaces.
     pub(super) scopes: &'a str,
     pub(super) resource: Option<&'a str>,
 }
 
-/// What a token endpoint answers (RFC 6749, section 5.1).
+/// The response of a token endpoint (RFC 6749, section 5.1).
 #[derive(Deserialize)]
-struct Granted {
+struct TokenResponse {
     access_token: String,
     token_type: String,
     expires_in: Option<u64>,
     refresh_token: Option<String>,
 }
 
-/// What a server answers when it refuses (RFC 6749, section 5.2).
+/// The error response of a server (RFC 6749, section 5.2).
 #[derive(Deserialize)]
-struct Refusal {
+struct OAuthErrorResponse {
     error: String,
     error_description: Option<String>,
 }
 
-impl Exchange<'_> {
-    /// Tokens for a program that shows its secret.
+impl TokenRequest<'_> {
+    /// Requests tokens with the secret of the client.
     pub(super) async fn client_credentials(self) -> Result<Tokens, ClientError> {
         let pairs = [("grant_type", "client_credentials")];
         self.tokens(&self.server.token, &[&pairs[..], &self.scope(), &self.target()].concat()).await
     }
 
-    /// Tokens for a code that came through a browser.
+    /// Exchanges an authorization code from the browser for tokens.
     pub(super) async fn code(
         self,
         code: &str,
@@ -75,13 +75,13 @@ impl Exchange<'_> {
         self.tokens(&self.server.token, &[&pairs[..], &self.target()].concat()).await
     }
 
-    /// Tokens for a code that a person was shown.
+    /// Exchanges a device code for tokens.
     pub(super) async fn device_code(self, code: &str) -> Result<Tokens, ClientError> {
         let pairs = [("grant_type", "urn:ietf:params:oauth:grant-type:device_code"), ("device_code", code)];
         self.tokens(&self.server.token, &[&pairs[..], &self.target()].concat()).await
     }
 
-    /// Tokens for those that there were. A server that gives no other refresh token means the old one to stay.
+    /// Exchanges a refresh token for new tokens. If the response has no refresh token, the old one stays valid.
     pub(super) async fn refresh(self, refresh: &Secret) -> Result<Tokens, ClientError> {
         let pairs = [("grant_type", "refresh_token"), ("refresh_token", refresh.reveal())];
         let tokens = self.tokens(&self.server.refresh, &[&pairs[..], &self.target()].concat()).await?;
@@ -98,14 +98,14 @@ impl Exchange<'_> {
     }
 
     async fn tokens(self, url: &Url, pairs: &[(&str, &str)]) -> Result<Tokens, ClientError> {
-        let granted: Granted = self.ask(url, pairs).await?;
-        let wrong = |why: &str| LoginError::Answer(why.to_owned()).at(&self.server.name);
+        let granted: TokenResponse = self.ask(url, pairs).await?;
+        let wrong = |why: &str| LoginError::InvalidResponse(why.to_owned()).at(&self.server.name);
         if granted.access_token.is_empty() {
             return Err(wrong("its `access_token` is empty"));
         }
-        // Others bind a token to a key that would have to be shown with it.
+        // Other types bind the token to a key, which is not supported.
         if !granted.token_type.eq_ignore_ascii_case("bearer") {
-            return Err(wrong("its `token_type` is none that is known here, expected `Bearer`"));
+            return Err(wrong("its `token_type` is not supported, expected `Bearer`"));
         }
         let lifetime = granted.expires_in.map(Duration::from_secs);
         Ok(Tokens {
@@ -115,7 +115,7 @@ impl Exchange<'_> {
         })
     }
 
-    /// Asks the server for something, showing who asks.
+    /// Sends an authenticated request and parses the response.
     pub(super) async fn ask<T: DeserializeOwned>(
         self,
         url: &Url,
@@ -125,14 +125,14 @@ impl Exchange<'_> {
         read(status, &body).map_err(|error| error.at(&self.server.name))
     }
 
-    /// Sends the server something, showing who sends it.
+    /// Sends an authenticated request.
     pub(super) async fn post(
         self,
         url: &Url,
         pairs: &[(&str, &str)],
     ) -> Result<(StatusCode, Vec<u8>), ClientError> {
         let request = self.request(url, pairs);
-        within(self.http.options.call_timeout, async {
+        with_timeout(self.http.options.call_timeout, async {
             let response = self.http.send(url, request).await?;
             let status = response.status();
             Ok((status, self.http.body(url, response).await?))
@@ -141,7 +141,7 @@ impl Exchange<'_> {
     }
 
     fn request(&self, url: &Url, pairs: &[(&str, &str)]) -> RequestBuilder {
-        let Party { id, secret, in_body } = self.party;
+        let OAuthClient { id, secret, in_body } = self.client;
         let in_body = *in_body || self.server.secret_in_body;
         let mut form = Serializer::new(String::new());
         form.extend_pairs(pairs);
@@ -159,26 +159,30 @@ impl Exchange<'_> {
     }
 }
 
-/// Reads what a server answered. What it says is not repeated, for there may be tokens in it.
+/// Parses a response. Errors do not repeat its content, because it may contain tokens.
 fn read<T: DeserializeOwned>(status: StatusCode, body: &[u8]) -> Result<T, LoginError> {
     if status == StatusCode::OK {
         return serde_json::from_slice(body).map_err(|error| {
             let (line, column) = (error.line(), error.column());
-            LoginError::Answer(format!("it lacks something, or has it wrong (line {line}, column {column})"))
+            LoginError::InvalidResponse(format!(
+                "a member is missing or invalid (line {line}, column {column})"
+            ))
         });
     }
-    Err(refusal(status, body))
+    Err(parse_error(status, body))
 }
 
-/// Why a server refuses, as far as it says so.
-pub(super) fn refusal(status: StatusCode, body: &[u8]) -> LoginError {
+/// The error that a server reports.
+pub(super) fn parse_error(status: StatusCode, body: &[u8]) -> LoginError {
     match serde_json::from_slice(body) {
-        Ok(Refusal { error, error_description }) => LoginError::refused(&error, error_description.as_deref()),
-        Err(_) => LoginError::Answer(format!("HTTP status {} without a reason", status.as_u16())),
+        Ok(OAuthErrorResponse { error, error_description }) => {
+            LoginError::refused(&error, error_description.as_deref())
+        }
+        Err(_) => LoginError::InvalidResponse(format!("HTTP status {} without a reason", status.as_u16())),
     }
 }
 
-/// Name and secret, each encoded before they are put together (RFC 6749, section 2.3.1).
+/// Id and secret, each encoded before they are joined (RFC 6749, section 2.3.1).
 fn basic(id: &str, secret: &Secret) -> HeaderValue {
     let encode = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
     let pair = STANDARD.encode(format!("{}:{}", encode(id), encode(secret.reveal())));
@@ -192,7 +196,7 @@ fn basic(id: &str, secret: &Secret) -> HeaderValue {
 mod tests {
     use super::*;
 
-    fn granted(status: u16, body: &str) -> Result<Granted, LoginError> {
+    fn granted(status: u16, body: &str) -> Result<TokenResponse, LoginError> {
         read(StatusCode::from_u16(status).unwrap(), body.as_bytes())
     }
 
@@ -210,12 +214,12 @@ mod tests {
         ] {
             let Err(error) = granted(200, body) else { panic!("{body}") };
             assert!(
-                matches!(error, LoginError::Answer(_)) && !error.to_string().contains("s3cret"),
+                matches!(error, LoginError::InvalidResponse(_)) && !error.to_string().contains("s3cret"),
                 "{error}"
             );
         }
         let redirect = granted(302, r#"{"access_token": "t", "token_type": "bearer"}"#);
-        assert!(matches!(redirect, Err(LoginError::Answer(_))));
+        assert!(matches!(redirect, Err(LoginError::InvalidResponse(_))));
     }
 
     #[test]
