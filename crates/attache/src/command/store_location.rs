@@ -60,11 +60,12 @@ impl StoreArgs {
     /// Opens the store for a server.
     pub(crate) async fn open(&self) -> Result<Arc<dyn Store>, Failure> {
         let options = StoreOptions::new(KeyringSource::User { file: self.keyring.clone() });
-        StoreRegistry::built_in().open(&self.url()?, &options).await.map_err(|error| match error {
-            StoreOpenError::Keyring(error) => Failure::new(error),
-            error => Failure::new(error).hint(
-                "another place can be named with `--store sqlite:PATH`, or none with `--store memory:`",
-            ),
+        StoreRegistry::built_in().open(&self.url()?, &options).await.map_err(|error| {
+            let is_keyring = matches!(error, StoreOpenError::Keyring(_));
+            let failure = Failure::new(error);
+            let hint =
+                "another place can be named with `--store sqlite:PATH`, or none with `--store memory:`";
+            if is_keyring { failure } else { failure.hint(hint) }
         })
     }
 }

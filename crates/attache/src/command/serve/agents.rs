@@ -25,8 +25,11 @@ pub(crate) struct AgentKind {
     /// Checks the settings of this kind before the server takes a port.
     pub(super) check: fn(&Serve, Option<&Callers>) -> Result<Tokens, Failure>,
     /// Makes the agent and serves it until the process is stopped.
-    pub(super) run: fn(Serve, Prepared, Parts) -> Pin<Box<dyn Future<Output = Result<(), Failure>>>>,
+    pub(super) run: fn(Serve, Prepared, Parts) -> Serving,
 }
+
+/// A server that runs until the process is stopped.
+type Serving = Pin<Box<dyn Future<Output = Result<(), Failure>>>>;
 
 /// All kinds. The first one is the default.
 static KINDS: [AgentKind; 2] = [
