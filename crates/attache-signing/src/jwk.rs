@@ -24,7 +24,7 @@ const MIN_SECRET: usize = 32;
 /// The allowed lengths of RSA moduli, in bytes: 2048 to 8192 bits.
 const MODULUS: std::ops::RangeInclusive<usize> = 256..=1024;
 
-/// SignatureError a text is not a key, or a set of keys, that can verify signatures.
+/// Why a text is not a key, or a set of keys, that can verify signatures.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JwkError {
     /// The text is not strict JSON.

@@ -17,20 +17,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use attache_protocol::{AgentCard, Timestamp};
+use attache_files::{self as private, Content, Stamp};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use crate::private::{self, Content, Stamp};
 use crate::secret::{SigningKey, generate};
 use crate::{Algorithm, KeySet, SignError, signature};
 
 /// How often the file is checked for changes by other processes.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// SignatureError there are no keys, or why they cannot be changed.
+/// Why there are no keys, or why they cannot be changed.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
     /// There is no such file.

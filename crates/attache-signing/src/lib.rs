@@ -7,7 +7,6 @@
 //! - [`Verifier`] decides whether a card is trusted. It has pinned keys and origins whose key sets it may read. What a card
 //!   states about its own key is only a hint where to look, never a reason to trust the card.
 //! - [`Token`] is a signed token in the compact form of JWS. Its claims can be read only with the right key.
-//! - [`private`] reads and writes files that contain secrets.
 //!
 //! Each key has one algorithm. The `alg` of a signature must match it, and selects nothing.
 //!
@@ -29,7 +28,6 @@ pub mod canonical;
 mod jwk;
 mod keys;
 mod pem;
-pub mod private;
 mod secret;
 mod signature;
 mod strict;
@@ -39,7 +37,6 @@ mod verifier;
 pub use algorithm::{Algorithm, UnknownAlgorithm};
 pub use jwk::{JwkError, KeySet, VerifyingKey};
 pub use keys::{CurrentKeys, KeyInfo, KeyState, KeysError, SigningKeys};
-pub use private::Stamp;
 pub use signature::SignError;
 pub use strict::StrictJsonError;
 pub use token::{BadToken, Token};

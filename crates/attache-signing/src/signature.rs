@@ -9,7 +9,7 @@ use crate::secret::SigningKey;
 use crate::strict::{self, StrictJsonError, shown};
 use crate::{Algorithm, canonical};
 
-/// SignatureError a card cannot be signed.
+/// Why a card cannot be signed.
 #[derive(Debug, thiserror::Error)]
 pub enum SignError {
     /// The card has no unambiguous canonical form.

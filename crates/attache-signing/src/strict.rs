@@ -12,7 +12,7 @@ use serde_json::{Map, Number, Value};
 /// The maximum nesting depth.
 const MAX_DEPTH: usize = 100;
 
-/// SignatureError a text is not strict JSON.
+/// Why a text is not strict JSON.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StrictJsonError {
     /// It is not JSON.

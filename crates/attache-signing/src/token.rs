@@ -13,7 +13,7 @@ use crate::{Algorithm, KeySet, VerifyingKey};
 /// How many keys are tried for a token that names none.
 const MAX_TRIED: usize = 4;
 
-/// SignatureError a token is not valid.
+/// Why a token is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadToken {
     /// The token cannot be parsed, or uses something that is not supported.

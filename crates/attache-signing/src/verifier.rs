@@ -34,7 +34,7 @@ const MISSING_KEY_CACHE_TIME: Duration = Duration::from_secs(30);
 /// Where an origin publishes its keys by default.
 const WELL_KNOWN: &str = "/.well-known/jwks.json";
 
-/// SignatureError a card is not trusted.
+/// Why a card is not trusted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UntrustedCard {
     /// The card is not strict JSON.
@@ -59,7 +59,7 @@ pub enum UntrustedCard {
 pub struct RejectedSignature {
     /// The key id that it states.
     pub kid: Option<String>,
-    /// SignatureError it was rejected.
+    /// Why it was rejected.
     pub why: SignatureError,
 }
 
@@ -72,7 +72,7 @@ impl fmt::Display for RejectedSignature {
     }
 }
 
-/// SignatureError a signature was rejected.
+/// Why a signature was rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignatureError {

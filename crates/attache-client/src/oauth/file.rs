@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use attache_protocol::Timestamp;
-use attache_signing::private;
+use attache_files as private;
 use futures::future::{BoxFuture, FutureExt};
 use serde::{Deserialize, Serialize};
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use attache_signing::private::{self, Content, Stamp};
+use attache_files::{self as private, Content, Stamp};
 use aws_lc_rs::aead::{AES_256_GCM, LessSafeKey, UnboundKey};
 use aws_lc_rs::rand;
 use base64::Engine;

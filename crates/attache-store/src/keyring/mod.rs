@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fmt, io};
 
-use attache_signing::private::{self, Stamp};
+use attache_files::{self as private, Stamp};
 use aws_lc_rs::aead::{Aad, LessSafeKey, NONCE_LEN, Nonce};
 use aws_lc_rs::rand;
 use parking_lot::RwLock;

@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use attache_signing::private::identity::FileIdentity;
+use attache_files::identity::FileIdentity;
 
 use super::fault::Fault;
 use super::lock::sibling;

@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use attache_signing::private::permissions;
+use attache_files::permissions;
 
 use super::header::inspect;
 use super::open_error::SqliteOpenError;

@@ -318,7 +318,7 @@ async fn a_file_that_version_0_1_0_wrote_keeps_everything() {
     fs::copy(fixtures.join("store-0.1.0.db"), &path).unwrap();
     // Private, as that version wrote it.
     let keyring = fs::read(fixtures.join("keyring-0.1.0.json")).unwrap();
-    attache_signing::private::write(&keys, &keyring).unwrap();
+    attache_files::write(&keys, &keyring).unwrap();
     let options = || SqliteOptions::new(Keyring::from_file(&keys).unwrap());
     let (ann, bob) = (owned_by("ann"), owned_by("bob"));
     for _ in 0..2 {

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use attache::client::{Binding, ClientError, FileTokens, OAuth, Secret};
-use attache::signing::private;
+use attache_files as private;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::command::Failure;
