@@ -1,7 +1,7 @@
-//! Writing JSON into memory.
+//! Serializes JSON into memory.
 //!
-//! The same output as serde_json's, for less: the names of members are written as they are instead of being searched for
-//! characters to escape, and strings are searched several bytes at a time.
+//! The output is the same as that of serde_json, with fewer instructions: the names of members are not searched for characters to
+//! escape, and strings are searched several bytes at a time.
 
 use std::fmt;
 use std::io::Write;
@@ -10,7 +10,7 @@ use serde::ser::{
     Error as _, Impossible, Serialize, SerializeMap, SerializeSeq, SerializeStruct, SerializeTuple,
 };
 
-/// Why a value cannot be written: its own `Serialize` said so, or a map has keys that are not strings.
+/// A value cannot be serialized: its own `Serialize` failed, or a map has keys that are not strings.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct WriteError(String);
@@ -26,19 +26,19 @@ pub fn write<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) -> Result<(), 
     value.serialize(Writer { out })
 }
 
-/// What serde_json calls the struct that a raw value pretends to be.
+/// The name of the struct as which serde_json serializes a raw value.
 const RAW_VALUE: &str = "$serde_json::private::RawValue";
 
 struct Writer<'a> {
     out: &'a mut Vec<u8>,
 }
 
-/// Members or elements, with commas in between.
+/// An object or an array that is being written.
 struct Compound<'a> {
     out: &'a mut Vec<u8>,
     empty: bool,
     close: &'static [u8],
-    /// The one member is a text that is JSON already.
+    /// The only member is JSON text.
     raw: bool,
 }
 
@@ -228,10 +228,10 @@ impl<'a> serde::Serializer for Writer<'a> {
     }
 
     fn collect_str<T: fmt::Display + ?Sized>(self, value: &T) -> Result<(), WriteError> {
-        /// Escapes pieces of text as they come.
-        struct Pieces<'a>(&'a mut Vec<u8>);
+        /// Escapes each text that is written to it.
+        struct Escaper<'a>(&'a mut Vec<u8>);
 
-        impl fmt::Write for Pieces<'_> {
+        impl fmt::Write for Escaper<'_> {
             fn write_str(&mut self, text: &str) -> fmt::Result {
                 escape(self.0, text);
                 Ok(())
@@ -239,7 +239,7 @@ impl<'a> serde::Serializer for Writer<'a> {
         }
 
         self.out.push(b'"');
-        fmt::Write::write_fmt(&mut Pieces(self.out), format_args!("{value}")).map_err(WriteError::custom)?;
+        fmt::Write::write_fmt(&mut Escaper(self.out), format_args!("{value}")).map_err(WriteError::custom)?;
         self.out.push(b'"');
         Ok(())
     }
@@ -300,7 +300,7 @@ impl SerializeStruct for Compound<'_> {
     type Ok = ();
     type Error = WriteError;
 
-    // Where it is inlined, the length of the name is known and copying it is a few moves.
+    // When this is inlined, the length of the name is a constant, so copying it takes few instructions.
     #[inline(always)]
     fn serialize_field<T: Serialize + ?Sized>(
         &mut self,
@@ -322,12 +322,12 @@ impl SerializeStruct for Compound<'_> {
     }
 }
 
-/// Takes a text that is JSON already and writes it as it is.
+/// Writes JSON text unchanged.
 struct RawText<'a> {
     out: &'a mut Vec<u8>,
 }
 
-macro_rules! refuse {
+macro_rules! reject {
     ($($method:ident($($type:ty),*) -> $result:ty;)+) => {
         $( fn $method(self $(, _: $type)*) -> Result<$result, WriteError> {
             Err(WriteError::custom("a raw value is a text"))
@@ -373,7 +373,7 @@ impl serde::Serializer for RawText<'_> {
         Err(WriteError::custom("a raw value is a text"))
     }
 
-    refuse! {
+    reject! {
         serialize_bool(bool) -> ();
         serialize_i8(i8) -> ();
         serialize_i16(i16) -> ();
@@ -437,13 +437,13 @@ fn needs_escape(byte: u8) -> bool {
     byte < 0x20 || byte == b'"' || byte == b'\\'
 }
 
-/// Whether no byte needs an escape. All of them are looked at, which for so many known in advance takes a few instructions.
+/// Whether no byte needs an escape. It checks all bytes without a branch, so the compiler can use vector instructions.
 #[inline]
 fn is_clean<const N: usize>(bytes: &[u8; N]) -> bool {
     !bytes.iter().fold(false, |found, byte| found | needs_escape(*byte))
 }
 
-/// How many bytes from the start need no escape.
+/// The number of bytes at the start that need no escape.
 fn clean_prefix(bytes: &[u8]) -> usize {
     let clean = match bytes.len() {
         0..4 => 0,
@@ -454,12 +454,12 @@ fn clean_prefix(bytes: &[u8]) -> usize {
     clean + bytes[clean..].iter().position(|byte| needs_escape(*byte)).unwrap_or(bytes.len() - clean)
 }
 
-/// How many of the bytes, of which there are at least `N`, need no escape, as far as whole chunks tell.
+/// The number of bytes at the start that need no escape, in whole chunks of `N`. There must be at least `N` bytes.
 #[inline]
 fn whole_chunks<const N: usize>(bytes: &[u8]) -> usize {
     let chunks = bytes.as_chunks::<N>().0;
     let clean = chunks.iter().take_while(|chunk| is_clean(chunk)).count();
-    // What is left over when all were clean is the end of one more chunk.
+    // If all chunks are clean, the remaining bytes are checked with the last `N` bytes.
     if clean == chunks.len() && bytes.last_chunk::<N>().is_some_and(is_clean) {
         return bytes.len();
     }
@@ -504,20 +504,20 @@ mod tests {
         }
 
         #[test]
-        fn escapes_what_must_be_escaped_wherever_it_stands(text in "[\\x00-\\x7fé\u{2028}🦀]{0,40}") {
+        fn escapes_the_same_characters_as_serde_json(text in "[\\x00-\\x7fé\u{2028}🦀]{0,40}") {
             prop_assert_eq!(written(&text), serde_json::to_string(&text).unwrap());
         }
     }
 
     #[test]
-    fn kept_json_is_written_as_it_is() {
+    fn raw_json_is_written_unchanged() {
         let json = Json::parse(r#"{"n": 12345678901234567890, "s": "\u0041"}"#).unwrap();
         assert_eq!(written(&json), json.as_str());
         assert_eq!(written(&vec![Some(&json), None]), format!("[{},null]", json.as_str()));
     }
 
     #[test]
-    fn keys_that_are_not_strings_are_refused() {
+    fn keys_that_are_not_strings_are_rejected() {
         assert!(write(&mut Vec::new(), &std::collections::BTreeMap::from([(1, 2)])).is_err());
     }
 }
