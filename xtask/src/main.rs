@@ -1,11 +1,11 @@
-//! Developer commands: `cargo xtask test`, `cargo xtask docs`, `cargo xtask interop`, `cargo xtask screens`, `cargo xtask bench`,
-//! `cargo xtask crash`, `cargo xtask overload` and `cargo xtask storm`.
+//! Developer commands; `cargo xtask --help` lists them.
 
 mod bench;
 mod crash;
 mod docs;
 #[cfg(test)]
 mod documents;
+mod features;
 mod interop;
 mod overload;
 mod peers;
@@ -26,6 +26,8 @@ enum Command {
     Test(test::Test),
     /// Write the pages of the documentation that come from the code; `test` fails if they are not up to date
     Docs(docs::Docs),
+    /// Build each combination of features that the README names, and count its crates
+    Features(features::Features),
     /// The official SDKs of A2A at our server and at our client, and what each can do as `docs/interop.md`
     Interop(interop::Interop),
     /// Pictures of the command on a terminal, as `docs/screens/*.svg`
@@ -45,6 +47,7 @@ fn main() -> Result<()> {
     match Command::parse() {
         Command::Test(test) => test.run(),
         Command::Docs(docs) => docs.run(),
+        Command::Features(features) => features.run(),
         Command::Interop(interop) => interop.run(),
         #[cfg(unix)]
         Command::Screens(screens) => screens.run(),

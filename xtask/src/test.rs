@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::peers::{Peers, Suite};
-use crate::{interop, run};
+use crate::{features, interop, run};
 
 /// Everything that must hold: format, lints, unit, property and end-to-end tests, doc tests, examples
 #[derive(Debug, Args)]
@@ -61,6 +61,7 @@ impl Test {
                 doc.env("RUSTDOCFLAGS", "--deny warnings");
                 run::check(doc)
             })?;
+            step("features", || features::Features {}.run())?;
         }
         let mut counts = Counts::default();
         let filter: Vec<&str> = self.filter.as_deref().into_iter().collect();

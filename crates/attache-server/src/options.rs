@@ -40,12 +40,13 @@ impl Paths {
                 exact.push(format!("{path}/"));
             }
         }
-        let mut prefixes: Vec<String> = self.http_json_prefix().into_iter().map(str::to_owned).collect();
+        let http_json = self.http_json_prefix().into_iter().map(str::to_owned);
         #[cfg(feature = "grpc")]
-        if self.grpc {
-            prefixes.extend(grpc::Package::ALL.into_iter().map(|package| package.service().to_owned()));
-        }
-        (exact, prefixes)
+        let grpc =
+            grpc::Package::ALL.into_iter().filter(|_| self.grpc).map(|package| package.service().to_owned());
+        #[cfg(not(feature = "grpc"))]
+        let grpc = std::iter::empty();
+        (exact, http_json.chain(grpc).collect())
     }
 
     /// The prefix of the HTTP+JSON binding, without a slash at the end.

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use attache_protocol::{AgentCard, Timestamp};
 use attache_files::{self as private, Content, Stamp};
+use attache_protocol::{AgentCard, Timestamp};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use parking_lot::Mutex;

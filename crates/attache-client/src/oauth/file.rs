@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use attache_protocol::Timestamp;
 use attache_files as private;
+use attache_protocol::Timestamp;
 use futures::future::{BoxFuture, FutureExt};
 use serde::{Deserialize, Serialize};
 

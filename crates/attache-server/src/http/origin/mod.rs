@@ -75,6 +75,7 @@ pub(crate) enum Purpose {
     /// An operation with a JSON body, if it has a body.
     Json,
     /// A gRPC operation. The binding checks the content type itself.
+    #[cfg(feature = "grpc")]
     Grpc,
     /// A path of the application.
     Fallback,
@@ -295,11 +296,9 @@ impl RequestFilter {
             return Ok(Some(grant));
         }
         let reads = matches!(head.method, Method::GET | Method::HEAD);
-        match purpose {
-            Purpose::Health | Purpose::Document if reads => Ok(None),
-            Purpose::Health | Purpose::Document | Purpose::Json | Purpose::Grpc | Purpose::Fallback => {
-                Err(RejectedRequest::forbidden(self.foreign(signs)))
-            }
+        match matches!(purpose, Purpose::Health | Purpose::Document) && reads {
+            true => Ok(None),
+            false => Err(RejectedRequest::forbidden(self.foreign(signs))),
         }
     }
 
