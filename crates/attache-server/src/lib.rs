@@ -29,7 +29,7 @@ pub use crate::http::origin::{AllowedHost, AllowedOrigin, Cors, NotAHost, NotAnO
 pub use crate::http::{FallbackAccess, HttpService, HttpServiceFor};
 pub use crate::limits::Limits;
 pub use crate::listen::descriptors::raise_file_limit;
-pub use crate::listen::{Listening, stop_signal};
+pub use crate::listen::{Listening, LocalAddress, stop_signal};
 pub use crate::options::{Paths, ServerOptions};
 pub use crate::peer::{Peer, PeerProcess};
 pub use crate::push::{PushOptions, SigningSecret};

@@ -279,6 +279,11 @@ impl<A: Agent> Server<A> {
             }
             // Clients of a Unix socket name any host; `localhost` is what most of them send.
             #[cfg(unix)]
+            Listener::Unix(_) if self.tls.is_some() => {
+                let text = "a Unix socket has no TLS: leave the certificate out, or listen on HOST:PORT";
+                return Err(fail(std::io::Error::new(std::io::ErrorKind::InvalidInput, text)));
+            }
+            #[cfg(unix)]
             Listener::Unix(_) => (format!("{scheme}://localhost"), Addresses::Any),
         };
         let base = self.base_url.clone().unwrap_or(own_url);

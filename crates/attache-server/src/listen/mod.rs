@@ -12,6 +12,7 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -80,7 +81,25 @@ pub struct Listening {
     pub(crate) tls: Option<Tls>,
 }
 
+/// The address that a server listens on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LocalAddress {
+    /// A TCP address.
+    Tcp(SocketAddr),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
 impl Listening {
+    /// The address that the server listens on.
+    pub fn local_address(&self) -> io::Result<LocalAddress> {
+        match &self.listener {
+            Listener::Tcp(listener) => listener.local_addr().map(LocalAddress::Tcp),
+            #[cfg(unix)]
+            Listener::Unix(socket) => Ok(LocalAddress::Unix(socket.path().to_owned())),
+        }
+    }
+
     /// The TCP address that the server listens on. A server on a Unix socket has none.
     pub fn address(&self) -> io::Result<SocketAddr> {
         match &self.listener {

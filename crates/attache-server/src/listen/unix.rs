@@ -68,6 +68,10 @@ impl UnixSocket {
         Ok(Self { listener, path: path.to_owned(), inode: (found.dev(), found.ino()), _lock: lock })
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     pub(crate) async fn accept(&self) -> io::Result<UnixStream> {
         self.listener.accept().await.map(|(stream, _)| stream)
     }

@@ -26,7 +26,7 @@ settings! {
         /// Which agent to serve
         #[flag(agent, value_parser = AgentName::parser(), default_value = "functions")]
         agent: AgentName,
-        /// The address to listen on
+        /// The address to listen on, or `unix:PATH` for a Unix socket
         #[flag(listen, value_name = "ADDR", default_value = "127.0.0.1:3111")]
         listen: String,
         /// The URL that the card advertises, if clients reach the server under another one

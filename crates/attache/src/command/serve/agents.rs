@@ -61,7 +61,7 @@ async fn serve_echo(serve: Serve, prepared: Prepared, parts: Parts) -> Result<()
     let store = serve.store.open().await?;
     let announcement = serve.announcement(&prepared)?;
     let listening = serve.listen(Server::echo(), store, prepared, parts).await?;
-    announcement.say(listening.address().map_err(Failure::new)?, None);
+    announcement.say(&listening.local_address().map_err(Failure::new)?, None);
     listening.run().await.map_err(|error| Failure::new(format!("the server stopped: {error}")))
 }
 

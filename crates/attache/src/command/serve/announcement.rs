@@ -1,9 +1,8 @@
 //! What `attache serve` prints when it listens.
 
 use std::io::Write;
-use std::net::SocketAddr;
 
-use attache::server::Paths;
+use attache::server::{LocalAddress, Paths};
 
 use crate::config::Callers;
 
@@ -27,16 +26,35 @@ pub(super) struct Announcement {
 }
 
 impl Announcement {
-    pub(super) fn say(&self, address: SocketAddr, hosted: Option<Hosted<'_>>) {
+    pub(super) fn say(&self, address: &LocalAddress, hosted: Option<Hosted<'_>>) {
         let mut out = anstream::stderr().lock();
         // A closed standard error is ignored.
-        let scheme = if self.encrypted { "https" } else { "http" };
-        let _ = self.write(&mut out, &format!("{scheme}://{address}"), hosted);
+        let _ = self.write(&mut out, address, hosted);
     }
 
-    fn write(&self, out: &mut dyn Write, url: &str, hosted: Option<Hosted<'_>>) -> std::io::Result<()> {
-        let authority = url.split_once("://").map_or(url, |(_, authority)| authority);
-        writeln!(out, "Listening on {url}\n")?;
+    fn write(
+        &self,
+        out: &mut dyn Write,
+        address: &LocalAddress,
+        hosted: Option<Hosted<'_>>,
+    ) -> std::io::Result<()> {
+        let scheme = if self.encrypted { "https" } else { "http" };
+        let (listening, url, curl) = match address {
+            LocalAddress::Tcp(address) => {
+                let url = format!("{scheme}://{address}");
+                (url.clone(), url, "curl -s".to_owned())
+            }
+            LocalAddress::Unix(path) => {
+                let path = path.display();
+                (
+                    format!("unix:{path}"),
+                    "http://localhost".to_owned(),
+                    format!("curl -s --unix-socket '{path}'"),
+                )
+            }
+        };
+        let authority = url.split_once("://").map_or(url.as_str(), |(_, authority)| authority);
+        writeln!(out, "Listening on {listening}\n")?;
         writeln!(out, "  card       {url}/.well-known/agent-card.json")?;
         let jsonrpc = self.paths.jsonrpc.first().map_or("/", String::as_str);
         writeln!(out, "  JSON-RPC   {url}{jsonrpc}")?;
@@ -59,7 +77,7 @@ impl Announcement {
         let send = |text: &str| {
             let text = text.replace('"', "\\\"");
             format!(
-                "  curl -s {url}{jsonrpc} -H 'Content-Type: application/json' -H 'A2A-Version: 1.0'{credential} \\\n    -d '{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"SendMessage\",\"params\":{{\"message\":{{\"messageId\":\"m1\",\"role\":\"ROLE_USER\",\"parts\":[{{\"text\":\"{text}\"}}]}}}}}}'"
+                "  {curl} {url}{jsonrpc} -H 'Content-Type: application/json' -H 'A2A-Version: 1.0'{credential} \\\n    -d '{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"SendMessage\",\"params\":{{\"message\":{{\"messageId\":\"m1\",\"role\":\"ROLE_USER\",\"parts\":[{{\"text\":\"{text}\"}}]}}}}}}'"
             )
         };
         match hosted {
@@ -69,7 +87,7 @@ impl Announcement {
                 writeln!(out, "  # which skills there are")?;
                 writeln!(
                     out,
-                    "  curl -s {url}/.well-known/agent-card.json | jq '.skills[] | {{id, description, examples}}'\n"
+                    "  {curl} {url}/.well-known/agent-card.json | jq '.skills[] | {{id, description, examples}}'\n"
                 )?;
                 writeln!(out, "  # call one")?;
                 writeln!(out, "{}\n", send(r#"pricing::quote {"sku": "A-1", "quantity": 3}"#))?;

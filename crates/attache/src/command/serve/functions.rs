@@ -1,12 +1,13 @@
 //! The functions of iii workers as an agent, with an engine of our own for the workers to join.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, OnceLock};
 
 use attache::client::AddressBook;
 use attache::core::Store;
 use attache::prelude::*;
 use attache::server::auth::Authenticator;
-use attache::server::{AllowedOrigin, Cors, FallbackAccess};
+use attache::server::{AllowedOrigin, Cors, FallbackAccess, LocalAddress};
 use attache_agents::delegation::{Access, Api, Delegation};
 use attache_agents::remote::{RemoteOptions, import};
 use attache_agents::{AgentCredentials, DelegationArgs};
@@ -18,7 +19,7 @@ use clap::Args;
 use tokio_util::sync::CancellationToken;
 
 use super::announcement::Hosted;
-use super::{Parts, Prepared, Serve, demo, is_http, secret_in};
+use super::{Parts, Prepared, Serve, UNIX_PREFIX, demo, is_http, secret_in};
 use crate::command::Failure;
 use crate::config::{AGENTS, Callers, DemoArgs, EngineArgs, ResolvedSettings, Secret};
 
@@ -130,8 +131,11 @@ pub(super) async fn serve(serve: Serve, mut prepared: Prepared, parts: Parts) ->
     let store = serve.store.open().await?;
     let announcement = serve.announcement(&prepared)?;
     let scheme = if parts.tls.is_some() { "https" } else { "http" };
-    let own_url =
-        serve.server.base_url.clone().unwrap_or_else(|| format!("{scheme}://{}", serve.server.listen));
+    let host = match serve.server.listen.starts_with(UNIX_PREFIX) {
+        true => "localhost",
+        false => &serve.server.listen,
+    };
+    let own_url = serve.server.base_url.clone().unwrap_or_else(|| format!("{scheme}://{host}"));
     let tokens = std::mem::take(&mut prepared.tokens);
     let Started { engine, listening: workers, gateway, delegation, api_token } =
         serve.functions.start(store.clone(), own_url, tokens, prepared.agents.clone()).await?;
@@ -175,12 +179,17 @@ pub(super) async fn serve(serve: Serve, mut prepared: Prepared, parts: Parts) ->
         server = server.card_for(move |rights| gateway.card_for(rights));
     }
     let listening = serve.listen(server, store, prepared, parts).await?;
-    let address = listening.address().map_err(Failure::new)?;
+    let address = listening.local_address().map_err(Failure::new)?;
     let mut _offers = Vec::new();
     if let Some(delegation) = delegation {
         let hosts = serve.hosts.allowed_host.iter().map(|host| format!("http://{host}"));
-        let access = Access::new(api_token, address.ip(), serve.server.base_url.iter().cloned().chain(hosts));
-        let public = serve.server.base_url.clone().unwrap_or_else(|| format!("{scheme}://{address}"));
+        let (ip, own_host) = match &address {
+            LocalAddress::Tcp(address) => (address.ip(), address.to_string()),
+            // Only programs of this user can connect.
+            LocalAddress::Unix(_) => (IpAddr::V4(Ipv4Addr::LOCALHOST), "localhost".to_owned()),
+        };
+        let access = Access::new(api_token, ip, serve.server.base_url.iter().cloned().chain(hosts));
+        let public = serve.server.base_url.clone().unwrap_or_else(|| format!("{scheme}://{own_host}"));
         delegation.set_own_agent(gateway, public);
         _offers =
             delegation.register_functions(&engine, listening.http_service().for_caller(Identity::default()));
@@ -188,7 +197,7 @@ pub(super) async fn serve(serve: Serve, mut prepared: Prepared, parts: Parts) ->
     }
     let engine_url = format!("ws://{}", workers.address());
     let hosted = Hosted { engine: &engine_url, demo: serve.functions.demo.demo };
-    announcement.say(address, Some(hosted));
+    announcement.say(&address, Some(hosted));
     let stop = CancellationToken::new();
     let workers = tokio::spawn(workers.run_until(stop.clone().cancelled_owned()));
     // Turns that still run need their workers until they end.

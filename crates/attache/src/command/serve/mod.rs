@@ -325,7 +325,9 @@ impl Serve {
             server = server.tls(tls);
         }
         let listening = server.listen().await.map_err(|error| {
-            Failure::new(error).hint("choose another address with `--listen`, such as `--listen 127.0.0.1:0`")
+            Failure::new(error).hint(
+                "choose another address with `--listen`, such as `--listen 127.0.0.1:0` or `--listen unix:PATH`",
+            )
         })?;
         let _ = parts.running.set((listening.http_service(), parts.tls));
         Ok(listening)
@@ -336,9 +338,13 @@ fn is_http(url: &str) -> bool {
     url.starts_with("http://") || url.starts_with("https://")
 }
 
+/// What the address of a Unix socket begins with.
+const UNIX_PREFIX: &str = "unix:";
+
 /// Whether only this machine can connect to an address. An invalid address is reported when the server listens.
 fn is_here(listen: &str) -> bool {
-    listen
-        .to_socket_addrs()
-        .map_or(true, |mut addresses| addresses.all(|address| address.ip().to_canonical().is_loopback()))
+    listen.starts_with(UNIX_PREFIX)
+        || listen
+            .to_socket_addrs()
+            .map_or(true, |mut addresses| addresses.all(|address| address.ip().to_canonical().is_loopback()))
 }

@@ -16,7 +16,7 @@ use attache::server::auth::{AnonymousAccess, Reloadable};
 use attache::server::{HttpService, Tls};
 use tracing_subscriber::EnvFilter;
 
-use super::{Prepared, Serve};
+use super::{Prepared, Serve, UNIX_PREFIX};
 use crate::command::{Command, Failure};
 use crate::config::{self, Callers, ClientCertificates, Resolved, TlsArgs};
 use crate::platform::signals::ReloadSignals;
@@ -98,6 +98,9 @@ enum AddressScope {
 impl AddressScope {
     /// `None` for an invalid address, which is reported elsewhere.
     fn of(listen: &str) -> Option<Self> {
+        if listen.starts_with(UNIX_PREFIX) {
+            return Some(Self::ThisMachine);
+        }
         let each = listen.to_socket_addrs().ok()?.map(|address| match address.ip().to_canonical() {
             ip if ip.is_loopback() => Self::ThisMachine,
             ip if ip.is_unspecified() => Self::Everywhere,
