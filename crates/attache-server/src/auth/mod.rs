@@ -1,4 +1,4 @@
-//! Authentication. The [dispatcher](crate::dispatch) authenticates every request before a binding parses it.
+//! Authentication. The dispatcher authenticates every request before a binding parses it.
 
 mod certificates;
 mod combined;

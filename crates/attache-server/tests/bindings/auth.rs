@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use attache_core::Identity;
-use attache_protocol::SecurityScheme;
-use attache_server::auth::{Authenticator, Denied, Head, KeyPlace, KnownCallers, Verdict};
+use attache_core::{Identity, Turn, agent_fn};
+use attache_protocol::{ApiKeySecurityScheme, SecurityScheme};
+use attache_server::Server;
+use attache_server::auth::{Authenticator, Denied, Head, KeyPlace, KnownCallers, Verdict, authenticator_fn};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -251,4 +252,36 @@ async fn a_fallback_is_for_whom_its_access_says_and_sees_no_credential() {
     assert_eq!(get("/everyone", None).await, (200, "nothing".to_owned()));
     assert_eq!(get("/everyone", Some(ALICE)).await, (200, "nothing".to_owned()));
     assert_eq!(get("/own", Some(ALICE)).await, (200, ALICE.to_owned()));
+}
+
+#[tokio::test]
+async fn a_closure_authenticates_and_its_metadata_reaches_the_agent() {
+    let scheme = SecurityScheme::ApiKey(ApiKeySecurityScheme {
+        location: "header".to_owned(),
+        name: "X-Session".to_owned(),
+        ..ApiKeySecurityScheme::default()
+    });
+    let callers = authenticator_fn("session", scheme, |headers: http::HeaderMap| async move {
+        match headers.get("x-session").map(http::HeaderValue::as_bytes) {
+            Some(b"of-ann") => Ok(Identity::named("ann").metadata("team", "red")),
+            Some(_) => Err(Denied::Wrong("unknown session".to_owned())),
+            None => Err(Denied::Missing),
+        }
+    });
+    let agent = agent_fn(|turn: Turn| async move {
+        let team = turn.caller().metadata.get("team").map(ToString::to_string).unwrap_or_default();
+        turn.artifact("team").text(team).await?;
+        turn.complete().await
+    });
+    let server = serve(Server::new(agent).authenticate(callers)).await;
+    let sent = |session: &'static str| server.ask("SendMessage", send("hi")).header("X-Session", session);
+    for binding in Binding::ALL {
+        let task = sent("of-ann").ok(binding).await["task"].clone();
+        assert_eq!(task["artifacts"][0]["parts"][0]["text"], "\"red\"", "{binding:?}");
+    }
+    let body = send("hi");
+    let denied = server.http(Method::POST, "/v1/message:send").json(&body).header("X-Session", "of-bob");
+    assert_eq!(fetch(denied).await.status, 401);
+    let card: Value = fetch(server.bare(Method::GET, "/.well-known/agent-card.json")).await.json();
+    assert_eq!(card["securitySchemes"]["session"]["apiKeySecurityScheme"]["name"], "X-Session");
 }

@@ -391,3 +391,13 @@ async fn the_binding_may_have_the_root_for_itself() {
     assert_eq!(card["supportedInterfaces"][1]["url"], server.base);
     assert_eq!(server.rpc("ListTasks", json!({})).await["result"]["totalSize"], 0);
 }
+
+#[tokio::test]
+async fn the_binding_can_be_switched_off() {
+    let server = serve(player().options(|options| options.paths.http_json = None)).await;
+    assert_eq!(fetch(server.http(Method::GET, "/v1/tasks")).await.status, 404);
+    let card: Value = fetch(server.bare(Method::GET, "/.well-known/agent-card.json")).await.json();
+    let interfaces = card["supportedInterfaces"].as_array().unwrap();
+    assert!(interfaces.iter().all(|interface| interface["protocolBinding"] != "HTTP+JSON"), "{interfaces:?}");
+    assert_eq!(server.rpc("ListTasks", json!({})).await["result"]["totalSize"], 0);
+}
