@@ -68,10 +68,12 @@ pub struct CredentialRequest<'a> {
     /// The URL that the credential is sent to.
     pub url: &'a Url,
     /// The address of the agent, which the credentials were given for.
+    #[cfg_attr(not(feature = "oauth"), expect(dead_code, reason = "only logins need it"))]
     pub(crate) card_url: &'a Url,
     /// Whether the URL has another origin than the address, and that origin is not trusted.
     pub(crate) is_other_origin: bool,
     /// The HTTP client, with the options of this client.
+    #[cfg_attr(not(feature = "oauth"), expect(dead_code, reason = "only logins need it"))]
     pub(crate) http: &'a Http,
 }
 

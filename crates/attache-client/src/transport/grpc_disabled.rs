@@ -12,7 +12,7 @@ use crate::ClientError;
 use crate::error::WITHOUT_GRPC;
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Package {}
+pub(crate) enum Package {}
 
 #[derive(Debug)]
 pub(crate) enum Messages {}
