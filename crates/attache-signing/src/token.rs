@@ -218,7 +218,7 @@ mod tests {
             (with(r#"{"alg":"ES256","alg":"HS256"}"#, "{}"), "`alg` is there twice"),
             (with(r#"{"alg":7}"#, "{}"), "its `alg` is not a text"),
             (with("{}", "{}"), "it has no `alg`"),
-            (with(r#"{"alg":"ES256","crit":["exp"]}"#, "{}"), "its `crit` asks"),
+            (with(r#"{"alg":"ES256","crit":["exp"]}"#, "{}"), "its `crit` is not supported"),
             (with(r#"{"alg":"ES256"}"#, r#"{"sub":"a","sub":"b"}"#), "`sub` is there twice"),
             (format!("{ES256}="), "its signature is not base64url"),
             (format!("{ES256}.AAAA"), "its payload is not base64url"),

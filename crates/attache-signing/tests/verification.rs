@@ -188,7 +188,7 @@ fn forged_cards_are_refused() {
         (
             "a critical header",
             with(&|card| set_header(card, |header| header["crit"] = json!(["exp"]))),
-            "its `crit` asks for something",
+            "its `crit` is not supported",
         ),
         (
             "a payload that is not encoded",

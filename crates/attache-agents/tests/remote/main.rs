@@ -315,5 +315,5 @@ async fn a_request_that_has_come_through_too_many_agents_is_refused() {
     let refused = service.send(after(9), true).await;
     assert_eq!(refused.status.state, TaskState::Failed);
     let said = refused.status.message.unwrap().text();
-    assert!(said.contains("come through 9 agents, and 8 are allowed"), "{said}");
+    assert!(said.contains("passed through 9 agents, and the limit is 8"), "{said}");
 }

@@ -183,7 +183,7 @@ fn an_object_without_a_kind_is_recognized_by_its_members() {
         assert!(serde_json::to_value(&read.response).unwrap().get(kind).is_some(), "{event}");
     }
     for (event, why) in [
-        (json!({}), "nothing else tells"),
+        (json!({}), "fit none of the kinds"),
         (json!({"kind": "dance"}), "unknown value `dance`"),
         (json!({"kind": "task", "id": "t", "status": {"state": "TASK_STATE_WORKING"}}), "unknown variant"),
         (json!({"kind": "task", "id": "", "status": status}), "expected a task's id"),
