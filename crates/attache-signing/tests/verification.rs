@@ -193,7 +193,7 @@ fn forged_cards_are_refused() {
         (
             "a payload that is not encoded",
             with(&|card| set_header(card, |header| header["b64"] = false.into())),
-            "its `b64` asks for something",
+            "its `b64` is not supported",
         ),
         (
             "no key",
