@@ -2,7 +2,7 @@
 //!
 //! [`Server`] puts an [`Agent`](attache_core::Agent) on the network. The way of a request:
 //!
-//! - `listen` accepts connections: TCP with or without TLS, and Unix sockets.
+//! - `transport` accepts connections: TCP with or without TLS, and Unix sockets.
 //! - `http` routes a request and protects the server from web pages.
 //! - `binding` parses and writes what one binding has on the wire: JSON-RPC, HTTP+JSON, gRPC.
 //! - `dispatch` admits the caller once and runs the operation. Every transport and binding ends there.
@@ -16,25 +16,25 @@ mod card;
 mod dispatch;
 mod http;
 mod limits;
-mod listen;
 mod options;
 mod peer;
 mod push;
 mod server;
 mod signing;
 mod tls;
+mod transport;
 
 pub use crate::http::body::{Body, BodyError, BoxBody};
 pub use crate::http::origin::{AllowedHost, AllowedOrigin, Cors, NotAHost, NotAnOrigin, is_loopback_url};
 pub use crate::http::{FallbackAccess, HttpService, HttpServiceFor};
 pub use crate::limits::Limits;
-pub use crate::listen::descriptors::raise_file_limit;
-pub use crate::listen::{Listening, LocalAddress, stop_signal};
 pub use crate::options::{Paths, ServerOptions};
 pub use crate::peer::{Peer, PeerProcess};
 pub use crate::push::{PushOptions, SigningSecret};
 pub use crate::server::{Server, ServerError};
 pub use crate::tls::{ClientCertificate, Tls, TlsError, TlsRenewal};
+pub use crate::transport::descriptors::raise_file_limit;
+pub use crate::transport::{Listening, LocalAddress, stop_signal};
 pub use attache_outbound::{IpNet, Policy};
 #[cfg(feature = "signing")]
 pub use attache_signing::{Algorithm, JwkError, KeySet, SigningKeys};

@@ -21,8 +21,8 @@ use crate::dispatch::Dispatcher;
 use crate::http::body::{Body, BodyError, BoxBody};
 use crate::http::origin::{Addresses, FallbackCors, RequestFilter};
 use crate::http::{Fallback, FallbackAccessFor, FallbackHandler};
-use crate::listen::Listener;
 use crate::signing::{self, Signing};
+use crate::transport::Listener;
 use crate::{
     Cors, FallbackAccess, HttpService, Listening, PushOptions, ServerOptions, Tls, TlsError, is_loopback_url,
 };

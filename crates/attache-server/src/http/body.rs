@@ -13,7 +13,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 
 use super::sse::SseBody;
 use crate::limits::load::InFlight;
-use crate::listen::idle::Busy;
+use crate::transport::idle::Busy;
 
 /// Why a body ended early.
 #[derive(Debug, thiserror::Error)]

@@ -36,8 +36,8 @@ use crate::binding::{http_json, jsonrpc};
 use crate::card::CardHost;
 use crate::dispatch::{Access, Dispatcher, Rejection, RequestHead, Target};
 use crate::limits::load::{self, CountedBody};
-use crate::listen::idle::Activity;
 use crate::push::PushDispatcher;
+use crate::transport::idle::Activity;
 use crate::{Limits, Peer, PushOptions, ServerOptions};
 
 /// Everything that a server answers over HTTP, as a tower service: the card, the three bindings and the health check.

@@ -15,7 +15,7 @@ use http_body::{Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use crate::http::body::BodyError;
-use crate::listen::idle::Activity;
+use crate::transport::idle::Activity;
 
 /// Counts the requests of a server.
 #[derive(Debug)]

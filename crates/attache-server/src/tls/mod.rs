@@ -17,7 +17,7 @@ use tokio_rustls::server::TlsStream;
 pub use self::certificate::ClientCertificate;
 pub use self::error::TlsError;
 use self::load::{Files, Stamps};
-use crate::listen::socket::Socket;
+use crate::transport::socket::Socket;
 
 /// How often the files are checked for changes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

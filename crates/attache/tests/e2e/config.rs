@@ -213,7 +213,10 @@ async fn callers_with_certificates_need_connections_that_ask_for_them() {
 async fn the_schema_is_printed() {
     let ran = Home::new().run(&["config", "schema"]).await;
     let schema: Value = serde_json::from_str(&ran.stdout).expect("JSON");
-    assert_eq!(schema["properties"]["listen"]["description"], "The address to listen on, or `unix:PATH` for a Unix socket");
+    assert_eq!(
+        schema["properties"]["listen"]["description"],
+        "The address to listen on, or `unix:PATH` for a Unix socket"
+    );
     assert_eq!(schema["additionalProperties"], false);
 }
 

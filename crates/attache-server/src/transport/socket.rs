@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::listen::idle::Activity;
+use crate::transport::idle::Activity;
 
 /// Up to this size, a head and its body are written in one piece.
 const SMALL: usize = 1024;
@@ -92,7 +92,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::listen::idle::Connections;
+    use crate::transport::idle::Connections;
 
     #[tokio::test]
     async fn pieces_arrive_in_order_whatever_their_size() {
