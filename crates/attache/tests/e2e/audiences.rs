@@ -14,7 +14,7 @@ use crate::support::{Program, until};
 
 const BINDINGS: [Binding; 3] = [Binding::JsonRpc, Binding::HttpJson, Binding::Grpc];
 
-/// The token of somebody.
+/// The token of a caller.
 fn token(name: &str) -> String {
     format!("the token of {name}, who is somebody")
 }
@@ -65,7 +65,7 @@ impl Office {
         Client::connect_with(&self.program.url, options).await.expect("it is there")
     }
 
-    /// The skills that somebody sees, in the card that is theirs.
+    /// The skills in the card of a caller.
     async fn skills(&self, name: &str, binding: Binding) -> Vec<String> {
         let card = self.client(name, binding).await.extended_card().await.expect("there is one");
         card.skills.iter().map(|skill| skill.id.clone()).collect()
@@ -97,7 +97,7 @@ impl Office {
     }
 }
 
-/// Why somebody got no answer.
+/// Why a caller got no response.
 #[derive(Debug, PartialEq)]
 enum Refused {
     Request(Option<ErrorKind>),

@@ -134,7 +134,7 @@ async fn the_card_advertises_the_base_url() {
             json!("https://agents.example.com/a2a"),
             json!("https://agents.example.com/v1"),
             json!("agents.example.com:443"),
-            // The same for those who speak 0.3.
+            // The same for clients of 0.3.
             json!("https://agents.example.com/a2a"),
             json!("https://agents.example.com"),
             json!("agents.example.com:443"),

@@ -272,7 +272,7 @@ async fn a_variable_that_nothing_reads_is_a_problem_with_the_name_that_was_meant
     let check = async |arguments: &[&str]| {
         let mut command = home.command(&[&["config", "check", "--config", &file], arguments].concat());
         command.envs([("ATTACHE_LISTN", "127.0.0.1:0"), ("ATTACHE_XYZZY", ""), ("ATTACHE_ALICE", ALICE)]);
-        // Where somebody else keeps a service of this name.
+        // The address of another service of this name.
         command.envs([("ATTACHE_SERVICE_HOST", "10.0.0.11"), ("ATTACHE_PORT", "tcp://10.0.0.11:3111")]);
         crate::home::ran(command.output().await.expect("it runs"))
     };
@@ -315,7 +315,7 @@ async fn commands_that_look_after_data_find_it_where_the_server_does() {
         let output = command.current_dir(home.path("")).envs(environment.iter().copied()).output().await;
         crate::home::ran(output.expect("it runs"))
     };
-    // Nobody who looks after data needs the secrets of callers.
+    // Commands on stored data do not need the secrets of callers.
     assert_eq!(run(&["keys", "new"], &[]).await.code, Some(0));
     assert!(keys.exists());
     let environment = [("ALICE_TOKEN", ALICE), ("PROXY", "10.0.0.1")];

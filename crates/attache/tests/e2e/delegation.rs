@@ -85,7 +85,7 @@ async fn where_others_can_connect_the_api_wants_a_token() {
 
 const TOKEN: &str = "the token that the other agent wants";
 
-/// A server that wants a token, with its card for those who show it only.
+/// A server that requires a token, also for its card.
 async fn guarded(home: &Home) -> Program {
     let text = format!(
         "agent: functions\nlisten: 127.0.0.1:0\nengine: {{ listen: 127.0.0.1:0 }}\nfunctions: {{ demo: true }}\n\

@@ -1,4 +1,4 @@
-//! Somebody who runs the command in a home of their own.
+//! Runs the command with a home directory of its own.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -71,7 +71,7 @@ impl Home {
         path.display().to_string()
     }
 
-    /// A command that nobody types anything into.
+    /// A command without input.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_attache"));
         command

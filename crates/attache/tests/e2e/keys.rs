@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::home::{Home, Ran};
 use crate::support::{Program, until};
 
-/// Somebody who looks after keys.
+/// An operator with a key file.
 struct Keeper {
     home: Home,
     file: String,
@@ -197,7 +197,7 @@ async fn a_server_signs_with_the_keys_that_there_are_now() {
     let both = BTreeSet::from([first, second.clone()]);
     until("both keys are published", async || names(&fetch("jwks.json").await) == both).await;
     until("both keys sign", async || signatures().await == 2).await;
-    // Whoever knows either of them trusts the card.
+    // A client with either key trusts the card.
     let set = keeper.home.file("pinned.json", &keeper.run(&["list", "--jwks"]).await.stdout);
     let ran = keeper.home.run(&["card", &program.url, "--verify", "--key", &set]).await;
     assert_eq!(ran.code, Some(0), "{ran}");

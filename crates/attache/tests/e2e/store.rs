@@ -65,7 +65,7 @@ impl Place {
         said.replace(&self.directory.path().display().to_string(), "DIRECTORY")
     }
 
-    /// A store with a task in it, that nobody uses any more.
+    /// A store with a task, without a running server.
     async fn used_store(&self) -> PathBuf {
         let store = self.path("tasks.db");
         let server = self.serve(&store).await;
@@ -201,7 +201,7 @@ async fn a_directory_that_cannot_be_written_is_refused() {
     fs::create_dir(&closed).expect("a directory is made");
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o500)).expect("it is ours");
     if fs::write(closed.join("probe"), "").is_ok() {
-        // Whoever may do everything cannot be kept out.
+        // The superuser cannot be kept out.
         return;
     }
     insta::assert_snapshot!("store_in_a_closed_directory", place.refused(&closed.join("tasks.db")).await);

@@ -90,7 +90,7 @@ async fn talk(row: &Row) -> Outcomes {
 async fn tried(client: &mut Process) -> Outcomes {
     let mut outcomes = Outcomes::new();
     while let Some(line) = client.line().await {
-        // What is not for us is for whoever looks into a failure.
+        // Other lines are for the engineer who looks into a failure.
         let Ok(said) = serde_json::from_str::<Value>(&line) else { continue };
         let Some(feature) = FEATURES.into_iter().find(|feature| said["feature"] == **feature) else {
             continue;

@@ -1,4 +1,4 @@
-//! One task among three generations: each hears of it in its own words, and in nobody else's.
+//! One task and three protocol generations: each client sees the task in its own dialect only.
 
 use std::sync::{Arc, Mutex};
 

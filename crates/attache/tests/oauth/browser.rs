@@ -1,4 +1,4 @@
-//! Somebody in front of a browser, who fills in whatever form comes.
+//! A user with a browser, who fills in every form.
 
 use std::collections::BTreeMap;
 

@@ -10,7 +10,7 @@ use crate::home::{Home, Ran};
 use crate::peers::keep;
 use crate::provider::{Provider, absent, introspect};
 
-/// Runs a login for which somebody opens the page that it names.
+/// Runs a login, and opens the page that it names in a browser.
 async fn login(home: &Home, arguments: &[&str], consent: Consent) -> Ran {
     let mut child = home.command(arguments).stderr(Stdio::piped()).spawn().expect("the command starts");
     let mut lines = BufReader::new(child.stderr.take().expect("it is ours")).lines();
@@ -91,7 +91,7 @@ fn a_person_logs_in_with_a_code_and_is_known_from_then_on() {
         let said = home.run(&["send", url, "hi"]).await;
         assert_eq!((said.code, said.stdout.as_str()), (Some(0), "hello ann\n"), "{said}");
 
-        // A token that ends is replaced by whichever command is next; one whose login ended says so.
+        // The next command replaces an expired token. A command reports that its login has ended.
         provider.revoke(&kept(&home, "accessToken")).await;
         let said = home.run(&["send", url, "hi"]).await;
         assert_eq!((said.code, said.stdout.as_str()), (Some(0), "hello ann\n"), "{said}");

@@ -22,7 +22,7 @@ async fn greeted(client: &Client) -> Result<String, ClientError> {
     }
 }
 
-/// Logs in as somebody whose browser is at hand.
+/// Logs in as a user with a browser.
 async fn login(
     oauth: &OAuth,
     client: &Client,
@@ -126,7 +126,7 @@ fn a_person_logs_in_with_a_browser_and_a_token_that_ends_is_replaced_once() {
         let second = store.read(&key).unwrap().expect("somebody is logged in");
         assert!(second.access != first.access && second.refresh != first.refresh, "both were replaced");
 
-        // Whoever is thrown out has to log in again.
+        // A user whose session was ended has to log in again.
         provider.revoke(second.refresh.expect("there is one").reveal()).await;
         let error = greeted(&client).await.unwrap_err();
         let ClientError::Login { why: LoginError::Refused { code, .. }, .. } = &error else {

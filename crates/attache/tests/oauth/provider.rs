@@ -42,7 +42,7 @@ impl Provider {
         self.issuer
     }
 
-    /// What it says to somebody who wants others for a refresh token.
+    /// The response to a request for other tokens with a refresh token.
     pub(crate) async fn refresh(&self, token: &str) -> (u16, String) {
         let form = format!("client_id=laptop&grant_type=refresh_token&refresh_token={token}");
         post(&format!("{}/token", self.issuer), None, form).await

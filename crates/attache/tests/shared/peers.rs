@@ -103,7 +103,7 @@ fn listen(
             let mut said = said.lock().expect("nobody panics with it");
             said.push_str(&line);
             said.push('\n');
-            // Whoever has stopped listening has heard enough.
+            // The receiver has stopped reading.
             let _ = heard.send(line);
         }
     });

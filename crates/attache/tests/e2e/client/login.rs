@@ -133,7 +133,7 @@ async fn authority() -> (String, Arc<Mutex<Vec<String>>>) {
     (url, revoked)
 }
 
-/// Makes it so that somebody has logged in to the agent of a name.
+/// Stores a login for the agent with this name.
 async fn logged_in(home: &Home, name: &str, server: &str) {
     let key = TokenKey {
         server: format!("{server}/.well-known/openid-configuration"),
@@ -180,7 +180,7 @@ async fn who_forgets_or_replaces_an_agent_leaves_no_tokens_that_are_good() {
 async fn an_agent_is_forgotten_although_its_authorization_server_is_gone() {
     let home = Home::new();
     home.run(&["agents", "add", "staff", "https://agents.example.com"]).await;
-    // Nobody listens there.
+    // No server listens there.
     logged_in(&home, "staff", "http://127.0.0.1:1").await;
     let ran = home.run(&["agents", "rm", "staff"]).await;
     assert_eq!(ran.code, Some(0), "{ran}");

@@ -35,7 +35,7 @@ async fn a_token_does_not_go_to_another_origin_that_a_card_names() {
     }
     let trusting = ["send", &url, "hi", "--token", "t-1", "--trust-origin", &other];
     assert_let_in(&home.run(&trusting).await);
-    // Where nobody gives credentials, the agent is asked, and says that it wants some.
+    // Without credentials, the agent is asked, and requires some.
     assert_eq!(home.run(&["send", &url, "hi"]).await.code, Some(4));
 }
 

@@ -137,7 +137,7 @@ impl Client {
         Self { name, subject, api, receiver, ledger, random }
     }
 
-    /// Sends one message after the other until it is told to stop.
+    /// Sends one message after the other until it is stopped.
     pub(super) async fn run(mut self, stopped: watch::Receiver<bool>) {
         for number in 0.. {
             if *stopped.borrow() {

@@ -36,7 +36,7 @@ pub async fn run() {
     sdk::register(&iii, &id("slow"), skill(json!({})), slow);
     sdk::register(&iii, &id("late"), skill(json!({"a2a.timeoutMs": 300})), slow);
 
-    // Calls another function, and waits for what it returns unless it is told not to.
+    // Calls another function, and waits for its result unless the call says otherwise.
     let client = iii.clone();
     sdk::register(&iii, &id("relay"), skill(json!({})), move |order: Value| {
         let client = client.clone();
@@ -162,7 +162,7 @@ pub async fn run() {
     });
     sdk::trigger(&iii, "engine::functions-available", &id("changed"), json!({}));
 
-    // A type of triggers: whoever has one is called when the bell is rung.
+    // A trigger type: functions with such a trigger are called when the bell is rung.
     let bells = Bells::default();
     let bell = format!("{name}-bell");
     sdk::provide(&iii, &bell, "A bell", bells.clone());

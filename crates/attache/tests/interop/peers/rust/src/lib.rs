@@ -25,7 +25,7 @@ pub enum Step {
     },
     /// An artifact of everything in the message but its first part.
     Echo,
-    /// Nothing, until somebody releases the task.
+    /// Nothing, until the task is released.
     Hold,
     Ask(&'static str),
     Fail(&'static str),

@@ -82,7 +82,7 @@ impl Handler {
             changed.await;
             // A task that has been canceled has ended.
             let Some(event) = event else { return };
-            // Nobody has to listen.
+            // There may be no listener.
             let _ = self.events.get().expect("the server has one").send(event);
         }
     }
@@ -170,7 +170,7 @@ async fn main() {
         extended: place.card(&["interop", "extended"]),
     };
     let address = place.http.local_addr().expect("it has one").to_string();
-    // Who asks is nobody's business here, but somebody has to ask for the extended card.
+    // Callers are not told apart here, but the extended card needs an authenticated one.
     let somebody =
         AuthContext { user_id: "somebody".to_owned(), access_token: String::new(), metadata: None };
     let server = A2aServer::new(handler.clone())
