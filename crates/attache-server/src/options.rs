@@ -8,6 +8,7 @@ use crate::{AllowedHost, Cors, Limits, card};
 
 /// The paths of the bindings.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Paths {
     /// The paths of the JSON-RPC binding. The first one is advertised.
     pub jsonrpc: Vec<String>,
@@ -31,6 +32,18 @@ impl Default for Paths {
 }
 
 impl Paths {
+    /// Changes some of the fields.
+    ///
+    /// ```
+    /// use attache_server::Paths;
+    ///
+    /// let paths = Paths::default().with(|paths| paths.grpc = false);
+    /// ```
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
     /// All paths that the server answers: exact paths, and prefixes.
     pub fn answered(&self) -> (Vec<String>, Vec<String>) {
         let mut exact = [card::PATH, card::OLDEST_PATH, "/health", "/ready"].map(str::to_owned).to_vec();
@@ -57,6 +70,7 @@ impl Paths {
 
 /// Options of a [`Server`](crate::Server): paths, limits and timeouts. The defaults suit most servers.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct ServerOptions {
     /// The paths of the bindings.
     pub paths: Paths,
@@ -131,6 +145,18 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
+    /// Changes some of the fields.
+    ///
+    /// ```
+    /// use attache_server::ServerOptions;
+    ///
+    /// let options = ServerOptions::default().with(|options| options.max_body = 1024 * 1024);
+    /// ```
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
     /// How many requests may be open on one connection, so that one connection cannot fill the server.
     pub(crate) fn streams_per_connection(&self) -> u32 {
         let most = self.max_streams_per_connection.min(self.max_requests / 2).max(1);

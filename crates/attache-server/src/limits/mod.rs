@@ -21,6 +21,7 @@ pub(crate) use self::admission::Admission;
 ///
 /// They can be changed at run time with [`HttpService::set_limits`](crate::HttpService::set_limits).
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Limits {
     /// The sustained rate of requests of a principal. `None` is unlimited.
     pub requests_per_second: Option<NonZeroU32>,
@@ -83,6 +84,18 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Changes some of the fields.
+    ///
+    /// ```
+    /// use attache_server::Limits;
+    ///
+    /// let limits = Limits::default().with(|limits| limits.limit_loopback = true);
+    /// ```
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
     /// No limits.
     pub fn none() -> Self {
         Self {

@@ -7,6 +7,7 @@ use attache_outbound::Policy;
 
 /// Options of push notifications. The defaults suit most servers.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct PushOptions {
     /// Which addresses webhooks may have: by default every public address.
     pub policy: Policy,

@@ -31,7 +31,10 @@ async fn a_denied_caller_is_in_the_audit_log_without_its_credential() {
 #[tokio::test(start_paused = true)]
 async fn a_caller_at_a_limit_is_in_the_audit_log() {
     let ear = Ear::new();
-    let limits = Limits { requests_per_second: Some(rate(1)), burst: rate(1), ..Limits::default() };
+    let limits = Limits::default().with(|limits| {
+        limits.requests_per_second = Some(rate(1));
+        limits.burst = rate(1);
+    });
     let desk = Desk::new(player(), limits);
     for _ in 0..2 {
         desk.list(Binding::Grpc, &named("alice")).await;

@@ -46,7 +46,10 @@ fn assert_exhausted(binding: Binding, refused: &Outcome, wait: &str) {
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_is_too_fast_is_told_when_to_retry() {
     for binding in Binding::ALL {
-        let limits = Limits { requests_per_second: per_second(2), burst: burst(3), ..Limits::default() };
+        let limits = Limits::default().with(|limits| {
+            limits.requests_per_second = per_second(2);
+            limits.burst = burst(3);
+        });
         let desk = Desk::new(player(), limits);
         for _ in 0..3 {
             assert_eq!(desk.list(binding, &named("alice")).await.status, fine(binding));
@@ -62,7 +65,10 @@ async fn a_caller_that_is_too_fast_is_told_when_to_retry() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refusal_has_the_shape_that_the_binding_has_for_errors() {
-    let limits = Limits { requests_per_second: per_second(1), burst: burst(1), ..Limits::default() };
+    let limits = Limits::default().with(|limits| {
+        limits.requests_per_second = per_second(1);
+        limits.burst = burst(1);
+    });
     let desk = Desk::new(player(), limits);
     desk.list(Binding::JsonRpc, &named("alice")).await;
     insta::assert_json_snapshot!("too_fast_jsonrpc", desk.list(Binding::JsonRpc, &named("alice")).await.body);
@@ -71,11 +77,10 @@ async fn a_refusal_has_the_shape_that_the_binding_has_for_errors() {
 
 #[tokio::test(start_paused = true)]
 async fn an_address_is_slowed_before_its_credentials_are_looked_at() {
-    let limits = Limits {
-        requests_per_second_per_address: per_second(1),
-        burst_per_address: burst(2),
-        ..Limits::default()
-    };
+    let limits = Limits::default().with(|limits| {
+        limits.requests_per_second_per_address = per_second(1);
+        limits.burst_per_address = burst(2);
+    });
     let callers = KnownCallers::new().bearer("alice", "t0ken");
     let desk = Desk::new(player().authenticate(callers), limits);
     for binding in Binding::ALL {
@@ -94,12 +99,11 @@ async fn an_address_is_slowed_before_its_credentials_are_looked_at() {
 
 #[tokio::test(start_paused = true)]
 async fn anonymous_callers_are_told_apart_by_their_address() {
-    let limits = Limits {
-        requests_per_second_per_address: per_second(1),
-        burst_per_address: burst(1),
-        trusted_proxies: vec!["10.0.0.0/8".parse().unwrap()],
-        ..Limits::default()
-    };
+    let limits = Limits::default().with(|limits| {
+        limits.requests_per_second_per_address = per_second(1);
+        limits.burst_per_address = burst(1);
+        limits.trusted_proxies = vec!["10.0.0.0/8".parse().unwrap()];
+    });
     let desk = Desk::new(player(), limits);
     let passes = async |from| desk.list(Binding::HttpJson, &from).await.status == 200;
     assert!(passes(at("198.51.100.1")).await && !passes(at("198.51.100.1")).await);
@@ -118,12 +122,11 @@ async fn anonymous_callers_are_told_apart_by_their_address() {
 
 #[tokio::test(start_paused = true)]
 async fn this_machine_is_limited_where_that_is_wanted() {
-    let limits = Limits {
-        requests_per_second_per_address: per_second(1),
-        burst_per_address: burst(1),
-        limit_loopback: true,
-        ..Limits::default()
-    };
+    let limits = Limits::default().with(|limits| {
+        limits.requests_per_second_per_address = per_second(1);
+        limits.burst_per_address = burst(1);
+        limits.limit_loopback = true;
+    });
     let desk = Desk::new(player(), limits);
     assert_eq!(desk.list(Binding::HttpJson, &at("127.0.0.1")).await.status, 200);
     assert_eq!(desk.list(Binding::HttpJson, &at("127.0.0.1")).await.status, 429);
@@ -133,7 +136,10 @@ async fn this_machine_is_limited_where_that_is_wanted() {
 async fn a_caller_with_too_many_requests_waits_and_is_then_rejected() {
     for binding in Binding::ALL {
         let (agent, mut stage) = stage();
-        let limits = Limits { requests_per_caller: at_most(1), queue_timeout: MAX_WAIT, ..Limits::default() };
+        let limits = Limits::default().with(|limits| {
+            limits.requests_per_caller = at_most(1);
+            limits.queue_timeout = MAX_WAIT;
+        });
         let desk = Desk::new(Server::new(agent).card(card()), limits);
         let (alice, hi) = (named("alice"), send("hi"));
         let sending = tokio::spawn({
@@ -168,12 +174,11 @@ async fn a_caller_with_too_many_requests_waits_and_is_then_rejected() {
 #[tokio::test(start_paused = true)]
 async fn a_stream_has_a_place_until_it_ends_or_its_reader_goes() {
     for binding in Binding::ALL {
-        let limits = Limits {
-            requests_per_caller: at_most(1),
-            streams_per_caller: at_most(1),
-            queue_timeout: MAX_WAIT,
-            ..Limits::default()
-        };
+        let limits = Limits::default().with(|limits| {
+            limits.requests_per_caller = at_most(1);
+            limits.streams_per_caller = at_most(1);
+            limits.queue_timeout = MAX_WAIT;
+        });
         let desk = Desk::new(player(), limits);
         let alice = named("alice");
         let stream = async |text: &str| desk.open(binding, &alice, TestOperation::Stream, &send(text)).await;
@@ -203,7 +208,10 @@ async fn count(desk: &Desk, from: &crate::support::desk::From) -> i64 {
 async fn turns_go_on_after_their_requests_and_are_counted_until_they_end() {
     for binding in Binding::ALL {
         let (agent, mut stage) = stage();
-        let limits = Limits { turns_per_caller: at_most(2), queue_timeout: MAX_WAIT, ..Limits::default() };
+        let limits = Limits::default().with(|limits| {
+            limits.turns_per_caller = at_most(2);
+            limits.queue_timeout = MAX_WAIT;
+        });
         let desk = Desk::new(Server::new(agent).card(card()), limits);
         let (alice, bob) = (named("alice"), named("bob"));
         let mut at_once = send("hi");
@@ -231,7 +239,10 @@ async fn limits_change_while_the_server_runs() {
     for _ in 0..2_000 {
         assert_eq!(desk.list(Binding::HttpJson, &alice).await.status, 200);
     }
-    let stricter = Limits { requests_per_second: per_second(1), burst: burst(1), ..desk.0.limits() };
+    let stricter = desk.0.limits().with(|limits| {
+        limits.requests_per_second = per_second(1);
+        limits.burst = burst(1);
+    });
     desk.0.set_limits(stricter);
     assert_eq!(desk.list(Binding::HttpJson, &alice).await.status, 200);
     assert_eq!(desk.list(Binding::HttpJson, &alice).await.status, 429);

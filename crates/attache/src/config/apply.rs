@@ -125,20 +125,20 @@ pub(crate) fn caller_limits(limits: &LimitArgs) -> Limits {
     let at_once = |Count(limit): Count| NonZeroUsize::try_from(limit).ok();
     let (rate, address_rate) =
         (limits.limit_requests_per_second, limits.limit_requests_per_second_per_address);
-    Limits {
-        requests_per_second: Some(rate.0),
-        burst: burst(limits.limit_burst, rate),
-        requests_per_second_per_address: Some(address_rate.0),
-        burst_per_address: burst(limits.limit_burst_per_address, address_rate),
-        requests_per_caller: at_once(limits.limit_requests_per_caller),
-        streams_per_caller: at_once(limits.limit_streams_per_caller),
-        turns_per_caller: at_once(limits.limit_turns_per_caller),
-        connections_per_address: at_once(limits.limit_connections_per_address),
-        queue_timeout: limits.limit_queue_timeout.0,
-        first_byte_timeout: limits.limit_first_byte_timeout.0,
-        trusted_proxies: limits.limit_trusted_proxy.iter().map(|network| network.0).collect(),
-        limit_loopback: limits.limit_loopback,
-    }
+    Limits::default().with(|all| {
+        all.requests_per_second = Some(rate.0);
+        all.burst = burst(limits.limit_burst, rate);
+        all.requests_per_second_per_address = Some(address_rate.0);
+        all.burst_per_address = burst(limits.limit_burst_per_address, address_rate);
+        all.requests_per_caller = at_once(limits.limit_requests_per_caller);
+        all.streams_per_caller = at_once(limits.limit_streams_per_caller);
+        all.turns_per_caller = at_once(limits.limit_turns_per_caller);
+        all.connections_per_address = at_once(limits.limit_connections_per_address);
+        all.queue_timeout = limits.limit_queue_timeout.0;
+        all.first_byte_timeout = limits.limit_first_byte_timeout.0;
+        all.trusted_proxies = limits.limit_trusted_proxy.iter().map(|network| network.0).collect();
+        all.limit_loopback = limits.limit_loopback;
+    })
 }
 
 /// Sets the limits on messages and tasks.

@@ -254,16 +254,15 @@ impl Serve {
 
     /// Makes the parts of the server. Fails if a certificate or an issuer cannot be used.
     fn parts(&self, prepared: &Prepared) -> Result<Parts, Failure> {
-        let mut options = ServerOptions {
-            paths: self.paths.paths(),
-            strict_version: self.protocol.strict_version,
-            pure_card: self.protocol.pure_card,
-            public_card: self.protocol.public_card,
-            public_health: self.protocol.public_health,
-            allowed_hosts: self.hosts.allowed_host.clone(),
-            cors: Cors { origins: self.cors.cors_origin.clone() },
-            ..ServerOptions::default()
-        };
+        let mut options = ServerOptions::default().with(|options| {
+            options.paths = self.paths.paths();
+            options.strict_version = self.protocol.strict_version;
+            options.pure_card = self.protocol.pure_card;
+            options.public_card = self.protocol.public_card;
+            options.public_health = self.protocol.public_health;
+            options.allowed_hosts = self.hosts.allowed_host.clone();
+            options.cors = Cors { origins: self.cors.cors_origin.clone() };
+        });
         config::limits(&self.limits, &mut options);
         let callers = match (&self.settings.file, &prepared.callers) {
             // Without a file there are no callers, and a reload cannot add any.

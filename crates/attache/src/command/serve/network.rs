@@ -92,13 +92,13 @@ impl PathArgs {
 
     pub(super) fn paths(&self) -> Paths {
         let all = |paths: &[HttpPath]| paths.iter().map(|path| path.0.clone()).collect();
-        Paths {
-            jsonrpc: all(&self.path_jsonrpc),
-            oldest: all(&self.path_oldest),
+        Paths::default().with(|paths| {
+            paths.jsonrpc = all(&self.path_jsonrpc);
+            paths.oldest = all(&self.path_oldest);
             // The root is an empty prefix.
-            http_json: Some(self.path_http_json.0.trim_end_matches('/').to_owned()),
-            grpc: !self.no_grpc,
-        }
+            paths.http_json = Some(self.path_http_json.0.trim_end_matches('/').to_owned());
+            paths.grpc = !self.no_grpc;
+        })
     }
 }
 
