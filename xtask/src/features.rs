@@ -19,12 +19,19 @@ const COMBINATIONS: [(&str, &str); 7] = [
     ("everything but the command", "client,grpc,oauth,server,signing,sqlite"),
 ];
 
+/// Programs that are also built on their own. A build of the whole workspace gives them the features of all other packages.
+const PROGRAMS: [&str; 2] = ["iii-a2a", "attache-bench"];
+
 /// Build each combination of features that the README names, and count its crates
 #[derive(Debug, Args)]
 pub(crate) struct Features {}
 
 impl Features {
     pub(crate) fn run(self) -> Result<()> {
+        for program in PROGRAMS {
+            run::check(run::cargo(&["check", "--quiet", "--package", program]))
+                .with_context(|| format!("`{program}` does not build on its own"))?;
+        }
         for (name, features) in COMBINATIONS {
             let selection = ["-p", "attache", "--no-default-features", "--features", features];
             run::check(run::cargo(&[&["check", "--quiet", "--lib"], &selection[..]].concat()))
