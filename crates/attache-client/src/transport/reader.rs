@@ -27,6 +27,7 @@ pub(super) enum Reader {
     /// HTTP+JSON of 0.3.
     HttpJson0_3,
     /// Messages of a protobuf package.
+    #[cfg_attr(not(feature = "grpc"), expect(dead_code, reason = "a client without gRPC makes none"))]
     Grpc(Package),
 }
 
