@@ -183,8 +183,8 @@ async fn write_events(id: &Id, mut encoder: EventEncoder, lines: &mpsc::Sender<V
     let _ = lines.send(end.into_bytes()).await;
 }
 
-/// The service parameters and credentials that a request carries. Those that are no valid headers are ignored, as HTTP servers
-/// ignore unknown ones; a request whose member `headers` has another form has none.
+/// The service parameters and credentials that a request carries. Names and values that are not valid in a header are ignored, as unknown
+/// headers are. If the member `headers` has another form, or names a header twice, the request has none: one request has one credential.
 fn headers(line: &[u8]) -> HeaderMap {
     #[derive(Deserialize)]
     struct WithHeaders {
@@ -192,9 +192,13 @@ fn headers(line: &[u8]) -> HeaderMap {
         headers: BTreeMap<String, String>,
     }
     let Ok(WithHeaders { headers }) = serde_json::from_slice(line) else { return HeaderMap::new() };
-    let valid = headers.iter().filter_map(|(name, value)| {
-        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
-        Some((name, HeaderValue::from_str(value).ok()?))
-    });
-    valid.collect()
+    let mut valid = HeaderMap::new();
+    for (name, value) in headers {
+        let Ok(name) = HeaderName::from_bytes(name.as_bytes()) else { continue };
+        let Ok(value) = HeaderValue::from_str(&value) else { continue };
+        if valid.insert(name, value).is_some() {
+            return HeaderMap::new();
+        }
+    }
+    valid
 }

@@ -144,6 +144,9 @@ async fn lines_need_the_same_credentials_as_every_binding() {
     assert!(lines.ask(&request).await["error"].is_object());
     request["headers"] = json!({"Authorization": "Bearer t0ken-of-ann-for-tests"});
     assert!(lines.ask(&request).await["result"]["task"].is_object());
+    let two = json!({"Authorization": "Bearer t0ken-of-ann-for-tests", "authorization": "Bearer wrong"});
+    request["headers"] = two;
+    assert!(lines.ask(&request).await["error"].is_object(), "one request has one credential");
 }
 
 #[tokio::test]
