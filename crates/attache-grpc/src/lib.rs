@@ -17,6 +17,7 @@ mod frame;
 mod package;
 mod response;
 mod status;
+mod tolerant;
 pub mod v0_3;
 pub mod v1_0;
 mod write;

@@ -4,6 +4,7 @@ use attache_protocol::{Error, Request, SendMessageConfiguration, SendMessageRequ
 use prost::Message;
 
 use crate::frame::framed;
+use crate::v0_3::FileForm;
 use crate::{Package, ProtoConvert, to_proto, v0_3, v1_0};
 
 /// An encoded call.
@@ -17,10 +18,11 @@ pub struct EncodedCall {
 
 impl Package {
     /// Encodes a call. A field that the version does not have is an error, if the response without it would be a different one.
-    pub fn write(self, request: &Request) -> Result<EncodedCall, Error> {
+    /// `files` is the form of files in 0.3.
+    pub fn write(self, request: &Request, files: FileForm) -> Result<EncodedCall, Error> {
         let (name, body) = match self {
             Self::V1_0 => (request.operation().name(), v1_0_body(request)?),
-            Self::V0_3 => v0_3_call(request)?,
+            Self::V0_3 => v0_3_call(request, files)?,
         };
         Ok(EncodedCall { path: format!("{}/{name}", self.service()), body })
     }
@@ -50,17 +52,19 @@ fn v1_0_body(request: &Request) -> Result<Vec<u8>, Error> {
     }
 }
 
-fn v0_3_call(request: &Request) -> Result<(&'static str, Vec<u8>), Error> {
+fn v0_3_call(request: &Request, files: FileForm) -> Result<(&'static str, Vec<u8>), Error> {
     use v0_3::{Call, proto as p};
     if request.tenant().is_some() {
         return Err(Error::invalid_params("tenant", "protocol 0.3 has no tenants"));
     }
     let (call, body) = match request.clone() {
         Request::SendMessage(it) => {
-            (Call::SendMessage, body::<p::SendMessageRequest, _>(with_configuration(*it)?)?)
+            let message = files.write::<p::SendMessageRequest>(to_proto(with_configuration(*it)?)?);
+            (Call::SendMessage, framed(&message))
         }
         Request::SendStreamingMessage(it) => {
-            (Call::SendStreamingMessage, body::<p::SendMessageRequest, _>(with_configuration(*it)?)?)
+            let message = files.write::<p::SendMessageRequest>(to_proto(with_configuration(*it)?)?);
+            (Call::SendStreamingMessage, framed(&message))
         }
         // 0.3 cannot wait for a change. A server may always respond at once, so the task is read now.
         Request::GetTask(it) => (Call::GetTask, body::<p::GetTaskRequest, _>(it)?),
@@ -188,17 +192,17 @@ mod tests {
     fn a_server_reads_what_a_client_writes() {
         for (operation, v0_3_name, arguments) in requests() {
             let request = operation.parse(arguments.to_string().as_bytes()).unwrap();
-            let EncodedCall { path, body } = Package::V1_0.write(&request).unwrap();
+            let EncodedCall { path, body } = Package::V1_0.write(&request, FileForm::Base64).unwrap();
             assert_eq!(Package::V1_0.name_in(&path), Some(operation.name()));
             assert_eq!(read_v1_0(operation, &body), Some(request.clone()));
-            let EncodedCall { path, body } = Package::V0_3.write(&request).unwrap();
+            let EncodedCall { path, body } = Package::V0_3.write(&request, FileForm::Base64).unwrap();
             assert_eq!(Package::V0_3.name_in(&path), Some(v0_3_name));
             if operation != Operation::GetExtendedAgentCard {
                 assert_eq!(read_v0_3(operation, &body), Some(request));
             }
         }
         let list = Operation::ListTasks.parse(br#"{"pageSize": 5, "tenant": "acme"}"#).unwrap();
-        let EncodedCall { body, .. } = Package::V1_0.write(&list).unwrap();
+        let EncodedCall { body, .. } = Package::V1_0.write(&list, FileForm::Base64).unwrap();
         assert_eq!(read_v1_0(Operation::ListTasks, &body), Some(list));
     }
 
@@ -213,14 +217,14 @@ mod tests {
             ),
         ] {
             let request = operation.parse(arguments.to_string().as_bytes()).unwrap();
-            assert!(Package::V0_3.write(&request).is_err(), "{operation:?}");
+            assert!(Package::V0_3.write(&request, FileForm::Base64).is_err(), "{operation:?}");
         }
     }
 
     #[test]
     fn a_message_for_0_3_always_has_a_configuration() {
         let request = Operation::SendMessage.parse(br#"{"message": {"messageId": "m"}}"#).unwrap();
-        let EncodedCall { body, .. } = Package::V0_3.write(&request).unwrap();
+        let EncodedCall { body, .. } = Package::V0_3.write(&request, FileForm::Base64).unwrap();
         let Some(Request::SendMessage(read)) = read_v0_3(Operation::SendMessage, &body) else { panic!() };
         assert!(!read.configuration.unwrap().return_immediately);
     }

@@ -132,6 +132,18 @@ impl AgentCard {
         self
     }
 
+    /// Gives the skills without media types of their own those of the card. Some clients require them in every skill.
+    pub fn fill_skill_modes(&mut self) {
+        for skill in &mut self.skills {
+            if skill.input_modes.is_empty() {
+                skill.input_modes.clone_from(&self.default_input_modes);
+            }
+            if skill.output_modes.is_empty() {
+                skill.output_modes.clone_from(&self.default_output_modes);
+            }
+        }
+    }
+
     /// Declares an extension.
     pub fn extension(mut self, extension: AgentExtension) -> Self {
         self.capabilities.extensions.push(extension);

@@ -194,6 +194,12 @@ impl Error {
         self
     }
 
+    /// The same error with another message.
+    pub(crate) fn reworded(mut self, message: Cow<'static, str>) -> Self {
+        self.0.message = message;
+        self
+    }
+
     /// Sets the time after which the caller may retry.
     pub fn retry_in(mut self, wait: Duration) -> Self {
         self.0.retry_after = Some(wait);

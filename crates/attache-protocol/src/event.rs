@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::json::lenient;
-use crate::{Artifact, ContextId, JsonObject, Message, Task, TaskId, TaskStatus};
+use crate::{Artifact, ContextId, JsonObject, Message, Part, Task, TaskId, TaskStatus};
 
 /// A task has a new status.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -88,5 +88,29 @@ oneof! {
         Task(Task) = "task",
         /// A direct response without a task.
         Message(Message) = "message",
+    }
+}
+
+impl StreamResponse {
+    /// All parts of its messages and artifacts.
+    pub fn parts_mut(&mut self) -> Box<dyn Iterator<Item = &mut Part> + '_> {
+        match self {
+            Self::Task(task) => Box::new(task.parts_mut()),
+            Self::Message(message) => Box::new(message.parts.iter_mut()),
+            Self::StatusUpdate(update) => {
+                Box::new(update.status.message.iter_mut().flat_map(|message| &mut message.parts))
+            }
+            Self::ArtifactUpdate(update) => Box::new(update.artifact.parts.iter_mut()),
+        }
+    }
+}
+
+impl SendMessageResponse {
+    /// All parts of its messages and artifacts.
+    pub fn parts_mut(&mut self) -> Box<dyn Iterator<Item = &mut Part> + '_> {
+        match self {
+            Self::Task(task) => Box::new(task.parts_mut()),
+            Self::Message(message) => Box::new(message.parts.iter_mut()),
+        }
     }
 }

@@ -9,6 +9,7 @@
 //! - [`Error`]: all errors, with their codes on each binding.
 //! - [`jsonrpc`]: the envelope of the JSON-RPC binding.
 //! - [`limits`]: the maximum lengths of identifiers and names.
+//! - [`tolerant`]: the responses of servers that do not follow the protocol exactly.
 //!
 //! Parsing is as lenient as ProtoJSON requires: snake_case names, numbers for enums, both base64 alphabets. It is strict where
 //! leniency would hide a mistake: unknown enum names, two members of a oneof. [`Request::validate`] checks all other rules. It
@@ -34,6 +35,7 @@ mod request;
 mod security;
 mod task;
 mod time;
+pub mod tolerant;
 mod validate;
 mod version;
 

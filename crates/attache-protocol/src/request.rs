@@ -17,8 +17,10 @@ pub struct SendMessageConfiguration {
     )]
     pub accepted_output_modes: Vec<String>,
     /// A webhook for the events of the task. It is boxed, since few messages have one.
+    // The .NET SDK has the name of a draft of 1.0. Without the alias its webhooks would be ignored.
     #[serde(
         alias = "task_push_notification_config",
+        alias = "pushNotificationConfig",
         deserialize_with = "lenient::optional_object",
         skip_serializing_if = "Option::is_none"
     )]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::json::lenient;
-use crate::{ContextId, JsonObject, Message, Part, TaskId, Timestamp};
+use crate::{ContextId, JsonObject, Message, Part, Role, TaskId, Timestamp};
 
 /// An enum that is written by name and read by name or number. An unknown name or number is an error that lists the valid ones.
 /// It must not count as unspecified: a filter would then silently match everything.
@@ -213,5 +213,19 @@ impl Task {
     /// The artifact with this id.
     pub fn artifact(&self, artifact_id: &str) -> Option<&Artifact> {
         self.artifacts.iter().find(|artifact| artifact.artifact_id == artifact_id)
+    }
+
+    /// The messages of the agent after the last one of the user, from the history.
+    pub fn last_answers(&self) -> impl Iterator<Item = &Message> {
+        let asked = self.history.iter().rposition(|message| message.role == Role::User);
+        let after = asked.map_or(0, |at| at + 1);
+        self.history[after..].iter().filter(|message| message.role == Role::Agent)
+    }
+
+    /// All parts of its status message, artifacts and history.
+    pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut Part> {
+        let message = self.status.message.iter_mut().flat_map(|message| &mut message.parts);
+        let artifacts = self.artifacts.iter_mut().flat_map(|artifact| &mut artifact.parts);
+        message.chain(artifacts).chain(self.history.iter_mut().flat_map(|message| &mut message.parts))
     }
 }

@@ -61,6 +61,27 @@ impl Timestamp {
         Self::from_millis(self.to_millis().saturating_add(wait))
     }
 
+    /// The time in a text of a server that does not follow RFC 3339: a time without a zone is in UTC, a number counts the seconds or
+    /// the milliseconds since 1970.
+    pub(crate) fn parse_tolerantly(text: &str) -> Option<Self> {
+        let text = text.trim();
+        if let Ok(time) = text.parse() {
+            return Some(time);
+        }
+        if let Ok(number) = text.parse::<f64>() {
+            /// Later than the year 5138 in seconds, and 1973 in milliseconds.
+            const MILLIS_FROM: f64 = 1e11;
+            let millis = if number.abs() < MILLIS_FROM { number * 1000.0 } else { number };
+            return millis.is_finite().then(|| Self::from_millis(millis as i64));
+        }
+        let zoned = text.parse::<jiff::Timestamp>().ok();
+        let time = zoned.or_else(|| {
+            let time: jiff::civil::DateTime = text.parse().ok()?;
+            jiff::tz::Offset::UTC.to_timestamp(time).ok()
+        })?;
+        Self::in_range(time).then_some(Self(time))
+    }
+
     /// Whether a time is in the year 1 or later.
     fn in_range(time: jiff::Timestamp) -> bool {
         const YEAR_ONE: i64 = -62_135_596_800;
@@ -192,6 +213,26 @@ mod tests {
             ("9999-12-30T12:00:00.999Z", "9999-12-30T12:00:00.999Z"),
         ] {
             assert_eq!(text.parse::<Timestamp>().unwrap().to_string(), printed);
+        }
+    }
+
+    #[test]
+    fn a_tolerant_reader_assumes_utc_and_reads_other_notations() {
+        for (text, printed) in [
+            ("2026-11-17T00:22:05.706878", "2026-11-17T00:22:05.706878Z"),
+            ("2026-11-17T00:22:05.706878+02:00", "2026-11-16T22:22:05.706878Z"),
+            ("2026-11-17 00:22:05", "2026-11-17T00:22:05.000Z"),
+            ("2026-11-17t00:22:05z", "2026-11-17T00:22:05.000Z"),
+            ("2026-11-17T00:22:05+0200", "2026-11-16T22:22:05.000Z"),
+            ("2026-11-17", "2026-11-17T00:00:00.000Z"),
+            ("1767323045", "2026-01-02T03:04:05.000Z"),
+            ("1767323045678", "2026-01-02T03:04:05.678Z"),
+        ] {
+            let time = Timestamp::parse_tolerantly(text).map(|time| time.to_string());
+            assert_eq!(time.as_deref(), Some(printed), "{text}");
+        }
+        for text in ["", "now", "yesterday 12:00", "2026-13-01T00:00:00", "NaN", "inf"] {
+            assert_eq!(Timestamp::parse_tolerantly(text), None, "{text}");
         }
     }
 

@@ -541,3 +541,10 @@ fn data_and_metadata_come_back_unchanged() {
         Ok(())
     });
 }
+
+#[test]
+fn a_webhook_under_the_name_of_a_draft_is_not_ignored() {
+    let text = r#"{"pushNotificationConfig": {"url": "https://example.com/hook"}}"#;
+    let configuration: SendMessageConfiguration = read(text).unwrap();
+    assert_eq!(configuration.task_push_notification_config.unwrap().url, "https://example.com/hook");
+}

@@ -112,8 +112,7 @@ impl ProtoConvert<proto::Part> for Part {
     }
 }
 
-/// The bytes of a file. The SDKs for Python, Go and Java write them in base64 and only read base64. The SDK for JavaScript writes
-/// the plain bytes. So bytes that are valid base64 are decoded, and all others stay as they are.
+/// The bytes of a file. Bytes that are valid base64 are decoded, and all others stay as they are: see [`FileForm`](super::FileForm).
 fn file_bytes(bytes: Vec<u8>) -> Vec<u8> {
     STANDARD.decode(&bytes).unwrap_or(bytes)
 }
@@ -257,6 +256,8 @@ impl ProtoConvert<proto::PushNotificationConfig> for TaskPushNotificationConfig 
 
     fn from_proto(proto: proto::PushNotificationConfig) -> Result<Self, ConvertError> {
         let proto::PushNotificationConfig { id, url, token, authentication } = proto;
+        // An empty message means that there are no credentials.
+        let authentication = authentication.filter(|it| *it != proto::AuthenticationInfo::default());
         let (token, authentication) =
             (ProtoConvert::from_proto(token)?, ProtoConvert::from_proto(authentication)?);
         let id = names::given(&id).map(str::to_owned);

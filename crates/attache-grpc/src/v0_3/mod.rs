@@ -1,12 +1,14 @@
 //! Protocol 0.3: the package `a2a.v1`.
 
 mod convert;
+mod files;
 mod names;
 #[expect(missing_docs, reason = "a message and its fields are what those of the same name in the model are")]
 pub mod proto;
 mod status;
 
 pub use self::convert::{card, read_card};
+pub use self::files::{FileForm, HasFiles};
 pub(crate) use self::status::{kind_in, status};
 
 macro_rules! calls {

@@ -5,6 +5,7 @@
 //! same document, so the Python and JavaScript SDKs of both versions can read it. A signature covers the members of 1.0 only and
 //! stays valid.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
@@ -184,7 +185,7 @@ struct MembersV0_3<'a> {
 
 #[derive(Serialize)]
 struct Address<'a> {
-    url: &'a str,
+    url: Cow<'a, str>,
     transport: &'a str,
 }
 
@@ -198,11 +199,28 @@ fn security(requirements: &[SecurityRequirement]) -> Vec<Requirement<'_>> {
     requirements.iter().map(requirement).collect()
 }
 
+/// `host:port` of a gRPC interface. The gRPC clients of the SDKs for 0.3 pass it to their libraries as it is, and those take no URL.
+fn grpc_target(url: &str) -> Cow<'_, str> {
+    let (rest, port) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+        (Some(rest), _) => (rest, 80),
+        (None, Some(rest)) => (rest, 443),
+        (None, None) => return url.into(),
+    };
+    let authority = rest.split('/').next().unwrap_or(rest);
+    match authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
+        true => authority.into(),
+        false => format!("{authority}:{port}").into(),
+    }
+}
+
 impl<'a> CardJson<'a> {
     /// The card of 0.3.
     fn new(card: &'a AgentCard, interfaces: &[&'a AgentInterface]) -> Self {
         let address = |interface: &&'a AgentInterface| Address {
-            url: &interface.url,
+            url: match interface.protocol_binding.as_str() {
+                binding::GRPC => grpc_target(&interface.url),
+                _ => interface.url.as_str().into(),
+            },
             transport: &interface.protocol_binding,
         };
         let v0_3 = interfaces.first().map(|preferred| MembersV0_3 {

@@ -7,7 +7,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::v0_3::{self, proto_json};
+use super::v0_3;
+use super::v0_3::proto_json::{self, FileEncoding};
 use super::write::{self, Format};
 use super::{ArtifactNumbers, Dialect, Response, cards, error, has_kinds, put};
 use crate::error::Details;
@@ -132,7 +133,9 @@ impl HttpDialect {
             (Self::Kinds, Operation::SendStreamingMessage) => v0_3::read("message/stream", request.body),
             (Self::PythonProto, _) => {
                 let mut request = proto_json::read(request)?;
-                proto_json::decode_files_twice(&mut request);
+                if let Request::SendMessage(send) | Request::SendStreamingMessage(send) = &mut request {
+                    FileEncoding::Twice.decode(send.message.parts.iter_mut());
+                }
                 Ok(request)
             }
             (Self::Proto | Self::Kinds | Self::Either, _) => proto_json::read(request),

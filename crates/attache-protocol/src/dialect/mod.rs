@@ -15,7 +15,8 @@
 //! - A task is that of 0.3. Its member `task` holds the task of iii, so that both `result.status.state` and
 //!   `result.task.status.state` exist. `sessionId` exists for 0.1.
 //! - Parts have a `kind` for 0.3 and the same value as `type` for 0.1. In artifacts, data also exists as text for iii.
-//! - In lists and streams no dialect wraps a task, so there the merged parts suffice.
+//! - An event of a stream has the same members in 0.3 and in iii, and once more those of iii in a member that names its type.
+//! - In lists no dialect wraps a task, so there the merged parts suffice.
 //!
 //! At a path that is configured for 0.1, [`Dialect::of_v0_1`] treats the methods that 0.1 has as 0.1.
 //!
@@ -25,6 +26,7 @@ mod cards;
 mod error;
 mod http;
 mod iii;
+mod methods;
 mod params;
 mod part;
 mod push;
@@ -43,6 +45,7 @@ use serde_json::value::RawValue;
 
 pub use cards::{dual_card, pure_card, v0_1_card, v0_3_card};
 pub use http::{HttpDialect, HttpPath, HttpRequest};
+pub(crate) use part::data_part;
 pub use read_card::read_card;
 pub(crate) use v0_3::TaggedSend;
 use write::Format;
@@ -81,6 +84,8 @@ pub struct DialectRules {
     pub task_metadata: bool,
     /// A webhook without an id gets the id of its task.
     pub nameless_webhooks: bool,
+    /// Clients do not know pages: a list without a page size has all tasks.
+    pub whole_lists: bool,
     /// Messages have no ids of their own. The server must not use their ids to detect repeated messages.
     pub nameless_messages: bool,
 }
@@ -151,9 +156,21 @@ impl Dialect {
     pub fn read(self, method: &str, params: &[u8]) -> Result<Request, Error> {
         match self {
             Self::Iii => iii::read(method, params),
-            Self::V0_3 | Self::Either => v0_3::read(method, params),
+            Self::V0_3 => v0_3::read(method, params).map(with_page_size),
+            Self::Either => v0_3::read(method, params),
             Self::V0_1 => v0_1::read(method, params),
         }
+    }
+
+    /// The method of iii that a request of an iii client calls by a name of 1.0: a send whose role is in lower case. `None` for any
+    /// other request.
+    pub fn iii_alias(method: &str, params: &[u8]) -> Option<&'static str> {
+        let alias = match method {
+            "SendMessage" => "message/send",
+            "SendStreamingMessage" => "message/stream",
+            _ => return None,
+        };
+        iii::has_lower_case_role(params).then_some(alias)
     }
 
     /// What the dialect allows and 1.0 does not.
@@ -164,7 +181,7 @@ impl Dialect {
         match self {
             Self::V0_3 => v0_3,
             // If the dialect is unknown, everything is allowed that one of the dialects allows.
-            Self::Iii | Self::Either => iii,
+            Self::Iii | Self::Either => DialectRules { whole_lists: true, ..iii },
             Self::V0_1 => DialectRules { nameless_messages: true, ..iii },
         }
     }
@@ -238,9 +255,10 @@ impl Dialect {
     /// A JSON-RPC error response to `id`, with the error code of the dialect.
     pub fn error_response(self, id: &Id, error: &Error) -> Vec<u8> {
         match self {
-            Self::Iii | Self::V0_3 | Self::Either => {
-                jsonrpc::error_response_as(id, error, error::v0_3_code(error.kind()))
+            Self::Iii | Self::Either => {
+                jsonrpc::error_response_as(id, &iii::worded(error), error::v0_3_code(error.kind()))
             }
+            Self::V0_3 => jsonrpc::error_response_as(id, error, error::v0_3_code(error.kind())),
             Self::V0_1 => {
                 let error = v0_1::with_field_names(error);
                 jsonrpc::error_response_as(id, &error, error::v0_1_code(error.kind()))
@@ -297,6 +315,14 @@ impl ArtifactNumbers {
             self.0.len() - 1
         })
     }
+}
+
+/// Sets the page size of a list, if the client does not.
+fn with_page_size(mut request: Request) -> Request {
+    if let Request::ListTasks(list) = &mut request {
+        list.page_size.get_or_insert(params::PAGE_SIZE);
+    }
+    request
 }
 
 /// Whether a message or one of its parts has a `kind`.

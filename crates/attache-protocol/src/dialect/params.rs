@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The default page size: the largest one, since clients before 1.0 expect all tasks.
-const PAGE_SIZE: i32 = 100;
+pub(super) const PAGE_SIZE: i32 = 100;
 
 /// How the server handles a message.
 #[derive(Default, Deserialize)]
@@ -22,8 +22,9 @@ pub(super) struct Configuration {
     #[serde(alias = "history_length", deserialize_with = "lenient::int")]
     history_length: Option<i32>,
     pub(super) blocking: Option<bool>,
-    /// `pushNotification` in the proto of 0.3.
+    /// `pushNotification` in the proto of 0.3. fasta2a has the name of 1.0.
     #[serde(
+        alias = "taskPushNotificationConfig",
         alias = "pushNotification",
         alias = "push_notification",
         deserialize_with = "lenient::optional_object"
@@ -96,7 +97,7 @@ impl From<List> for ListTasksRequest {
         Self {
             context_id,
             status: status.map(Into::into).unwrap_or_default(),
-            page_size: page_size.or(Some(PAGE_SIZE)),
+            page_size,
             page_token,
             history_length: history_length.filter(|length| *length != 0),
             include_artifacts: true,

@@ -223,7 +223,7 @@ fn text_part(text: String, metadata: Option<JsonObject>) -> Part {
 }
 
 /// A part of data, which is unwrapped if the metadata has the mark. The mark is removed.
-fn data_part(data: Json, metadata: Option<JsonObject>) -> Part {
+pub(crate) fn data_part(data: Json, metadata: Option<JsonObject>) -> Part {
     let (data, metadata) = unwrap_data(data, metadata);
     Part { metadata, ..Part::new(Content::Data(data)) }
 }

@@ -38,6 +38,9 @@ pub(super) struct Webhook {
 struct Authentication {
     #[serde(deserialize_with = "lenient::null")]
     schemes: Vec<String>,
+    /// The name in 1.0, which some clients of iii's dialect use.
+    #[serde(deserialize_with = "lenient::string", skip_serializing)]
+    scheme: Option<String>,
     #[serde(deserialize_with = "lenient::string", skip_serializing_if = "Option::is_none")]
     credentials: Option<String>,
 }
@@ -55,8 +58,11 @@ pub(super) struct WebhookQuery {
 impl From<Webhook> for TaskPushNotificationConfig {
     fn from(webhook: Webhook) -> Self {
         let Webhook { id, url, token, authentication } = webhook;
-        let authentication = authentication.map(|Authentication { schemes, credentials }| {
-            AuthenticationInfo { scheme: schemes.into_iter().next().unwrap_or_default(), credentials }
+        let authentication = authentication.and_then(|Authentication { schemes, scheme, credentials }| {
+            let scheme = schemes.into_iter().next().or(scheme);
+            // Before 1.0 an empty object is valid. It means that there are no credentials.
+            let is_empty = scheme.is_none() && credentials.is_none();
+            (!is_empty).then(|| AuthenticationInfo { scheme: scheme.unwrap_or_default(), credentials })
         });
         Self { tenant: None, id, task_id: None, url, token, authentication }
     }
@@ -92,7 +98,7 @@ impl From<&TaskPushNotificationConfig> for Webhook {
         let TaskPushNotificationConfig { tenant: _, id, task_id: _, url, token, authentication } =
             config.clone();
         let authentication = authentication.map(|AuthenticationInfo { scheme, credentials }| {
-            Authentication { schemes: vec![scheme], credentials }
+            Authentication { schemes: vec![scheme], scheme: None, credentials }
         });
         Self { id, url, token, authentication }
     }

@@ -128,32 +128,52 @@ pub(super) fn write_response(response: &Response<'_>, format: Format, out: &mut 
     }
 }
 
-/// Writes an event of a stream. ProtoJSON wraps it in a member that names its type.
+/// Writes an event of a stream. ProtoJSON wraps it in a member that names its type. iii has both forms: see [`iii`](super::iii).
 pub(super) fn write_event(
     event: &StreamResponse,
     format: Format,
     numbers: &mut ArtifactNumbers,
     out: &mut Vec<u8>,
 ) {
-    fn put_event<T: Serialize>(out: &mut Vec<u8>, format: Format, name: &'static str, event: &T) {
-        if format.is_proto() { put(out, &Single(name, event)) } else { put(out, event) }
-    }
     match event {
         StreamResponse::Task(task) => {
             numbers.reset(task);
-            put_event(out, format, "task", &format.event(task));
+            put_event(out, format, "task", |format| format.event(task));
         }
         StreamResponse::Message(message) if format == Format::V0_1 => {
             put(out, &format.event(&completed_task(message)));
         }
-        StreamResponse::Message(message) => put_event(out, format, "message", &format.event(message)),
+        StreamResponse::Message(message) => put_event(out, format, "message", |format| format.event(message)),
         StreamResponse::StatusUpdate(update) => {
-            put_event(out, format, "statusUpdate", &format.event(update));
+            put_event(out, format, "statusUpdate", |format| format.event(update));
         }
         StreamResponse::ArtifactUpdate(update) => {
             let index = numbers.of(&update.artifact.artifact_id);
-            put_event(out, format, "artifactUpdate", &ArtifactUpdateJson { update, index, format });
+            put_event(out, format, "artifactUpdate", |format| ArtifactUpdateJson { update, index, format });
         }
+    }
+}
+
+/// Writes an event of a type whose wrapper has this name.
+fn put_event<T: Serialize>(
+    out: &mut Vec<u8>,
+    format: Format,
+    name: &'static str,
+    event: impl Fn(Format) -> T,
+) {
+    #[derive(Serialize)]
+    struct Both<T: Serialize> {
+        #[serde(flatten)]
+        event: T,
+        #[serde(flatten)]
+        wrapped: Single<T>,
+    }
+    match format {
+        Format::Proto | Format::PythonProto => put(out, &Single(name, event(format))),
+        Format::Iii | Format::Merged => {
+            put(out, &Both { event: event(format), wrapped: Single(name, event(Format::Iii)) });
+        }
+        Format::V0_3 | Format::V0_1 => put(out, &event(format)),
     }
 }
 

@@ -65,7 +65,7 @@ fn each_error_of_a_0_3_request_is_named() {
         (webhook(json!({})), &["configuration.pushNotificationConfig.url"]),
         (webhook(json!({"url": "ftp://x"})), &["configuration.pushNotificationConfig.url"]),
         (
-            webhook(json!({"url": "https://x.y", "authentication": {"schemes": []}})),
+            webhook(json!({"url": "https://x.y", "authentication": {"credentials": "k"}})),
             &["configuration.pushNotificationConfig.authentication.schemes"],
         ),
     ] {

@@ -219,6 +219,23 @@ fn a_webhook_is_read_in_every_format() {
 }
 
 #[test]
+fn an_empty_authentication_of_a_webhook_is_none() {
+    let create = Operation::CreateTaskPushNotificationConfig;
+    let webhook = json!({"url": "https://e.com", "authentication": {}});
+    for body in [
+        json!({"parent": "tasks/t", "config": {"pushNotificationConfig": webhook}}),
+        json!({"taskId": "t", "pushNotificationConfig": webhook}),
+        webhook.clone(),
+    ] {
+        for dialect in ALL {
+            let read = dialect.read(&http_request(create, body.to_string().as_bytes())).unwrap();
+            let Request::CreateTaskPushNotificationConfig(config) = read else { panic!("a webhook") };
+            assert_eq!(config.authentication, None, "{dialect:?} {body}");
+        }
+    }
+}
+
+#[test]
 fn errors_have_the_field_names_of_the_request() {
     let send_part =
         |content: Value| json!({"message": {"messageId": "m", "role": "ROLE_USER", "content": [content]}});
@@ -250,7 +267,9 @@ fn errors_have_the_field_names_of_the_request() {
         (configured(json!({"historyLength": -1})), &["configuration.historyLength"]),
         (configured(json!({"pushNotification": {}})), &["configuration.pushNotification.url"]),
         (
-            configured(json!({"pushNotification": {"url": "https://x.y", "authentication": {}}})),
+            configured(
+                json!({"pushNotification": {"url": "https://x.y", "authentication": {"credentials": "k"}}}),
+            ),
             &["configuration.pushNotification.authentication.schemes"],
         ),
     ] {
@@ -268,7 +287,7 @@ fn errors_have_the_field_names_of_the_request() {
         (json!({"name": "tasks/other/pushNotificationConfigs/w"}), "name"),
         (json!({"config": {"name": "w"}}), "config.name"),
         (
-            json!({"pushNotificationConfig": {"url": "https://x.y", "authentication": {"schemes": []}}}),
+            json!({"pushNotificationConfig": {"url": "https://x.y", "authentication": {"credentials": "k"}}}),
             "pushNotificationConfig.authentication.schemes",
         ),
     ] {

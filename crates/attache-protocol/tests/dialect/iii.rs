@@ -44,6 +44,36 @@ fn a_send_is_read() {
     insta::assert_json_snapshot!(request);
 }
 
+/// As fasta2a 2.1 writes it: a method of 0.3 with the parts and the webhook of 1.0.
+#[test]
+fn a_send_of_fasta2a_is_read() {
+    let params = json!({
+        "configuration": {"acceptedOutputModes": ["text/plain"], "blocking": true, "taskPushNotificationConfig":
+            {"url": "https://example.com", "authentication": {"scheme": "Bearer", "credentials": "k"}}},
+        "message": {"role": "user", "parts": [{"text": "hi"}, {"raw": "aGk=", "mediaType": "text/plain"}],
+            "messageId": "m1"},
+    });
+    assert_eq!(Dialect::of("message/send", params.to_string().as_bytes()), Some(Dialect::Iii));
+    let Request::SendMessage(request) = read("message/send", &params) else { panic!("a send") };
+    assert_eq!(request.message.parts.len(), 2);
+    let webhook = request.configuration.unwrap().task_push_notification_config.unwrap();
+    assert_eq!(webhook.authentication.unwrap().scheme, "Bearer");
+}
+
+#[test]
+fn an_event_is_both_wrapped_and_not() {
+    for (response, name) in [
+        (StreamResponse::Task(task()), "task"),
+        (StreamResponse::Message(Message::agent("m", "hi")), "message"),
+        (status_event(), "statusUpdate"),
+        (artifact_event(), "artifactUpdate"),
+    ] {
+        let mut event = event(&response);
+        let wrapped = event.as_object_mut().unwrap().remove(name).unwrap();
+        assert_eq!(event, wrapped);
+    }
+}
+
 #[test]
 fn everything_else_is_read() {
     let requests: Vec<String> = [

@@ -11,6 +11,7 @@ mod http;
 mod http_carried;
 mod iii;
 mod support;
+mod tolerant;
 mod v0_1;
 mod v0_3;
 mod v0_3_client;

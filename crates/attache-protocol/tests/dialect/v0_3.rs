@@ -100,6 +100,23 @@ fn a_send_blocks_by_default_and_a_history_length_of_zero_is_none() {
 }
 
 #[test]
+fn an_empty_authentication_of_a_webhook_is_none() {
+    for authentication in [json!({}), json!(null), json!({"schemes": []}), json!({"schemes": null})] {
+        let webhook = json!({"url": "https://e.com", "authentication": authentication});
+        let mut params = saying(json!([{"kind": "text", "text": "hi"}]));
+        params["configuration"] = json!({"pushNotificationConfig": webhook});
+        let sent = sent(&params).configuration.and_then(|it| it.task_push_notification_config);
+        assert_eq!(sent.expect("a webhook").authentication, None, "{authentication}");
+        let set = read(
+            "tasks/pushNotificationConfig/set",
+            &json!({"taskId": "t", "pushNotificationConfig": webhook}),
+        );
+        let Request::CreateTaskPushNotificationConfig(set) = set else { panic!("{set:?}") };
+        assert_eq!(set.authentication, None, "{authentication}");
+    }
+}
+
+#[test]
 fn a_stream_is_the_same_request_with_another_response() {
     let params = saying(json!([{"kind": "text", "text": "hi"}]));
     let Request::SendStreamingMessage(request) = read("message/stream", &params) else { panic!("a stream") };

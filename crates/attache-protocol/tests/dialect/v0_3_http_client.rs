@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use attache_protocol::dialect::v0_3::proto_json::{request, response};
+use attache_protocol::dialect::v0_3::proto_json::{FileEncoding, request, response};
 use attache_protocol::dialect::{HttpDialect, HttpPath, HttpRequest, Response};
 use attache_protocol::{
     ListTaskPushNotificationConfigsResponse, Operation, Request, Role, SendMessageResponse, StreamResponse,
@@ -43,18 +43,19 @@ fn a_server_reads_what_a_client_writes() {
         configuration.task_push_notification_config = None;
         configuration.if_generation_match = None;
         configuration.history_length = configuration.history_length.filter(|length| *length > 0);
-        let body = request::body(&Request::SendMessage(Box::new(send.clone()))).expect("words for it");
+        let body = request::body(&Request::SendMessage(Box::new(send.clone())), FileEncoding::Once)
+            .expect("words for it");
         let read = read(Operation::SendMessage, None, body.expect("a body").as_str());
         carried_message(&mut send.message);
         prop_assert_eq!(read, Request::SendMessage(Box::new(send)));
         Ok(())
     });
     let create = Request::CreateTaskPushNotificationConfig(webhook());
-    let body = request::body(&create).unwrap().unwrap();
+    let body = request::body(&create, FileEncoding::Once).unwrap().unwrap();
     let id = webhook().task_id.unwrap();
     assert_eq!(read(Operation::CreateTaskPushNotificationConfig, Some(id.as_str()), body.as_str()), create);
     let cancel = Operation::CancelTask.parse(br#"{"id": "t"}"#).unwrap();
-    let body = request::body(&cancel).unwrap().unwrap();
+    let body = request::body(&cancel, FileEncoding::Once).unwrap().unwrap();
     assert_eq!(read(Operation::CancelTask, Some("t"), body.as_str()), cancel);
 }
 
@@ -69,7 +70,7 @@ fn fields_that_0_3_does_not_have_are_errors() {
         ),
     ] {
         let request = operation.parse(arguments.to_string().as_bytes()).unwrap();
-        assert!(request::body(&request).is_err(), "{operation:?}");
+        assert!(request::body(&request, FileEncoding::Once).is_err(), "{operation:?}");
     }
 }
 

@@ -317,3 +317,11 @@ fn a_message_is_rejected_with_the_path_of_the_field() {
     let garbage = proto::DataPart { data: Some(vec![0xff]) };
     assert_eq!(content(part(proto::Content::Data(garbage))), "message.content[0].data.data");
 }
+
+#[test]
+fn an_empty_authentication_of_a_webhook_is_none() {
+    let authentication = Some(proto::AuthenticationInfo::default());
+    let webhook = proto::PushNotificationConfig { authentication, ..Default::default() };
+    let webhook: TaskPushNotificationConfig = to_model(webhook).unwrap();
+    assert_eq!(webhook.authentication, None);
+}

@@ -1,7 +1,5 @@
 //! Reads requests from their path, query and body.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
@@ -13,7 +11,7 @@ use crate::dialect::{put, v0_3};
 use crate::json::lenient;
 use crate::operation::{parse, without_position};
 use crate::{
-    Content, ContextId, Error, ErrorKind, JsonObject, Message, Operation, Part, Request, Role,
+    ContextId, Error, ErrorKind, JsonObject, Message, Operation, Part, Request, Role,
     SendMessageConfiguration, SendMessageRequest, TaskId,
 };
 
@@ -271,17 +269,4 @@ fn list(request: &HttpRequest<'_>, params: &Params<'_>) -> Result<Request, Error
         list.page_token = page_token;
     }
     checked_with(list, |_, field: &str| Some(field.to_owned()), str::to_owned)
-}
-
-/// Decodes the files of a message a second time. The Python SDK writes the base64 text of a file into a field of bytes, which
-/// ProtoJSON then encodes again. Files that are encoded once, by clients that are not SDKs, stay as they are.
-pub(in crate::dialect) fn decode_files_twice(request: &mut Request) {
-    let (Request::SendMessage(send) | Request::SendStreamingMessage(send)) = request else { return };
-    for part in &mut send.message.parts {
-        if let Content::Raw(bytes) = &mut part.content
-            && let Ok(decoded) = STANDARD.decode(&*bytes)
-        {
-            *bytes = decoded;
-        }
-    }
 }

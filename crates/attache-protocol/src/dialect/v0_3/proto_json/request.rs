@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::FileEncoding;
 use crate::dialect::push::Webhook;
 use crate::dialect::write::{Format, Formatted};
 use crate::{
@@ -11,12 +12,14 @@ use crate::{
 
 /// Writes the body of a request, if it has one. All other arguments are in the path and the query. A member that 0.3 does not
 /// have is an error, if the response without it would be a different one.
-pub fn body(request: &Request) -> Result<Option<Json>, Error> {
+pub fn body(request: &Request, files: FileEncoding) -> Result<Option<Json>, Error> {
     if request.tenant().is_some() {
         return Err(Error::invalid_params("tenant", "protocol 0.3 has no tenants"));
     }
     match request {
-        Request::SendMessage(send) | Request::SendStreamingMessage(send) => body_json(&Send::new(send)?),
+        Request::SendMessage(send) | Request::SendStreamingMessage(send) => {
+            body_json(&Send::new(send, files)?)
+        }
         Request::CancelTask(cancel) => body_json(&Cancel { name: format!("tasks/{}", cancel.id.as_str()) }),
         Request::CreateTaskPushNotificationConfig(config) => body_json(&Create {
             parent: format!("tasks/{}", config.task_id.as_ref().map_or("", TaskId::as_str)),
@@ -78,7 +81,7 @@ struct Configuration<'a> {
 }
 
 impl<'a> Send<'a> {
-    fn new(send: &'a SendMessageRequest) -> Result<Self, Error> {
+    fn new(send: &'a SendMessageRequest, files: FileEncoding) -> Result<Self, Error> {
         let stated = send.configuration.as_ref();
         if stated.is_some_and(|it| it.if_generation_match.is_some()) {
             let field = "configuration.ifGenerationMatch";
@@ -92,7 +95,7 @@ impl<'a> Send<'a> {
             blocking: stated.is_none_or(|it| !it.return_immediately),
         };
         Ok(Self {
-            message: Format::Proto.json(&send.message),
+            message: files.format().json(&send.message),
             configuration,
             metadata: send.metadata.as_ref(),
         })
