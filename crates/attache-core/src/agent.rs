@@ -5,7 +5,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-use attache_protocol::{Error, Message, Part};
+use attache_protocol::{Error, Message, Part, TaskId};
 
 use crate::{BoxFuture, Caller, Turn};
 
@@ -51,6 +51,12 @@ pub trait Agent: Send + Sync + 'static {
         false
     }
 
+    /// Tells the agent that a task was ended from outside its turn, for example by a cancel. An agent that keeps something for the next
+    /// message of a task, such as a process that waits for an answer, releases it here.
+    fn task_ended(&self, task: &TaskId) {
+        let _ = task;
+    }
+
     /// The agent as a [`BoxAgent`], for code that chooses agents at run time.
     fn boxed(self) -> BoxAgent
     where
@@ -75,6 +81,10 @@ pub fn restartable(agent: impl Agent) -> impl Agent {
 
         fn restartable(&self) -> bool {
             true
+        }
+
+        fn task_ended(&self, task: &TaskId) {
+            self.0.task_ended(task);
         }
     }
 
@@ -119,6 +129,10 @@ impl Agent for BoxAgent {
         self.0.restartable()
     }
 
+    fn task_ended(&self, task: &TaskId) {
+        self.0.task_ended(task);
+    }
+
     /// The same agent. It is not boxed a second time.
     fn boxed(self) -> BoxAgent {
         self
@@ -130,6 +144,7 @@ trait DynAgent: Send + Sync + 'static {
     fn run(&self, turn: Turn) -> BoxFuture<'_, AgentResult>;
     fn admits(&self, caller: &Caller, message: &Message) -> Result<(), Error>;
     fn restartable(&self) -> bool;
+    fn task_ended(&self, task: &TaskId);
 }
 
 impl<A: Agent> DynAgent for A {
@@ -139,6 +154,10 @@ impl<A: Agent> DynAgent for A {
 
     fn admits(&self, caller: &Caller, message: &Message) -> Result<(), Error> {
         Agent::admits(self, caller, message)
+    }
+
+    fn task_ended(&self, task: &TaskId) {
+        Agent::task_ended(self, task);
     }
 
     fn run(&self, turn: Turn) -> BoxFuture<'_, AgentResult> {

@@ -8,7 +8,7 @@ use attache_protocol::dialect::DialectRules;
 use attache_protocol::{Dialect, Extensions, Version};
 use serde_json::{Map, Value};
 
-use crate::Quota;
+use crate::{Quota, TraceParent};
 
 /// The authenticated sender of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -193,12 +193,14 @@ pub struct RequestTerms<'a> {
     pub dialect: Option<Dialect>,
     /// How many turns the caller may have at once, if that is limited.
     pub turns: Option<Quota>,
+    /// The trace that the request belongs to.
+    pub trace_parent: Option<TraceParent>,
 }
 
 impl<'a> RequestTerms<'a> {
     /// The terms of a request in the current dialect, without idempotency key and without a limit on turns.
     pub fn new(version: Version, extensions: &'a Extensions) -> Self {
-        Self { version, extensions, idempotency_key: None, dialect: None, turns: None }
+        Self { version, extensions, idempotency_key: None, dialect: None, turns: None, trace_parent: None }
     }
 }
 
@@ -223,6 +225,8 @@ pub struct Caller {
     pub dialect: Option<Dialect>,
     /// The limit of concurrent turns of the caller, if there is one.
     pub turns: Option<Quota>,
+    /// The trace that the request belongs to. It is not stored with the task.
+    pub trace_parent: Option<TraceParent>,
 }
 
 impl Default for Caller {
@@ -237,6 +241,7 @@ impl Default for Caller {
             idempotency_key: None,
             dialect: None,
             turns: None,
+            trace_parent: None,
         }
     }
 }

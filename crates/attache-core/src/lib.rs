@@ -29,6 +29,8 @@ mod signal;
 mod snapshot;
 mod store;
 mod stream;
+mod text_stream;
+mod trace;
 mod turn;
 mod turn_state;
 mod turns;
@@ -47,8 +49,8 @@ pub use limiter::{Limiter, NoPermit, Permit, Quota};
 pub use memory::MemoryStore;
 pub use options::{Options, WebhookCheck};
 pub use outbox::{
-    DeadDelivery, Delivery, DeliveryId, DueReceivers, NewWebhook, Outbox, Outcome, PushEvents, PutWebhook,
-    Webhook,
+    DeadDelivery, Delivery, DeliveryId, DueReceivers, NewWebhook, Outbox, Outcome, PendingDelivery,
+    PushEvents, PutWebhook, Webhook,
 };
 pub use service::{Page, Recovered, Reply, Service, internal};
 pub use snapshot::{EndedTask, Snapshot, StoredEndedTask, View};
@@ -57,6 +59,8 @@ pub use store::{
     NewTask, RenewFailure, Retention, Store, StoreError, TailItem, UsedKey,
 };
 pub use stream::{EventStream, StreamItem};
+pub use text_stream::TextStream;
+pub use trace::{NotATraceParent, TraceParent, millis, state_name};
 pub use turn::{Emitted, Turn};
 pub use values::{ChangedValue, ValueChange, Values};
 

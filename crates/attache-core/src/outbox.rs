@@ -9,7 +9,7 @@ use std::sync::Arc;
 use attache_protocol::{Dialect, TaskId, TaskPushNotificationConfig, Timestamp};
 use sha2::{Digest, Sha256};
 
-use crate::{BoxFuture, Entry, Owner, Seq, StoreError, TaskEvent};
+use crate::{BoxFuture, Entry, Owner, Seq, StoreError, TaskEvent, TraceParent};
 
 /// A stored webhook.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +21,8 @@ pub struct Webhook {
     /// The dialect of the client that created it, if that is not 1.0. Its payloads are in this dialect, which sends the whole task
     /// instead of the event.
     pub dialect: Option<Dialect>,
+    /// The trace of the request that created it. Its notifications belong to that trace.
+    pub trace_parent: Option<TraceParent>,
 }
 
 /// Which events a webhook receives.
@@ -143,6 +145,21 @@ pub enum Outcome {
     },
 }
 
+/// A delivery that has not been made yet.
+#[derive(Debug, Clone)]
+pub struct PendingDelivery {
+    /// Its id.
+    pub id: DeliveryId,
+    /// The URL of the webhook.
+    pub url: String,
+    /// The number of attempts so far, all of which failed.
+    pub attempts: u32,
+    /// When it was added.
+    pub since: Timestamp,
+    /// The time of the next attempt. `None` if another delivery of the same webhook comes first.
+    pub due: Option<Timestamp>,
+}
+
 /// A delivery that was given up.
 #[derive(Debug, Clone)]
 pub struct DeadDelivery {
@@ -256,7 +273,9 @@ mod tests {
             ("nonsense", "nonsense"),
         ] {
             let config = TaskPushNotificationConfig { url: url.to_owned(), ..Default::default() };
-            assert_eq!(Webhook { config, events: PushEvents::States, dialect: None }.receiver(), receiver);
+            let events = PushEvents::States;
+            let webhook = Webhook { config, events, dialect: None, trace_parent: None };
+            assert_eq!(webhook.receiver(), receiver);
         }
     }
 }

@@ -6,6 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use attache_protocol::{Part, TaskId, TaskState};
 use futures::FutureExt;
@@ -15,7 +16,7 @@ use crate::signal::Progress;
 use crate::turn::MAX_UNWRITTEN;
 use crate::turn_state::{TurnState, WriteState};
 use crate::turns::{ANOTHER_SERVER, NextTurn};
-use crate::{Agent, AgentError, AgentResult, BoxFuture, Lease, Permit, Store, Turn, new_id};
+use crate::{Agent, AgentError, AgentResult, BoxFuture, Lease, Permit, Store, TraceParent, Turn, new_id};
 
 /// Runs a turn, then the turns of the messages that waited for it. Together they use one permit of the caller.
 pub(crate) async fn run(turn: Arc<TurnState>, permit: Option<Permit>) {
@@ -91,6 +92,7 @@ async fn run_one(turn: &Arc<TurnState>) {
         return;
     }
     let service = &turn.service;
+    let started = tracing::enabled!(target: LOG, tracing::Level::INFO).then(Instant::now);
     let agent =
         AssertUnwindSafe(async { service.agent.run(Turn { inner: turn.clone() }).await }).catch_unwind();
     // The timer is created only if the agent is not done at the first poll.
@@ -103,23 +105,45 @@ async fn run_one(turn: &Arc<TurnState>) {
             () = canceled(turn) => AgentOutcome::Canceled,
         }
     };
-    let ended = match drive(turn, outcome).await {
-        Ok(AgentOutcome::Returned(Ok(()))) => finish(turn),
-        Ok(AgentOutcome::Returned(Err(error))) | Err(error) => fail(turn, error),
-        Ok(AgentOutcome::Panicked(panic)) => panicked(turn, panic),
+    let (ended, outcome) = match drive(turn, outcome).await {
+        Ok(AgentOutcome::Returned(Ok(()))) => (finish(turn), None),
+        Ok(AgentOutcome::Returned(Err(error))) | Err(error) => (fail(turn, error), None),
+        Ok(AgentOutcome::Panicked(panic)) => (panicked(turn, panic), Some("panicked")),
         Ok(AgentOutcome::TimedOut) => {
             let limit = service.options.turn_timeout;
             tracing::warn!(task = %turn.task_id, ?limit, "the agent took too long");
             let text = format!("the agent did not finish within {} s", limit.as_secs_f64());
-            end(turn, TaskState::Failed, Some(text))
+            (end(turn, TaskState::Failed, Some(text)), Some("timed-out"))
         }
-        Ok(AgentOutcome::Canceled) => Ok(()),
+        Ok(AgentOutcome::Canceled) => (Ok(()), Some("canceled")),
     };
     if let Err(error) = write_rest(turn, ended).await
         && !error.is_over()
     {
         tracing::error!(task = %turn.task_id, %error, "the end of a turn could not be written");
     }
+    if let Some(started) = started {
+        log_end(turn, outcome.unwrap_or_else(|| turn.outcome()), started.elapsed());
+    }
+}
+
+/// The target of the lines about turns.
+const LOG: &str = "attache::turn";
+
+/// Logs the end of a turn, without anything that was said in it.
+fn log_end(turn: &TurnState, outcome: &str, duration: Duration) {
+    let caller = &turn.caller;
+    tracing::info!(
+        target: LOG,
+        agent = turn.service.agent_name(),
+        caller = caller.principal().name().unwrap_or("anonymous"),
+        task = turn.task_id.as_str(),
+        outcome,
+        duration_ms = crate::trace::millis(duration),
+        rerun = turn.rerun.then_some(true),
+        traceparent = caller.trace_parent.as_ref().map(TraceParent::as_str),
+        "turn ended"
+    );
 }
 
 /// How the agent's future ended.

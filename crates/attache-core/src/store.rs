@@ -269,6 +269,11 @@ pub trait Store: Send + Sync + 'static {
     /// Releases a lease. Does nothing if the lease does not hold the task.
     fn release<'a>(&'a self, task: &'a TaskId, lease: Lease) -> BoxFuture<'a, Result<(), StoreError>>;
 
+    /// What kind of store it is, in one word, for operators.
+    fn kind(&self) -> &'static str {
+        "custom"
+    }
+
     /// The webhooks of tasks and their deliveries. An append stores its deliveries in the same transaction.
     fn outbox(&self) -> &dyn Outbox;
 

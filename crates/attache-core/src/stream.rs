@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use attache_protocol::{Error, Message, StreamResponse, TaskState};
+use attache_protocol::{Error, Message, StreamResponse, TaskId, TaskState};
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 
 use crate::event::write_json;
@@ -33,7 +33,22 @@ impl StreamItem {
         }
     }
 
-    fn state(&self) -> Option<TaskState> {
+    /// The task that the event is about. `None` for a direct message.
+    pub fn task_id(&self) -> Option<TaskId> {
+        match self {
+            Self::Snapshot(snapshot) => Some(snapshot.task().id.clone()),
+            Self::Entry(entry) => match &entry.event {
+                TaskEvent::Created(task) => Some(task.id.clone()),
+                TaskEvent::Message(message) => message.task_id.clone(),
+                TaskEvent::Status(update) => Some(update.task_id.clone()),
+                TaskEvent::Artifact(update) => Some(update.task_id.clone()),
+            },
+            Self::Message(_) => None,
+        }
+    }
+
+    /// The state of the task after this event, if the event changes it.
+    pub fn state(&self) -> Option<TaskState> {
         match self {
             Self::Snapshot(snapshot) => Some(snapshot.state),
             Self::Entry(entry) => entry.event.state(),
@@ -113,6 +128,16 @@ pub struct EventStream {
 impl EventStream {
     fn new(events: impl Stream<Item = Result<Vec<StreamItem>, Error>> + Send + 'static) -> Self {
         Self { events: events.boxed(), permit: None }
+    }
+
+    /// The same stream, with a function that sees every event before its reader.
+    pub fn observed(self, mut observe: impl FnMut(&StreamItem) + Send + 'static) -> Self {
+        let events = self.events.inspect(move |batch| {
+            for item in batch.iter().flatten() {
+                observe(item);
+            }
+        });
+        Self { events: events.boxed(), permit: self.permit }
     }
 
     /// The same stream, which holds a permit until it ends or is dropped.

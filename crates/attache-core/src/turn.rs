@@ -15,7 +15,9 @@ use tokio_util::sync::WaitForCancellationFuture;
 
 use crate::signal::Progress;
 use crate::turn_state::TurnState;
-use crate::{AgentError, AgentResult, ArtifactBuilder, Caller, ListQuery, TaskEvent, View, new_id};
+use crate::{
+    AgentError, AgentResult, ArtifactBuilder, Caller, ListQuery, TaskEvent, TraceParent, View, new_id,
+};
 
 /// One execution of an agent for one message.
 pub struct Turn {
@@ -60,6 +62,12 @@ impl Turn {
     /// Who calls: principal, tenant, rights, metadata from the authenticator, protocol version and extensions.
     pub fn caller(&self) -> &Caller {
         &self.inner.caller
+    }
+
+    /// The trace that the request belongs to, for calls that the agent makes. A turn that [runs again](Self::is_rerun) after a
+    /// restart has none.
+    pub fn trace_parent(&self) -> Option<TraceParent> {
+        self.inner.caller.trace_parent
     }
 
     /// The media types that the client accepts. Empty means any.

@@ -18,8 +18,11 @@ use crate::store::Idempotency;
 use crate::turns::ANOTHER_SERVER;
 use crate::{
     AgentError, AgentResult, Append, AppendError, Appended, Caller, Created, Lease, NewTask, Seq, Snapshot,
-    TaskEvent, UsedKey, Webhook,
+    TaskEvent, UsedKey, Webhook, state_name,
 };
+
+/// Why a turn without a task cannot write any more.
+const ANSWERED_WITH_MESSAGE: &str = "the agent has answered with a message";
 
 /// The state of a turn, shared by the agent, the callers that wait for it, and requests that cancel it.
 pub(crate) struct TurnState {
@@ -141,6 +144,19 @@ impl TurnState {
         log.state.is_terminal() && matches!(log.write_state, WriteState::Writing { .. })
     }
 
+    /// How the turn has ended, in one word, for the log.
+    pub(crate) fn outcome(&self) -> &'static str {
+        if self.cancel.get().is_some_and(CancellationToken::is_cancelled) {
+            return "canceled";
+        }
+        let log = self.log.lock();
+        match log.write_state {
+            WriteState::Closed(ANSWERED_WITH_MESSAGE) => "message",
+            WriteState::Closed(_) => "stopped",
+            WriteState::NoTask { .. } | WriteState::Writing { .. } => state_name(log.state),
+        }
+    }
+
     /// The task when the turn began, if it existed.
     pub(crate) fn before(&self) -> Option<Snapshot> {
         self.before.lock().clone()
@@ -190,7 +206,7 @@ impl TurnState {
         let mut log = self.log.lock();
         let without_task = matches!(log.write_state, WriteState::NoTask { .. }) && log.unwritten.is_empty();
         if without_task {
-            log.write_state = WriteState::Closed("the agent has answered with a message");
+            log.write_state = WriteState::Closed(ANSWERED_WITH_MESSAGE);
         }
         without_task
     }

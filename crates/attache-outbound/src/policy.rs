@@ -39,6 +39,7 @@ pub struct Policy {
     loopback: bool,
     https_only: bool,
     networks: Vec<IpNet>,
+    loopback_setting: Option<&'static str>,
 }
 
 impl Policy {
@@ -64,6 +65,21 @@ impl Policy {
     pub fn https_only(mut self, only: bool) -> Self {
         self.https_only = only;
         self
+    }
+
+    /// Names the setting that allows this machine, for [`explain`](Self::explain).
+    #[must_use]
+    pub fn loopback_setting(mut self, setting: &'static str) -> Self {
+        self.loopback_setting = Some(setting);
+        self
+    }
+
+    /// Describes why an address was refused. For an address of this machine it names the setting that would allow it.
+    pub fn explain(&self, refused: &Refused) -> String {
+        match self.loopback_setting {
+            Some(setting) if refused.is_loopback() => format!("{refused} (`{setting}` allows this machine)"),
+            Some(_) | None => refused.to_string(),
+        }
     }
 
     /// Checks the text of a URL, when it is stored. Nothing is resolved: the name need not exist yet.

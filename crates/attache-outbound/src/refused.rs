@@ -74,3 +74,27 @@ pub enum Refused {
     #[error("the host is a cloud metadata service, which is never called; use another address")]
     Metadata,
 }
+
+impl Refused {
+    /// Whether the address is this machine, which a [policy](crate::Policy::allow_loopback) can allow.
+    pub fn is_loopback(&self) -> bool {
+        match self {
+            Self::LoopbackName => true,
+            Self::Address { address, .. } => address.is_loopback(),
+            Self::TooLong { .. }
+            | Self::Character
+            | Self::Scheme
+            | Self::Insecure
+            | Self::NoHost
+            | Self::Credentials
+            | Self::Fragment
+            | Self::Host
+            | Self::TrailingDot
+            | Self::Spelling(_)
+            | Self::Port
+            | Self::Malformed(_)
+            | Self::PrivateName
+            | Self::Metadata => false,
+        }
+    }
+}

@@ -201,7 +201,7 @@ pub(crate) fn webhook(task: &str, name: &str, receiver: &str, events: PushEvents
             credentials: Some(format!("secret of {name}")),
         }),
     };
-    Webhook { config, events, dialect: None }
+    Webhook { config, events, dialect: None, trace_parent: None }
 }
 
 /// The result of creating a task.

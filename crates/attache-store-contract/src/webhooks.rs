@@ -44,7 +44,10 @@ pub async fn every_member_of_a_webhook_is_stored(store: TestStore) {
         url: "http://127.0.0.1".into(),
         ..TaskPushNotificationConfig::default()
     };
-    let bare = Webhook { config: bare, events: PushEvents::States, dialect: Some(Dialect::V0_3) };
+    let trace_parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".parse().ok();
+    assert!(trace_parent.is_some());
+    let bare =
+        Webhook { config: bare, events: PushEvents::States, dialect: Some(Dialect::V0_3), trace_parent };
     let mut half = webhook("t", "half", "one", PushEvents::States);
     half.config.token = None;
     let mut odd = webhook("t", "odd", "one", PushEvents::States);

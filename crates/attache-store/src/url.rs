@@ -98,6 +98,7 @@ impl From<&str> for StoreUrl {
             Some((scheme, rest)) if is_scheme(scheme) => {
                 Self { scheme: scheme.to_owned(), rest: rest.into() }
             }
+            None if text == MEMORY => Self::memory(),
             Some(_) | None => Self { scheme: String::new(), rest: text.into() },
         }
     }
@@ -159,7 +160,8 @@ mod tests {
         );
         assert_eq!(url("sqlite:rel.db").sqlite_path(), Some(Path::new("rel.db")));
         assert_eq!(url("postgres://h/d").sqlite_path(), None);
-        for text in ["", "memory", "/a.db", "C:\\a.db", "9p:x", "a b:c"] {
+        assert_eq!(url("memory"), StoreUrl::memory());
+        for text in ["", "memory2", "/a.db", "C:\\a.db", "9p:x", "a b:c"] {
             assert_eq!((url(text).scheme(), url(text).rest()), ("", OsStr::new(text)), "{text}");
         }
     }

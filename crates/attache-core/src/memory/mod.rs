@@ -292,6 +292,10 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
+    fn kind(&self) -> &'static str {
+        "memory"
+    }
+
     fn create(&self, task: NewTask) -> BoxFuture<'_, Result<Created, StoreError>> {
         ready(self.create_now(task))
     }

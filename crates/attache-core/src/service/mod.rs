@@ -17,8 +17,8 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use attache_protocol::{
     AgentCard, Error, ErrorKind, Extensions, GENERATION_EXTENSION, IDEMPOTENCY_EXTENSION,
-    ListTaskPushNotificationConfigsResponse, Message, PUSH_EVERY_EVENT_EXTENSION, Request, Role, TaskId,
-    TaskPushNotificationConfig, TaskState, Timestamp, Version,
+    ListTaskPushNotificationConfigsResponse, Message, Operation, PUSH_EVERY_EVENT_EXTENSION, Request, Role,
+    TaskId, TaskPushNotificationConfig, TaskState, Timestamp, Version,
 };
 use futures::future::{self, Either, FutureExt};
 use tokio_util::task::TaskTracker;
@@ -178,7 +178,8 @@ impl Service {
     /// The caller of a request. Fails if the request does not name an extension that the agent requires. Of the extensions that the
     /// request names, those that the agent knows are active.
     pub fn caller(&self, identity: Identity, terms: RequestTerms<'_>) -> Result<Caller, Error> {
-        let RequestTerms { version, extensions: requested, idempotency_key, dialect, turns } = terms;
+        let RequestTerms { version, extensions: requested, idempotency_key, dialect, turns, trace_parent } =
+            terms;
         requested.validate()?;
         let card = self.0.card.load();
         if let Some(missing) = card.required_extensions().find(|uri| !requested.contains(uri)) {
@@ -209,7 +210,25 @@ impl Service {
             idempotency_key,
             dialect,
             turns,
+            trace_parent,
         })
+    }
+
+    /// Fails if the card says that the agent does not offer the operation. It needs no arguments of the request, so a client gets
+    /// this error before errors about arguments.
+    pub fn require_offered(&self, operation: Operation) -> Result<(), Error> {
+        match operation {
+            Operation::SendStreamingMessage | Operation::SubscribeToTask => self.require_streaming(),
+            Operation::CreateTaskPushNotificationConfig
+            | Operation::GetTaskPushNotificationConfig
+            | Operation::ListTaskPushNotificationConfigs
+            | Operation::DeleteTaskPushNotificationConfig => self.require_push(),
+            Operation::SendMessage
+            | Operation::GetTask
+            | Operation::ListTasks
+            | Operation::CancelTask
+            | Operation::GetExtendedAgentCard => Ok(()),
+        }
     }
 
     /// Executes a request. `resume` is the position of the last event that the reader of a stream has received.
@@ -222,7 +241,8 @@ impl Service {
         if let Some(tenant) = request.tenant() {
             caller.owner.tenant = Some(tenant.into());
         }
-        if let Err(error) = request.validate() {
+        let checked = self.require_offered(request.operation()).and_then(|()| request.validate());
+        if let Err(error) = checked {
             return Either::Right(future::ready(Err(error)).boxed());
         }
         // The two most frequent operations get their own branch, so that the futures of the others do not make theirs larger.
@@ -313,6 +333,11 @@ impl Service {
 }
 
 impl Inner {
+    /// The name of the agent in its card.
+    pub(crate) fn agent_name(&self) -> String {
+        self.card.load().name.clone()
+    }
+
     /// The current time, but never before `last`: the clock of a machine can be set back, and events must stay in order.
     pub(crate) fn now_after(&self, last: Option<Timestamp>) -> Timestamp {
         let now = self.clock.now();

@@ -36,7 +36,7 @@ fn redacted(webhook: Webhook) -> TaskPushNotificationConfig {
 }
 
 impl Service {
-    fn require_push(&self) -> Result<(), Error> {
+    pub(super) fn require_push(&self) -> Result<(), Error> {
         let card = self.card();
         if card.capabilities.push_notifications == Some(true) { Ok(()) } else { Err(not_supported()) }
     }
@@ -57,7 +57,7 @@ impl Service {
         }
         let every = caller.extensions.contains(PUSH_EVERY_EVENT_EXTENSION);
         let events = if every { PushEvents::Everything } else { self.0.options.push_events };
-        Ok(Webhook { config, events, dialect: caller.dialect })
+        Ok(Webhook { config, events, dialect: caller.dialect, trace_parent: caller.trace_parent })
     }
 
     pub(super) fn too_many_webhooks(&self) -> Error {
@@ -93,7 +93,6 @@ impl Service {
         caller: Caller,
         mut request: GetTaskPushNotificationConfigRequest,
     ) -> Result<Reply, Error> {
-        self.require_push()?;
         self.resolve(&caller, &mut request.task_id).await?;
         let outbox = self.0.store.outbox();
         let webhooks = outbox.webhooks(&request.task_id).await.map_err(|error| internal(&error))?;
@@ -108,7 +107,6 @@ impl Service {
         caller: Caller,
         mut request: ListTaskPushNotificationConfigsRequest,
     ) -> Result<Reply, Error> {
-        self.require_push()?;
         self.resolve(&caller, &mut request.task_id).await?;
         let outbox = self.0.store.outbox();
         let mut webhooks = outbox.webhooks(&request.task_id).await.map_err(|error| internal(&error))?;
@@ -137,7 +135,6 @@ impl Service {
         caller: Caller,
         mut request: DeleteTaskPushNotificationConfigRequest,
     ) -> Result<Reply, Error> {
-        self.require_push()?;
         self.resolve(&caller, &mut request.task_id).await?;
         let outbox = self.0.store.outbox();
         outbox.delete_webhook(&request.task_id, &request.id).await.map_err(|error| internal(&error))?;

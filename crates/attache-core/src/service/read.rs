@@ -10,11 +10,17 @@ use futures::StreamExt;
 
 use super::page_token::{self, Filter};
 use super::{Page, Reply, Service, internal, run_to_completion};
+use crate::Agent;
 use crate::stream::StreamEnd;
 use crate::{Append, AppendError, Caller, EventStream, ListQuery, Seq, Snapshot, TaskEvent, View};
 
 /// The page size if the client does not set one.
 const DEFAULT_PAGE_SIZE: i32 = 50;
+
+/// The page size for lists without pages, and the bounds of such a list: tasks, and bytes in their JSON.
+const INNER_PAGE_SIZE: usize = 100;
+const MAX_WHOLE_LIST: usize = 10_000;
+const MAX_WHOLE_BYTES: usize = 32 * 1024 * 1024;
 
 /// How a task is ended from outside its turn.
 pub(super) struct Ending {
@@ -69,7 +75,9 @@ impl Service {
     }
 
     pub(super) async fn list(&self, caller: Caller, request: ListTasksRequest) -> Result<Reply, Error> {
-        let page_size = request.page_size.unwrap_or(DEFAULT_PAGE_SIZE);
+        let is_whole =
+            request.page_size.is_none() && request.page_token.is_none() && caller.dialect_rules().whole_lists;
+        let mut page_size = request.page_size.unwrap_or(DEFAULT_PAGE_SIZE);
         let state = (request.status != TaskState::Unspecified).then_some(request.status);
         let filter = Filter {
             owner: &caller.owner,
@@ -85,15 +93,32 @@ impl Service {
             artifacts: request.include_artifacts,
             generation: caller.generations,
         };
-        let query = ListQuery {
+        let mut query = ListQuery {
             context: request.context_id,
             state,
             since: request.status_timestamp_after,
             after,
-            limit: page_size.max(1) as usize,
+            limit: if is_whole { INNER_PAGE_SIZE } else { page_size.max(1) as usize },
             view,
         };
-        let page = self.0.store.list(&caller.owner, &query).await.map_err(|error| internal(&error))?;
+        let list = async |query: &ListQuery| {
+            self.0.store.list(&caller.owner, query).await.map_err(|error| internal(&error))
+        };
+        let mut page = list(&query).await?;
+        if is_whole {
+            let size = |tasks: &[Snapshot]| tasks.iter().map(|task| task.size_hint(view)).sum::<usize>();
+            let mut bytes = size(&page.tasks);
+            while let Some(next) =
+                page.next.take_if(|_| page.tasks.len() < MAX_WHOLE_LIST && bytes < MAX_WHOLE_BYTES)
+            {
+                query.after = Some(next);
+                let more = list(&query).await?;
+                bytes += size(&more.tasks);
+                page.tasks.extend(more.tasks);
+                page.next = more.next;
+            }
+            page_size = i32::try_from(page.tasks.len()).unwrap_or(i32::MAX);
+        }
         Ok(Reply::Tasks(Page {
             tasks: page.tasks,
             view,
@@ -146,6 +171,7 @@ impl Service {
             match self.0.store.append(id, append).await {
                 Ok(_) => {
                     self.0.turns.cancel(id);
+                    self.0.agent.task_ended(id);
                     return self.find(caller, id).await;
                 }
                 // The agent was faster and may have ended the task: load it again.
@@ -167,7 +193,6 @@ impl Service {
         mut request: SubscribeToTaskRequest,
         resume: Option<Seq>,
     ) -> Result<Reply, Error> {
-        self.require_streaming()?;
         let snapshot = self.resolve(&caller, &mut request.id).await?;
         let view = View { generation: caller.generations, ..View::FULL };
         let (first, after) = match resume {

@@ -124,7 +124,6 @@ impl Service {
         request: Box<SendMessageRequest>,
         resume: Option<Seq>,
     ) -> Result<Reply, Error> {
-        self.require_streaming()?;
         let incoming = self.check_send(caller, request, ReplyMode::Stream)?;
         let view = incoming.view();
         let closes = self.0.options.close_stream_on_input_required;

@@ -155,7 +155,12 @@ async fn secrets_are_stored_and_never_returned() {
     let kept = host.store.outbox().webhooks(&task.id).await.unwrap();
     assert_eq!(
         kept,
-        [Webhook { config: webhook(&task, Some("a")), events: PushEvents::States, dialect: None }]
+        [Webhook {
+            config: webhook(&task, Some("a")),
+            events: PushEvents::States,
+            dialect: None,
+            trace_parent: None,
+        }]
     );
     assert!(!format!("{kept:?}").contains("s3cret"));
 }

@@ -149,7 +149,7 @@ async fn the_webhooks_of_an_abandoned_task_receive_its_end() {
         ..TaskPushNotificationConfig::default()
     };
     let outbox = host.store.outbox();
-    let webhook = Webhook { config, events: PushEvents::States, dialect: None };
+    let webhook = Webhook { config, events: PushEvents::States, dialect: None, trace_parent: None };
     outbox.put_webhook(&task.id, NewWebhook { webhook, limit: 32 }).await.unwrap();
     host.clock_at(LEASE);
     recover(&host).await;

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use attache_core::{DeadDelivery, DeliveryId};
+use attache_core::{DeadDelivery, DeliveryId, PendingDelivery};
 use attache_protocol::Timestamp;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
@@ -167,6 +167,11 @@ impl Maintenance {
             (count, from) = (count + resealed, next);
         }
         Ok(count)
+    }
+
+    /// The pending deliveries, oldest first.
+    pub fn list_pending(&self, limit: usize) -> Result<Vec<PendingDelivery>, MaintenanceError> {
+        outbox_rows::list_pending(&self.db, limit).map_err(|fault| self.explain(&fault))
     }
 
     /// The dead deliveries after `after`, oldest first.

@@ -105,7 +105,7 @@ impl Inner {
     fn webhooks(&self, task: &TaskId) -> Result<Vec<Webhook>, StoreError> {
         self.read(|db| {
             let mut read = db.prepare_cached(
-                "SELECT name, news, config, secrets, dialect FROM webhooks
+                "SELECT name, news, config, secrets, dialect, trace_parent FROM webhooks
                  WHERE task = (SELECT id FROM tasks WHERE task_id = ?1) ORDER BY id",
             )?;
             let mut rows = read.query(params![Id(task.as_str())])?;
@@ -213,7 +213,8 @@ impl Inner {
     fn delivery(&self, db: &Connection, webhook: i64) -> Result<Option<Delivery>, Fault> {
         let mut read = db.prepare_cached(
             "SELECT webhooks.task, tasks.task_id, tasks.owner, outbox.seq, outbox.attempts,
-                    webhooks.name, webhooks.news, webhooks.config, webhooks.secrets, webhooks.dialect
+                    webhooks.name, webhooks.news, webhooks.config, webhooks.secrets, webhooks.dialect,
+                    webhooks.trace_parent
              FROM webhooks JOIN tasks ON tasks.id = webhooks.task JOIN outbox ON outbox.webhook = webhooks.id
              WHERE webhooks.id = ?1 ORDER BY outbox.seq LIMIT 1",
         )?;

@@ -1,7 +1,7 @@
 //! The rows of deliveries, pending and dead. The server uses them, and the maintenance commands in other processes.
 
-use attache_core::{DeadDelivery, DeliveryId, Outcome, Seq, TaskEvent};
-use attache_protocol::{TaskPushNotificationConfig, Timestamp};
+use attache_core::{DeadDelivery, DeliveryId, Outcome, PendingDelivery, Seq, TaskEvent};
+use attache_protocol::{TaskId, TaskPushNotificationConfig, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::fault::Fault;
@@ -115,6 +115,39 @@ pub(super) fn has_pending(db: &Connection, task: i64) -> Result<bool, Fault> {
     Ok(has_pending.exists(params![task])?)
 }
 
+/// Pending deliveries, oldest first.
+pub(super) fn list_pending(db: &Connection, limit: usize) -> Result<Vec<PendingDelivery>, Fault> {
+    // Only the first delivery of a webhook is due.
+    let mut read = db.prepare_cached(
+        "SELECT tasks.task_id, webhooks.name, outbox.seq, webhooks.config, outbox.attempts, outbox.at,
+                CASE WHEN outbox.seq = (SELECT min(first.seq) FROM outbox AS first WHERE first.webhook = outbox.webhook)
+                     THEN queues.due END
+         FROM outbox JOIN webhooks ON webhooks.id = outbox.webhook JOIN tasks ON tasks.id = webhooks.task
+              LEFT JOIN queues ON queues.webhook = outbox.webhook
+         ORDER BY outbox.at, outbox.webhook, outbox.seq LIMIT ?1",
+    )?;
+    let mut rows = read.query(params![i64::try_from(limit).unwrap_or(i64::MAX)])?;
+    let mut pending = Vec::new();
+    while let Some(row) = rows.next()? {
+        let task = rows::task_id(row, 0)?;
+        pending.push(PendingDelivery {
+            url: url_of(row, 3, &task)?,
+            id: DeliveryId { task, webhook: row.get(1)?, seq: rows::seq_of(row.get(2)?) },
+            attempts: row.get(4)?,
+            since: time_of(row.get(5)?),
+            due: row.get::<_, Option<i64>>(6)?.map(time_of),
+        });
+    }
+    Ok(pending)
+}
+
+/// The URL of a webhook, of which a column has the configuration.
+fn url_of(row: &rusqlite::Row<'_>, column: usize, task: &TaskId) -> Result<String, Fault> {
+    let config: TaskPushNotificationConfig = serde_json::from_slice(rows::blob(row, column)?)
+        .map_err(|error| rows::unreadable("a webhook", task, error))?;
+    Ok(config.url)
+}
+
 /// The row id of a dead delivery.
 fn find_dead(db: &Connection, id: &DeliveryId) -> Result<Option<i64>, Fault> {
     let Some(webhook) = webhook_rows::find(db, &id.task, &id.webhook)? else { return Ok(None) };
@@ -141,12 +174,9 @@ pub(super) fn list_dead(
     let mut dead = Vec::new();
     while let Some(row) = rows.next()? {
         let task = rows::task_id(row, 0)?;
-        let config = rows::blob(row, 3)?;
-        let config: TaskPushNotificationConfig =
-            serde_json::from_slice(config).map_err(|error| rows::unreadable("a webhook", &task, error))?;
         dead.push(DeadDelivery {
+            url: url_of(row, 3, &task)?,
             id: DeliveryId { task, webhook: row.get(1)?, seq: rows::seq_of(row.get(2)?) },
-            url: config.url,
             attempts: row.get(4)?,
             at: time_of(row.get(5)?),
             error: row.get(6)?,

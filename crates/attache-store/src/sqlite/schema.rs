@@ -6,7 +6,7 @@ use rusqlite::Connection;
 pub(super) const APPLICATION_ID: i32 = 0x4174_7461;
 
 /// The migrations. Each one leads from one version of the schema to the next. A released migration is never changed.
-const STEPS: &[&str] = &[V1, V2, V3];
+const STEPS: &[&str] = &[V1, V2, V3, V4];
 
 /// The version that this program writes.
 pub(super) const VERSION: i32 = STEPS.len() as i32;
@@ -112,6 +112,9 @@ CREATE INDEX kept_values_by_scope ON kept_values (scope);
 
 /// The dialect of the notifications of a webhook, if it is not 1.0.
 const V3: &str = "ALTER TABLE webhooks ADD COLUMN dialect TEXT";
+
+/// The trace that the notifications of a webhook belong to.
+const V4: &str = "ALTER TABLE webhooks ADD COLUMN trace_parent TEXT";
 
 /// The version of the schema that a file has.
 pub(super) fn version(db: &Connection) -> rusqlite::Result<i32> {

@@ -10,6 +10,10 @@ use futures::stream::BoxStream;
 use super::{Location, SqliteStore, read, tail};
 
 impl Store for SqliteStore {
+    fn kind(&self) -> &'static str {
+        "sqlite"
+    }
+
     fn create(&self, task: NewTask) -> BoxFuture<'_, Result<Created, StoreError>> {
         Box::pin(self.inner.create(task))
     }

@@ -1,6 +1,6 @@
 //! The rows of webhooks. The server uses them, and the maintenance commands in other processes.
 
-use attache_core::{PushEvents, Webhook};
+use attache_core::{PushEvents, TraceParent, Webhook};
 use attache_protocol::{Dialect, TaskId, TaskPushNotificationConfig};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,7 @@ pub(super) struct WebhookRow {
     name: String,
     news: u8,
     dialect: Option<&'static str>,
+    trace_parent: Option<TraceParent>,
     pub(super) receiver: String,
     config: Vec<u8>,
     secrets: Option<Vec<u8>>,
@@ -63,6 +64,7 @@ impl WebhookRow {
                 PushEvents::Everything => 1,
             },
             dialect: webhook.dialect.map(Dialect::name),
+            trace_parent: webhook.trace_parent,
             receiver: webhook.receiver(),
             config: serde_json::to_vec(&config).map_err(failed)?,
             secrets,
@@ -87,14 +89,24 @@ impl WebhookRow {
         }
         let webhook = db
             .prepare_cached(
-                "INSERT INTO webhooks (task, name, news, receiver, config, secrets, dialect)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+                "INSERT INTO webhooks (task, name, news, receiver, config, secrets, dialect, trace_parent)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
                  ON CONFLICT (task, name) DO UPDATE SET news = excluded.news, receiver = excluded.receiver,
-                    config = excluded.config, secrets = excluded.secrets, dialect = excluded.dialect
+                    config = excluded.config, secrets = excluded.secrets, dialect = excluded.dialect,
+                    trace_parent = excluded.trace_parent
                  RETURNING id",
             )?
             .query_row(
-                params![task, self.name, self.news, self.receiver, self.config, self.secrets, self.dialect],
+                params![
+                    task,
+                    self.name,
+                    self.news,
+                    self.receiver,
+                    self.config,
+                    self.secrets,
+                    self.dialect,
+                    self.trace_parent.as_ref().map(TraceParent::as_str)
+                ],
                 |row| row.get(0),
             )?;
         db.prepare_cached("UPDATE queues SET receiver = ?2 WHERE webhook = ?1 AND receiver != ?2")?
@@ -103,7 +115,7 @@ impl WebhookRow {
     }
 }
 
-/// A webhook from the columns `name`, `news`, `config`, `secrets` and `dialect`.
+/// A webhook from the columns `name`, `news`, `config`, `secrets`, `dialect` and `trace_parent`.
 pub(super) fn read(keyring: &Keyring, task: &TaskId, row: &Row<'_>, from: usize) -> Result<Webhook, Fault> {
     let name: String = row.get(from)?;
     let config = rows::blob(row, from + 2)?;
@@ -119,7 +131,9 @@ pub(super) fn read(keyring: &Keyring, task: &TaskId, row: &Row<'_>, from: usize)
     }
     let dialect = row.get::<_, Option<String>>(from + 4)?;
     let dialect = dialect.and_then(|name| Dialect::from_name(&name));
-    Ok(Webhook { config, events: events_of(row.get(from + 1)?), dialect })
+    let trace_parent = row.get::<_, Option<String>>(from + 5)?;
+    let trace_parent = trace_parent.and_then(|text| text.parse().ok());
+    Ok(Webhook { config, events: events_of(row.get(from + 1)?), dialect, trace_parent })
 }
 
 /// The row id of a webhook.

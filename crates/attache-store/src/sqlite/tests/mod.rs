@@ -189,5 +189,6 @@ fn webhook(task: &str, id: &str, host: &str) -> Webhook {
         },
         events: PushEvents::States,
         dialect: None,
+        trace_parent: None,
     }
 }
