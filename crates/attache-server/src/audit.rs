@@ -60,7 +60,8 @@ pub(crate) fn denies(error: &Error) -> bool {
     }
 }
 
-fn cut(text: &str) -> &str {
+/// The beginning of a value from a caller.
+pub(crate) fn cut(text: &str) -> &str {
     text.char_indices().nth(MAX_LOGGED).map_or(text, |(end, _)| &text[..end])
 }
 

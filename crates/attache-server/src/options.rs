@@ -4,7 +4,7 @@ use std::time::Duration;
 
 #[cfg(feature = "grpc")]
 use crate::binding::grpc;
-use crate::{AllowedHost, Cors, Limits, card};
+use crate::{AllowedHost, Cors, Limits, RequestLog, SchemeNames, card};
 
 /// The paths of the bindings.
 #[derive(Debug, Clone)]
@@ -16,6 +16,8 @@ pub struct Paths {
     pub oldest: Vec<String>,
     /// The prefix of the HTTP+JSON binding; empty or `/` for the root. `None` switches the binding off.
     pub http_json: Option<String>,
+    /// The prefix of the HTTP+JSON binding for clients of 0.3, which add `/v1` themselves. `None` mounts and advertises none.
+    pub http_json_v0_3: Option<String>,
     /// Whether the gRPC binding is on. Its paths are fixed by the specification.
     pub grpc: bool,
 }
@@ -26,6 +28,7 @@ impl Default for Paths {
             jsonrpc: ["/a2a", "/", "/v1/rpc"].map(str::to_owned).to_vec(),
             oldest: vec!["/a2a/rpc".to_owned()],
             http_json: Some("/v1".to_owned()),
+            http_json_v0_3: Some("/0.3".to_owned()),
             grpc: true,
         }
     }
@@ -53,19 +56,56 @@ impl Paths {
                 exact.push(format!("{path}/"));
             }
         }
-        let http_json = self.http_json_prefix().into_iter().map(str::to_owned);
+        let older = self.http_json_v0_3_prefix().map(|prefix| format!("{prefix}{V0_3_SUFFIX}"));
+        let http_json = self.http_json_prefix().into_iter().map(str::to_owned).chain(older);
         #[cfg(feature = "grpc")]
-        let grpc =
-            grpc::Package::ALL.into_iter().filter(|_| self.grpc).map(|package| package.service().to_owned());
+        let grpc = grpc::Package::ALL
+            .into_iter()
+            .filter(|_| self.grpc)
+            .flat_map(|package| ["", GRPC_PREFIX].map(|prefix| format!("{prefix}{}", package.service())));
         #[cfg(not(feature = "grpc"))]
         let grpc = std::iter::empty();
         (exact, http_json.chain(grpc).collect())
+    }
+
+    /// The prefix of the HTTP+JSON binding for 0.3, without a slash at the end. Clients add `/v1`.
+    pub(crate) fn http_json_v0_3_prefix(&self) -> Option<&str> {
+        let prefix = self.http_json_v0_3.as_deref().filter(|_| self.http_json.is_some());
+        prefix.map(|path| path.trim_end_matches('/'))
+    }
+
+    /// The rest of a path of the HTTP+JSON binding for 0.3, such as `/message:send`.
+    pub(crate) fn below_http_json_v0_3<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let below = path.strip_prefix(self.http_json_v0_3_prefix()?)?.strip_prefix(V0_3_SUFFIX)?;
+        below.starts_with('/').then_some(below)
     }
 
     /// The prefix of the HTTP+JSON binding, without a slash at the end.
     pub(crate) fn http_json_prefix(&self) -> Option<&str> {
         self.http_json.as_deref().map(|path| path.trim_end_matches('/'))
     }
+}
+
+/// The path of the gRPC interface in the card. Some clients add the paths of calls to it, others ignore it: both find the calls. The base
+/// URL alone would be taken for the interface that a client should use (AG2 does so).
+pub(crate) const GRPC_PREFIX: &str = "/grpc";
+
+/// What clients of 0.3 add to the URL of the HTTP+JSON binding.
+const V0_3_SUFFIX: &str = "/v1";
+
+/// How the card names the gRPC interface.
+///
+/// No form suits all clients. Google ADK rejects a card in which any interface is not a URL of the card's own origin. The gRPC
+/// libraries of the official SDKs take `host:port` only. Cards for 0.3 always have `host:port`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum GrpcAddress {
+    /// By its URL, such as `https://agents.example.com/grpc`.
+    #[default]
+    Url,
+    /// By host and port, such as `agents.example.com:443`.
+    HostPort,
+    /// Not at all. The binding answers all the same.
+    Hidden,
 }
 
 /// Options of a [`Server`](crate::Server): paths, limits and timeouts. The defaults suit most servers.
@@ -80,6 +120,10 @@ pub struct ServerOptions {
     /// Whether every client gets the card of 1.0 alone. By default a client that does not send `A2A-Version: 1.0` gets the card with the members
     /// of 0.3 added. [`strict_version`](Self::strict_version) implies it.
     pub pure_card: bool,
+    /// How the card names the gRPC interface.
+    pub grpc_address: GrpcAddress,
+    /// What the card calls the security schemes.
+    pub scheme_names: SchemeNames,
     /// Whether the card needs no credentials, where the server authenticates callers.
     pub public_card: bool,
     /// Whether the health check needs no credentials, where the server authenticates callers.
@@ -115,6 +159,8 @@ pub struct ServerOptions {
     pub heartbeat: Duration,
     /// Limits for each caller.
     pub limits: Limits,
+    /// Which requests are logged. [`HttpService::set_request_log`](crate::HttpService::set_request_log) changes it at run time.
+    pub request_log: RequestLog,
     /// How long running turns and open connections may continue after the server receives a signal to stop.
     pub drain: Duration,
 }
@@ -125,6 +171,8 @@ impl Default for ServerOptions {
             paths: Paths::default(),
             strict_version: false,
             pure_card: false,
+            grpc_address: GrpcAddress::Url,
+            scheme_names: SchemeNames::default(),
             public_card: true,
             public_health: true,
             allowed_hosts: Vec::new(),
@@ -139,6 +187,7 @@ impl Default for ServerOptions {
             body_timeout: Duration::from_secs(30),
             heartbeat: Duration::from_secs(15),
             limits: Limits::default(),
+            request_log: RequestLog::All,
             drain: Duration::from_secs(10),
         }
     }

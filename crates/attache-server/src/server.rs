@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use attache_core::{
     Agent, Clock, Echo, MemoryStore, Options, Rights, Service, Store, SystemClock, WebhookCheck,
 };
@@ -16,7 +17,8 @@ use http_body_util::BodyExt;
 
 use crate::auth::Authenticator;
 use crate::card::CardHost;
-use crate::card::build::{self, CardBuilder, ExtendedCard};
+use crate::card::build::{self, CardBuilder, CardChanges, ExtendedCard};
+use crate::card::runtime::RuntimeDetails;
 use crate::dispatch::Dispatcher;
 use crate::http::body::{Body, BodyError, BoxBody};
 use crate::http::origin::{Addresses, FallbackCors, RequestFilter};
@@ -72,6 +74,7 @@ pub struct Server<A> {
     push_offered: Option<bool>,
     authenticator: Option<Arc<dyn Authenticator>>,
     card_updates: Option<BoxStream<'static, AgentCard>>,
+    card_changes: Option<CardChanges>,
     fallback: Option<FallbackHandler>,
     fallback_cors: Option<FallbackCors>,
     fallback_access: Option<FallbackAccessFor>,
@@ -109,6 +112,7 @@ impl<A: Agent> Server<A> {
             push_offered: None,
             authenticator: None,
             card_updates: None,
+            card_changes: None,
             fallback: None,
             fallback_cors: None,
             fallback_access: None,
@@ -127,6 +131,13 @@ impl<A: Agent> Server<A> {
     /// whether push notifications are offered.
     pub fn card_updates(mut self, cards: impl Stream<Item = AgentCard> + Send + 'static) -> Self {
         self.card_updates = Some(cards.boxed());
+        self
+    }
+
+    /// Changes every card before it is filled in: the card, its updates, and those of audiences. For what an operator says about an
+    /// agent that others have written.
+    pub fn change_cards(mut self, change: impl Fn(&mut AgentCard) + Send + Sync + 'static) -> Self {
+        self.card_changes = Some(Box::new(change));
         self
     }
 
@@ -167,7 +178,8 @@ impl<A: Agent> Server<A> {
         self
     }
 
-    /// Sets the extended card, for authenticated callers.
+    /// Sets the extended card, for authenticated callers. By default it is the card itself. In both cases it has the
+    /// [runtime extension](crate::RUNTIME_EXTENSION) as well.
     pub fn extended_card(mut self, card: AgentCard) -> Self {
         self.extended = Some(ExtendedCard::Same(Box::new(card)));
         self
@@ -291,7 +303,7 @@ impl<A: Agent> Server<A> {
             self.warn_of_proxy(address, &base);
         }
         let tls = self.tls.clone();
-        Ok(Listening { listener, tls, http: self.http_service(&base, addresses)? })
+        Ok(Listening { listener, tls, http: self.http_service(&base, addresses, true)? })
     }
 
     /// The routes, for an axum application. The card needs the base URL.
@@ -318,7 +330,7 @@ impl<A: Agent> Server<A> {
     /// The tower service itself, for applications that serve HTTP in their own way. The same applies as for
     /// [`into_router`](Self::into_router).
     pub fn into_http_service(self, base_url: &str) -> Result<HttpService, ServerError> {
-        self.http_service(base_url, Addresses::Any)
+        self.http_service(base_url, Addresses::Any, false)
     }
 
     /// Warns of a server that listens on loopback but has a public URL: its callers come through a proxy, and look like programs on
@@ -333,17 +345,26 @@ impl<A: Agent> Server<A> {
         }
     }
 
-    fn http_service(self, base_url: &str, addresses: Addresses) -> Result<HttpService, ServerError> {
+    /// `listens` is whether the server listens itself. Otherwise the application says what the base URL is.
+    fn http_service(
+        self,
+        base_url: &str,
+        addresses: Addresses,
+        listens: bool,
+    ) -> Result<HttpService, ServerError> {
         let base = base_url.trim_end_matches('/');
-        let filter = RequestFilter::new(addresses, base, &self.options, self.fallback_cors);
+        let filter = RequestFilter::new(addresses, base, &self.options, self.fallback_cors)
+            .base_is_own(self.base_url.is_none() && listens);
         let push = self.push_offered.or(self.card.capabilities.push_notifications).unwrap_or(true);
-        let oldest_url = self.options.paths.oldest.first().map(|path| format!("{base}{path}"));
+        let oldest_path = self.options.paths.oldest.first().cloned();
         let signing = self.signing.map(|keys| Signing::new(keys, base));
         let pure = self.options.pure_card || self.options.strict_version;
-        let cards = CardHost::new(pure, oldest_url, signing.clone());
+        let cards = CardHost::new(pure, base, oldest_path, signing.clone());
         let builder = Arc::new(CardBuilder {
             interfaces: build::interfaces(base, &self.options),
             push,
+            changes: self.card_changes,
+            scheme_names: self.options.scheme_names.clone(),
             has_extended_card: self.extended.is_some(),
             authenticator: self.authenticator.clone(),
         });
@@ -352,14 +373,21 @@ impl<A: Agent> Server<A> {
         let (policy, own) = (self.push.policy.clone(), options.webhook_check);
         options.webhook_check = WebhookCheck::new(move |url| {
             own.check(url)?;
-            policy.check_url(url).map(|_| ()).map_err(|refused| refused.to_string())
+            policy.check_url(url).map(|_| ()).map_err(|refused| policy.explain(&refused))
         });
+        let (authenticator, runtime_options) = (self.authenticator, options.clone());
         let service = Service::with_clock(self.agent, self.store, card, options, self.clock);
-        let extended = self.extended.map(|extended| extended.into_builder(builder.clone()));
+        let runtime = RuntimeDetails::new(&service, &self.options, &runtime_options);
+        let dispatcher = Dispatcher::new(service.clone(), self.options, authenticator.clone());
+        let latest = Arc::new(ArcSwap::from_pointee(self.card));
+        let by_default = authenticator.is_some().then(|| ExtendedCard::Public(latest.clone()));
+        let extended = self.extended.or(by_default).map(|extended| extended.into_builder(builder.clone()));
         if let Some((extended, _)) = extended.clone() {
             let sign = signing.map(Signing::repeatedly);
+            let admission = dispatcher.admission().clone();
             service.set_extended_card_for(move |rights| {
-                let card = extended(rights);
+                let mut card = extended(rights);
+                runtime.describe(Arc::make_mut(&mut card), &admission.limits());
                 sign.as_ref().map_or_else(|| card.clone(), |sign| sign(card.clone()))
             });
         }
@@ -367,13 +395,12 @@ impl<A: Agent> Server<A> {
         let cards = cards.by_rights(by_rights.map(|(extended, _)| extended));
         // Subscribed here, so that changes before the server is up are not missed.
         let new_cards = self.card_updates.unwrap_or_else(|| stream::empty().boxed()).map(Some);
-        let new_schemes = self.authenticator.as_ref().map(|authenticator| authenticator.changes());
+        let new_schemes = authenticator.as_ref().map(|authenticator| authenticator.changes());
         let new_schemes = new_schemes.unwrap_or_else(|| stream::empty().boxed()).map(|()| None);
         let changes = stream::select(new_cards, new_schemes);
-        let card_updates = build::publish_changes(self.card, builder, service.clone(), changes).boxed();
+        let card_updates = build::publish_changes(latest, builder, service, changes).boxed();
         let push = push.then_some(self.push);
         let fallback = Fallback { handler: self.fallback, access: self.fallback_access };
-        let dispatcher = Dispatcher::new(service, self.options, self.authenticator);
         Ok(HttpService::new(dispatcher, push, cards, filter, fallback, card_updates)?)
     }
 }

@@ -6,6 +6,7 @@ use attache_core::Identity;
 use attache_protocol::{MutualTlsSecurityScheme, SecurityScheme};
 
 use super::{Authenticator, Denied, Head, Verdict};
+use crate::card::schemes::usual;
 use crate::tls::ClientCertificate;
 
 /// A name in a certificate.
@@ -94,7 +95,7 @@ impl Authenticator for CertificateCallers {
     }
 
     fn schemes(&self) -> Vec<(String, SecurityScheme)> {
-        vec![("mtls".to_owned(), SecurityScheme::MutualTls(MutualTlsSecurityScheme::default()))]
+        vec![(usual::MTLS.to_owned(), SecurityScheme::MutualTls(MutualTlsSecurityScheme::default()))]
     }
 
     fn challenges(&self) -> Vec<String> {

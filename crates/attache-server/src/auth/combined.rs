@@ -408,12 +408,12 @@ mod tests {
         let key = |name: &str| KnownCallers::new().api_key("ci", KeyPlace::Header(name.into()), "k3y");
         let either = || KnownCallers::new().bearer("alice", "t0ken").basic("ops", "pa55");
         let any = AnyOf::new(either()).or(key("X-A")).or(key("X-B")).or(key("X-A"));
-        assert_eq!(shown(&any.requirements()), "bearer basic api-key api-key-2 api-key");
+        assert_eq!(shown(&any.requirements()), "bearerAuth basicAuth apiKeyAuth apiKeyAuth-2 apiKeyAuth");
         assert_eq!(any.schemes().len(), 4);
         let all = AllOf::new(either()).and(key("X-A")).and(Says(wrong(), false));
-        assert_eq!(shown(&all.requirements()), "api-key+bearer api-key+basic");
+        assert_eq!(shown(&all.requirements()), "apiKeyAuth+bearerAuth apiKeyAuth+basicAuth");
         let nested = AnyOf::new(all).or(key("X-B"));
-        assert_eq!(shown(&nested.requirements()), "api-key+bearer api-key+basic api-key-2");
+        assert_eq!(shown(&nested.requirements()), "apiKeyAuth+bearerAuth apiKeyAuth+basicAuth apiKeyAuth-2");
         assert!(AllOf::new(Says(wrong(), false)).requirements().is_empty());
     }
 

@@ -13,6 +13,7 @@ use http::header::{AUTHORIZATION, COOKIE};
 use percent_encoding::percent_decode_str;
 
 use super::{Authenticator, Denied, Head, Verdict};
+use crate::card::schemes::usual;
 
 /// The digest of a secret: its HMAC under a random key of this process. Secrets are compared by their digests, so that the time a
 /// comparison takes reveals nothing about the secret.
@@ -190,10 +191,10 @@ impl Authenticator for KnownCallers {
         };
         let mut schemes = Vec::new();
         if !self.bearers.is_empty() {
-            schemes.push(("bearer".to_owned(), http("Bearer")));
+            schemes.push((usual::BEARER.to_owned(), http("Bearer")));
         }
         if !self.passwords.is_empty() {
-            schemes.push(("basic".to_owned(), http("Basic")));
+            schemes.push((usual::BASIC.to_owned(), http("Basic")));
         }
         for (number, (place, _)) in self.api_keys.iter().enumerate() {
             let (location, name) = place.parts();
@@ -202,7 +203,8 @@ impl Authenticator for KnownCallers {
                 name: name.to_owned(),
                 ..Default::default()
             };
-            let title = if number == 0 { "api-key".to_owned() } else { format!("api-key-{}", number + 1) };
+            let usual = usual::API_KEY;
+            let title = if number == 0 { usual.to_owned() } else { format!("{usual}-{}", number + 1) };
             schemes.push((title, SecurityScheme::ApiKey(scheme)));
         }
         schemes
@@ -298,8 +300,8 @@ mod tests {
         let names = |callers: &KnownCallers| {
             callers.schemes().into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(names(&callers()), "bearer basic api-key api-key-2 api-key-3");
-        assert_eq!(names(&KnownCallers::new().basic("a", "b")), "basic");
+        assert_eq!(names(&callers()), "bearerAuth basicAuth apiKeyAuth apiKeyAuth-2 apiKeyAuth-3");
+        assert_eq!(names(&KnownCallers::new().basic("a", "b")), "basicAuth");
         assert!(format!("{:?}", callers()).contains("bearers: 2"), "and no secret is shown");
     }
 }

@@ -170,7 +170,7 @@ mod tests {
         assert!(callers.schemes().is_empty() && callers.challenges().is_empty());
         callers.replace(KnownCallers::new().bearer("alice", "t0ken"));
         assert_eq!(found(&callers).await.as_deref(), Ok("alice"));
-        assert_eq!(callers.schemes()[0].0, "bearer");
+        assert_eq!(callers.schemes()[0].0, "bearerAuth");
         callers.clone().replace(KnownCallers::new().bearer("alice", "another"));
         assert!(matches!(found(&callers).await, Err(Denied::Wrong(_))));
         callers.replace(Slow("bob"));

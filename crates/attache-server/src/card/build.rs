@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use attache_core::{Rights, Service};
 use attache_protocol::{AgentCard, AgentInterface, SecurityRequirement, Version, binding};
 use futures::{Stream, StreamExt};
 
 use super::CardFor;
 use crate::auth::Authenticator;
-use crate::{Paths, ServerOptions};
+use crate::options::GRPC_PREFIX;
+use crate::{GrpcAddress, Paths, SchemeNames, ServerOptions};
 
 /// The interfaces of a server, in the order of preference: 1.0 first, then 0.3 unless the server requires a stated version.
 pub(crate) fn interfaces(base: &str, options: &ServerOptions) -> Vec<AgentInterface> {
@@ -20,22 +22,40 @@ pub(crate) fn interfaces(base: &str, options: &ServerOptions) -> Vec<AgentInterf
     if let Some(prefix) = options.paths.http_json_prefix() {
         interfaces.push(AgentInterface::new(format!("{base}{prefix}"), binding::HTTP_JSON));
     }
-    if cfg!(feature = "grpc") && *grpc {
-        interfaces.push(AgentInterface::new(authority(base), binding::GRPC));
-    }
+    let grpc = match options.grpc_address {
+        _ if cfg!(not(feature = "grpc")) || !*grpc => None,
+        GrpcAddress::Url => Some(format!("{base}{GRPC_PREFIX}")),
+        GrpcAddress::HostPort => Some(authority(base)),
+        GrpcAddress::Hidden => None,
+    };
+    interfaces.extend(grpc.map(|url| AgentInterface::new(url, binding::GRPC)));
     // Clients of 0.3 do not state their version.
     if !options.strict_version {
-        interfaces.extend(older_interfaces(&interfaces));
+        let older = options.paths.http_json_v0_3_prefix().map(|prefix| format!("{base}{prefix}"));
+        interfaces.extend(older_interfaces(&interfaces, older.as_deref()));
     }
     interfaces
 }
 
-/// The same interfaces for clients of 0.3.
-fn older_interfaces(current: &[AgentInterface]) -> Vec<AgentInterface> {
+/// Replaces the base URL of interfaces by another one, which names the host that a client asked for.
+pub(crate) fn move_interfaces(card: &mut AgentCard, from: &str, to: &str) {
+    for interface in &mut card.supported_interfaces {
+        let url = &interface.url;
+        let rest = url.strip_prefix(from).filter(|rest| rest.is_empty() || rest.starts_with('/'));
+        if let Some(rest) = rest {
+            interface.url = format!("{to}{rest}");
+        } else if interface.protocol_binding == binding::GRPC && *url == authority(from) {
+            interface.url = authority(to);
+        }
+    }
+}
+
+/// The same interfaces for clients of 0.3. HTTP+JSON has a URL of its own: a client that finds one URL for two versions may speak the
+/// wrong one there.
+fn older_interfaces(current: &[AgentInterface], http_json: Option<&str>) -> Vec<AgentInterface> {
     let older = current.iter().filter_map(|interface| {
         let url = match interface.protocol_binding.as_str() {
-            // Clients of 0.3 add `/v1` themselves.
-            binding::HTTP_JSON => interface.url.strip_suffix("/v1")?,
+            binding::HTTP_JSON => http_json?,
             _ => &interface.url,
         };
         Some(AgentInterface {
@@ -60,6 +80,8 @@ fn authority(base: &str) -> String {
 
 /// The card for authenticated callers.
 pub(crate) enum ExtendedCard {
+    /// The public card.
+    Public(Arc<ArcSwap<AgentCard>>),
     /// The same for all callers.
     Same(Box<AgentCard>),
     /// One for each set of rights.
@@ -70,16 +92,25 @@ impl ExtendedCard {
     /// What builds the card of a caller, and whether the card depends on the caller.
     pub(crate) fn into_builder(self, builder: Arc<CardBuilder>) -> (CardFor, bool) {
         match self {
+            Self::Public(card) => {
+                (Arc::new(move |_| Arc::new(builder.build((**card.load()).clone()))), false)
+            }
             Self::Same(card) => (Arc::new(move |_| Arc::new(builder.build((*card).clone()))), false),
             Self::ByRights(card) => (Arc::new(move |rights| Arc::new(builder.build(card(rights)))), true),
         }
     }
 }
 
+/// Changes every card, regardless of its source.
+pub(crate) type CardChanges = Box<dyn Fn(&mut AgentCard) + Send + Sync>;
+
 /// Fills in what the author of a card left out.
 pub(crate) struct CardBuilder {
     pub(crate) interfaces: Vec<AgentInterface>,
     pub(crate) push: bool,
+    /// What the operator changes in every card.
+    pub(crate) changes: Option<CardChanges>,
+    pub(crate) scheme_names: SchemeNames,
     pub(crate) has_extended_card: bool,
     /// Where the security schemes come from. They can change at run time.
     pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
@@ -87,6 +118,9 @@ pub(crate) struct CardBuilder {
 
 impl CardBuilder {
     pub(crate) fn build(&self, mut card: AgentCard) -> AgentCard {
+        if let Some(change) = &self.changes {
+            change(&mut card);
+        }
         if card.supported_interfaces.is_empty() {
             card.supported_interfaces.clone_from(&self.interfaces);
         }
@@ -100,7 +134,11 @@ impl CardBuilder {
         for skill in &mut card.skills {
             name_schemes(&mut skill.security_requirements, &card.security_requirements);
         }
-        if self.has_extended_card {
+        card.fill_skill_modes();
+        self.scheme_names.apply(&mut card);
+        // Every authenticated caller can get an extended card.
+        let authenticates = || self.authenticator.as_ref().is_some_and(|callers| !callers.admits_everyone());
+        if self.has_extended_card || authenticates() {
             card.capabilities.extended_agent_card.get_or_insert(true);
         }
         card
@@ -120,15 +158,17 @@ fn name_schemes(requirements: &mut Vec<SecurityRequirement>, enforced: &[Securit
     }));
 }
 
-/// Publishes a card anew whenever its author changes it (`Some`) or the security schemes change (`None`).
+/// Publishes the latest card of its author anew whenever its author changes it (`Some`) or the security schemes change (`None`).
 pub(crate) async fn publish_changes(
-    mut card: AgentCard,
+    latest: Arc<ArcSwap<AgentCard>>,
     builder: Arc<CardBuilder>,
     service: Service,
     mut changes: impl Stream<Item = Option<AgentCard>> + Unpin,
 ) {
     while let Some(change) = changes.next().await {
-        card = change.unwrap_or(card);
-        service.set_card(builder.build(card.clone()));
+        if let Some(card) = change {
+            latest.store(Arc::new(card));
+        }
+        service.set_card(builder.build((**latest.load()).clone()));
     }
 }

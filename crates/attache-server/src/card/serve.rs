@@ -16,8 +16,10 @@ use http::{HeaderMap, Response, StatusCode};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
+use super::build::move_interfaces;
 use crate::dispatch::{json as write_json, stated_version};
 use crate::http::body::Body;
+use crate::http::origin::AskedHost;
 use crate::signing::{self, CurrentKeys, Signing};
 
 /// Where clients of 1.0 and 0.3 look for the card.
@@ -30,18 +32,24 @@ pub(crate) const OLDEST_PATH: &str = "/.well-known/agent.json";
 pub(crate) struct CardHost {
     /// Whether every client gets the card of 1.0 alone.
     pure: bool,
-    /// The URL of the JSON-RPC endpoint for protocol 0.1, if there is one.
-    oldest_url: Option<String>,
+    /// The base URL that cards are built with.
+    base: String,
+    /// The path of the JSON-RPC endpoint for protocol 0.1, if there is one.
+    oldest_path: Option<String>,
     signing: Option<Signing>,
     /// Builds the card of an authenticated caller, if it depends on the caller.
     by_rights: Option<CardFor>,
-    documents: Mutex<HashMap<(Rights, Reader), Arc<Document>>>,
+    documents: Mutex<HashMap<Key, Arc<Document>>>,
 }
+
+/// What a document depends on, apart from the card: the rights of the caller, the kind of client, and the base URL if the client asked
+/// for another host than that of the card.
+type Key = (Rights, Reader, Option<String>);
 
 /// Builds a card for a set of rights.
 pub(crate) type CardFor = Arc<dyn Fn(&Rights) -> Arc<AgentCard> + Send + Sync>;
 
-/// The size of the cache. Each audience has a few documents.
+/// The size of the cache. Each audience has a few documents for each host.
 const MAX_DOCUMENTS: usize = 256;
 
 /// The kind of client that a document is for.
@@ -77,8 +85,9 @@ struct Document {
 }
 
 impl CardHost {
-    pub(crate) fn new(pure: bool, oldest_url: Option<String>, signing: Option<Signing>) -> Self {
-        Self { pure, oldest_url, signing, by_rights: None, documents: Mutex::default() }
+    pub(crate) fn new(pure: bool, base: &str, oldest_path: Option<String>, signing: Option<Signing>) -> Self {
+        let base = base.to_owned();
+        Self { pure, base, oldest_path, signing, by_rights: None, documents: Mutex::default() }
     }
 
     /// Sets how the cards of authenticated callers are built.
@@ -92,12 +101,14 @@ impl CardHost {
         signing.is_some_and(Signing::publishes_keys)
     }
 
-    /// The response at one of the paths. `card` is the public card; an authenticated caller may get another one.
+    /// The response at one of the paths. `card` is the public card; an authenticated caller may get another one. `host` is the host
+    /// that the client asked for, if the card is to name it.
     pub(crate) fn respond(
         &self,
         card: Arc<AgentCard>,
         identity: &Identity,
         request: &Parts,
+        host: Option<AskedHost<'_>>,
     ) -> Response<Body> {
         let reader = self.reader(request);
         let known = identity.principal != Principal::Anonymous;
@@ -105,7 +116,8 @@ impl CardHost {
             Some(own) if known => (own(&identity.rights), identity.rights.clone()),
             Some(_) | None => (card, Rights::default()),
         };
-        let document = self.document(&card, reader, rights);
+        let base = host.map(|host| host.base_url(&self.base)).filter(|base| *base != self.base);
+        let document = self.document(&card, (rights, reader, base));
         let fresh = is_fresh(&request.headers, &document);
         let mut response =
             Response::new(if fresh { Body::empty() } else { Body::full(document.json.clone()) });
@@ -119,7 +131,7 @@ impl CardHost {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(caching));
         headers.insert(ETAG, document.etag.clone());
         headers.insert(LAST_MODIFIED, document.modified.clone());
-        headers.insert(VARY, HeaderValue::from_static("A2A-Version"));
+        headers.insert(VARY, HeaderValue::from_static("A2A-Version, Host"));
         response
     }
 
@@ -137,11 +149,27 @@ impl CardHost {
         }
     }
 
-    fn write(&self, card: &AgentCard, keys: Option<&CurrentKeys>, reader: Reader) -> Vec<u8> {
+    fn write(
+        &self,
+        card: &AgentCard,
+        keys: Option<&CurrentKeys>,
+        reader: Reader,
+        base: Option<&str>,
+    ) -> Vec<u8> {
         let mut json = Vec::with_capacity(2048);
+        let base_url = base.unwrap_or(&self.base);
+        let mut moved = None;
+        let card = match base {
+            Some(to) => {
+                let moved: &mut AgentCard = moved.insert(card.clone());
+                move_interfaces(moved, &self.base, to);
+                moved
+            }
+            None => card,
+        };
         // The documents list different interfaces, so each has its own signatures.
         let signed = |card| match self.signing.as_ref().zip(keys) {
-            Some((signing, keys)) => signing.sign(keys, &card),
+            Some((signing, keys)) => signing.sign(keys, &card, base_url),
             None => card,
         };
         match reader {
@@ -151,23 +179,24 @@ impl CardHost {
                 write_json(&mut json, &keys.map(Signing::published));
             }
             Reader::Oldest => {
-                let url = self
-                    .oldest_url
-                    .as_deref()
-                    .or_else(|| card.supported_interfaces.first().map(|interface| interface.url.as_str()));
-                write_json(&mut json, &v0_1_card(card, url.unwrap_or_default()));
+                let first = || card.supported_interfaces.first().map(|interface| interface.url.clone());
+                let url = self.oldest_path.as_ref().map(|path| format!("{base_url}{path}")).or_else(first);
+                write_json(&mut json, &v0_1_card(card, &url.unwrap_or_default()));
             }
         }
         json
     }
 
-    fn document(&self, card: &Arc<AgentCard>, reader: Reader, rights: Rights) -> Arc<Document> {
+    fn document(&self, card: &Arc<AgentCard>, place: Key) -> Arc<Document> {
         let keys = self.signing.as_ref().map(Signing::keys);
         let mut documents = self.documents.lock();
+        // The documents for other hosts go first: a client chooses among many of them.
+        if documents.len() >= MAX_DOCUMENTS {
+            documents.retain(|(_, _, base), _| base.is_none());
+        }
         if documents.len() >= MAX_DOCUMENTS {
             documents.clear();
         }
-        let place = (rights, reader);
         let kept = documents.get(&place);
         let signed_by = |document: &Document| document.keys.as_ref().map(Arc::as_ptr);
         if let Some(document) = kept.filter(|kept| signed_by(kept) == keys.as_ref().map(Arc::as_ptr)) {
@@ -181,7 +210,7 @@ impl CardHost {
                 return document;
             }
         }
-        let json = self.write(card, keys.as_deref(), reader);
+        let json = self.write(card, keys.as_deref(), place.1, place.2.as_deref());
         let digest: [u8; 32] = Sha256::digest(&json).into();
         let tag: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
         let etag =

@@ -54,7 +54,11 @@ impl Dispatcher {
         assume_oldest: bool,
         body: &[u8],
     ) -> JsonRpcResponse {
-        match self.answer_jsonrpc(context, parameters, assume_oldest, body).await {
+        let answer = self.answer_jsonrpc(context, parameters, assume_oldest, body).await;
+        if let (Err(failure), Some(record)) = (&answer, &context.record) {
+            record.error(&failure.error);
+        }
+        match answer {
             Ok(response) => response,
             Err(Failure { id, error, dialect: None }) => JsonRpcResponse::error(&id, error),
             Err(Failure { id, error, dialect: Some(dialect) }) => {
@@ -85,10 +89,14 @@ impl Dispatcher {
         let (id, method) = Method::parse(body, allows_older, assume_oldest)
             .map_err(|invalid| Failure::new(invalid.id, invalid.error))?;
         let dialect = method.dialect(&parameters, allows_older);
-        let completed = self.call(context, parameters, dialect, || method.into_request(dialect)).await;
+        // Clients of the earlier iii-a2a call methods by the names of 1.0, too. They state no version, as 1.0 requires.
+        let maybe_iii = dialect.is_none() && allows_older && !parameters.states_older();
+        let operation = method.operation();
+        let parse = || method.into_request(dialect);
+        let completed = self.call(context, parameters, operation, dialect, parse).await;
         match (completed, id) {
             (_, None) => Ok(JsonRpcResponse::None),
-            (Ok(completed), Some(id)) => Ok(respond(id, completed, dialect)),
+            (Ok(completed), Some(id)) => Ok(respond(id, completed, dialect, maybe_iii)),
             (Err(error), Some(id)) => Err(Failure { id, error, dialect }),
         }
     }
@@ -113,6 +121,9 @@ impl<'a> Method<'a> {
             return Ok((Some(id), Self::Parsed(dialect, request)));
         }
         let Call { id, method, params } = Call::parse(body)?;
+        if let Some(alias) = Dialect::iii_alias(&method, params).filter(|_| allows_older) {
+            return Ok((id, Self::Older(Dialect::Iii, alias.into(), params)));
+        }
         if let Some(operation) = Operation::from_name(&method) {
             return Ok((id, Self::Current(operation, params)));
         }
@@ -141,6 +152,15 @@ impl<'a> Method<'a> {
         }
     }
 
+    fn operation(&self) -> Option<Operation> {
+        match self {
+            Self::Parsed(_, request) => Some(request.operation()),
+            Self::Current(operation, _) => Some(*operation),
+            Self::Older(_, method, _) => Dialect::operation(method),
+            Self::Unknown(_) => None,
+        }
+    }
+
     fn into_request(self, dialect: Option<Dialect>) -> Result<Request, Error> {
         match self {
             Self::Parsed(_, request) => Ok(request),
@@ -155,7 +175,7 @@ impl<'a> Method<'a> {
     }
 }
 
-fn respond(id: Id, completed: Completed, dialect: Option<Dialect>) -> JsonRpcResponse {
+fn respond(id: Id, completed: Completed, dialect: Option<Dialect>, maybe_iii: bool) -> JsonRpcResponse {
     let Completed { reply, extensions } = completed;
     if let Reply::Events(events, view) = reply {
         let envelope = Envelope::JsonRpc(id.clone(), dialect.map(|dialect| (dialect, dialect.events())));
@@ -164,7 +184,18 @@ fn respond(id: Id, completed: Completed, dialect: Option<Dialect>) -> JsonRpcRes
     let mut body = Vec::with_capacity(1024);
     jsonrpc::write_result_prefix(&id, &mut body);
     match dialect {
-        None => write_reply(&reply, &mut body),
+        None => {
+            write_reply(&reply, &mut body);
+            // A client of iii reads the member `task`, a client of 1.0 the other members.
+            if let Reply::Task(snapshot, view) = &reply
+                && maybe_iii
+                && body.pop_if(|last| *last == b'}').is_some()
+            {
+                body.extend_from_slice(b",\"task\":");
+                Dialect::Iii.write_task(&snapshot.viewed(*view).with_chosen_id(), &mut body);
+                body.push(b'}');
+            }
+        }
         Some(dialect) => dialect.write(&to_dialect(&reply), &mut body),
     }
     body.extend_from_slice(jsonrpc::RESULT_SUFFIX.as_bytes());

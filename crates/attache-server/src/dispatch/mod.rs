@@ -18,19 +18,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use attache_core::{Caller, Identity, Permit, Principal, Reply, RequestTerms, Service};
-use attache_protocol::{Dialect, Error, ErrorKind, Extensions, Operation, Request, Version};
+use attache_protocol::{Dialect, Error, ErrorKind, Extensions, Operation, Request};
 use futures::future::{Either, TryFutureExt};
 use http::HeaderMap;
 
 pub(crate) use self::encode::{Envelope, EventEncoder, http_error_body, http_error_body_for, json};
 pub(crate) use self::encode::{to_dialect, write_reply};
 pub(crate) use self::jsonrpc::JsonRpcResponse;
-pub(crate) use self::parameters::{Generation, ServiceParameters, stated_version};
+pub(crate) use self::parameters::{Generation, ServiceParameters, stated_version, trace_parent};
 
 use crate::audit::{self, Denial};
 use crate::auth::{self, Authenticator, Denied};
 use crate::limits::load::{InFlight, Load};
 use crate::limits::{Account, Admission, Resource};
+use crate::request_log::{RequestRecord, Threshold};
 use crate::{Peer, ServerOptions};
 
 /// Takes requests of every transport to the service. Cheap to clone; all clones are one dispatcher.
@@ -44,6 +45,7 @@ struct Inner {
     /// `None` if the server does not authenticate callers itself.
     authenticator: Option<Arc<dyn Authenticator>>,
     load: Arc<Load>,
+    request_log: Threshold,
     stopping: AtomicBool,
 }
 
@@ -60,6 +62,8 @@ pub(crate) struct RequestHead<'a> {
     /// What the request asks for, for the audit log.
     pub(crate) target: Target<'a>,
     pub(crate) access: Access,
+    /// Where the request log notes what becomes known, if the request may be logged.
+    pub(crate) record: Option<&'a Arc<RequestRecord>>,
 }
 
 /// What a request is addressed to, as the audit log names it: for HTTP, method and path.
@@ -95,6 +99,8 @@ pub(crate) struct RequestContext {
     pub(crate) binding: &'static str,
     /// The account that the request is charged to, if limits apply to the caller.
     pub(crate) account: Option<Arc<Account>>,
+    /// Where the request log notes what becomes known, if the request may be logged.
+    pub(crate) record: Option<Arc<RequestRecord>>,
 }
 
 /// A request that passed admission.
@@ -135,8 +141,9 @@ impl Dispatcher {
     ) -> Self {
         let admission = Arc::new(Admission::new(options.limits.clone()));
         let load = Load::new(options.max_requests);
+        let request_log = Threshold::new(options.request_log);
         let stopping = AtomicBool::new(false);
-        Self(Arc::new(Inner { service, options, admission, authenticator, load, stopping }))
+        Self(Arc::new(Inner { service, options, admission, authenticator, load, request_log, stopping }))
     }
 
     pub(crate) fn service(&self) -> &Service {
@@ -157,6 +164,10 @@ impl Dispatcher {
 
     pub(crate) fn load(&self) -> &Arc<Load> {
         &self.0.load
+    }
+
+    pub(crate) fn request_log(&self) -> &Threshold {
+        &self.0.request_log
     }
 
     /// Whether the server was told to stop.
@@ -205,25 +216,47 @@ impl Dispatcher {
             None => None,
         };
         let binding = head.binding.unwrap_or(NO_BINDING);
-        Ok(Admitted { context: RequestContext { identity, address: head.address, binding, account }, permit })
+        let record = head.record.cloned();
+        if let Some(record) = &record {
+            record.caller(&identity.principal);
+        }
+        let context = RequestContext { identity, address: head.address, binding, account, record };
+        Ok(Admitted { context, permit })
     }
 
     /// Runs the operation that an admitted request asks for.
     ///
-    /// `dialect` is the dialect of the request, if it is not in 1.0. `parse` yields the request. It runs after version and
-    /// extensions were checked, so that a client with the wrong version is told that first.
+    /// `operation` is the operation, if it is known before the request is parsed. `dialect` is the dialect of the request, if it is
+    /// not in 1.0. `parse` yields the request. It runs last: a client with the wrong version, or of an operation that the agent does
+    /// not offer, gets that error first.
     pub(crate) fn call(
         &self,
         context: &RequestContext,
         parameters: ServiceParameters,
+        operation: Option<Operation>,
         dialect: Option<Dialect>,
         parse: impl FnOnce() -> Result<Request, Error>,
     ) -> impl Future<Output = Result<Completed, Error>> + Send {
         // Everything that needs no waiting happens here, so that the future is small.
-        let begun = self.begin_call(context, parameters, dialect, parse);
+        let begun = self.begin_call(context, parameters, operation, dialect, parse);
+        let record = context.record.as_ref();
         async move {
-            let (running, extensions) = begun?;
-            Ok(Completed { reply: running.await?, extensions })
+            let completed = match begun {
+                Ok((running, extensions)) => running.await.map(|reply| (reply, extensions)),
+                Err(error) => Err(error),
+            };
+            match (completed, record) {
+                (Ok((reply, extensions)), None) => Ok(Completed { reply, extensions }),
+                (Ok((reply, extensions)), Some(record)) => {
+                    Ok(Completed { reply: record.reply(reply), extensions })
+                }
+                (Err(error), record) => {
+                    if let Some(record) = record {
+                        record.error(&error);
+                    }
+                    Err(error)
+                }
+            }
         }
     }
 
@@ -231,6 +264,7 @@ impl Dispatcher {
         &self,
         context: &RequestContext,
         parameters: ServiceParameters,
+        operation: Option<Operation>,
         dialect: Option<Dialect>,
         parse: impl FnOnce() -> Result<Request, Error>,
     ) -> Result<(impl Future<Output = Result<Reply, Error>> + Send, Extensions), Error> {
@@ -238,24 +272,18 @@ impl Dispatcher {
             Some(dialect) => dialect.version(),
             None => parameters.version(Generation::Current, self.0.options.strict_version)?,
         };
-        let ServiceParameters { extensions, idempotency_key, resume, .. } = parameters;
-        let caller = self.caller(context, version, &extensions, idempotency_key, dialect)?;
+        if let (Some(operation), Some(record)) = (operation, &context.record) {
+            record.operation(operation);
+        }
+        let ServiceParameters { extensions, idempotency_key, resume, trace_parent, .. } = parameters;
+        let turns = self.0.admission.quota(context.account.as_ref(), Resource::Turns);
+        let extensions = &extensions;
+        let terms = RequestTerms { version, extensions, idempotency_key, dialect, turns, trace_parent };
+        let caller = self.0.service.caller(context.identity.clone(), terms)?;
+        operation.map_or(Ok(()), |operation| self.0.service.require_offered(operation))?;
         let request = parse()?;
         let active = caller.extensions.clone();
         Ok((self.execute(context, caller, request, resume), active))
-    }
-
-    fn caller(
-        &self,
-        context: &RequestContext,
-        version: Version,
-        extensions: &Extensions,
-        idempotency_key: Option<String>,
-        dialect: Option<Dialect>,
-    ) -> Result<Caller, Error> {
-        let turns = self.0.admission.quota(context.account.as_ref(), Resource::Turns);
-        let terms = RequestTerms { version, extensions, idempotency_key, dialect, turns };
-        self.0.service.caller(context.identity.clone(), terms)
     }
 
     fn execute(
@@ -332,5 +360,5 @@ impl Dispatcher {
     }
 }
 
-/// The binding that the audit log names for requests that no binding answers.
-const NO_BINDING: &str = "HTTP";
+/// The binding that the logs name for requests that no binding answers.
+pub(crate) const NO_BINDING: &str = "HTTP";

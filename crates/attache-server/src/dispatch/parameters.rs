@@ -1,11 +1,14 @@
 //! Service parameters: what a request carries beside its arguments. Version, extensions, idempotency key, the last event seen.
 
-use attache_core::Seq;
+use attache_core::{Seq, TraceParent};
 use attache_protocol::{Error, ErrorKind, Extensions, Version};
 use http::HeaderMap;
 
 /// The header for extensions, and its name before 1.0. Clients that speak both versions send both.
 const EXTENSIONS: [&str; 2] = ["a2a-extensions", "x-a2a-extensions"];
+
+/// The header that names the trace of a request.
+const TRACE_PARENT: &str = "traceparent";
 
 /// The service parameters of a request.
 #[derive(Debug)]
@@ -14,6 +17,7 @@ pub(crate) struct ServiceParameters {
     pub(crate) extensions: Extensions,
     pub(crate) idempotency_key: Option<String>,
     pub(crate) resume: Option<Seq>,
+    pub(crate) trace_parent: Option<TraceParent>,
 }
 
 /// The version that a request states.
@@ -48,7 +52,8 @@ const SUPPORTED: [Version; 2] = [Version::V1_0, Version::V1_1];
 
 impl ServiceParameters {
     pub(crate) fn read(headers: &HeaderMap, query: Option<&str>) -> Result<Self, Error> {
-        let (mut version, mut key, mut last_event, mut extended) = (None, None, None, false);
+        let (mut version, mut key, mut last_event, mut extended, mut traced) =
+            (None, None, None, false, false);
         // Requests have few headers: one pass over them costs less than a lookup for each name.
         for (name, value) in headers {
             match name.as_str() {
@@ -56,6 +61,7 @@ impl ServiceParameters {
                 name if EXTENSIONS.contains(&name) => extended = true,
                 "idempotency-key" => key = key.or(Some(value)),
                 "last-event-id" => last_event = last_event.or(Some(value)),
+                TRACE_PARENT => traced = true,
                 _ => {}
             }
         }
@@ -84,7 +90,8 @@ impl ServiceParameters {
                 return Err(Error::invalid_params("Last-Event-ID", text));
             }
         };
-        Ok(Self { version, extensions, idempotency_key, resume })
+        let trace_parent = if traced { trace_parent(headers) } else { None };
+        Ok(Self { version, extensions, idempotency_key, resume, trace_parent })
     }
 
     /// The version of the request, if the server supports it.
@@ -120,6 +127,15 @@ impl ServiceParameters {
             Stated::Version(version) => *version < Version::V1_0,
             Stated::Unreadable(_) => false,
         }
+    }
+}
+
+/// The trace that a request belongs to. A header that is invalid or repeated counts as none.
+pub(crate) fn trace_parent(headers: &HeaderMap) -> Option<TraceParent> {
+    let mut values = headers.get_all(TRACE_PARENT).iter();
+    match (values.next(), values.next()) {
+        (Some(value), None) => value.to_str().ok()?.parse().ok(),
+        (_, _) => None,
     }
 }
 

@@ -13,6 +13,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 
 use super::sse::SseBody;
 use crate::limits::load::InFlight;
+use crate::request_log::RequestLine;
 use crate::transport::idle::Busy;
 
 /// Why a body ended early.
@@ -42,6 +43,8 @@ pub struct Body {
     shape: Shape,
     /// Held until the body is written.
     guards: (Option<InFlight>, Option<Permit>, Option<Busy>),
+    /// Logged when the body is written.
+    line: Option<Box<RequestLine>>,
 }
 
 /// How long a body lasts.
@@ -63,7 +66,7 @@ enum Kind {
 
 impl Body {
     fn new(kind: Kind) -> Self {
-        Self { kind, shape: Shape::Whole, guards: (None, None, None) }
+        Self { kind, shape: Shape::Whole, guards: (None, None, None), line: None }
     }
 
     /// A body of bytes.
@@ -101,6 +104,12 @@ impl Body {
         self.shape == Shape::Whole
     }
 
+    /// Logs the request when the body is written.
+    pub(crate) fn logged(mut self, line: Box<RequestLine>) -> Self {
+        self.line = Some(line);
+        self
+    }
+
     /// Counts the connection as busy until the body is written.
     pub(crate) fn until_written(mut self, busy: Busy) -> Self {
         self.guards.2 = Some(busy);
@@ -116,7 +125,7 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        match &mut self.kind {
+        let polled = match &mut self.kind {
             Kind::Full(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Kind::Events(events) => {
                 events.poll_bytes(cx).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
@@ -124,7 +133,11 @@ impl http_body::Body for Body {
             #[cfg(feature = "grpc")]
             Kind::Grpc(body) => Pin::new(body).poll_frame(cx).map_err(BodyError::new),
             Kind::Other(body) => Pin::new(body).poll_frame(cx),
+        };
+        if let (Poll::Ready(Some(Ok(frame))), Some(line)) = (&polled, &mut self.line) {
+            line.written(frame.data_ref().map_or(0, Bytes::len));
         }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

@@ -34,11 +34,12 @@ use crate::auth;
 use crate::binding::grpc;
 use crate::binding::{http_json, jsonrpc};
 use crate::card::CardHost;
-use crate::dispatch::{Access, Dispatcher, Rejection, RequestHead, Target};
+use crate::dispatch::{Access, Dispatcher, NO_BINDING, Rejection, RequestHead, Target};
 use crate::limits::load::{self, CountedBody};
 use crate::push::PushDispatcher;
+use crate::request_log::Incoming;
 use crate::transport::idle::Activity;
-use crate::{Limits, Peer, PushOptions, ServerOptions};
+use crate::{Limits, Peer, PushOptions, RequestLog, ServerOptions};
 
 /// Everything that a server answers over HTTP, as a tower service: the card, the three bindings and the health check.
 ///
@@ -90,6 +91,16 @@ fn outer_identity(head: &Parts) -> Identity {
     found.or_else(principal).unwrap_or_default()
 }
 
+/// What a server works on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct InProgress {
+    /// The turns that run.
+    pub turns: usize,
+    /// The requests that are not answered to the end, among them open streams.
+    pub requests: usize,
+}
+
 impl HttpService {
     pub(crate) fn new(
         dispatcher: Dispatcher,
@@ -139,6 +150,17 @@ impl HttpService {
             // The next process delivers what is left after that.
             let _ = tokio::time::timeout(drain, push.drain()).await;
         }
+    }
+
+    /// How long running turns, deliveries and connections may each take to finish when the server stops.
+    pub fn drain(&self) -> Duration {
+        self.options().drain
+    }
+
+    /// What the server works on at the moment.
+    pub fn in_progress(&self) -> InProgress {
+        let dispatcher = &self.0.dispatcher;
+        InProgress { turns: dispatcher.service().running_turns(), requests: dispatcher.load().requests() }
     }
 
     /// The same service for a caller that is already known, such as the process itself. Its requests need no credentials.
@@ -198,7 +220,14 @@ impl HttpService {
         let in_flight = dispatcher.begin().filter(|_| !spare);
         let body = CountedBody::new(body, dispatcher.load().clone(), connection);
         let address = dispatcher.admission().address(peer.address, &head.headers);
-        async move {
+        let line = dispatcher.request_log().begin(&Incoming {
+            binding: route.binding().unwrap_or(NO_BINDING),
+            target: Some((&head.method, &head.uri)),
+            headers: &head.headers,
+            is_health: route.is_health(),
+        });
+        let record = line.as_ref().map(|line| line.record().clone());
+        let answer = async move {
             let admitted = {
                 let request_head = RequestHead {
                     binding: route.binding(),
@@ -208,6 +237,7 @@ impl HttpService {
                     address,
                     target: Target(head.method.as_str(), head.uri.path()),
                     access,
+                    record: record.as_ref(),
                 };
                 let grant = match filtered {
                     Filtered::Accepted(grant) => grant,
@@ -228,7 +258,12 @@ impl HttpService {
                 };
                 match admitted {
                     Ok(admitted) => Ok((admitted, grant)),
-                    Err(rejection) => Err((self.reject(&route, &head, &peer, &rejection), grant)),
+                    Err(rejection) => {
+                        if let Some(record) = &record {
+                            record.denied(&rejection.error());
+                        }
+                        Err((self.reject(&route, &head, &peer, &rejection), grant))
+                    }
                 }
             };
             let (admitted, grant) = match admitted {
@@ -239,8 +274,8 @@ impl HttpService {
             // The rarer routes are boxed, so that they do not enlarge the future of the usual ones.
             let response = match route {
                 Route::JsonRpc => jsonrpc::call(dispatcher, &context, &head, body).await,
-                Route::HttpJson(rest) => {
-                    Box::pin(http_json::call(dispatcher, &context, &rest, &head, body)).await
+                Route::HttpJson(rest, generation) => {
+                    Box::pin(http_json::call(dispatcher, &context, (&rest, generation), &head, body)).await
                 }
                 #[cfg(feature = "grpc")]
                 Route::Grpc(package) => {
@@ -249,12 +284,13 @@ impl HttpService {
                 }
                 Route::Card | Route::Keys => match head.method {
                     Method::GET | Method::HEAD => {
-                        self.0.card.respond(dispatcher.service().card(), &context.identity, &head)
+                        let host = self.0.filter.asked_host(&head);
+                        self.0.card.respond(dispatcher.service().card(), &context.identity, &head, host)
                     }
                     _ => method_not_allowed("GET, HEAD"),
                 },
                 Route::Health => {
-                    json_response(StatusCode::OK, "application/json", br#"{"status":"ok"}"#.to_vec())
+                    json_response(StatusCode::OK, "application/json", br#"{"status":"healthy"}"#.to_vec())
                 }
                 Route::Ready => self.readiness(),
                 Route::Fallback => {
@@ -271,6 +307,16 @@ impl HttpService {
                 }
             };
             self.0.filter.finish(response, grant).map(|body| body.counted(in_flight, admitted.permit))
+        };
+        async move {
+            let response = answer.await;
+            match line {
+                Some(line) => {
+                    let line = line.answered(response.status().as_u16());
+                    response.map(|body| body.logged(line))
+                }
+                None => response,
+            }
         }
     }
 
@@ -360,7 +406,7 @@ impl HttpService {
             Route::JsonRpc => jsonrpc::error_response(&Id::NULL, error),
             #[cfg(feature = "grpc")]
             Route::Grpc(package) => grpc::error_response(*package, error),
-            Route::HttpJson(_)
+            Route::HttpJson(..)
             | Route::Card
             | Route::Keys
             | Route::Health
@@ -378,6 +424,9 @@ impl HttpService {
         RejectedRequest { status, error }: &RejectedRequest,
     ) -> Response<Body> {
         self.0.dispatcher.log_denial(request, &Principal::Anonymous, error.message(), status.as_u16());
+        if let Some(record) = request.record {
+            record.denied(error);
+        }
         match route {
             Route::JsonRpc => {
                 let mut response = jsonrpc::error_response(&Id::NULL, error);
@@ -386,7 +435,7 @@ impl HttpService {
             }
             #[cfg(feature = "grpc")]
             Route::Grpc(package) => grpc::error_response(*package, error),
-            Route::HttpJson(_)
+            Route::HttpJson(..)
             | Route::Card
             | Route::Keys
             | Route::Health
@@ -398,6 +447,11 @@ impl HttpService {
     /// The limits on callers as they are now.
     pub fn limits(&self) -> Limits {
         (**self.0.dispatcher.admission().limits()).clone()
+    }
+
+    /// Changes which requests are logged, from the next request on.
+    pub fn set_request_log(&self, log: RequestLog) {
+        self.0.dispatcher.request_log().set(log);
     }
 
     /// Changes the limits on callers. The new limits apply to requests that arrive from now on.

@@ -7,6 +7,7 @@ use super::origin::Purpose;
 use crate::binding::grpc;
 use crate::binding::http_json::operation_path;
 use crate::card::CardHost;
+use crate::dispatch::Generation;
 use crate::{Paths, ServerOptions, card};
 
 /// What a path leads to.
@@ -14,8 +15,8 @@ pub(super) enum Route {
     JsonRpc,
     #[cfg(feature = "grpc")]
     Grpc(grpc::Package),
-    /// The HTTP+JSON binding, with the rest of the path.
-    HttpJson(String),
+    /// The HTTP+JSON binding, with the rest of the path, and whether the path is one for 0.3.
+    HttpJson(String, Generation),
     Card,
     /// The keys that cards are signed with.
     Keys,
@@ -35,8 +36,11 @@ impl Route {
             return Self::JsonRpc;
         }
         #[cfg(feature = "grpc")]
-        if let Some(package) = grpc::Package::of(path).filter(|_| paths.grpc) {
+        if let Some(package) = grpc::Package::of(grpc::without_prefix(path)).filter(|_| paths.grpc) {
             return Self::Grpc(package);
+        }
+        if let Some(rest) = paths.below_http_json_v0_3(path) {
+            return Self::HttpJson(rest.to_owned(), Generation::Older);
         }
         match path {
             card::PATH | card::OLDEST_PATH => Self::Card,
@@ -45,7 +49,7 @@ impl Route {
             path => match paths.http_json_prefix().and_then(|prefix| path.strip_prefix(prefix)) {
                 // At the root, the binding has only the paths of its operations. The others belong to the application.
                 Some(rest) if rest.len() == path.len() && !operation_path::exists(rest) => Self::Fallback,
-                Some(rest) if rest.starts_with('/') => Self::HttpJson(rest.to_owned()),
+                Some(rest) if rest.starts_with('/') => Self::HttpJson(rest.to_owned(), Generation::Current),
                 Some(_) | None => Self::Fallback,
             },
         }
@@ -57,7 +61,7 @@ impl Route {
             Self::JsonRpc => Some(binding::JSONRPC),
             #[cfg(feature = "grpc")]
             Self::Grpc(_) => Some(binding::GRPC),
-            Self::HttpJson(_) => Some(binding::HTTP_JSON),
+            Self::HttpJson(..) => Some(binding::HTTP_JSON),
             Self::Card | Self::Keys | Self::Health | Self::Ready | Self::Fallback => None,
         }
     }
@@ -70,7 +74,7 @@ impl Route {
     /// What kind of response a request gets, which decides how it is protected from web pages.
     pub(super) fn purpose(&self) -> Purpose {
         match self {
-            Self::JsonRpc | Self::HttpJson(_) => Purpose::Json,
+            Self::JsonRpc | Self::HttpJson(..) => Purpose::Json,
             #[cfg(feature = "grpc")]
             Self::Grpc(_) => Purpose::Grpc,
             Self::Card | Self::Keys => Purpose::Document,
@@ -82,7 +86,7 @@ impl Route {
     /// Whether it is answered without credentials, even where the server authenticates callers.
     pub(super) fn is_public(&self, options: &ServerOptions) -> bool {
         match self {
-            Self::JsonRpc | Self::HttpJson(_) => false,
+            Self::JsonRpc | Self::HttpJson(..) => false,
             #[cfg(feature = "grpc")]
             Self::Grpc(_) => false,
             Self::Card => options.public_card,

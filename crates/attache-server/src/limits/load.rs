@@ -41,6 +41,11 @@ impl Load {
         (before.saturating_sub(self.waiting.load(Ordering::Relaxed)) < self.limit).then_some(request)
     }
 
+    /// The number of requests, with those that wait for their bodies.
+    pub(crate) fn requests(&self) -> usize {
+        self.requests.load(Ordering::Relaxed)
+    }
+
     /// Counts a request that waits for its body. `None` if the limit is reached.
     fn wait(self: &Arc<Self>, connection: Option<&Arc<Activity>>) -> Option<Waiting> {
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);

@@ -24,6 +24,9 @@ const EVENT: HeaderName = HeaderName::from_static("x-a2a-event-number");
 /// The number of the attempt, from 1.
 const ATTEMPT: HeaderName = HeaderName::from_static("x-a2a-delivery-attempt");
 
+/// The trace of the request that created the webhook.
+const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
+
 /// `t=<seconds since 1970>,v1=<HMAC-SHA256 of "<seconds>.<body>" in hexadecimal>`.
 const SIGNATURE: HeaderName = HeaderName::from_static("x-a2a-signature");
 
@@ -81,6 +84,9 @@ pub(super) fn request(
         }
     };
     put(DELIVERY, &delivery.id.token(), false);
+    if let Some(trace_parent) = &delivery.webhook.trace_parent {
+        put(TRACE_PARENT, trace_parent.as_str(), false);
+    }
     if let Some(token) = &config.token {
         put(TOKEN, token, true);
     }

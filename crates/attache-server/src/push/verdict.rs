@@ -83,6 +83,7 @@ mod tests {
                 config: TaskPushNotificationConfig::default(),
                 events: PushEvents::States,
                 dialect: None,
+                trace_parent: None,
             },
             entry: Arc::new(Entry::new(Seq(1), TaskEvent::Created(Arc::new(Task::default())))),
             attempts,

@@ -31,7 +31,7 @@ impl Signing {
         serde_json::Value::Null
     }
 
-    pub(crate) fn sign(&self, _: &CurrentKeys, _: &AgentCard) -> AgentCard {
+    pub(crate) fn sign(&self, _: &CurrentKeys, _: &AgentCard, _: &str) -> AgentCard {
         match *self {}
     }
 

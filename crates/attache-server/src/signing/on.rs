@@ -17,13 +17,13 @@ const MAX_SIGNED: usize = 16;
 #[derive(Clone)]
 pub(crate) struct Signing {
     keys: Keys,
-    /// The public URL of the keys.
-    address: Arc<str>,
+    /// The base URL of the server.
+    base_url: Arc<str>,
 }
 
 impl Signing {
     pub(crate) fn new(keys: Keys, base_url: &str) -> Self {
-        Self { keys, address: format!("{base_url}{PATH}").into() }
+        Self { keys, base_url: base_url.into() }
     }
 
     /// The keys that sign now. The same pointer until they change.
@@ -41,9 +41,9 @@ impl Signing {
         serde_json::to_value(keys.public_keys().to_json()).unwrap_or_default()
     }
 
-    /// Signs the card. If that fails, the card is served without a signature, which clients can detect.
-    pub(crate) fn sign(&self, keys: &CurrentKeys, card: &AgentCard) -> AgentCard {
-        keys.sign(card, Some(&self.address)).unwrap_or_else(|error| {
+    /// Signs the card. `base_url` is that of the server as the client knows it, where it finds the keys. If signing fails, the card is served without a signature, which clients can detect.
+    pub(crate) fn sign(&self, keys: &CurrentKeys, card: &AgentCard, base_url: &str) -> AgentCard {
+        keys.sign(card, Some(&format!("{base_url}{PATH}"))).unwrap_or_else(|error| {
             tracing::error!(agent = card.name, %error, "the card is served without a signature");
             AgentCard { signatures: Vec::new(), ..card.clone() }
         })
@@ -60,7 +60,7 @@ impl Signing {
             if let Some((_, _, signed)) = known {
                 return signed.clone();
             }
-            let signed = Arc::new(self.sign(&now, &card));
+            let signed = Arc::new(self.sign(&now, &card, &self.base_url));
             latest.truncate(MAX_SIGNED - 1);
             latest.push_front((now, card, signed.clone()));
             signed

@@ -23,6 +23,7 @@ use crate::dispatch::{
     Access, Dispatcher, EventEncoder, JsonRpcResponse, RequestHead, ServiceParameters, Target,
 };
 use crate::limits::load;
+use crate::request_log::{Incoming, RequestLine};
 use crate::{HttpService, Peer};
 
 /// The name of the transport in the audit log.
@@ -127,6 +128,8 @@ async fn read_line(reader: &mut (impl AsyncBufRead + Unpin), limit: usize) -> Op
 /// Answers one request.
 async fn answer(dispatcher: &Dispatcher, peer: &Peer, line: &[u8], lines: &mpsc::Sender<Vec<u8>>) {
     let headers = headers(line);
+    let incoming = Incoming { binding: BINDING, target: None, headers: &headers, is_health: false };
+    let mut log = dispatcher.request_log().begin(&incoming);
     let head = RequestHead {
         binding: Some(BINDING),
         headers: &headers,
@@ -135,6 +138,7 @@ async fn answer(dispatcher: &Dispatcher, peer: &Peer, line: &[u8], lines: &mpsc:
         address: None,
         target: Target("line", "request"),
         access: Access::Authenticated,
+        record: log.as_ref().map(|log| log.record()),
     };
     let in_flight = dispatcher.begin();
     let admitted = match in_flight.is_some() {
@@ -146,23 +150,42 @@ async fn answer(dispatcher: &Dispatcher, peer: &Peer, line: &[u8], lines: &mpsc:
             let parameters = ServiceParameters::read(&headers, None);
             dispatcher.jsonrpc(&admitted.context, parameters, false, line).await
         }
-        Err(error) => JsonRpcResponse::error(&Call::peek_id(line), error.clone()),
+        Err(error) => {
+            if let Some(record) = head.record {
+                record.denied(error);
+            }
+            JsonRpcResponse::error(&Call::peek_id(line), error.clone())
+        }
     };
+    log = log.map(|log| log.answered(200));
     match response {
         JsonRpcResponse::None => {}
         JsonRpcResponse::Result { body, .. } | JsonRpcResponse::Error { body, .. } => {
+            count(&mut log, &body);
             let _ = lines.send(body).await;
         }
         JsonRpcResponse::Events { id, events, .. } => {
             // A stream counts against the caller's streams, no longer against its requests.
             drop((admitted, in_flight));
-            write_events(&id, events, lines).await;
+            write_events(&id, events, lines, &mut log).await;
         }
     }
 }
 
+/// Counts a line of the response, with its line break.
+fn count(log: &mut Option<Box<RequestLine>>, line: &[u8]) {
+    if let Some(log) = log {
+        log.written(line.len() + 1);
+    }
+}
+
 /// Writes the events of a stream, and the line that ends it.
-async fn write_events(id: &Id, mut encoder: EventEncoder, lines: &mpsc::Sender<Vec<u8>>) {
+async fn write_events(
+    id: &Id,
+    mut encoder: EventEncoder,
+    lines: &mpsc::Sender<Vec<u8>>,
+    log: &mut Option<Box<RequestLine>>,
+) {
     while let Some(batch) = encoder.events.next().await {
         let items = match batch {
             Ok(items) => items,
@@ -174,6 +197,7 @@ async fn write_events(id: &Id, mut encoder: EventEncoder, lines: &mpsc::Sender<V
         for item in items {
             let mut line = Vec::with_capacity(512);
             encoder.write(&item, &mut line);
+            count(log, &line);
             if lines.send(line).await.is_err() {
                 return;
             }

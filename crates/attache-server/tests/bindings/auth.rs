@@ -135,10 +135,9 @@ async fn the_card_says_what_is_asked_for_and_is_there_for_everyone() {
     let server = guarded().await;
     let read = async |server: &Running, path: &str| fetch(server.http(Method::GET, path)).await;
     let card = read(&server, "/.well-known/agent-card.json").await.json();
-    assert_eq!(card["securitySchemes"]["bearer"]["httpAuthSecurityScheme"]["scheme"], "Bearer");
-    assert_eq!(card["securitySchemes"]["api-key"]["apiKeySecurityScheme"]["name"], "X-API-Key");
-    let alternatives =
-        json!([{"schemes": {"bearer": {}}}, {"schemes": {"basic": {}}}, {"schemes": {"api-key": {}}}]);
+    assert_eq!(card["securitySchemes"]["bearerAuth"]["httpAuthSecurityScheme"]["scheme"], "Bearer");
+    assert_eq!(card["securitySchemes"]["apiKeyAuth"]["apiKeySecurityScheme"]["name"], "X-API-Key");
+    let alternatives = json!([{"schemes": {"bearerAuth": {}}}, {"schemes": {"basicAuth": {}}}, {"schemes": {"apiKeyAuth": {}}}]);
     assert_eq!(card["securityRequirements"], alternatives);
     assert_eq!(read(&server, "/health").await.status, 200);
 

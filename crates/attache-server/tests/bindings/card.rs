@@ -2,7 +2,8 @@
 
 use a2a_pb::protojson;
 use attache_protocol::AgentCard;
-use attache_server::Server;
+use attache_server::auth::KnownCallers;
+use attache_server::{GrpcAddress, RUNTIME_EXTENSION, SchemeNames, Server};
 use insta::assert_json_snapshot;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -79,7 +80,7 @@ async fn who_speaks_1_0_gets_the_card_of_1_0_alone() {
         }
         assert_eq!(card["supportedInterfaces"].as_array().unwrap().len(), 3);
         assert_ne!(pure.header("etag"), both.header("etag"));
-        assert_eq!(pure.header("vary"), "A2A-Version");
+        assert_eq!(pure.header("vary"), "A2A-Version, Host");
     }
     for version in ["0.3", "", "nonsense"] {
         assert_eq!(fetch(stated(version)).await.json(), both.json(), "{version}");
@@ -128,26 +129,35 @@ async fn every_interface_in_the_card_answers() {
     assert!(fetch(request.json(&send("hi"))).await.json()["task"].is_object());
 
     let grpc = url("GRPC");
-    assert!(!grpc.contains("://"), "host and port: {grpc}");
-    let mut client =
-        a2a_pb::proto::a2a_service_client::A2aServiceClient::connect(format!("http://{grpc}")).await.unwrap();
+    let mut client = a2a_pb::proto::a2a_service_client::A2aServiceClient::connect(grpc).await.unwrap();
     let list = client.list_tasks(a2a_pb::proto::ListTasksRequest::default()).await.unwrap().into_inner();
     assert_eq!(list.total_size, 2, "one agent behind all of them");
 }
 
 #[tokio::test]
 async fn the_card_advertises_the_url_that_clients_know() {
-    for (base, jsonrpc, grpc) in [
-        ("https://agents.example.com", "https://agents.example.com/a2a", "agents.example.com:443"),
-        ("https://agents.example.com/", "https://agents.example.com/a2a", "agents.example.com:443"),
-        ("http://10.0.0.1:8080/x", "http://10.0.0.1:8080/x/a2a", "10.0.0.1:8080"),
-        ("http://[::1]:9/", "http://[::1]:9/a2a", "[::1]:9"),
-        ("http://[::1]", "http://[::1]/a2a", "[::1]:80"),
+    for (base, jsonrpc, url, host_port) in [
+        ("https://a.example", "https://a.example/a2a", "https://a.example/grpc", "a.example:443"),
+        ("https://a.example/", "https://a.example/a2a", "https://a.example/grpc", "a.example:443"),
+        (
+            "http://10.0.0.1:8080/x",
+            "http://10.0.0.1:8080/x/a2a",
+            "http://10.0.0.1:8080/x/grpc",
+            "10.0.0.1:8080",
+        ),
+        ("http://[::1]:9/", "http://[::1]:9/a2a", "http://[::1]:9/grpc", "[::1]:9"),
+        ("http://[::1]", "http://[::1]/a2a", "http://[::1]/grpc", "[::1]:80"),
     ] {
-        let card = read(&serve(player().base_url(base)).await).await.json();
-        assert_eq!(card["supportedInterfaces"][0]["url"], *jsonrpc);
-        assert_eq!(card["supportedInterfaces"][2]["url"], *grpc);
+        for (address, grpc) in [(GrpcAddress::Url, url), (GrpcAddress::HostPort, host_port)] {
+            let server = player().options(|options| options.grpc_address = address).base_url(base);
+            let card = read(&serve(server).await).await.json();
+            assert_eq!(card["supportedInterfaces"][0]["url"], *jsonrpc);
+            assert_eq!(card["supportedInterfaces"][2]["url"], *grpc);
+        }
     }
+    let hidden = player().options(|options| options.grpc_address = GrpcAddress::Hidden);
+    let hidden = read(&serve(hidden).await).await.json().to_string();
+    assert!(!hidden.contains("GRPC"), "{hidden}");
     let server = playing().await;
     assert_eq!(read(&server).await.json()["supportedInterfaces"][0]["url"], format!("{}/a2a", server.base));
 }
@@ -245,7 +255,10 @@ async fn an_extended_card_is_announced_and_given_to_those_who_may_have_it() {
             (&json!("7.0.0"), &public["supportedInterfaces"])
         );
         // Clients put it in the place of the public one, and would believe that it cannot do what it does not say.
-        assert_eq!(own["capabilities"], capabilities, "{binding:?}");
+        let mut own = own["capabilities"].clone();
+        let extensions = own.as_object_mut().unwrap().remove("extensions").unwrap();
+        assert_eq!(own, capabilities, "{binding:?}");
+        assert_eq!(extensions[0]["uri"], RUNTIME_EXTENSION);
     }
     let without_params = json!({"jsonrpc": "2.0", "id": 1, "method": "GetExtendedAgentCard"});
     assert_eq!(server.post(without_params.to_string()).await.json()["result"]["version"], "7.0.0");
@@ -261,5 +274,150 @@ async fn a_card_without_an_extended_one_does_not_promise_it() {
 async fn the_server_says_that_it_is_well() {
     let server = playing().await;
     let reply = fetch(server.bare(Method::GET, "/health")).await;
-    assert_eq!((reply.status.as_u16(), reply.json()), (200, json!({"status": "ok"})));
+    assert_eq!((reply.status.as_u16(), reply.json()), (200, json!({"status": "healthy"})));
+}
+
+/// The card as a client gets it that knows the server under this name.
+async fn read_as(server: &Running, host: &str) -> Reply {
+    fetch(server.bare(Method::GET, PATH).header("Host", host)).await
+}
+
+fn urls(card: &Value) -> Vec<String> {
+    let of = |list: &Value| -> Vec<String> {
+        let url = |interface: &Value| interface["url"].as_str().unwrap().to_owned();
+        list.as_array().into_iter().flatten().map(url).collect()
+    };
+    [of(&card["supportedInterfaces"]), of(&card["additionalInterfaces"])].concat()
+}
+
+#[tokio::test]
+async fn the_card_names_the_host_that_was_asked_for_on_this_machine() {
+    let server = playing().await;
+    let port = server.address.port();
+    let usual = read(&server).await;
+    for host in [
+        format!("localhost:{port}"),
+        format!("127.0.0.2:{port}"),
+        format!("[::1]:{port}"),
+        format!("LocalHost:{port}"),
+    ] {
+        let reply = read_as(&server, &host).await;
+        let name = host.to_ascii_lowercase();
+        let own = format!("127.0.0.1:{port}");
+        let expected: Vec<_> = urls(&usual.json()).iter().map(|url| url.replace(&own, &name)).collect();
+        assert_eq!(urls(&reply.json()), expected);
+        assert_eq!(reply.json()["url"], format!("http://{name}/a2a"));
+        assert_ne!(reply.header("etag"), usual.header("etag"));
+        assert_eq!(reply.header("vary"), "A2A-Version, Host");
+        let again = server.bare(Method::GET, PATH).header("Host", &host);
+        assert_eq!(fetch(again.header("If-None-Match", reply.header("etag"))).await.status, 304);
+        let oldest = fetch(server.bare(Method::GET, OLDEST_PATH).header("Host", &host)).await.json();
+        assert_eq!(oldest["url"], format!("http://{name}/a2a/rpc"));
+    }
+    assert_eq!(read(&server).await.header("etag"), usual.header("etag"));
+}
+
+#[tokio::test]
+async fn the_card_names_other_hosts_only_if_the_operator_lists_them() {
+    let allowed = ["agents.test", "agents.other:8443"].map(|host| host.parse().unwrap());
+    let server = player().base_url("https://agents.example.com/x").authenticate(KnownCallers::new());
+    let server = serve(server.options(|options| options.allowed_hosts = allowed.to_vec())).await;
+    for (host, base) in [
+        ("agents.test", "https://agents.test/x"),
+        ("agents.test:9", "https://agents.test:9/x"),
+        ("agents.other:8443", "https://agents.other:8443/x"),
+        ("agents.other:8444", "https://agents.example.com/x"),
+        ("localhost", "https://agents.example.com/x"),
+        ("127.0.0.1", "https://agents.example.com/x"),
+        ("evil.example", "https://agents.example.com/x"),
+    ] {
+        let card = read_as(&server, host).await.json();
+        assert_eq!(card["url"], format!("{base}/a2a"), "{host}");
+    }
+    // The operator has said where the server is, and a request to another port does not get there.
+    let proxied = serve(player().base_url("http://localhost:9/x")).await;
+    for (host, url) in
+        [("127.0.0.1:9", "http://127.0.0.1:9/x/a2a"), ("127.0.0.1:8", "http://localhost:9/x/a2a")]
+    {
+        assert_eq!(read_as(&proxied, host).await.json()["url"], url);
+    }
+    let any = vec!["*".parse().unwrap()];
+    let server = serve(player().options(|options| options.allowed_hosts = any)).await;
+    let card = read_as(&server, "evil.example").await.json();
+    assert_eq!(card["url"], format!("{}/a2a", server.base), "a name that is not listed could be anyone's");
+}
+
+#[tokio::test]
+async fn the_documents_for_other_hosts_do_not_displace_the_usual_one() {
+    let server = playing().await;
+    let usual = read(&server).await;
+    for port in 1..600 {
+        let host = format!("localhost:{port}");
+        assert_eq!(read_as(&server, &host).await.json()["url"], format!("http://{host}/a2a"));
+    }
+    let after = read(&server).await;
+    assert_eq!(after.header("last-modified"), usual.header("last-modified"));
+    assert_eq!(after.header("etag"), usual.header("etag"));
+}
+
+#[tokio::test]
+async fn no_url_in_the_card_stands_for_two_versions_of_http_json_and_none_is_the_base_url() {
+    let server = playing().await;
+    let card = read(&server).await.json();
+    assert!(!urls(&card).contains(&server.base), "AG2 would take that one, whatever it is");
+    let interfaces = card["supportedInterfaces"].as_array().unwrap().iter();
+    let of: Vec<_> = interfaces
+        .filter(|interface| interface["protocolBinding"] == "HTTP+JSON")
+        .map(|interface| (interface["protocolVersion"].as_str().unwrap(), interface["url"].as_str().unwrap()))
+        .collect();
+    let expected = [format!("{}/v1", server.base), format!("{}/0.3", server.base)];
+    assert_eq!(of, [("1.0", expected[0].as_str()), ("0.3", expected[1].as_str())]);
+}
+
+#[tokio::test]
+async fn clients_of_0_3_find_grpc_by_host_and_port() {
+    let server = playing().await;
+    let card = read(&server).await.json();
+    let interfaces = card["additionalInterfaces"].as_array().unwrap();
+    let grpc = interfaces.iter().find(|interface| interface["transport"] == "GRPC").unwrap();
+    assert_eq!(grpc["url"], server.address.to_string());
+}
+
+#[tokio::test]
+async fn authenticated_callers_get_an_extended_card_with_details_of_the_server() {
+    let server = serve(player().authenticate(KnownCallers::new().bearer("alice", "t0ken"))).await;
+    let public = pure(&server).await.json();
+    assert_eq!(public["capabilities"]["extendedAgentCard"], true);
+    assert!(!public.to_string().contains(RUNTIME_EXTENSION), "{public}");
+    for binding in Binding::ALL {
+        let ask = || server.ask("GetExtendedAgentCard", json!({}));
+        assert!(ask().over(binding).await.result.is_err());
+        let card = ask().header("authorization", "Bearer t0ken").ok(binding).await;
+        let extension = &card["capabilities"]["extensions"][0];
+        assert_eq!(extension["uri"], RUNTIME_EXTENSION);
+        let params = &extension["params"];
+        assert_eq!((&params["store"], &params["server"]), (&json!("memory"), &json!("attache")));
+        assert_eq!(params["transports"], json!(["GRPC", "HTTP+JSON", "JSONRPC"]));
+        assert_eq!(params["limits"]["bodyBytes"].as_f64(), Some(8.0 * 1024.0 * 1024.0));
+        assert_eq!(card["name"], public["name"]);
+    }
+}
+
+#[tokio::test]
+async fn the_operator_names_the_schemes_and_changes_every_card() {
+    let server = player().authenticate(KnownCallers::new().bearer("alice", "t0ken").basic("ops", "pa55"));
+    let server = server.change_cards(|card| card.name = "Ours".to_owned()).options(|options| {
+        options.scheme_names = SchemeNames::default().with(|names| names.bearer = "token".to_owned());
+    });
+    let server = serve(server).await;
+    let card = pure(&server).await.json();
+    assert_eq!(card["name"], "Ours");
+    let names: Vec<_> = card["securitySchemes"].as_object().unwrap().keys().collect();
+    assert_eq!(names, ["basicAuth", "token"]);
+    assert_eq!(
+        card["securityRequirements"],
+        json!([{"schemes": {"token": {}}}, {"schemes": {"basicAuth": {}}}])
+    );
+    let ask = server.ask("GetExtendedAgentCard", json!({})).header("authorization", "Bearer t0ken");
+    assert_eq!(ask.ok(Binding::JsonRpc).await["name"], "Ours");
 }

@@ -96,6 +96,48 @@ async fn a_stream_tells_events_by_their_kind_and_says_which_is_final() {
 }
 
 #[tokio::test]
+async fn a_list_has_all_tasks_since_its_clients_know_no_pages() {
+    let server = playing().await;
+    for number in 0..103 {
+        let mut message = flat("hi");
+        message["message"]["messageId"] = json!(format!("m{number}"));
+        rpc(&server, "message/send", message).await;
+    }
+    let listed = rpc(&server, "tasks/list", json!({})).await["result"].clone();
+    assert_eq!(listed["tasks"].as_array().map(Vec::len), Some(103));
+    assert_eq!((&listed["pageSize"], &listed["nextPageToken"]), (&json!(103), &json!("")));
+    let some = rpc(&server, "tasks/list", json!({"pageSize": 2})).await["result"].clone();
+    assert_eq!(some["tasks"].as_array().map(Vec::len), Some(2), "a client that knows pages gets them");
+}
+
+#[tokio::test]
+async fn the_names_of_1_0_work_for_clients_that_state_no_version() {
+    let server = playing().await;
+    let sent = rpc(&server, "SendMessage", flat("hi")).await["result"]["task"].clone();
+    assert_eq!(sent["status"]["state"], "completed", "{sent}");
+    let got = rpc(&server, "GetTask", json!({"id": sent["id"]})).await["result"].clone();
+    assert_eq!(got["task"], sent, "as clients of iii read it");
+    assert_eq!(got["status"]["state"], "TASK_STATE_COMPLETED", "as clients of 1.0 read it");
+    let stated = server.ask("GetTask", json!({"id": sent["id"]})).ok(Binding::JsonRpc).await;
+    assert_eq!(stated["task"], Value::Null, "a client that states 1.0 gets 1.0 alone");
+}
+
+#[tokio::test]
+async fn errors_have_the_words_of_the_worker() {
+    let server = playing().await;
+    let done = rpc(&server, "message/send", flat("hi")).await["result"]["task"]["id"].clone();
+    for (method, params, words) in [
+        ("tasks/get", json!({"id": "nope"}), "Task not found: nope"),
+        ("tasks/cancel", json!({"id": "nope"}), "Task not found: nope"),
+        ("tasks/cancel", json!({"id": done}), "Task not cancelable (terminal state)"),
+    ] {
+        assert_eq!(rpc(&server, method, params).await["error"]["message"], words);
+    }
+    let invalid = rpc(&server, "tasks/get", json!({})).await["error"]["message"].clone();
+    assert!(invalid.as_str().is_some_and(|words| words.starts_with("Invalid params: ")), "{invalid}");
+}
+
+#[tokio::test]
 async fn errors_have_the_codes_of_the_documents() {
     let server = playing().await;
     for (method, params, code) in [

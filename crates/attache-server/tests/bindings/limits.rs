@@ -395,7 +395,7 @@ async fn health_checks_are_answered_while_there_is_no_room_for_requests() {
     let mut stream = server.sse("SendStreamingMessage", send("wait")).await;
     assert!(stream.event().await["task"].is_object());
     assert_eq!(server.rest("GET", "/tasks", None).await.status, 503);
-    for (path, said) in [("/health", "ok"), ("/ready", "ready")] {
+    for (path, said) in [("/health", "healthy"), ("/ready", "ready")] {
         let reply = fetch(server.bare(Method::GET, path)).await;
         assert_eq!((reply.status.as_u16(), &reply.json()["status"]), (200, &json!(said)));
     }

@@ -45,7 +45,7 @@ async fn each_audience_has_a_card_of_its_own() {
         let reply = fetch(request).await;
         assert_eq!(reply.json()["skills"][0]["id"], tier);
         assert_eq!(reply.headers["cache-control"], "private, max-age=60");
-        let requirement = json!([{"schemes": {"bearer": {"list": ["quote"]}}}]);
+        let requirement = json!([{"schemes": {"bearerAuth": {"list": ["quote"]}}}]);
         assert_eq!(reply.json()["skills"][0]["securityRequirements"], requirement);
     }
     assert_eq!(fetch(server.http(Method::GET, "/.well-known/agent-card.json")).await.status, 401);

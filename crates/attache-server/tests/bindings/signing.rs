@@ -142,3 +142,23 @@ async fn a_router_has_the_keys_as_well() {
     assert_eq!(get(&server, KEYS).await.json(), keys.current().public_keys().to_json());
     trusted(&keys, &get(&server, CARD).await.json());
 }
+
+#[tokio::test]
+async fn each_host_that_the_card_names_has_a_signature_of_its_own() {
+    let keys = keys(Algorithm::Es256);
+    let server = serve(Server::echo().signing(keys.clone())).await;
+    let host = format!("localhost:{}", server.address.port());
+    let asked = || async { fetch(server.bare(Method::GET, CARD).header("Host", &host)).await };
+    let (usual, first, again) = (get(&server, CARD).await, asked().await, asked().await);
+    assert_eq!((first.header("etag"), first.json()), (again.header("etag"), again.json()));
+    let interface = |card: &Value| trusted(&keys, card).supported_interfaces[0].url.clone();
+    assert_eq!(interface(&usual.json()), format!("{}/a2a", server.base));
+    assert_eq!(interface(&first.json()), format!("http://{host}/a2a"));
+    // The keys are where the client knows the server.
+    let verifier = Verifier::new().allow_origin(&format!("http://{host}")).unwrap();
+    let read = |url: url::Url| async move {
+        assert_eq!(url.host_str(), Some("localhost"));
+        reqwest::get(url).await?.bytes().await.map(Vec::from)
+    };
+    verifier.verify(first.json().to_string().as_bytes(), std::time::Instant::now(), read).await.unwrap();
+}

@@ -59,8 +59,8 @@ async fn the_card_says_that_it_is_tls() {
         .iter()
         .filter_map(|one| one["url"].as_str())
         .collect();
-    let base = format!("https://{}", server.address);
-    assert_eq!(urls[..3], [format!("{base}/a2a"), format!("{base}/v1"), server.address.to_string()]);
+    let base = &server.base;
+    assert_eq!(urls[..3], [format!("{base}/a2a"), format!("{base}/v1"), format!("{base}/grpc")]);
 }
 
 #[tokio::test]

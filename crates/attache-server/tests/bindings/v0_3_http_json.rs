@@ -300,3 +300,26 @@ async fn a_body_of_another_type_and_one_too_large_are_refused_in_the_words_of_0_
     let large = fetch(large).await;
     assert_eq!((large.status.as_u16(), large.json()["message"].is_string()), (413, true), "{large:?}");
 }
+
+#[tokio::test]
+async fn the_path_for_0_3_speaks_0_3_and_the_older_paths_still_do() {
+    let server = playing().await;
+    for prefix in ["/0.3/v1", "/v1"] {
+        let post = |path: &str| {
+            server.bare(Method::POST, &format!("{prefix}{path}")).header("Content-Type", "application/json")
+        };
+        let sent = fetch(post("/message:send").body(said("hi").to_string())).await.json();
+        assert_eq!(sent["task"]["history"][0]["content"], json!([{"text": "hi"}]), "{sent}");
+        let id = sent["task"]["id"].as_str().unwrap();
+        let read = fetch(server.bare(Method::GET, &format!("{prefix}/tasks/{id}"))).await.json();
+        assert_eq!(read["history"][0]["content"], json!([{"text": "hi"}]), "{prefix}");
+    }
+    // At its own path, nothing has to be guessed from the shape of the request.
+    let read = fetch(server.bare(Method::GET, "/0.3/v1/tasks/none").header("Accept", "application/a2a+json"));
+    assert!(read.await.json()["detail"].is_null());
+    let nothing = fetch(server.bare(Method::GET, "/0.3/tasks/none")).await;
+    assert_eq!(nothing.status, 404);
+    let strict = serve(player().options(|options| options.strict_version = true)).await;
+    let refused = fetch(strict.bare(Method::GET, "/0.3/v1/tasks/none")).await.json();
+    assert_eq!(refused["error"]["details"][0]["reason"], "VERSION_NOT_SUPPORTED", "{refused}");
+}

@@ -25,6 +25,7 @@ use self::issuer::{Naming, Source, address};
 use self::keys::{Flight, Hand, Keys, Unknown};
 use self::seen::{Good, Seen, Trace, trace};
 use super::{Authenticator, Denied, Head, Verdict};
+use crate::card::schemes::usual;
 
 /// The longest token, in bytes.
 const LONGEST: usize = 16 * 1024;
@@ -300,12 +301,12 @@ impl JwtCallers {
     /// The name of the scheme in the card.
     fn scheme_name(&self, issuer: &Issuer) -> String {
         if issuer.terms.discovery().is_none() {
-            return "jwt".to_owned();
+            return usual::JWT.to_owned();
         }
         let discovered = self.issuers.iter().filter(|other| other.terms.discovery().is_some());
         match discovered.map(|other| &other.terms.issuer).position(|other| *other == issuer.terms.issuer) {
-            None | Some(0) => "openid".to_owned(),
-            Some(place) => format!("openid-{}", place + 1),
+            None | Some(0) => usual::OPENID.to_owned(),
+            Some(place) => format!("{}-{}", usual::OPENID, place + 1),
         }
     }
 }

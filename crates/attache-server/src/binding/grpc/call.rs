@@ -3,8 +3,9 @@
 use std::marker::PhantomData;
 
 use attache_core::{BoxFuture, Reply, internal};
+use attache_grpc::v0_3::FileForm;
 use attache_grpc::{ProtoConvert, to_proto};
-use attache_protocol::{Error, ErrorKind, Extensions, Request as ModelRequest, StreamResponse};
+use attache_protocol::{Error, ErrorKind, Extensions, Operation, Request as ModelRequest, StreamResponse};
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use http::{Request, Response};
@@ -22,6 +23,9 @@ use crate::http::body::{Body, Shape};
 pub(super) struct CallContext {
     pub(super) dispatcher: Dispatcher,
     pub(super) package: Package,
+    /// The form in which a client of 0.3 writes files.
+    pub(super) files: FileForm,
+    pub(super) operation: Operation,
     pub(super) request: RequestContext,
     pub(super) parameters: ServiceParameters,
 }
@@ -31,8 +35,8 @@ impl CallContext {
     pub(super) async fn unary<Req, Res>(
         self,
         request: Request<Full<Bytes>>,
-        parse: fn(Req) -> Result<ModelRequest, Error>,
-        encode: fn(Reply) -> Result<Res, Error>,
+        parse: impl Fn(Req) -> Result<ModelRequest, Error> + Copy + Send + 'static,
+        encode: impl Fn(Reply) -> Result<Res, Error> + Copy + Send + 'static,
     ) -> Response<Body>
     where
         Req: prost::Message + Default + 'static,
@@ -41,16 +45,17 @@ impl CallContext {
         let limit = self.dispatcher.options().max_body;
         let mut grpc =
             Grpc::new(ProstCodec::<Res, Req>::default()).apply_max_message_size_config(Some(limit), None);
-        grpc.unary(Unary { context: Some(self), parse, encode, response: PhantomData }, request)
+        grpc.unary(Unary { context: Some(self), parse, encode }, request)
             .await
             .map(|body| Body::grpc(Shape::Whole, body))
     }
 
-    /// Answers a call with a stream of events.
+    /// Answers a call with a stream of events. `finish` is applied to each message.
     pub(super) async fn streaming<Req, Res>(
         self,
         request: Request<Full<Bytes>>,
-        parse: fn(Req) -> Result<ModelRequest, Error>,
+        parse: impl Fn(Req) -> Result<ModelRequest, Error> + Copy + Send + 'static,
+        finish: impl Fn(Res) -> Res + Copy + Send + 'static,
     ) -> Response<Body>
     where
         Req: prost::Message + Default + 'static,
@@ -60,21 +65,28 @@ impl CallContext {
         let limit = self.dispatcher.options().max_body;
         let mut grpc =
             Grpc::new(ProstCodec::<Res, Req>::default()).apply_max_message_size_config(Some(limit), None);
-        grpc.server_streaming(Streaming { context: Some(self), parse, response: PhantomData }, request)
-            .await
-            .map(|body| Body::grpc(Shape::Stream, body))
+        grpc.server_streaming(
+            Streaming { context: Some(self), parse, finish, response: PhantomData },
+            request,
+        )
+        .await
+        .map(|body| Body::grpc(Shape::Stream, body))
     }
 
     /// Runs the operation of a call.
     async fn call(self, request: Result<ModelRequest, Error>) -> Result<(Reply, ActiveExtensions), Error> {
-        let Self { dispatcher, package, request: context, parameters } = self;
+        let Self { dispatcher, package, files: _, operation, request: context, parameters } = self;
         check_version(package, &parameters, dispatcher.options().strict_version)?;
         let public_card = v0_3::public_card(package, &request, &dispatcher);
-        let completed = match dispatcher.call(&context, parameters, package.dialect(), || request).await {
+        let completed = dispatcher.call(&context, parameters, Some(operation), package.dialect(), || request);
+        let completed = match completed.await {
             Err(error)
                 if error.kind() == ErrorKind::UnsupportedOperation
                     && let Some(card) = public_card =>
             {
+                if let Some(record) = &context.record {
+                    record.recovered();
+                }
                 Completed { reply: Reply::Card(card), extensions: Extensions::default() }
             }
             completed => completed?,
@@ -107,16 +119,17 @@ fn public_error(error: Error) -> Error {
     if error.kind() == ErrorKind::Internal && !is_logged { internal(&error) } else { error }
 }
 
-struct Unary<Req, Res> {
+struct Unary<P, E> {
     /// Taken by the one call that it is for.
     context: Option<CallContext>,
-    parse: fn(Req) -> Result<ModelRequest, Error>,
-    encode: fn(Reply) -> Result<Res, Error>,
-    response: PhantomData<Res>,
+    parse: P,
+    encode: E,
 }
 
-impl<Req, Res> UnaryService<Req> for Unary<Req, Res>
+impl<P, E, Req, Res> UnaryService<Req> for Unary<P, E>
 where
+    P: Fn(Req) -> Result<ModelRequest, Error> + Copy + Send + 'static,
+    E: Fn(Reply) -> Result<Res, Error> + Copy + Send + 'static,
     Req: prost::Message + 'static,
     Res: prost::Message + 'static,
 {
@@ -128,7 +141,7 @@ where
         Box::pin(async move {
             let context = context.ok_or_else(|| tonic::Status::internal("a call was made twice"))?;
             let package = context.package;
-            let response = async {
+            let response = async move {
                 let (reply, active) = context.call(parse(request.into_inner())).await?;
                 encode(reply).map(|message| active.respond(message))
             };
@@ -137,15 +150,18 @@ where
     }
 }
 
-struct Streaming<Req, Res> {
+struct Streaming<P, F, Res> {
     /// Taken by the one call that it is for.
     context: Option<CallContext>,
-    parse: fn(Req) -> Result<ModelRequest, Error>,
+    parse: P,
+    finish: F,
     response: PhantomData<Res>,
 }
 
-impl<Req, Res> ServerStreamingService<Req> for Streaming<Req, Res>
+impl<P, F, Req, Res> ServerStreamingService<Req> for Streaming<P, F, Res>
 where
+    P: Fn(Req) -> Result<ModelRequest, Error> + Copy + Send + 'static,
+    F: Fn(Res) -> Res + Copy + Send + 'static,
     Req: prost::Message + 'static,
     Res: prost::Message + 'static,
     StreamResponse: ProtoConvert<Res>,
@@ -155,7 +171,7 @@ where
     type Future = BoxFuture<'static, Result<tonic::Response<Self::ResponseStream>, tonic::Status>>;
 
     fn call(&mut self, request: tonic::Request<Req>) -> Self::Future {
-        let (context, parse) = (self.context.take(), self.parse);
+        let (context, parse, finish) = (self.context.take(), self.parse, self.finish);
         Box::pin(async move {
             let context = context.ok_or_else(|| tonic::Status::internal("a call was made twice"))?;
             let package = context.package;
@@ -168,7 +184,7 @@ where
                     Ok(items) => items
                         .iter()
                         .filter_map(|item| item.to_response(view))
-                        .map(|response| to_proto(response).map_err(status))
+                        .map(|response| to_proto(response).map(finish).map_err(status))
                         .collect(),
                 };
                 stream::iter(messages)

@@ -12,7 +12,7 @@ pub(crate) use attache_grpc::Package;
 use attache_grpc::v0_3 as older;
 use attache_protocol::{Error, ErrorKind, Operation};
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::Full;
 
@@ -20,6 +20,12 @@ use self::call::CallContext;
 use crate::dispatch::{Dispatcher, Generation, RequestContext, ServiceParameters, http_error_body_for};
 use crate::http::body::{self, Body, BodyError, Shape};
 use crate::http::response::json_response;
+use crate::options::GRPC_PREFIX;
+
+/// The path of a call without the path of the interface that the card names.
+pub(crate) fn without_prefix(path: &str) -> &str {
+    path.strip_prefix(GRPC_PREFIX).unwrap_or(path)
+}
 
 /// The response to a call that fails.
 pub(crate) fn error_response(package: Package, error: &Error) -> Response<Body> {
@@ -54,6 +60,24 @@ impl Call {
             Package::V0_3 => older::Call::from_name(name).map(Self::V0_3),
         }
     }
+
+    fn operation(self) -> Operation {
+        match self {
+            Self::V1_0(operation) => operation,
+            Self::V0_3(call) => match call {
+                older::Call::SendMessage => Operation::SendMessage,
+                older::Call::SendStreamingMessage => Operation::SendStreamingMessage,
+                older::Call::GetTask => Operation::GetTask,
+                older::Call::CancelTask => Operation::CancelTask,
+                older::Call::TaskSubscription => Operation::SubscribeToTask,
+                older::Call::CreateTaskPushNotificationConfig => Operation::CreateTaskPushNotificationConfig,
+                older::Call::GetTaskPushNotificationConfig => Operation::GetTaskPushNotificationConfig,
+                older::Call::ListTaskPushNotificationConfig => Operation::ListTaskPushNotificationConfigs,
+                older::Call::DeleteTaskPushNotificationConfig => Operation::DeleteTaskPushNotificationConfig,
+                older::Call::GetAgentCard => Operation::GetExtendedAgentCard,
+            },
+        }
+    }
 }
 
 /// Answers a call.
@@ -72,25 +96,32 @@ where
         let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
         return json_response(status, "application/json", http_error_body_for(status, &error));
     }
-    let name = package.name_in(request.uri().path()).unwrap_or_default();
+    let noted = |error: Error| {
+        if let Some(record) = &context.record {
+            record.error(&error);
+        }
+        error_response(package, &error)
+    };
+    let name = package.name_in(without_prefix(request.uri().path())).unwrap_or_default();
     let Some(call) = Call::named(package, name) else {
         let name: String = name.chars().take(64).collect();
-        return error_response(
-            package,
-            &Error::new(ErrorKind::MethodNotFound, format!("there is no call `{name}`")),
-        );
+        let error = Error::new(ErrorKind::MethodNotFound, format!("there is no call `{name}`"));
+        return noted(error);
     };
     let parameters = match ServiceParameters::read(request.headers(), None) {
         Ok(parameters) => parameters,
-        Err(error) => return error_response(package, &error),
+        Err(error) => return noted(error),
     };
+    let user_agent = request.headers().get(USER_AGENT).and_then(|value| value.to_str().ok());
+    let files = older::FileForm::of_client(user_agent.unwrap_or_default());
     let options = dispatcher.options();
     let (head, body) = request.into_parts();
     let request = match body::read(body, options.max_body, options.body_timeout).await {
         Ok(body) => Request::from_parts(head, Full::new(body)),
-        Err(error) => return error_response(package, &error),
+        Err(error) => return noted(error),
     };
-    let context = CallContext { dispatcher: dispatcher.clone(), package, request: context, parameters };
+    let (dispatcher, operation) = (dispatcher.clone(), call.operation());
+    let context = CallContext { dispatcher, package, files, operation, request: context, parameters };
     match call {
         Call::V1_0(operation) => v1_0::call(context, operation, request).await,
         Call::V0_3(call) => v0_3::call(context, call, request).await,

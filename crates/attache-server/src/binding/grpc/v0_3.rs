@@ -16,30 +16,40 @@ use crate::http::body::Body;
 
 /// Answers a call.
 pub(super) async fn call(context: CallContext, call: Call, request: Request<Full<Bytes>>) -> Response<Body> {
+    let files = context.files;
     macro_rules! unary {
         ($name:ident($message:ident), $encode:expr) => {
             context
-                .unary(request, |r: proto::$message| checked(ModelRequest::$name(to_model(r)?)), $encode)
+                .unary(
+                    request,
+                    move |r: proto::$message| checked(ModelRequest::$name(to_model(files.read(r))?)),
+                    $encode,
+                )
                 .await
         };
     }
     macro_rules! streaming {
         ($name:ident($message:ident)) => {
             context
-                .streaming::<_, proto::StreamResponse>(request, |r: proto::$message| {
-                    checked(ModelRequest::$name(to_model(r)?))
-                })
+                .streaming::<_, proto::StreamResponse>(
+                    request,
+                    move |r: proto::$message| checked(ModelRequest::$name(to_model(files.read(r))?)),
+                    move |message| files.write(message),
+                )
                 .await
         };
     }
+    let task = move |reply| reply::task::<proto::Task>(reply).map(|it| files.write(it));
     match call {
         Call::SendMessage => {
-            unary!(SendMessage(SendMessageRequest), reply::sent::<proto::SendMessageResponse>)
+            unary!(SendMessage(SendMessageRequest), move |reply| {
+                reply::sent::<proto::SendMessageResponse>(reply).map(|it| files.write(it))
+            })
         }
         Call::SendStreamingMessage => streaming!(SendStreamingMessage(SendMessageRequest)),
         Call::TaskSubscription => streaming!(SubscribeToTask(TaskSubscriptionRequest)),
-        Call::GetTask => unary!(GetTask(GetTaskRequest), reply::task::<proto::Task>),
-        Call::CancelTask => unary!(CancelTask(CancelTaskRequest), reply::task::<proto::Task>),
+        Call::GetTask => unary!(GetTask(GetTaskRequest), task),
+        Call::CancelTask => unary!(CancelTask(CancelTaskRequest), task),
         Call::CreateTaskPushNotificationConfig => unary!(
             CreateTaskPushNotificationConfig(CreateTaskPushNotificationConfigRequest),
             reply::push::<proto::TaskPushNotificationConfig>

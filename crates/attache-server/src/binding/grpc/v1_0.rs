@@ -25,9 +25,11 @@ pub(super) async fn call(
     macro_rules! streaming {
         ($name:ident($message:ident)) => {
             context
-                .streaming::<_, proto::StreamResponse>(request, |r: proto::$message| {
-                    Ok(ModelRequest::$name(to_model(r)?))
-                })
+                .streaming::<_, proto::StreamResponse>(
+                    request,
+                    |r: proto::$message| Ok(ModelRequest::$name(to_model(r)?)),
+                    |message| message,
+                )
                 .await
         };
     }

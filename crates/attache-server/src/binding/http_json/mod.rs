@@ -21,11 +21,11 @@ use crate::http::response::{
     event_stream, json_response, method_not_allowed, no_such_path, with_extensions, with_retry_hints,
 };
 
-/// Answers a request below the binding's path; `path` is the rest of the path.
+/// Answers a request below the binding's path; `path` is the rest of the path, and the generation of clients that the path is for.
 pub(crate) async fn call<B>(
     dispatcher: &Dispatcher,
     context: &RequestContext,
-    path: &str,
+    (path, generation): (&str, Generation),
     head: &Parts,
     body: B,
 ) -> Response<Body>
@@ -37,7 +37,7 @@ where
         Matched::OtherMethod(allow) => return method_not_allowed(allow),
         Matched::Nothing => return error_response(&no_such_path(head.uri.path()), &head.headers),
     };
-    match answer(dispatcher, context, path, head, body).await {
+    match answer(dispatcher, context, (path, generation), head, body).await {
         Ok(response) => response,
         Err(Failure { error, dialect: None }) => error_response(&error, &head.headers),
         Err(Failure { error, dialect: Some(dialect) }) => {
@@ -56,7 +56,7 @@ struct Failure {
 async fn answer<B>(
     dispatcher: &Dispatcher,
     context: &RequestContext,
-    path: OperationPath,
+    (path, generation): (OperationPath, Generation),
     head: &Parts,
     body: B,
 ) -> Result<Response<Body>, Failure>
@@ -70,7 +70,7 @@ where
     if !allows_older {
         parameters.version(Generation::Current, options.strict_version).map_err(current)?;
     }
-    let states_older = parameters.states_older();
+    let states_older = parameters.states_older() || generation == Generation::Older && allows_older;
     let dialect_of = |request: &HttpRequest<'_>| match (states_older, allows_older) {
         (true, _) => HttpDialect::stated(request),
         (false, true) => HttpDialect::of(request),
@@ -85,6 +85,7 @@ where
         }
     };
     let dialect = dialect_of(&path.http_request(pairs, headers, &body));
+    let operation = path.operation();
     let parse = || {
         if json::is_deeper_than(&body, options.max_depth) {
             let text = format!("the body nests deeper than {}", options.max_depth);
@@ -96,7 +97,8 @@ where
             None => path.request(&pairs, &body),
         }
     };
-    match dispatcher.call(context, parameters, dialect.map(HttpDialect::dialect), parse).await {
+    let model = dialect.map(HttpDialect::dialect);
+    match dispatcher.call(context, parameters, Some(operation), model, parse).await {
         Ok(completed) => Ok(respond(dispatcher, completed, dialect, headers)),
         Err(error) => Err(Failure { error, dialect }),
     }

@@ -115,6 +115,10 @@ fn decode(segment: &str) -> Option<String> {
 }
 
 impl OperationPath {
+    pub(super) fn operation(&self) -> Operation {
+        self.operation
+    }
+
     /// The request as the dialects see it, before its version is settled.
     pub(super) fn http_request<'a>(
         &'a self,

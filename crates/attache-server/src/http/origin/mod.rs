@@ -19,7 +19,8 @@ use attache_protocol::{Error, ErrorKind, MEDIA_TYPE};
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
-    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, HeaderName, HeaderValue, ORIGIN, VARY,
+    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, HOST, HeaderName, HeaderValue, ORIGIN,
+    VARY,
 };
 use http::request::Parts;
 use http::{HeaderMap, Method, Response, StatusCode};
@@ -89,7 +90,10 @@ pub(crate) struct RequestFilter {
     addresses: Addresses,
     /// The host of the base URL, and its origin in the form that browsers send.
     base_host: Option<HostName<String>>,
+    base_port: Option<u16>,
     base_origin: Option<String>,
+    /// Whether the base URL is made of the address that the server listens on.
+    base_is_own: bool,
     allowed_hosts: Vec<AllowedHost>,
     cors: Cors,
     fallback: Option<FallbackCors>,
@@ -180,9 +184,16 @@ impl RequestFilter {
     ) -> Self {
         let base = Url::parse(base_url).ok();
         let base_host = base.as_ref().and_then(|url| url.host()).map(HostName::from);
+        let base_port = base.as_ref().and_then(Url::port_or_known_default);
         let base_origin = base.map(|url| url.origin().ascii_serialization());
         let (allowed_hosts, cors) = (options.allowed_hosts.clone(), options.cors.clone());
-        Self { addresses, base_host, base_origin, allowed_hosts, cors, fallback }
+        let base_is_own = false;
+        Self { addresses, base_host, base_port, base_origin, base_is_own, allowed_hosts, cors, fallback }
+    }
+
+    /// Sets whether the base URL is made of the address that the server listens on.
+    pub(crate) fn base_is_own(self, base_is_own: bool) -> Self {
+        Self { base_is_own, ..self }
     }
 
     /// Decides about a request. `authenticated` returns whether only authenticated callers are answered.
@@ -255,6 +266,20 @@ impl RequestFilter {
              operator has to list the name in `allowed-hosts`",
             shown(named)
         )))
+    }
+
+    /// The host that a request names, if the card names it instead of the host of the base URL: a name of this machine where the base
+    /// URL has one too, or a name that the operator has listed. A name that is not listed could be anyone's. Where the operator has set
+    /// the base URL, another port leads to another place than the one that was meant.
+    pub(crate) fn asked_host<'a>(&self, head: &'a Parts) -> Option<AskedHost<'a>> {
+        let header = || head.headers.get(HOST).and_then(|value| value.to_str().ok());
+        let named = head.uri.authority().map(http::uri::Authority::as_str).or_else(header)?;
+        let authority = Authority::read(named)?;
+        let is_here = |base: &HostName<String>| base.borrowed().is_loopback();
+        let same_port = || self.base_is_own || authority.port == self.base_port;
+        let here = || self.base_host.as_ref().is_some_and(is_here) && same_port();
+        let listed = || self.allowed_hosts.iter().any(|host| !host.is_any() && host.matches(&authority));
+        (authority.host.is_loopback() && here() || listed()).then_some(AskedHost(named))
     }
 
     fn is_own(&self, authority: &Authority<'_>) -> bool {
@@ -352,6 +377,19 @@ impl RequestFilter {
         }
         headers.entry(ACCESS_CONTROL_EXPOSE_HEADERS).or_insert(EXPOSED);
         response
+    }
+}
+
+/// The host of a request, with its port, as the card may name it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AskedHost<'a>(&'a str);
+
+impl AskedHost<'_> {
+    /// A base URL with this host.
+    pub(crate) fn base_url(self, base: &str) -> String {
+        let (scheme, rest) = base.split_once("://").unwrap_or(("http", base));
+        let path = rest.find('/').map_or("", |at| &rest[at..]);
+        format!("{scheme}://{}{path}", self.0.to_ascii_lowercase())
     }
 }
 

@@ -167,7 +167,7 @@ async fn a_server_whose_card_says_no_refuses_webhooks_and_tells_none() {
         url: receiver.url("/"),
         ..TaskPushNotificationConfig::default()
     };
-    let webhook = Webhook { config, events: PushEvents::States, dialect: None };
+    let webhook = Webhook { config, events: PushEvents::States, dialect: None, trace_parent: None };
     store.outbox().put_webhook(&id, NewWebhook { webhook, limit: 32 }).await.unwrap();
     server.sent(send_to(&task, "this")).await;
     server.stop();

@@ -41,6 +41,25 @@ async fn each_state_is_told_once_and_in_order() {
 }
 
 #[tokio::test]
+async fn a_notification_belongs_to_the_trace_of_the_request_that_made_the_webhook() {
+    let (server, store) = playing(|_| {}).await;
+    let mut receiver = Receiver::start().await;
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    for binding in Binding::ALL {
+        let params = send_with("hi", &plain(receiver.url("/")));
+        server.ask("SendMessage", params.clone()).header("traceparent", trace).ok(binding).await;
+        for _ in ["SUBMITTED", "COMPLETED"] {
+            assert_eq!(receiver.told().await.header("traceparent"), trace, "{binding:?}");
+        }
+        server.ask("SendMessage", params).ok(binding).await;
+        for _ in ["SUBMITTED", "COMPLETED"] {
+            assert!(!receiver.told().await.headers.contains_key("traceparent"));
+        }
+    }
+    all_told(&store).await;
+}
+
+#[tokio::test]
 async fn a_webhook_is_told_in_the_words_of_who_made_it() {
     let (server, store) = playing(|_| {}).await;
     let mut receiver = Receiver::start().await;

@@ -1,7 +1,7 @@
 //! What is logged, for tests to read.
 
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 
 use tracing::field::{Field, Visit};
 use tracing::subscriber::DefaultGuard;
@@ -38,6 +38,12 @@ impl<S: tracing::Subscriber> Layer<S> for Lines {
 
 impl Ear {
     pub(crate) fn new() -> Self {
+        // While a thread has the only subscriber, a log statement that another thread is the first to reach is switched off for both.
+        static FOR_ALL_THREADS: Once = Once::new();
+        FOR_ALL_THREADS.call_once(|| {
+            tracing::subscriber::set_global_default(tracing_subscriber::registry())
+                .expect("there is no other");
+        });
         let heard = Lines::default();
         let subscriber = tracing_subscriber::registry().with(heard.clone());
         Self { heard, _listening: tracing::subscriber::set_default(subscriber) }
