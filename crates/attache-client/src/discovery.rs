@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use attache_protocol::AgentCard;
-use attache_protocol::dialect::read_card;
 use reqwest::header::{
     ACCEPT, CACHE_CONTROL, ETAG, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
     LOCATION,
@@ -12,12 +11,14 @@ use reqwest::header::{
 use reqwest::{Method, Response, StatusCode, Url};
 
 use crate::ClientError;
+use crate::agent_address::complete_address;
 use crate::card_trust::{self, Signer};
 use crate::credentials::PresetCredentials;
 use crate::http::{Http, display_url, status_error, with_timeout};
 use crate::interface::{Endpoint, choose};
 use crate::request_auth::CredentialTarget;
-use crate::transport::invalid_response;
+use crate::sdk::Sdk;
+use crate::transport::{card_of, invalid_response};
 
 /// The paths of a card below the address of its agent. The second one was used before 0.3.
 const WELL_KNOWN: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
@@ -38,6 +39,8 @@ pub(crate) struct DiscoveredAgent {
     pub(crate) endpoint: Endpoint,
     /// The URL of the card.
     pub(crate) card_url: Url,
+    /// The SDK of the server, as far as its card's response shows it.
+    pub(crate) sdk: Sdk,
     validator: Option<CacheValidator>,
     /// When the card was read, and how long it is fresh from then on.
     read_at: Instant,
@@ -91,7 +94,8 @@ fn max_age(response: &Response) -> Duration {
 
 /// The URLs that a card may have, the most likely first. A path that ends in `.json` is that of a card.
 pub(crate) fn card_urls(http: &Http, address: &str) -> Result<Vec<Url>, ClientError> {
-    let mut url = http.check(address)?;
+    let complete = complete_address(address);
+    let mut url = http.check(complete.as_deref().unwrap_or(address))?;
     url.set_fragment(None);
     if url.path().ends_with(".json") {
         return Ok(vec![url]);
@@ -161,12 +165,13 @@ async fn fetch(
             return Err(status_error(&url, status, &body));
         }
         let (validator, max_age) = (CacheValidator::of(&response), max_age(&response));
+        let sdk = Sdk::of(response.headers());
         let body = http.body(&url, response).await?;
         let (card, signer) = match card_trust::verify(http, &url, &body).await? {
             Some((card, signer)) => (card, Some(signer)),
             None => {
                 let what = format!("the card at `{}`", display_url(&url));
-                (read_card(&body).map_err(|error| invalid_response(&what, &error))?, None)
+                (card_of(&body).map_err(|error| invalid_response(&what, &error))?, None)
             }
         };
         let endpoint = choose(http, at, &url, &card)?;
@@ -177,6 +182,7 @@ async fn fetch(
             signer,
             endpoint,
             card_url,
+            sdk,
             validator,
             read_at: Instant::now(),
             max_age,

@@ -7,7 +7,7 @@ use attache_protocol::ErrorKind;
 #[cfg(feature = "signing")]
 use attache_signing::UntrustedCard;
 
-use crate::RemoteError;
+use crate::{ConnectFailure, RemoteError};
 #[cfg(feature = "oauth")]
 use crate::{LoginError, TokenStoreError};
 
@@ -106,8 +106,8 @@ pub enum ClientError {
     Connect {
         /// The URL.
         url: String,
-        /// The error of the system.
-        why: String,
+        /// The reason.
+        why: ConnectFailure,
     },
     /// The connection broke before the response was complete.
     #[error("the connection to the agent broke: {0}")]

@@ -1,16 +1,20 @@
 //! HTTP requests to checked addresses, with time limits and size limits.
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::origins::is_loopback;
 use crate::tls::RootCertificates;
-use crate::{ClientError, ClientOptions};
+use crate::{ClientError, ClientOptions, ConnectFailure};
 use attache_outbound::{PolicyResolver, Refused, SystemResolver, build_client, causes, restricted_client};
+use bytes::Bytes;
 use reqwest::header::TE;
-use reqwest::{Client, ClientBuilder, Method, RequestBuilder, Response, Url};
+use reqwest::{Body, Client, ClientBuilder, Method, Request, RequestBuilder, Response, Url};
 
 /// How long an idle connection is kept. Some servers close theirs after 5 seconds. A send on a connection that the server is
 /// closing fails and cannot be repeated, so this is shorter.
@@ -22,6 +26,12 @@ const KEEP_ALIVE: Duration = Duration::from_secs(330);
 
 /// How long the server may take to respond to a ping.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A body that a server may refuse while it is being sent. A smaller one fits into the buffers of the connection.
+const LARGE_BODY: usize = 64 * 1024;
+
+/// How long a server may take to refuse a body that it has refused before.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How much of an unexpected response body is shown.
 const EXCERPT: usize = 200;
@@ -88,7 +98,21 @@ impl Http {
 
     /// Sends a request and waits for the response head.
     pub(crate) async fn send(&self, url: &Url, request: RequestBuilder) -> Result<Response, ClientError> {
-        request.send().await.map_err(|error| convert_error(url, &error))
+        let (client, request) = request.build_split();
+        let request = request.map_err(|error| convert_error(url, &error))?;
+        let length = request.body().and_then(Body::as_bytes).map_or(0, <[u8]>::len);
+        let announcement = if length > LARGE_BODY { request.try_clone() } else { None };
+        let error = match client.execute(request).await {
+            Ok(response) => return Ok(response),
+            Err(error) => convert_error(url, &error),
+        };
+        match announcement {
+            Some(announcement) if matches!(error, ClientError::Broken(_)) => {
+                let refusal = refusal_of(&client, announcement, length).await;
+                refusal.ok_or(error)
+            }
+            Some(_) | None => Err(error),
+        }
     }
 
     /// Reads a complete body.
@@ -107,6 +131,38 @@ impl Http {
             body.extend_from_slice(&chunk);
         }
         Ok(body)
+    }
+}
+
+/// Asks again whether a server refuses a request, without its body.
+///
+/// A server that refuses a large body responds and closes the connection while the body is being sent. The HTTP client then reports
+/// the broken connection and not the response. This sends the head of the request with the length of the body and waits for a
+/// refusal. The request is never complete, so the server cannot execute it.
+async fn refusal_of(client: &Client, mut request: Request, length: usize) -> Option<Response> {
+    *request.body_mut() = Some(Body::wrap(AnnouncedBody { length }));
+    let response = tokio::time::timeout(REFUSAL_TIMEOUT, client.execute(request)).await.ok()?.ok()?;
+    response.status().is_client_error().then_some(response)
+}
+
+/// A body of which only the length is sent.
+struct AnnouncedBody {
+    length: usize,
+}
+
+impl http_body::Body for AnnouncedBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, Infallible>>> {
+        Poll::Pending
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        http_body::SizeHint::with_exact(self.length as u64)
     }
 }
 
@@ -173,7 +229,7 @@ pub(crate) fn convert_error(url: &Url, error: &reqwest::Error) -> ClientError {
         return ClientError::Refused { url: display_url(url), refused: refused.clone() };
     }
     if error.is_connect() {
-        return ClientError::Connect { url: display_url(url), why: text(error) };
+        return ClientError::Connect { url: display_url(url), why: ConnectFailure::of(error, text(error)) };
     }
     ClientError::Broken(text(error))
 }

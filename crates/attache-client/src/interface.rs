@@ -61,6 +61,11 @@ impl Interface {
     }
 }
 
+/// The tenant of an interface. Some servers write an empty one for none.
+fn tenant(interface: &AgentInterface) -> Option<&str> {
+    interface.tenant.as_deref().filter(|tenant| !tenant.is_empty())
+}
+
 /// The wire format: a binding and a version of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wire {
@@ -75,16 +80,20 @@ pub(crate) enum Wire {
 impl Wire {
     /// The wire format of an interface, if the client supports it.
     fn of(interface: &AgentInterface) -> Option<Self> {
-        let version: Version = interface.protocol_version.parse().ok()?;
+        // Some servers leave the version out. Before 1.0 there was no list of interfaces with versions.
+        let version: Version = match interface.protocol_version.as_str() {
+            "" => Version::V1_0,
+            stated => stated.parse().ok()?,
+        };
         match (interface.protocol_binding.to_ascii_uppercase().as_str(), (version.major, version.minor)) {
             (binding::JSONRPC, (1, _)) => Some(Self::JsonRpc),
             (binding::HTTP_JSON, (1, _)) => Some(Self::HttpJson),
             (binding::GRPC, _) if !cfg!(feature = "grpc") => None,
             (binding::GRPC, (1, _)) => Some(Self::Grpc),
             // 0.2 is a subset of 0.3. Neither has tenants, so an interface with a tenant would reach another agent.
-            (binding::JSONRPC, (0, 2 | 3)) if interface.tenant.is_none() => Some(Self::JsonRpc0_3),
-            (binding::HTTP_JSON, (0, 3)) if interface.tenant.is_none() => Some(Self::HttpJson0_3),
-            (binding::GRPC, (0, 3)) if interface.tenant.is_none() => Some(Self::Grpc0_3),
+            (binding::JSONRPC, (0, 2 | 3)) if tenant(interface).is_none() => Some(Self::JsonRpc0_3),
+            (binding::HTTP_JSON, (0, 3)) if tenant(interface).is_none() => Some(Self::HttpJson0_3),
+            (binding::GRPC, (0, 3)) if tenant(interface).is_none() => Some(Self::Grpc0_3),
             _ => None,
         }
     }
@@ -158,7 +167,7 @@ pub(crate) fn choose(
         match url.and_then(|url| options.trusted_origins.check_destination(home, &url).map(|()| url)) {
             Ok(url) => {
                 let suits = suits_credentials(options, home, card, &url);
-                let endpoint = Endpoint { url, tenant: interface.tenant.clone(), wire };
+                let endpoint = Endpoint { url, tenant: tenant(interface).map(str::to_owned), wire };
                 if suits {
                     return Ok(endpoint);
                 }
@@ -240,6 +249,15 @@ mod tests {
             let endpoint = chosen(&http, &OFFERED).unwrap();
             assert_eq!((endpoint.wire, endpoint.url.path()), (wire, path), "{shown}");
         }
+    }
+
+    #[test]
+    fn an_interface_without_a_version_is_of_1_0_and_an_empty_tenant_is_none() {
+        let mut card = card(&[("https://a.example/rpc", "JSONRPC", "")]);
+        card.supported_interfaces[0].tenant = Some(String::new());
+        let url = "https://a.example/.well-known/agent-card.json".parse().unwrap();
+        let endpoint = choose(&http(ClientOptions::default()), &url, &url, &card).unwrap();
+        assert_eq!((endpoint.wire, endpoint.tenant), (Wire::JsonRpc, None));
     }
 
     #[test]

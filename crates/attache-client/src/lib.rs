@@ -22,8 +22,10 @@
 //! be signed).
 
 mod address_book;
+mod agent_address;
 mod card_trust;
 mod client;
+mod connect_failure;
 mod credentials;
 mod deadline;
 mod discovery;
@@ -40,6 +42,7 @@ mod outgoing;
 mod remote;
 mod request_auth;
 mod request_headers;
+mod sdk;
 mod stream;
 mod texts;
 mod tls;
@@ -47,12 +50,14 @@ mod transport;
 mod waiting;
 
 pub use address_book::{Address, AddressBook, AddressEntry};
+pub use agent_address::complete_address;
 pub use attache_outbound::{Policy, Refused};
 #[cfg(feature = "signing")]
 pub use attache_signing::{
     Algorithm, KeySet, RejectedSignature, SignatureError, Signer, UntrustedCard, Verifier,
 };
 pub use client::{Client, Refreshed, Reply};
+pub use connect_failure::ConnectFailure;
 pub use credentials::{
     Credential, CredentialFuture, CredentialRequest, Credentials, PresetCredentials, SchemeCredentials,
     Secret,
@@ -69,7 +74,7 @@ pub use options::{Backoff, ClientOptions, Pace};
 pub use origins::TrustedOrigins;
 pub use outgoing::Outgoing;
 pub use remote::RemoteError;
-pub use stream::Events;
+pub use stream::{Events, UnreadableEvent};
 pub use texts::Texts;
 pub use tls::{RootCertificates, TlsIdentity};
 #[doc(hidden)]

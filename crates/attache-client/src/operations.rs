@@ -172,7 +172,9 @@ impl Client {
 
     fn prepare(&self, outgoing: &Outgoing) -> Result<(RequestHeaders, Deadline), ClientError> {
         let extensions = outgoing.extensions.iter().map(String::as_str);
-        let headers = self.request_headers(extensions, outgoing.idempotency_key.as_deref())?;
+        let headers = self
+            .request_headers(extensions, outgoing.idempotency_key.as_deref())?
+            .with_trace_parent(outgoing.trace_parent.as_deref())?;
         Ok((headers, Deadline::after(outgoing.deadline.or(self.options().deadline))))
     }
 }

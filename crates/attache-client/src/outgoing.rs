@@ -23,6 +23,7 @@ pub struct Outgoing {
     pub(crate) extensions: Vec<String>,
     pub(crate) idempotency_key: Option<String>,
     pub(crate) deadline: Option<Duration>,
+    pub(crate) trace_parent: Option<String>,
 }
 
 impl Outgoing {
@@ -102,6 +103,12 @@ impl Outgoing {
         self
     }
 
+    /// Sets the trace that the request belongs to: a `traceparent` of W3C Trace Context, which is sent as it is.
+    pub fn trace_parent(mut self, trace_parent: impl Into<String>) -> Self {
+        self.trace_parent = Some(trace_parent.into());
+        self
+    }
+
     /// Sets the time limit for the response, or for the end of the stream, retries and reconnects included. The task continues.
     pub fn deadline(mut self, limit: Duration) -> Self {
         self.deadline = Some(limit);
@@ -129,7 +136,7 @@ impl Outgoing {
 impl From<SendMessageRequest> for Outgoing {
     /// The client sets the tenant, which comes from the agent's card.
     fn from(request: SendMessageRequest) -> Self {
-        Self { request, extensions: Vec::new(), idempotency_key: None, deadline: None }
+        Self { request, extensions: Vec::new(), idempotency_key: None, deadline: None, trace_parent: None }
     }
 }
 

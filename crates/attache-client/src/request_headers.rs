@@ -8,6 +8,7 @@ const A2A_EXTENSIONS: HeaderName = HeaderName::from_static("a2a-extensions");
 const X_A2A_EXTENSIONS: HeaderName = HeaderName::from_static("x-a2a-extensions");
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// The headers of a request that do not depend on the binding.
 #[derive(Debug, Clone, Default)]
@@ -15,6 +16,7 @@ pub(crate) struct RequestHeaders {
     extensions: Option<HeaderValue>,
     idempotency_key: Option<HeaderValue>,
     last_event: Option<HeaderValue>,
+    trace_parent: Option<HeaderValue>,
 }
 
 /// The name of the header that lists extensions. It changed with 1.0, and some servers know both names.
@@ -56,13 +58,20 @@ impl RequestHeaders {
             }
             Some(key) => Some(value(key, "the idempotency key")?),
         };
-        Ok(Self { extensions, idempotency_key, last_event: None })
+        Ok(Self { extensions, idempotency_key, ..Self::default() })
     }
 
     /// The headers for a stream that continues after this event. An id that is not valid in a header is ignored.
     pub(crate) fn resuming(&self, last_event: Option<&str>) -> Self {
         let last_event = last_event.and_then(|id| HeaderValue::from_str(id).ok());
-        Self { extensions: self.extensions.clone(), idempotency_key: None, last_event }
+        Self { idempotency_key: None, last_event, ..self.clone() }
+    }
+
+    /// The same headers with the trace that the request belongs to.
+    pub(crate) fn with_trace_parent(self, trace_parent: Option<&str>) -> Result<Self, ClientError> {
+        let value = trace_parent.map(HeaderValue::from_str).transpose();
+        let invalid = |_| ClientError::Invalid("the trace cannot be sent as a header".to_owned());
+        Ok(Self { trace_parent: value.map_err(invalid)?, ..self })
     }
 
     /// The same headers with another extension.
@@ -90,6 +99,7 @@ impl RequestHeaders {
             (X_A2A_EXTENSIONS, older),
             (IDEMPOTENCY_KEY, self.idempotency_key.as_ref()),
             (LAST_EVENT_ID, self.last_event.as_ref()),
+            (TRACE_PARENT, self.trace_parent.as_ref()),
         ]
         .into_iter()
         .filter_map(|(name, value)| Some((name, value?.clone())))

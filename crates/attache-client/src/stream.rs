@@ -5,7 +5,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use attache_protocol::{
@@ -16,19 +16,38 @@ use futures::stream::{self, BoxStream, Stream, StreamExt};
 
 use crate::deadline::Deadline;
 use crate::request_headers::RequestHeaders;
-use crate::transport::{Connection, Event, Transport};
+use crate::transport::{Connection, Event, Received, Transport};
 use crate::{ClientError, Texts};
 
 /// How long a server may take to close a stream that has ended. If the client closed it, the connection could not be reused.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How many unreadable events are kept.
+const MAX_UNREADABLE: usize = 32;
+
+/// An event of a stream that could not be read. The stream went on without it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UnreadableEvent {
+    /// Why it could not be read.
+    pub why: String,
+}
+
 /// The events of a task, or a direct message.
 ///
-/// An error is the last item. Dropping this ends the stream; the task continues.
+/// An error is the last item. Dropping this ends the stream; the task continues. An event that cannot be read is left out and
+/// reported by [`unreadable`](Self::unreadable).
 pub struct Events {
-    events: BoxStream<'static, Result<StreamResponse, ClientError>>,
+    events: BoxStream<'static, Result<Item, ClientError>>,
+    unreadable: Vec<UnreadableEvent>,
     /// The maximum size of the collected text, in bytes.
     max_text: usize,
+}
+
+/// What a stream delivers.
+enum Item {
+    Event(StreamResponse),
+    Unreadable(UnreadableEvent),
 }
 
 impl Events {
@@ -36,7 +55,12 @@ impl Events {
     ///
     /// The same as `StreamExt::next`, without the import. If the future is dropped, no event is lost.
     pub async fn next(&mut self) -> Option<Result<StreamResponse, ClientError>> {
-        self.events.next().await
+        StreamExt::next(self).await
+    }
+
+    /// The events so far that could not be read, up to a limit. The text of the task may lack what they said; the task itself has it.
+    pub fn unreadable(&self) -> &[UnreadableEvent] {
+        &self.unreadable
     }
 
     /// Waits for the end, and returns the text that the agent produced.
@@ -50,24 +74,27 @@ impl Events {
     /// ```
     pub async fn texts(mut self) -> Result<Texts, ClientError> {
         let mut texts = Texts::default();
-        while let Some(event) = self.next().await {
+        while let Some(event) = Self::next(&mut self).await {
             texts.note(&event?);
             if texts.size() > self.max_text {
                 return Err(ClientError::TooLarge { limit: self.max_text });
             }
         }
+        texts.unreadable_events = self.unreadable.len();
         Ok(texts)
     }
 
     /// A stream of one event.
     pub(crate) fn one(event: StreamResponse) -> Self {
-        Self { events: stream::iter([Ok(event)]).boxed(), max_text: usize::MAX }
+        let events = stream::iter([Ok(Item::Event(event))]).boxed();
+        Self { events, unreadable: Vec::new(), max_text: usize::MAX }
     }
 
     pub(crate) fn follow(follower: Follower) -> Self {
         let max_text = follower.transport.http.options.max_body;
         let events = |mut follower: Follower| async { follower.next().await.map(|event| (event, follower)) };
-        Self { events: stream::unfold(follower, events).fuse().boxed(), max_text }
+        let events = stream::unfold(follower, events).fuse().boxed();
+        Self { events, unreadable: Vec::new(), max_text }
     }
 }
 
@@ -75,7 +102,18 @@ impl Stream for Events {
     type Item = Result<StreamResponse, ClientError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.events.poll_next_unpin(cx)
+        loop {
+            match ready!(self.events.poll_next_unpin(cx)) {
+                Some(Ok(Item::Event(event))) => return Poll::Ready(Some(Ok(event))),
+                Some(Ok(Item::Unreadable(event))) => {
+                    if self.unreadable.len() < MAX_UNREADABLE {
+                        self.unreadable.push(event);
+                    }
+                }
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            }
+        }
     }
 }
 
@@ -113,6 +151,8 @@ pub(crate) struct Follower {
     resumption: Resumption,
     /// Attempts to reconnect since the last progress.
     attempts: u32,
+    /// Why the first event could not be read, if no event could be read so far.
+    unreadable: Option<String>,
 }
 
 /// The state of the stream, according to the last event.
@@ -160,6 +200,7 @@ impl Follower {
             state: StreamState::Open,
             resumption: Resumption::None,
             attempts: 0,
+            unreadable: None,
         };
         let opened = async {
             match follower.connect().await {
@@ -175,7 +216,7 @@ impl Follower {
         Ok(follower)
     }
 
-    async fn next(&mut self) -> Option<Result<StreamResponse, ClientError>> {
+    async fn next(&mut self) -> Option<Result<Item, ClientError>> {
         let deadline = self.deadline;
         match deadline.keep(async { Ok(self.advance().await) }).await {
             Ok(event) => event,
@@ -186,7 +227,7 @@ impl Follower {
         }
     }
 
-    async fn advance(&mut self) -> Option<Result<StreamResponse, ClientError>> {
+    async fn advance(&mut self) -> Option<Result<Item, ClientError>> {
         loop {
             let connection = self.connection.as_mut()?;
             let silence = match self.state {
@@ -201,14 +242,26 @@ impl Follower {
                 return None;
             }
             let cause = match (connection.next(silence).await, self.state) {
-                (Ok(Some(event)), _) => {
+                (Ok(Some(Received::Event(event))), _) => {
                     let event = self.catch_up(event).await;
-                    return Some(self.note(event));
+                    return Some(self.note(event).map(Item::Event));
+                }
+                (Ok(Some(Received::Unreadable(why))), _) => {
+                    let task = self.task.as_ref().map(TaskId::as_str);
+                    tracing::warn!(task, why, "an event of a stream cannot be read");
+                    if self.task.is_none() && self.unreadable.is_none() {
+                        self.unreadable = Some(why.clone());
+                    }
+                    return Some(Ok(Item::Unreadable(UnreadableEvent { why })));
                 }
                 (Ok(None), StreamState::Waiting | StreamState::CredentialRequest | StreamState::Ended)
                 | (Err(_), StreamState::CredentialRequest | StreamState::Ended) => {
                     self.connection = None;
                     return None;
+                }
+                // A stream without a single event that can be read is none.
+                (Ok(None), StreamState::Open) if let Some(why) = self.unreadable.take() => {
+                    ClientError::Protocol(why)
                 }
                 (Ok(None), StreamState::Open) => {
                     ClientError::Broken("the stream ended before its task did".to_owned())
@@ -230,7 +283,7 @@ impl Follower {
             };
             match reconnected {
                 Ok(None) => {}
-                Ok(Some(task)) => return Some(Ok(StreamResponse::Task(task))),
+                Ok(Some(task)) => return Some(Ok(Item::Event(StreamResponse::Task(task)))),
                 Err(error) => return Some(Err(error)),
             }
         }
@@ -257,8 +310,24 @@ impl Follower {
         }
     }
 
-    /// Updates the state of the stream by an event, and returns the event.
-    fn note(&mut self, Event { id, response, is_last }: Event) -> Result<StreamResponse, ClientError> {
+    /// Updates the state of the stream by an event, and returns the event. An update without the id of its task is about the task of
+    /// the stream.
+    fn note(&mut self, Event { id, mut response, is_last }: Event) -> Result<StreamResponse, ClientError> {
+        self.unreadable = None;
+        if let Some(known) = &self.task {
+            match &mut response {
+                StreamResponse::StatusUpdate(update) if update.task_id.is_empty() => {
+                    update.task_id.clone_from(known);
+                }
+                StreamResponse::ArtifactUpdate(update) if update.task_id.is_empty() => {
+                    update.task_id.clone_from(known);
+                }
+                StreamResponse::StatusUpdate(_)
+                | StreamResponse::ArtifactUpdate(_)
+                | StreamResponse::Task(_)
+                | StreamResponse::Message(_) => {}
+            }
+        }
         let task = match &response {
             StreamResponse::Task(task) => {
                 // The state of the task when the message arrived is not a response to the message.

@@ -1,6 +1,6 @@
 //! The text that an agent produced, collected from its events.
 
-use attache_protocol::{Artifact, StreamResponse, Task, TaskState};
+use attache_protocol::{Artifact, Message, StreamResponse, Task, TaskState};
 
 /// The text of a task's artifacts, or of a direct message, according to the events so far.
 ///
@@ -10,13 +10,16 @@ pub struct Texts {
     artifacts: Vec<(String, String)>,
     last_message: Option<String>,
     state: Option<TaskState>,
+    pub(crate) unreadable_events: usize,
 }
 
 impl Texts {
     /// Adds an event.
     pub fn note(&mut self, event: &StreamResponse) {
         match event {
-            StreamResponse::Task(task) => *self = Self::from(task),
+            StreamResponse::Task(task) => {
+                *self = Self { unreadable_events: self.unreadable_events, ..Self::from(task) };
+            }
             StreamResponse::Message(message) => self.last_message = Some(message.text()),
             StreamResponse::StatusUpdate(update) => {
                 self.state = Some(update.status.state);
@@ -55,6 +58,11 @@ impl Texts {
         self.last_message.as_deref()
     }
 
+    /// How many events of the stream could not be read, up to a limit. The texts may lack what they said.
+    pub fn unreadable_events(&self) -> usize {
+        self.unreadable_events
+    }
+
     /// The state of the task; nothing if there is no task.
     pub fn state(&self) -> Option<TaskState> {
         self.state
@@ -66,12 +74,24 @@ impl Texts {
     }
 }
 
+/// The message of the status. Some agents answer in messages that are only in the history: if a task has ended without artifacts and
+/// without a message, the text of the agent's messages after the last one of the user.
+fn last_message(task: &Task) -> Option<String> {
+    let message = task.status.message.as_ref().map(|message| message.text());
+    if message.is_some() || !task.artifacts.is_empty() || !task.status.state.is_terminal() {
+        return message;
+    }
+    let texts: Vec<_> = task.last_answers().map(Message::text).filter(|text| !text.is_empty()).collect();
+    (!texts.is_empty()).then(|| texts.join("\n"))
+}
+
 impl From<&Task> for Texts {
     fn from(task: &Task) -> Self {
         let mut texts = Self {
             artifacts: Vec::new(),
-            last_message: task.status.message.as_ref().map(|message| message.text()),
+            last_message: last_message(task),
             state: Some(task.status.state),
+            unreadable_events: 0,
         };
         for artifact in &task.artifacts {
             texts.piece(artifact, true);
@@ -91,7 +111,7 @@ impl From<&crate::Reply> for Texts {
 
 #[cfg(test)]
 mod tests {
-    use attache_protocol::{Message, Part, TaskArtifactUpdateEvent};
+    use attache_protocol::{Part, TaskArtifactUpdateEvent, TaskStatus};
 
     use super::*;
 
@@ -103,6 +123,25 @@ mod tests {
             append,
             ..TaskArtifactUpdateEvent::default()
         })
+    }
+
+    #[test]
+    fn an_answer_that_is_only_in_the_history_is_the_text_of_an_ended_task() {
+        let status = TaskStatus { state: TaskState::Completed, ..TaskStatus::default() };
+        let history = vec![
+            Message::user("1", "hello"),
+            Message::agent("2", "old"),
+            Message::user("3", "and now?"),
+            Message::agent("4", "one"),
+            Message::agent("5", "two"),
+        ];
+        let task = Task { status, history, ..Task::default() };
+        assert_eq!(Texts::from(&task).all(), "one\ntwo");
+        let working = TaskStatus { state: TaskState::Working, ..TaskStatus::default() };
+        assert_eq!(Texts::from(&Task { status: working, ..task.clone() }).all(), "", "it has not ended");
+        let message = Some(Box::new(Message::agent("6", "done")));
+        let status = TaskStatus { message, ..task.status.clone() };
+        assert_eq!(Texts::from(&Task { status, ..task }).all(), "done");
     }
 
     #[test]

@@ -25,6 +25,14 @@ pub(crate) struct Event {
     pub(crate) is_last: bool,
 }
 
+/// What arrived in a stream.
+#[derive(Debug)]
+pub(crate) enum Received {
+    Event(Event),
+    /// Something that fits no event of any version, and why. The stream goes on.
+    Unreadable(String),
+}
+
 /// A stream of events over one connection.
 pub(crate) enum Connection {
     Sse(Box<SseStream>),
@@ -33,7 +41,7 @@ pub(crate) enum Connection {
 
 impl Connection {
     /// The next event; nothing at the end. Fails if nothing arrives within `silence`.
-    pub(crate) async fn next(&mut self, silence: Duration) -> Result<Option<Event>, ClientError> {
+    pub(crate) async fn next(&mut self, silence: Duration) -> Result<Option<Received>, ClientError> {
         match self {
             Self::Sse(stream) => stream.next(silence).await,
             Self::Grpc(call) => call.next(silence).await,
@@ -77,21 +85,17 @@ impl GrpcStream {
         Ok(Self { reader, progress })
     }
 
-    async fn next(&mut self, silence: Duration) -> Result<Option<Event>, ClientError> {
-        loop {
-            let message = with_timeout(silence, self.message()).await?;
-            let Some(message) = message else { return Ok(None) };
-            match self.reader.decode_event(&message)? {
-                DecodedEvent::Event { response, is_last } => {
-                    // gRPC has no event ids. The generation of the task serves as the id.
-                    let id = generation(&response).map(|number| number.to_string().into());
-                    return Ok(Some(Event { id, response, is_last }));
-                }
-                DecodedEvent::Unknown => {
-                    tracing::debug!("skipped an event of an unknown kind")
-                }
+    async fn next(&mut self, silence: Duration) -> Result<Option<Received>, ClientError> {
+        let message = with_timeout(silence, self.message()).await?;
+        let Some(message) = message else { return Ok(None) };
+        Ok(Some(match self.reader.decode_event(&message)? {
+            DecodedEvent::Event { response, is_last } => {
+                // gRPC has no event ids. The generation of the task serves as the id.
+                let id = generation(&response).map(|number| number.to_string().into());
+                Received::Event(Event { id, response, is_last })
             }
-        }
+            DecodedEvent::Unreadable(why) => Received::Unreadable(why),
+        }))
     }
 
     async fn message(&mut self) -> Result<Option<Bytes>, ClientError> {
@@ -149,17 +153,15 @@ impl SseStream {
         Self { url, reader, response, decoder, frames: VecDeque::new(), max_event, too_large: false }
     }
 
-    async fn next(&mut self, silence: Duration) -> Result<Option<Event>, ClientError> {
+    async fn next(&mut self, silence: Duration) -> Result<Option<Received>, ClientError> {
         loop {
-            while let Some(Frame { id, data }) = self.frames.pop_front() {
-                match self.reader.decode_event(&data)? {
+            if let Some(Frame { id, data }) = self.frames.pop_front() {
+                return Ok(Some(match self.reader.decode_event(&data)? {
                     DecodedEvent::Event { response, is_last } => {
-                        return Ok(Some(Event { id, response, is_last }));
+                        Received::Event(Event { id, response, is_last })
                     }
-                    DecodedEvent::Unknown => {
-                        tracing::debug!("skipped an event of an unknown kind")
-                    }
-                }
+                    DecodedEvent::Unreadable(why) => Received::Unreadable(why),
+                }));
             }
             if self.too_large {
                 return Err(ClientError::TooLarge { limit: self.max_event });

@@ -6,6 +6,7 @@
 use std::fmt;
 
 pub(super) use attache_grpc::Package;
+pub(super) use attache_grpc::v0_3::FileForm;
 use attache_grpc::{DecodeResponse, EncodedCall, Event, FrameError, Frames, call_result};
 use attache_protocol::{Error, Request, StreamResponse, Version};
 use bytes::Bytes;
@@ -16,29 +17,39 @@ use reqwest::{Method, Response, Url};
 use super::reader::Reader;
 use super::{Body, Call, unsupported};
 use crate::http::{convert_error, display_url};
+use crate::sdk::Sdk;
 use crate::{ClientError, RemoteError};
 
 /// The media type of requests, and the prefix of that of responses.
 const MEDIA_TYPE: &str = "application/grpc";
 
 /// Encodes a request. The path of the call is appended to the address of the interface.
-pub(super) fn write(url: &Url, version: Version, request: &Request) -> Result<Call, ClientError> {
+pub(super) fn write(url: &Url, version: Version, sdk: Sdk, request: &Request) -> Result<Call, ClientError> {
     let package = if version == Version::V0_3 { Package::V0_3 } else { Package::V1_0 };
-    let EncodedCall { path, body } = package.write(request).map_err(unsupported)?;
+    let files = sdk.file_form();
+    let EncodedCall { path, body } = package.write(request, files).map_err(unsupported)?;
     let mut url = url.clone();
     url.set_path(&format!("{}{path}", url.path().trim_end_matches('/')));
     let body = Some(Body { bytes: body, media_type: MEDIA_TYPE });
-    Ok(Call { method: Method::POST, url, body, accept: None, reader: Reader::Grpc(package) })
+    Ok(Call { method: Method::POST, url, body, accept: None, reader: Reader::Grpc(package, files) })
 }
 
 /// Decodes the message of a response.
-pub(super) fn read_answer<T: DecodeResponse>(package: Package, message: &[u8]) -> Result<T, Error> {
-    T::decode(package, message)
+pub(super) fn read_answer<T: DecodeResponse>(
+    package: Package,
+    files: FileForm,
+    message: &[u8],
+) -> Result<T, Error> {
+    T::decode(package, files, message)
 }
 
 /// Decodes an event of a stream, and whether it is the last one; nothing if the event is of an unknown kind.
-pub(super) fn read_event(package: Package, message: &[u8]) -> Result<Option<(StreamResponse, bool)>, Error> {
-    Ok(Event::read(package, message)?.map(|Event { response, is_last }| (response, is_last)))
+pub(super) fn read_event(
+    package: Package,
+    files: FileForm,
+    message: &[u8],
+) -> Result<Option<(StreamResponse, bool)>, Error> {
+    Ok(Event::read(package, files, message)?.map(|Event { response, is_last }| (response, is_last)))
 }
 
 /// The messages of a response.

@@ -10,22 +10,30 @@ use reqwest::{Response, Url};
 use super::Call;
 use crate::ClientError;
 use crate::error::WITHOUT_GRPC;
+use crate::sdk::Sdk;
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Package {}
 
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum FileForm {}
+
 #[derive(Debug)]
 pub(crate) enum Messages {}
 
-pub(super) fn write(_: &Url, _: Version, _: &Request) -> Result<Call, ClientError> {
+pub(super) fn write(_: &Url, _: Version, _: Sdk, _: &Request) -> Result<Call, ClientError> {
     Err(missing())
 }
 
-pub(super) fn read_answer<T>(package: Package, _: &[u8]) -> Result<T, Error> {
+pub(super) fn read_answer<T>(package: Package, _: FileForm, _: &[u8]) -> Result<T, Error> {
     match package {}
 }
 
-pub(super) fn read_event(package: Package, _: &[u8]) -> Result<Option<(StreamResponse, bool)>, Error> {
+pub(super) fn read_event(
+    package: Package,
+    _: FileForm,
+    _: &[u8],
+) -> Result<Option<(StreamResponse, bool)>, Error> {
     match package {}
 }
 

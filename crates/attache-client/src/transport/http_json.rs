@@ -1,6 +1,6 @@
 //! HTTP+JSON: each operation has a method and a path, with arguments in the path, the query or the body.
 
-use attache_protocol::dialect::v0_3::proto_json::request as in_0_3;
+use attache_protocol::dialect::v0_3::proto_json::{FileEncoding, request as in_0_3};
 use attache_protocol::{MEDIA_TYPE, Request, TaskId};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Method, Url};
@@ -43,8 +43,13 @@ pub(super) fn encode_1_0(url: &Url, request: &Request, attempt: Attempt) -> Resu
 }
 
 /// Encodes a request of 0.3, which has another body and some other paths.
-pub(super) fn encode_0_3(url: &Url, request: &Request, attempt: Attempt) -> Result<Call, ClientError> {
-    let body = in_0_3::body(request).map_err(unsupported)?;
+pub(super) fn encode_0_3(
+    url: &Url,
+    request: &Request,
+    attempt: Attempt,
+    files: FileEncoding,
+) -> Result<Call, ClientError> {
+    let body = in_0_3::body(request, files).map_err(unsupported)?;
     let (method, path, others) = match request {
         Request::GetExtendedAgentCard(_) => (Method::GET, "card".to_owned(), OtherArguments::None),
         // In 0.3 the preferred method was the other one.
@@ -70,7 +75,7 @@ pub(super) fn encode_0_3(url: &Url, request: &Request, attempt: Attempt) -> Resu
     let url = below(url, &format!("{PREFIX_0_3}/{path}"), &others, &sent)?;
     let media_type = "application/json";
     let body = body.map(|json| Body { bytes: json.as_str().as_bytes().to_vec(), media_type });
-    Ok(Call { method, url, body, accept: Some(media_type), reader: Reader::HttpJson0_3 })
+    Ok(Call { method, url, body, accept: Some(media_type), reader: Reader::HttpJson0_3(files) })
 }
 
 /// The method and the path of an operation, and where its other arguments go.
@@ -179,6 +184,10 @@ mod tests {
 
     type Write = fn(&Url, &Request, Attempt) -> Result<Call, ClientError>;
 
+    fn in_0_3(url: &Url, request: &Request, attempt: Attempt) -> Result<Call, ClientError> {
+        encode_0_3(url, request, attempt, FileEncoding::Once)
+    }
+
     fn written(operation: Operation, arguments: Value, attempt: Attempt) -> Result<String, ClientError> {
         written_by(encode_1_0, operation, arguments, attempt)
     }
@@ -250,7 +259,7 @@ mod tests {
             (Operation::GetExtendedAgentCard, json!({})),
         ]
         .into_iter()
-        .map(|(operation, arguments)| written_by(encode_0_3, operation, arguments, Attempt::First).unwrap())
+        .map(|(operation, arguments)| written_by(in_0_3, operation, arguments, Attempt::First).unwrap())
         .collect();
         insta::assert_snapshot!(lines.join("\n"));
         for (operation, arguments) in [
@@ -261,8 +270,22 @@ mod tests {
                 json!({"message": {"messageId": "m"}, "configuration": {"ifGenerationMatch": 3}}),
             ),
         ] {
-            let error = written_by(encode_0_3, operation, arguments, Attempt::First).unwrap_err();
+            let error = written_by(in_0_3, operation, arguments, Attempt::First).unwrap_err();
             assert!(matches!(error, ClientError::Invalid(_)), "{operation:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn files_are_encoded_as_the_sdk_of_the_server_expects_them() {
+        let message = json!({"message": {"messageId": "m", "parts": [{"raw": "AP9ieXRlcw=="}]}});
+        let request = Operation::SendMessage.parse(message.to_string().as_bytes()).unwrap();
+        let url = "https://a.example/".parse().unwrap();
+        for (files, encoded) in
+            [(FileEncoding::Once, "AP9ieXRlcw=="), (FileEncoding::Twice, "QVA5aWVYUmxjdz09")]
+        {
+            let call = encode_0_3(&url, &request, Attempt::First, files).unwrap();
+            let body: Value = serde_json::from_slice(&call.body.unwrap().bytes).unwrap();
+            assert_eq!(body["message"]["content"][0]["file"]["fileWithBytes"], encoded);
         }
     }
 

@@ -24,11 +24,11 @@ use attache_protocol::{Error, ErrorKind, GENERATION_EXTENSION, Operation, Reques
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response, Url};
 
-pub(crate) use self::connection::{Connection, Event};
+pub(crate) use self::connection::{Connection, Event, Received};
 use self::connection::{GrpcStream, SseStream};
 use self::grpc::Messages;
 use self::reader::Reader;
-pub(crate) use self::reader::{CardResponse, EmptyResponse, FromResponse, invalid_response};
+pub(crate) use self::reader::{CardResponse, EmptyResponse, FromResponse, card_of, invalid_response};
 use crate::ClientError;
 use crate::discovery::DiscoveredAgent;
 use crate::http::{Http, with_timeout};
@@ -171,7 +171,7 @@ impl Transport {
         });
         let (url, reader) = (call.url.clone(), call.reader);
         let builder = self.build_request(call, headers, accept, auth)?;
-        if matches!(reader, Reader::Grpc(_)) {
+        if matches!(reader, Reader::Grpc(..)) {
             let opening = Box::pin(self.clone().messages(url, reader, builder));
             let called = match request.operation() {
                 Operation::SubscribeToTask => GrpcStream::open_soon(reader, opening).await?,
@@ -218,8 +218,12 @@ impl Transport {
             Wire::JsonRpc => jsonrpc::encode_1_0(&endpoint.url, request),
             Wire::JsonRpc0_3 => jsonrpc::encode_0_3(&endpoint.url, request),
             Wire::HttpJson => http_json::encode_1_0(&endpoint.url, request, attempt),
-            Wire::HttpJson0_3 => http_json::encode_0_3(&endpoint.url, request, attempt),
-            Wire::Grpc | Wire::Grpc0_3 => grpc::write(&endpoint.url, endpoint.wire.version(), request),
+            Wire::HttpJson0_3 => {
+                http_json::encode_0_3(&endpoint.url, request, attempt, self.agent.sdk.file_encoding())
+            }
+            Wire::Grpc | Wire::Grpc0_3 => {
+                grpc::write(&endpoint.url, endpoint.wire.version(), self.agent.sdk, request)
+            }
         }
     }
 
@@ -261,7 +265,7 @@ impl Transport {
         let wire = self.agent.endpoint.wire;
         let mut url = call.url;
         if !auth.query.is_empty() {
-            if matches!(call.reader, Reader::Grpc(_)) {
+            if matches!(call.reader, Reader::Grpc(..)) {
                 let text = "the agent asks for a key in the query of its URL, which gRPC does not support: \
                             prefer another of its interfaces";
                 return Err(ClientError::Invalid(text.to_owned()));
@@ -274,8 +278,8 @@ impl Transport {
             Wire::JsonRpc0_3 | Wire::HttpJson0_3 | Wire::Grpc0_3 => ExtensionHeader::Both,
         };
         let mut builder = match call.reader {
-            Reader::Grpc(_) => self.http.grpc_request(call.method, &url)?,
-            Reader::JsonRpc(_) | Reader::JsonRpc0_3(_) | Reader::HttpJson | Reader::HttpJson0_3 => {
+            Reader::Grpc(..) => self.http.grpc_request(call.method, &url)?,
+            Reader::JsonRpc(_) | Reader::JsonRpc0_3(_) | Reader::HttpJson | Reader::HttpJson0_3(_) => {
                 self.http.request(call.method, &url)
             }
         };
@@ -299,7 +303,7 @@ impl Transport {
         response: Response,
     ) -> Result<R, ClientError> {
         if response.status().is_success() {
-            if matches!(reader, Reader::Grpc(_)) {
+            if matches!(reader, Reader::Grpc(..)) {
                 let messages = Messages::new(url.clone(), response, self.http.options.max_body)?;
                 return reader.decode(&messages.only().await?);
             }

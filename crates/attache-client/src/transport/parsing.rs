@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use attache_protocol::dialect::v0_3::proto_json::FileEncoding;
 use attache_protocol::{
     ListTaskPushNotificationConfigsResponse, ListTasksResponse, SendMessageResponse, Task,
     TaskPushNotificationConfig,
 };
 
 #[cfg(feature = "grpc")]
-use super::grpc::Package;
+use super::grpc::{FileForm, Package};
 use super::jsonrpc::Id;
 use super::reader::{FromResponse, Reader};
 use super::sse::Decoder;
@@ -37,11 +38,14 @@ pub fn answers(bytes: &[u8]) -> usize {
         Reader::JsonRpc(Id::FIRST),
         Reader::JsonRpc0_3(Id::FIRST),
         Reader::HttpJson,
-        Reader::HttpJson0_3,
+        Reader::HttpJson0_3(FileEncoding::Once),
+        Reader::HttpJson0_3(FileEncoding::Twice),
         #[cfg(feature = "grpc")]
-        Reader::Grpc(Package::V1_0),
+        Reader::Grpc(Package::V1_0, FileForm::Base64),
         #[cfg(feature = "grpc")]
-        Reader::Grpc(Package::V0_3),
+        Reader::Grpc(Package::V0_3, FileForm::Base64),
+        #[cfg(feature = "grpc")]
+        Reader::Grpc(Package::V0_3, FileForm::Plain),
     ];
     let understood = readers.into_iter().map(|reader| {
         read::<SendMessageResponse>(reader, bytes)

@@ -1,21 +1,26 @@
 //! Decoding responses, by binding and protocol version.
 
 use attache_protocol::dialect::read_card;
-use attache_protocol::dialect::v0_3::{proto_json::response as plain, response as older};
+use attache_protocol::dialect::v0_3::proto_json::{FileEncoding, response as plain};
+use attache_protocol::dialect::v0_3::response as older;
+use attache_protocol::tolerant::{Event, ReadTolerantly, Source, Tolerated};
 use attache_protocol::{
     AgentCard, Error, ListTaskPushNotificationConfigsResponse, ListTasksResponse, SendMessageResponse,
     StreamResponse, Task, TaskPushNotificationConfig,
 };
 use reqwest::{StatusCode, Url};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
-use super::grpc::{Package, read_answer, read_event};
+use super::grpc::{FileForm, Package, read_answer, read_event};
 use super::jsonrpc::{Id, result};
 use crate::http::status_error;
 use crate::{ClientError, RemoteError};
 
 /// How a response is decoded.
+///
+/// The reader of the version comes first. What it cannot read is read [tolerantly](attache_protocol::tolerant): by its own shape,
+/// whatever version the server named, and with harmless values replaced. If that is not possible either, the error is that of the
+/// first reader.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Reader {
     /// A JSON-RPC envelope.
@@ -24,11 +29,11 @@ pub(super) enum Reader {
     JsonRpc0_3(Id),
     /// HTTP+JSON: the body is the result.
     HttpJson,
-    /// HTTP+JSON of 0.3.
-    HttpJson0_3,
-    /// Messages of a protobuf package.
+    /// HTTP+JSON of 0.3, with files in the encoding of the server's SDK.
+    HttpJson0_3(FileEncoding),
+    /// Messages of a protobuf package, with files in the form of the server's SDK.
     #[cfg_attr(not(feature = "grpc"), expect(dead_code, reason = "a client without gRPC makes none"))]
-    Grpc(Package),
+    Grpc(Package, FileForm),
 }
 
 /// A decoded event of a stream.
@@ -37,9 +42,14 @@ pub(super) enum DecodedEvent {
         response: StreamResponse,
         is_last: bool,
     },
-    /// An event of a kind that this version does not know. It can be skipped, because known events carry everything that is
-    /// required.
-    Unknown,
+    /// The event fits none of the known kinds, and why.
+    Unreadable(String),
+}
+
+impl From<Event> for DecodedEvent {
+    fn from(Event { response, is_last }: Event) -> Self {
+        Self::Event { response, is_last }
+    }
 }
 
 impl Reader {
@@ -50,11 +60,14 @@ impl Reader {
             Self::JsonRpc0_3(id) => R::from_json_0_3(result(id, body)?.as_bytes())
                 .map_err(|error| invalid_response("the result", &error)),
             Self::HttpJson => R::from_json(body),
-            Self::HttpJson0_3 => {
-                R::from_http_json_0_3(body).map_err(|error| invalid_response("the result", &error))
+            Self::HttpJson0_3(files) => {
+                let mut response =
+                    R::from_http_json_0_3(body).map_err(|error| invalid_response("the result", &error))?;
+                response.decode_files(files);
+                Ok(response)
             }
-            Self::Grpc(package) => {
-                R::from_grpc(package, body).map_err(|error| invalid_response("the answer", &error))
+            Self::Grpc(package, files) => {
+                R::from_grpc(package, files, body).map_err(|error| invalid_response("the answer", &error))
             }
         }
     }
@@ -68,9 +81,9 @@ impl Reader {
                 Ok(_) | Err(_) => None,
             },
             Self::HttpJson => RemoteError::from_http_json(status.as_u16(), body).map(Box::new),
-            Self::HttpJson0_3 => RemoteError::from_http_json_0_3(status.as_u16(), body).map(Box::new),
+            Self::HttpJson0_3(_) => RemoteError::from_http_json_0_3(status.as_u16(), body).map(Box::new),
             // gRPC errors are in the trailers of a successful response.
-            Self::Grpc(_) => None,
+            Self::Grpc(..) => None,
         };
         refusal.map_or_else(|| status_error(url, status, body), ClientError::Remote)
     }
@@ -78,56 +91,134 @@ impl Reader {
     /// Decodes an event of a stream.
     pub(super) fn decode_event(self, data: &[u8]) -> Result<DecodedEvent, ClientError> {
         match self {
-            Self::JsonRpc(id) => decode_event(result(id, data)?.as_bytes()),
+            Self::JsonRpc(id) => {
+                let json = result(id, data)?.as_bytes();
+                Ok(event_or_reason(json, Source::Other, event_1_0(json)))
+            }
             Self::JsonRpc0_3(id) => {
-                let event = older::event(result(id, data)?.as_bytes());
-                let older::Event { response, is_last } =
-                    event.map_err(|error| invalid_response("the event", &error))?;
-                Ok(DecodedEvent::Event { response, is_last })
+                let json = result(id, data)?.as_bytes();
+                let event = older::event(json).map_err(|error| invalid_response("the event", &error));
+                Ok(event_or_reason(json, Source::Other, event))
             }
-            Self::HttpJson0_3 => match plain::event(data) {
-                Ok(Some(older::Event { response, is_last })) => Ok(DecodedEvent::Event { response, is_last }),
-                unclear => match (RemoteError::from_http_json_0_3(200, data), unclear) {
-                    (Some(refusal), _) => Err(ClientError::Remote(Box::new(refusal))),
-                    (None, Err(error)) => Err(invalid_response("the event", &error)),
-                    (None, Ok(_)) => Ok(DecodedEvent::Unknown),
-                },
-            },
-            Self::Grpc(package) => match read_event(package, data) {
-                Ok(Some((response, is_last))) => Ok(DecodedEvent::Event { response, is_last }),
-                Ok(None) => Ok(DecodedEvent::Unknown),
-                Err(error) => Err(invalid_response("the event", &error)),
-            },
-            Self::HttpJson => match decode_event(data) {
-                Ok(event @ DecodedEvent::Event { .. }) => Ok(event),
+            Self::HttpJson => {
+                let event = event_or_reason(data, Source::Other, event_1_0(data));
                 // A stream that started successfully may end with an error.
-                other => match RemoteError::from_http_json(200, data) {
-                    Some(refusal) => Err(ClientError::Remote(Box::new(refusal))),
-                    None => other,
-                },
-            },
-        }
-    }
-}
-
-fn decode_event(json: &[u8]) -> Result<DecodedEvent, ClientError> {
-    match object(json, "the event") {
-        Ok(response) => Ok(DecodedEvent::Event { response, is_last: false }),
-        Err(error) => {
-            if is_unknown_event(json) {
-                Ok(DecodedEvent::Unknown)
-            } else {
-                Err(error)
+                or_refusal(event, || RemoteError::from_http_json(200, data))
             }
+            Self::HttpJson0_3(files) => {
+                let event = plain::event(data).map_err(|error| invalid_response("the event", &error));
+                let unknown = || ClientError::Protocol("the event is of an unknown kind".to_owned());
+                let event = event.and_then(|event| event.ok_or_else(unknown));
+                let mut event = event_or_reason(data, Source::HttpJson0_3, event);
+                if let DecodedEvent::Event { response, .. } = &mut event {
+                    files.decode(response.parts_mut());
+                }
+                or_refusal(event, || RemoteError::from_http_json_0_3(200, data))
+            }
+            Self::Grpc(package, files) => Ok(match read_event(package, files, data) {
+                Ok(Some((response, is_last))) => DecodedEvent::Event { response, is_last },
+                Ok(None) => DecodedEvent::Unreadable("the event is of an unknown kind".to_owned()),
+                Err(error) => DecodedEvent::Unreadable(reason("the event", &error)),
+            }),
         }
     }
 }
 
-/// Whether an event has members, but none of the known ones.
-fn is_unknown_event(json: &[u8]) -> bool {
-    let known = ["task", "message", "statusUpdate", "artifactUpdate", "status_update", "artifact_update"];
-    serde_json::from_slice::<std::collections::BTreeMap<String, IgnoredAny>>(json)
-        .is_ok_and(|members| !members.is_empty() && !members.keys().any(|key| known.contains(&key.as_str())))
+fn event_1_0(json: &[u8]) -> Result<Event, ClientError> {
+    object(json, "the event").map(|response| Event { response, is_last: false })
+}
+
+/// The event as the reader of the version or the tolerant one has read it, or why both cannot read it.
+fn event_or_reason(json: &[u8], source: Source, event: Result<Event, ClientError>) -> DecodedEvent {
+    match or_tolerantly(event, source, json) {
+        Ok(event) => event.into(),
+        Err(ClientError::Protocol(why)) => DecodedEvent::Unreadable(why),
+        Err(error) => DecodedEvent::Unreadable(error.to_string()),
+    }
+}
+
+/// An event that cannot be read may be an error that ends the stream.
+fn or_refusal(
+    event: DecodedEvent,
+    refusal: impl FnOnce() -> Option<RemoteError>,
+) -> Result<DecodedEvent, ClientError> {
+    match event {
+        event @ DecodedEvent::Event { .. } => Ok(event),
+        unreadable @ DecodedEvent::Unreadable(_) => match refusal() {
+            Some(refusal) => Err(ClientError::Remote(Box::new(refusal))),
+            None => Ok(unreadable),
+        },
+    }
+}
+
+/// Whether a value has what a response must have. Objects of another version have only unknown members, and are read as empty ones.
+trait IsComplete {
+    fn is_complete(&self) -> bool;
+}
+
+impl IsComplete for Task {
+    fn is_complete(&self) -> bool {
+        !self.id.is_empty()
+    }
+}
+
+impl IsComplete for SendMessageResponse {
+    fn is_complete(&self) -> bool {
+        match self {
+            Self::Task(task) => task.is_complete(),
+            Self::Message(message) => !message.parts.is_empty(),
+        }
+    }
+}
+
+impl IsComplete for Event {
+    fn is_complete(&self) -> bool {
+        match &self.response {
+            StreamResponse::Task(task) => task.is_complete(),
+            StreamResponse::Message(message) => !message.parts.is_empty(),
+            StreamResponse::StatusUpdate(update) => !update.task_id.is_empty(),
+            StreamResponse::ArtifactUpdate(update) => !update.task_id.is_empty(),
+        }
+    }
+}
+
+impl IsComplete for ListTasksResponse {
+    fn is_complete(&self) -> bool {
+        self.tasks.iter().all(IsComplete::is_complete)
+    }
+}
+
+impl IsComplete for TaskPushNotificationConfig {
+    fn is_complete(&self) -> bool {
+        !self.url.is_empty()
+    }
+}
+
+impl IsComplete for ListTaskPushNotificationConfigsResponse {
+    fn is_complete(&self) -> bool {
+        self.configs.iter().all(IsComplete::is_complete)
+    }
+}
+
+impl IsComplete for AgentCard {
+    fn is_complete(&self) -> bool {
+        true
+    }
+}
+
+/// The value, if it could be read completely. Otherwise what the tolerant reader makes of the JSON, if it can read it.
+fn or_tolerantly<T, E>(strict: Result<T, E>, source: Source, json: &[u8]) -> Result<T, E>
+where
+    T: ReadTolerantly + IsComplete,
+{
+    if strict.as_ref().is_ok_and(IsComplete::is_complete) {
+        return strict;
+    }
+    let Ok(Tolerated { value, deviations }) = T::read_tolerantly(source, json) else { return strict };
+    for deviation in deviations {
+        tracing::debug!(deviation, "a response does not follow the protocol");
+    }
+    Ok(value)
 }
 
 /// A type that is the response to a request.
@@ -142,38 +233,50 @@ pub(crate) trait FromResponse: Sized {
     fn from_http_json_0_3(json: &[u8]) -> Result<Self, Error>;
 
     /// Decodes a gRPC message.
-    fn from_grpc(package: Package, message: &[u8]) -> Result<Self, Error>;
+    fn from_grpc(package: Package, files: FileForm, message: &[u8]) -> Result<Self, Error>;
+
+    /// Decodes the files that HTTP+JSON of 0.3 has in this encoding.
+    fn decode_files(&mut self, _: FileEncoding) {}
 }
 
 macro_rules! impl_from_response {
-    ($( $answer:ty = $older:path, $plain:path; )+) => {
+    ($( $answer:ty = $older:path, $plain:path $(, $parts:ident)?; )+) => {
         $( impl FromResponse for $answer {
             fn from_json(json: &[u8]) -> Result<Self, ClientError> {
-                object(json, "the result")
+                or_tolerantly(object(json, "the result"), Source::Other, json)
             }
 
             fn from_json_0_3(json: &[u8]) -> Result<Self, Error> {
-                $older(json)
+                or_tolerantly($older(json), Source::Other, json)
             }
 
             fn from_http_json_0_3(json: &[u8]) -> Result<Self, Error> {
-                $plain(json)
+                or_tolerantly($plain(json), Source::HttpJson0_3, json)
             }
 
-            fn from_grpc(package: Package, message: &[u8]) -> Result<Self, Error> {
-                read_answer(package, message)
+            fn from_grpc(package: Package, files: FileForm, message: &[u8]) -> Result<Self, Error> {
+                read_answer(package, files, message)
             }
+
+            $( fn decode_files(&mut self, files: FileEncoding) {
+                files.decode(self.$parts());
+            } )?
         } )+
     };
 }
 
 impl_from_response! {
-    SendMessageResponse = older::reply, plain::reply;
-    Task = older::task, plain::task;
+    SendMessageResponse = older::reply, plain::reply, parts_mut;
+    Task = older::task, plain::task, parts_mut;
     // HTTP+JSON of 0.3 does not have this request.
     ListTasksResponse = older::tasks, older::tasks;
     TaskPushNotificationConfig = older::webhook, plain::webhook;
     ListTaskPushNotificationConfigsResponse = older::webhooks, plain::webhooks;
+}
+
+/// Reads a card of any version.
+pub(crate) fn card_of(json: &[u8]) -> Result<AgentCard, Error> {
+    or_tolerantly(read_card(json), Source::Other, json)
 }
 
 /// A card, and the JSON that its signatures cover.
@@ -188,15 +291,15 @@ impl FromResponse for CardResponse {
     }
 
     fn from_json_0_3(json: &[u8]) -> Result<Self, Error> {
-        Ok(Self { card: read_card(json)?, json: json.to_vec() })
+        Ok(Self { card: card_of(json)?, json: json.to_vec() })
     }
 
     fn from_http_json_0_3(json: &[u8]) -> Result<Self, Error> {
         Self::from_json_0_3(json)
     }
 
-    fn from_grpc(package: Package, message: &[u8]) -> Result<Self, Error> {
-        let card: AgentCard = read_answer(package, message)?;
+    fn from_grpc(package: Package, files: FileForm, message: &[u8]) -> Result<Self, Error> {
+        let card: AgentCard = read_answer(package, files, message)?;
         // A card that cannot be encoded cannot have been signed.
         let json = serde_json::to_vec(&card).unwrap_or_default();
         Ok(Self { card, json })
@@ -219,13 +322,18 @@ impl FromResponse for EmptyResponse {
         Ok(Self)
     }
 
-    fn from_grpc(_: Package, _: &[u8]) -> Result<Self, Error> {
+    fn from_grpc(_: Package, _: FileForm, _: &[u8]) -> Result<Self, Error> {
         Ok(Self)
     }
 }
 
 /// The error for a response that cannot be decoded.
 pub(crate) fn invalid_response(what: &str, error: &Error) -> ClientError {
+    ClientError::Protocol(reason(what, error))
+}
+
+/// Why a response cannot be decoded.
+fn reason(what: &str, error: &Error) -> String {
     let why = match error.field_violations() {
         [] => error.message().to_owned(),
         violations => {
@@ -236,7 +344,7 @@ pub(crate) fn invalid_response(what: &str, error: &Error) -> ClientError {
             why.collect::<Vec<_>>().join("; ")
         }
     };
-    ClientError::Protocol(format!("{what} cannot be read: {why}"))
+    format!("{what} cannot be read: {why}")
 }
 
 /// Parses an object. Other values are rejected here, because serde would accept an array of the members.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use attache_client::{Client, ClientError, Policy, Refreshed, TrustedOrigins};
+use attache_client::{Client, ClientError, ConnectFailure, Policy, Refreshed, TrustedOrigins};
 use attache_protocol::{AgentCard, AgentSkill};
 use attache_server::Server;
 use futures::StreamExt;
@@ -34,8 +34,22 @@ async fn an_agent_is_found_by_its_address_or_by_that_of_its_card() {
 async fn an_address_without_a_server_is_a_failure_to_connect() {
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let error = soon(Client::connect(&format!("http://{free}/?token=secret"))).await.unwrap_err();
-    assert!(matches!(error, ClientError::Connect { .. }), "{error}");
+    assert!(matches!(error, ClientError::Connect { why: ConnectFailure::Refused, .. }), "{error}");
     assert!(!error.to_string().contains("secret"), "{error}");
+}
+
+#[tokio::test]
+async fn a_failed_connection_is_explained() {
+    let server = serve(Server::echo()).await;
+    let error = soon(Client::connect(&format!("https://{server}"))).await.unwrap_err();
+    assert!(matches!(error, ClientError::Connect { why: ConnectFailure::NotTls, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn an_address_on_this_machine_needs_no_scheme() {
+    let server = serve(Server::echo()).await;
+    let agent = connect(&format!("localhost:{}", server.port())).await;
+    agent.send("hi").await.unwrap();
 }
 
 #[tokio::test]

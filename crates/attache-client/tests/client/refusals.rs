@@ -4,6 +4,7 @@ use attache_client::{ClientError, Outgoing};
 use attache_protocol::{ErrorKind, ListTasksRequest, Part, TaskState};
 use attache_server::Server;
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{Fake, Player, connect, json as respond, playing, rest, serve, soon, sse};
 
@@ -27,6 +28,46 @@ async fn a_refusal_has_its_kind_and_its_facts() {
     let error = agent.stream(Outgoing::new("hi").task("unknown")).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::TaskNotFound), "before the stream begins");
     assert_eq!(agent.subscribe("unknown").await.unwrap_err().kind(), Some(ErrorKind::TaskNotFound));
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_is_refused_with_the_limit() {
+    let server = Server::new(Player).options(|options| options.max_body = 100_000);
+    let agent = connect(&format!("http://{}", serve(server).await)).await;
+    let large = || Outgoing::new("x".repeat(20_000_000));
+    for error in [agent.send(large()).await.unwrap_err(), agent.stream(large()).await.unwrap_err()] {
+        assert_eq!(error.kind(), Some(ErrorKind::PayloadTooLarge), "{error}");
+        assert!(error.to_string().contains("100000"), "{error}");
+    }
+}
+
+/// A server that closes the connection in the middle of a body, before its response can be read.
+#[tokio::test]
+async fn a_refusal_that_was_lost_with_the_connection_is_asked_for_again() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let interface = json!({"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"});
+    let card = json!({"name": "Small", "supportedInterfaces": [interface]}).to_string();
+    let respond = |status: &str, body: &str| {
+        format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
+    };
+    let answers = [respond("200 OK", &card), String::new(), respond("413 X", "at most 5 bytes")];
+    let serving = tokio::spawn(async move {
+        for answer in answers {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(socket.read_u8().await.unwrap());
+            }
+            socket.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    let error = soon(connect(&url).await.send("x".repeat(20_000_000))).await.unwrap_err();
+    assert!(
+        matches!(&error, ClientError::Http { status: 413, body, .. } if body == "at most 5 bytes"),
+        "{error}"
+    );
+    serving.await.unwrap();
 }
 
 #[tokio::test]
