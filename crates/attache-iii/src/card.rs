@@ -1,7 +1,7 @@
 //! The card of a gateway.
 
 use attache_protocol::{AgentCard, AgentExtension, AgentSkill, JsonObject};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::FunctionInfo;
@@ -30,12 +30,41 @@ pub struct CardDetails {
 impl Default for CardDetails {
     fn default() -> Self {
         Self {
-            name: "iii-engine".to_owned(),
-            description: "iii-engine agent — invoke any registered function via A2A".to_owned(),
+            name: "Attaché".to_owned(),
+            description: "Calls functions by their name".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            provider: "iii".to_owned(),
-            provider_url: "https://github.com/iii-hq/iii".to_owned(),
+            provider: String::new(),
+            provider_url: String::new(),
             documentation_url: String::new(),
+        }
+    }
+}
+
+/// Members of the card that are set while the agent runs. They replace those of the [details](CardDetails) and of the functions.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CardOverrides {
+    /// The name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// The skills, instead of the functions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skills: Option<Vec<AgentSkill>>,
+}
+
+impl CardOverrides {
+    pub(crate) fn apply(&self, card: &mut AgentCard) {
+        if let Some(name) = &self.name {
+            card.name.clone_from(name);
+        }
+        if let Some(description) = &self.description {
+            card.description.clone_from(description);
+        }
+        if let Some(skills) = &self.skills {
+            card.skills.clone_from(skills);
         }
     }
 }
@@ -173,9 +202,9 @@ mod tests {
 
     #[test]
     fn empty_card_details_are_omitted() {
-        let details = CardDetails { provider: String::new(), ..CardDetails::default() };
-        let card = serde_json::to_value(card(&details, false, std::iter::empty())).unwrap();
+        let card = serde_json::to_value(card(&CardDetails::default(), false, std::iter::empty())).unwrap();
         assert!(card["provider"].is_null() && card["documentationUrl"].is_null());
+        assert_eq!(card["name"], "Attaché");
         assert_eq!(card["capabilities"]["streaming"], false);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use attache_core::BoxFuture;
+use attache_core::{BoxFuture, TraceParent};
 use bytes::Bytes;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -63,6 +63,8 @@ pub struct FunctionCall<'a> {
     pub payload: &'a RawValue,
     /// The longest time that the call may take.
     pub timeout: Duration,
+    /// The trace that the call belongs to.
+    pub trace_parent: Option<TraceParent>,
 }
 
 /// Why a call failed.

@@ -7,12 +7,15 @@ use attache_core::{Agent, AgentError, AgentResult, Caller, Rights, Turn};
 use attache_protocol::{AgentCard, Content, Error, ErrorKind, Json, Message, Part};
 use futures::stream::{self, Stream};
 use serde_json::Value;
+use tokio::sync::watch;
 
-use crate::card::{self, CardDetails};
+use crate::card::{self, CardDetails, CardOverrides};
 use crate::chunks::Chunks;
 use crate::exposure::{Exposure, permits};
 use crate::history::history;
 use crate::hops::{MAX_HOPS, hops};
+use crate::missing::{self, Departed};
+use crate::outcome::{RunningCall, TimeLimit, failure};
 use crate::resolve::{Resolved, Unresolved, plain_payload, resolve};
 use crate::schema::Schemas;
 use crate::{CallError, Channel, FunctionCall, FunctionInfo, Functions, ImportedFunctions, Updates};
@@ -63,6 +66,8 @@ struct Inner {
     imports: Option<Box<dyn ImportedFunctions>>,
     options: GatewayOptions,
     schemas: Schemas,
+    departed: Departed,
+    overrides: watch::Sender<Arc<CardOverrides>>,
 }
 
 impl Gateway {
@@ -87,7 +92,15 @@ impl Gateway {
         imports: Option<Box<dyn ImportedFunctions>>,
     ) -> Self {
         let updates = functions.updates();
-        Self(Arc::new(Inner { functions, updates, imports, options, schemas: Schemas::default() }))
+        Self(Arc::new(Inner {
+            functions,
+            updates,
+            imports,
+            options,
+            schemas: Schemas::default(),
+            departed: Departed::default(),
+            overrides: watch::Sender::default(),
+        }))
     }
 
     /// The card with the current functions.
@@ -97,23 +110,40 @@ impl Gateway {
 
     /// The card for a caller. If the caller's credentials set a tier, it has the functions of that tier.
     pub fn card_for(&self, rights: &Rights) -> AgentCard {
-        let Inner { updates, options, schemas, functions: _, imports: _ } = &*self.0;
+        let Inner { updates, options, schemas, departed, overrides, functions: _, imports: _ } = &*self.0;
         let catalog = updates.borrow().clone();
+        departed.observe(catalog.as_ref());
         schemas.retain(|id| catalog.as_ref().is_some_and(|catalog| catalog.contains_key(id)));
         let exposure = options.exposure.to(rights);
         let exposed = exposure.exposed(catalog.as_deref());
-        card::card(&options.card_details, options.streaming, exposed.map(|function| &**function))
+        let mut card =
+            card::card(&options.card_details, options.streaming, exposed.map(|function| &**function));
+        overrides.borrow().apply(&mut card);
+        card
     }
 
-    /// A new card each time that the functions change.
+    /// Replaces members of the card, for all callers. Earlier replacements are undone.
+    pub fn override_card(&self, overrides: CardOverrides) {
+        self.0.overrides.send_if_modified(|current| {
+            let changed = **current != overrides;
+            *current = Arc::new(overrides);
+            changed
+        });
+    }
+
+    /// A new card each time that the functions change, or that members of the card are [replaced](Self::override_card).
     pub fn cards(&self) -> impl Stream<Item = AgentCard> + Send + 'static {
-        let mut updates = self.0.updates.clone();
+        let (mut updates, overrides) = (self.0.updates.clone(), self.0.overrides.subscribe());
         // Changes since the first card must not be missed.
         updates.mark_changed();
-        stream::unfold((self.clone(), updates), async |(gateway, mut updates)| {
-            updates.changed().await.ok()?;
+        stream::unfold((self.clone(), updates, overrides), async |(gateway, mut updates, mut overrides)| {
+            tokio::select! {
+                changed = updates.changed() => changed.ok()?,
+                changed = overrides.changed() => changed.ok()?,
+            }
             updates.mark_unchanged();
-            Some((gateway.card(), (gateway, updates)))
+            overrides.mark_unchanged();
+            Some((gateway.card(), (gateway, updates, overrides)))
         })
     }
 }
@@ -123,13 +153,15 @@ impl Agent for Gateway {
     /// function is hidden from the caller, the task fails later, exactly as for a function that does not exist.
     fn admits(&self, caller: &Caller, message: &Message) -> Result<(), Error> {
         let Inner { updates, options, .. } = &*self.0;
-        let id = match resolve(message) {
-            Ok(Resolved::Function { id, .. }) => id,
-            Ok(Resolved::Plain(_)) if let Some(id) = &options.default_function => id.clone(),
+        let catalog = updates.borrow().clone();
+        let exposure = options.exposure.to(&caller.rights);
+        let found = match resolve(message) {
+            Ok(Resolved::Function { id, .. }) => exposure.check(&id, catalog.as_deref()),
+            Ok(Resolved::Plain(_)) if let Some(id) = &options.default_function => {
+                exposure.check_default(id, catalog.as_deref())
+            }
             Ok(Resolved::Plain(_)) | Err(_) => return Ok(()),
         };
-        let catalog = updates.borrow().clone();
-        let found = options.exposure.to(&caller.rights).check(&id, catalog.as_deref());
         match found {
             Ok(function) if !permits(&function, &caller.rights) => Err(Error::new(
                 ErrorKind::PermissionDenied,
@@ -175,21 +207,24 @@ impl Inner {
             (Ok(Resolved::Plain(_)), None) => return Ok(Err(Unresolved::NoFunction.to_string())),
             (Err(error), _) => return Ok(Err(error.to_string())),
         };
-        Ok(self.check(turn.caller(), id, payload, plain, hops).await)
+        Ok(self.check(turn, id, payload, plain, hops).await)
     }
 
     /// Checks the exposure, the scopes and the payload of a call.
     async fn check(
         &self,
-        caller: &Caller,
+        turn: &Turn,
         id: String,
         payload: Json,
         plain: bool,
         hops: u64,
     ) -> Result<Prepared, String> {
-        let catalog = self.updates.borrow().clone();
-        let checked = self.options.exposure.to(&caller.rights).check(&id, catalog.as_deref());
-        let function = checked.map_err(|hidden| hidden.to_string())?;
+        let (caller, catalog) = (turn.caller(), self.updates.borrow().clone());
+        self.departed.observe(catalog.as_ref());
+        let (exposure, catalog) = (self.options.exposure.to(&caller.rights), catalog.as_deref());
+        let checked = if plain { exposure.check_default(&id, catalog) } else { exposure.check(&id, catalog) };
+        let function =
+            checked.map_err(|hidden| missing::explain(turn, &hidden, &exposure, catalog, &self.departed))?;
         // The scopes may have changed since the message was admitted.
         if !permits(&function, &caller.rights) {
             return Err(format!("Function '{id}' requires scopes that the caller does not have"));
@@ -204,6 +239,7 @@ impl Inner {
         let Prepared { function, payload, plain, hops } = prepared;
         turn.working("").await?;
         let streams = function.metadata_value("a2a.stream") == Some(&Value::Bool(true));
+        let running = RunningCall::begin(turn, &function);
         let (result, streamed) = tokio::select! {
             biased;
             // The result of a canceled call is dropped.
@@ -212,10 +248,11 @@ impl Inner {
                 if streams {
                     self.stream(turn, &function, &payload, hops).await
                 } else {
-                    Ok((self.call(&function, &payload, hops).await, false))
+                    Ok((self.call(turn, &function, &payload, hops).await, false))
                 }
             } => result?,
         };
+        running.end(result.as_ref().err());
         match result {
             // A function that has written everything to its channel returns `null`.
             Ok(value) if streamed && value.as_str() == "null" => turn.complete().await,
@@ -225,16 +262,29 @@ impl Inner {
                 turn.artifact(name).part(part(value, plain)).await?;
                 turn.complete().await
             }
-            Err(error) => turn.fail(format!("Error: {error}")).await,
+            Err(error) => turn.fail(failure(&function, &error, self.time_limit(&function))).await,
         }
     }
 
-    async fn call(&self, function: &FunctionInfo, payload: &Json, hops: u64) -> Result<Json, CallError> {
-        let (payload, timeout) = (payload.as_raw(), self.time_limit(function));
+    async fn call(
+        &self,
+        turn: &Turn,
+        function: &FunctionInfo,
+        payload: &Json,
+        hops: u64,
+    ) -> Result<Json, CallError> {
+        let trace_parent = turn.trace_parent();
+        let (payload, timeout) = (payload.as_raw(), self.time_limit(function).duration());
         let direct = self.imports.as_ref();
-        let result = match direct.and_then(|imports| imports.call(function, payload, timeout, hops + 1)) {
+        let result = match direct
+            .and_then(|imports| imports.call(function, payload, timeout, hops + 1, trace_parent))
+        {
             Some(called) => called.await,
-            None => self.functions.call(FunctionCall { function: &function.id, payload, timeout }).await,
+            None => {
+                self.functions
+                    .call(FunctionCall { function: &function.id, payload, timeout, trace_parent })
+                    .await
+            }
         };
         result.map(Json::from)
     }
@@ -257,7 +307,7 @@ impl Inner {
             return Ok((Err(CallError::remote("invalid_payload", text)), false));
         };
         let mut chunks = Chunks::new(turn, function);
-        let mut call = std::pin::pin!(self.call(function, &payload, hops));
+        let mut call = std::pin::pin!(self.call(turn, function, &payload, hops));
         let mut result: Option<Result<Json, CallError>> = None;
         loop {
             // A function may write after it has returned, begin to write only then, or forget to close its channel.
@@ -293,10 +343,13 @@ impl Inner {
         Ok((result, streamed))
     }
 
-    fn time_limit(&self, function: &FunctionInfo) -> Duration {
+    fn time_limit(&self, function: &FunctionInfo) -> TimeLimit {
         let set =
             function.metadata_value("a2a.timeoutMs").and_then(Value::as_u64).filter(|millis| *millis > 0);
-        set.map_or(self.options.call_timeout, |millis| Duration::from_millis(millis).min(MAX_TIMEOUT))
+        match set {
+            Some(millis) => TimeLimit::Function(Duration::from_millis(millis).min(MAX_TIMEOUT)),
+            None => TimeLimit::Gateway(self.options.call_timeout),
+        }
     }
 }
 

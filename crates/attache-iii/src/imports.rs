@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use attache_core::BoxFuture;
+use attache_core::{BoxFuture, TraceParent};
 use serde_json::value::RawValue;
 
 use crate::{CallError, FunctionInfo};
@@ -13,7 +13,7 @@ use crate::{CallError, FunctionInfo};
 /// both.
 pub trait ImportedFunctions: Send + Sync + 'static {
     /// Calls a function with a time limit. `hops` is the number of agents that the request has come through, this one included.
-    /// Dropping the future cancels the call.
+    /// `trace_parent` is the trace that the call belongs to. Dropping the future cancels the call.
     ///
     /// `None` if the function is not one of these. Another process can have registered a different function under the same id.
     fn call<'a>(
@@ -22,5 +22,6 @@ pub trait ImportedFunctions: Send + Sync + 'static {
         payload: &'a RawValue,
         timeout: Duration,
         hops: u64,
+        trace_parent: Option<TraceParent>,
     ) -> Option<BoxFuture<'a, Result<Box<RawValue>, CallError>>>;
 }

@@ -19,8 +19,11 @@ mod gateway;
 mod history;
 mod hops;
 mod imports;
+mod missing;
+mod outcome;
 mod resolve;
 mod schema;
+mod sdk;
 #[cfg(feature = "cli")]
 pub mod secrets;
 mod socket;
@@ -33,7 +36,7 @@ pub mod worker;
 #[cfg(feature = "cli")]
 pub use args::GatewayArgs;
 pub use bridge::{serve_routes_through, serve_through};
-pub use card::{CardDetails, SCHEMAS_EXTENSION};
+pub use card::{CardDetails, CardOverrides, SCHEMAS_EXTENSION};
 pub use exposure::Exposure;
 pub use functions::{
     CallError, Catalog, Channel, ChannelItem, FunctionCall, FunctionInfo, Functions, Updates,

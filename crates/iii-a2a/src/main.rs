@@ -73,6 +73,13 @@ struct Arguments {
     #[arg(long, value_name = "TOKEN", env = "III_TOKEN", hide_env_values = true, help_heading = "Engine")]
     token: Option<String>,
 
+    /// The largest payload of a call, in bytes
+    ///
+    /// Without it, the limit is that of the SDK of the called worker: 1 MiB for Python before 0.25 and for unknown SDKs, 16 MiB for Rust before
+    /// 0.24.6, otherwise 64 MiB. A worker that gets more disconnects.
+    #[arg(long, value_name = "BYTES", help_heading = "Engine")]
+    max_payload: Option<usize>,
+
     #[command(flatten)]
     gateway: GatewayArgs,
 

@@ -28,6 +28,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         .delegation
         .token()
         .map_err(|error| Failure::usage(error).hint("make one with `openssl rand -hex 32`"))?;
+    let card_trust = arguments.delegation.card_trust().map_err(Failure::usage)?;
     let credentials = agents::credentials(arguments.agent_credentials.as_deref())?;
     let worker =
         Worker::connect(worker_options(&arguments).map_err(Failure::usage)?).map_err(Failure::usage)?;
@@ -38,8 +39,10 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
         ..RemoteOptions::default()
     };
     let imports = import(worker.clone(), arguments.connect.clone(), remote);
-    let gateway = Gateway::with_imports(Arc::new(worker.clone()), arguments.gateway.options(), imports);
-    let delegation = arguments.delegation.start(store.clone(), credentials).map_err(Failure::new)?;
+    let settings = arguments.gateway.options(arguments.base_url.as_deref());
+    let gateway = Gateway::with_imports(Arc::new(worker.clone()), settings, imports);
+    let delegation =
+        arguments.delegation.start(store.clone(), credentials, card_trust).map_err(Failure::new)?;
     let server = Server::new(gateway.clone())
         .card(gateway.card())
         .card_updates(gateway.cards())
@@ -73,6 +76,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
                     Access::new(token, address.ip(), arguments.base_url.iter().cloned().chain(hosts));
                 let public = arguments.base_url.clone().unwrap_or_else(|| format!("http://{address}"));
                 delegation.set_own_agent(gateway, public);
+                delegation.restore_own_card().await;
                 _offers = delegation.register_functions(&worker, listening.http_service());
                 let _ = api.set(Api::new(delegation, access));
             }
@@ -90,6 +94,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<(), Failure> {
                 // This process does not know who can reach the engine's HTTP.
                 let access = token.map_or(Access::Closed, Access::Token);
                 delegation.set_own_agent(gateway, &base);
+                delegation.restore_own_card().await;
                 _offers = delegation.register_functions(&worker, surface.clone());
                 _registered.extend(serve_api_through(&worker, Api::new(delegation, access)));
             }
@@ -121,6 +126,7 @@ fn worker_options(arguments: &Arguments) -> Result<WorkerOptions, WorkerError> {
         options.name.clone_from(name);
     }
     options.namespace.clone_from(&arguments.namespace);
+    options.max_payload = arguments.max_payload;
     match &arguments.token {
         Some(token) => options.token(token),
         None => Ok(options),

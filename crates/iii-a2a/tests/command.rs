@@ -127,6 +127,16 @@ async fn iii_a2a(arguments: &[&str]) -> String {
     format!("exit code: {:?}\n----- stdout\n{}----- stderr\n{}", status.code(), text(stdout), text(stderr))
 }
 
+#[test]
+fn the_manifest_of_the_worker_registry_names_this_command() {
+    let manifest = include_str!("../iii.worker.yaml");
+    let value = |key: &str| manifest.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
+    assert_eq!((value("iii"), value("name")), (Some("v1"), Some("a2a")));
+    assert_eq!((value("language"), value("deploy")), (Some("rust"), Some("binary")));
+    assert_eq!((value("manifest"), value("bin")), (Some("Cargo.toml"), Some("iii-a2a")));
+    assert!(value("description").is_some_and(|text| !text.contains(": ")));
+}
+
 #[tokio::test]
 async fn help_teaches() {
     insta::assert_snapshot!("help", iii_a2a(&["--help"]).await);
@@ -211,12 +221,55 @@ async fn an_engine_with_a_token_accepts_workers_that_send_it() {
     assert_eq!(stranger.call("pricing::public_quote").await["status"]["state"], "failed");
 }
 
+/// Starts a worker that serves through the HTTP of the engine, as an agent with this name.
+fn serve_through_engine(setup: &Setup, name: &str) -> Child {
+    let engine = format!("ws://{}", setup.address);
+    Command::new(env!("CARGO_BIN_EXE_iii-a2a"))
+        .args(["--engine-url", &engine, "--store", "memory:", "--agent-name", name, "--worker-name", name])
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("the command starts")
+}
+
+/// Waits until the engine serves the card of the agent with this name.
+async fn serves(setup: &Setup, name: &str) {
+    use http_body_util::BodyExt;
+    let look = async {
+        loop {
+            let request =
+                http::Request::get("/.well-known/agent-card.json").body(String::new()).expect("a request");
+            if let Some(response) = setup.engine.handle_http(request).await {
+                let body = response.into_body().collect().await.expect("a body").to_bytes();
+                if serde_json::from_slice(&body).is_ok_and(|card: Value| card["name"] == name) {
+                    return;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(TIMEOUT, look).await.unwrap_or_else(|_| panic!("{name} serves"));
+}
+
+#[tokio::test]
+async fn after_a_rolling_restart_the_new_process_serves() {
+    let setup = Setup::new().await;
+    let mut old = serve_through_engine(&setup, "old");
+    serves(&setup, "old").await;
+    let _new = serve_through_engine(&setup, "new");
+    // Each worker has a function of its own, for changes of functions.
+    called(&setup, "a2a::functions_changed.new", json!({"event": "functions_changed"})).await;
+    old.kill().await.expect("it can be killed");
+    serves(&setup, "new").await;
+    setup.close().await;
+}
+
 /// Calls a function of the engine from this process, as soon as it is registered.
 async fn called(setup: &Setup, function: &str, payload: Value) -> Value {
     let payload = serde_json::value::to_raw_value(&payload).expect("JSON");
     let calling = async {
         loop {
-            let call = FunctionCall { function, payload: &payload, timeout: TIMEOUT };
+            let call = FunctionCall { function, payload: &payload, timeout: TIMEOUT, trace_parent: None };
             match setup.engine.call(call).await {
                 Err(CallError::Remote { code, .. }) if code == "function_not_found" => {
                     tokio::time::sleep(Duration::from_millis(10)).await;

@@ -109,6 +109,7 @@ impl Shared {
                     function: function.info.id.clone(),
                     payload: call.data.unwrap_or(RawValue::NULL).to_owned(),
                     caller: Some(caller.name()),
+                    trace_parent: call.traceparent.as_deref().and_then(|text| text.parse().ok()),
                 };
                 let handler = handler.clone();
                 tokio::spawn(async move {
@@ -183,7 +184,8 @@ impl Shared {
         let payload = serde_json::to_string(&payload).unwrap_or_default();
         let (shared, function) = (self.clone(), call.function_id.clone().into_owned());
         tokio::spawn(async move {
-            let queued = shared.call_text(PROVIDER, &payload, None, Duration::from_secs(30)).await;
+            let queued =
+                shared.call_text(PROVIDER, &payload, Extras::default(), Duration::from_secs(30)).await;
             let receipt = serde_json::json!({ "messageReceiptId": receipt }).to_string();
             let outcome = match &queued {
                 Ok(_) => Ok(&*receipt),
@@ -214,7 +216,7 @@ impl Shared {
         self: &Arc<Self>,
         function: &str,
         data: &str,
-        metadata: Option<&str>,
+        extras: Extras<'_>,
         timeout: Duration,
     ) -> Result<Box<RawValue>, CallError> {
         let Some(function) = self.registry.function(function) else { return Err(not_found(function)) };
@@ -228,19 +230,15 @@ impl Shared {
                         .open(Uuid::new_v4(), call, self.options.limits.calls_to_worker)
                         .map_err(|(why, _)| open_failed(why, id))?;
                     let _guard = CallGuard { worker, id: opened };
-                    let frame = frames::invoke(
-                        opened,
-                        id,
-                        Some(data),
-                        None,
-                        Extras { metadata, ..Extras::default() },
-                    );
+                    let frame = frames::invoke(opened, id, Some(data), None, extras);
                     worker.outbox.push(frame).map_err(|error| push_failed(error, id))?;
                     result.await.unwrap_or_else(|_| Err(stopped()))
                 }
                 Executor::Local(handler) => {
                     let payload = raw(data.to_owned())?;
-                    run_local(&**handler, Invocation { function: id.clone(), payload, caller: None }).await
+                    let trace_parent = extras.traceparent.and_then(|text| text.parse().ok());
+                    let invocation = Invocation { function: id.clone(), payload, caller: None, trace_parent };
+                    run_local(&**handler, invocation).await
                 }
                 Executor::Builtin(builtin) if builtin.is_state() => raw(self.state(*builtin, data).await?),
                 Executor::Builtin(builtin) => raw(self.builtin(*builtin, data, None)?),
@@ -266,7 +264,8 @@ impl Shared {
             Executor::Local(_) | Executor::Builtin(_) => {
                 let (shared, function, data) = (self.clone(), function.to_owned(), data.to_owned());
                 tokio::spawn(async move {
-                    let ran = shared.call_text(&function, &data, None, Duration::from_secs(60)).await;
+                    let ran =
+                        shared.call_text(&function, &data, Extras::default(), Duration::from_secs(60)).await;
                     if let Err(error) = ran {
                         tracing::debug!(function, %error, "a triggered function failed");
                     }

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::channels::{End, Joined, ReadSource};
-use super::listener::{Socket, close};
+use super::listener::{Socket, close_channel};
 use crate::ChannelItem;
 use crate::socket::next_item;
 
@@ -26,7 +26,7 @@ pub(super) async fn serve(mut socket: Socket, joined: Joined) {
             timeout(LATE_WRITER_TIMEOUT, async { while next_item(&mut socket).await.is_some() {} }).await,
         ),
     }
-    close(socket).await;
+    close_channel(socket).await;
 }
 
 /// Writes the messages of the socket into the channel.

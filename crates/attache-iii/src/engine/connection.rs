@@ -42,22 +42,23 @@ pub(super) async fn serve(shared: Arc<Shared>, socket: Socket, address: SocketAd
     let (mut sink, mut stream) = socket.split();
     let (state_calls, received) = mpsc::channel(STATE_QUEUE);
     let mut state = pin!(run_state_calls(&shared, received));
-    {
+    let reason = {
         let mut reader =
             FrameReader { shared: &shared, worker: &worker, state_calls, errors: FrameErrors::default() };
         let mut reading = pin!(reader.read(&mut stream));
         let mut writing = pin!(write(&worker, &mut sink));
         tokio::select! {
             biased;
-            () = shared.stopping.cancelled() => {}
-            () = worker.gone.cancelled() => {}
-            () = &mut writing => {}
-            () = &mut reading => {}
-            () = &mut state => {}
+            () = shared.stopping.cancelled() => "the engine is stopping",
+            () = worker.gone.cancelled() => "the engine closed the connection",
+            () = &mut writing => "the connection is lost",
+            reason = &mut reading => reason,
+            () = &mut state => "the connection is lost",
         }
-    }
+    };
+    let (id, name, functions) = (worker.id, worker.name(), worker.owned.lock().functions.len());
     drop(guard);
-    tracing::debug!(worker = %worker.id, "worker disconnected");
+    tracing::info!(worker = %id, name = &*name, functions, reason, "worker left");
     // The calls of the state that the worker sent before it disconnected are still carried out.
     if tokio::time::timeout(STATE_DRAIN, state).await.is_err() {
         tracing::warn!(worker = %worker.id, "calls of the state did not finish after the worker disconnected");
@@ -123,7 +124,8 @@ struct FrameReader<'a> {
 }
 
 impl FrameReader<'_> {
-    async fn read(&mut self, stream: &mut SplitStream<Socket>) {
+    /// Reads until the connection ends. Returns the reason.
+    async fn read(&mut self, stream: &mut SplitStream<Socket>) -> &'static str {
         let mut burst = 0;
         while let Some(frame) = stream.next().await {
             match frame {
@@ -139,7 +141,7 @@ impl FrameReader<'_> {
                     }
                 }
                 Ok(Frame::Ping(_) | Frame::Pong(_) | Frame::Frame(_)) => {}
-                Ok(Frame::Close(_)) => return,
+                Ok(Frame::Close(_)) => return "the worker closed the connection",
                 Err(error) => {
                     let expected = matches!(
                         error,
@@ -150,7 +152,7 @@ impl FrameReader<'_> {
                     if !expected {
                         tracing::warn!(worker = %self.worker.id, %error, "the connection of a worker failed");
                     }
-                    return;
+                    return "the connection is lost";
                 }
             }
             burst += 1;
@@ -161,6 +163,7 @@ impl FrameReader<'_> {
             // A worker that does not read its results is not read from.
             self.worker.outbox.room().await;
         }
+        "the connection is lost"
     }
 
     async fn handle_frame(&mut self, text: &str) {

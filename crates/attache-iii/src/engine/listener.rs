@@ -38,6 +38,9 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the other side may take to close a connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How long a worker may take to close a channel that it writes to.
+const CHANNEL_CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// After this silence, TCP keep-alive probes check whether the other machine is still there.
 const KEEPALIVE: Duration = Duration::from_secs(20);
 
@@ -299,21 +302,27 @@ async fn discard(shared: &Shared, mut socket: Socket) {
 
 /// Closes a socket, and waits a short time until the other side closes it too.
 pub(super) async fn close(socket: Socket) {
-    close_with(socket, None).await;
+    close_with(socket, None, CLOSE_TIMEOUT).await;
+}
+
+/// Closes the socket of a channel. A writer that is still writing gets more time to notice it: if the connection breaks while it
+/// writes, workers of the SDK for Node crash.
+pub(super) async fn close_channel(socket: Socket) {
+    close_with(socket, None, CHANNEL_CLOSE_TIMEOUT).await;
 }
 
 /// Closes the socket of a worker so that the worker reconnects. After a normal close some SDKs never connect again.
 pub(super) async fn close_for_restart(socket: Socket) {
     let why =
         CloseFrame { code: CloseCode::Restart, reason: Utf8Bytes::from_static("the engine is stopping") };
-    close_with(socket, Some(why)).await;
+    close_with(socket, Some(why), CLOSE_TIMEOUT).await;
 }
 
-async fn close_with(mut socket: Socket, why: Option<CloseFrame>) {
+async fn close_with(mut socket: Socket, why: Option<CloseFrame>, limit: Duration) {
     let closing = async {
         if socket.close(why).await.is_ok() {
             while let Some(Ok(_)) = socket.next().await {}
         }
     };
-    let _ = tokio::time::timeout(CLOSE_TIMEOUT, closing).await;
+    let _ = tokio::time::timeout(limit, closing).await;
 }

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use attache_core::{BoxFuture, Store};
+use attache_core::{BoxFuture, Store, TraceParent};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use serde_json::value::RawValue;
@@ -41,6 +41,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use self::catalog::Publisher;
 use self::channels::Channels;
+use self::frames::Extras;
 use self::http::routes::Routes;
 use self::registry::{Executor, Registry};
 use self::triggers::Triggers;
@@ -61,6 +62,8 @@ pub struct Invocation {
     pub payload: Box<RawValue>,
     /// The name of the calling worker. `None` if the call comes from this process.
     pub caller: Option<Arc<str>>,
+    /// The trace that the call belongs to.
+    pub trace_parent: Option<TraceParent>,
 }
 
 /// The embedded engine. Cheap to clone.
@@ -229,7 +232,11 @@ impl std::fmt::Debug for Engine {
 
 impl Functions for Engine {
     fn call<'a>(&'a self, call: FunctionCall<'a>) -> BoxFuture<'a, Result<Box<RawValue>, CallError>> {
-        Box::pin(self.shared().call_text(call.function, call.payload.get(), None, call.timeout))
+        Box::pin(async move {
+            let traceparent = call.trace_parent.as_ref().map(TraceParent::as_str);
+            let extras = Extras { traceparent, ..Extras::default() };
+            self.shared().call_text(call.function, call.payload.get(), extras, call.timeout).await
+        })
     }
 
     fn open_channel(&self) -> BoxFuture<'_, Result<Channel, CallError>> {

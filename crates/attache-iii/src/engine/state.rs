@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::Shared;
 use super::builtins::{Builtin, parse_input};
+use super::frames::Extras;
 use super::update::{Op, OpError, apply};
 use crate::CallError;
 
@@ -226,7 +227,7 @@ impl Shared {
             };
             let (shared, data) = (self.clone(), data.clone());
             tokio::spawn(async move {
-                match shared.call_text(&condition, &data, None, Duration::from_secs(30)).await {
+                match shared.call_text(&condition, &data, Extras::default(), Duration::from_secs(30)).await {
                     Ok(answer) if answer.get() == "false" => {}
                     Ok(_) => shared.fire(&trigger.function, &data, trigger.metadata()),
                     Err(error) => tracing::warn!(condition, %error, "the condition of a trigger failed"),

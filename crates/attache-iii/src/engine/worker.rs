@@ -17,8 +17,8 @@ use uuid::Uuid;
 use super::EngineLimits;
 use super::frames;
 use super::outbox::{Outbox, PushError};
-use crate::CallError;
 use crate::wire::ErrorBody;
+use crate::{CallError, sdk};
 
 pub(super) struct Worker {
     pub(super) id: Uuid,
@@ -217,15 +217,11 @@ impl Worker {
         Ok(())
     }
 
-    /// Applies the frame limit of the worker's SDK. A worker that gets a larger frame drops its connection, and all its calls
-    /// fail.
+    /// Applies the limit of the worker's SDK. A worker that gets a larger message drops its connection, and all its calls fail.
     pub(super) fn apply_sdk_limits(&self) {
-        const MIB: usize = 1024 * 1024;
         let profile = self.profile.read();
-        let version = profile.version.as_deref().map(numbers).unwrap_or_default();
-        match profile.runtime.as_deref() {
-            Some("python") if version < [0, 25, 0] => self.outbox.limit_frames(MIB),
-            Some(_) | None => {}
+        if profile.runtime.as_deref() == Some("python") {
+            self.outbox.limit_frames(sdk::max_message(Some("python"), profile.version.as_deref()));
         }
     }
 }
@@ -233,12 +229,6 @@ impl Worker {
 /// The frame is larger than the worker accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct TooLarge;
-
-/// The first three numbers of a version.
-fn numbers(version: &str) -> [u32; 3] {
-    let mut numbers = version.split(['.', '-', '+']).map(|number| number.parse().unwrap_or(0));
-    std::array::from_fn(|_| numbers.next().unwrap_or(0))
-}
 
 impl Call {
     /// Sends the result to the waiter.

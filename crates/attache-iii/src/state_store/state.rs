@@ -64,7 +64,7 @@ impl State {
         value: Option<&RawValue>,
     ) -> Result<Box<RawValue>, CallError> {
         let payload = to_raw_value(&StateInput { scope: SCOPE, key, value }).map_err(invalid)?;
-        self.0.call(FunctionCall { function, payload: &payload, timeout: TIMEOUT }).await
+        self.0.call(FunctionCall { function, payload: &payload, timeout: TIMEOUT, trace_parent: None }).await
     }
 }
 

@@ -125,6 +125,12 @@ impl Drop for Pending<'_> {
 impl Inner {
     /// Calls a function and waits for the result.
     pub(super) async fn invoke(&self, call: FunctionCall<'_>, metadata: Option<&RawValue>) -> CallResult {
+        self.check_size(call.function, call.payload).await?;
+        self.exchange(call, metadata).await
+    }
+
+    /// Calls a function whose worker accepts the payload, and waits for the result.
+    pub(super) async fn exchange(&self, call: FunctionCall<'_>, metadata: Option<&RawValue>) -> CallResult {
         self.with_deadline(call.timeout, async {
             let (outgoing, pending) = self.calls.begin()?;
             let frame = frame(&call, Some(pending.id), metadata)?;
@@ -140,6 +146,7 @@ impl Inner {
         call: FunctionCall<'_>,
         metadata: Option<&RawValue>,
     ) -> Result<(), CallError> {
+        self.check_size(call.function, call.payload).await?;
         self.with_deadline(call.timeout, async {
             let outgoing = self.calls.outgoing().ok_or(CallError::Disconnected)?;
             let frame = frame(&call, None, metadata)?;
@@ -186,7 +193,7 @@ fn frame(
         data: Some(call.payload),
         action: id.is_none().then_some(Action::Void),
         metadata,
-        traceparent: None,
+        traceparent: call.trace_parent.as_ref().map(|parent| Cow::Borrowed(parent.as_str())),
         baggage: None,
     });
     let frame = message.write();

@@ -28,6 +28,9 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 /// How many functions one call can describe.
 const MAX_BATCH: usize = 32;
 
+/// How many functions a log line lists.
+const MAX_LOGGED: usize = 20;
+
 /// Starts to watch the engine's functions.
 pub(super) fn watch_functions(inner: &Arc<Inner>) -> Updates {
     let (catalog, updates) = watch::channel(None);
@@ -64,7 +67,7 @@ fn subscribe(inner: &Arc<Inner>) -> Arc<Notify> {
             }
             let left = call.read::<Event>().is_ok_and(|event| event.event == "worker_disconnected");
             if let Some(worker) = worker.upgrade().filter(|_| left) {
-                worker.retry_rejected();
+                worker.register_again_soon();
             }
             notify.notify_one();
             Box::pin(std::future::ready(Ok(RawValue::NULL.to_owned())))
@@ -194,6 +197,7 @@ impl CatalogWatcher {
         self.catalog.send_if_modified(|published| {
             let same = published.as_deref() == catalog.as_ref();
             if !same {
+                log_changes(published.as_deref(), catalog.as_ref());
                 *published = catalog.map(Arc::new);
             }
             !same
@@ -298,7 +302,7 @@ impl CatalogWatcher {
             CallError::remote("bad_result", format!("`{function}` gave something else: {error}"))
         };
         let payload = serde_json::value::to_raw_value(data).map_err(bad)?;
-        let call = FunctionCall { function, payload: &payload, timeout: CALL_TIMEOUT };
+        let call = FunctionCall { function, payload: &payload, timeout: CALL_TIMEOUT, trace_parent: None };
         serde_json::from_str(self.inner.invoke(call, None).await?.get()).map_err(bad)
     }
 }
@@ -318,6 +322,23 @@ impl FunctionList {
 /// What the engine supports, after an error. If the error is not about the functions, it cannot describe functions at all.
 fn fall_back(code: &str, otherwise: InfoSupport) -> InfoSupport {
     if matches!(code, "function_not_found" | "FORBIDDEN") { InfoSupport::Unsupported } else { otherwise }
+}
+
+/// Logs which functions have come and gone. A lost list is logged elsewhere.
+fn log_changes(before: Option<&Catalog>, now: Option<&Catalog>) {
+    let Some(now) = now else { return };
+    let without = |list: &Catalog, other: Option<&Catalog>| {
+        let is_new = |id: &&Arc<str>| !other.is_some_and(|other| other.contains_key(&***id));
+        let ids: Vec<&str> = list.keys().filter(is_new).map(|id| &**id).collect();
+        let more = ids.len().saturating_sub(MAX_LOGGED);
+        let listed = ids[..ids.len() - more].join(" ");
+        if more == 0 { listed } else { format!("{listed} and {more} more") }
+    };
+    let added = without(now, before);
+    let removed = before.map(|before| without(before, Some(now))).unwrap_or_default();
+    if !added.is_empty() || !removed.is_empty() {
+        tracing::info!(added, removed, "the functions of the engine have changed");
+    }
 }
 
 async fn next_reason(changed: &Notify, wait: Duration) -> Reason {

@@ -106,7 +106,8 @@ impl Inner {
         }
         let payload = serde_json::value::to_raw_value(&serde_json::json!({})).unwrap_or_default();
         let create = "engine::channels::create";
-        let call = FunctionCall { function: create, payload: &payload, timeout: CREATE_TIMEOUT };
+        let call =
+            FunctionCall { function: create, payload: &payload, timeout: CREATE_TIMEOUT, trace_parent: None };
         let created: Box<RawValue> = self.invoke(call, None).await?;
         let Created { writer, reader } = serde_json::from_str(created.get()).map_err(|error| {
             CallError::remote("bad_result", format!("`{create}` returned an invalid result: {error}"))

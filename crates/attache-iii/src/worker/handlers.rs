@@ -70,7 +70,7 @@ impl Invocation {
 }
 
 /// Runs a function, unless too many calls are running.
-pub(super) async fn run_handler(inner: &Inner, outgoing: &Arc<Outgoing>, invoke: InvokeFunction<'_>) {
+pub(super) async fn run_handler(inner: &Arc<Inner>, outgoing: &Arc<Outgoing>, invoke: InvokeFunction<'_>) {
     let function_id = invoke.function_id.into_owned();
     let responder = Responder { invocation: invoke.invocation_id, function_id, outgoing: outgoing.clone() };
     let handler = inner.registry.lock().handler(&responder.function_id);
@@ -90,6 +90,7 @@ pub(super) async fn run_handler(inner: &Inner, outgoing: &Arc<Outgoing>, invoke:
         traceparent: invoke.traceparent.map(Cow::into_owned),
         baggage: invoke.baggage.map(Cow::into_owned),
     };
+    let (inner, caller) = (inner.clone(), invocation.caller());
     tokio::spawn(async move {
         let ran = AssertUnwindSafe(async { handler(invocation).await }).catch_unwind().await;
         let result = ran.unwrap_or_else(|panic| {
@@ -100,6 +101,10 @@ pub(super) async fn run_handler(inner: &Inner, outgoing: &Arc<Outgoing>, invoke:
             );
             Err(CallError::remote("invocation_failed", "the function panicked"))
         });
+        let result = match (result, caller) {
+            (Ok(value), Some(caller)) => inner.check_result(&caller, &value).await.map(|()| value),
+            (result, _) => result,
+        };
         responder.send(result).await;
         drop(permit);
     });

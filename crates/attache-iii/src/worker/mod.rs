@@ -24,10 +24,12 @@ mod handlers;
 mod options;
 mod registry;
 mod session;
+mod sizes;
 mod socket;
 mod writer;
 
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use attache_core::BoxFuture;
@@ -86,6 +88,8 @@ struct Inner {
     /// Permits for calls of the worker's functions.
     call_permits: Arc<Semaphore>,
     catalog: OnceLock<Updates>,
+    /// Whether everything will be registered again in a moment.
+    registering_again: AtomicBool,
     closing: CancellationToken,
 }
 
@@ -107,6 +111,7 @@ impl Worker {
             registry: Mutex::default(),
             call_permits,
             catalog: OnceLock::new(),
+            registering_again: AtomicBool::new(false),
             closing: closing.clone(),
         });
         inner.runtime.spawn(connection::run(inner.clone()));

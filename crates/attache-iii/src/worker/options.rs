@@ -30,6 +30,8 @@ pub struct WorkerOptions {
     pub at_once: usize,
     /// How often to list the functions, in case the engine does not report a change.
     pub poll_interval: Duration,
+    /// The largest payload of a call, in bytes. If it is not set, the limit is that of the SDK of the called worker.
+    pub max_payload: Option<usize>,
 }
 
 impl Default for WorkerOptions {
@@ -45,6 +47,7 @@ impl Default for WorkerOptions {
             dead_after: Duration::from_secs(60),
             at_once: 1024,
             poll_interval: Duration::from_secs(5),
+            max_payload: None,
         }
     }
 }

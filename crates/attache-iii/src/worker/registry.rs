@@ -1,8 +1,11 @@
 //! The registrations of a worker. They are sent to the engine again after each reconnect.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -13,6 +16,9 @@ use crate::wire::{
     IdOnly, Message, RegisterFunction, RegisterTrigger, RegistrationRejected, TriggerRegistrationResult,
     UnregisterTrigger,
 };
+
+/// How long to wait after a worker has disconnected, so that several of them cause one registration.
+const SETTLE: Duration = Duration::from_millis(100);
 
 /// Why an engine rejected something.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +74,8 @@ struct Function {
     message: RegisterFunction,
     handler: Handler,
     rejection: watch::Sender<Option<Rejection>>,
+    /// The last rejection that was logged, so that it is not logged again with each attempt.
+    logged: Mutex<Option<Rejection>>,
 }
 
 struct Trigger {
@@ -115,7 +123,9 @@ impl Inner {
         // established at this moment.
         let mut registry = self.registry.lock();
         self.send_control(Message::RegisterFunction(message.clone()).write());
-        registry.functions.insert(id.clone(), Function { message, handler, rejection });
+        registry
+            .functions
+            .insert(id.clone(), Function { message, handler, rejection, logged: Mutex::default() });
         drop(registry);
         Registration { worker: Arc::downgrade(self), kind: Kind::Function, id, rejection: receiver }
     }
@@ -167,8 +177,12 @@ impl Inner {
             (None, Some(owner)) => format!("the worker `{owner}` has registered it already"),
             (None, None) => "the engine rejected it".to_owned(),
         };
-        tracing::warn!(function = id, code, message, "the engine rejected a function");
-        function.rejection.send_replace(Some(Rejection { code, message }));
+        let rejection = Rejection { code, message };
+        if function.logged.lock().replace(rejection.clone()).as_ref() != Some(&rejection) {
+            let Rejection { code, message } = &rejection;
+            tracing::warn!(function = id, code, message, "the engine rejected a function");
+        }
+        function.rejection.send_replace(Some(rejection));
     }
 
     /// Records the result of a trigger's registration.
@@ -187,15 +201,29 @@ impl Inner {
         trigger.rejection.send_replace(Some(Rejection { code: error.code, message: error.message }));
     }
 
-    /// Registers rejected functions again, because a worker that may have owned them has disconnected.
-    pub(super) fn retry_rejected(&self) {
-        let registry = self.registry.lock();
-        for function in registry.functions.values() {
-            if function.rejection.borrow().is_some() {
-                clear_rejection(&function.rejection);
-                self.send_control(Message::RegisterFunction(function.message.clone()).write());
-            }
+    /// Registers everything again in a moment, because a worker has disconnected.
+    ///
+    /// The engine may have removed registrations of this worker with those of the other one: engines before 0.23 remove routes by their
+    /// path and functions by their id. Or it rejected functions that the other worker had. Registrations are idempotent.
+    pub(super) fn register_again_soon(self: &Arc<Self>) {
+        if self.registering_again.swap(true, Ordering::Relaxed) {
+            return;
         }
+        let inner = self.clone();
+        self.runtime.spawn(async move {
+            tokio::time::sleep(SETTLE).await;
+            inner.registering_again.store(false, Ordering::Relaxed);
+            let registry = inner.registry.lock();
+            for frame in registry.registrations() {
+                inner.send_control(frame);
+            }
+            let (functions, triggers) = (registry.functions.len(), registry.triggers.len());
+            tracing::info!(
+                functions,
+                triggers,
+                "a worker left the engine: registered functions and routes again"
+            );
+        });
     }
 
     /// Queues a frame about this worker, if it is connected.

@@ -86,7 +86,7 @@ async fn wait_for_registration(socket: &mut Socket) -> Result<WorkerRegistered, 
 
 /// Serves a connection until it ends.
 pub(super) async fn run(
-    inner: &Inner,
+    inner: &Arc<Inner>,
     socket: Socket,
     registered: &WorkerRegistered,
     previous: Option<Reattach>,
@@ -158,7 +158,7 @@ type Stream = futures::stream::SplitStream<Socket>;
 
 /// Reads and handles frames until the connection ends or the worker is closed.
 async fn read_frames(
-    inner: &Inner,
+    inner: &Arc<Inner>,
     outgoing: &Arc<Outgoing>,
     mut stream: Stream,
     writer: &mut AbortOnDropHandle<writer::WriteResult>,
@@ -208,7 +208,7 @@ async fn read_frames(
 }
 
 /// Handles one frame. Returns the end of the session if the frame ends it.
-async fn handle_frame(inner: &Inner, outgoing: &Arc<Outgoing>, text: &str) -> Option<SessionEnd> {
+async fn handle_frame(inner: &Arc<Inner>, outgoing: &Arc<Outgoing>, text: &str) -> Option<SessionEnd> {
     match Message::read(text) {
         Ok(Message::InvocationResult(result)) => {
             let outcome = match result.error {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use attache_iii::{CallError, FunctionInfo};
+use attache_iii::{CallError, FunctionCall, FunctionInfo, Functions};
 use serde_json::json;
-use serde_json::value::to_raw_value;
+use serde_json::value::{RawValue, to_raw_value};
 use uuid::Uuid;
 
-use crate::support::{call, engine};
+use crate::support::{SOON, call, engine};
 
 #[tokio::test]
 async fn a_call_reaches_another_worker_with_the_callers_id() {
@@ -233,6 +233,20 @@ async fn a_function_of_this_process_that_panics_fails_its_call() {
     let mut worker = setup.worker().await;
     assert_eq!(worker.error("demo::panic", json!({})).await, "invocation_failed");
     assert!(setup.call("demo::panic", json!({})).await.is_err());
+}
+
+#[tokio::test]
+async fn the_trace_of_a_call_from_this_process_arrives() {
+    let setup = engine().await;
+    let mut callee = setup.worker_with(&["f"]).await;
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let engine = setup.engine.clone();
+    tokio::spawn(async move {
+        let payload = RawValue::NULL;
+        let trace_parent = Some(trace.parse().unwrap());
+        engine.call(FunctionCall { function: "f", payload, timeout: SOON, trace_parent }).await
+    });
+    assert_eq!(callee.work().await["traceparent"], trace);
 }
 
 #[tokio::test]

@@ -17,7 +17,7 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 use uuid::Uuid;
 
 /// How long to wait for something that must happen.
-const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 pub(crate) struct Setup {
     pub(crate) engine: Engine,
@@ -96,7 +96,7 @@ pub(crate) async fn call(
     timeout: Duration,
 ) -> Result<Value, CallError> {
     let payload = to_raw_value(&payload).unwrap();
-    let call = FunctionCall { function, payload: &payload, timeout };
+    let call = FunctionCall { function, payload: &payload, timeout, trace_parent: None };
     engine.call(call).await.map(|result: Box<RawValue>| serde_json::from_str(result.get()).unwrap())
 }
 

@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 
 use attache_core::{Caller, Identity, Owner};
-use attache_iii::{CallError, ChannelItem, Exposure, FunctionInfo};
+use attache_iii::{CallError, CardOverrides, ChannelItem, Exposure, FunctionInfo};
 use attache_protocol::{Content, ErrorKind, Message, Part, TaskState};
 use futures::StreamExt;
 use serde_json::{Value, json};
@@ -43,11 +43,12 @@ async fn hidden_functions_are_not_called() {
     engine.function("demo::hidden", json!({}), json!(1));
     engine.function("demo::almost", json!({"a2a.expose": "true"}), json!(1));
     engine.function("state::set", exposed(), json!(1));
+    engine.function("demo::open", exposed(), json!(1));
     let client = Client::new(&engine);
     for (id, text) in [
-        ("demo::hidden", "is not exposed via a2a.expose metadata"),
-        ("demo::almost", "is not exposed via a2a.expose metadata"),
-        ("no::such", "is not exposed via a2a.expose metadata"),
+        ("demo::hidden", "There is no function 'demo::hidden'. You can call: demo::open."),
+        ("demo::almost", "There is no function 'demo::almost'. You can call: demo::open."),
+        ("no::such", "There is no function 'no::such'. You can call: demo::open."),
         ("state::set", "in the iii-engine internal namespace"),
     ] {
         let task = client.send(call(id, json!({}))).await;
@@ -84,8 +85,9 @@ async fn a_function_that_stops_being_exposed_is_not_called_any_more() {
 #[tokio::test(start_paused = true)]
 async fn the_card_follows_the_functions() {
     let engine = FakeEngine::new();
-    let client =
-        Client::with(&engine, |options| options.exposure = Exposure { all: false, tier: Some("a".into()) });
+    let client = Client::with(&engine, |options| {
+        options.exposure = Exposure { tier: Some("a".into()), ..Exposure::default() }
+    });
     let mut cards = Box::pin(client.gateway.cards());
     assert!(cards.next().await.unwrap().skills.is_empty());
     engine.function("x::one", json!({"a2a.expose": true, "a2a.tier": "a"}), json!(1));
@@ -160,7 +162,7 @@ async fn a_failed_function_fails_its_task_with_its_message() {
     });
     let task = Client::new(&engine).send(call("pricing::fail", json!({}))).await;
     assert_eq!(task.status.state, TaskState::Failed);
-    assert_eq!(status_text(&task), "Error: remote error (invocation_failed): handler error: boom");
+    assert_eq!(status_text(&task), "boom");
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,10 +183,16 @@ async fn the_metadata_of_a_function_sets_its_timeout() {
         });
     }
     let client = Client::new(&engine);
-    for (id, limit) in [("slow::default", 30), ("slow::hasty", 1), ("slow::strange", 30)] {
+    for (id, limit, setting) in [
+        ("slow::default", 30, "`--call-timeout`, or `a2a.timeoutMs` in the metadata of the function"),
+        ("slow::hasty", 1, "`a2a.timeoutMs` in the metadata of the function"),
+        ("slow::strange", 30, "`--call-timeout`, or `a2a.timeoutMs` in the metadata of the function"),
+    ] {
         let start = tokio::time::Instant::now();
         let task = client.send(call(id, json!({}))).await;
-        assert_eq!(status_text(&task), "Error: invocation timed out");
+        let expected =
+            format!("The function '{id}' did not return within {limit} s; the time limit is {setting}");
+        assert_eq!(status_text(&task), expected);
         assert_eq!(start.elapsed().as_secs(), limit, "{id}");
     }
     assert_eq!(client.send(call("slow::patient", json!({}))).await.status.state, TaskState::Completed);
@@ -335,6 +343,64 @@ async fn each_audience_sees_and_calls_its_own_functions_in_one_process() {
     }
     let stranger = client.gateway.card_for(&Identity::named("eve").tier("nobody's").rights);
     assert!(stranger.skills.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_an_order_of_tiers_a_caller_also_sees_lower_tiers_and_functions_without_one() {
+    let engine = FakeEngine::new();
+    for tier in ["public", "partner", "ops"] {
+        engine.function(&format!("{tier}::do"), json!({"a2a.expose": true, "a2a.tier": tier}), json!(tier));
+    }
+    engine.function("agent::chat", exposed(), json!("hello"));
+    let client = Client::with(&engine, |options| {
+        options.exposure.tiers = ["public", "partner", "ops"].map(str::to_owned).into();
+        options.default_function = Some("agent::chat".to_owned());
+    });
+    for (identity, seen) in [
+        (Identity::default(), &["agent::chat", "public::do"][..]),
+        (Identity::named("pat").tier("partner"), &["agent::chat", "partner::do", "public::do"]),
+        (Identity::named("otto").tier("ops"), &["agent::chat", "ops::do", "partner::do", "public::do"]),
+    ] {
+        let card = client.gateway.card_for(&identity.rights);
+        assert_eq!(card.skills.iter().map(|skill| skill.id.as_str()).collect::<Vec<_>>(), seen);
+        let message = Message::user(seen.len().to_string(), call("partner::do", json!({})));
+        let task = client.send_as(with_rights(identity), message).await.unwrap();
+        let expected = if seen.contains(&"partner::do") { TaskState::Completed } else { TaskState::Failed };
+        assert_eq!(task.status.state, expected, "{}", status_text(&task));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_default_function_answers_callers_of_every_tier() {
+    let engine = FakeEngine::new();
+    engine.function("agent::chat", exposed(), json!("hello"));
+    let client = Client::with(&engine, |options| {
+        options.exposure.tier = Some("public".to_owned());
+        options.default_function = Some("agent::chat".to_owned());
+    });
+    let pat = with_rights(Identity::named("pat").tier("partner"));
+    for caller in [Caller::default(), pat] {
+        let task = client.send_as(caller, Message::user("m", "what does it cost?")).await.unwrap();
+        assert_eq!(task.status.state, TaskState::Completed, "{}", status_text(&task));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_of_the_card_can_be_replaced_and_restored() {
+    let engine = FakeEngine::new();
+    engine.function("pricing::quote", exposed(), json!(1));
+    let client = Client::new(&engine);
+    let mut cards = Box::pin(client.gateway.cards());
+    let usual = cards.next().await.unwrap();
+    let skills = vec![attache_protocol::AgentSkill::new("review", "Code Review")];
+    let overrides =
+        CardOverrides { name: Some("analyzer".to_owned()), skills: Some(skills), description: None };
+    client.gateway.override_card(overrides);
+    let card = cards.next().await.unwrap();
+    assert_eq!((card.name.as_str(), card.skills[0].id.as_str()), ("analyzer", "review"));
+    assert_eq!(card.description, usual.description);
+    client.gateway.override_card(CardOverrides::default());
+    assert_eq!(cards.next().await.unwrap(), usual);
 }
 
 #[tokio::test(start_paused = true)]

@@ -51,7 +51,8 @@ impl Setup {
 
     pub(crate) async fn call(&self, function: &str, payload: Value) -> Box<RawValue> {
         let payload = to_raw_value(&payload).unwrap();
-        let call = FunctionCall { function, payload: &payload, timeout: Duration::from_secs(5) };
+        let call =
+            FunctionCall { function, payload: &payload, timeout: Duration::from_secs(5), trace_parent: None };
         self.0.call(call).await.unwrap()
     }
 

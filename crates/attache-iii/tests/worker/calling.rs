@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use attache_iii::wire::MAX_MESSAGE;
-use attache_iii::worker::Connection;
+use attache_iii::worker::{Connection, Worker, WorkerOptions};
 use attache_iii::{CallError, FunctionCall, Functions};
 use serde_json::json;
 
@@ -66,11 +66,30 @@ async fn results_are_matched_to_calls_in_any_order() {
 }
 
 #[tokio::test]
+async fn the_trace_of_a_call_is_sent_with_it() {
+    let (_engine, mut peer, worker) = Engine::with_worker().await;
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let calling = tokio::spawn(async move {
+        let (payload, trace_parent) = (raw(&json!([1])), Some(trace.parse().unwrap()));
+        worker.call(FunctionCall { function: "a", payload: &payload, timeout: LONG, trace_parent }).await
+    });
+    let called = peer.call("a").await;
+    assert_eq!(called["traceparent"], trace);
+    peer.answer(&called, json!(null)).await;
+    soon(calling).await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn metadata_is_sent_with_the_payload() {
     let (_engine, mut peer, worker) = Engine::with_worker().await;
     let calling = tokio::spawn(async move {
         let (payload, metadata) = (raw(&json!([1])), raw(&json!({"task": "t-1"})));
-        worker.call_with(FunctionCall { function: "a", payload: &payload, timeout: LONG }, &metadata).await
+        worker
+            .call_with(
+                FunctionCall { function: "a", payload: &payload, timeout: LONG, trace_parent: None },
+                &metadata,
+            )
+            .await
     });
     let called = peer.call("a").await;
     assert_eq!((&called["data"], &called["metadata"]), (&json!([1]), &json!({"task": "t-1"})));
@@ -82,9 +101,14 @@ async fn metadata_is_sent_with_the_payload() {
 async fn a_call_that_is_only_sent_expects_no_answer() {
     let (_engine, mut peer, worker) = Engine::with_worker().await;
     let payload = raw(&json!({"scope": "s"}));
-    soon(worker.send(FunctionCall { function: "state::set", payload: &payload, timeout: LONG }))
-        .await
-        .unwrap();
+    soon(worker.send(FunctionCall {
+        function: "state::set",
+        payload: &payload,
+        timeout: LONG,
+        trace_parent: None,
+    }))
+    .await
+    .unwrap();
     let sent = json!({"type": "invokefunction", "function_id": "state::set", "data": {"scope": "s"},
         "action": {"type": "void"}});
     assert_eq!(peer.hear().await, sent);
@@ -116,7 +140,9 @@ async fn calls_fail_at_once_while_the_engine_is_away_and_work_when_it_is_back() 
     soon(state.wait_for(|state| *state == Connection::Connecting)).await.unwrap();
     assert_eq!(call(&worker, "a", json!({})).await, Err(CallError::Disconnected));
     let payload = raw(&json!({}));
-    let sent = worker.send(FunctionCall { function: "a", payload: &payload, timeout: LONG }).await;
+    let sent = worker
+        .send(FunctionCall { function: "a", payload: &payload, timeout: LONG, trace_parent: None })
+        .await;
     assert_eq!(sent, Err(CallError::Disconnected));
 
     let mut peer = engine.join().await;
@@ -160,7 +186,10 @@ async fn a_call_ends_at_its_deadline_and_a_late_result_is_ignored() {
 
 #[tokio::test]
 async fn large_messages_pass_both_ways() {
-    let (_engine, mut peer, worker) = Engine::with_worker().await;
+    let engine = Engine::start().await;
+    let options = WorkerOptions { max_payload: Some(MAX_MESSAGE), ..engine.options() };
+    let worker = Worker::connect(options).unwrap();
+    let mut peer = engine.join().await;
     // More than an engine accepts in one frame, with multi-byte characters at the frame boundaries.
     let large = "é…".repeat(4 * 1024 * 1024);
     let payload = json!(large);
@@ -172,12 +201,15 @@ async fn large_messages_pass_both_ways() {
 }
 
 fn owned(payload: &serde_json::value::RawValue) -> FunctionCall<'_> {
-    FunctionCall { function: "a", payload, timeout: LONG }
+    FunctionCall { function: "a", payload, timeout: LONG, trace_parent: None }
 }
 
 #[tokio::test]
 async fn a_payload_that_is_too_large_fails_its_call_only() {
-    let (_engine, mut peer, worker) = Engine::with_worker().await;
+    let engine = Engine::start().await;
+    let options = WorkerOptions { max_payload: Some(2 * MAX_MESSAGE), ..engine.options() };
+    let worker = Worker::connect(options).unwrap();
+    let mut peer = engine.join().await;
     let error = soon(worker.call(owned(&text(MAX_MESSAGE)))).await.unwrap_err();
     assert!(matches!(error, CallError::Remote { code, .. } if code == "payload_too_large"));
     let calling = tokio::spawn(async move { call(&worker, "a", json!("small")).await });

@@ -224,6 +224,30 @@ async fn functions_of_another_namespace_are_not_listed() {
 }
 
 #[tokio::test]
+async fn everything_is_registered_again_when_another_worker_leaves() {
+    let (_engine, mut peer, worker, _updates) = following().await;
+    worker.register(function("f"), |_| async { Ok(raw(&json!(1))) });
+    let route = worker.register_trigger("http", "f", json!({"api_path": "a2a", "http_method": "POST"}));
+    while peer.message("registertrigger").await["id"] != route.id() {}
+    // The engine has removed the route of this worker together with the route of the other worker, which has the same path.
+    for number in 1..=2 {
+        peer.invoke(number, CHANGED, json!({"event": "worker_disconnected", "worker_id": "w-0"})).await;
+    }
+    let mut functions = Vec::new();
+    let again = loop {
+        let message = peer.hear().await;
+        if message["type"] == "registerfunction" {
+            functions.push(message["id"].clone());
+        }
+        if message["type"] == "registertrigger" && message["id"] == route.id() {
+            break message;
+        }
+    };
+    assert_eq!(functions, [CHANGED, "f"]);
+    assert_eq!(again["config"], json!({"api_path": "a2a", "http_method": "POST"}));
+}
+
+#[tokio::test]
 async fn a_function_that_was_refused_is_registered_again_when_a_worker_leaves() {
     let (_engine, mut peer, worker, _updates) = following().await;
     let registration = worker.register(function("f"), |_| async { Ok(raw(&json!(1))) });

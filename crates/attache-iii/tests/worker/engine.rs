@@ -258,7 +258,8 @@ pub(crate) async fn call_within(
     timeout: Duration,
 ) -> Result<Value, CallError> {
     let payload = raw(&payload);
-    let result = soon(worker.call(FunctionCall { function, payload: &payload, timeout })).await?;
+    let result =
+        soon(worker.call(FunctionCall { function, payload: &payload, timeout, trace_parent: None })).await?;
     Ok(serde_json::from_str(result.get()).unwrap())
 }
 

@@ -7,3 +7,4 @@ mod connecting;
 mod engine;
 mod handling;
 mod leaving;
+mod sizes;

@@ -24,12 +24,19 @@ impl Shared {
                 return Err(CallError::remote("INVALID_INPUT", "the metadata of the worker is too large"));
             }
             profile.name = profile.name.filter(|name| !name.is_empty());
-            *worker.profile.write() = profile;
+            let before = std::mem::replace(&mut *worker.profile.write(), profile);
             worker.apply_sdk_limits();
             self.registry.rename(worker);
             self.publisher.mark_changed();
             self.worker_event("worker_metadata_updated", worker);
-            tracing::info!(worker = %worker.id, name = &*worker.name(), "received the metadata of a worker");
+            // SDKs send the metadata once, when they have registered their functions.
+            if before.runtime.is_none() && before.name.is_none() {
+                let profile = worker.profile.read();
+                let (runtime, version) = (profile.runtime.as_deref(), profile.version.as_deref());
+                let (name, functions) = (&*worker.name(), worker.owned.lock().functions.len());
+                let (id, address) = (worker.id, worker.address);
+                tracing::info!(worker = %id, name, runtime, version, functions, %address, "worker joined");
+            }
         }
         Ok(r#"{"success":true}"#.to_owned())
     }

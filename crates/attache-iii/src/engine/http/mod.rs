@@ -24,6 +24,7 @@ use self::response::{Head, error_response, from_result, json_response};
 use self::routes::{Route, RouteMatch};
 use super::Shared;
 use super::calls::error_body;
+use super::frames::Extras;
 use crate::wire::ErrorBody;
 use crate::{CallError, ChannelItem};
 
@@ -216,7 +217,8 @@ async fn run_middleware(
     }
     let data = request_data.for_middleware();
     for middleware in &route.config.middleware {
-        let result = shared.call_text(middleware, &data, None, shared.options.http_timeout).await?;
+        let result =
+            shared.call_text(middleware, &data, Extras::default(), shared.options.http_timeout).await?;
         let Ok(parsed) = serde_json::from_str::<MiddlewareResult<'_>>(result.get()) else { continue };
         if parsed.action == "respond" {
             let response = parsed.response.unwrap_or(RawValue::NULL);
@@ -228,7 +230,7 @@ async fn run_middleware(
 
 async fn check_condition(shared: &Arc<Shared>, route: &Route, data: &str) -> Result<(), Failure> {
     let Some(condition) = &route.config.condition else { return Ok(()) };
-    let result = shared.call_text(condition, data, None, shared.options.http_timeout).await?;
+    let result = shared.call_text(condition, data, Extras::default(), shared.options.http_timeout).await?;
     if result.get() == "false" {
         let text = "the condition of the trigger is not met";
         let response = error_response(StatusCode::UNPROCESSABLE_ENTITY, "CONDITION_NOT_MET", text);
@@ -247,7 +249,8 @@ async fn run(
 ) -> Result<Response<HttpBody>, Failure> {
     let trigger = &route.trigger;
     let timeout = shared.options.http_timeout;
-    let mut calling = std::pin::pin!(shared.call_text(&trigger.function, data, trigger.metadata(), timeout));
+    let extras = Extras { metadata: trigger.metadata(), ..Extras::default() };
+    let mut calling = std::pin::pin!(shared.call_text(&trigger.function, data, extras, timeout));
     let mut head = Head::default();
     let mut returned = false;
     loop {
