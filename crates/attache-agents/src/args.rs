@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use attache_client::{KeySet, Verifier};
 use attache_core::Store;
 use attache_iii::engine::Token;
 use attache_iii::secrets;
@@ -30,6 +31,13 @@ pub struct DelegationArgs {
     #[arg(long, value_name = "NETWORK", value_parser = network, conflicts_with = "no_delegation")]
     allow_agent_network: Vec<IpNet>,
 
+    /// A file with keys that sign the cards of agents, as a JWKS or as PEM; may be repeated
+    ///
+    /// A card that has signatures must have a valid one of these keys. Cards without signatures are accepted. Without keys, signatures are
+    /// not verified.
+    #[arg(long, value_name = "PATH", conflicts_with = "no_delegation")]
+    agent_keys: Vec<PathBuf>,
+
     /// How many records of delegated tasks are kept; the oldest tasks that have ended are removed first
     #[arg(long, value_name = "COUNT", default_value_t = 1000, value_parser = count)]
     max_delegated_tasks: usize,
@@ -42,16 +50,38 @@ pub struct DelegationArgs {
 }
 
 impl DelegationArgs {
-    /// Creates the delegation with these credentials for agents. `None` if the flags turn it off.
+    /// The same flags, with `--allow-loopback-agents`.
+    #[must_use]
+    pub fn allowing_loopback(mut self) -> Self {
+        self.allow_loopback_agents = true;
+        self
+    }
+
+    /// Creates the delegation with these credentials for agents, and these [keys](Self::card_trust) that sign their cards. `None` if
+    /// the flags turn it off.
     pub fn start(
         &self,
         store: Arc<dyn Store>,
         credentials: AgentCredentials,
+        card_trust: Option<Verifier>,
     ) -> Result<Option<Delegation>, SetupError> {
         if self.no_delegation {
             return Ok(None);
         }
-        Delegation::new(store, self.options(credentials)).map(Some)
+        Delegation::new(store, DelegationOptions { card_trust, ..self.options(credentials) }).map(Some)
+    }
+
+    /// Reads the keys that sign the cards of agents. An error names the file.
+    pub fn card_trust(&self) -> Result<Option<Verifier>, String> {
+        let read = |path: &PathBuf| {
+            let wrong = |error: &dyn std::fmt::Display| format!("`--agent-keys {}`: {error}", path.display());
+            let keys = std::fs::read(path).map_err(|error| wrong(&format!("cannot be read: {error}")))?;
+            let is_pem = keys.trim_ascii_start().starts_with(b"-----");
+            let keys = if is_pem { KeySet::from_pem(&keys) } else { KeySet::from_json(&keys) };
+            keys.map_err(|error| wrong(&error))
+        };
+        let keys = self.agent_keys.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        Ok((!keys.is_empty()).then(|| keys.into_iter().fold(Verifier::new(), Verifier::pin)))
     }
 
     fn options(&self, credentials: AgentCredentials) -> DelegationOptions {

@@ -3,16 +3,19 @@
 use std::fmt;
 use std::sync::Arc;
 
-use attache_core::BoxFuture;
+use attache_core::{BoxFuture, TraceParent};
 use attache_iii::engine::Engine;
 use attache_iii::wire::RegisterFunction;
 use attache_iii::worker::Worker;
 use attache_iii::{CallError, FunctionInfo};
 use serde_json::value::RawValue;
 
-/// Runs a function: takes its payload, and returns its result.
-pub type FunctionHandler =
-    Arc<dyn Fn(Box<RawValue>) -> BoxFuture<'static, Result<Box<RawValue>, CallError>> + Send + Sync>;
+/// Runs a function: takes its payload and the trace that the call belongs to, and returns its result.
+pub type FunctionHandler = Arc<
+    dyn Fn(Box<RawValue>, Option<TraceParent>) -> BoxFuture<'static, Result<Box<RawValue>, CallError>>
+        + Send
+        + Sync,
+>;
 
 /// An engine that functions can be registered with.
 pub trait FunctionHost: Send + Sync + 'static {
@@ -53,7 +56,7 @@ impl fmt::Debug for FunctionGuard {
 impl FunctionHost for Engine {
     fn register_function(&self, function: FunctionInfo, handler: FunctionHandler) -> FunctionGuard {
         let (engine, id) = (self.clone(), function.id.clone());
-        self.register(function, move |invocation| handler(invocation.payload));
+        self.register(function, move |invocation| handler(invocation.payload, invocation.trace_parent));
         FunctionGuard::new(move || {
             engine.unregister(&id);
         })
@@ -70,7 +73,10 @@ impl FunctionHost for Worker {
             metadata: function.metadata,
             invocation: None,
         };
-        let registration = self.register(request, move |invocation| handler(invocation.payload()));
+        let registration = self.register(request, move |invocation| {
+            let trace_parent = invocation.traceparent.as_deref().and_then(|text| text.parse().ok());
+            handler(invocation.payload(), trace_parent)
+        });
         FunctionGuard::new(move || registration.unregister())
     }
 }

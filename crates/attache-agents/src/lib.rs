@@ -2,9 +2,11 @@
 //!
 //! - [`remote`] registers the skills of remote A2A agents as functions of an iii engine.
 //! - [`delegation`] sends tasks to agents that callers name, and keeps a record of each task.
+//! - [`model`] passes messages to a language model.
+//! - [`program`] runs a program on this machine for each message.
 //! - [`AgentCredentials`] holds the credentials that both modules send to other agents.
 //!
-//! Further agents belong here, each in its own module: a program on this machine, an ACP agent, a language model, the tools of an MCP
+//! Further agents belong here, each in its own module: an ACP agent, the tools of an MCP
 //! server, a router.
 //!
 //! # Why this crate depends on `attache-iii`
@@ -24,6 +26,9 @@ mod args;
 mod credentials;
 pub mod delegation;
 mod host;
+pub mod model;
+mod process_group;
+pub mod program;
 pub mod remote;
 
 #[cfg(feature = "cli")]

@@ -67,8 +67,11 @@ impl ConnectionCache {
         card: Option<FoundCard>,
     ) -> Result<AgentConnection, DelegationError> {
         let connection = match card {
-            Some(FoundCard { protocol: CardProtocol::Current, url, .. }) => {
-                let client = Client::connect_with(url.as_str(), self.options.clone()).await;
+            Some(card @ FoundCard { protocol: CardProtocol::Current, .. }) => {
+                let mut options = self.options.clone();
+                options.card_trust = fetcher.card_trust().filter(|_| card.is_signed()).cloned();
+                let url = card.url;
+                let client = Client::connect_with(url.as_str(), options).await;
                 AgentConnection::Current(client.map_err(|error| fetcher.explain(&url, error))?)
             }
             Some(FoundCard { protocol: CardProtocol::V0_1(url), .. }) => AgentConnection::V0_1(url),
@@ -101,7 +104,7 @@ impl AgentConnection {
         match self {
             Self::Current(client) => {
                 message.configuration = None;
-                let outgoing = match request.target {
+                let mut outgoing = match request.target {
                     Target::NewTask => {
                         // The agent chooses the ids of its tasks.
                         message.message.task_id = None;
@@ -109,6 +112,9 @@ impl AgentConnection {
                     }
                     Target::ExistingTask => Outgoing::from(message).task(request.id.clone()),
                 };
+                if let Some(trace_parent) = &request.trace_parent {
+                    outgoing = outgoing.trace_parent(trace_parent.as_str());
+                }
                 explain(fetcher, client, client.send(outgoing).await)
             }
             Self::V0_1(url) => {
@@ -124,6 +130,14 @@ impl AgentConnection {
             Self::V0_1(url) => {
                 call(fetcher, url, "tasks/get", id.as_str(), &json!({"id": id}), CALL_TIMEOUT).await
             }
+        }
+    }
+
+    /// Waits until the task has ended or needs input. An agent of protocol 0.1 cannot be waited for: this returns its task as it is.
+    pub(super) async fn wait(&self, fetcher: &Fetcher, id: &TaskId) -> Result<Task, DelegationError> {
+        match self {
+            Self::Current(client) => explain(fetcher, client, client.wait(id.clone()).await),
+            Self::V0_1(_) => self.get(fetcher, id).await,
         }
     }
 

@@ -157,6 +157,8 @@ impl Api {
             }
             return Err(response);
         }
+        let trace_parent =
+            request.headers().get("traceparent").and_then(|value| value.to_str().ok()?.parse().ok());
         let input = if method == Method::GET {
             Input::from_query(request.uri().query().unwrap_or_default())
         } else {
@@ -174,6 +176,7 @@ impl Api {
             })?;
             Input::parse(text).map_err(|error| delegation_error(&error))?
         };
+        let input = input.with_trace_parent(trace_parent);
         self.inner.delegation.act(action, &input).await.map_err(|error| delegation_error(&error))
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use attache_core::Store;
+use attache_iii::CardOverrides;
 use attache_protocol::dialect::{read_card, v0_1_card};
 use attache_protocol::{AgentCard, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,7 @@ use url::Url;
 
 use super::fetch::Fetcher;
 use super::{DelegationError, encode};
-use crate::address::redact;
+use crate::address::{redact, redact_url};
 
 /// The scope of cards in the store.
 const SCOPE: &str = "a2a";
@@ -24,6 +25,9 @@ const DISCOVERED: &str = "discovered:";
 /// The key of the last card that was created for this agent.
 const OWN_CARD: &str = "agent_card";
 
+/// The key of the members that were set in it.
+const OWN_MEMBERS: &str = "agent_card_members";
+
 /// The timeout for finding a card.
 const FIND_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -32,7 +36,7 @@ const MAX_CARDS: usize = 1000;
 
 /// The paths of cards below the address of an agent: since protocol 0.3, and before.
 const CURRENT_CARD: &str = "/.well-known/agent-card.json";
-const V0_1_CARD: &str = "/.well-known/agent.json";
+pub(super) const V0_1_CARD: &str = "/.well-known/agent.json";
 
 /// The usual path of the JSON-RPC endpoint in protocol 0.1.
 pub(super) const V0_1_RPC: &str = "/a2a/rpc";
@@ -88,9 +92,16 @@ impl CardStore {
         Ok(stored.card)
     }
 
-    /// Stores the card that was created for this agent.
-    pub(super) async fn put_own(&self, card: &Value) -> Result<(), DelegationError> {
+    /// Stores the card that was created for this agent, and the members that were set in it.
+    pub(super) async fn put_own(&self, card: &Value, members: &CardOverrides) -> Result<(), DelegationError> {
+        self.put(OWN_MEMBERS, members).await?;
         self.put(OWN_CARD, card).await
+    }
+
+    /// The members that were set in the card of this agent.
+    pub(super) async fn own_members(&self) -> Result<Option<CardOverrides>, DelegationError> {
+        let stored = self.store.values().get(SCOPE, OWN_MEMBERS).await?;
+        Ok(stored.and_then(|stored| stored.read().ok()))
     }
 
     async fn put(&self, key: &str, value: &impl Serialize) -> Result<(), DelegationError> {
@@ -181,7 +192,7 @@ pub(super) async fn find(fetcher: &Fetcher, address: &Url) -> Result<FoundCard, 
             let card =
                 if status.is_success() { FoundCard::parse(url, &body) } else { Err(status.to_string()) };
             match card {
-                Ok(card) => return Ok(card),
+                Ok(card) => return card.trusted(fetcher, &body),
                 Err(reason) => first_reason = first_reason.or(Some(reason)),
             }
         }
@@ -208,6 +219,26 @@ impl FoundCard {
             CardProtocol::Current
         };
         Ok(Self { url, protocol, raw, card })
+    }
+
+    /// Verifies the signatures, if there are any and the keys that they must be of are known.
+    fn trusted(self, fetcher: &Fetcher, body: &[u8]) -> Result<Self, DelegationError> {
+        match fetcher.card_trust().filter(|_| self.is_signed()) {
+            Some(trust) => match trust.verify_pinned(body) {
+                Ok(_) => Ok(self),
+                Err(error) => {
+                    Err(DelegationError::Untrusted(format!("`{}`: {error}", redact_url(&self.url))))
+                }
+            },
+            None => Ok(self),
+        }
+    }
+
+    /// Whether the card has signatures.
+    pub(super) fn is_signed(&self) -> bool {
+        self.raw
+            .get("signatures")
+            .is_some_and(|signatures| signatures.as_array().is_none_or(|list| !list.is_empty()))
     }
 
     /// The card as the agent sent it, completed with the members that callers expect: `url`, `capabilities.tools` and

@@ -23,7 +23,7 @@ pub enum DelegationError {
     #[error("{0}")]
     Invalid(String),
     /// The policy does not allow requests to the address.
-    #[error("blocked: `{url}` may not be called: {refused}")]
+    #[error("blocked: `{url}` may not be called: {refused}{}", loopback_hint(.refused))]
     Blocked {
         /// The address.
         url: String,
@@ -45,6 +45,9 @@ pub enum DelegationError {
     /// No card was found.
     #[error("Failed to fetch AgentCard: {0}")]
     NoCard(String),
+    /// The signatures of the card are not valid, or not of trusted keys.
+    #[error("the card is not trusted: {0}")]
+    Untrusted(String),
     /// The agent cannot be reached.
     #[error("a2a fetch failed: {0}")]
     Unreachable(String),
@@ -75,6 +78,11 @@ pub enum DelegationError {
     Store(#[from] StoreError),
 }
 
+/// Names the setting that allows agents on this machine.
+fn loopback_hint(refused: &Refused) -> &'static str {
+    if refused.is_loopback() { " (`--allow-loopback-agents` allows this machine)" } else { "" }
+}
+
 impl DelegationError {
     /// The status of the HTTP response.
     pub fn status(&self) -> StatusCode {
@@ -87,6 +95,7 @@ impl DelegationError {
             | Self::Agent { code: TASK_NOT_CANCELABLE, .. } => StatusCode::CONFLICT,
             // 401 and 403 are for the callers of this API.
             Self::NoCard(_)
+            | Self::Untrusted(_)
             | Self::Unreachable(_)
             | Self::Unreadable(_)
             | Self::Agent { .. }
@@ -107,6 +116,7 @@ impl DelegationError {
             Self::NotContinuable(_) => "task_ended",
             Self::NotAccepted(_) => "task_not_taken",
             Self::NoCard(_) => "no_card",
+            Self::Untrusted(_) => "card_untrusted",
             Self::Unreachable(_) => "agent_unreachable",
             Self::TimedOut(_) => "agent_timed_out",
             Self::Unreadable(_) => "agent_unreadable",
@@ -141,7 +151,7 @@ impl From<ClientError> for DelegationError {
             ClientError::Invalid(text) => Self::Invalid(text),
             ClientError::Timeout { limit } => Self::TimedOut(limit),
             ClientError::Protocol(text) => Self::Unreadable(text),
-            error @ ClientError::Untrusted { .. } => Self::Unreadable(error.to_string()),
+            error @ ClientError::Untrusted { .. } => Self::Untrusted(error.to_string()),
             ClientError::Remote(remote) => {
                 // Over HTTP+JSON the code is an HTTP status, and callers expect a JSON-RPC code.
                 let code = match remote.kind {

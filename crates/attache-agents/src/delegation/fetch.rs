@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use attache_client::{ClientError, Credentials, PresetCredentials};
+use attache_client::{ClientError, Credentials, PresetCredentials, Verifier};
 use attache_outbound::{
     Policy, PolicyResolver, Refused, SetupError, SystemResolver, build_client, causes, restricted_client,
 };
@@ -33,10 +33,15 @@ pub(super) struct Fetcher {
     policy: Arc<Policy>,
     client: Client,
     credentials: AgentCredentials,
+    card_trust: Option<Verifier>,
 }
 
 impl Fetcher {
-    pub(super) fn new(policy: Policy, credentials: AgentCredentials) -> Result<Self, SetupError> {
+    pub(super) fn new(
+        policy: Policy,
+        credentials: AgentCredentials,
+        card_trust: Option<Verifier>,
+    ) -> Result<Self, SetupError> {
         let policy = Arc::new(policy);
         let guard = Arc::new(PolicyResolver::new(policy.clone(), Arc::new(SystemResolver)));
         let client = build_client(|| {
@@ -46,7 +51,12 @@ impl Fetcher {
                 .connect_timeout(CONNECT_TIMEOUT)
                 .pool_idle_timeout(IDLE_TIMEOUT)
         })?;
-        Ok(Self { policy, client, credentials })
+        Ok(Self { policy, client, credentials, card_trust })
+    }
+
+    /// The keys that cards with signatures must be signed with.
+    pub(super) fn card_trust(&self) -> Option<&Verifier> {
+        self.card_trust.as_ref()
     }
 
     /// Parses an address and checks it against the policy. The IP addresses are checked later, when the host is resolved.

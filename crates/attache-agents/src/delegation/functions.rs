@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Full};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::cards::V0_1_RPC;
+use super::cards::{V0_1_CARD, V0_1_RPC};
 use super::input::Input;
 use super::{Delegation, DelegationError};
 use crate::{FunctionGuard, FunctionHandler, FunctionHost};
@@ -61,7 +61,7 @@ impl Action {
             Self::Send => "Sends a task to another A2A agent, or continues a task, and keeps a record of it",
             Self::Get => "Gets the current state of a task that was sent to another agent",
             Self::Cancel => "Cancels a task that was sent to another agent",
-            Self::Card => "Creates a card of this agent",
+            Self::Card => "Sets the name, the description and the skills in the card of this agent",
             Self::Cards => "Lists the card of this agent and the discovered cards",
         }
     }
@@ -69,6 +69,10 @@ impl Action {
     /// The JSON Schema of the input.
     fn input_schema(self) -> Value {
         let text = |description: &str| json!({"type": "string", "description": description});
+        let wait = json!({
+            "type": ["number", "string"], "default": 20,
+            "description": "How many seconds to wait until the task has ended or needs input; 0 for not to wait",
+        });
         let (properties, required): (Value, &[&str]) = match self {
             Self::Discover => (json!({"url": text("The address of the agent")}), &["url"]),
             Self::Send => (
@@ -78,10 +82,15 @@ impl Action {
                     "message": {"description": "A text, or an object with `parts`", "type": ["string", "object"]},
                     "sessionId": text("The conversation that the message belongs to"),
                     "metadata": {"type": "object"},
+                    "wait": wait,
                 }),
                 &["message"],
             ),
-            Self::Get | Self::Cancel => (
+            Self::Get => (
+                json!({"taskId": text("The task"), "agentUrl": text("The address of the agent that has the task"), "wait": wait}),
+                &["taskId"],
+            ),
+            Self::Cancel => (
                 json!({"taskId": text("The task"), "agentUrl": text("The address of the agent that has the task")}),
                 &["taskId"],
             ),
@@ -127,14 +136,19 @@ impl Delegation {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: std::fmt::Display + Send,
     {
+        let own = server.clone();
+        self.set_served_card(Box::new(move || {
+            let own = own.clone();
+            Box::pin(async move { served_card(own).await })
+        }));
         let mut guards: Vec<_> = Action::ALL
             .into_iter()
             .map(|action| {
                 let this = self.clone();
-                let handler: FunctionHandler = Arc::new(move |payload| {
+                let handler: FunctionHandler = Arc::new(move |payload, trace_parent| {
                     let this = this.clone();
                     Box::pin(async move {
-                        let input = Input::from_payload(payload.get())?;
+                        let input = Input::from_payload(payload.get())?.with_trace_parent(trace_parent);
                         Ok(this.act(action, &input).await?.as_raw().to_owned())
                     })
                 });
@@ -143,7 +157,7 @@ impl Delegation {
                 host.register_function(info, handler)
             })
             .collect();
-        let handler: FunctionHandler = Arc::new(move |payload| {
+        let handler: FunctionHandler = Arc::new(move |payload, _| {
             let server = server.clone();
             Box::pin(async move { handle(server, &payload).await })
         });
@@ -159,6 +173,18 @@ fn function(id: &str, description: &str) -> FunctionInfo {
         metadata: Some(json!({"internal": true})),
         ..FunctionInfo::new(id)
     }
+}
+
+/// The card that the server of this agent serves, as JSON of protocol 0.1. `None` if it serves none.
+async fn served_card<S, B>(mut server: S) -> Option<Value>
+where
+    S: tower_service::Service<Request<Full<Bytes>>, Response = Response<B>, Error = Infallible>,
+    B: http_body::Body<Data = Bytes>,
+{
+    let Ok(response) = server.call(Request::get(V0_1_CARD).body(Full::default()).ok()?).await;
+    let is_card = response.status().is_success();
+    let body = response.into_body().collect().await.ok()?.to_bytes();
+    serde_json::from_slice(&body).ok().filter(|_| is_card)
 }
 
 /// Passes a JSON-RPC request to the server. The payload is the request, or an HTTP request with it as body.

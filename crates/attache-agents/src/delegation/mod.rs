@@ -3,10 +3,11 @@
 //! [`Delegation`] finds agents, sends them tasks, and keeps a record of each task with the address of its agent.
 //!
 //! - The card of an agent determines the protocol version: 1.0, 0.3 or 0.1. Callers always get tasks of protocol 0.1.
-//! - A message is sent once. If the agent takes longer than [`DelegationOptions::max_wait`] to respond, the caller gets the task as it
-//!   is, and the response is recorded later.
+//! - A message is sent once. The caller waits until the task has ended or needs input, by default for at most
+//!   [`DelegationOptions::max_wait`]. Then it gets the task as it is, and a later response is recorded.
 //! - A task that has not ended can be continued: the message goes to the task at the agent.
 //! - Each address is checked against the [policy](DelegationOptions::policy), also an address from a card or from a record.
+//! - The signatures of cards are verified if there are [trusted keys](DelegationOptions::card_trust).
 //! - A request has only the [credential](DelegationOptions::credentials) for its own address.
 //! - There are at most [`DelegationOptions::max_tasks`] records. A new record replaces the oldest record of a task that has ended. The
 //!   record of a task that has not ended is never removed. Records and cards are values of the store, in the scopes `a2a_tasks` and
@@ -25,18 +26,20 @@ mod record;
 mod request;
 mod sending;
 mod table;
+mod waiting;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use attache_client::Reply;
-use attache_core::{Clock, Store, SystemClock};
-use attache_iii::Gateway;
+use attache_client::{Reply, Verifier};
+use attache_core::{BoxFuture, Clock, Store, SystemClock};
+use attache_iii::{CardOverrides, Gateway};
 use attache_outbound::{Policy, SetupError};
-use attache_protocol::{Json, Task, Timestamp};
+use attache_protocol::{AgentCard, AgentSkill, Json, Task, Timestamp};
 use futures::future::join_all;
 use serde::Serialize;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use self::agents::{AgentConnection, ConnectionCache};
 use self::cards::CardStore;
@@ -62,9 +65,12 @@ pub struct DelegationOptions {
     pub policy: Policy,
     /// The credentials for the agents. By default none.
     pub credentials: AgentCredentials,
+    /// The keys that sign the cards of agents. A card with signatures must have a valid one of these keys. By default signatures are not
+    /// verified.
+    pub card_trust: Option<Verifier>,
     /// How many records are kept.
     pub max_tasks: usize,
-    /// How long a caller waits for the response to a message. Then it gets the task as it is. Engines give a call 30 seconds.
+    /// How long a caller waits until a task has ended or needs input, unless its input has `wait`. Engines give a call 30 seconds.
     pub max_wait: Duration,
     /// How long an agent may take to respond to a message.
     pub send_limit: Duration,
@@ -75,6 +81,7 @@ impl Default for DelegationOptions {
         Self {
             policy: Policy::default(),
             credentials: AgentCredentials::default(),
+            card_trust: None,
             max_tasks: 1000,
             max_wait: Duration::from_secs(20),
             send_limit: Duration::from_secs(10 * 60),
@@ -94,7 +101,11 @@ struct Inner {
     cards: CardStore,
     table: Table,
     own_agent: OnceLock<OwnAgent>,
+    served_card: OnceLock<ServedCard>,
 }
+
+/// Gets the card that the server of this agent serves.
+type ServedCard = Box<dyn Fn() -> BoxFuture<'static, Option<Value>> + Send + Sync>;
 
 /// The agent of this process.
 struct OwnAgent {
@@ -115,11 +126,12 @@ impl Delegation {
         let book = credentials.book().clone();
         Ok(Self(Arc::new(Inner {
             clock: SystemClock,
-            fetcher: Fetcher::new(options.policy.clone(), credentials)?,
+            fetcher: Fetcher::new(options.policy.clone(), credentials, options.card_trust.clone())?,
             connections: ConnectionCache::new(options.policy.clone(), options.send_limit, book),
             cards: CardStore::new(store.clone()),
             table: Table::new(store, options.max_tasks),
             own_agent: OnceLock::new(),
+            served_card: OnceLock::new(),
             options,
         })))
     }
@@ -130,13 +142,28 @@ impl Delegation {
         let _ = self.0.own_agent.set(OwnAgent { gateway, url });
     }
 
+    /// Sets the members of the own card again that `a2a::agent_card` set before the process was restarted.
+    pub async fn restore_own_card(&self) {
+        let Some(OwnAgent { gateway, .. }) = self.0.own_agent.get() else { return };
+        match self.0.cards.own_members().await {
+            Ok(members) => gateway.override_card(members.unwrap_or_default()),
+            Err(error) => error.log_store_failure(),
+        }
+    }
+
+    /// Sets how to get the card that is served. Only the first call has an effect.
+    fn set_served_card(&self, served: ServedCard) {
+        let _ = self.0.served_card.set(served);
+    }
+
     async fn get(&self, input: &Input) -> Result<Json, DelegationError> {
         let inner = &self.0;
         let (id, address) = (input.required("taskId")?, input.text("agentUrl")?);
+        let deadline = Instant::now() + input.wait()?.unwrap_or(inner.options.max_wait);
         match inner.find_record(&id, address.as_deref()).await? {
             Some(record) if record.ended() => record.to_output(),
             Some(record) => match inner.refresh(record.clone()).await {
-                Ok(record) => record.to_output(),
+                Ok(record) => inner.settled(record, deadline).await.to_output(),
                 // The last known state is better than an error, unless the caller names the agent.
                 Err(error) if address.is_none() => {
                     tracing::debug!(task = id, %error, "cannot refresh a delegated task");
@@ -147,7 +174,7 @@ impl Delegation {
             None => {
                 let address = address.ok_or_else(|| DelegationError::TaskNotFound(id.clone()))?;
                 let task = inner.connect(&address).await?.get(&inner.fetcher, &id.clone().into()).await?;
-                inner.unrecorded(&id, address, task).to_output()
+                inner.settled(inner.unrecorded(&id, address, task), deadline).await.to_output()
             }
         }
     }
@@ -178,37 +205,65 @@ impl Delegation {
         encode(&serde_json::json!({ "discovered": true, "card": card }))
     }
 
+    /// Sets members of the card that this agent serves. The result has the given address.
     async fn card(&self, input: &Input) -> Result<Json, DelegationError> {
         let base = input.required("baseUrl")?;
-        let mut card = self.0.own_agent.get().map(|own| own.gateway.card()).unwrap_or_default();
-        if let Some(name) = input.text("name")? {
-            card.name = name;
-        }
-        if let Some(description) = input.text("description")? {
-            card.description = description;
-        }
-        if let Some(skills) = input.json("skills") {
-            card.skills = skills.read().map_err(|error| {
+        let skills = input.json("skills").map(|skills| {
+            let skills = skills.read::<Vec<AgentSkill>>().map_err(|error| error.to_string());
+            let skills = skills.and_then(|skills| match skills.iter().any(|skill| skill.id.is_empty()) {
+                true => Err("one of them has no `id`".to_owned()),
+                false => Ok(skills),
+            });
+            skills.map_err(|error| {
                 DelegationError::Invalid(format!(
                     "`skills` must be a list of skills with `id` and `name`: {error}"
                 ))
-            })?;
+            })
+        });
+        let members = CardOverrides {
+            name: input.text("name")?,
+            description: input.text("description")?,
+            skills: skills.transpose()?,
+        };
+        let url = format!("{}{}", base.trim_end_matches('/'), cards::V0_1_RPC);
+        let served = self.0.own_card().await;
+        let mut card = match self.0.own_agent.get() {
+            Some(own) => {
+                own.gateway.override_card(members.clone());
+                let mut card = own.gateway.card();
+                // The server does the same with the card that it serves.
+                card.fill_skill_modes();
+                cards::v0_1_json(&card, &url)
+            }
+            None => cards::v0_1_json(&AgentCard::default(), &url),
+        };
+        // The server knows these members, and the agent does not.
+        if let Some(served) = served {
+            card["capabilities"]["pushNotifications"] = served["capabilities"]["pushNotifications"].clone();
+            card["authentication"] = served["authentication"].clone();
         }
-        let card = cards::v0_1_json(&card, &format!("{}{}", base.trim_end_matches('/'), cards::V0_1_RPC));
-        self.0.cards.put_own(&card).await?;
+        self.0.cards.put_own(&card, &members).await?;
         encode(&card)
     }
 
     async fn list_cards(&self) -> Result<Json, DelegationError> {
-        let own = self.0.own_agent.get().map(|OwnAgent { gateway, url }| {
-            cards::v0_1_json(&gateway.card(), &format!("{url}{}", cards::V0_1_RPC))
-        });
+        let own = self.0.own_card().await;
         let cards: Vec<Value> = own.into_iter().chain(self.0.cards.list().await?).collect();
         encode(&cards)
     }
 }
 
 impl Inner {
+    /// The card of this agent as it is served, in protocol 0.1.
+    async fn own_card(&self) -> Option<Value> {
+        let served = match self.served_card.get() {
+            Some(served) => served().await,
+            None => None,
+        };
+        let OwnAgent { gateway, url } = self.own_agent.get()?;
+        served.or_else(|| Some(cards::v0_1_json(&gateway.card(), &format!("{url}{}", cards::V0_1_RPC))))
+    }
+
     /// Connects to the agent at an address.
     async fn connect(&self, address: &str) -> Result<AgentConnection, DelegationError> {
         let url = self.fetcher.check(address)?;

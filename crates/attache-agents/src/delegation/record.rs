@@ -45,6 +45,11 @@ impl Record {
         self.task.status.state.is_terminal()
     }
 
+    /// Whether the task has ended or needs input.
+    pub(super) fn is_settled(&self) -> bool {
+        self.task.status.state.is_settled()
+    }
+
     /// The state as protocol 0.1 spells it.
     pub(super) fn state(&self) -> String {
         #[derive(Deserialize)]

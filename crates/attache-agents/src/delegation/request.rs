@@ -1,5 +1,6 @@
 //! The request of a caller to send a message, for agents of all protocol versions.
 
+use attache_core::TraceParent;
 use attache_iii::HOPS_EXTENSION;
 use attache_protocol::{Dialect, Json, JsonObject, Request, SendMessageRequest, TaskId};
 use serde::Serialize;
@@ -26,6 +27,8 @@ pub(super) struct DelegationRequest {
     /// The message as JSON of protocol 0.1.
     message: Value,
     pub(super) metadata: Option<JsonObject>,
+    /// The trace that the request belongs to.
+    pub(super) trace_parent: Option<TraceParent>,
 }
 
 impl DelegationRequest {
@@ -54,7 +57,7 @@ impl DelegationRequest {
         }
         // The call may come through an engine, which does not pass on how many agents the request has come through.
         message["metadata"][HOPS_EXTENSION] = json!(1);
-        Ok(Self { target, id, session, message, metadata })
+        Ok(Self { target, id, session, message, metadata, trace_parent: None })
     }
 
     /// The parameters of `tasks/send`.

@@ -1,8 +1,11 @@
 //! Sends messages that create a task or continue one.
 
+use std::time::Duration;
+
 use attache_client::Reply;
 use attache_core::Clock;
 use attache_protocol::{Json, SendMessageRequest, Task, TaskId, TaskState};
+use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
 use super::agents::AgentConnection;
@@ -11,6 +14,9 @@ use super::record::{Record, parse_metadata};
 use super::request::{DelegationRequest, Target};
 use super::{Delegation, DelegationError};
 use crate::address::redact;
+
+/// How long an agent may take to accept a task if the caller does not wait for its end.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Delegation {
     pub(super) async fn send(&self, input: &Input) -> Result<Json, DelegationError> {
@@ -25,10 +31,11 @@ impl Delegation {
         let inner = &self.0;
         let address = input.required("agentUrl")?;
         let message = input.json("message").ok_or(DelegationError::Required("message"))?;
-        let metadata = parse_metadata(input.json("metadata"))?;
+        let (metadata, wait) = (parse_metadata(input.json("metadata"))?, input.wait()?);
         let id = TaskId::from(Uuid::now_v7().to_string());
         let session = input.text("sessionId")?;
         let mut request = DelegationRequest::new(Target::NewTask, id.clone(), session, message, metadata)?;
+        request.trace_parent = input.trace_parent;
         let message = request.to_send_message()?;
         let agent = inner.connect(&address).await?;
         let remote_id = match &agent {
@@ -50,14 +57,14 @@ impl Delegation {
         (task.status.state, task.status.timestamp) = (TaskState::Submitted, Some(now));
         let record = Record { task, agent_url: address, remote_id, created_at: now };
         inner.add_record(&record).await?;
-        self.send_and_record(agent, request, message, record).await
+        self.send_and_record(agent, request, message, record, wait).await
     }
 
     /// Sends a message to the task that an agent has.
     async fn continue_task(&self, id: String, input: &Input) -> Result<Json, DelegationError> {
         let inner = &self.0;
         let message = input.json("message").ok_or(DelegationError::Required("message"))?;
-        let metadata = parse_metadata(input.json("metadata"))?;
+        let (metadata, wait) = (parse_metadata(input.json("metadata"))?, input.wait()?);
         let stored = inner.table.get(&id).await?;
         let mut record = stored.ok_or_else(|| DelegationError::TaskNotFound(id.clone()))?;
         let is_same = |one: &str, other: &str| one.trim_end_matches('/') == other.trim_end_matches('/');
@@ -77,22 +84,33 @@ impl Delegation {
             return Err(DelegationError::NotContinuable(record.state()));
         }
         let remote_id = record.remote_id.clone().ok_or(DelegationError::NotAccepted(id))?;
-        let request = DelegationRequest::new(Target::ExistingTask, remote_id, session, message, metadata)?;
+        let mut request =
+            DelegationRequest::new(Target::ExistingTask, remote_id, session, message, metadata)?;
+        request.trace_parent = input.trace_parent;
         let message = request.to_send_message()?;
         let agent = inner.connect(&record.agent_url).await?;
         record.add_message(message.message.clone());
-        self.send_and_record(agent, request, message, record).await
+        self.send_and_record(agent, request, message, record, wait).await
     }
 
-    /// Sends a message, and records the response. After [`max_wait`](super::DelegationOptions::max_wait), returns the task as it is.
+    /// Sends a message, records the response, and waits until the task has ended or needs input. After `wait`, or by default after
+    /// [`max_wait`](super::DelegationOptions::max_wait), returns the task as it is.
     async fn send_and_record(
         &self,
         agent: AgentConnection,
         request: DelegationRequest,
         message: SendMessageRequest,
         record: Record,
+        wait: Option<Duration>,
     ) -> Result<Json, DelegationError> {
         let inner = &self.0;
+        let wait = wait.unwrap_or(inner.options.max_wait);
+        let deadline = Instant::now() + wait;
+        // Also a caller that does not wait for the end gets the id of the task, unless the agent responds only at the end.
+        let accepted_until = match agent {
+            AgentConnection::Current(_) if wait.is_zero() => Instant::now() + ACCEPT_TIMEOUT,
+            AgentConnection::Current(_) | AgentConnection::V0_1(_) => deadline,
+        };
         // In a background task, so that the response is recorded also if the caller does not wait for it.
         let (this, mut pending) = (self.clone(), record.clone());
         let sending = tokio::spawn(async move {
@@ -118,8 +136,8 @@ impl Delegation {
             }
             inner.table.save(pending).await
         });
-        match tokio::time::timeout(inner.options.max_wait, sending).await {
-            Ok(Ok(sent)) => sent?.to_output(),
+        match timeout_at(accepted_until, sending).await {
+            Ok(Ok(sent)) => inner.settled(sent?, deadline).await.to_output(),
             Ok(Err(_)) => Err(DelegationError::Unreachable("the message could not be sent".to_owned())),
             Err(_) => {
                 let id = record.task.id.clone();

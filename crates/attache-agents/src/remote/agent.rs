@@ -184,9 +184,9 @@ impl Shared {
     fn register(&self, function: ImportedFunction) -> RegisteredFunction {
         let (function, timeout) = (Arc::new(function), self.options.call_timeout);
         let called = function.clone();
-        let handler: FunctionHandler = Arc::new(move |payload| {
+        let handler: FunctionHandler = Arc::new(move |payload, trace_parent| {
             let function = called.clone();
-            Box::pin(async move { function.call(&payload, timeout, 1).await })
+            Box::pin(async move { function.call(&payload, timeout, 1, trace_parent).await })
         });
         self.functions.lock().insert(function.info.id.clone(), function.clone());
         let guard = self.host.register_function(function.info.clone(), handler);

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use attache_client::{Client, ClientError, Reply};
-use attache_core::{TaskEvent, fold};
+use attache_client::{Client, ClientError, Outgoing, Reply};
+use attache_core::{TaskEvent, TraceParent, fold};
 use attache_iii::{CallError, FunctionInfo};
 use attache_protocol::{Content, Message, Part, StreamResponse, Task, TaskId, TaskState};
 use serde_json::value::RawValue;
@@ -52,12 +52,13 @@ impl ImportedFunction {
         payload: &RawValue,
         timeout: Duration,
         hops: u64,
+        trace_parent: Option<TraceParent>,
     ) -> Result<Box<RawValue>, CallError> {
         let message = build_message(&self.skill, payload, hops).map_err(|error| {
             CallError::remote("deserialization_error", format!("the payload cannot be sent: {error}"))
         })?;
         let given_up = CancellationToken::new();
-        let call = tokio::spawn(run_call(self.client.clone(), message, given_up.clone()));
+        let call = tokio::spawn(run_call(self.client.clone(), message, trace_parent, given_up.clone()));
         let _give_up = given_up.drop_guard();
         match tokio::time::timeout(timeout, call).await {
             Ok(Ok(Ok(reply))) => result::from_reply(reply),
@@ -78,9 +79,11 @@ impl ImportedFunction {
 async fn run_call(
     client: Client,
     message: Message,
+    trace_parent: Option<TraceParent>,
     given_up: CancellationToken,
 ) -> Result<Reply, ClientError> {
     let (started, mut task) = watch::channel(message.task_id.clone());
+    let message = outgoing(message, trace_parent);
     let mut following = std::pin::pin!(send_and_follow(&client, message, &started));
     tokio::select! {
         biased;
@@ -120,7 +123,7 @@ type TaskStarted = watch::Sender<Option<TaskId>>;
 /// Sends a message and waits until its task has ended or is interrupted.
 async fn send_and_follow(
     client: &Client,
-    message: Message,
+    message: Outgoing,
     started: &TaskStarted,
 ) -> Result<Reply, ClientError> {
     if client.card().capabilities.streaming == Some(true) {
@@ -132,10 +135,10 @@ async fn send_and_follow(
 
 async fn follow_stream(
     client: &Client,
-    message: Message,
+    message: Outgoing,
     started: &TaskStarted,
 ) -> Result<Reply, ClientError> {
-    let mut events = client.stream(outgoing(message)).await?;
+    let mut events = client.stream(message).await?;
     let mut task: Option<Task> = None;
     let mut bytes = 0;
     while let Some(event) = events.next().await {
@@ -186,12 +189,11 @@ fn size(part: &Part) -> usize {
 
 /// Polls the task. A blocking request to an agent that does not stream would return only at the end of the task, so the id would not be
 /// known when the call has to be canceled.
-async fn poll_task(client: &Client, message: Message, started: &TaskStarted) -> Result<Reply, ClientError> {
+async fn poll_task(client: &Client, message: Outgoing, started: &TaskStarted) -> Result<Reply, ClientError> {
     // An existing task can still have its previous status in an immediate response, so this request blocks.
-    let continues = message.task_id.is_some();
-    let outgoing = outgoing(message);
-    let outgoing = if continues { outgoing } else { outgoing.return_immediately() };
-    let mut task = match client.send(outgoing).await? {
+    let continues = started.borrow().is_some();
+    let message = if continues { message } else { message.return_immediately() };
+    let mut task = match client.send(message).await? {
         Reply::Message(message) => return Ok(Reply::Message(message)),
         Reply::Task(task) => task,
     };

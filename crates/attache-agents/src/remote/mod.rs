@@ -51,7 +51,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use attache_client::{ClientOptions, TrustedOrigins};
-use attache_core::BoxFuture;
+use attache_core::{BoxFuture, TraceParent};
 use attache_iii::{CallError, FunctionInfo, ImportedFunctions};
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
@@ -163,9 +163,10 @@ impl ImportedFunctions for Imports {
         payload: &'a RawValue,
         timeout: Duration,
         hops: u64,
+        trace_parent: Option<TraceParent>,
     ) -> Option<BoxFuture<'a, Result<Box<RawValue>, CallError>>> {
         let import = self.find(function)?;
-        Some(Box::pin(async move { import.call(payload, timeout, hops).await }))
+        Some(Box::pin(async move { import.call(payload, timeout, hops, trace_parent).await }))
     }
 }
 

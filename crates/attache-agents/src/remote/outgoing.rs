@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use attache_client::Outgoing;
+use attache_core::TraceParent;
 use attache_iii::HOPS_EXTENSION;
 use attache_protocol::{Content, Json, JsonObject, Message, Part, Role};
 use serde::Serialize;
@@ -61,8 +62,12 @@ fn fill(message: &mut Message, payload: Json) -> Result<(), serde_json::Error> {
 }
 
 /// The message with an idempotency key, so that the agent processes it once if the client sends it again.
-pub(super) fn outgoing(message: Message) -> Outgoing {
-    Outgoing::new(message).idempotency_key(uuid::Uuid::new_v4().to_string())
+pub(super) fn outgoing(message: Message, trace_parent: Option<TraceParent>) -> Outgoing {
+    let outgoing = Outgoing::new(message).idempotency_key(uuid::Uuid::new_v4().to_string());
+    match trace_parent {
+        Some(trace_parent) => outgoing.trace_parent(trace_parent.as_str()),
+        None => outgoing,
+    }
 }
 
 #[cfg(test)]

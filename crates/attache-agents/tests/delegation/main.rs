@@ -10,8 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use attache_agents::delegation::DelegationOptions;
+use attache_client::{Algorithm, Verifier};
 use attache_core::{MemoryStore, Store};
 use attache_outbound::Policy;
+use attache_protocol::Timestamp;
+use attache_server::SigningKeys;
 use futures::future::join_all;
 use serde_json::{Value, json};
 use tokio::sync::Barrier;
@@ -80,7 +83,9 @@ async fn a_message_can_have_parts_of_every_kind() {
 #[tokio::test]
 async fn canceling_a_task_cancels_it_at_its_agent() {
     let (agent, delegator) = (TestAgent::start("Office").await, Delegator::new());
-    let sent = delegator.call("a2a::send_task", json!({"agentUrl": agent.url(), "message": "wait"})).await;
+    let sent = delegator
+        .call("a2a::send_task", json!({"agentUrl": agent.url(), "message": "wait", "wait": 0}))
+        .await;
     let id = json!({"taskId": sent["id"]});
     let canceled = delegator.call("a2a::cancel_task", id.clone()).await;
     assert_eq!(canceled["status"]["state"], "cancelled");
@@ -102,6 +107,41 @@ async fn a_slow_agent_of_protocol_0_1_does_not_block_the_caller() {
     assert_eq!(canceled["status"]["state"], "cancelled");
     let after = delegator.call("a2a::get_task", json!({"taskId": sent["id"]})).await;
     assert_eq!(after["status"]["state"], "cancelled", "the late response changes nothing");
+}
+
+#[tokio::test]
+async fn sending_waits_until_the_task_has_ended_or_needs_input() {
+    let (agent, delegator) = (TestAgent::start("Office").await, Delegator::new());
+    for (text, state) in [("hi", "completed"), ("fail no paper", "failed"), ("ask which?", "input-required")]
+    {
+        let sent = delegator.call("a2a::send_task", json!({"agentUrl": agent.url(), "message": text})).await;
+        assert_eq!(sent["status"]["state"], state, "{sent}");
+    }
+}
+
+#[tokio::test]
+async fn a_caller_chooses_how_long_it_waits() {
+    let barrier = Arc::new(Barrier::new(2));
+    let (agent, delegator) =
+        (TestAgent::start_with_barrier("Office", barrier.clone()).await, Delegator::new());
+    for url in [agent.url(), agent.v0_1_url()] {
+        let send = json!({"agentUrl": url, "message": "barrier", "wait": 0});
+        let sent = delegator.call("a2a::send_task", send).await;
+        assert!(matches!(sent["status"]["state"].as_str(), Some("submitted" | "working")), "{sent}");
+        let known = json!({"taskId": sent["id"], "wait": "0.05"});
+        let known = delegator.call("a2a::get_task", known).await;
+        assert!(matches!(known["status"]["state"].as_str(), Some("submitted" | "working")), "{known}");
+        // Without `wait`, the caller gets the end of the task.
+        let ended = delegator.call("a2a::get_task", json!({"taskId": sent["id"]}));
+        let (ended, _) = tokio::join!(ended, barrier.wait());
+        assert_eq!(ended["status"]["state"], "completed", "{ended}");
+    }
+    let wrong = json!({"agentUrl": agent.url(), "message": "hi", "wait": "long"});
+    let (code, text) = delegator.error("a2a::send_task", wrong).await;
+    assert_eq!(
+        (code.as_str(), text.as_str()),
+        ("invalid_input", "`wait` must be a number of seconds from 0 to 600")
+    );
 }
 
 #[tokio::test]
@@ -134,7 +174,7 @@ async fn a_discovered_card_is_stored_and_listed() {
     again.ready().await;
     let cards = again.call("a2a::list_cards", json!({})).await;
     let names: Vec<_> = cards.as_array().unwrap().iter().map(|card| card["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["iii-engine", "Office"]);
+    assert_eq!(names, ["Attaché", "Office"]);
     assert_eq!(cards[0]["url"], "http://delegator.example/a2a/rpc");
     assert_eq!(
         cards[0]["capabilities"]["tools"],
@@ -154,6 +194,36 @@ async fn a_created_card_has_the_documented_shape() {
         serde_json::to_string_pretty(&card).unwrap().replace(env!("CARGO_PKG_VERSION"), "VERSION")
     );
     assert_eq!(delegator.call("state::get", json!({"scope": "a2a", "key": "agent_card"})).await, card);
+    let wrong = json!({"baseUrl": "https://your-agent.example.com", "skills": [{"name": "nameless"}]});
+    assert!(
+        delegator.error("a2a::agent_card", wrong).await.1.starts_with("`skills` must be a list of skills")
+    );
+}
+
+#[tokio::test]
+async fn a_created_card_is_served_also_after_a_restart() {
+    let store = Arc::new(MemoryStore::new());
+    let delegator = Delegator::with(store.clone(), local_options());
+    delegator.ready().await;
+    let usual = delegator.served_card("Attaché").await;
+    assert_eq!(
+        delegator.call("a2a::list_cards", json!({})).await[0],
+        usual,
+        "the own card is the served one"
+    );
+    assert_eq!(usual["capabilities"]["pushNotifications"], true);
+    let skills =
+        json!([{"id": "code-review", "name": "Code Review", "description": "Review code", "tags": ["code"]}]);
+    let input = json!({"baseUrl": "http://delegator.example", "name": "code-analyzer", "skills": skills});
+    let created = delegator.call("a2a::agent_card", input).await;
+    assert_eq!(delegator.served_card("code-analyzer").await, created);
+    drop(delegator);
+    let again = Delegator::with(store, local_options());
+    again.delegation.restore_own_card().await;
+    assert_eq!(again.served_card("code-analyzer").await, created);
+    let input = json!({"baseUrl": "http://delegator.example"});
+    again.call("a2a::agent_card", input).await;
+    again.served_card("Attaché").await;
 }
 
 #[tokio::test]
@@ -243,6 +313,9 @@ async fn addresses_that_are_not_public_are_refused() {
             let (code, text) = delegator.error(function, payload).await;
             assert_eq!(code, "blocked", "{url}: {text}");
             assert!(!text.contains("secret"), "{text}");
+            let here =
+                ["127.0.0.1", "localhost/", "[::1]", "2130706433"].iter().any(|host| url.contains(host));
+            assert_eq!(text.contains("`--allow-loopback-agents`"), here, "{text}");
         }
     }
 }
@@ -269,11 +342,42 @@ async fn a_card_cannot_name_a_blocked_address() {
 }
 
 #[tokio::test]
+async fn a_card_with_signatures_must_have_one_of_a_trusted_key() {
+    let new_keys = || SigningKeys::in_memory(Algorithm::Es256, Timestamp::from_millis(0)).unwrap();
+    let keys = new_keys();
+    let (signed, unsigned) =
+        (TestAgent::start_signed(keys.clone()).await, TestAgent::start("Unsigned").await);
+    let trusting = |keys: Option<&SigningKeys>| {
+        let card_trust = keys.map(|keys| Verifier::new().pin(keys.current().public_keys()));
+        Delegator::with(Arc::new(MemoryStore::new()), DelegationOptions { card_trust, ..local_options() })
+    };
+    for delegator in [trusting(Some(&keys)), trusting(None)] {
+        for agent in [&signed, &unsigned] {
+            delegator.call("a2a::discover", json!({"url": agent.url()})).await;
+            let sent =
+                delegator.call("a2a::send_task", json!({"agentUrl": agent.url(), "message": "hi"})).await;
+            assert_eq!(sent["status"]["state"], "completed", "{sent}");
+        }
+    }
+    let wrong = trusting(Some(&new_keys()));
+    for (function, payload) in [
+        ("a2a::discover", json!({"url": signed.url()})),
+        ("a2a::send_task", json!({"agentUrl": signed.url(), "message": "hi"})),
+    ] {
+        let (code, text) = wrong.error(function, payload).await;
+        assert_eq!(code, "card_untrusted", "{text}");
+        assert!(text.starts_with("the card is not trusted: "), "{text}");
+    }
+    wrong.call("a2a::discover", json!({"url": unsigned.url()})).await;
+}
+
+#[tokio::test]
 async fn records_survive_a_restart() {
     let (agent, store) = (TestAgent::start("Office").await, Arc::new(MemoryStore::new()));
     let before = Delegator::with(store.clone(), local_options());
     let done = before.call("a2a::send_task", json!({"agentUrl": agent.v0_1_url(), "message": "hi"})).await;
-    let waiting = before.call("a2a::send_task", json!({"agentUrl": agent.url(), "message": "wait"})).await;
+    let waiting =
+        before.call("a2a::send_task", json!({"agentUrl": agent.url(), "message": "wait", "wait": 0})).await;
     drop(before);
     let after = Delegator::with(store, local_options());
     assert_eq!(after.call("a2a::get_task", json!({"taskId": done["id"]})).await, done);
@@ -285,11 +389,11 @@ async fn records_survive_a_restart() {
 async fn a_full_table_removes_only_tasks_that_have_ended() {
     let (agent, store) = (TestAgent::start("Office").await, Arc::new(MemoryStore::new()));
     let delegator = Delegator::with(store.clone(), DelegationOptions { max_tasks: 2, ..local_options() });
-    let send = |text: &str| json!({"agentUrl": agent.url(), "message": text});
+    let send = |text: &str| json!({"agentUrl": agent.url(), "message": text, "wait": 0});
     let waiting = delegator.call("a2a::send_task", send("wait")).await;
     // It ends without a request for it. The table notices that when it is full.
     let unseen = delegator.call("a2a::send_task", send("hi")).await;
-    let remote = json!({"taskId": unseen["metadata"]["remoteTaskId"], "agentUrl": agent.url()});
+    let remote = json!({"taskId": unseen["metadata"]["remoteTaskId"], "agentUrl": agent.url(), "wait": 0});
     in_time(async {
         while delegator.call("a2a::get_task", remote.clone()).await["status"]["state"] != "completed" {}
     })
@@ -300,7 +404,7 @@ async fn a_full_table_removes_only_tasks_that_have_ended() {
     assert!(code == "too_many_tasks" && text.contains("2 delegated tasks under way"), "{text}");
     for task in [waiting, third] {
         assert_eq!(
-            delegator.call("a2a::get_task", json!({"taskId": task["id"]})).await["status"]["state"],
+            delegator.call("a2a::get_task", json!({"taskId": task["id"], "wait": 0})).await["status"]["state"],
             "working"
         );
     }

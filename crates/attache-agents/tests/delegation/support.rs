@@ -12,11 +12,14 @@ use attache_iii::{CallError, FunctionCall, Functions, Gateway, GatewayOptions};
 use attache_outbound::Policy;
 use attache_protocol::{AgentCard, AgentSkill};
 use attache_server::auth::KnownCallers;
-use attache_server::{HttpService, Server};
+use attache_server::{HttpService, Server, SigningKeys};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
 use serde_json::Value;
 use serde_json::value::to_raw_value;
 use tokio::sync::{Barrier, mpsc};
 use tokio::task::JoinHandle;
+use tower_service::Service;
 
 /// How long a test waits for an event before it fails.
 const TEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -90,6 +93,11 @@ impl TestAgent {
         .await
     }
 
+    /// An agent whose card is signed with these keys.
+    pub(crate) async fn start_signed(keys: SigningKeys) -> Self {
+        Self::start_with("Signed", Arc::new(Barrier::new(1)), |server| server.signing(keys)).await
+    }
+
     async fn start_with(
         name: &str,
         barrier: Arc<Barrier>,
@@ -128,7 +136,7 @@ pub(crate) fn local_options() -> DelegationOptions {
 pub(crate) struct Delegator {
     pub(crate) engine: Engine,
     pub(crate) delegation: Delegation,
-    _server: HttpService,
+    server: HttpService,
     _functions: Vec<FunctionGuard>,
 }
 
@@ -140,7 +148,7 @@ impl Delegator {
     pub(crate) fn with(store: Arc<dyn Store>, options: DelegationOptions) -> Self {
         let engine = Engine::new(store.clone(), EngineOptions::default());
         let delegation = Delegation::new(store.clone(), options).unwrap();
-        let exposure = attache_iii::Exposure { all: true, tier: None };
+        let exposure = attache_iii::Exposure { all: true, ..attache_iii::Exposure::default() };
         let settings = GatewayOptions {
             exposure,
             default_function: Some("agent::chat".to_owned()),
@@ -159,7 +167,7 @@ impl Delegator {
         let surface = server.shared_store(store).into_http_service("http://delegator.example").unwrap();
         delegation.set_own_agent(gateway, "http://delegator.example");
         let functions = delegation.register_functions(&engine, surface.clone());
-        Self { engine, delegation, _server: surface, _functions: functions }
+        Self { engine, delegation, server: surface, _functions: functions }
     }
 
     /// Waits until the agent has its functions.
@@ -169,6 +177,24 @@ impl Delegator {
             catalog.as_ref().is_some_and(|catalog| catalog.contains_key("agent::chat"))
         };
         in_time(updates.wait_for(has_function)).await.unwrap();
+    }
+
+    /// Waits until the served card has this name, and returns it as protocol 0.1.
+    pub(crate) async fn served_card(&self, name: &str) -> Value {
+        in_time(async {
+            loop {
+                let request =
+                    http::Request::get("/.well-known/agent.json").body(Full::<Bytes>::default()).unwrap();
+                let Ok(response) = self.server.clone().call(request).await;
+                let body = response.into_body().collect().await.unwrap().to_bytes();
+                let card: Value = serde_json::from_slice(&body).unwrap();
+                if card["name"] == name {
+                    return card;
+                }
+                tokio::task::yield_now().await;
+            }
+        })
+        .await
     }
 
     /// Calls a function that must succeed.
@@ -186,7 +212,7 @@ impl Delegator {
 
     pub(crate) async fn call_result(&self, function: &str, payload: Value) -> Result<Value, CallError> {
         let payload = to_raw_value(&payload).unwrap();
-        let call = FunctionCall { function, payload: &payload, timeout: TEST_TIMEOUT };
+        let call = FunctionCall { function, payload: &payload, timeout: TEST_TIMEOUT, trace_parent: None };
         let result = in_time(self.engine.call(call)).await?;
         Ok(serde_json::from_str(result.get()).unwrap())
     }
@@ -195,7 +221,8 @@ impl Delegator {
     pub(crate) async fn until(&self, task: &Value, states: &[&str]) -> Value {
         in_time(async {
             loop {
-                let now = self.call("a2a::get_task", serde_json::json!({"taskId": task["id"]})).await;
+                let now =
+                    self.call("a2a::get_task", serde_json::json!({"taskId": task["id"], "wait": 0})).await;
                 if states.contains(&now["status"]["state"].as_str().unwrap()) {
                     return now;
                 }

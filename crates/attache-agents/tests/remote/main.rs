@@ -31,7 +31,9 @@ async fn skills_become_functions_that_are_not_exposed() {
     assert_eq!(
         find.metadata,
         Some(json!({
-            "a2a.name": "find", "a2a.tags": ["find"], "a2a.remote": {"url": agent.url(), "skill": "find"},
+            "a2a.name": "find", "a2a.tags": ["find"],
+            "a2a.inputModes": ["text/plain"], "a2a.outputModes": ["text/plain"],
+            "a2a.remote": {"url": agent.url(), "skill": "find"},
         }))
     );
     let ids: Vec<_> = imports.ids().iter().map(ToString::to_string).collect();
@@ -126,7 +128,12 @@ async fn dropping_a_call_cancels_the_remote_task() {
         let mut agent = TestAgent::start(card).await;
         let (engine, _imports) = importing(&agent).await;
         let payload = to_raw_value(&json!("wait")).unwrap();
-        let wait = FunctionCall { function: "a2a.kitchen::find", payload: &payload, timeout: LONG };
+        let wait = FunctionCall {
+            function: "a2a.kitchen::find",
+            payload: &payload,
+            timeout: LONG,
+            trace_parent: None,
+        };
         tokio::select! {
             result = engine.call(wait) => panic!("it does not wait: {result:?}"),
             _ = agent.message() => {}
@@ -192,7 +199,7 @@ async fn two_agents_with_the_same_name_get_different_ids() {
 async fn imported_skills_are_not_imported_again() {
     let far = TestAgent::start(card("Far", &["cook"])).await;
     let (near, imports) = importing(&far).await;
-    let everything = Exposure { all: true, tier: None };
+    let everything = Exposure { all: true, ..Exposure::default() };
     let options = GatewayOptions { exposure: everything, ..GatewayOptions::default() };
     let card = Gateway::with_imports(Arc::new(near), options, imports).card();
     assert!(card.skills.iter().any(|skill| skill.id == "a2a.far::cook"), "{card:?}");
@@ -269,7 +276,7 @@ fn asking(function: &str, payload: serde_json::Value) -> Message {
 }
 
 fn expose_all() -> GatewayOptions {
-    GatewayOptions { exposure: Exposure { all: true, tier: None }, ..GatewayOptions::default() }
+    GatewayOptions { exposure: Exposure { all: true, ..Exposure::default() }, ..GatewayOptions::default() }
 }
 
 #[tokio::test]

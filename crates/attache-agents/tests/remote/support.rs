@@ -184,7 +184,9 @@ pub(crate) async fn call_within(
     timeout: Duration,
 ) -> Result<Value, CallError> {
     let payload = to_raw_value(&payload).unwrap();
-    let result = in_time(engine.call(FunctionCall { function, payload: &payload, timeout })).await?;
+    let result =
+        in_time(engine.call(FunctionCall { function, payload: &payload, timeout, trace_parent: None }))
+            .await?;
     Ok(serde_json::from_str(result.get()).unwrap())
 }
 

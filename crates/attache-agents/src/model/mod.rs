@@ -1,0 +1,129 @@
+//! A language model as an agent, through any endpoint with the chat completion API of OpenAI.
+//!
+//! The conversation is the tasks of a context, which are in the store of the server. The agent keeps nothing itself, so a restart
+//! loses nothing. The reply of the model is streamed as it arrives. [`Tool`]s are called in a loop until the model is done.
+
+mod conversation;
+mod endpoint;
+mod options;
+mod reply;
+mod tool;
+mod wire;
+
+use std::sync::Arc;
+
+use attache_core::{Agent, AgentError, AgentResult, TextStream, Turn};
+use attache_outbound::SetupError;
+
+pub use self::options::ModelOptions;
+pub use self::tool::Tool;
+
+use self::endpoint::Endpoint;
+use self::reply::{Finish, Reply};
+use self::wire::ChatMessage;
+
+/// An agent that passes messages to a language model.
+#[derive(Clone)]
+pub struct Model {
+    options: Arc<ModelOptions>,
+    endpoint: Endpoint,
+    tools: Arc<[Tool]>,
+}
+
+impl Model {
+    /// An agent with these options. Fails if the HTTP client cannot be set up.
+    pub fn new(options: ModelOptions) -> Result<Self, SetupError> {
+        let options = Arc::new(options);
+        let endpoint = Endpoint::new(options.clone())?;
+        Ok(Self { options, endpoint, tools: Arc::new([]) })
+    }
+
+    /// Gives the model tools that it can call.
+    pub fn tools(mut self, tools: impl IntoIterator<Item = Tool>) -> Self {
+        self.tools = tools.into_iter().collect();
+        self
+    }
+
+    async fn answer(&self, turn: &Turn) -> AgentResult {
+        let mut messages = conversation::messages(turn, &self.options).await?;
+        let mut stream = TextStream::new(turn.artifact("reply").stream());
+        for _ in 0..=self.options.max_rounds {
+            let reply = match self.ask(turn, &messages, &mut stream).await {
+                Ok(reply) => reply,
+                Err(error) => {
+                    // The caller gets what arrived before the failure.
+                    stream.finish().await?;
+                    return Err(error);
+                }
+            };
+            match reply.finish {
+                Finish::Stop => {
+                    stream.finish().await?;
+                    return turn.complete().await;
+                }
+                Finish::Length => {
+                    stream.finish().await?;
+                    return turn
+                        .complete_with("the reply is incomplete: the model reached its length limit")
+                        .await;
+                }
+                Finish::Filtered => {
+                    stream.finish().await?;
+                    return turn.reject("the model's provider filtered the reply").await;
+                }
+                Finish::ToolCalls => {
+                    let calls = reply.calls.clone();
+                    messages.push(ChatMessage::assistant(reply));
+                    for call in calls {
+                        turn.working(format!("calling {}", call.name)).await?;
+                        let result =
+                            stream.wait(tool::call(&self.tools, &call, self.options.tool_timeout)).await?;
+                        messages.push(ChatMessage::tool(call.id, result));
+                    }
+                }
+            }
+        }
+        let limit = self.options.max_rounds;
+        Err(AgentError::public(format!("the model called tools more than {limit} times in a row")))
+    }
+
+    /// Sends the conversation, and streams the text of the reply.
+    async fn ask(
+        &self,
+        turn: &Turn,
+        messages: &[ChatMessage],
+        stream: &mut TextStream<'_>,
+    ) -> Result<Reply, AgentError> {
+        let mut events = self.endpoint.complete(messages, &self.tools).await?;
+        let mut reply = Reply::default();
+        loop {
+            let Some(chunk) = stream.wait(events.next()).await?? else { break };
+            if let Some(usage) = &chunk.usage {
+                tracing::info!(
+                    target: "attache::model", task = %turn.task_id(), model = self.options.model,
+                    input_tokens = usage.prompt_tokens, output_tokens = usage.completion_tokens,
+                    "the model replied"
+                );
+            }
+            let text = reply.add(chunk)?;
+            stream.write(text).await?;
+        }
+        reply.check_complete()?;
+        Ok(reply)
+    }
+}
+
+impl Agent for Model {
+    async fn run(&self, turn: Turn) -> AgentResult {
+        // Dropping the request closes the connection, so the provider stops as well.
+        tokio::select! {
+            result = self.answer(&turn) => result,
+            () = turn.cancelled() => Ok(()),
+        }
+    }
+
+    /// A question to a model has no effects, so it can be asked again. Tools can have effects.
+    fn restartable(&self) -> bool {
+        self.tools.is_empty()
+    }
+}

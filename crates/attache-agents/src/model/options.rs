@@ -1,0 +1,69 @@
+//! The options of a model.
+
+use std::fmt;
+use std::time::Duration;
+
+use attache_client::Secret;
+use serde_json::{Map, Value};
+
+/// Which model replies, and how.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct ModelOptions {
+    /// The URL of the API, such as `https://api.openai.com/v1`.
+    pub url: String,
+    /// The name of the model.
+    pub model: String,
+    /// The key of the API.
+    pub key: Option<Secret>,
+    /// The system prompt, at the beginning of every conversation.
+    pub system: Option<String>,
+    /// Further members of the request, such as `temperature`.
+    pub parameters: Map<String, Value>,
+    /// How many bytes of conversation the model gets. Without the oldest messages, if it would be more. 256 KiB unless set.
+    pub max_context: usize,
+    /// How many earlier tasks of the conversation the model gets. 100 unless set.
+    pub max_tasks: usize,
+    /// How often a request is repeated if the endpoint is overloaded or does not respond. 3 unless set.
+    pub max_retries: u32,
+    /// How long the endpoint may be silent. 2 minutes unless set.
+    pub silence: Duration,
+    /// How long a tool may take. 1 minute unless set.
+    pub tool_timeout: Duration,
+    /// How many times in a row the model may call tools before it replies. 16 unless set.
+    pub max_rounds: usize,
+}
+
+impl ModelOptions {
+    /// A model at an endpoint.
+    pub fn new(url: impl Into<String>, model: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            model: model.into(),
+            key: None,
+            system: None,
+            parameters: Map::new(),
+            max_context: 256 * 1024,
+            max_tasks: 100,
+            max_retries: 3,
+            silence: Duration::from_secs(120),
+            tool_timeout: Duration::from_secs(60),
+            max_rounds: 16,
+        }
+    }
+
+    /// Changes options.
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+}
+
+impl fmt::Debug for ModelOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelOptions")
+            .field("url", &self.url)
+            .field("model", &self.model)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,80 @@
+//! A program on this machine as an agent: one process per message, or one per conversation.
+//!
+//! With [`Protocol::Text`] the program reads the text of the message from its standard input and writes the answer to its standard
+//! output. With [`Protocol::Json`] both directions carry one JSON object per line, so that the program can report progress, make
+//! several artifacts and ask for input.
+//!
+//! A process runs in a process group of its own. The group is killed when the turn ends, is canceled or takes too long, and when the
+//! server ends, however it ends.
+
+mod environment;
+mod files;
+mod json;
+mod options;
+mod process;
+mod sessions;
+mod text;
+
+use std::sync::Arc;
+
+use attache_core::{Agent, AgentError, AgentResult, Turn};
+use attache_protocol::TaskId;
+use tokio::sync::Semaphore;
+
+pub use self::options::{ProgramOptions, Protocol};
+
+use self::files::Files;
+use self::process::Process;
+use self::sessions::Sessions;
+
+/// An agent that runs a program for each message.
+pub struct Program {
+    options: Arc<ProgramOptions>,
+    permits: Arc<Semaphore>,
+    sessions: Sessions,
+}
+
+impl Program {
+    /// An agent with these options.
+    pub fn new(options: ProgramOptions) -> Self {
+        let permits = Arc::new(Semaphore::new(options.max_processes));
+        Self { options: Arc::new(options), permits, sessions: Sessions::default() }
+    }
+
+    /// Waits until another process may run, and starts it.
+    async fn start(&self, turn: &Turn, files: &Files) -> Result<Process, AgentError> {
+        if self.permits.available_permits() == 0 {
+            // A process that waits for an answer must not keep others from running. Its answer starts a new process.
+            self.sessions.stop_oldest(&self.options);
+        }
+        let permit = self.permits.clone().acquire_owned().await?;
+        Process::start(&self.options, turn, files, permit).map_err(|error| {
+            let program = self.options.command.first().map(String::as_str).unwrap_or_default();
+            AgentError::from(format!("cannot start `{program}`: {error}"))
+        })
+    }
+}
+
+impl Agent for Program {
+    async fn run(&self, turn: Turn) -> AgentResult {
+        let files = Files::write(turn.message()).await?;
+        let work = async {
+            match self.options.protocol {
+                Protocol::Text => text::run(self, &turn, &files).await,
+                Protocol::Json => json::run(self, &turn, &files).await,
+            }
+        };
+        match tokio::time::timeout(self.options.timeout, work).await {
+            Ok(result) => result,
+            Err(_) => {
+                let seconds = self.options.timeout.as_secs_f64();
+                Err(AgentError::public(format!("the program did not finish within {seconds} s")))
+            }
+        }
+    }
+
+    fn task_ended(&self, task: &TaskId) {
+        // Dropping the process kills it.
+        drop(self.sessions.take(task));
+    }
+}

@@ -1,0 +1,190 @@
+//! A running program, in a process group of its own.
+
+use std::io;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+
+use attache_core::{AgentError, AgentResult, Turn};
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, BufReader};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+
+use super::files::Files;
+use super::{ProgramOptions, environment};
+use crate::process_group::ProcessGroup;
+
+/// How much of standard error is kept for the log and for the caller, in bytes.
+const MAX_ERRORS: usize = 4096;
+
+/// The longest line of standard error in the log, in bytes.
+const MAX_LOG_LINE: usize = 1024;
+
+/// A running program. Its process group is killed when this is dropped.
+pub(super) struct Process {
+    /// What the program reads. Closed when the program should read no more.
+    pub(super) input: Option<ChildStdin>,
+    /// What the program writes.
+    pub(super) output: BufReader<ChildStdout>,
+    /// How many bytes the program may still write in this turn.
+    pub(super) budget: usize,
+    errors: Arc<Mutex<Vec<u8>>>,
+    /// The status of the program, when it has ended and its standard error is read.
+    ended: watch::Receiver<Option<ExitStatus>>,
+    group: ProcessGroup,
+}
+
+impl Process {
+    /// Starts the program.
+    pub(super) fn start(
+        options: &ProgramOptions,
+        turn: &Turn,
+        files: &Files,
+        permit: OwnedSemaphorePermit,
+    ) -> io::Result<Self> {
+        let Some((program, arguments)) = options.command.split_first() else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the command is empty"));
+        };
+        let mut command = Command::new(program);
+        command.args(arguments).env_clear().envs(environment::variables(options, turn, files));
+        if let Some(directory) = &options.directory {
+            command.current_dir(directory);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (group, mut child) = ProcessGroup::spawn(command)?;
+        let missing = || io::Error::other("a pipe to the program is missing");
+        let input = child.stdin.take().ok_or_else(missing)?;
+        let output = child.stdout.take().ok_or_else(missing)?;
+        let stderr = child.stderr.take().ok_or_else(missing)?;
+        let errors = Arc::new(Mutex::new(Vec::new()));
+        let (sender, ended) = watch::channel(None);
+        let reader = read_errors(stderr, errors.clone(), turn.task_id().to_string());
+        let rest = group.clone_handle();
+        // This task reaps the process, also after the turn has ended.
+        tokio::spawn(async move {
+            let (status, ()) = tokio::join!(
+                async {
+                    let status = child.wait().await;
+                    // Processes that the program started and left behind would keep standard error open.
+                    rest.kill();
+                    status
+                },
+                reader
+            );
+            drop(permit);
+            // If the status is unknown, the sender is dropped, which the receiver notices.
+            if let Ok(status) = status {
+                sender.send_replace(Some(status));
+            }
+        });
+        Ok(Self {
+            input: Some(input),
+            output: BufReader::new(output),
+            budget: options.max_output,
+            errors,
+            ended,
+            group,
+        })
+    }
+
+    /// Counts bytes of output. Fails if the program has written too much.
+    pub(super) fn spend(&mut self, bytes: usize, options: &ProgramOptions) -> AgentResult {
+        match self.budget.checked_sub(bytes) {
+            Some(rest) => {
+                self.budget = rest;
+                Ok(())
+            }
+            None => {
+                let limit = options.max_output;
+                Err(AgentError::public(format!("the program wrote more than {limit} bytes")))
+            }
+        }
+    }
+
+    /// Waits until the program has ended.
+    pub(super) async fn ended(&mut self) -> io::Result<ExitStatus> {
+        let status = self.ended.wait_for(Option::is_some).await.map(|status| *status);
+        status.ok().flatten().ok_or_else(|| io::Error::other("the program could not be awaited"))
+    }
+
+    /// Whether the program has not ended.
+    pub(super) fn is_running(&self) -> bool {
+        self.ended.borrow().is_none() && self.ended.has_changed().is_ok()
+    }
+
+    /// Closes the input of a program that is done, and stops it if it does not end by itself.
+    pub(super) fn release(mut self, options: &Arc<ProgramOptions>) {
+        let options = options.clone();
+        self.input = None;
+        tokio::spawn(async move {
+            if tokio::time::timeout(options.grace, self.ended()).await.is_err() {
+                self.stop(&options).await;
+            }
+        });
+    }
+
+    /// Asks the program to stop, and kills it after the grace time.
+    pub(super) async fn stop(mut self, options: &ProgramOptions) {
+        self.input = None;
+        self.group.terminate();
+        // Dropping the group kills what is left.
+        let _ = tokio::time::timeout(options.grace, self.ended()).await;
+    }
+
+    /// The result of a program that has ended with this status.
+    pub(super) fn result(&self, status: ExitStatus, options: &ProgramOptions) -> AgentResult {
+        if status.success() {
+            return Ok(());
+        }
+        let errors = String::from_utf8_lossy(&self.errors.lock()).trim().to_owned();
+        let ended = describe(status);
+        tracing::warn!(target: "attache::program", program = options.command.first(), %ended, stderr = errors, "a program failed");
+        let shown =
+            if options.show_errors && !errors.is_empty() { format!(": {errors}") } else { String::new() };
+        Err(AgentError::public(format!("the program failed ({ended}){shown}")))
+    }
+}
+
+/// How a program ended, for people.
+fn describe(status: ExitStatus) -> String {
+    #[cfg(unix)]
+    {
+        use std::os::unix::process::ExitStatusExt;
+        if let Some(signal) = status.signal() {
+            return format!("signal {signal}");
+        }
+    }
+    status.code().map_or_else(|| "no exit code".to_owned(), |code| format!("exit code {code}"))
+}
+
+/// Logs the lines of standard error, and keeps the last ones.
+async fn read_errors(mut stderr: ChildStderr, kept: Arc<Mutex<Vec<u8>>>, task: String) {
+    let mut buffer = [0; 4096];
+    let mut line = Vec::new();
+    let log = |line: &[u8]| {
+        let text = String::from_utf8_lossy(line);
+        let text = text.trim_end();
+        if !text.is_empty() {
+            tracing::info!(target: "attache::program", %task, "{text}");
+        }
+    };
+    // A program that cannot be read any more has ended.
+    while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
+        {
+            let mut kept = kept.lock();
+            kept.extend_from_slice(&buffer[..count]);
+            let excess = kept.len().saturating_sub(MAX_ERRORS);
+            kept.drain(..excess);
+        }
+        for byte in &buffer[..count] {
+            if *byte == b'\n' || line.len() >= MAX_LOG_LINE {
+                log(&line);
+                line.clear();
+            }
+            if *byte != b'\n' {
+                line.push(*byte);
+            }
+        }
+    }
+    log(&line);
+}

@@ -1,0 +1,66 @@
+//! Processes that asked a question and wait for the answer.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use attache_protocol::TaskId;
+use parking_lot::Mutex;
+
+use super::ProgramOptions;
+use super::process::Process;
+
+/// The waiting processes, by their tasks.
+#[derive(Clone, Default)]
+pub(super) struct Sessions(Arc<Mutex<Waiting>>);
+
+#[derive(Default)]
+struct Waiting {
+    by_task: HashMap<TaskId, (u64, Process)>,
+    /// Tells a process from a later one for the same task.
+    next: u64,
+}
+
+impl Sessions {
+    /// Keeps a process for the answer, for a limited time.
+    pub(super) fn put(&self, task: TaskId, process: Process, options: Arc<ProgramOptions>) {
+        let number = {
+            let mut waiting = self.0.lock();
+            waiting.next += 1;
+            let number = waiting.next;
+            waiting.by_task.insert(task.clone(), (number, process));
+            number
+        };
+        let sessions = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(options.idle).await;
+            let expired = {
+                let mut waiting = sessions.0.lock();
+                let is_same = waiting.by_task.get(&task).is_some_and(|(other, _)| *other == number);
+                if is_same { waiting.by_task.remove(&task) } else { None }
+            };
+            if let Some((_, process)) = expired {
+                process.stop(&options).await;
+            }
+        });
+    }
+
+    /// Stops the process that has waited longest, if there is one.
+    pub(super) fn stop_oldest(&self, options: &Arc<ProgramOptions>) {
+        let oldest = {
+            let mut waiting = self.0.lock();
+            let task =
+                waiting.by_task.iter().min_by_key(|(_, (number, _))| *number).map(|(task, _)| task.clone());
+            task.and_then(|task| waiting.by_task.remove(&task))
+        };
+        if let Some((_, process)) = oldest {
+            let options = options.clone();
+            tokio::spawn(async move { process.stop(&options).await });
+        }
+    }
+
+    /// The process that waits for the answer to its question, unless it has ended.
+    pub(super) fn take(&self, task: &TaskId) -> Option<Process> {
+        let (_, process) = self.0.lock().by_task.remove(task)?;
+        process.is_running().then_some(process)
+    }
+}

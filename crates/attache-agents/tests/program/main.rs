@@ -1,0 +1,6 @@
+//! Programs as agents, with real processes.
+#![cfg(unix)]
+
+mod json;
+mod support;
+mod text;

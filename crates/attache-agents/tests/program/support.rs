@@ -1,0 +1,57 @@
+//! A server whose agent is a shell script.
+
+use std::time::Duration;
+
+use attache_agents::program::{Program, ProgramOptions, Protocol};
+use attache_client::{Client, Reply};
+use attache_protocol::{AgentCard, Task, TaskState};
+use attache_server::Server;
+
+/// Serves a shell script as an agent, and returns a client for it.
+pub(crate) async fn serve(script: &str, change: impl FnOnce(&mut ProgramOptions)) -> Client {
+    let options = ProgramOptions::new(["/bin/sh", "-c", script]).with(change);
+    let card = AgentCard::new("Program", "A shell script").input_modes(["*/*"]);
+    let server = Server::new(Program::new(options)).card(card).bind("127.0.0.1:0").listen().await.unwrap();
+    let url = format!("http://{}", server.address().unwrap());
+    tokio::spawn(server.run());
+    Client::connect(&url).await.unwrap()
+}
+
+/// Serves a script that speaks the JSON protocol.
+pub(crate) async fn serve_json(script: &str) -> Client {
+    serve(script, |options| options.protocol = Protocol::Json).await
+}
+
+pub(crate) fn task(reply: Reply) -> Task {
+    match reply {
+        Reply::Task(task) => task,
+        Reply::Message(message) => panic!("a message instead of a task: {message:?}"),
+    }
+}
+
+/// The text of an artifact.
+pub(crate) fn text(task: &Task, artifact: usize) -> String {
+    task.artifacts[artifact].parts.iter().filter_map(|part| part.as_text()).collect()
+}
+
+/// The text of a failure.
+pub(crate) fn failure(task: &Task) -> String {
+    assert_eq!(task.status.state, TaskState::Failed, "{task:?}");
+    task.status.message.as_ref().unwrap().text()
+}
+
+/// Whether a process runs. A zombie does not.
+pub(crate) fn runs(pid: &str) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+    status.is_ok_and(|status| !status.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'))
+}
+
+/// Waits until a condition holds.
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let met = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), met).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
