@@ -24,7 +24,7 @@
 //!         turn.complete().await
 //!     }))
 //!     .card(Card::new("My Agent", "Does useful things").skill(Skill::new("chat", "General conversation")))
-//!     .bind("0.0.0.0:8080")
+//!     .bind("127.0.0.1:8080")
 //!     .run()
 //!     .await?;
 //!     Ok(())
@@ -90,3 +90,8 @@ pub mod prelude {
     #[cfg(feature = "server")]
     pub use attache_server::{Policy, Server};
 }
+
+/// The examples on the page about testing are tests themselves.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/testing.md")]
+struct TestingPage;

@@ -1,6 +1,7 @@
-//! `attache config`: checks the settings, and shows the source of each.
+//! `attache config`: makes a file of settings, checks it, and shows the source of each setting.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
 
 use attache_agents::API_TOKEN_VARIABLE;
 use clap::{Args, Subcommand};
@@ -10,15 +11,24 @@ use super::TOKEN_VARIABLE;
 use super::client::registry;
 use super::serve::Serve;
 use super::store_location::SettingsFile;
-use super::{Failure, Output};
-use crate::config::{DisplayValue, MASK, Resolved, Source, Unread};
+use super::{Failure, Output, say, terminal};
+use crate::config::{DisplayValue, MASK, Resolved, Source, USUAL, Unread};
 
 /// The subcommands of `attache config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Config {
+    /// Write a file with every setting and its default, commented out
+    ///
+    /// A file that exists is not overwritten.
+    Init {
+        /// The file to write; `-` prints it
+        #[arg(value_name = "PATH", default_value = USUAL)]
+        path: PathBuf,
+    },
+
     /// Find out whether `attache serve` would start with these settings, and what it would serve
     ///
-    /// The exit code is 2 if something is wrong. No port is taken and nothing is written.
+    /// All errors are reported, with their lines. The exit code is 2 if something is wrong. No port is taken and nothing is written.
     Check(Box<Check>),
 
     /// Show every setting, its value and where it comes from; secrets are masked
@@ -56,7 +66,7 @@ impl Config {
         match self {
             Self::Check(check) => Some(&check.serve.file),
             Self::Show(show) => Some(&show.serve.file),
-            Self::Schema => None,
+            Self::Init { .. } | Self::Schema => None,
         }
     }
 
@@ -65,12 +75,21 @@ impl Config {
         match self {
             Self::Check(check) => Some(&mut check.serve),
             Self::Show(show) => Some(&mut show.serve),
-            Self::Schema => None,
+            Self::Init { .. } | Self::Schema => None,
+        }
+    }
+
+    /// Whether this is `attache config check`.
+    pub(super) fn is_check(&self) -> bool {
+        match self {
+            Self::Check(_) => true,
+            Self::Init { .. } | Self::Show(_) | Self::Schema => false,
         }
     }
 
     pub(super) fn run(self) -> Result<(), Failure> {
         match self {
+            Self::Init { path } => init(&path),
             Self::Check(check) => check.run(),
             Self::Show(show) => show.run(),
             Self::Schema => super::print(&format!("{:#}\n", crate::config::schema())),
@@ -78,9 +97,47 @@ impl Config {
     }
 }
 
+/// Writes the file with the defaults.
+fn init(path: &Path) -> Result<(), Failure> {
+    let text = crate::config::template();
+    if path.as_os_str() == "-" {
+        return super::print(&text);
+    }
+    let shown = path.display();
+    let failed = |error: std::io::Error| match error.kind() == ErrorKind::AlreadyExists {
+        true => Failure::usage(format!("`{shown}` exists, and is not overwritten"))
+            .hint("name another file, or print the settings with `attache config init -`"),
+        false => Failure::new(format!("`{shown}` cannot be written: {error}")),
+    };
+    std::fs::File::create_new(path).and_then(|mut file| file.write_all(text.as_bytes())).map_err(failed)?;
+    say(format_args!("wrote `{shown}`: every setting with its default, commented out"));
+    match path == Path::new(USUAL) {
+        true => {
+            say(format_args!("`attache serve` reads it in this directory; `attache config check` checks it"))
+        }
+        false => say(format_args!("use it with `attache serve --config {shown}`")),
+    }
+    Ok(())
+}
+
 impl Check {
-    fn run(self) -> Result<(), Failure> {
-        let callers = self.serve.prepare()?.callers;
+    fn run(mut self) -> Result<(), Failure> {
+        let mut failures: Vec<Failure> = Vec::new();
+        if let Some(file) = &mut self.serve.settings.file {
+            failures.append(&mut file.errors);
+        }
+        let prepared = self.serve.prepare_all(&mut failures);
+        let store = self.serve.store().map_err(|failure| failures.push(failure)).unwrap_or_default();
+        let Some(prepared) = prepared.filter(|_| failures.is_empty()) else {
+            let failure = Failure::all(failures);
+            if self.output.json {
+                let error = |failure: &Failure| json!({"error": failure.error, "hint": failure.hint});
+                let errors: Vec<_> = std::iter::once(&failure).chain(&failure.more).map(error).collect();
+                super::print(&format!("{:#}\n", json!({ "errors": errors })))?;
+            }
+            return Err(failure);
+        };
+        let callers = prepared.callers;
         let settings = &self.serve.settings;
         let file = settings.file.as_ref().map(|file| file.path.display().to_string());
         let value = |key: &str| {
@@ -91,7 +148,6 @@ impl Check {
             .iter()
             .filter_map(|setting| Some((setting.key.strip_prefix("limits.")?, &setting.value)))
             .collect();
-        let store = self.serve.store()?;
         let unread = settings.unread();
         let listed = callers.as_ref().map(|callers| callers.listed()).unwrap_or_default();
         let text = |out: &mut dyn Write| {
@@ -110,10 +166,12 @@ impl Check {
             for (list, names) in &listed {
                 line(list, &names.join(", "))?;
             }
-            let limits: Vec<_> =
-                limits.iter().map(|(key, value)| format!("{key} {}", as_limit(key, value))).collect();
-            line("limits", &limits.join(", "))?;
-            unread.iter().try_for_each(|variable| line("problem", &variable.to_string()))
+            unread.iter().try_for_each(|variable| line("problem", &variable.to_string()))?;
+            writeln!(out, "\nlimits")?;
+            let widest = limits.iter().map(|(key, _)| key.len()).max().unwrap_or_default();
+            limits
+                .iter()
+                .try_for_each(|(key, value)| writeln!(out, "  {key:widest$}  {}", as_limit(key, value)))
         };
         let json = || {
             let set = limits.iter().filter(|(_, value)| **value != DisplayValue::Nothing);
@@ -168,21 +226,52 @@ impl Show {
         self.output.print(
             || json!({"file": file, "settings": settings.iter().map(member).collect::<Vec<_>>()}),
             |out| {
-                let widest =
-                    |width: fn(&Resolved) -> usize| settings.iter().map(width).max().unwrap_or_default();
-                let keys = widest(|setting| setting.key.chars().count());
-                // Long values do not widen the column.
-                let values = widest(|setting| setting.value.to_string().chars().count()).min(WIDEST_VALUE);
-                settings.iter().try_for_each(|Resolved { key, value, source }| {
-                    writeln!(out, "{key:keys$}  {:values$}  {source}", value.to_string())
-                })
+                let columns = terminal::size().map_or(terminal::USUAL_WIDTH, |(columns, _)| columns);
+                out.write_all(table(&settings, columns).as_bytes())
             },
         )
     }
 }
 
-/// The largest width of the column of values.
-const WIDEST_VALUE: usize = 44;
+/// The narrowest column of values.
+const NARROWEST_VALUE: usize = 16;
+
+/// Settings in three columns: key, value and source. What does not fit beside the key stands below it.
+fn table(settings: &[Resolved], columns: usize) -> String {
+    let keys = settings.iter().map(|setting| setting.key.len()).max().unwrap_or_default();
+    let sources = settings.iter().map(|setting| terminal::width(&setting.source.to_string()));
+    // A long source does not narrow the values of all settings.
+    let sources =
+        sources.filter(|width| keys + NARROWEST_VALUE + width + 4 <= columns).max().unwrap_or_default();
+    let values = columns.saturating_sub(keys + sources + 4);
+    let widest = settings.iter().map(|setting| terminal::width(&setting.value.to_string()));
+    let values = widest.filter(|width| *width <= values).max().unwrap_or_default();
+    let mut out = String::new();
+    for Resolved { key, value, source } in settings {
+        let (value, source) = (value.to_string(), source.to_string());
+        // Under the value if it fits there.
+        let below = |text: &str| {
+            let indent = if keys + 2 + terminal::width(text) <= columns { keys + 2 } else { 4 };
+            format!("{:indent$}{text}", "")
+        };
+        let beside = format!(
+            "{key:keys$}  {value}{}  {source}",
+            " ".repeat(values.saturating_sub(terminal::width(&value)))
+        );
+        let lines = if terminal::width(&beside) <= columns {
+            vec![beside]
+        } else if keys + 2 + terminal::width(&value) <= columns {
+            vec![format!("{key:keys$}  {value}"), below(&source)]
+        } else {
+            vec![format!("{key:keys$}  {source}"), format!("    {value}")]
+        };
+        for line in lines {
+            out.push_str(line.trim_end());
+            out.push('\n');
+        }
+    }
+    out
+}
 
 /// The settings of the client's subcommands.
 fn of_client() -> Vec<Resolved> {

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::store_location::SettingsFile;
-use super::{Failure, Output};
+use super::{Failure, Output, say, show};
 
 /// The subcommands of `attache keys`.
 #[derive(Debug, Subcommand)]
@@ -125,7 +125,11 @@ impl Keys {
                     Err(error) => Err(error),
                 };
                 let key = made.map_err(failure)?;
-                common.output.print(|| json!(key), |out| writeln!(out, "{}", key.kid))
+                common.output.print(|| json!(key), |out| writeln!(out, "{}", key.kid))?;
+                if !common.output.json {
+                    next_steps(&common, &key)?;
+                }
+                Ok(())
             }
             Self::List { common, jwks: true } => {
                 let public = common.open()?.current().public_keys().to_json();
@@ -160,6 +164,24 @@ impl Keys {
             }
         }
     }
+}
+
+/// Says what to do with a new key.
+fn next_steps(common: &Common, key: &KeyInfo) -> Result<(), Failure> {
+    let file = common.file()?;
+    let file = show::word(&file.display().to_string());
+    say(format_args!("the key is in `{file}`; a server that uses the file signs with it at once"));
+    say(format_args!(
+        "sign cards with it: `attache serve --signing-keys {file}`, or `signing.keys` in the settings"
+    ));
+    match key.algorithm {
+        Algorithm::Hs256 => say(format_args!("it is a secret: clients that check the card need it from you")),
+        Algorithm::Es256 | Algorithm::EdDsa | Algorithm::Rs256 | Algorithm::Ps256 => {
+            say(format_args!("clients find the public key at `/.well-known/jwks.json` of the server"));
+            say(format_args!("give it to them, to pin: `attache keys list --jwks --signing-keys {file}`"));
+        }
+    }
+    Ok(())
 }
 
 fn line(KeyInfo { kid, algorithm, state, created }: &KeyInfo) -> String {

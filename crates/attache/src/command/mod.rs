@@ -3,15 +3,18 @@
 mod bar;
 mod client;
 mod config;
+mod health;
 mod keys;
 mod push;
 mod reference;
 mod serve;
 mod store;
 mod store_location;
+mod terminal;
 
 use std::fmt;
 use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -19,7 +22,7 @@ use clap_complete::Shell;
 
 use self::client::show;
 pub(crate) use self::client::{CLIENT_SECRET_VARIABLE, TOKEN_VARIABLE};
-pub(crate) use self::serve::AgentName;
+pub(crate) use self::serve::{AgentName, MODEL_KEY_VARIABLE};
 use self::store_location::SettingsFile;
 
 /// A subcommand.
@@ -71,11 +74,28 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Config(config::Config),
 
+    /// Find out whether the server of these settings runs, for containers and scripts
+    ///
+    /// Takes the address from the same file, environment and flags as `attache serve`. The exit code is 0 if the server
+    /// runs, 1 if it responds with an error and 3 if it cannot be reached.
+    #[command(
+        after_help = "For example, as the health check of a container:\n  HEALTHCHECK CMD [\"attache\", \"health\"]"
+    )]
+    Health(Box<health::Health>),
+
     /// Print what makes a shell complete this command
-    #[command(after_help = "For example, in bash:\n  source <(attache completions bash)")]
+    #[command(after_help = COMPLETIONS)]
     Completions {
         /// The shell
         shell: Shell,
+    },
+
+    /// Write the manual pages of the command into a directory
+    #[command(after_help = MANUAL)]
+    Man {
+        /// The directory, which is made if there is none
+        #[arg(value_name = "DIRECTORY")]
+        directory: PathBuf,
     },
 
     /// Print the reference of the command as Markdown
@@ -89,6 +109,7 @@ impl Command {
         match self {
             Self::Serve(serve) => Some(&serve.file),
             Self::Config(config) => config.settings_file(),
+            Self::Health(health) => Some(&health.serve.file),
             Self::Store(store) => Some(store.settings_file()),
             Self::Keys(keys) => Some(keys.settings_file()),
             Self::Push(push) => push.settings_file(),
@@ -100,8 +121,14 @@ impl Command {
             | Self::Task(_)
             | Self::Agents(_)
             | Self::Completions { .. }
+            | Self::Man { .. }
             | Self::Reference => None,
         }
+    }
+
+    /// Whether the subcommand itself reports errors in the file of settings, together with others.
+    pub(crate) fn reports_all_errors(&self) -> bool {
+        matches!(self, Self::Config(config) if config.is_check())
     }
 
     /// The settings of the server, for a subcommand that uses all of them.
@@ -109,6 +136,7 @@ impl Command {
         match self {
             Self::Serve(serve) => Some(serve),
             Self::Config(config) => config.serve(),
+            Self::Health(health) => Some(&mut health.serve),
             Self::Card(_)
             | Self::Login(_)
             | Self::Logout(_)
@@ -120,6 +148,7 @@ impl Command {
             | Self::Store(_)
             | Self::Keys(_)
             | Self::Completions { .. }
+            | Self::Man { .. }
             | Self::Reference => None,
         }
     }
@@ -155,6 +184,32 @@ Exit codes:
   5    the task needs an answer
   6    there was no more time to wait; the task goes on
   130  interrupted with Ctrl-C";
+
+/// Where completions go, for `--help`.
+const COMPLETIONS: &str = "\
+To complete in the current shell only:
+  bash         source <(attache completions bash)
+  zsh          source <(attache completions zsh)
+
+To complete in every new shell, write the script where the shell looks for it:
+  bash         attache completions bash > \\
+                 ~/.local/share/bash-completion/completions/attache
+  zsh          attache completions zsh > ~/.zfunc/_attache
+               and in ~/.zshrc: fpath+=~/.zfunc; autoload -U compinit; compinit
+  fish         attache completions fish > \\
+                 ~/.config/fish/completions/attache.fish
+  elvish       attache completions elvish >> ~/.config/elvish/rc.elv
+  powershell   attache completions powershell >> $PROFILE
+
+For all users, packages use /usr/share/bash-completion/completions/attache,
+/usr/share/zsh/vendor-completions/_attache and
+/usr/share/fish/vendor_completions.d/attache.fish.";
+
+/// Where manual pages go, for `--help`.
+const MANUAL: &str = "\
+For example:
+  attache man ~/.local/share/man/man1
+  man attache-serve";
 
 /// How results are printed.
 #[derive(Debug, Args)]
@@ -204,7 +259,9 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Store(store) => store.run(),
         Command::Keys(keys) => keys.run(),
         Command::Config(config) => config.run(),
+        Command::Health(health) => health.run(),
         Command::Completions { shell } => completions(shell),
+        Command::Man { directory } => man(&directory),
         Command::Reference => reference::print(),
     };
     match result {
@@ -217,6 +274,23 @@ fn completions(shell: Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut crate::config::arguments(), "attache", &mut script);
     print(&String::from_utf8_lossy(&script))
+}
+
+/// Writes a manual page for the command and for each subcommand.
+fn man(directory: &Path) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| {
+        Failure::new(format!("the manual pages cannot be written to `{}`: {error}", directory.display()))
+    };
+    std::fs::create_dir_all(directory).map_err(failed)?;
+    clap_mangen::generate_to(crate::config::arguments(), directory).map_err(failed)?;
+    let pages = std::fs::read_dir(directory).map_err(failed)?.flatten();
+    let count = pages.filter(|page| page.file_name().to_string_lossy().starts_with("attache")).count();
+    say(format_args!(
+        "wrote {count} pages to `{}`: `man -l {}` shows one",
+        directory.display(),
+        directory.join("attache.1").display()
+    ));
+    Ok(())
 }
 
 /// Prints text to standard output.
@@ -240,17 +314,47 @@ pub(crate) struct Failure {
     error: String,
     hint: Option<String>,
     exit: Exit,
+    /// Further failures of the same kind.
+    more: Vec<Self>,
+    /// Whether another failure that is reported has led to this one.
+    is_consequence: bool,
 }
 
 impl Failure {
     /// A failure with exit code 1.
     pub(crate) fn new(error: impl ToString) -> Self {
-        Self { error: error.to_string(), hint: None, exit: Exit::Failed }
+        Self {
+            error: error.to_string(),
+            hint: None,
+            exit: Exit::Failed,
+            more: Vec::new(),
+            is_consequence: false,
+        }
     }
 
     /// The arguments or the settings are wrong.
     pub(crate) fn usage(error: impl ToString) -> Self {
         Self::new(error).exit(Exit::Usage)
+    }
+
+    /// A failure that follows from another one, which is reported.
+    pub(crate) fn consequence() -> Self {
+        Self { is_consequence: true, ..Self::usage("another setting is wrong") }
+    }
+
+    /// All failures as one. The exit code is that of the first.
+    pub(crate) fn all(failures: impl IntoIterator<Item = Self>) -> Self {
+        let mut each = failures.into_iter().flat_map(Self::each).filter(|failure| !failure.is_consequence);
+        match each.next() {
+            Some(first) => Self { more: each.collect(), ..first },
+            None => Self::consequence(),
+        }
+    }
+
+    /// The failures that this one consists of.
+    pub(crate) fn each(mut self) -> impl Iterator<Item = Self> {
+        let more = std::mem::take(&mut self.more);
+        std::iter::once(self).chain(more)
     }
 
     fn exit(mut self, exit: Exit) -> Self {
@@ -275,6 +379,7 @@ impl Failure {
         if let Some(hint) = &self.hint {
             say(format_args!("\x1b[1;36mhint:\x1b[0m {}", show::clean(hint)));
         }
+        self.more.iter().for_each(Self::say);
     }
 }
 
@@ -282,9 +387,9 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.error)?;
-        match &self.hint {
-            Some(hint) => write!(f, " ({hint})"),
-            None => Ok(()),
+        if let Some(hint) = &self.hint {
+            write!(f, " ({hint})")?;
         }
+        self.more.iter().try_for_each(|failure| write!(f, "; {failure}"))
     }
 }

@@ -1,12 +1,12 @@
-//! `attache push`: webhooks, from both ends, and the deliveries that were given up.
+//! `attache push`: webhooks, from both ends, and the deliveries that are pending or were given up.
 
-use attache::core::{Clock, DeadDelivery, DeliveryId, SystemClock};
+use attache::core::{Clock, DeadDelivery, DeliveryId, PendingDelivery, SystemClock};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::client::{block_on, hooks, listen};
 use super::store_location::SettingsFile;
-use super::{Failure, Output, store};
+use super::{Failure, Output, say, store};
 use crate::config::StoreArgs;
 
 /// The subcommands of `attache push`.
@@ -23,6 +23,16 @@ pub(crate) enum Push {
 
     /// Receive notifications here, and print them
     Listen(listen::Listen),
+
+    /// List deliveries to webhooks that are still to be made, oldest first
+    Pending {
+        #[command(flatten)]
+        common: Common,
+
+        /// How many at most
+        #[arg(long, value_name = "COUNT", default_value_t = 100)]
+        limit: usize,
+    },
 
     /// Look after deliveries to webhooks that were given up
     #[command(subcommand)]
@@ -87,6 +97,7 @@ impl Push {
             Self::Dead(
                 Dead::List { common, .. } | Dead::Retry { common, .. } | Dead::Purge { common, .. },
             ) => Some(&common.file),
+            Self::Pending { common, .. } => Some(&common.file),
             Self::Add(_) | Self::List(_) | Self::Rm(_) | Self::Listen(_) => None,
         }
     }
@@ -97,9 +108,54 @@ impl Push {
             Self::List(list) => block_on(list.run()),
             Self::Rm(rm) => block_on(rm.run()),
             Self::Listen(listen) => block_on(listen.run()),
+            Self::Pending { common, limit } => pending(&common, limit),
             Self::Dead(dead) => dead.run(),
         }
     }
+}
+
+fn pending(Common { place, output, .. }: &Common, limit: usize) -> Result<(), Failure> {
+    let mut pending =
+        store::open(&place.file()?)?.list_pending(limit.saturating_add(1)).map_err(Failure::new)?;
+    let has_more = pending.len() > limit;
+    pending.truncate(limit);
+    let row = |PendingDelivery { id, url, attempts, since, due }: &PendingDelivery| {
+        json!({
+            "id": id.to_string(),
+            "taskId": id.task,
+            "configId": id.webhook,
+            "eventNumber": id.seq.0,
+            "url": url,
+            "attempts": attempts,
+            "since": since,
+            "nextAttemptAt": due,
+        })
+    };
+    output.print(
+        || json!({ "deliveries": pending.iter().map(row).collect::<Vec<_>>(), "hasMore": has_more }),
+        |out| {
+            if pending.is_empty() {
+                return writeln!(out, "no delivery is pending");
+            }
+            for PendingDelivery { id, url, attempts, since, due } in &pending {
+                let next = match due {
+                    Some(due) => format!("next attempt {due}"),
+                    None => "after the one before it".to_owned(),
+                };
+                let tried = match attempts {
+                    0 => "not tried yet".to_owned(),
+                    1 => "1 attempt failed".to_owned(),
+                    attempts => format!("{attempts} attempts failed"),
+                };
+                writeln!(out, "{id}\n  to {url}\n  since {since}, {tried}, {next}")?;
+            }
+            Ok(())
+        },
+    )?;
+    if has_more && !output.json {
+        say(format_args!("there are more: `--limit {}` shows twice as many", limit.saturating_mul(2).max(2)));
+    }
+    Ok(())
 }
 
 impl Dead {

@@ -260,6 +260,13 @@ impl Callers {
         lists
     }
 
+    /// The tiers of callers, as far as they are known before a caller is authenticated.
+    pub(crate) fn tiers(&self) -> impl Iterator<Item = &str> {
+        let known = self.known.iter().filter_map(|known| known.identity.rights.tier());
+        let mapped = self.jwt.iter().flat_map(|jwt| jwt.tiers.values().map(String::as_str));
+        known.chain(mapped).chain(self.mtls.iter().filter_map(|caller| caller.tier.as_deref()))
+    }
+
     /// Whether some callers have a tier of their own.
     pub(crate) fn have_tiers(&self) -> bool {
         self.known.iter().any(|known| known.identity.rights.tier().is_some())
@@ -291,6 +298,15 @@ impl Callers {
         self.listed().into_iter().map(kind).collect::<Vec<_>>().join("; ")
     }
 
+    /// The arguments of `attache send` for the first caller.
+    pub(crate) fn as_flags(&self) -> String {
+        match self.known.first().map(|SecretCaller { identity, kind, .. }| (identity, kind)) {
+            Some((_, CredentialKind::Bearer)) | None => " --token TOKEN".to_owned(),
+            Some((identity, CredentialKind::Basic)) => format!(" --user '{}:PASSWORD'", identity.principal),
+            Some((_, CredentialKind::ApiKey(_))) => " --api-key KEY".to_owned(),
+        }
+    }
+
     /// The arguments of `curl` for the first caller.
     pub(crate) fn on_the_command_line(&self) -> String {
         let Some(SecretCaller { identity, kind, .. }) = self.known.first() else {
@@ -307,47 +323,54 @@ impl Callers {
 }
 
 impl Auth {
-    /// Checks all callers. An error has its position in the file.
+    /// Checks all callers. All errors are reported, with their positions in the file.
     pub(super) fn callers(&self, file: &ConfigFile) -> Result<Callers, Failure> {
         let mut checked = Checked { file, known: Vec::new(), secrets: HashMap::new() };
+        let mut errors = Vec::new();
         for (index, Bearer { name, token, token_file, scopes, tier }) in self.bearer.iter().enumerate() {
             let entry = Entry { list: "bearer", index, name, scopes, tier: tier.as_deref() };
-            checked.add(&entry, CredentialKind::Bearer, ("token", token.as_ref()), token_file.as_ref())?;
+            let written = ("token", token.as_ref());
+            errors.extend(checked.add(&entry, CredentialKind::Bearer, written, token_file.as_ref()).err());
         }
         for (index, caller) in self.api_key.iter().enumerate() {
             let ApiKey { name, key, key_file, scopes, tier, .. } = caller;
             let entry = Entry { list: "api-key", index, name, scopes, tier: tier.as_deref() };
-            let place = caller.place().map_err(|error| checked.error(&entry.path(""), error))?;
-            checked.add(&entry, CredentialKind::ApiKey(place), ("key", key.as_ref()), key_file.as_ref())?;
+            let place = caller.place().map_err(|error| checked.error(&entry.path(""), error));
+            let added = place.and_then(|place| {
+                let kind = CredentialKind::ApiKey(place);
+                checked.add(&entry, kind, ("key", key.as_ref()), key_file.as_ref())
+            });
+            errors.extend(added.err());
         }
         for (index, Basic { name, password, password_file, scopes, tier }) in self.basic.iter().enumerate() {
             let entry = Entry { list: "basic", index, name, scopes, tier: tier.as_deref() };
             if name.contains(':') {
                 let error = ConfigError::new("a name that logs in with a password can have no colon in it");
-                return Err(checked.error(&entry.path(".name"), error));
+                errors.push(checked.error(&entry.path(".name"), error));
+                continue;
             }
-            checked.add(
-                &entry,
-                CredentialKind::Basic,
-                ("password", password.as_ref()),
-                password_file.as_ref(),
-            )?;
+            let written = ("password", password.as_ref());
+            errors.extend(checked.add(&entry, CredentialKind::Basic, written, password_file.as_ref()).err());
         }
         for (index, Jwt { audience: StringList(words), .. }) in self.jwt.iter().enumerate() {
             if words.is_empty() || words.iter().any(String::is_empty) {
                 let error = ConfigError::new("a token must be for someone: this is empty");
-                return Err(checked.error(&format!("auth.jwt[{index}].audience"), error));
+                errors.push(checked.error(&format!("auth.jwt[{index}].audience"), error));
             }
         }
         for (index, caller) in self.mtls.iter().enumerate() {
             let Certificate { name, subject, san, scopes, tier } = caller;
             let entry = Entry { list: "mtls", index, name, scopes, tier: tier.as_deref() };
-            checked.name(&entry, self.mtls[..index].iter().map(|other| other.name.as_str()))?;
+            let others = self.mtls[..index].iter().map(|other| other.name.as_str());
+            errors.extend(checked.name(&entry, others).err());
             if subject.is_some() == san.is_some() {
                 let error =
                     ConfigError::new("a certificate is known by its `subject` or by a `san`: one of them");
-                return Err(checked.error(&entry.path(""), error));
+                errors.push(checked.error(&entry.path(""), error));
             }
+        }
+        if !errors.is_empty() {
+            return Err(Failure::all(errors));
         }
         let callers = Callers {
             require: self.require.unwrap_or_default(),

@@ -19,6 +19,9 @@ use std::sync::LazyLock;
 use attache::server::{AllowedHost, AllowedOrigin};
 use attache::store::StoreUrl;
 
+use super::card::CardGrpc;
+use super::log::{LogFormat, LoggedRequests};
+use super::program::CommandLine;
 use super::settings::{ClientCertificates, Settings};
 use super::units::{Count, FromText, HttpPath, Network, Seconds, Size, StoreText, Time};
 use crate::command::AgentName;
@@ -30,6 +33,8 @@ pub(super) struct Declared {
     pub(super) rows: Vec<Row>,
     /// The keys that a reload of the file applies, with everything below them.
     reloaded: Vec<String>,
+    /// Every key with its description, also those of sections and those without a flag.
+    described: Vec<(String, &'static str)>,
 }
 
 /// A setting that has a key, a flag and a variable of the environment.
@@ -51,6 +56,11 @@ static DECLARED: LazyLock<Declared> = LazyLock::new(|| {
 /// Each setting with a flag, in the order in which they are shown.
 pub(super) fn rows() -> &'static [Row] {
     &DECLARED.rows
+}
+
+/// Every key with its description, in the order of declaration. A section comes before its settings.
+pub(super) fn described() -> &'static [(String, &'static str)] {
+    &DECLARED.described
 }
 
 /// The setting that a flag is for.
@@ -91,6 +101,11 @@ impl Declared {
         });
     }
 
+    /// Adds the description of a setting or a section.
+    pub(super) fn describe(&mut self, path: &str, description: &'static str) {
+        self.described.push((key(path), description.trim()));
+    }
+
     /// Adds a setting that a reload of the file applies.
     pub(super) fn reload(&mut self, path: &str) {
         self.reloaded.push(key(path));
@@ -118,8 +133,8 @@ macro_rules! as_text {
     ($($type:ty),*) => { $(impl FlagType for $type { type InFile = Option<FromText<Self>>; })* };
 }
 
-as_it_is!(bool, u32, String, PathBuf, AgentName, ClientCertificates);
-as_text!(AllowedHost, AllowedOrigin, Count, HttpPath, Network, Size, Time);
+as_it_is!(bool, u32, String, PathBuf, AgentName, CardGrpc, ClientCertificates, CommandLine, LogFormat);
+as_text!(AllowedHost, AllowedOrigin, Count, HttpPath, LoggedRequests, Network, Size, Time);
 
 /// The file checks that the store is known.
 impl FlagType for StoreUrl {
@@ -168,6 +183,7 @@ macro_rules! settings {
         impl $section {
             pub(super) fn declare(declared: &mut $crate::config::declare::Declared) {
                 $($(
+                    declared.describe(concat!($prefix, stringify!($name)), $doc);
                     settings!(@flag declared, ($prefix $name) [$($flag)? $($shared)?] [$($variable)?] $type);
                     settings!(@mark declared, ($prefix $name) [$($mark)?] $type);
                 )*)*

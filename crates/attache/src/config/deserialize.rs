@@ -178,7 +178,9 @@ impl<'de> MapAccess<'de> for Map<'_> {
         self.value = Some(&entry.node);
         let key: StrDeserializer<'_, ConfigError> = entry.key.as_str().into_deserializer();
         let above = entry.node.path.strip_suffix(&entry.key).unwrap_or_default().trim_end_matches('.');
-        seed.deserialize(key).map(Some).map_err(|error| error.or_at(entry.position, above))
+        seed.deserialize(key)
+            .map(Some)
+            .map_err(|error| error.or_at_key(entry.position, above, &entry.node.path))
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, ConfigError> {

@@ -14,13 +14,15 @@ pub(crate) struct ConfigError {
     position: Option<Position>,
     /// The path of keys, if the error is about a value.
     path: Option<String>,
+    /// The path of the entry that is wrong. Without this entry the file would not have this error.
+    pub(super) culprit: String,
     text: String,
     hint: Option<String>,
 }
 
 impl ConfigError {
     pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self { position: None, path: None, text: text.into(), hint: None }
+        Self { position: None, path: None, culprit: String::new(), text: text.into(), hint: None }
     }
 
     pub(crate) fn at(position: Position, text: impl Into<String>) -> Self {
@@ -37,6 +39,21 @@ impl ConfigError {
         if self.position.is_none() {
             (self.position, self.path) =
                 (Some(position), Some(path.to_owned()).filter(|path| !path.is_empty()));
+            path.clone_into(&mut self.culprit);
+        }
+        self
+    }
+
+    /// Names the entry that is wrong.
+    pub(super) fn blame(mut self, culprit: &str) -> Self {
+        culprit.clone_into(&mut self.culprit);
+        self
+    }
+
+    /// Adds the position of a key that is wrong, unless the error has a position. `above` is the path that the key stands below.
+    pub(super) fn or_at_key(mut self, position: Position, above: &str, culprit: &str) -> Self {
+        if self.position.is_none() {
+            self = self.or_at(position, above).blame(culprit);
         }
         self
     }

@@ -5,12 +5,17 @@
 
 mod apply;
 mod auth;
+mod card;
 mod declare;
 mod deserialize;
 mod error;
+mod log;
+mod model;
+mod program;
 mod resolve;
 mod secret;
 mod settings;
+mod template;
 mod tree;
 mod units;
 mod variables;
@@ -26,23 +31,27 @@ use serde::Deserialize;
 pub(crate) use self::apply::{authenticator, caller_limits, limits, service_limits, tls};
 use self::auth::Auth;
 pub(crate) use self::auth::{Callers, Require};
+pub(crate) use self::card::CardOverrides;
 use self::deserialize::NodeReader;
 use self::error::ConfigError;
+pub(crate) use self::log::LogFormat;
 pub(crate) use self::resolve::{DisplayValue, Resolved, Source, Stop, arguments, parse_arguments};
 pub(crate) use self::secret::{MASK, Secret};
 pub(crate) use self::settings::{
-    AccessArgs, ClientCertificates, CorsArgs, DemoArgs, EngineArgs, HostArgs, KeepArgs, LimitArgs, LogArgs,
-    PathArgs, ProtocolArgs, PushArgs, ServerArgs, Settings, SigningArgs, StoreArgs, TlsArgs,
+    AccessArgs, CardArgs, ClientCertificates, CorsArgs, DemoArgs, EngineArgs, HostArgs, KeepArgs, LimitArgs,
+    LogArgs, ModelArgs, PathArgs, ProgramArgs, ProtocolArgs, PushArgs, ServerArgs, Settings, SigningArgs,
+    StoreArgs, TlsArgs,
 };
-use self::tree::{Environment, Node, Sections};
-pub(crate) use self::units::{HttpPath, age};
+pub(crate) use self::template::template;
+use self::tree::{Environment, Node, Position, Sections, Value};
+pub(crate) use self::units::{HttpPath, Time, age};
 use crate::command::Failure;
 
 /// The key of the list of credentials for other agents.
 pub(crate) const AGENTS: &str = "delegation.agents";
 
 /// The file that is read if `--config` names none.
-const USUAL: &str = "attache.yml";
+pub(crate) const USUAL: &str = "attache.yml";
 
 /// The file of settings, and the value of each setting.
 #[derive(Debug, Default)]
@@ -57,10 +66,12 @@ impl ResolvedSettings {
     /// The callers to authenticate. Without any, no authentication is configured.
     pub(crate) fn callers(&self) -> Result<Option<Callers>, Failure> {
         let Some(file) = &self.file else { return Ok(None) };
+        file.check_items("auth")?;
         match &file.settings.auth {
             Some(auth) => auth.callers(file).map(Some),
             // An empty `auth` is a mistake: without this, it would switch authentication off.
             None if file.root.at("auth").is_some() => Auth::default().callers(file).map(Some),
+            None if file.is_wrong("auth") => Err(Failure::consequence()),
             None => Ok(None),
         }
     }
@@ -68,6 +79,7 @@ impl ResolvedSettings {
     /// The credentials for other agents.
     pub(crate) fn agents(&self) -> Result<AddressBook, Failure> {
         let Some(file) = &self.file else { return Ok(AddressBook::default()) };
+        file.check_items(AGENTS)?;
         AgentSettings::book(&file.settings.delegation.agents).map_err(|AgentFault { path, text, hint }| {
             let path = format!("{AGENTS}{path}");
             // A secret in a file of its own has no position here: the error names the entry.
@@ -76,6 +88,11 @@ impl ResolvedSettings {
             let error = ConfigError::new(text);
             file.error(position, hint.into_iter().fold(error, |error, hint| error.hint(hint)))
         })
+    }
+
+    /// Whether one of these settings, or one below them, has an error in the file.
+    pub(crate) fn is_wrong(&self, paths: &[&str]) -> bool {
+        self.file.as_ref().is_some_and(|file| paths.iter().any(|path| file.is_wrong(path)))
     }
 
     /// The environment variables that begin with `ATTACHE_` and that nothing reads.
@@ -105,9 +122,15 @@ impl ResolvedSettings {
 }
 
 /// A configuration file that has been read.
+///
+/// A file with errors has them all in `errors`, and its wrong values are left out of `settings`. Only `attache config check` goes on
+/// with such a file, to find further errors.
 pub(crate) struct ConfigFile {
     pub(crate) path: PathBuf,
     pub(crate) settings: Settings,
+    pub(crate) errors: Vec<Failure>,
+    /// The paths of the values that are left out.
+    wrong: Vec<String>,
     root: Node,
 }
 
@@ -122,7 +145,7 @@ impl ConfigFile {
     fn find(named: Option<&Path>, matters: Sections<'_>) -> Result<Option<Self>, Failure> {
         let path = named.unwrap_or(Path::new(USUAL));
         match std::fs::read_to_string(path) {
-            Ok(text) => Self::read(path, &text, &|name| std::env::var(name).ok(), matters).map(Some),
+            Ok(text) => Ok(Some(Self::read(path, &text, &|name| std::env::var(name).ok(), matters))),
             Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => {
                 let failure = Failure::usage(format!("`{}` cannot be read: {error}", path.display()));
@@ -131,20 +154,77 @@ impl ConfigFile {
         }
     }
 
-    fn read(
-        path: &Path,
-        text: &str,
-        environment: Environment<'_>,
-        matters: Sections<'_>,
-    ) -> Result<Self, Failure> {
-        let read = Node::read(text, environment, matters)
-            .and_then(|root| Settings::deserialize(NodeReader(&root)).map(|settings| (root, settings)));
-        let (root, settings) = read.map_err(|error| error.in_file(path))?;
-        Ok(Self { path: path.to_owned(), settings, root })
+    fn read(path: &Path, text: &str, environment: Environment<'_>, matters: Sections<'_>) -> Self {
+        let (mut found, empty) = (Vec::new(), Value::Map(Vec::new()));
+        let (root, unreadable) = match Node::read(text, environment, matters, &mut found) {
+            Ok(root) => (root, None),
+            Err(error) => {
+                let position = Position { line: 1, column: 1 };
+                (Node { position, path: String::new(), value: empty }, Some(error))
+            }
+        };
+        let (settings, errors, wrong) = (Settings::default(), Vec::new(), Vec::new());
+        let mut file = Self { path: path.to_owned(), settings, errors, wrong, root };
+        for error in found {
+            file.leave_out(error);
+        }
+        if let Some(error) = unreadable {
+            file.errors.push(error.in_file(path));
+            // Everything after the error is missing.
+            file.wrong.push(String::new());
+        }
+        // What is wrong is left out, until the rest can be read.
+        loop {
+            match Settings::deserialize(NodeReader(&file.root)) {
+                Ok(settings) => {
+                    file.settings = settings;
+                    return file;
+                }
+                Err(error) => {
+                    if !file.leave_out(error) {
+                        return file;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Adds an error, and leaves out the value that has it. Returns whether there was such a value.
+    fn leave_out(&mut self, error: ConfigError) -> bool {
+        let culprit = error.culprit.clone();
+        // That a value is missing follows from the error that it was left out for.
+        if !self.is_wrong(&culprit) {
+            self.errors.push(error.in_file(&self.path));
+        }
+        let is_left_out = self.root.remove(&culprit);
+        self.wrong.push(culprit);
+        is_left_out
+    }
+
+    /// Whether a value, or one above or below it, is left out because it is wrong.
+    fn is_wrong(&self, path: &str) -> bool {
+        let is_above = |above: &str, path: &str| {
+            above.is_empty()
+                || path
+                    .strip_prefix(above)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        self.wrong.iter().any(|wrong| is_above(wrong, path) || is_above(path, wrong))
+    }
+
+    /// Fails if an item of a list below this path is left out: the numbers of the others are not those in the file.
+    fn check_items(&self, path: &str) -> Result<(), Failure> {
+        match self.wrong.iter().any(|wrong| wrong.starts_with(path) && wrong.ends_with(']')) {
+            true => Err(Failure::consequence()),
+            false => Ok(()),
+        }
     }
 
     /// An error about the value at a path of keys.
     fn error(&self, path: &str, error: ConfigError) -> Failure {
+        if self.is_wrong(path) {
+            return Failure::consequence();
+        }
         let error = match self.root.at(path) {
             Some(node) => error.or_at(node.position, path),
             None => error,
@@ -155,7 +235,9 @@ impl ConfigFile {
 
 /// The schema of the file.
 pub(crate) fn schema() -> serde_json::Value {
-    schemars::schema_for!(Settings).to_value()
+    let mut schema = schemars::schema_for!(Settings).to_value();
+    log::describe(&mut schema);
+    schema
 }
 
 #[cfg(test)]

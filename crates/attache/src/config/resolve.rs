@@ -242,15 +242,31 @@ pub(crate) fn parse_arguments(args: &[OsString]) -> Result<Arguments, Stop> {
             ConfigFile::find(named.as_deref(), &|section| concerns(section, given))?
         }
     };
-    let Some(file) = file else {
+    let Some(mut file) = file else {
         if let Some(serve) = parsed.command.serve() {
             serve.settings.resolved = resolved(&matches, None);
         }
         return Ok(parsed);
     };
-    let in_file = file.values()?;
-    let matches = with_defaults(&in_file).try_get_matches_from(args).map_err(|error| blame(error, &file))?;
+    let mut in_file = file.values()?;
+    let matches = loop {
+        match with_defaults(&in_file).try_get_matches_from(args) {
+            Ok(matches) => break matches,
+            Err(error) => {
+                let (key, error) = blame(error)?;
+                let failure = file.error(&key, error);
+                if in_file.remove(&key).is_none() {
+                    return Err(failure.into());
+                }
+                file.errors.push(failure);
+                file.wrong.push(key);
+            }
+        }
+    };
     parsed = Arguments::from_arg_matches(&matches)?;
+    if !file.errors.is_empty() && !parsed.command.reports_all_errors() {
+        return Err(Failure::all(file.errors).into());
+    }
     if let Some(serve) = parsed.command.serve() {
         let resolved = resolved(&matches, Some((&file, &in_file)));
         serve.settings = ResolvedSettings { file: Some(file), resolved };
@@ -276,15 +292,15 @@ fn innermost(matches: &ArgMatches) -> &ArgMatches {
     matches.subcommand().map_or(matches, |(_, below)| innermost(below))
 }
 
-/// Blames the file for an error: the same arguments were valid without the file.
-fn blame(error: clap::Error, file: &ConfigFile) -> Stop {
+/// Blames the file for an error: the same arguments were valid without the file. Returns the key in the file.
+fn blame(error: clap::Error) -> Result<(String, ConfigError), clap::Error> {
     let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else {
-        return error.into();
+        return Err(error);
     };
     let flag = argument.trim_start_matches("--").split([' ', '=', '[']).next().unwrap_or_default();
-    let Some(row) = declare::by_argument(&flag.replace('-', "_")) else { return error.into() };
+    let Some(row) = declare::by_argument(&flag.replace('-', "_")) else { return Err(error) };
     let text = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-    file.error(&row.key, ConfigError::new(text)).into()
+    Ok((row.key.clone(), ConfigError::new(text)))
 }
 
 impl ConfigFile {

@@ -1,6 +1,7 @@
 //! Secrets in the configuration: written in the file, taken from the environment, or in a file of their own.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::path::Path;
 
 use attache_iii::secrets;
@@ -73,6 +74,23 @@ impl JsonSchema for Secret {
             "description": "At least 16 bytes; better not written here but taken from the environment.",
             "examples": ["${TOKEN}"],
         })
+    }
+}
+
+/// A text that can be secret, without rules for it. It is serialized as a mask.
+#[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub(crate) struct Masked(pub(crate) String);
+
+impl fmt::Debug for Masked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(MASK)
+    }
+}
+
+impl Serialize for Masked {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(MASK)
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Everything is optional in the file. The environment, the flags and their defaults decide what the file does not set.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use attache::server::{AllowedHost, AllowedOrigin};
@@ -12,8 +13,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::auth::Auth;
+use super::card::{CardGrpc, CardSchemes, CardSkill};
 use super::declare::settings;
-use super::secret::Secret;
+use super::log::{LogFormat, LoggedRequests};
+use super::model::AnyValue;
+use super::program::{CommandLine, ProgramProtocol};
+use super::secret::{Masked, Secret};
 use super::units::{Count, Filter, FromText, HttpPath, HttpUrl, Network, Seconds, Size, Time};
 use crate::command::AgentName;
 
@@ -84,11 +89,9 @@ settings! {
         public_health: bool,
     }
 
-    flags LogArgs {
-        /// What to log
-        #[flag(log, value_name = "FILTER", default_value = "info")]
-        #[help = "What to log, such as `info` or `attache_server=debug`"]
-        #[mark(reload)] log: String as Option<FromText<Filter>>,
+    {
+        /// What to log, and how
+        #[mark(section)] log: Log,
     }
 
     {
@@ -108,12 +111,33 @@ settings! {
         #[mark(section)] keep: Keep,
         /// Which functions are skills
         #[mark(section)] functions: Functions,
+        /// The program to serve
+        #[mark(section)] program: Program,
+        /// The language model to serve
+        #[mark(section)] model: Model,
         /// How the agent describes itself
         #[mark(section)] card: Card,
         /// Where workers join
         #[mark(section)] engine: Engine,
         /// Which agents tasks may be delegated to, and by whom
         #[mark(section)] delegation: Delegation,
+    }
+}
+
+settings! {
+    /// What to log, and how.
+    Log in "log.";
+
+    flags LogArgs under "Log" {
+        /// What to log, such as `info` or `attache_server=debug`
+        #[flag(log, value_name = "FILTER", default_value = "info")]
+        #[mark(reload)] filter: String as Option<FromText<Filter>>,
+        /// How lines are written
+        #[flag(log_format, value_enum, value_name = "FORMAT", default_value = "text")]
+        format: LogFormat,
+        /// Which requests are logged: `true`, `false`, or `slower-than 1s`
+        #[flag(log_requests, value_name = "WHICH", default_value = "true")]
+        #[mark(reload)] requests: LoggedRequests,
     }
 }
 
@@ -345,9 +369,12 @@ settings! {
         /// Expose all functions, also those without `a2a.expose` in their metadata, for development
         #[flag_in_iii(expose_all)]
         expose_all: bool,
-        /// Show only functions whose metadata has this `a2a.tier`
+        /// The tier of callers whose credential has none: they see only functions whose metadata has this `a2a.tier`
         #[flag_in_iii(tier)]
         tier: String,
+        /// The order of the tiers, lowest first: callers also see the functions of lower tiers, and those without a tier
+        #[flag_in_iii(tiers)]
+        tiers: Vec<String> as Vec<String>,
         /// The function that gets messages which name none
         #[flag_in_iii(default_function)]
         default: String,
@@ -357,6 +384,75 @@ settings! {
         /// Whether streams are offered
         #[flag_in_iii(no_streaming)]
         streaming: bool,
+    }
+}
+
+settings! {
+    /// A program on this machine as the agent.
+    Program in "program.";
+
+    flags ProgramArgs under "Program" {
+        /// The program and its arguments
+        #[flag(program, value_name = "COMMAND")]
+        #[help = "Serve this program as the agent: it reads a message from its standard input and writes the answer"]
+        #[more_help = "The text is split as a shell does. For other options, and to talk in JSON, use `program` in the \
+            configuration file."]
+        command: Option<CommandLine>,
+        /// How the program and the server talk
+        protocol: Option<ProgramProtocol>,
+        /// The working directory of the program
+        directory: Option<PathBuf>,
+        /// Environment variables for the program
+        environment: BTreeMap<String, Masked>,
+        /// Environment variables of the server that the program gets as well
+        pass_environment: Vec<String>,
+        /// How long a message may take; 10 minutes if this is not set
+        timeout: Option<FromText<Time>>,
+        /// How long the program has to end after SIGTERM; 2 seconds if this is not set
+        grace: Option<FromText<Time>>,
+        /// How long a program that asked a question waits for the answer; 30 minutes if this is not set
+        idle: Option<FromText<Time>>,
+        /// How much the program may write for a message; 16 MiB if this is not set
+        max_output: Option<FromText<Size>>,
+        /// How many processes run at once; 16 if this is not set
+        processes: Option<FromText<Count>>,
+        /// Let callers see what a failed program wrote to its standard error
+        show_errors: bool,
+    }
+}
+
+settings! {
+    /// A language model as the agent.
+    Model in "model.";
+
+    flags ModelArgs under "Model" {
+        /// The URL of a chat completion API like that of OpenAI
+        #[flag(model, value_name = "URL")]
+        #[help = "Serve a language model as the agent: the URL of a chat completion API, such as \
+            `https://api.openai.com/v1`"]
+        #[more_help = "The key of the API is in `ATTACHE_MODEL_KEY`, in the file of `--model-key-file`, or in the \
+            configuration file."]
+        url: Option<String> as Option<FromText<HttpUrl>>,
+        /// The name of the model
+        #[flag(model_name, value_name = "NAME")]
+        name: Option<String>,
+        /// The key of the API
+        key: Option<Masked>,
+        /// The file that the key of the API is in
+        #[flag(model_key_file, value_name = "PATH")]
+        key_file: Option<PathBuf>,
+        /// The system prompt, at the beginning of every conversation
+        system: Option<String>,
+        /// Further members of each request, such as `temperature`
+        parameters: BTreeMap<String, AnyValue>,
+        /// Accept images, for models that can see
+        images: bool,
+        /// How much of a conversation the model gets; without the oldest messages, if it would be more; 256 KiB if this is not set
+        max_context: Option<FromText<Size>>,
+        /// How often a request is repeated if the endpoint is overloaded; 3 times if this is not set
+        retries: Option<u32>,
+        /// How long the endpoint may be silent; 2 minutes if this is not set
+        silence: Option<FromText<Time>>,
     }
 }
 
@@ -380,6 +476,24 @@ settings! {
         /// Where to read about the agent
         #[flag_in_iii(docs_url)]
         docs_url: String,
+        /// The agent's own version
+        version: Option<String>,
+        /// Where its icon is
+        icon_url: Option<FromText<HttpUrl>>,
+        /// The media types that it takes, unless a skill has its own
+        input_modes: Vec<String>,
+        /// The media types that it produces, unless a skill has its own
+        output_modes: Vec<String>,
+        /// Its skills, beside those that it has by itself
+        skills: Vec<CardSkill>,
+        /// What the security schemes are called
+        schemes: CardSchemes,
+    }
+
+    flags CardArgs under "Card" {
+        /// How the card names the gRPC interface
+        #[flag(card_grpc, value_enum, value_name = "HOW", default_value = "url")]
+        grpc: CardGrpc,
     }
 }
 
@@ -419,6 +533,9 @@ settings! {
         /// Let tasks be delegated to agents in these networks although they are not public
         #[flag_in_iii(allow_agent_network)]
         allow_networks: Vec<Network>,
+        /// Files with keys that sign the cards of agents: a card that has signatures must have a valid one of them
+        #[flag_in_iii(agent_keys)]
+        card_keys: Vec<PathBuf> as Vec<PathBuf>,
         /// How many delegated tasks are remembered
         #[flag_in_iii(max_delegated_tasks)]
         max_tasks: Count,

@@ -2,10 +2,8 @@
 
 use std::path::Path;
 
+use super::template::tests::everything;
 use super::*;
-
-/// The example of the documentation, with everything in it.
-const EXAMPLE: &str = include_str!("../../../../attache.example.yml");
 
 /// The page about the configuration, with an example in it.
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
@@ -31,9 +29,9 @@ limits: { requests-per-second: 200, body: 8MiB, turns-per-caller: 64 }
 ";
 
 /// All examples.
-fn examples() -> [&'static str; 3] {
+fn examples() -> [String; 3] {
     let after = PAGE.split("```yaml\n").nth(1).unwrap();
-    [COMMON, EXAMPLE, after.split("```").next().unwrap()]
+    [COMMON.to_owned(), everything(), after.split("```").next().unwrap().to_owned()]
 }
 
 /// An environment in which every variable of the examples has a secret of its own.
@@ -46,7 +44,11 @@ fn environment(name: &str) -> Option<String> {
 }
 
 fn read(text: &str) -> Result<ConfigFile, Failure> {
-    ConfigFile::read(Path::new("attache.yml"), text, &environment, &|_| true)
+    let mut file = ConfigFile::read(Path::new("attache.yml"), text, &environment, &|_| true);
+    match std::mem::take(&mut file.errors) {
+        errors if errors.is_empty() => Ok(file),
+        errors => Err(Failure::all(errors)),
+    }
 }
 
 /// The error message for a file, as the user reads it.
@@ -68,7 +70,7 @@ fn verdict(text: &str) -> String {
 #[test]
 fn the_examples_are_read() {
     for text in examples() {
-        if let Err(failure) = read(text) {
+        if let Err(failure) = read(&text) {
             panic!("{failure}");
         }
     }
@@ -76,15 +78,8 @@ fn the_examples_are_read() {
 
 #[test]
 fn the_example_has_every_setting_in_it() {
-    let file = read(EXAMPLE).unwrap_or_else(|failure| panic!("{failure}"));
-    for row in declare::rows() {
-        // A secret can stand in the file or in a file of its own, not in both.
-        let key = match row.key.as_str() {
-            "push.secret-file" => "push.secret",
-            "engine.token-file" => "engine.token",
-            "delegation.api-token-file" => "delegation.api-token",
-            key => key,
-        };
+    let file = read(&everything()).unwrap_or_else(|failure| panic!("{failure}"));
+    for (key, _) in declare::described() {
         assert!(file.root.at(key).is_some(), "{key}");
     }
 }
@@ -93,7 +88,7 @@ fn the_example_has_every_setting_in_it() {
 fn the_examples_fit_the_schema() {
     let schema = jsonschema::validator_for(&schema()).unwrap();
     for text in examples() {
-        let value = read(text).unwrap_or_else(|failure| panic!("{failure}")).root.to_json();
+        let value = read(&text).unwrap_or_else(|failure| panic!("{failure}")).root.to_json();
         let errors: Vec<_> =
             schema.iter_errors(&value).map(|error| format!("{}: {error}", error.instance_path())).collect();
         assert!(errors.is_empty(), "{errors:#?}");
@@ -128,7 +123,7 @@ fn callers_have_what_the_file_grants_them() {
 
 #[test]
 fn no_secret_is_printed() {
-    let file = read(EXAMPLE).unwrap_or_else(|failure| panic!("{failure}"));
+    let file = read(&everything()).unwrap_or_else(|failure| panic!("{failure}"));
     let shown = format!("{file:?} {:?} {}", file.settings, serde_json::to_string(&file.settings).unwrap());
     assert!(!shown.contains("the secret of"), "{shown}");
 }
@@ -230,4 +225,51 @@ fn an_error_has_its_position_and_a_hint() {
         verdicts.push_str(&format!("{}\n    -> {}\n\n", text.trim_end(), verdict(text)));
     }
     insta::assert_snapshot!("wrong_files", verdicts);
+}
+
+#[test]
+fn all_errors_of_a_file_are_found_at_once() {
+    let text = "\
+listne: 127.0.0.1:0
+strict-version: maybe
+limits:
+  body: 8 mib
+  depth: 0
+auth:
+  bearer:
+    - { name: alice, token: \"${NONE}\" }
+    - { name: bob, token: short, scope: a }
+  basic:
+    - { password: 0123456789abcdef }
+push: { allow-networks: [10.0.0] }
+push: { https-only: true }
+";
+    let file = ConfigFile::read(Path::new("attache.yml"), text, &environment, &|_| true);
+    let settings = ResolvedSettings { file: Some(file), resolved: Vec::new() };
+    // The token is not missing: its variable is. The others in the list keep their numbers.
+    assert!(
+        settings.callers().is_err_and(|failure| failure.to_string() == Failure::consequence().to_string())
+    );
+    let errors = settings.file.map(|file| file.errors).unwrap_or_default();
+    let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!("all_errors", errors.join("\n"));
+}
+
+#[test]
+fn all_callers_that_are_wrong_are_named() {
+    let text = "auth:\n  bearer:\n    - { name: a, token: short }\n    - { name: b }\n    - { name: c, token: 0123456789abcdef }\n  mtls:\n    - { name: d }\n";
+    let file = ConfigFile::read(Path::new("attache.yml"), text, &environment, &|_| true);
+    let settings = ResolvedSettings { file: Some(file), resolved: Vec::new() };
+    let failures: Vec<_> = settings
+        .callers()
+        .err()
+        .into_iter()
+        .flat_map(Failure::each)
+        .map(|failure| failure.to_string())
+        .collect();
+    assert_eq!(failures.len(), 3, "{failures:#?}");
+    assert!(
+        failures[1].starts_with("attache.yml:4:7: `auth.bearer[1]`: `b` has no `token`"),
+        "{failures:#?}"
+    );
 }

@@ -2,6 +2,7 @@
 //!
 //! Underscores in keys are read as dashes. `${NAME}` in a value is replaced by the environment variable of that name.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span};
@@ -68,12 +69,16 @@ pub(crate) type Sections<'a> = &'a dyn Fn(&str) -> bool;
 
 impl Node {
     /// Parses a file. A section that is not needed is read as empty, so that its environment variables need not be set.
+    ///
+    /// Values that are wrong by themselves are added to `errors`. The result is an error if the rest of the file cannot be read.
     pub(super) fn read(
         text: &str,
         environment: Environment<'_>,
         matters: Sections<'_>,
+        errors: &mut Vec<ConfigError>,
     ) -> Result<Self, ConfigError> {
-        let mut reader = Reader { events: Parser::new_from_str(text), environment, matters };
+        let text = without_second_colon(text);
+        let mut reader = Reader { events: Parser::new_from_str(&text), environment, matters, errors };
         let mut root = None;
         loop {
             match reader.next()? {
@@ -92,6 +97,7 @@ impl Node {
         if matches!(root.value, Value::Nothing) {
             root.value = Value::Map(Vec::new());
         }
+        super::log::expand(&mut root);
         Ok(root)
     }
 
@@ -109,6 +115,27 @@ impl Node {
             path.strip_prefix(&node.path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };
         children.into_iter().filter(leads_there).find_map(|node| node.at(path))
+    }
+
+    /// Removes the value at a path. Returns whether there was one.
+    pub(super) fn remove(&mut self, path: &str) -> bool {
+        match &mut self.value {
+            Value::Nothing | Value::Text { .. } => false,
+            Value::List(nodes) => match nodes.iter().position(|node| node.path == path) {
+                Some(at) => {
+                    nodes.remove(at);
+                    true
+                }
+                None => nodes.iter_mut().any(|node| node.remove(path)),
+            },
+            Value::Map(entries) => match entries.iter().position(|entry| entry.node.path == path) {
+                Some(at) => {
+                    entries.remove(at);
+                    true
+                }
+                None => entries.iter_mut().any(|entry| entry.node.remove(path)),
+            },
+        }
     }
 
     /// The tree as JSON. Text that looks like a number or a Boolean becomes one.
@@ -146,13 +173,14 @@ impl Node {
     }
 }
 
-struct Reader<'a> {
+struct Reader<'a, 'e> {
     events: Parser<'a, saphyr_parser::StrInput<'a>>,
     environment: Environment<'a>,
     matters: Sections<'a>,
+    errors: &'e mut Vec<ConfigError>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> Reader<'a, '_> {
     fn next(&mut self) -> Result<(Event<'a>, Span), ConfigError> {
         match self.events.next() {
             Some(event) => event.map_err(|error| malformed(&error)),
@@ -168,34 +196,49 @@ impl<'a> Reader<'a> {
         depth: usize,
     ) -> Result<Node, ConfigError> {
         let position = Position::from(&span.start);
-        let refused = |what: &str| {
-            Err(ConfigError::at(position, format!("{what} mean nothing here")).hint("write the value out"))
-        };
         if depth > DEEPEST {
             return Err(ConfigError::at(position, format!("this is more than {DEEPEST} levels deep")));
         }
-        let value = match event {
-            Event::Alias(_) => return refused("anchors and aliases (`&`, `*`)"),
+        let unsupported = match &event {
+            Event::Alias(_) => Some("anchors and aliases (`&`, `*`)"),
             Event::Scalar(_, _, anchor, _)
             | Event::SequenceStart(anchor, _)
             | Event::MappingStart(anchor, _)
-                if anchor > 0 =>
+                if *anchor > 0 =>
             {
-                return refused("anchors and aliases (`&`, `*`)");
+                Some("anchors and aliases (`&`, `*`)")
             }
             Event::Scalar(_, _, _, Some(_))
             | Event::SequenceStart(_, Some(_))
-            | Event::MappingStart(_, Some(_)) => return refused("tags (`!`)"),
+            | Event::MappingStart(_, Some(_)) => Some("tags (`!`)"),
+            Event::Nothing
+            | Event::StreamStart
+            | Event::StreamEnd
+            | Event::DocumentStart(_)
+            | Event::DocumentEnd
+            | Event::Scalar(_, _, _, None)
+            | Event::SequenceStart(_, None)
+            | Event::SequenceEnd
+            | Event::MappingStart(_, None)
+            | Event::MappingEnd => None,
+        };
+        if let Some(what) = unsupported {
+            let error = ConfigError::at(position, format!("{what} mean nothing here"));
+            self.errors.push(error.hint("write the value out").blame(&path));
+        }
+        let value = match event {
             Event::Scalar(text, ScalarStyle::Plain, _, _)
                 if matches!(&*text, "" | "~" | "null" | "Null" | "NULL") =>
             {
                 Value::Nothing
             }
-            Event::Scalar(text, _, _, _) => {
-                let (text, variables) =
-                    expand(&text, self.environment).map_err(|error| error.or_at(position, &path))?;
-                Value::Text { text, variables }
-            }
+            Event::Scalar(text, _, _, _) => match expand(&text, self.environment) {
+                Ok((text, variables)) => Value::Text { text, variables },
+                Err(error) => {
+                    self.errors.push(error.or_at(position, &path));
+                    Value::Nothing
+                }
+            },
             Event::SequenceStart(_, _) => {
                 let mut nodes = Vec::new();
                 loop {
@@ -209,7 +252,8 @@ impl<'a> Reader<'a> {
                 }
             }
             Event::MappingStart(_, _) => self.map(&path, depth)?,
-            Event::Nothing
+            Event::Alias(_)
+            | Event::Nothing
             | Event::StreamStart
             | Event::StreamEnd
             | Event::DocumentStart(_)
@@ -231,13 +275,13 @@ impl<'a> Reader<'a> {
                 }
             };
             let key = key.replace('_', "-");
-            if let Some(first) = entries.iter().find(|entry| entry.key == key) {
-                let line = first.position.line;
-                return Err(ConfigError::at(position, format!("`{key}` is set a second time"))
-                    .hint(format!("it is set in line {line} already")));
-            }
+            let first = entries.iter().find(|entry| entry.key == key).map(|entry| entry.position.line);
             let (event, span) = self.next()?;
             let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            if let Some(line) = first {
+                let error = ConfigError::at(position, format!("`{key}` is set a second time"));
+                self.errors.push(error.hint(format!("it is set in line {line} already")).blame(&below));
+            }
             let mut node = match path.is_empty() && !(self.matters)(&key) {
                 false => self.node(event, span, below, depth + 1)?,
                 true => {
@@ -251,9 +295,27 @@ impl<'a> Reader<'a> {
             if !matches!(node.value, Value::Text { .. }) {
                 node.position = position;
             }
-            entries.push(Entry { key, position, node });
+            if first.is_none() {
+                entries.push(Entry { key, position, node });
+            }
         }
     }
+}
+
+/// The text with `store: memory` instead of `store: memory:`, in which YAML takes the second colon for that of a key.
+fn without_second_colon(text: &str) -> Cow<'_, str> {
+    let is_meant = |line: &str| {
+        let value = line.strip_prefix("store:").map(|rest| rest.split(" #").next().unwrap_or_default());
+        value.is_some_and(|value| value.trim() == "memory:")
+    };
+    if !text.lines().any(is_meant) {
+        return Cow::Borrowed(text);
+    }
+    let lines = text.split_inclusive('\n').map(|line| match is_meant(line) {
+        true => line.replacen("memory:", "memory", 1),
+        false => line.to_owned(),
+    });
+    Cow::Owned(lines.collect())
 }
 
 fn malformed(error: &ScanError) -> ConfigError {
@@ -322,10 +384,35 @@ mod tests {
         }
     }
 
+    fn read(text: &str) -> Node {
+        let mut errors = Vec::new();
+        let root = Node::read(text, &environment, &|_| true, &mut errors).unwrap();
+        assert!(errors.is_empty(), "{errors:?}");
+        root
+    }
+
+    #[test]
+    fn a_store_in_memory_needs_no_quotes() {
+        for text in [
+            "store: memory:",
+            "store: \"memory:\"",
+            "log: info\r\nstore:  memory:  # a comment\r\n",
+            "store: memory",
+        ] {
+            let root = read(text);
+            let value = &root.at("store").unwrap().value;
+            assert!(
+                matches!(value, Value::Text { text, .. } if text.trim_end_matches(':') == "memory"),
+                "{text}"
+            );
+        }
+        let mut errors = Vec::new();
+        assert!(Node::read("listen: memory:", &environment, &|_| true, &mut errors).is_err());
+    }
+
     #[test]
     fn each_value_has_its_position() {
-        let root =
-            Node::read("a: 1\nb_c:\n  - d: x\n    e: '${TOKEN}'\n  - f\n", &environment, &|_| true).unwrap();
+        let root = read("a: 1\nb_c:\n  - d: x\n    e: '${TOKEN}'\n  - f\n");
         let position = |path: &str| root.at(path).map(|node| node.position.to_string());
         assert_eq!(position("a").as_deref(), Some("1:4"));
         assert_eq!(position("b-c").as_deref(), Some("2:1"));

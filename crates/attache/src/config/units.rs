@@ -23,6 +23,8 @@ pub(crate) trait Described {
     /// A regular expression for the text.
     const PATTERN: &'static str;
     const EXAMPLE: &'static str;
+    /// How YAML reads such a text. It reads a size without a unit as a number.
+    const TYPES: [&'static str; 2] = ["string", "integer"];
 }
 
 impl<T: FromStr<Err: fmt::Display>> FromStr for FromText<T> {
@@ -52,8 +54,7 @@ impl<T: Described> JsonSchema for FromText<T> {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        // YAML reads a size without a unit as a number.
-        json_schema!({"type": ["string", "integer"], "pattern": T::PATTERN, "examples": [T::EXAMPLE]})
+        json_schema!({"type": T::TYPES, "pattern": T::PATTERN, "examples": [T::EXAMPLE]})
     }
 }
 
@@ -306,7 +307,7 @@ impl fmt::Display for StoreText {
 
 impl Described for StoreText {
     const NAME: &'static str = "Store";
-    const PATTERN: &'static str = "^[a-z]+:";
+    const PATTERN: &'static str = "^([a-z]+:|memory$)";
     const EXAMPLE: &'static str = "sqlite:/var/lib/attache/tasks.db";
 }
 

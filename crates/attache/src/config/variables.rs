@@ -7,11 +7,12 @@ use attache_iii::variables::{self, Unread};
 use super::tree::Node;
 
 /// The variables without a flag: they hold secrets.
-const SECRETS: [&str; 4] = [
+const SECRETS: [&str; 5] = [
     attache::store::KEYRING_VARIABLE,
     attache_agents::API_TOKEN_VARIABLE,
     crate::command::TOKEN_VARIABLE,
     crate::command::CLIENT_SECRET_VARIABLE,
+    crate::command::MODEL_KEY_VARIABLE,
 ];
 
 /// The variables that any subcommand reads.
@@ -38,7 +39,7 @@ mod tests {
     use super::*;
 
     fn unread_in(pairs: &[(&str, &str)], file: &str) -> Vec<(String, Option<String>)> {
-        let file = Node::read(file, &|_| Some(String::new()), &|_| true).unwrap();
+        let file = Node::read(file, &|_| Some(String::new()), &|_| true, &mut Vec::new()).unwrap();
         let pairs = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         unread(pairs, Some(&file)).into_iter().map(|Unread { name, meant }| (name, meant)).collect()
     }

@@ -108,7 +108,7 @@ async fn a_schema_that_doubles_is_refused_by_name_and_the_server_goes_on_and_sto
     .await;
     for _ in 0..4 {
         let answer = send(&program, call("bomb::go", "{\"n\":1}")).await;
-        assert!(said(&answer).contains("not found"), "{answer}");
+        assert!(said(&answer).contains("There is no function 'bomb::go'"), "{answer}");
     }
     assert!(program.stop().await.success());
 }

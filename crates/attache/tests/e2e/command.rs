@@ -22,6 +22,8 @@ async fn help_teaches() {
     insta::assert_snapshot!("send_help", attache(&["send", "--help"]).await);
     insta::assert_snapshot!("chat_help", attache(&["chat", "--help"]).await);
     insta::assert_snapshot!("task_help", attache(&["task", "--help"]).await);
+    insta::assert_snapshot!("config_help", attache(&["config", "--help"]).await);
+    insta::assert_snapshot!("task_list_help", attache(&["task", "list", "--help"]).await);
     insta::assert_snapshot!("push_help", attache(&["push", "--help"]).await);
     insta::assert_snapshot!("agents_help", attache(&["agents", "--help"]).await);
 }
@@ -82,6 +84,63 @@ async fn every_shell_can_complete() {
     }
 }
 
+#[tokio::test]
+async fn every_command_has_a_manual_page_and_completions_have_a_place() {
+    let home = Home::new();
+    let folder = home.path("man/man1");
+    let ran = home.run(&["man", &folder.display().to_string()]).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""), "{ran}");
+    for name in ["attache.1", "attache-serve.1", "attache-task-list.1", "attache-config-init.1"] {
+        let page =
+            std::fs::read_to_string(folder.join(name)).unwrap_or_else(|_| panic!("there is no {name}"));
+        assert!(page.contains(".SH NAME") && page.contains(".SH SYNOPSIS"), "{page}");
+    }
+    assert!(!folder.join("attache-reference.1").exists(), "a hidden command has no page");
+    let refused = home.run(&["man", &home.file("taken", "")]).await;
+    assert!(refused.code == Some(1) && refused.stderr.contains("cannot be written to"), "{refused}");
+    insta::assert_snapshot!("completions_help", attache(&["completions", "--help"]).await);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_second_signal_ends_the_server_at_once() {
+    let demo = ["serve", "--demo", "--listen", "127.0.0.1:0", "--engine-listen", "127.0.0.1:0"];
+    let (program, _, mut log) =
+        Program::watched(&demo, &[("ATTACHE_STORE", "memory:"), ("NO_COLOR", "1")]).await;
+    let home = Home::new();
+    home.run(&["send", &program.url, r#"demo::wait {"seconds": 600}"#, "--no-wait"]).await;
+    program.interrupt().await;
+    let line = log.line_with("waiting for 1 turn").await;
+    assert!(line.contains("a second signal stops at once") && line.contains("seconds="), "{line}");
+    program.interrupt().await;
+    log.line_with("error: stopped at once").await;
+    assert_eq!(program.end().await.code(), Some(130));
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_terminal_a_server_says_what_it_waits_for() {
+    let home = Home::new();
+    let demo =
+        ["serve", "--demo", "--listen", "127.0.0.1:0", "--engine-listen", "127.0.0.1:0", "--store", "memory"];
+    let mut serve = crate::terminal::Terminal::start(home.command(&demo));
+    let screen = serve.wait_for("Ctrl-C stops the server.");
+    let url =
+        screen.split("attache chat ").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("a URL");
+    home.run(&["send", url, r#"demo::wait {"seconds": 600}"#, "--no-wait"]).await;
+    let pid = serve.pid().to_string();
+    let interrupt = async || {
+        tokio::process::Command::new("kill").args(["-INT", &pid]).status().await.expect("kill works");
+    };
+    interrupt().await;
+    let screen = serve.wait_for(" s more; Ctrl-C again stops at once");
+    assert!(screen.contains("waiting for 1 turn, at most "), "{screen}");
+    interrupt().await;
+    let (status, screen) = serve.end();
+    assert_eq!(status.code(), Some(130), "{screen}");
+    assert!(screen.contains("error: stopped at once") && !screen.contains("at most"), "{screen}");
+}
+
 #[cfg(unix)]
 #[tokio::test]
 async fn tasks_are_kept_below_the_users_directories_and_for_the_user_only() {
@@ -133,11 +192,11 @@ async fn the_card_advertises_the_base_url() {
         [
             json!("https://agents.example.com/a2a"),
             json!("https://agents.example.com/v1"),
-            json!("agents.example.com:443"),
+            json!("https://agents.example.com/grpc"),
             // The same for clients of 0.3.
             json!("https://agents.example.com/a2a"),
-            json!("https://agents.example.com"),
-            json!("agents.example.com:443"),
+            json!("https://agents.example.com/0.3"),
+            json!("https://agents.example.com/grpc"),
         ]
     );
 }

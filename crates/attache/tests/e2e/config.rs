@@ -87,7 +87,7 @@ async fn callers_of_the_file_come_in_and_nobody_else_does() {
         assert_eq!(status(send().header("X-API-Key", KEY)).await, StatusCode::OK);
         assert_eq!(status(send().basic_auth("ops", Some(PASSWORD))).await, StatusCode::OK);
     }
-    assert_eq!(schemes(&program.url).await, ["api-key", "basic", "bearer"]);
+    assert_eq!(schemes(&program.url).await, ["apiKeyAuth", "basicAuth", "bearerAuth"]);
 }
 
 #[tokio::test]
@@ -127,7 +127,7 @@ async fn flags_beat_the_environment_which_beats_the_file_which_beats_defaults() 
     assert_eq!(by_environment("listen"), (json!("127.0.0.1:2"), variable("ATTACHE_LISTEN")));
     assert_eq!(by_environment("push.every-event"), (json!(false), variable("ATTACHE_PUSH_EVERY_EVENT")));
     assert_eq!(by_environment("push.allow-networks").0, json!(["10.0.0.0/8", "192.168.0.0/16"]));
-    assert_eq!(by_environment("log"), (json!("debug"), in_file(2)));
+    assert_eq!(by_environment("log.filter"), (json!("debug"), in_file(2)));
 
     let flags = ["--listen", "127.0.0.1:3", "--push-every-event=true", "--no-push=false"];
     let by_flag = shown(&flags, &environment[..2]).await;
@@ -154,11 +154,19 @@ async fn the_usual_file_is_found_in_the_working_directory() {
     let shown = String::from_utf8(output.stdout).expect("text");
     let shown = shown.replace(&home.path("").display().to_string(), "HOME/");
     assert!(!shown.contains(ALICE), "{shown}");
-    // How wide the columns are depends on where the home is.
+    // Where the home is decides whether these two need a second line.
+    let in_home = |line: &&str| {
+        ["store ", "client.agents-file ", "    HOME/", "    sqlite:HOME/"]
+            .iter()
+            .any(|key| line.starts_with(key))
+    };
     let cells = |line: &str| {
         line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect::<Vec<_>>().join(" | ")
     };
-    insta::assert_snapshot!("show", shown.lines().map(cells).collect::<Vec<_>>().join("\n"));
+    insta::assert_snapshot!(
+        "show",
+        shown.lines().filter(|line| !in_home(line)).map(cells).collect::<Vec<_>>().join("\n")
+    );
 }
 
 /// The example that the configuration was agreed on, with its files in a folder.
@@ -207,6 +215,87 @@ async fn callers_with_certificates_need_connections_that_ask_for_them() {
     let ran = home.run(&["config", "check", "--config", &file]).await;
     assert_eq!(ran.code, Some(2), "{ran}");
     assert!(ran.stderr.contains("hint: set `tls.client-certificates` to `optional` or `required`"), "{ran}");
+}
+
+#[tokio::test]
+async fn a_file_is_made_once_and_changes_nothing() {
+    let home = Home::new();
+    let in_home = async |arguments: &[&str]| {
+        let output = home.command(arguments).current_dir(home.path("")).output().await.expect("it runs");
+        crate::home::ran(output)
+    };
+    let values = async || -> Vec<(Value, Value)> {
+        let shown = in_home(&["config", "show", "--json"]).await.stdout;
+        let shown: Value = serde_json::from_str(&shown).expect("JSON");
+        let settings = shown["settings"].as_array().cloned().unwrap_or_default();
+        settings.into_iter().map(|setting| (setting["key"].clone(), setting["value"].clone())).collect()
+    };
+    let before = values().await;
+    let made = in_home(&["config", "init"]).await;
+    assert_eq!((made.code, made.stdout.as_str()), (Some(0), ""), "{made}");
+    let file = std::fs::read_to_string(home.path("attache.yml")).expect("it is there");
+    assert_eq!(file, in_home(&["config", "init", "-"]).await.stdout);
+    assert_eq!(values().await, before);
+    assert_eq!(in_home(&["config", "check"]).await.code, Some(0));
+    std::fs::write(home.path("attache.yml"), "agent: echo\n").expect("it is ours");
+    insta::assert_snapshot!("init_again", in_home(&["config", "init"]).await.to_string());
+    assert_eq!(std::fs::read_to_string(home.path("attache.yml")).expect("it is there"), "agent: echo\n");
+}
+
+#[tokio::test]
+async fn a_check_names_all_errors_with_their_lines() {
+    let home = Home::new();
+    let text = "\
+listne: 127.0.0.1:0
+listen: 0.0.0.0:0
+base-url: https://agents.example.com
+limits:
+  body: 8 mib
+auth:
+  bearer:
+    - { name: alice, token: short }
+    - { name: bob }
+tls:
+  key: /etc/attache/server.key
+engine:
+  token-file: /nowhere/token
+functions: { call-timeout: 2d }
+";
+    let file = home.file("some.yml", text);
+    let check =
+        async |more: &[&str]| home.run(&[&["config", "check", "--config", &file], more].concat()).await;
+    let ran = check(&[]).await;
+    insta::assert_snapshot!("check_all_errors", ran.to_string().replace(&file, "some.yml"));
+    let as_json = check(&["--json"]).await;
+    let errors: Value = serde_json::from_str(&as_json.stdout).expect("JSON");
+    let count = ran.stderr.lines().filter(|line| line.starts_with("error: ")).count();
+    assert_eq!(
+        (as_json.code, errors["errors"].as_array().map(Vec::len)),
+        (Some(2), Some(count)),
+        "{as_json}"
+    );
+    let served = home.run(&["serve", "--config", &file]).await;
+    assert!(served.code == Some(2) && served.stderr.contains("some.yml:5:9"), "{served}");
+}
+
+#[tokio::test]
+async fn settings_are_shown_within_80_columns() {
+    let home = Home::new();
+    let file = home.file("a.yml", "store: memory:\nlimits: { body: 1MiB }\n");
+    for command in ["show", "check"] {
+        let mut command = home.command(&["config", command, "--config", "a.yml"]);
+        command.current_dir(home.path("")).env("ATTACHE_LIMIT_REQUESTS_PER_SECOND_PER_ADDRESS", "7");
+        let ran = crate::home::ran(command.output().await.expect("it runs"));
+        assert_eq!(ran.code, Some(0), "{ran}");
+        let home_length = home.path("").display().to_string().len();
+        let long: Vec<_> = ran.stdout.lines().filter(|line| line.len() > 80 && home_length < 40).collect();
+        assert_eq!(long, Vec::<&str>::new());
+        assert!(ran.stdout.contains("memory:"), "{ran}");
+    }
+    assert!(std::path::Path::new(&file).exists());
+    home.file("a.yml", "store: memory\n");
+    let ran = home.run(&["config", "check", "--config", &home.path("a.yml").display().to_string()]).await;
+    assert!(ran.stdout.contains("  store      memory:\n"), "{ran}");
 }
 
 #[tokio::test]
@@ -332,6 +421,7 @@ async fn commands_that_look_after_data_find_it_where_the_server_does() {
         &["store", "compact"][..],
         &["store", "rotate-keys"],
         &["push", "dead", "list"],
+        &["push", "pending"],
         &["keys", "list"],
         &["keys", "rotate"],
         &["keys", "retire"],
@@ -437,7 +527,10 @@ mod reloading {
         home.file("some.yml", &format!("log: info\n{text}"));
         program.hang_up().await;
         let line = log.line_with("read the settings again").await;
-        assert!(line.contains("changed=\"log\"") && line.contains("credentials=\"the same\""), "{line}");
+        assert!(
+            line.contains("changed=\"log.filter\"") && line.contains("credentials=\"the same\""),
+            "{line}"
+        );
     }
 
     #[tokio::test]
@@ -446,7 +539,7 @@ mod reloading {
         let first = callers(&[("alice", ALICE)]);
         let file = home.file("some.yml", &first);
         let (program, _, mut log) = Program::watched(&["serve", "--config", &file], &[]).await;
-        assert_eq!(schemes(&program.url).await, ["bearer"]);
+        assert_eq!(schemes(&program.url).await, ["bearerAuth"]);
         let second = first.replace("bearer:", "basic:").replace("token:", "password:");
         home.file("some.yml", &second.replace("127.0.0.1:0\nstore", "127.0.0.1:4402\nstore"));
         program.hang_up().await;
@@ -454,7 +547,7 @@ mod reloading {
         assert!(line.contains("changed=\"listen\""), "{line}");
         until(StatusCode::OK, || over_jsonrpc(&program.url).basic_auth("alice", Some(ALICE))).await;
         let followed = async {
-            while schemes(&program.url).await != ["basic"] {
+            while schemes(&program.url).await != ["basicAuth"] {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };

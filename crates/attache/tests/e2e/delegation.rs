@@ -46,7 +46,7 @@ async fn the_documents_requests_get_the_documented_answers() {
     let path = format!("/api/a2a/task?taskId={}", task["id"].as_str().expect("an id"));
     assert_eq!(get(&here, &path).await, (StatusCode::OK, task));
 
-    let wait = json!({"agentUrl": there.url, "message": "demo::wait {\"seconds\": 60}"});
+    let wait = json!({"agentUrl": there.url, "message": "demo::wait {\"seconds\": 60}", "wait": 0});
     let (_, waiting) = post(&here, "/api/a2a/send", wait).await;
     let (status, canceled) = post(&here, "/api/a2a/cancel", json!({"taskId": waiting["id"]})).await;
     assert_eq!((status, &canceled["status"]["state"]), (StatusCode::OK, &json!("cancelled")), "{canceled}");
@@ -55,14 +55,31 @@ async fn the_documents_requests_get_the_documented_answers() {
     assert_eq!(cards.as_array().expect("cards").len(), 2);
     assert_eq!(cards[0]["url"], format!("{}/a2a/rpc", here.url));
     let (_, card) = get(&here, "/.well-known/agent.json").await;
-    assert_eq!(card["url"], cards[0]["url"]);
+    assert_eq!(card, cards[0], "the own card is the served one");
 }
 
 #[tokio::test]
-async fn agents_on_this_machine_are_refused_unless_they_are_allowed() {
-    let here = serve(&[]).await;
-    let (status, refused) = post(&here, "/api/a2a/discover", json!({"url": here.url})).await;
+async fn agents_and_webhooks_on_this_machine_are_refused_unless_they_are_allowed() {
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--engine-listen", "127.0.0.1:0"];
+    let (here, demo) = (Program::command(&arguments).await.0, serve(&[]).await);
+    let discover = json!({"url": demo.url});
+    let (status, refused) = post(&here, "/api/a2a/discover", discover.clone()).await;
     assert_eq!((status, &refused["error"]["code"]), (StatusCode::BAD_REQUEST, &json!("blocked")));
+    let text = refused["error"]["message"].as_str().expect("words");
+    assert!(text.contains("`--allow-loopback-agents`"), "{text}");
+    assert_eq!(post(&demo, "/api/a2a/discover", discover).await.0, StatusCode::OK, "the demo allows it");
+
+    let webhook = async |program: &Program| {
+        let message = json!({"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]});
+        let hook = json!({"url": "http://127.0.0.1:9/hook"});
+        let params = json!({"message": message, "configuration": {"taskPushNotificationConfig": hook}});
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params});
+        let request = Client::new().post(format!("{}/a2a", program.url)).header("A2A-Version", "1.0");
+        answer(request.json(&body).send().await).await.1
+    };
+    let refused = webhook(&here).await.to_string();
+    assert!(refused.contains("`--allow-loopback-webhooks`"), "{refused}");
+    assert!(webhook(&demo).await["result"]["task"].is_object(), "the demo allows it");
 }
 
 #[tokio::test]

@@ -11,8 +11,8 @@ async fn echo_server_gives_back_what_it_gets() {
 }
 
 #[tokio::test]
-async fn custom_agent_chooses_between_its_skills() {
-    let assistant = Program::example("custom_agent", &[]).await;
+async fn custom_handler_chooses_between_its_skills() {
+    let assistant = Program::example("custom_handler", &[]).await;
     let forecast = assistant.send("weather Oslo", None).await;
     let parts = &forecast["task"]["artifacts"][0]["parts"];
     assert_eq!(parts[0]["text"], "Clear and calm in Oslo.");
@@ -56,6 +56,21 @@ async fn multi_turn_asks_until_it_knows_enough() {
 }
 
 #[tokio::test]
+async fn llm_agent_passes_the_conversation_to_the_model() {
+    let url = crate::model::start().await;
+    let environment = [("OPENAI_BASE_URL", url.as_str()), ("OPENAI_API_KEY", crate::model::KEY)];
+    let agent = Program::example_with("llm_agent", &[], &environment).await;
+    let first = agent.send("good morning", None).await;
+    assert_eq!(crate::model::reply(&first["task"]), "system,user: good morning");
+    let message = serde_json::json!({
+        "messageId": "second", "role": "ROLE_USER", "parts": [{"text": "and again"}],
+        "contextId": first["task"]["contextId"],
+    });
+    let second = agent.call("SendMessage", serde_json::json!({"message": message})).await;
+    assert_eq!(crate::model::reply(&second["task"]), "system,user,assistant,user: and again");
+}
+
+#[tokio::test]
 async fn tck_server_obeys_the_prefix_of_the_message_id() {
     let kit = Program::example("tck_server", &["--listen", "ADDR"]).await;
     let send = async |id: &str| {
@@ -96,7 +111,7 @@ async fn polling_client_comes_back_and_answers() {
 
 #[tokio::test]
 async fn multi_agent_adds_up_what_the_worker_counts() {
-    let coordinator = Program::example("multi_agent", &[]).await;
+    let coordinator = Program::example("multi_agent", &["ADDR", "127.0.0.1:0"]).await;
     let counted = coordinator.send("count the words\none two\nthree four five", None).await;
     let task = &counted["task"];
     assert_eq!(task["status"]["message"]["parts"][0]["text"], "5 words in 2 lines");
@@ -107,10 +122,15 @@ async fn multi_agent_adds_up_what_the_worker_counts() {
 
 #[tokio::test]
 async fn push_notifications_tells_how_it_goes() {
-    let told = run_example("push_notifications", &[]).await;
+    let told = run_example("push_notifications", &["127.0.0.1:0", "127.0.0.1:0"]).await;
     let lines: Vec<_> = told.lines().map(str::trim).collect();
-    let expected =
-        ["TASK_STATE_SUBMITTED", "TASK_STATE_WORKING The oven is warm.", "TASK_STATE_COMPLETED Ready."];
+    let expected = [
+        "created a webhook",
+        "received TASK_STATE_WORKING",
+        "received TASK_STATE_WORKING The oven is warm.",
+        "received TASK_STATE_COMPLETED Ready.",
+        "deleted the webhook, 0 left",
+    ];
     assert_eq!(lines, expected);
 }
 

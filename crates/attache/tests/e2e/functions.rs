@@ -1,5 +1,6 @@
 //! The functions of an engine as skills: the documents' smoke path, on the sample functions of `serve --demo`.
 
+use futures::SinkExt;
 use serde_json::{Value, json};
 
 use crate::support::Program;
@@ -35,6 +36,8 @@ fn said(answer: &Value) -> &str {
 #[tokio::test]
 async fn the_demo_says_what_to_try() {
     let (program, said) = Program::command(&DEMO).await;
+    let long: Vec<_> = said.lines().filter(|line| line.chars().count() > 80).collect();
+    assert_eq!(long, Vec::<&str>::new());
     let address = program.url.trim_start_matches("http://").to_owned();
     let workers =
         said.lines().find_map(|line| line.trim().strip_prefix("workers    ws://")).expect("workers");
@@ -67,7 +70,8 @@ async fn the_card_shows_what_is_exposed_and_nothing_else() {
     assert_eq!(skills(&demo(&[]).await).await, exposed);
     let all = ["demo::chat", "demo::count", "demo::hidden", "demo::wait", "pricing::quote"];
     assert_eq!(skills(&demo(&["--expose-all"]).await).await, all);
-    assert!(skills(&demo(&["--tier", "partner"]).await).await.is_empty());
+    assert_eq!(skills(&demo(&["--tier", "partner"]).await).await, exposed, "the samples are for every tier");
+    assert_eq!(skills(&demo(&["--tiers", "public,partner"]).await).await, exposed);
 }
 
 #[tokio::test]
@@ -80,15 +84,56 @@ async fn the_documents_smoke_path_holds() {
     assert!(result.starts_with("{\n  \"currency\": \"EUR\",\n"), "{result}");
     let shorthand = rpc(&program, "message/send", text("pricing::quote {\"sku\": \"A-1\"}")).await;
     assert_eq!(shorthand["result"]["task"]["status"]["state"], "completed");
+    // The lines of the documents, unchanged.
+    for params in [data("pricing::quote", json!({})), text("pricing::quote {}")] {
+        let answer = rpc(&program, "message/send", params).await;
+        assert_eq!(answer["result"]["task"]["status"]["state"], "completed", "{answer}");
+    }
     let stored = rpc(&program, "tasks/get", json!({"id": task["id"]})).await;
     assert_eq!(&stored["result"]["task"], task);
     let hidden = rpc(&program, "message/send", data("demo::hidden", json!({}))).await;
     assert_eq!(
         said(&hidden),
-        "Function 'demo::hidden' is not exposed via a2a.expose metadata (or does not match the active --tier filter)"
+        "There is no function 'demo::hidden'. You can call: demo::chat, demo::count, demo::wait, pricing::quote."
     );
     let internal = rpc(&program, "message/send", data("state::set", json!({}))).await;
     assert!(said(&internal).contains("in the iii-engine internal namespace"), "{internal}");
+}
+
+#[tokio::test]
+async fn the_log_tells_about_calls_workers_and_hidden_functions_but_not_about_payloads() {
+    let (program, said, mut log) =
+        Program::watched(&DEMO, &[("ATTACHE_STORE", "memory:"), ("NO_COLOR", "1")]).await;
+    let engine = said.lines().find_map(|line| line.trim().strip_prefix("workers ")).expect("workers").trim();
+    let answer = rpc(&program, "message/send", text("pricing::quote {\"sku\": \"top-secret\"}")).await;
+    let line = log.line_with("function call").await;
+    let task = answer["result"]["task"]["id"].as_str().expect("an id");
+    for field in
+        ["INFO", "function=\"pricing::quote\"", "caller=anonymous", task, "outcome=\"completed\"", "ms="]
+    {
+        assert!(line.contains(field), "{field}: {line}");
+    }
+    assert!(!line.contains("top-secret"), "{line}");
+    rpc(&program, "message/send", text("pricing::qoute {}")).await;
+    let line = log.line_with("cannot call this function").await;
+    assert!(line.contains("no worker has registered it; `pricing::quote` is similar"), "{line}");
+
+    let (mut socket, _) = tokio_tungstenite::connect_async(engine).await.expect("the engine is there");
+    let profile = json!({"runtime": "python", "version": "0.11.3", "name": "shop"});
+    for message in [
+        json!({"type": "registerfunction", "id": "shop::buy", "metadata": {"a2a.expose": "true"}}),
+        json!({"type": "invokefunction", "function_id": "engine::workers::register", "action": {"type": "void"}, "data": profile}),
+    ] {
+        socket.send(message.to_string().into()).await.expect("it is sent");
+    }
+    let line = log.line_with("worker joined").await;
+    for field in ["name=\"shop\"", "runtime=\"python\"", "functions=1"] {
+        assert!(line.contains(field), "{field}: {line}");
+    }
+    // As after `kill -9`: the connection ends without a word.
+    drop(socket);
+    let line = log.line_with("worker left").await;
+    assert!(line.contains("name=\"shop\"") && line.contains("the connection is lost"), "{line}");
 }
 
 #[tokio::test]

@@ -173,7 +173,10 @@ async fn without_a_place_keys_are_kept_for_the_user() {
     let home = Home::new();
     let made = home.run(&["keys", "new"]).await;
     assert_eq!(made.code, Some(0), "{made}");
-    assert!(home.path(".config/attache/signing-keys.json").exists());
+    let file = home.path(".config/attache/signing-keys.json");
+    assert!(file.exists());
+    let said = made.stderr.replace(&file.display().to_string(), "KEYS");
+    insta::assert_snapshot!("next_steps", said);
     let ran = home.run(&["keys", "list", "--json"]).await;
     assert!(ran.stdout.contains(made.stdout.trim()), "{ran}");
 }

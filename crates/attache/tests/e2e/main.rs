@@ -13,9 +13,17 @@ mod examples;
 mod full;
 mod functions;
 mod guarded;
+mod health;
 mod home;
 mod keys;
+mod log;
+#[path = "../shared/model.rs"]
+mod model;
+mod models;
 mod pages;
+mod programs;
 mod store;
 mod support;
+#[cfg(unix)]
+mod terminal;
 mod triggers;

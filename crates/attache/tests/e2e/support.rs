@@ -73,14 +73,23 @@ pub(crate) async fn run_example(name: &str, arguments: &[&str]) -> String {
 impl Program {
     /// Starts an example on a free port.
     pub(crate) async fn example(name: &str, arguments: &[&str]) -> Self {
+        Self::example_with(name, arguments, &[]).await
+    }
+
+    /// Starts an example on a free port, in an environment.
+    pub(crate) async fn example_with(name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let address = free_address();
         let path = example_path(name);
         assert!(path.exists(), "{} is not built: run `cargo build --examples`", path.display());
         let arguments: Vec<String> =
             arguments.iter().map(|argument| argument.replace("ADDR", &address)).collect();
         let arguments = if arguments.is_empty() { vec![address.clone()] } else { arguments };
-        let child =
-            Command::new(path).args(arguments).kill_on_drop(true).spawn().expect("the example starts");
+        let child = Command::new(path)
+            .args(arguments)
+            .envs(environment.iter().copied())
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the example starts");
         let program = Self { url: format!("http://{address}"), child };
         program.wait_until_it_answers().await;
         program
@@ -132,7 +141,7 @@ impl Program {
             url = url.or(line.strip_prefix("Listening on ").map(str::to_owned));
             said.push_str(&line);
             said.push('\n');
-            if line.contains("-d '") || line.contains("sample functions along") {
+            if line == "Ctrl-C stops the server." {
                 break;
             }
         }
@@ -165,14 +174,25 @@ impl Program {
         self.child.kill().await.expect("it can be killed");
     }
 
-    /// Asks the program to stop, as a process manager does, and waits until it has.
-    pub(crate) async fn stop(mut self) -> std::process::ExitStatus {
+    /// Does what Ctrl-C does.
+    pub(crate) async fn interrupt(&self) {
         let pid = self.pid().to_string();
-        Command::new("kill").args(["-TERM", &pid]).status().await.expect("kill works");
+        Command::new("kill").args(["-INT", &pid]).status().await.expect("kill works");
+    }
+
+    /// Waits until the program has ended.
+    pub(crate) async fn end(mut self) -> std::process::ExitStatus {
         tokio::time::timeout(PATIENCE, self.child.wait())
             .await
             .expect("it stops")
             .expect("it can be waited for")
+    }
+
+    /// Asks the program to stop, as a process manager does, and waits until it has.
+    pub(crate) async fn stop(self) -> std::process::ExitStatus {
+        let pid = self.pid().to_string();
+        Command::new("kill").args(["-TERM", &pid]).status().await.expect("kill works");
+        self.end().await
     }
 
     /// Calls a JSON-RPC method and returns its result.
@@ -218,7 +238,7 @@ fn message(text: &str, task: Option<&str>) -> Value {
     json!({"message": message})
 }
 
-fn free_address() -> String {
+pub(crate) fn free_address() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a free port");
     listener.local_addr().expect("it has an address").to_string()
 }

@@ -3,6 +3,9 @@
 //! `cargo xtask test` installs the SDKs and says where they are; without that, these tests are skipped and say so.
 
 mod examples;
+mod llm;
+#[path = "../shared/model.rs"]
+mod model;
 #[path = "../shared/peers.rs"]
 mod peers;
 mod promises;

@@ -65,6 +65,7 @@ impl Sdk {
         let folder = match which {
             Which::Test => here.join("tests/iii/workers"),
             Which::Example => here.join("../../examples/iii"),
+            Which::Model => here.join("../../examples/llm"),
         };
         let mut command = match self.language {
             Language::Python => {
@@ -77,6 +78,7 @@ impl Sdk {
                 let name = match which {
                     Which::Test => "worker.mjs",
                     Which::Example => "example.mjs",
+                    Which::Model => "model.mjs",
                 };
                 place(&folder.join("node/worker.mjs"), &home.join(name));
                 let mut command = Command::new("node");
@@ -86,7 +88,7 @@ impl Sdk {
             Language::Rust => {
                 let name = match which {
                     Which::Test => "worker",
-                    Which::Example => "example",
+                    Which::Example | Which::Model => "example",
                 };
                 let version = self.version.replace('.', "-");
                 Command::new(home.join("debug").join(format!("{name}-{version}")))
@@ -103,6 +105,8 @@ impl Sdk {
 enum Which {
     Test,
     Example,
+    /// A language model behind a function. There is none in Rust.
+    Model,
 }
 
 /// Runs a test, or says why not.
@@ -164,6 +168,11 @@ impl Engine {
         Self::start_at("127.0.0.1:0", "127.0.0.1:0").await
     }
 
+    /// Starts it on free ports, with further arguments.
+    pub(crate) async fn start_with(arguments: &[&str]) -> Self {
+        Self::launch("127.0.0.1:0", "127.0.0.1:0", arguments).await
+    }
+
     /// Starts it with one worker that has registered what it has.
     pub(crate) async fn with(sdk: Sdk) -> (Self, Worker) {
         let engine = Self::start().await;
@@ -173,9 +182,13 @@ impl Engine {
 
     /// Starts it where another one was that has ended.
     pub(crate) async fn start_at(clients: &str, workers: &str) -> Self {
+        Self::launch(clients, workers, &[]).await
+    }
+
+    async fn launch(clients: &str, workers: &str, arguments: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_attache"));
         command.args(["serve", "--store", "memory:", "--listen", clients, "--engine-listen", workers]);
-        command.arg("--allow-loopback-agents");
+        command.arg("--allow-loopback-agents").args(arguments);
         let mut process = Process::start("attache", command);
         let url =
             process.heard("where it listens", |line| line.strip_prefix("Listening on ").map(str::to_owned));
@@ -233,6 +246,15 @@ impl Engine {
         }
         let route = format!("/{name}/quotes/A-1");
         until("its route is there", async || (self.get(&route).await.status() == 200).then_some(())).await;
+        Worker { process }
+    }
+
+    /// Starts the worker with a language model behind its function.
+    pub(crate) async fn model_worker(&self, sdk: Sdk, url: &str, key: &str) -> Worker {
+        let mut command = sdk.worker(Which::Model);
+        command.env("III_URL", &self.workers).env("OPENAI_BASE_URL", url).env("OPENAI_API_KEY", key);
+        let process = Process::start(&format!("{} (model)", sdk.module), command);
+        self.until_skill("llm::reply", true).await;
         Worker { process }
     }
 

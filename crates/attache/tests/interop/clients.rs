@@ -1,5 +1,6 @@
 //! The clients of the SDKs at our server.
 
+use attache::server::GrpcAddress;
 use serde_json::Value;
 
 use crate::agent;
@@ -31,7 +32,8 @@ rows! { "clients", talk;
 }
 
 const NAMELESS: &str = "The contents arrive, the names do not: the SDK's `FilePart` of 0.3 for this binding has no `name`, so that a file \
-                        with one leaves as `{\"file\":{\"fileWithBytes\":\"AP9ieXRlcw==\",\"mimeType\":\"application/octet-stream\"}}`.";
+                        with one leaves as `{\"file\":{\"fileWithBytes\":\"AP9ieXRlcw==\",\"mimeType\":\"application/octet-stream\"}}`, \
+                        or as the same message over gRPC.";
 
 /// What is to be said about the peers.
 fn note(row: &Row, feature: &str) -> Option<Note> {
@@ -47,19 +49,12 @@ fn note(row: &Row, feature: &str) -> Option<Note> {
         (Python1, V0_3, HttpJson, "push configs") => Note::Partly(
             "Set and get. The rest raises `NotImplementedError`: `list_task_push_notification_configs not supported in v0.3 REST`.",
         ),
-        (Node1, V0_3, HttpJson, "files") => {
+        (Node1, V0_3, HttpJson | Grpc, "files") => {
             Note::Fault { symptom: r#"got [{"bytes":"AP9ieXRlcw==","name":"",""#, evidence: NAMELESS }
         }
-        (Node0, _, HttpJson, "files") => {
+        (Node0, _, HttpJson | Grpc, "files") => {
             Note::Fault { symptom: r#"got [{"bytes":"AP9ieXRlcw==","type":""#, evidence: NAMELESS }
         }
-        (Node0 | Node1, V0_3, Grpc, "files") => Note::Fault {
-            symptom: r#"got [{"bytes":"QVA5aWVYUmxjdz09","#,
-            evidence: "The SDKs disagree about bytes: those for Python write base64 into `file_with_bytes` and can read nothing else \
-                       (`file.file_with_bytes.decode('utf-8')`), the one for JavaScript writes and reads the bytes themselves. The \
-                       server understands both and answers as Python needs it, which JavaScript encodes once more: `AP9ieXRlcw==` \
-                       becomes `QVA5aWVYUmxjdz09`. Names are lost as over HTTP+JSON.",
-        },
         (Node0, _, Grpc, "data") => Note::Fault {
             symptom: "13 Request message serialization failure: invalid int32: object",
             evidence: "A `null` in data does not leave the client: `Request message serialization failure: invalid int32: object`.",
@@ -71,7 +66,13 @@ fn note(row: &Row, feature: &str) -> Option<Note> {
 
 /// Lets a client of a peer's try everything at a server of its own.
 async fn talk(row: &Row) -> Outcomes {
-    let server = agent::server().listen().await.expect("a port is free");
+    // The gRPC libraries of the SDKs take no URL. Those for 0.3 read a list of their own, which has host and port in any case.
+    let address = match (row.binding, row.sdk) {
+        (Grpc, Python1 | Node1) => GrpcAddress::HostPort,
+        _ => GrpcAddress::Url,
+    };
+    let server = agent::server().options(|options| options.grpc_address = address);
+    let server = server.listen().await.expect("a port is free");
     let url = format!("http://{}", server.address().expect("it has one"));
     let server = tokio::spawn(server.run_until(std::future::pending()));
     let mut command = row.sdk.program("client");

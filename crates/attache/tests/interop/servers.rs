@@ -48,10 +48,6 @@ fn note(row: &Row, feature: &str) -> Option<Note> {
             symptom: "unknown exception",
             evidence: "The server of 0.3.26 answers with 500 `unknown exception` when webhooks are listed.",
         }),
-        (Sdk::Python0, Binding::HttpJson, "files") => Some(Note::Fault {
-            symptom: "unknown exception",
-            evidence: "The server of 0.3.26 answers with 500 `unknown exception` to `\"fileWithBytes\": \"AP9ieXRlcw==\"`: it wants the bytes encoded twice.",
-        }),
         (Sdk::Node0, Binding::JsonRpc | Binding::HttpJson, "get") => Some(Note::Fault {
             symptom: "both messages are history",
             evidence: "The server of 0.3.14 keeps no history: a task of two messages is read with `\"history\": []`.",

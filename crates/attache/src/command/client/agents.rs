@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use attache::client::{TokenKey, Tokens};
+use attache::client::{TokenKey, Tokens, complete_address};
 use attache::core::{Clock, SystemClock};
 use attache::protocol::Timestamp;
 use clap::{Args, Subcommand};
@@ -40,7 +40,7 @@ pub(crate) enum Agents {
     /// The exit code is 3 if one does not.
     Ping {
         /// Only the agent of this name, or at this URL
-        #[arg(value_name = "AGENT")]
+        #[arg(value_name = "AGENT", value_parser = connect::address)]
         agent: Option<String>,
 
         #[command(flatten)]
@@ -81,8 +81,9 @@ fn name(text: &str) -> Result<String, &'static str> {
 }
 
 fn url(text: &str) -> Result<String, &'static str> {
-    if is_url(text) {
-        Ok(text.to_owned())
+    let address = complete_address(text).unwrap_or_else(|| text.to_owned());
+    if is_url(&address) {
+        Ok(address)
     } else {
         Err("expected a URL that begins with `http://` or `https://`")
     }

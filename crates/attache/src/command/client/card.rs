@@ -151,7 +151,7 @@ fn summary(card: &AgentCard, called: &str, signer: Option<&Signer>) -> Result<St
         let required = if extension.required { " (required)" } else { "" };
         fact("extension", format!("{}{required}", line(&extension.uri)));
     }
-    fact("asks for", asks_for(card));
+    fact("asks for", asks_for(card, "attache login").unwrap_or_else(|| "no credentials".to_owned()));
     fact("takes", line(&card.default_input_modes.join(", ")));
     fact("gives", line(&card.default_output_modes.join(", ")));
     write!(out, "\n{}", show::table(&facts))?;
@@ -183,16 +183,18 @@ fn quoted(text: &str) -> String {
     if text.contains(['"', '\\', '$', '`', '!']) { show::word(&text) } else { format!("\"{text}\"") }
 }
 
-/// The credentials that the agent requires, as text.
-fn asks_for(card: &AgentCard) -> String {
+/// The credentials that the agent requires, as text. `login` is the command that logs in there. `None` if it requires none.
+pub(crate) fn asks_for(card: &AgentCard, login: &str) -> Option<String> {
     let kind = |name: &String| {
         let kind = match card.security_schemes.get(name) {
-            Some(SecurityScheme::ApiKey(_)) => "`--api-key`",
-            Some(SecurityScheme::HttpAuth(http)) if http.scheme.eq_ignore_ascii_case("basic") => "`--user`",
-            Some(SecurityScheme::HttpAuth(_)) => "`--token`",
-            Some(SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_)) => "`attache login`",
-            Some(SecurityScheme::MutualTls(_)) => "`--cert`",
-            None => "something that the card does not describe",
+            Some(SecurityScheme::ApiKey(_)) => "`--api-key`".to_owned(),
+            Some(SecurityScheme::HttpAuth(http)) if http.scheme.eq_ignore_ascii_case("basic") => {
+                "`--user`".to_owned()
+            }
+            Some(SecurityScheme::HttpAuth(_)) => "`--token`".to_owned(),
+            Some(SecurityScheme::OAuth2(_) | SecurityScheme::OpenIdConnect(_)) => format!("`{login}`"),
+            Some(SecurityScheme::MutualTls(_)) => "`--cert`".to_owned(),
+            None => "something that the card does not describe".to_owned(),
         };
         format!("{kind} ({})", line(name))
     };
@@ -202,5 +204,5 @@ fn asks_for(card: &AgentCard) -> String {
         .map(|requirement| requirement.schemes.keys().map(kind).collect::<Vec<_>>().join(" and "))
         .filter(|choice| !choice.is_empty())
         .collect();
-    if choices.is_empty() { "no credentials".to_owned() } else { choices.join(", or ") }
+    (!choices.is_empty()).then(|| choices.join(", or "))
 }

@@ -1,38 +1,56 @@
 //! `attache chat`: a conversation.
 //!
-//! Every line is a message in the same conversation. If the task asks something, the next line is the answer.
+//! Every line is a message in the same conversation. If the task asks something, the next line is the answer. On a terminal, lines
+//! can be edited and are remembered.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::IsTerminal;
+use std::path::PathBuf;
 
 use attache::client::Outgoing;
-use attache::protocol::{ContextId, TaskId, TaskState};
+use attache::protocol::{ContextId, Message, Part, Role, TaskId, TaskState};
 use clap::Args;
-use tokio::sync::mpsc;
 
 use super::connect::{Agent, AgentArgs};
+use super::editor::{self, Input, Typed};
 use super::live::{Followed, Form, Live};
-use super::show;
+use super::{send, show};
 use crate::command::{Exit, Failure, say};
-use crate::platform::signals::interrupted;
 
 /// The arguments of `attache chat`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 While you talk:
-  /new     begin a new conversation
-  /task    show the ids of the conversation and of the last task
-  /quit    leave, as Ctrl-D does
-  Ctrl-C   cancel the task that is running; a second time, leave
+  /file PATH  send a file with the next message; `/file -` forgets those chosen
+  /new        begin a new conversation
+  /task       show the ids of the conversation and of the last task
+  /help       show this list
+  /quit       leave, as Ctrl-D does
+  Ctrl-C      cancel the task that is running; a second time, leave
 
-A line that begins with `//` is sent with one slash. Lines can also come from a file or a pipe; the exit code is then that of the last one.")]
+A line that begins with `//` is sent with one slash. On a terminal, Alt-Enter or a `\\` at the end begins another line of the same message, the arrow keys and Ctrl-R find earlier messages, and Tab completes. Lines can also come from a file or a pipe; the exit code is then that of the last one.")]
 pub(crate) struct Chat {
     /// Go on with this conversation
     #[arg(long, value_name = "ID")]
     context: Option<String>,
 
+    /// Neither read nor write the file that remembers what you type
+    #[arg(long)]
+    no_history: bool,
+
     #[command(flatten)]
     target: AgentArgs,
 }
+
+/// The commands, for completion.
+const COMMANDS: [&str; 5] = ["/file", "/help", "/new", "/quit", "/task"];
+
+/// The commands with what they do.
+const HELP: &str = "\
+/file PATH  send a file with the next message; `/file -` forgets those chosen
+/new        begin a new conversation
+/task       show the ids of the conversation and of the last task
+/quit       leave, as Ctrl-D does
+Alt-Enter, or `\\` at the end, begins another line of the same message.";
 
 /// A line of input.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,6 +60,8 @@ enum Line<'a> {
     Task,
     Quit,
     Help,
+    /// Attach this file; without a path, list those attached.
+    File(&'a str),
     Unknown(&'a str),
     Say(&'a str),
 }
@@ -55,6 +75,8 @@ impl<'a> Line<'a> {
             "/task" => Self::Task,
             "/quit" | "/exit" => Self::Quit,
             "/help" | "/?" => Self::Help,
+            "/file" => Self::File(""),
+            line if line.starts_with("/file ") => Self::File(line[5..].trim()),
             line if line.starts_with("//") => Self::Say(&line[1..]),
             line if line.starts_with('/') => Self::Unknown(line),
             line => Self::Say(line),
@@ -62,19 +84,39 @@ impl<'a> Line<'a> {
     }
 }
 
+/// The path that was typed: completion puts a `\` before spaces, and people use quotes.
+fn typed_path(text: &str) -> PathBuf {
+    let quoted = |quote: char| text.strip_prefix(quote).and_then(|text| text.strip_suffix(quote));
+    let text = match quoted('"').or_else(|| quoted('\'')) {
+        Some(inner) => inner.to_owned(),
+        None if cfg!(windows) => text.to_owned(),
+        None => text.replace("\\ ", " "),
+    };
+    match (text.strip_prefix("~/"), dirs::home_dir()) {
+        (Some(below), Some(home)) => home.join(below),
+        (Some(_) | None, _) => PathBuf::from(text),
+    }
+}
+
 impl Chat {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let agent = self.target.connect().await?;
         let is_for_people = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+        let history = editor::history_file().filter(|_| !self.no_history);
         let conversation = Conversation {
-            live: Live::new(Form::Text),
+            live: Live::new(Form::Text).rendered(),
             context: self.context.map(ContextId::from),
             asked: None,
             last: None,
+            files: Vec::new(),
             agent,
             is_for_people,
         };
-        conversation.run().await
+        let input = match is_for_people {
+            true => Input::edited(&COMMANDS, history)?,
+            false => Input::plain(),
+        };
+        conversation.run(input).await
     }
 }
 
@@ -86,46 +128,46 @@ struct Conversation {
     /// The task that waits for input.
     asked: Option<TaskId>,
     last: Option<TaskId>,
+    /// The files that go with the next message.
+    files: Vec<Part>,
     is_for_people: bool,
 }
 
 impl Conversation {
-    async fn run(mut self) -> Result<(), Failure> {
+    async fn run(mut self, mut input: Input) -> Result<(), Failure> {
         let card = self.agent.client.card();
         self.tell(&format!("talking with {}; Ctrl-D leaves, /help helps", show::line(&card.name)));
-        let mut lines = lines();
         let mut last = Ok(());
         loop {
-            self.prompt();
-            let line = tokio::select! {
-                line = lines.recv() => line,
-                () = interrupted(), if self.is_for_people => {
-                    self.tell("\nCtrl-D or /quit leaves");
+            let prompt = if self.asked.is_some() { "answer> " } else { "> " };
+            let line = match input.next(prompt).await? {
+                Typed::Text(line) => line,
+                Typed::Interrupted => {
+                    self.tell("Ctrl-D or /quit leaves");
                     continue;
                 }
+                Typed::End => return if self.is_for_people { Ok(()) } else { last },
             };
-            let Some(line) = line else {
-                // The prompt is still on the line.
-                self.tell("");
-                return if self.is_for_people { Ok(()) } else { last };
-            };
-            let line =
-                line.map_err(|error| Failure::new(format!("standard input cannot be read: {error}")))?;
             match Line::read(&line) {
                 Line::Nothing => {}
                 Line::Quit => return if self.is_for_people { Ok(()) } else { last },
                 Line::New => {
                     (self.context, self.asked, self.last) = (None, None, None);
+                    self.files.clear();
                     self.tell("a new conversation begins");
                 }
                 Line::Task => self.ids(),
-                Line::Help => {
-                    say(format_args!("/new begins a new conversation, /task shows ids, /quit leaves"))
+                Line::Help => say(format_args!("{HELP}")),
+                Line::File(path) => {
+                    let attached = self.attach(path);
+                    if attached.is_err() || last.is_err() {
+                        last = self.ended(attached)?;
+                    }
                 }
                 Line::Unknown(command) => {
                     let text = format!("there is no `{command}`");
                     let failure = Failure::usage(text)
-                        .hint("there are /new, /task and /quit; `//` begins a line with a slash");
+                        .hint("there are /file, /new, /task and /quit; `//` begins a line with a slash");
                     last = self.ended(Err(failure))?;
                 }
                 Line::Say(text) => {
@@ -140,6 +182,22 @@ impl Conversation {
                 }
             }
         }
+    }
+
+    /// Chooses a file for the next message, lists those that are chosen, or forgets them.
+    fn attach(&mut self, path: &str) -> Result<(), Failure> {
+        match path {
+            "" => {}
+            "-" => self.files.clear(),
+            path => self.files.push(send::file(&typed_path(path), "/file ")?),
+        }
+        let names: Vec<_> =
+            self.files.iter().map(|file| show::line(file.filename.as_deref().unwrap_or("a file"))).collect();
+        match names.is_empty() {
+            true => self.tell("no file goes with the next message"),
+            false => self.tell(&format!("with the next message: {}", names.join(", "))),
+        }
+        Ok(())
     }
 
     /// Handles the result of a line. On a terminal the chat continues after a failure. A program cannot read the failure, so there
@@ -163,14 +221,15 @@ impl Conversation {
 
     /// Sends a line and prints the response.
     async fn say(&mut self, text: &str) -> Result<(), Failure> {
-        let mut outgoing = Outgoing::new(text);
+        let parts = std::iter::once(Part::text(text)).chain(std::mem::take(&mut self.files)).collect();
+        let mut outgoing = Outgoing::new(Message { role: Role::User, parts, ..Message::default() });
         if let Some(context) = &self.context {
             outgoing = outgoing.context(context.clone());
         }
         match self.asked.take() {
             // Earlier output of the task has been printed.
             Some(task) => outgoing = outgoing.task(task),
-            None => self.live = Live::new(Form::Text),
+            None => self.live = Live::new(Form::Text).rendered(),
         }
         let opened = self.live.watch(self.agent.client.stream(outgoing)).await;
         let Some(opened) = opened else { return Err(self.live.interrupted(&self.agent)) };
@@ -215,28 +274,6 @@ impl Conversation {
             say(format_args!("{}", show::dim(text)));
         }
     }
-
-    fn prompt(&self) {
-        if self.is_for_people {
-            let mut out = anstream::stderr().lock();
-            let sign = if self.asked.is_some() { "answer> " } else { "> " };
-            // A closed standard error is ignored.
-            let _ = write!(out, "{}", show::bold(sign)).and_then(|()| out.flush());
-        }
-    }
-}
-
-/// The lines of standard input. A thread reads them; it ends with the process.
-fn lines() -> mpsc::Receiver<std::io::Result<String>> {
-    let (sender, receiver) = mpsc::channel(1);
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines() {
-            if sender.blocking_send(line).is_err() {
-                break;
-            }
-        }
-    });
-    receiver
 }
 
 #[cfg(test)]
@@ -250,11 +287,28 @@ mod tests {
             (" /new ", Line::New),
             ("/task", Line::Task),
             ("/quit", Line::Quit),
+            ("/file", Line::File("")),
+            ("/file  a b.txt ", Line::File("a b.txt")),
+            ("/filename", Line::Unknown("/filename")),
             ("/nwe", Line::Unknown("/nwe")),
             ("//etc is a directory", Line::Say("/etc is a directory")),
             (" hello ", Line::Say("hello")),
+            ("two\nlines", Line::Say("two\nlines")),
         ] {
             assert_eq!(Line::read(line), read);
+        }
+        for command in COMMANDS {
+            assert!(!matches!(Line::read(command), Line::Unknown(_)), "{command}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_path_may_be_quoted_or_escaped() {
+        for (typed, path) in
+            [("a\\ b.txt", "a b.txt"), ("\"a b.txt\"", "a b.txt"), ("'a b.txt'", "a b.txt"), ("a", "a")]
+        {
+            assert_eq!(typed_path(typed), PathBuf::from(path));
         }
     }
 }

@@ -1,14 +1,16 @@
 //! Connects to an agent: finds its URL and its credentials, and explains failures.
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
 use attache::client::{
-    Client, ClientError, ClientOptions, KeySet, RootCertificates, SchemeCredentials, TlsIdentity,
-    TrustedOrigins, Verifier,
+    Client, ClientError, ClientOptions, ConnectFailure, KeySet, RootCertificates, SchemeCredentials,
+    TlsIdentity, TrustedOrigins, Verifier, complete_address,
 };
-use attache::protocol::{ErrorKind, TaskId};
+use attache::protocol::{AgentCard, ErrorKind, TaskId};
 use clap::Args;
 
+use super::card::asks_for;
 use super::registry::{AgentKey, AgentRecord, PreferredBinding, Registry, StoredSecret, file_path, tokens};
 use super::show;
 use crate::command::{Exit, Failure};
@@ -23,7 +25,7 @@ pub(crate) const TOKEN_VARIABLE: &str = "ATTACHE_TOKEN";
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
     /// The agent: its URL, the URL of its card, or a name of `attache agents`
-    #[arg(value_name = "AGENT", index = 1)]
+    #[arg(value_name = "AGENT", index = 1, value_parser = address)]
     agent: String,
 
     #[command(flatten)]
@@ -257,6 +259,11 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::usage(format!("`--token-file {}` cannot be read: {error}", path.display()))
 }
 
+/// The agent that the user names. An address without a scheme becomes a URL.
+pub(crate) fn address(text: &str) -> Result<String, Infallible> {
+    Ok(complete_address(text).unwrap_or_else(|| text.to_owned()))
+}
+
 /// Whether this is an `http` or `https` URL.
 pub(crate) fn is_url(text: &str) -> bool {
     text.starts_with("http://") || text.starts_with("https://")
@@ -326,7 +333,7 @@ impl Agent {
 
     /// The failure for an error of the client.
     pub(crate) fn failed(&self, error: &ClientError) -> Failure {
-        failed(error, &self.called)
+        failed_at(error, &self.called, Some(&self.client.card()))
     }
 
     /// A command about a task, for hints.
@@ -337,11 +344,19 @@ impl Agent {
 
 /// The failure for an error of the client, with a hint.
 pub(crate) fn failed(error: &ClientError, called: &str) -> Failure {
+    failed_at(error, called, None)
+}
+
+/// The same for an agent whose card is known.
+fn failed_at(error: &ClientError, called: &str, card: Option<&AgentCard>) -> Failure {
     let agent = show::word(called);
-    let credentials = format!(
-        "log in with `attache login {agent}`, or use `--token`, `--token-file`, `--user` or `--api-key`; \
-         `attache card {agent}` says what it asks for"
-    );
+    let credentials = match card.and_then(|card| asks_for(card, &format!("attache login {agent}"))) {
+        Some(accepted) => format!("it accepts {accepted}"),
+        None => format!(
+            "log in with `attache login {agent}`, or use `--token`, `--token-file`, `--user` or `--api-key`; \
+             `attache card {agent}` says what it asks for"
+        ),
+    };
     let kind = if let ClientError::Interrupted { cause, .. } = error { cause.kind() } else { error.kind() };
     let failure = Failure::new(error);
     match kind {
@@ -357,9 +372,25 @@ pub(crate) fn failed(error: &ClientError, called: &str) -> Failure {
         Some(_) | None => {}
     }
     match error {
-        ClientError::Connect { .. } => failure
-            .exit(Exit::Unreachable)
-            .hint("is it running, and is this its address? `attache serve --demo` starts one to try"),
+        ClientError::Connect { url, why } => {
+            let hint = match why {
+                ConnectFailure::NotTls => {
+                    let plain = url.replacen("https://", "http://", 1);
+                    let plain = plain.split("/.well-known/").next().unwrap_or(&plain);
+                    format!("if the agent has no TLS, use `{}`", show::line(plain))
+                }
+                ConnectFailure::Certificate(_) => {
+                    "if you trust the authority that issued it, name its certificate with `--ca PATH`".to_owned()
+                }
+                ConnectFailure::UnknownName => {
+                    "is the name right, and is this machine connected to the network?".to_owned()
+                }
+                ConnectFailure::Refused | ConnectFailure::Timeout | ConnectFailure::Other(_) | _ => {
+                    "is it running, and is this its address? `attache serve --demo` starts one to try".to_owned()
+                }
+            };
+            failure.exit(Exit::Unreachable).hint(hint)
+        }
         ClientError::Timeout { .. } | ClientError::Broken(_) | ClientError::Interrupted { .. } => failure
             .exit(Exit::Unreachable)
             .hint(format!("try again; `attache task list {agent}` shows what has become of your tasks")),

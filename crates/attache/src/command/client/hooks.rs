@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use attache::protocol::{AuthenticationInfo, TaskPushNotificationConfig};
+use attache::protocol::{AuthenticationInfo, ErrorKind, TaskId, TaskPushNotificationConfig};
 use clap::Args;
 
 use super::connect::AgentArgs;
@@ -132,6 +132,23 @@ pub(crate) struct Rm {
 impl Rm {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         let agent = self.target.connect().await?;
+        // Deleting an unknown webhook succeeds, as the protocol demands. Agents that cannot list webhooks are taken at their word.
+        let mut listing = agent.client.webhooks(self.task.clone());
+        let mut is_known = false;
+        while let Some(webhook) = listing.next().await {
+            match webhook {
+                Ok(webhook) => is_known |= webhook.id.as_deref() == Some(&self.id),
+                Err(error) if error.kind() == Some(ErrorKind::TaskNotFound) => {
+                    return Err(agent.failed(&error));
+                }
+                Err(_) => is_known = true,
+            }
+        }
+        if !is_known {
+            let (task, id) = (TaskId::from(self.task), line(&self.id));
+            return Err(Failure::new(format!("the task has no webhook `{id}`"))
+                .hint(format!("`{}` shows those that it has", agent.about("push list", &task))));
+        }
         let removed = agent.client.delete_webhook(self.task, self.id.clone()).await;
         removed.map_err(|error| agent.failed(&error))?;
         say(format_args!("the agent has forgotten the webhook `{}`", line(&self.id)));

@@ -4,12 +4,15 @@ use std::hash::{DefaultHasher, Hasher};
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use attache::client::{Events, Reply};
 use attache::protocol::{Artifact, ContextId, Message, StreamResponse, Task, TaskId, TaskState, TaskStatus};
 
 use super::connect::Agent;
+use super::markdown::Markdown;
 use super::show;
-use crate::command::{Exit, Failure, printed, say};
+use crate::command::{Exit, Failure, printed, say, terminal};
 use crate::platform::signals::interrupted;
 
 /// How events are printed.
@@ -32,6 +35,8 @@ pub(crate) struct Outcome {
     pub(crate) state: Option<TaskState>,
     /// The agent's message about the state.
     said: Option<Message>,
+    /// The agent's messages while the task ran: those after the last message of the user.
+    answers: Vec<Message>,
     /// Whether the task waits for input or authorization.
     has_asked: bool,
 }
@@ -74,9 +79,17 @@ pub(crate) struct Live {
     /// The artifact that was printed last.
     current: Option<String>,
     is_line_fresh: bool,
+    /// Renders text, on a terminal.
+    markdown: Option<Markdown>,
+    /// When to stop waiting.
+    deadline: Option<Instant>,
+    /// Whether the deadline has passed.
+    is_late: bool,
     /// Whether standard output is still open.
     is_read: bool,
     spinner: Spinner,
+    /// How many unreadable events have been reported.
+    unreadable: usize,
 }
 
 /// Why following ended.
@@ -95,9 +108,25 @@ impl Live {
             shown: Vec::new(),
             current: None,
             is_line_fresh: true,
+            markdown: None,
+            deadline: None,
+            is_late: false,
             is_read: true,
             spinner: Spinner::new(form),
+            unreadable: 0,
         }
+    }
+
+    /// Wraps text and renders Markdown, if standard output is a terminal.
+    pub(crate) fn rendered(mut self) -> Self {
+        self.markdown = terminal::size().map(|(columns, _)| Markdown::new(columns.min(WIDEST)));
+        self
+    }
+
+    /// Stops waiting at this time.
+    pub(crate) fn until(mut self, deadline: Option<Instant>) -> Self {
+        self.deadline = deadline;
+        self
     }
 
     /// Prints events until there are no more, standard output is closed, or Ctrl-C is pressed.
@@ -126,6 +155,7 @@ impl Live {
     ) -> Result<Followed, Failure> {
         while self.is_read && goes_on(&self.outcome) {
             let next = self.watch(events.next()).await;
+            self.report_unreadable(events)?;
             match next {
                 Some(Some(Ok(event))) => self.note(&event)?,
                 Some(Some(Err(error))) => {
@@ -140,7 +170,31 @@ impl Live {
             }
         }
         self.end_line()?;
-        self.settle(agent).await
+        let followed = self.settle(agent).await?;
+        if let (Followed::Ended, Some(task)) = (&followed, self.outcome.task.clone())
+            && self.unreadable > 0
+            && self.is_read
+        {
+            // The task has what the unreadable events said.
+            if let Some(Ok(task)) = self.watch(agent.client.get(task)).await {
+                self.note(&StreamResponse::Task(task))?;
+                self.end_line()?;
+            }
+        }
+        Ok(followed)
+    }
+
+    /// Warns about events that could not be read.
+    fn report_unreadable(&mut self, events: &Events) -> Result<(), Failure> {
+        for event in events.unreadable().iter().skip(self.unreadable) {
+            self.end_line()?;
+            say(format_args!(
+                "\x1b[1;33mwarning:\x1b[0m an event of the agent is left out: {}",
+                show::line(&event.why)
+            ));
+        }
+        self.unreadable = events.unreadable().len();
+        Ok(())
     }
 
     /// Waits for the end of a task by polling, for agents without streams.
@@ -162,11 +216,20 @@ impl Live {
         }
     }
 
-    /// Waits for a future while the spinner turns. Returns `None` if Ctrl-C is pressed.
+    /// Waits for a future while the spinner turns. Returns `None` if Ctrl-C is pressed or the deadline passes.
+    /// [`Self::interrupted`] is the failure for both.
     pub(crate) async fn watch<T>(&mut self, what: impl Future<Output = T>) -> Option<T> {
         let mut what = std::pin::pin!(what);
         let mut interrupted = std::pin::pin!(interrupted());
         let turns = self.is_line_fresh && self.spinner.is_on;
+        let deadline = self.deadline;
+        let late = async {
+            match deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        let mut late = std::pin::pin!(late);
         loop {
             tokio::select! {
                 result = &mut what => {
@@ -175,6 +238,11 @@ impl Live {
                 }
                 () = &mut interrupted => {
                     self.spinner.clear();
+                    return None;
+                }
+                () = &mut late => {
+                    self.spinner.clear();
+                    self.is_late = true;
                     return None;
                 }
                 () = tokio::time::sleep(TURN), if turns => self.spinner.turn(),
@@ -202,6 +270,7 @@ impl Live {
             StreamResponse::Task(task) => self.task(task),
             StreamResponse::Message(message) => {
                 self.outcome.context = message.context_id.clone().or(self.outcome.context.take());
+                self.restart();
                 self.text(&show::message(message))?;
                 self.end_text()
             }
@@ -210,6 +279,7 @@ impl Live {
                 self.outcome.note(&update.status);
                 self.outcome.has_asked = asks(update.status.state);
                 if let (false, Some(message)) = (update.status.state.is_settled(), &update.status.message) {
+                    self.outcome.answers.push((**message).clone());
                     self.remark(&show::lines(message))?;
                 }
                 Ok(())
@@ -234,30 +304,39 @@ impl Live {
         self.about(&task.id, &task.context_id.clone().unwrap_or_default());
         self.outcome.note(&task.status);
         self.outcome.has_asked = !is_known && asks(task.status.state);
-        for artifact in &task.artifacts {
-            let text = show::artifact(artifact);
-            let shown = self.shown.iter().find(|shown| shown.id == artifact.artifact_id);
-            match shown.filter(|shown| shown.begins(&text)).map(|shown| shown.length) {
-                Some(length) if length == text.len() => {}
-                Some(length) => self.more(&artifact.artifact_id, &text[length..])?,
-                None => self.piece(artifact, false)?,
-            }
+        if !task.history.is_empty() {
+            self.outcome.answers = task.last_answers().cloned().collect();
         }
-        Ok(())
+        task.artifacts.iter().try_for_each(|artifact| self.whole(artifact))
     }
 
     fn piece(&mut self, artifact: &Artifact, append: bool) -> Result<(), Failure> {
-        if !append {
-            self.shown.retain(|shown| shown.id != artifact.artifact_id);
-            self.current = None;
+        match append {
+            true => self.more(&artifact.artifact_id, &show::artifact(artifact)),
+            false => self.whole(artifact),
         }
-        self.more(&artifact.artifact_id, &show::artifact(artifact))
+    }
+
+    /// Prints an artifact as a whole. Some agents send the whole artifact after its chunks: what is on the screen is not repeated.
+    fn whole(&mut self, artifact: &Artifact) -> Result<(), Failure> {
+        let (id, text) = (&artifact.artifact_id, show::artifact(artifact));
+        let shown = self.shown.iter().find(|shown| shown.id == *id);
+        match shown.filter(|shown| shown.begins(&text)).map(|shown| shown.length) {
+            Some(length) if length == text.len() => Ok(()),
+            Some(length) => self.more(id, &text[length..]),
+            None => {
+                self.shown.retain(|shown| shown.id != *id);
+                self.current = None;
+                self.more(id, &text)
+            }
+        }
     }
 
     /// Prints the next piece of an artifact.
     fn more(&mut self, id: &str, text: &str) -> Result<(), Failure> {
         if self.current.as_deref() != Some(id) {
             self.end_text()?;
+            self.restart();
             self.current = Some(id.to_owned());
         }
         self.text(text)?;
@@ -276,13 +355,31 @@ impl Live {
         if self.form != Form::Text {
             return Ok(());
         }
-        for (number, block) in text.split(show::FRESH).enumerate() {
-            if number > 0 {
-                self.end_line()?;
+        let (mut rest, mut is_verbatim) = (text, false);
+        loop {
+            let at = rest.find([show::FRESH, show::VERBATIM]).unwrap_or(rest.len());
+            match &mut self.markdown {
+                Some(markdown) if !is_verbatim => {
+                    let rendered = markdown.push(&rest[..at]);
+                    self.write(&rendered)?;
+                }
+                Some(_) | None => self.write(&rest[..at])?,
             }
-            self.write(block)?;
+            match rest[at..].chars().next() {
+                None => return Ok(()),
+                Some(show::FRESH) => self.end_line()?,
+                Some(_) => is_verbatim = !is_verbatim,
+            }
+            // Both marks are one byte long.
+            rest = &rest[at + 1..];
         }
-        Ok(())
+    }
+
+    /// Begins a text of its own.
+    fn restart(&mut self) {
+        if let Some(markdown) = &mut self.markdown {
+            markdown.restart();
+        }
     }
 
     fn end_text(&mut self) -> Result<(), Failure> {
@@ -290,6 +387,10 @@ impl Live {
     }
 
     pub(crate) fn end_line(&mut self) -> Result<(), Failure> {
+        if let Some(markdown) = &mut self.markdown {
+            let rest = markdown.finish();
+            self.write(&rest)?;
+        }
         if self.is_line_fresh { Ok(()) } else { self.write("\n") }
     }
 
@@ -316,6 +417,12 @@ impl Live {
     /// Prints how the task ended, and returns the result of the command.
     pub(crate) fn conclude(&mut self, agent: &Agent) -> Result<(), Failure> {
         let said = self.outcome.said.as_ref().map(show::lines).filter(|said| !said.is_empty());
+        // Some agents answer in messages that the final status does not repeat.
+        let said = said.or_else(|| {
+            let has_ended = self.outcome.state.is_some_and(TaskState::is_terminal);
+            let answers: Vec<_> = self.outcome.answers.iter().map(show::lines).collect();
+            (has_ended && self.shown.is_empty() && !answers.is_empty()).then(|| answers.join("\n"))
+        });
         let (Some(state), Some(task)) = (self.outcome.state, self.outcome.task.clone()) else {
             return Ok(());
         };
@@ -358,8 +465,11 @@ impl Live {
         }
     }
 
-    /// The failure after Ctrl-C. The task continues.
+    /// The failure after Ctrl-C or after the deadline. The task continues.
     pub(crate) fn interrupted(&self, agent: &Agent) -> Failure {
+        if self.is_late {
+            return self.late(agent);
+        }
         let failure = Failure::new("interrupted").exit(Exit::Interrupted);
         match &self.outcome.task {
             Some(task) => failure.hint(format!(
@@ -368,6 +478,18 @@ impl Live {
                 agent.about("task cancel", task)
             )),
             None => failure,
+        }
+    }
+
+    fn late(&self, agent: &Agent) -> Failure {
+        match &self.outcome.task {
+            Some(task) => Failure::new("the task has not ended yet")
+                .exit(Exit::TimedOut)
+                .hint(format!("it goes on: `{}`", agent.about("task wait", task))),
+            None => Failure::new("the agent has not answered in time").exit(Exit::TimedOut).hint(format!(
+                "a task may have begun: `attache task list {}` shows those that are yours",
+                agent.word()
+            )),
         }
     }
 
@@ -395,6 +517,9 @@ const fn asks(state: TaskState) -> bool {
         | TaskState::Rejected => false,
     }
 }
+
+/// The widest lines of rendered text. Longer ones are hard to read.
+const WIDEST: usize = 100;
 
 /// The time between two frames of the spinner.
 const TURN: Duration = Duration::from_millis(120);

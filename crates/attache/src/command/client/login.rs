@@ -26,7 +26,7 @@ forgets it. For example:
   echo \"$TOKEN\" | attache login partner --token-stdin")]
 pub(crate) struct Login {
     /// The agent: its URL, the URL of its card, or a name of `attache agents`
-    #[arg(value_name = "AGENT")]
+    #[arg(value_name = "AGENT", value_parser = connect::address)]
     agent: String,
 
     /// What the authorization server knows this program by

@@ -6,7 +6,7 @@ use attache::client::{ClientError, OAuth, Revocation, TokenKey, Tokens};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::connect::known;
+use super::connect::{address, known};
 use super::registry::{AgentKey, AgentRecord, Registry, tokens};
 use super::show;
 use crate::command::{Failure, Output, print, say};
@@ -18,7 +18,7 @@ use crate::command::{Failure, Output, print, say};
 #[derive(Debug, Args)]
 pub(crate) struct Logout {
     /// The agent: its URL, the URL of its card, or a name of `attache agents`
-    #[arg(value_name = "AGENT")]
+    #[arg(value_name = "AGENT", value_parser = address)]
     agent: String,
 
     #[command(flatten)]

@@ -2,17 +2,20 @@
 
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use attache::client::{Outgoing, Reply};
 use attache::protocol::{Json, Message, Part, Role, TaskId};
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::connect::{Agent, AgentArgs};
 use super::live::{Followed, Form, Live};
 use super::show;
-use crate::command::{Failure, Output, print, say};
+use crate::command::{Exit, Failure, Output, print, say};
+use crate::config::age;
 
 /// The arguments of `attache send`.
 #[derive(Debug, Args)]
@@ -21,7 +24,7 @@ Examples:
   attache send http://localhost:3111 \"Hello\"
   echo \"Hello\" | attache send recipes
   attache send recipes \"What is this?\" --file leek.png
-  attache send shop --skill pricing::quote --data '{\"sku\": \"A-1\", \"quantity\": 3}'
+  attache send shop --skill pricing::quote '{\"sku\": \"A-1\", \"quantity\": 3}'
   attache send recipes --task 0199… \"Four people\"      answers a question")]
 pub(crate) struct Send {
     /// What to say; `-` is what comes from standard input, which is also read if nothing else is to be sent
@@ -36,7 +39,9 @@ pub(crate) struct Send {
     #[arg(long, value_name = "PATH")]
     file: Vec<PathBuf>,
 
-    /// Call this skill of an agent whose skills are functions, with the data, or else the text, as its payload
+    /// Call this skill of an agent whose skills are functions, with the text or the data as its payload
+    ///
+    /// A text that is a JSON object or list is the payload itself. Another text is the payload `{"input": TEXT}`.
     #[arg(long, value_name = "ID", visible_alias = "function", conflicts_with = "file")]
     skill: Option<String>,
 
@@ -51,6 +56,10 @@ pub(crate) struct Send {
     /// Do not wait for the task to end; its id is printed
     #[arg(long, conflicts_with = "stream")]
     no_wait: bool,
+
+    /// How long to wait at most, such as `90s` or `15m`; the task goes on after that, and the exit code is 6
+    #[arg(long, value_name = "TIME", value_parser = age)]
+    timeout: Option<Duration>,
 
     /// Print what the task produces as it comes, which is the rule on a terminal
     #[arg(long)]
@@ -119,18 +128,30 @@ impl Send {
         if let Some(key) = self.idempotency_key {
             outgoing = outgoing.idempotency_key(key);
         }
-        let agent = self.target.connect().await?;
+        let deadline = self.timeout.map(|limit| Instant::now() + limit);
+        let agent = match deadline {
+            None => self.target.connect().await?,
+            Some(deadline) => tokio::time::timeout_at(deadline, self.target.connect())
+                .await
+                .map_err(|_| Failure::new("could not connect to the agent in time").exit(Exit::TimedOut))??,
+        };
         let json = self.output.json;
         if self.no_wait {
-            return submit(&agent, outgoing.return_immediately(), json).await;
+            let mut live = Live::new(Form::Nothing).until(deadline);
+            let submitted = live.watch(agent.client.send(outgoing.return_immediately())).await;
+            let Some(reply) = submitted else { return Err(live.interrupted(&agent)) };
+            return submitted_as(&agent, reply.map_err(|error| agent.failed(&error))?, json);
         }
         let on_terminal = !json && std::io::stdout().is_terminal();
         if self.stream || (on_terminal && !self.no_stream) {
-            let mut live = Live::new(if json { Form::Events } else { Form::Text });
+            let mut live = Live::new(if json { Form::Events } else { Form::Text }).until(deadline);
             live.outcome.task = task;
             return stream(&agent, outgoing, live).await;
         }
-        wait(&agent, outgoing, json).await
+        // The id of the task is needed to say how to go on.
+        let outgoing = if deadline.is_some() { outgoing.return_immediately() } else { outgoing };
+        let live = Live::new(if json { Form::Nothing } else { Form::Text }).until(deadline);
+        wait(&agent, outgoing, live, json).await
     }
 
     /// The message to send.
@@ -157,7 +178,7 @@ impl Send {
             parts.push(Part::data(value).map_err(Failure::usage)?);
         }
         for path in &self.file {
-            parts.push(file(path)?);
+            parts.push(file(path, "--file ")?);
         }
         Ok(parts)
     }
@@ -175,6 +196,14 @@ fn call(skill: &str, text: Option<String>, data: Vec<Json>) -> Result<Part, Fail
     let mut data = data.into_iter();
     let payload = match (text, data.next(), data.next()) {
         (None, None, _) => Json::new(&json!({})),
+        (Some(text), None, _) if text.trim_start().starts_with(['{', '[']) => {
+            return Json::parse(&text)
+                .and_then(|payload| Part::data(&Call { function_id: skill, payload }))
+                .map_err(|error| {
+                    Failure::usage(format!("the payload of `{skill}` begins like JSON and is not: {error}"))
+                        .hint("for a text that begins so, use `--data '{\"input\": \"…\"}'`")
+                });
+        }
         (Some(text), None, _) => Json::new(&json!({ "input": text })),
         (None, Some(payload), None) => Ok(payload),
         (Some(_), Some(_), _) | (None, Some(_), Some(_)) => {
@@ -200,8 +229,9 @@ fn standard_input() -> Result<String, Failure> {
     }
 }
 
-fn file(path: &Path) -> Result<Part, Failure> {
-    let mut part = Part::raw(read(path, "--file ")?);
+/// A part with the content of a file. `flag` is how the user named the file.
+pub(super) fn file(path: &Path, flag: &str) -> Result<Part, Failure> {
+    let mut part = Part::raw(read(path, flag)?);
     if let Some(name) = path.file_name() {
         part = part.filename(name.to_string_lossy());
     }
@@ -236,8 +266,8 @@ fn media_type(extension: &str) -> Option<&'static str> {
     })
 }
 
-async fn submit(agent: &Agent, outgoing: Outgoing, json: bool) -> Result<(), Failure> {
-    let reply = agent.client.send(outgoing).await.map_err(|error| agent.failed(&error))?;
+/// Prints the id of a task that was sent off.
+fn submitted_as(agent: &Agent, reply: Reply, json: bool) -> Result<(), Failure> {
     if json {
         return print(&show::json_lines(&reply)?);
     }
@@ -263,19 +293,19 @@ async fn stream(agent: &Agent, outgoing: Outgoing, mut live: Live) -> Result<(),
     }
 }
 
-async fn wait(agent: &Agent, outgoing: Outgoing, json: bool) -> Result<(), Failure> {
-    let mut live = Live::new(if json { Form::Nothing } else { Form::Text });
-    let waiting = async {
-        match agent.client.send(outgoing).await? {
-            // Some agents answer before the task has ended.
-            Reply::Task(task) if !task.status.state.is_settled() => {
-                agent.client.wait(task.id).await.map(Reply::Task)
-            }
-            reply @ (Reply::Task(_) | Reply::Message(_)) => Ok(reply),
-        }
-    };
-    let Some(reply) = live.watch(waiting).await else { return Err(live.interrupted(agent)) };
-    let reply = reply.map_err(|error| agent.failed(&error))?;
+async fn wait(agent: &Agent, outgoing: Outgoing, mut live: Live, json: bool) -> Result<(), Failure> {
+    let sent = live.watch(agent.client.send(outgoing)).await;
+    let Some(sent) = sent else { return Err(live.interrupted(agent)) };
+    let mut reply = sent.map_err(|error| agent.failed(&error))?;
+    // Some agents answer before the task has ended.
+    if let Reply::Task(task) = &reply
+        && !task.status.state.is_settled()
+    {
+        live.outcome.task = Some(task.id.clone());
+        let ended = live.watch(agent.client.wait(task.id.clone())).await;
+        let Some(ended) = ended else { return Err(live.interrupted(agent)) };
+        reply = Reply::Task(ended.map_err(|error| agent.failed(&error))?);
+    }
     if json {
         print(&show::json_lines(&reply)?)?;
     }

@@ -10,10 +10,13 @@ use attache::protocol::json::pretty;
 use attache::protocol::{Artifact, Content, Message, Part, TaskState};
 use serde::Serialize;
 
-use crate::command::Failure;
+use crate::command::{Failure, terminal};
 
 /// Marks the start of a new line, unless a line has just begun. Clean text does not contain it.
 pub(crate) const FRESH: char = '\0';
+
+/// Marks the start and the end of text that is not Markdown, such as JSON. Clean text does not contain it.
+pub(crate) const VERBATIM: char = '\u{1}';
 
 /// Whether a character controls the terminal instead of being printed.
 fn is_harmful(c: char) -> bool {
@@ -86,7 +89,8 @@ pub(crate) fn message(message: &Message) -> String {
 
 /// The parts of a message on lines of their own.
 pub(crate) fn lines(message: &Message) -> String {
-    self::message(message).split(FRESH).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
+    let text = self::message(message).replace(VERBATIM, "");
+    text.split(FRESH).filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
 fn part(part: &Part) -> String {
@@ -96,9 +100,9 @@ fn part(part: &Part) -> String {
     };
     match &part.content {
         Content::Text(text) => clean(text).into_owned(),
-        Content::Data(data) => format!("\0{}\0", clean(&pretty(data.as_str()))),
-        Content::Raw(bytes) => format!("\0[file{}: {} bytes]\0", about(), bytes.len()),
-        Content::Url(url) => format!("\0[file{}: {}]\0", about(), line(url)),
+        Content::Data(data) => format!("\0\u{1}{}\u{1}\0", clean(&pretty(data.as_str()))),
+        Content::Raw(bytes) => format!("\0\u{1}[file{}: {} bytes]\u{1}\0", about(), bytes.len()),
+        Content::Url(url) => format!("\0\u{1}[file{}: {}]\u{1}\0", about(), line(url)),
     }
 }
 
@@ -143,7 +147,7 @@ pub(crate) fn dim(text: &str) -> String {
 /// Rows under each other, columns aligned.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     // Colour codes have no width.
-    let width = |cell: &String| strip_str(cell).to_string().chars().count();
+    let width = |cell: &String| terminal::width(&strip_str(cell).to_string());
     let mut widest: Vec<usize> = Vec::new();
     for row in rows {
         widest.resize(widest.len().max(row.len()), 0);

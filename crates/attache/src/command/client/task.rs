@@ -1,17 +1,16 @@
 //! `attache task`: the tasks of an agent.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use attache::protocol::{
-    ErrorKind, GetTaskRequest, ListTasksRequest, StreamResponse, Task as Shape, TaskId, TaskState,
-};
+use attache::protocol::{ErrorKind, GetTaskRequest, StreamResponse, Task as Shape, TaskId};
 use clap::{Args, Subcommand};
+use tokio::time::Instant;
 
 use super::connect::{Agent, AgentArgs};
+use super::list::List;
 use super::live::{Followed, Form, Live};
 use super::show::{self, line};
-use crate::command::{Exit, Failure, Output, print};
+use crate::command::{Failure, Output, print};
 use crate::config::age;
 
 /// The subcommands of `attache task`.
@@ -65,36 +64,6 @@ pub(crate) struct One {
     target: AgentArgs,
 }
 
-/// The arguments of `attache task list`.
-#[derive(Debug, Args)]
-pub(crate) struct List {
-    /// Only those of this conversation
-    #[arg(long, value_name = "ID")]
-    context: Option<String>,
-
-    /// Only those in this state, such as `working`
-    #[arg(long, value_name = "STATE", value_parser = state)]
-    state: Option<TaskState>,
-
-    /// How many at most
-    #[arg(long, value_name = "COUNT", default_value_t = 50)]
-    limit: usize,
-
-    #[command(flatten)]
-    output: Output,
-
-    #[command(flatten)]
-    target: AgentArgs,
-}
-
-fn state(text: &str) -> Result<TaskState, String> {
-    let named = TaskState::ALL.iter().copied().filter(|state| *state != TaskState::Unspecified);
-    named
-        .clone()
-        .find(|state| show::state(*state) == text)
-        .ok_or_else(|| format!("expected one of: {}", named.map(show::state).collect::<Vec<_>>().join(", ")))
-}
-
 impl Task {
     pub(crate) async fn run(self) -> Result<(), Failure> {
         match self {
@@ -105,7 +74,14 @@ impl Task {
                     history_length: Some(history.into()),
                     ..GetTaskRequest::default()
                 };
-                let task = agent.client.get_with(query).await.map_err(|error| agent.failed(&error))?;
+                let mut task = agent.client.get_with(query).await.map_err(|error| agent.failed(&error))?;
+                let has_ended = task.status.state.is_terminal();
+                if !output.json && has_ended && task.artifacts.is_empty() && task.history.is_empty() {
+                    // Some agents answer in messages that are only in the history.
+                    let whole =
+                        agent.client.get(task.id.clone()).await.map_err(|error| agent.failed(&error))?;
+                    task.history = whole.last_answers().cloned().collect();
+                }
                 show(&task, &output)
             }
             Self::List(list) => list.run().await,
@@ -154,42 +130,10 @@ fn show(task: &Shape, output: &Output) -> Result<(), Failure> {
     }
     for artifact in &task.artifacts {
         let name = artifact.name.as_deref().unwrap_or(&artifact.artifact_id);
-        let shown = show::artifact(artifact).replace(show::FRESH, "\n");
+        let shown = show::artifact(artifact).replace(show::VERBATIM, "").replace(show::FRESH, "\n");
         text.push_str(&format!("\n{}\n{}\n", show::bold(&line(name)), shown.trim_matches('\n')));
     }
     print(&text)
-}
-
-impl List {
-    async fn run(self) -> Result<(), Failure> {
-        let agent = self.target.connect().await?;
-        let query = ListTasksRequest {
-            context_id: self.context.map(Into::into),
-            status: self.state.unwrap_or_default(),
-            page_size: Some(i32::try_from(self.limit.clamp(1, 100)).unwrap_or(100)),
-            history_length: Some(0),
-            ..ListTasksRequest::default()
-        };
-        let mut listing = agent.client.tasks(query);
-        let mut tasks = Vec::new();
-        while tasks.len() < self.limit {
-            match listing.next().await {
-                Some(task) => tasks.push(task.map_err(|error| agent.failed(&error))?),
-                None => break,
-            }
-        }
-        if self.output.json {
-            return print(&show::json_lines(&BTreeMap::from([("tasks", tasks)]))?);
-        }
-        if tasks.is_empty() {
-            return print("no tasks\n");
-        }
-        let row = |task: &Shape| {
-            let since = task.status.timestamp.map(|at| at.to_string()).unwrap_or_default();
-            vec![line(task.id.as_str()), show::painted(task.status.state), since]
-        };
-        print(&show::table(&tasks.iter().map(row).collect::<Vec<_>>()))
-    }
 }
 
 async fn watch(agent: &Agent, id: TaskId, output: &Output) -> Result<(), Failure> {
@@ -224,20 +168,11 @@ async fn watch(agent: &Agent, id: TaskId, output: &Output) -> Result<(), Failure
 }
 
 async fn wait(agent: &Agent, id: TaskId, output: &Output, timeout: Option<Duration>) -> Result<(), Failure> {
-    let mut live = Live::new(if output.json { Form::Nothing } else { Form::Text });
+    let deadline = timeout.map(|limit| Instant::now() + limit);
+    let mut live = Live::new(if output.json { Form::Nothing } else { Form::Text }).until(deadline);
     live.outcome.task = Some(id.clone());
-    let waiting = async {
-        match timeout {
-            None => Some(agent.client.wait(id.clone()).await),
-            Some(limit) => tokio::time::timeout(limit, agent.client.wait(id.clone())).await.ok(),
-        }
-    };
-    let Some(waited) = live.watch(waiting).await else { return Err(live.interrupted(agent)) };
-    let Some(task) = waited else {
-        return Err(Failure::new("the task has not ended yet")
-            .exit(Exit::TimedOut)
-            .hint(format!("it goes on: `{}`", agent.about("task wait", &id))));
-    };
+    let waited = live.watch(agent.client.wait(id)).await;
+    let Some(task) = waited else { return Err(live.interrupted(agent)) };
     let task = task.map_err(|error| agent.failed(&error))?;
     if output.json {
         print(&show::json_lines(&task)?)?;

@@ -12,7 +12,7 @@ use serde::de::{EnumAccess, Error as _, VariantAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::functions::{self, Tokens};
-use super::{Parts, Prepared, Serve};
+use super::{Parts, Prepared, Serve, model, program, stopping};
 use crate::command::Failure;
 use crate::config::Callers;
 
@@ -32,7 +32,7 @@ pub(crate) struct AgentKind {
 type Serving = Pin<Box<dyn Future<Output = Result<(), Failure>>>>;
 
 /// All kinds. The first one is the default.
-static KINDS: [AgentKind; 2] = [
+static KINDS: [AgentKind; 4] = [
     AgentKind {
         name: NAMES[0],
         about: "The functions that iii workers register, as skills",
@@ -45,9 +45,21 @@ static KINDS: [AgentKind; 2] = [
         check: |serve, _| check_echo(serve),
         run: |serve, prepared, parts| Box::pin(serve_echo(serve, prepared, parts)),
     },
+    AgentKind {
+        name: NAMES[2],
+        about: "A program on this machine",
+        check: |serve, _| program::check(serve),
+        run: |serve, prepared, parts| Box::pin(program::serve(serve, prepared, parts)),
+    },
+    AgentKind {
+        name: NAMES[3],
+        about: "A language model",
+        check: |serve, _| model::check(serve),
+        run: |serve, prepared, parts| Box::pin(model::serve(serve, prepared, parts)),
+    },
 ];
 
-const NAMES: [&str; 2] = ["functions", "echo"];
+const NAMES: [&str; 4] = ["functions", "echo", "program", "model"];
 
 fn check_echo(serve: &Serve) -> Result<Tokens, Failure> {
     match serve.functions.demo.demo {
@@ -62,7 +74,7 @@ async fn serve_echo(serve: Serve, prepared: Prepared, parts: Parts) -> Result<()
     let announcement = serve.announcement(&prepared)?;
     let listening = serve.listen(Server::echo(), store, prepared, parts).await?;
     announcement.say(&listening.local_address().map_err(Failure::new)?, None);
-    listening.run().await.map_err(|error| Failure::new(format!("the server stopped: {error}")))
+    stopping::run(listening).await
 }
 
 /// The name of a kind of agent, as the settings have it.
@@ -72,6 +84,16 @@ pub(crate) struct AgentName(&'static AgentKind);
 impl AgentName {
     pub(super) fn kind(self) -> &'static AgentKind {
         self.0
+    }
+
+    /// A program as the agent.
+    pub(super) fn program() -> Self {
+        Self(&KINDS[2])
+    }
+
+    /// A language model as the agent.
+    pub(super) fn model() -> Self {
+        Self(&KINDS[3])
     }
 
     /// Reads a name from a flag, and lists all names in `--help`.

@@ -7,6 +7,7 @@ use attache::server::{LocalAddress, Paths};
 use crate::config::Callers;
 
 /// The engine that runs with the agent.
+#[derive(Clone, Copy)]
 pub(super) struct Hosted<'a> {
     pub(super) engine: &'a str,
     pub(super) demo: bool,
@@ -73,50 +74,64 @@ impl Announcement {
             writeln!(out, "  callers    {}", callers.summary())?;
         }
         writeln!(out)?;
-        let credential = self.callers.as_ref().map(Callers::on_the_command_line).unwrap_or_default();
-        let send = |text: &str| {
+        let is_unix = matches!(address, LocalAddress::Unix(_));
+        let (curl_flags, flags) = match &self.callers {
+            Some(callers) => (callers.on_the_command_line(), callers.as_flags()),
+            None => (String::new(), String::new()),
+        };
+        let by_curl = |text: &str| {
             let text = text.replace('"', "\\\"");
             format!(
-                "  {curl} {url}{jsonrpc} -H 'Content-Type: application/json' -H 'A2A-Version: 1.0'{credential} \\\n    -d '{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"SendMessage\",\"params\":{{\"message\":{{\"messageId\":\"m1\",\"role\":\"ROLE_USER\",\"parts\":[{{\"text\":\"{text}\"}}]}}}}}}'"
+                "  {curl} {url}{jsonrpc} \\\n    -H 'Content-Type: application/json' -H 'A2A-Version: 1.0'{curl_flags} \\\n    -d '{{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"SendMessage\", \"params\":\n         {{\"message\": {{\"messageId\": \"m1\", \"role\": \"ROLE_USER\",\n          \"parts\": [{{\"text\": \"{text}\"}}]}}}}}}'\n"
             )
         };
-        match hosted {
-            None => writeln!(out, "Try:\n{}\n", send("Hello")),
-            Some(Hosted { demo: true, .. }) => {
-                writeln!(out, "Try, in another terminal:\n")?;
-                writeln!(out, "  # which skills there are")?;
-                writeln!(
-                    out,
-                    "  {curl} {url}/.well-known/agent-card.json | jq '.skills[] | {{id, description, examples}}'\n"
-                )?;
-                writeln!(out, "  # call one")?;
-                writeln!(out, "{}\n", send(r#"pricing::quote {"sku": "A-1", "quantity": 3}"#))?;
-                writeln!(out, "  # follow one that takes its time")?;
-                let stream = send(r#"demo::count {"to": 5}"#);
-                writeln!(
-                    out,
-                    "{}\n",
-                    stream.replace("curl -s", "curl -sN").replace("SendMessage", "SendStreamingMessage")
-                )?;
-                writeln!(
-                    out,
-                    "  # a skill of your own: connect a worker of the iii SDK to the address above, register a function with the"
-                )?;
-                writeln!(
-                    out,
-                    "  # metadata {{\"a2a.expose\": true}}, and look at the card again (examples/iii has workers in Rust, Node and Python)\n"
-                )
-            }
+        let demo = match hosted {
             Some(Hosted { engine, demo: false }) => {
+                writeln!(out, "No functions yet. Connect an iii worker to {engine}")?;
                 writeln!(
                     out,
-                    "No functions yet: connect an iii worker to {engine} and register one with the metadata {{\"a2a.expose\": true}}."
+                    "and register a function with the metadata {{\"a2a.expose\": true}}. There are"
                 )?;
                 writeln!(
                     out,
-                    "There are workers in Rust, Node and Python in examples/iii; `--demo` brings sample functions along.\n"
-                )
+                    "workers in Rust, Node and Python in examples/iii, and `--demo` brings sample"
+                )?;
+                writeln!(out, "functions along.\n")?;
+                return writeln!(out, "{STOP}\n");
             }
+            Some(Hosted { demo: true, .. }) => true,
+            None => false,
+        };
+        writeln!(out, "Try, in another terminal:\n")?;
+        // The command does not connect to Unix sockets.
+        if !is_unix {
+            if demo {
+                writeln!(out, "  # which skills it has\n  attache card {url}{flags}\n")?;
+                writeln!(out, "  # call one, and follow one that takes its time")?;
+                writeln!(
+                    out,
+                    "  attache send {url}{flags} --skill pricing::quote \\\n    '{{\"sku\": \"A-1\", \"quantity\": 3}}'"
+                )?;
+                writeln!(out, "  attache send {url}{flags} 'demo::count {{\"to\": 5}}'\n")?;
+            } else {
+                writeln!(out, "  attache send {url}{flags} \"Hello\"\n")?;
+            }
+            writeln!(out, "  # talk with it\n  attache chat {url}{flags}\n")?;
+            writeln!(out, "  # the same with curl")?;
         }
+        match hosted {
+            Some(Hosted { engine, .. }) => {
+                writeln!(out, "{}", by_curl(r#"pricing::quote {"sku": "A-1"}"#))?;
+                writeln!(out, "  # a skill of your own: connect a worker of the iii SDK to")?;
+                writeln!(out, "  # {engine}, register a function with the metadata")?;
+                writeln!(out, "  # {{\"a2a.expose\": true}}, and look at the skills again")?;
+                writeln!(out, "  # (examples/iii has workers in Rust, Node and Python)\n")?;
+            }
+            None => writeln!(out, "{}", by_curl("Hello"))?,
+        }
+        writeln!(out, "{STOP}\n")
     }
 }
+
+/// How to stop it.
+const STOP: &str = "Ctrl-C stops the server.";

@@ -13,30 +13,30 @@ use serde_json::{Value, json};
 /// The sample function for messages that name no function.
 pub(super) const DEFAULT_FUNCTION: &str = "demo::chat";
 
-/// Registers the sample functions.
-pub(super) fn register(engine: &Engine) {
+/// Registers the sample functions. With a tier they are for callers of that tier.
+pub(super) fn register(engine: &Engine, tier: Option<&str>) {
+    let sample = |id: &str, description: &str| {
+        let sample = sample(id, description);
+        tier.into_iter().fold(sample, |sample, tier| sample.says("a2a.tier", json!(tier)))
+    };
     engine.register(
         sample("pricing::quote", "Quote a price for a product and a quantity")
             .takes(json!({
                 "type": "object",
                 "properties": {
-                    "sku": {"type": "string", "description": "The product"},
+                    "sku": {"type": "string", "description": "The product", "default": "A-1"},
                     "quantity": {"type": "integer", "minimum": 1, "default": 1},
                 },
-                "required": ["sku"],
             }))
             .example(r#"pricing::quote {"sku": "A-1", "quantity": 3}"#),
         |invocation| async move {
             #[derive(Deserialize)]
             struct Order {
-                sku: String,
-                #[serde(default = "one")]
-                quantity: u64,
-            }
-            fn one() -> u64 {
-                1
+                sku: Option<String>,
+                quantity: Option<u64>,
             }
             let Order { sku, quantity } = read(&invocation)?;
+            let (sku, quantity) = (sku.unwrap_or_else(|| "A-1".to_owned()), quantity.unwrap_or(1));
             let price = 1000 + sku.bytes().map(u64::from).sum::<u64>() % 500;
             let total = price.saturating_mul(quantity);
             result(json!({

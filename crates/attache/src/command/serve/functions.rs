@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, OnceLock};
 
-use attache::client::AddressBook;
+use attache::client::{AddressBook, Verifier};
 use attache::core::Store;
 use attache::prelude::*;
 use attache::server::auth::Authenticator;
@@ -14,14 +14,14 @@ use attache_agents::{AgentCredentials, DelegationArgs};
 use attache_iii::engine::{
     Engine, EngineError, EngineListening, EngineOptions, HttpRoute, PublicOnly, Token,
 };
-use attache_iii::{Gateway, GatewayArgs};
+use attache_iii::{Exposure, Gateway, GatewayArgs};
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
 use super::announcement::Hosted;
-use super::{Parts, Prepared, Serve, UNIX_PREFIX, demo, is_http, secret_in};
+use super::{Parts, Prepared, Serve, UNIX_PREFIX, demo, is_here, is_http, secret_in, stopping};
 use crate::command::Failure;
-use crate::config::{AGENTS, Callers, DemoArgs, EngineArgs, ResolvedSettings, Secret};
+use crate::config::{AGENTS, Callers, DemoArgs, EngineArgs, ResolvedSettings, Secret, ServerArgs};
 
 /// The settings of functions, of the engine and of delegation.
 #[derive(Debug, Args)]
@@ -36,11 +36,17 @@ pub(super) struct FunctionArgs {
     delegation: DelegationArgs,
 }
 
-/// The tokens that workers and callers of the delegation API send.
+/// The tokens that workers and callers of the delegation API send, and the keys that sign the cards of other agents.
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
     engine: Option<Token>,
     api: Option<Token>,
+    card_trust: Option<Verifier>,
+}
+
+/// Whether a tier has a place in the order of the tiers. Without an order, every tier has.
+fn is_ordered(exposure: &Exposure, tier: &str) -> bool {
+    exposure.tiers.is_empty() || exposure.tiers.iter().any(|known| known == tier)
 }
 
 impl FunctionArgs {
@@ -65,15 +71,27 @@ impl FunctionArgs {
         let api = settings.secret("delegation.api-token", |settings| {
             (settings.delegation.api_token.as_ref(), settings.delegation.api_token_file.as_ref())
         })?;
-        let has_tier = self.gateway.options().exposure.tier.is_some();
-        if callers.is_some_and(Callers::have_tiers) && !has_tier {
+        let exposure = self.gateway.exposure();
+        if let Some(tier) = exposure.tier.as_ref().filter(|tier| !is_ordered(&exposure, tier)) {
+            return Err(Failure::usage(format!("the tier `{tier}` is not in `functions.tiers`"))
+                .hint("add it to `functions.tiers` or `--tiers`, lowest tier first"));
+        }
+        if let Some(tier) =
+            callers.and_then(|callers| callers.tiers().find(|tier| !is_ordered(&exposure, tier)))
+        {
+            return Err(Failure::usage(format!("the tier `{tier}` of a caller is not in `functions.tiers`"))
+                .hint("add it to `functions.tiers` or `--tiers`, lowest tier first"));
+        }
+        if callers.is_some_and(Callers::have_tiers) && exposure.tier().is_none() {
             return Err(Failure::usage(
                 "some callers have a tier, and it is not said which one the others are in",
             )
-            .hint("say so with `functions.tier` or `--tier`, such as `--tier public`"));
+            .hint("say so with `functions.tier` or `--tier`, such as `--tier public`, or order the tiers with `functions.tiers`"));
         }
+        let card_trust = self.delegation.card_trust().map_err(Failure::usage)?;
         let token = |secret: Secret| Token::new(secret.reveal());
-        Ok(Tokens { engine: engine_file.or(engine.map(token)), api: api_flag.or(api.map(token)) })
+        let (engine, api) = (engine_file.or(engine.map(token)), api_flag.or(api.map(token)));
+        Ok(Tokens { engine, api, card_trust })
     }
 
     /// Starts an engine and the gateway to its functions. `own_url` is the URL of the agent, `agents` has credentials for others.
@@ -81,6 +99,7 @@ impl FunctionArgs {
         &self,
         store: Arc<dyn Store>,
         own_url: String,
+        server: &ServerArgs,
         tokens: Tokens,
         agents: AddressBook,
     ) -> Result<Started, Failure> {
@@ -90,11 +109,17 @@ impl FunctionArgs {
             ..EngineOptions::default()
         };
         let credentials = AgentCredentials::new(agents, AGENTS);
-        let delegation = self.delegation.start(store.clone(), credentials.clone()).map_err(Failure::new)?;
+        let delegation = match self.demo.demo && is_here(&server.listen) {
+            // So that a newcomer can try delegation on one machine.
+            true => self.delegation.clone().allowing_loopback(),
+            false => self.delegation.clone(),
+        };
+        let delegation = delegation.start(store.clone(), credentials.clone(), tokens.card_trust);
+        let delegation = delegation.map_err(Failure::new)?;
         let engine = Engine::new(store, options);
-        let mut settings = self.gateway.options();
+        let mut settings = self.gateway.options(server.base_url.as_deref());
         if self.demo.demo {
-            demo::register(&engine);
+            demo::register(&engine, settings.exposure.tier());
             settings.default_function.get_or_insert_with(|| demo::DEFAULT_FUNCTION.to_owned());
         }
         let listening = engine.listen().await.map_err(|error| {
@@ -138,7 +163,7 @@ pub(super) async fn serve(serve: Serve, mut prepared: Prepared, parts: Parts) ->
     let own_url = serve.server.base_url.clone().unwrap_or_else(|| format!("{scheme}://{host}"));
     let tokens = std::mem::take(&mut prepared.tokens);
     let Started { engine, listening: workers, gateway, delegation, api_token } =
-        serve.functions.start(store.clone(), own_url, tokens, prepared.agents.clone()).await?;
+        serve.functions.start(store.clone(), own_url, &serve.server, tokens, prepared.agents.clone()).await?;
     let (mut exact, below) = serve.paths.paths().answered();
     exact.extend(prepared.keys.iter().map(|_| "/.well-known/jwks.json".to_owned()));
     engine.reserve_paths(exact.iter().map(String::as_str), below.iter().map(String::as_str));
@@ -191,6 +216,7 @@ pub(super) async fn serve(serve: Serve, mut prepared: Prepared, parts: Parts) ->
         let access = Access::new(api_token, ip, serve.server.base_url.iter().cloned().chain(hosts));
         let public = serve.server.base_url.clone().unwrap_or_else(|| format!("{scheme}://{own_host}"));
         delegation.set_own_agent(gateway, public);
+        delegation.restore_own_card().await;
         _offers =
             delegation.register_functions(&engine, listening.http_service().for_caller(Identity::default()));
         let _ = api.set(Api::new(delegation, access));
@@ -201,10 +227,12 @@ pub(super) async fn serve(serve: Serve, mut prepared: Prepared, parts: Parts) ->
     let stop = CancellationToken::new();
     let workers = tokio::spawn(workers.run_until(stop.clone().cancelled_owned()));
     // Turns that still run need their workers until they end.
-    let served = listening.run().await;
+    let served = stopping::run(listening).await;
     stop.cancel();
-    let _ = workers.await;
-    served.map_err(|error| Failure::new(format!("the server stopped: {error}")))
+    if served.is_ok() {
+        let _ = workers.await;
+    }
+    served
 }
 
 /// The origins that the author of a function allows at the path of its HTTP trigger.

@@ -4,8 +4,12 @@ mod agents;
 mod announcement;
 mod demo;
 mod functions;
+mod log;
+mod model;
 mod network;
+mod program;
 mod reload;
+mod stopping;
 
 use std::net::ToSocketAddrs;
 use std::path::Path;
@@ -25,12 +29,14 @@ use tracing_subscriber::EnvFilter;
 pub(crate) use self::agents::AgentName;
 use self::announcement::Announcement;
 use self::functions::{FunctionArgs, Tokens};
-use self::reload::{ReloadTargets, Reloader, Running, SetLogFilter};
+pub(crate) use self::model::MODEL_KEY_VARIABLE;
+use self::reload::{ReloadTargets, Reloader, Running};
 use super::store_location::SettingsFile;
-use super::{Failure, keys};
+use super::{Exit, Failure, keys};
 use crate::config::{
-    self, AccessArgs, Callers, CorsArgs, DisplayValue, HostArgs, KeepArgs, LimitArgs, LogArgs, PathArgs,
-    ProtocolArgs, PushArgs, ResolvedSettings, ServerArgs, SigningArgs, Source, StoreArgs, TlsArgs, Unread,
+    self, AccessArgs, Callers, CardArgs, CardOverrides, CorsArgs, DisplayValue, HostArgs, KeepArgs,
+    LimitArgs, LogArgs, ModelArgs, PathArgs, ProgramArgs, ProtocolArgs, PushArgs, ResolvedSettings,
+    ServerArgs, SigningArgs, Source, StoreArgs, TlsArgs, Unread,
 };
 
 /// The examples in `--help`.
@@ -73,13 +79,20 @@ pub(crate) struct Serve {
     #[command(flatten)]
     keep: KeepArgs,
     #[command(flatten)]
+    program: ProgramArgs,
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
     functions: FunctionArgs,
+    #[command(flatten)]
+    card: CardArgs,
 }
 
 impl PushArgs {
-    fn policy(&self) -> Policy {
+    fn policy(&self, demo_here: bool) -> Policy {
         Policy::default()
-            .allow_loopback(self.allow_loopback_webhooks)
+            .allow_loopback(self.allow_loopback_webhooks || demo_here)
+            .loopback_setting("--allow-loopback-webhooks")
             .allow(self.allow_webhook_network.iter().map(|network| network.0))
             .https_only(self.https_webhooks_only)
     }
@@ -145,6 +158,8 @@ pub(super) struct Prepared {
     tokens: Tokens,
     /// The credentials for other agents.
     agents: AddressBook,
+    /// What the operator says about the agent.
+    card: CardOverrides,
 }
 
 /// The parts of the server.
@@ -161,13 +176,7 @@ impl Serve {
     pub(crate) fn run(self) -> Result<(), Failure> {
         let prepared = self.prepare()?;
         let parts = self.parts(&prepared)?;
-        // The server goes on if its log cannot be written.
-        let log = tracing_subscriber::fmt().with_writer(anstream::stderr).log_internal_errors(false);
-        let log = log.with_env_filter(prepared.filter.clone()).with_filter_reloading();
-        let handle = log.reload_handle();
-        let set_log_filter: SetLogFilter =
-            Box::new(move |filter| handle.reload(filter).map_err(Failure::new));
-        log.init();
+        let set_log_filter = self.log.start(prepared.filter.clone());
         // Before the store is opened, which needs file descriptors as each connection does.
         if let Err(error) = attache::server::raise_file_limit() {
             tracing::warn!(%error, "the limit on open files could not be raised");
@@ -179,7 +188,7 @@ impl Serve {
             .enable_all()
             .build()
             .map_err(|error| Failure::new(format!("cannot start the runtime: {error}")))?;
-        runtime.block_on(async {
+        let result = runtime.block_on(async {
             if let Some(callers) = &parts.callers {
                 let targets = ReloadTargets {
                     authenticator: callers.clone(),
@@ -189,35 +198,100 @@ impl Serve {
                 };
                 Reloader::new(&self, &prepared, targets).start()?;
             }
-            let kind = self.server.agent.kind();
+            let kind = self.agent()?.kind();
             (kind.run)(self, prepared, parts).await
-        })
+        });
+        if result.as_ref().is_err_and(|failure| failure.exit == Exit::Interrupted) {
+            // Nothing is waited for any more.
+            runtime.shutdown_background();
+        }
+        result
     }
 
     /// Checks all settings, before the server takes a port.
     pub(super) fn prepare(&self) -> Result<Prepared, Failure> {
+        let mut failures = Vec::new();
+        match self.prepare_all(&mut failures) {
+            Some(prepared) if failures.is_empty() => Ok(prepared),
+            Some(_) | None => Err(Failure::all(failures)),
+        }
+    }
+
+    /// Checks all settings, and adds all failures. What depends on a setting that is wrong is not checked.
+    pub(super) fn prepare_all(&self, failures: &mut Vec<Failure>) -> Option<Prepared> {
+        let is_sound = |sections: &[&str]| !self.settings.is_wrong(sections);
         let filter = EnvFilter::try_new(&self.log.log).map_err(|error| {
             Failure::usage(format!("`--log {}` is not a filter: {error}", self.log.log))
                 .hint("try `--log info`")
-        })?;
+        });
+        let filter = sound(filter, failures);
         if let Some(url) = self.server.base_url.as_ref().filter(|url| !is_http(url)) {
-            return Err(Failure::usage(format!("`--base-url {url}` is not an `http` or `https` URL"))
-                .hint("try `--base-url https://agents.example.com`"));
+            let failure = Failure::usage(format!("`--base-url {url}` is not an `http` or `https` URL"));
+            failures.push(failure.hint("try `--base-url https://agents.example.com`"));
         }
-        let callers = self.settings.callers()?;
-        self.guard(&self.server.listen, callers.as_ref())?;
-        self.tls.check(callers.as_ref())?;
-        self.paths.check()?;
-        self.push.check(&self.settings)?;
-        let tokens = (self.server.agent.kind().check)(self, callers.as_ref())?;
-        Ok(Prepared {
-            filter,
-            push: self.push.secret(&self.settings)?,
-            keys: keys::for_serving(self.signing.signing_keys.as_ref())?,
-            callers,
-            tokens,
-            agents: self.settings.agents()?,
+        let callers = sound(self.settings.callers(), failures);
+        if let Some(callers) = &callers
+            && self.server.base_url.as_deref().is_none_or(is_http)
+            && is_sound(&["listen", "base-url", "insecure", "allowed-hosts", "cors"])
+        {
+            failures.extend(self.guard(&self.server.listen, callers.as_ref()).err());
+        }
+        let known = callers.as_ref().and_then(Option::as_ref);
+        if is_sound(&["tls"]) {
+            failures.extend(self.tls.check(known).err());
+        }
+        if is_sound(&["paths"]) {
+            failures.extend(self.paths.check().err());
+        }
+        failures.extend(self.push.check(&self.settings).err());
+        let tokens = match is_sound(&["agent", "functions", "engine", "delegation", "program", "model"]) {
+            true => sound(self.agent().and_then(|agent| (agent.kind().check)(self, known)), failures),
+            false => None,
+        };
+        let push = sound(self.push.secret(&self.settings), failures);
+        let keys = sound(keys::for_serving(self.signing.signing_keys.as_ref()), failures);
+        let agents = sound(self.settings.agents(), failures);
+        let card = sound(self.settings.card(), failures);
+        Some(Prepared {
+            filter: filter?,
+            push: push?,
+            keys: keys?,
+            callers: callers?,
+            tokens: tokens?,
+            agents: agents?,
+            card: card?,
         })
+    }
+
+    /// The address to listen on.
+    pub(super) fn listen_address(&self) -> &str {
+        &self.server.listen
+    }
+
+    /// Whether the server uses TLS.
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.tls.is_asked_for()
+    }
+
+    /// The agent to serve. `--program` and `--model` name it too.
+    fn agent(&self) -> Result<AgentName, Failure> {
+        let named = self.settings.resolved.iter().find(|setting| setting.key == "agent");
+        let is_named = named.is_some_and(|setting| setting.source != Source::Default);
+        let mut wanted = Vec::new();
+        wanted.extend(is_named.then_some(("agent", self.server.agent)));
+        wanted.extend(self.program.program.as_ref().map(|_| ("program", AgentName::program())));
+        wanted.extend(self.model.model.as_ref().map(|_| ("model", AgentName::model())));
+        match wanted.as_slice() {
+            [] => Ok(self.server.agent),
+            [(_, first), others @ ..] if others.iter().all(|(_, other)| other == first) => Ok(*first),
+            [(one, _), others @ ..] => {
+                let other = others.last().map_or(*one, |(other, _)| *other);
+                Err(Failure::usage(format!(
+                    "`{one}` and `{other}` name different agents, and a server has one"
+                ))
+                .hint("leave out all but one"))
+            }
+        }
     }
 
     /// The URL of the store.
@@ -262,6 +336,9 @@ impl Serve {
             options.public_health = self.protocol.public_health;
             options.allowed_hosts = self.hosts.allowed_host.clone();
             options.cors = Cors { origins: self.cors.cors_origin.clone() };
+            options.request_log = self.log.log_requests.0;
+            options.grpc_address = self.card.card_grpc.into();
+            options.scheme_names = prepared.card.schemes.clone();
         });
         config::limits(&self.limits, &mut options);
         let callers = match (&self.settings.file, &prepared.callers) {
@@ -295,13 +372,15 @@ impl Serve {
         prepared: Prepared,
         parts: Parts,
     ) -> Result<Listening, Failure> {
-        let policy = self.push.policy();
+        // With sample functions, a newcomer can try webhooks on one machine.
+        let policy = self.push.policy(self.functions.demo.demo && is_here(&self.server.listen));
         let mut server = server
             .bind(&self.server.listen)
             .shared_store(store)
             .push(!self.push.no_push)
             .push_options(|push: &mut PushOptions| (push.policy, push.secret) = (policy, prepared.push))
             .options(|options| *options = parts.options)
+            .change_cards(move |card| prepared.card.apply(card))
             .service_options(|options| {
                 options.retention = Retention::default()
                     .max_age(self.keep.keep_for.map(|age| age.0))
@@ -333,12 +412,17 @@ impl Serve {
     }
 }
 
+/// The value, or else one failure more.
+fn sound<T>(result: Result<T, Failure>, failures: &mut Vec<Failure>) -> Option<T> {
+    result.map_err(|failure| failures.push(failure)).ok()
+}
+
 fn is_http(url: &str) -> bool {
     url.starts_with("http://") || url.starts_with("https://")
 }
 
 /// What the address of a Unix socket begins with.
-const UNIX_PREFIX: &str = "unix:";
+pub(super) const UNIX_PREFIX: &str = "unix:";
 
 /// Whether only this machine can connect to an address. An invalid address is reported when the server listens.
 fn is_here(listen: &str) -> bool {

@@ -164,6 +164,7 @@ impl Reloader {
         agents.exchange(&prepared.agents);
         if let Some((surface, _)) = running {
             surface.set_limits(config::caller_limits(&next.limits));
+            surface.set_request_log(next.log.log_requests.0);
         }
         let changes = changes(&self.resolved, &next.settings.resolved);
         let (applied, later): (Vec<_>, Vec<_>) =

@@ -76,7 +76,7 @@ async fn names_are_given_once_and_forgotten() {
         "agents_bad_name",
         home.run(&["agents", "add", "my agent", url]).await.masked(url)
     );
-    insta::assert_snapshot!("agents_bad_url", home.run(&["agents", "add", "echo", "localhost:3111"]).await);
+    insta::assert_snapshot!("agents_bad_url", home.run(&["agents", "add", "echo", "agents.example"]).await);
     insta::assert_snapshot!("agents_ping_none", home.run(&["agents", "ping"]).await);
 }
 

@@ -112,6 +112,67 @@ pub(super) async fn patient() -> String {
     serve(json!({"capabilities": {"streaming": true}}), Router::new().route("/rpc", post(rpc))).await
 }
 
+/// Starts an agent that sends chunks of an artifact, the first one appended too, and then the whole artifact once more.
+pub(super) async fn repeating() -> String {
+    let rpc = |body: String| async move {
+        let request: Value = serde_json::from_str(&body).expect("a request is JSON");
+        let event = |result: Value| {
+            let response = json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
+            format!("data: {response}\n\n")
+        };
+        let piece = |text: &str, append: bool| {
+            let artifact = json!({"artifactId": "a", "parts": [{"text": text}]});
+            event(
+                json!({"artifactUpdate": {"taskId": "t", "contextId": "c", "artifact": artifact, "append": append}}),
+            )
+        };
+        let status = |state: &str| {
+            event(json!({"statusUpdate": {"taskId": "t", "contextId": "c", "status": {"state": state}}}))
+        };
+        let events = [
+            event(json!({"task": {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"}}})),
+            piece("good ", true),
+            piece("morning", true),
+            piece("good morning", false),
+            status("TASK_STATE_COMPLETED"),
+        ];
+        ([(header::CONTENT_TYPE, "text/event-stream")], events.concat())
+    };
+    serve(json!({"capabilities": {"streaming": true}}), Router::new().route("/rpc", post(rpc))).await
+}
+
+/// Starts an agent that mixes versions in its stream, sends an unknown event, and answers in the history only.
+pub(super) async fn mixed() -> String {
+    let rpc = |body: String| async move {
+        let request: Value = serde_json::from_str(&body).expect("a request is JSON");
+        let response = |result: Value| json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
+        let task = json!({"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_COMPLETED"}, "history": [
+            {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]},
+            {"messageId": "n", "role": "ROLE_AGENT", "parts": [{"text": "the answer"}]},
+        ]});
+        let message = json!({"kind": "message", "messageId": "n", "role": "agent",
+            "parts": [{"kind": "text", "text": "the answer"}]});
+        let update = |status: Value| json!({"kind": "status-update", "taskId": "t", "contextId": "c", "status": status});
+        match request["method"].as_str() {
+            Some("SendStreamingMessage") => {
+                let events = [
+                    json!({"task": {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"}}}),
+                    json!({"usage": {"tokens": 7}}),
+                    update(
+                        json!({"state": "working", "message": message, "timestamp": "2026-11-17T00:22:05.706878"}),
+                    ),
+                    update(json!({"state": "completed"})),
+                ];
+                let events = events.map(|event| format!("data: {}\n\n", response(event)));
+                ([(header::CONTENT_TYPE, "text/event-stream")], events.concat())
+            }
+            Some("SendMessage") => json(&response(json!({ "task": task }))),
+            Some(_) | None => json(&response(task)),
+        }
+    };
+    serve(json!({"capabilities": {"streaming": true}}), Router::new().route("/rpc", post(rpc))).await
+}
+
 /// Starts an agent with a card and a way to answer: a result, or a status that says no.
 async fn start(
     more: Value,

@@ -1,6 +1,8 @@
 //! The client side of the command as a user meets it.
 
 mod agents;
+#[cfg(unix)]
+mod chatting;
 mod fake;
 mod hostile;
 mod login;

@@ -5,6 +5,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 
 use super::{LONG, demo};
 use crate::home::Home;
+use crate::support::{Program, until};
 
 #[tokio::test]
 async fn news_is_received_if_it_is_signed_and_brings_the_token_back() {
@@ -60,6 +61,40 @@ async fn webhooks_are_added_listed_and_removed_without_their_secrets() {
     );
     insta::assert_snapshot!("push_rm", home.run(&["push", "rm", url, task, "h1"]).await.masked(url));
     assert_eq!(home.run(&["push", "list", url, task]).await.stdout, "no webhooks\n");
+    insta::assert_snapshot!("push_rm_again", home.run(&["push", "rm", url, task, "h1"]).await.masked(url));
     let refused = home.run(&["push", "add", url, task, "ftp://files"]).await;
     insta::assert_snapshot!("push_add_refused", refused.masked(url));
+}
+
+#[tokio::test]
+async fn deliveries_that_are_still_to_be_made_are_listed() {
+    let home = Home::new();
+    let store = format!("sqlite:{}", home.path("tasks.db").display());
+    let demo = ["serve", "--demo", "--listen", "127.0.0.1:0", "--engine-listen", "127.0.0.1:0"];
+    let more = ["--allow-loopback-webhooks", "--store", &store, "--keyring"];
+    let keyring = home.path("keyring.json").display().to_string();
+    let (agent, _) = Program::command_with(&[&demo[..], &more, &[&keyring]].concat(), &[]).await;
+    let url = agent.url.as_str();
+    let pending =
+        async |more: &[&str]| home.run(&[&["push", "pending", "--store", &store], more].concat()).await;
+    assert_eq!(pending(&[]).await.stdout, "no delivery is pending\n");
+    let task = home.run(&["send", url, LONG, "--no-wait"]).await.stdout;
+    // No program listens there.
+    home.run(&["push", "add", url, task.trim(), "http://127.0.0.1:1/hook", "--id", "h1"]).await;
+    home.run(&["task", "cancel", url, task.trim()]).await;
+    let listed =
+        async || -> Value { serde_json::from_str(&pending(&["--json"]).await.stdout).expect("JSON") };
+    until("an attempt has failed", async || listed().await["deliveries"][0]["attempts"].as_u64() >= Some(1))
+        .await;
+    let listed = listed().await;
+    let first = &listed["deliveries"][0];
+    assert_eq!(
+        (&first["url"], &first["configId"]),
+        (&"http://127.0.0.1:1/hook".into(), &"h1".into()),
+        "{listed}"
+    );
+    assert!(first["nextAttemptAt"].is_string() && first["since"].is_string(), "{listed}");
+    assert_eq!(listed["hasMore"], false);
+    let shown = pending(&[]).await.stdout;
+    assert!(shown.contains(" failed, next attempt "), "{shown}");
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
-use super::fake::{fake, guarded, patient, slow};
+use super::fake::{fake, guarded, mixed, patient, repeating, slow};
 use super::{LONG, demo, echo, tables};
 use crate::home::{Home, ran};
 use crate::support::Program;
@@ -69,9 +69,41 @@ async fn a_skill_is_called_with_a_payload() {
     let ran = home.run(&call).await;
     let quote: Value = serde_json::from_str(&ran.stdout).expect("JSON");
     assert_eq!((ran.code, &quote["quantity"]), (Some(0), &json!(3)), "{ran}");
-    let wrong = home.run(&["send", &agent.url, "--function", "pricing::quote"]).await;
+    let as_text = ["send", &agent.url, "--skill", "pricing::quote", r#"{"sku": "A-1", "quantity": 4}"#];
+    let ran = home.run(&as_text).await;
+    let quote: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    assert_eq!((ran.code, &quote["quantity"]), (Some(0), &json!(4)), "{ran}");
+    let broken = home.run(&["send", &agent.url, "--skill", "pricing::quote", "{sku: A-1}"]).await;
+    insta::assert_snapshot!("send_bad_payload", broken.masked(&agent.url));
+    let wrong = home.run(&["send", &agent.url, "--function", "demo::wait", r#"{"seconds": "many"}"#]).await;
     assert_eq!(wrong.code, Some(1));
     insta::assert_snapshot!("send_failed", wrong.masked(&agent.url));
+}
+
+#[tokio::test]
+async fn a_message_is_waited_for_as_long_as_is_said() {
+    let (agent, home) = (demo(&[]).await, Home::new());
+    for more in [&[][..], &["--stream"], &["--json"]] {
+        let ran = home.run(&[&["send", &agent.url, LONG, "--timeout", "4s"], more].concat()).await;
+        assert_eq!(ran.code, Some(6), "{ran}");
+        assert!(
+            ran.stderr
+                .starts_with("error: the task has not ended yet\nhint: it goes on: `attache task wait "),
+            "{ran}"
+        );
+    }
+    let in_time = home.run(&["send", &agent.url, r#"demo::count {"to": 2}"#, "--timeout", "30s"]).await;
+    assert_eq!((in_time.code, in_time.stdout.as_str()), (Some(0), "1\n2\n"), "{in_time}");
+}
+
+#[tokio::test]
+async fn a_file_from_a_pipe_goes_with_the_next_line() {
+    let (agent, home) = (echo().await, Home::new());
+    let csv = home.file("visitors.csv", "a,b\n");
+    let ran = home.run_with_input(&["chat", &agent.url], &format!("/file {csv}\nhere\nwithout\n")).await;
+    assert_eq!(ran.stdout, "here\n[file visitors.csv, text/csv: 4 bytes]\nwithout\n", "{ran}");
+    let ran = home.run_with_input(&["chat", &agent.url], "/file /nowhere\nhere\n").await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{ran}");
 }
 
 #[tokio::test]
@@ -137,6 +169,26 @@ async fn a_question_is_not_waited_for_where_the_stream_stays_open() {
 }
 
 #[tokio::test]
+async fn an_answer_in_the_history_is_shown_and_an_unreadable_event_is_reported() {
+    let (url, home) = (mixed().await, Home::new());
+    let sent = home.run(&["send", &url, "hi"]).await;
+    assert_eq!((sent.code, sent.stdout.as_str()), (Some(0), "the answer\n"), "{sent}");
+    insta::assert_snapshot!(
+        "unreadable_event",
+        home.run(&["send", &url, "hi", "--stream"]).await.masked(&url)
+    );
+}
+
+#[tokio::test]
+async fn an_address_on_this_machine_needs_no_scheme_and_https_needs_tls() {
+    let (agent, home) = (echo().await, Home::new());
+    let address = agent.url.strip_prefix("http://").expect("it has no TLS");
+    assert_eq!(home.run(&["send", address, "hi"]).await.stdout, "hi\n");
+    let secure = format!("https://{address}");
+    insta::assert_snapshot!("not_tls", home.run(&["send", &secure, "hi"]).await.masked(&agent.url));
+}
+
+#[tokio::test]
 async fn an_agent_that_is_not_there_ends_with_3() {
     let home = Home::new();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a free port");
@@ -147,7 +199,7 @@ async fn an_agent_that_is_not_there_ends_with_3() {
     let elsewhere = home.run(&["card", &format!("{}/nothing", agent.url)]).await;
     assert_eq!(elsewhere.code, Some(3), "{elsewhere}");
     insta::assert_snapshot!("no_name", home.run(&["card", "recipes"]).await);
-    insta::assert_snapshot!("no_scheme", home.run(&["card", "localhost:3111"]).await);
+    insta::assert_snapshot!("no_scheme", home.run(&["card", "agents.example"]).await);
 }
 
 #[tokio::test]
@@ -213,4 +265,18 @@ async fn a_reader_who_has_read_enough_is_no_error() {
     let mut child = long.stdout(Stdio::piped()).spawn().expect("it starts");
     drop(child.stdout.take());
     assert_eq!(child.wait().await.expect("it ends").code(), Some(0));
+}
+
+#[tokio::test]
+async fn an_artifact_that_is_sent_again_as_a_whole_is_printed_once() {
+    let url = repeating().await;
+    let ran = Home::new().run(&["send", &url, "hi", "--stream"]).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "good morning\n"), "{ran}");
+}
+
+#[tokio::test]
+async fn an_answer_in_the_history_only_is_shown_by_task_get() {
+    let url = mixed().await;
+    let ran = Home::new().run(&["task", "get", &url, "t"]).await;
+    assert!(ran.code == Some(0) && ran.stdout.contains("agent\n"), "{ran}");
 }

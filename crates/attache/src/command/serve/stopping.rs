@@ -1,0 +1,128 @@
+//! Stops the server: says what it waits for and how long, and ends at once when it is asked a second time.
+
+use std::fmt;
+use std::io::{IsTerminal, Write};
+use std::pin::pin;
+use std::time::Duration;
+
+use attache::server::{HttpService, InProgress, Listening, stop_signal};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::command::{Exit, Failure};
+
+/// Serves until the process receives a signal to stop, and until running turns and open requests have ended.
+pub(super) async fn run(listening: Listening) -> Result<(), Failure> {
+    let (http, stop) = (listening.http_service(), CancellationToken::new());
+    let mut serving = pin!(listening.run_until(stop.clone().cancelled_owned()));
+    let stopped = |error: std::io::Error| Failure::new(format!("the server stopped: {error}"));
+    tokio::select! {
+        served = &mut serving => return served.map_err(stopped),
+        () = stop_signal() => stop.cancel(),
+    }
+    let mut report = Report::new(http);
+    let mut again = pin!(stop_signal());
+    let mut ticks = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        tokio::select! {
+            served = &mut serving => {
+                report.end();
+                return served.map_err(stopped);
+            }
+            () = &mut again => {
+                report.end();
+                return Err(Failure::new("stopped at once, as asked a second time").exit(Exit::Interrupted));
+            }
+            _ = ticks.tick() => report.tick(Instant::now()),
+        }
+    }
+}
+
+/// What the server waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    /// Turns, which are stopped after some time.
+    Turns(InProgress),
+    /// The rest: webhooks, and answers that are still being sent.
+    Rest(usize),
+}
+
+impl Waiting {
+    fn of(progress: InProgress) -> Self {
+        if progress.turns > 0 { Self::Turns(progress) } else { Self::Rest(progress.requests) }
+    }
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let requests = |count: usize| match count {
+            0 => String::new(),
+            1 => " and 1 open request".to_owned(),
+            count => format!(" and {count} open requests"),
+        };
+        match self {
+            Self::Turns(InProgress { turns: 1, requests: open, .. }) => {
+                write!(f, "1 turn{}", requests(*open))
+            }
+            Self::Turns(InProgress { turns, requests: open, .. }) => {
+                write!(f, "{turns} turns{}", requests(*open))
+            }
+            Self::Rest(open) => write!(f, "deliveries to webhooks{}", requests(*open)),
+        }
+    }
+}
+
+/// Reports on the terminal in place, or else in the log.
+struct Report {
+    http: HttpService,
+    on_terminal: bool,
+    /// What was reported last, and since when it is waited for something of this kind.
+    last: Option<(Waiting, Instant)>,
+}
+
+impl Report {
+    fn new(http: HttpService) -> Self {
+        Self { http, on_terminal: std::io::stderr().is_terminal(), last: None }
+    }
+
+    fn tick(&mut self, now: Instant) {
+        let waiting = Waiting::of(self.http.in_progress());
+        let is_same_kind = |last: &Waiting| std::mem::discriminant(last) == std::mem::discriminant(&waiting);
+        let since = self.last.filter(|(last, _)| is_same_kind(last)).map_or(now, |(_, since)| since);
+        let is_new = self.last.is_none_or(|(last, _)| last != waiting);
+        self.last = Some((waiting, since));
+        let left = self.limit(waiting).saturating_sub(now.duration_since(since)).as_secs();
+        if self.on_terminal {
+            // The cursor goes back, so that a line of the log does not begin behind this text.
+            rewrite_line(&format!(
+                "waiting for {waiting}, at most {left} s more; Ctrl-C again stops at once\r"
+            ));
+        } else if is_new {
+            tracing::info!(seconds = left, "stopping: waiting for {waiting}; a second signal stops at once");
+        }
+    }
+
+    /// How long it is waited at most.
+    fn limit(&self, waiting: Waiting) -> Duration {
+        let drain = self.http.drain();
+        match waiting {
+            Waiting::Turns(_) => drain,
+            // First for webhooks, then for connections.
+            Waiting::Rest(_) => drain * 2,
+        }
+    }
+
+    /// Removes the line on the terminal.
+    fn end(&self) {
+        if self.on_terminal && self.last.is_some() {
+            rewrite_line("");
+        }
+    }
+}
+
+/// Replaces the line of the cursor. It is one write, so that the terminal never shows a part of it.
+fn rewrite_line(text: &str) {
+    let mut err = anstream::stderr().lock();
+    let line = format!("\r\x1b[K{text}");
+    let _ = err.write_all(line.as_bytes()).and_then(|()| err.flush());
+}

@@ -1,0 +1,91 @@
+//! The settings of a language model that is served as an agent.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use attache_agents::model::ModelOptions;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+use super::settings::Model;
+
+/// A JSON value. Text that looks like a number or a Boolean is one, as in YAML.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(transparent)]
+pub(crate) struct AnyValue(Value);
+
+impl<'de> Deserialize<'de> for AnyValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+
+        impl<'de> Visitor<'de> for Any {
+            type Value = AnyValue;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a value")
+            }
+
+            fn visit_unit<E>(self) -> Result<AnyValue, E> {
+                Ok(AnyValue(Value::Null))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<AnyValue, E> {
+                Ok(AnyValue(match serde_json::from_str(text) {
+                    Ok(value @ (Value::Bool(_) | Value::Number(_))) => value,
+                    Ok(_) | Err(_) => text.into(),
+                }))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<AnyValue, A::Error> {
+                let mut values = Vec::new();
+                while let Some(AnyValue(value)) = list.next_element()? {
+                    values.push(value);
+                }
+                Ok(AnyValue(values.into()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<AnyValue, A::Error> {
+                let mut members = serde_json::Map::new();
+                while let Some((key, AnyValue(value))) = map.next_entry::<String, _>()? {
+                    members.insert(key, value);
+                }
+                Ok(AnyValue(members.into()))
+            }
+        }
+
+        deserializer.deserialize_any(Any)
+    }
+}
+
+impl JsonSchema for AnyValue {
+    fn schema_name() -> Cow<'static, str> {
+        "AnyValue".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!(true)
+    }
+}
+
+impl Model {
+    /// The options of the model. The flags, which are given, replace the values of the file.
+    pub(crate) fn options(&self, url: &str, name: &str, key: Option<String>) -> ModelOptions {
+        ModelOptions::new(url, name).with(|options| {
+            options.key = key.map(Into::into);
+            options.system.clone_from(&self.system);
+            options.parameters =
+                self.parameters.iter().map(|(key, AnyValue(value))| (key.clone(), value.clone())).collect();
+            if let Some(size) = &self.max_context {
+                options.max_context = usize::try_from(size.0.0).unwrap_or(usize::MAX);
+            }
+            if let Some(count) = self.retries {
+                options.max_retries = count;
+            }
+            if let Some(time) = &self.silence {
+                options.silence = time.0.0;
+            }
+        })
+    }
+}
