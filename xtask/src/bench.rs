@@ -17,7 +17,7 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn run(self) -> Result<()> {
-        let mut command = run::cargo(&["run", "--release", "--package", "attache-bench", "--"]);
+        let mut command = run::cargo(&["run", "--profile", "dist", "--package", "attache-bench", "--"]);
         command.args(self.arguments);
         run::check(command)
     }

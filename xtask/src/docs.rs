@@ -11,13 +11,20 @@ pub(crate) struct Docs {}
 
 impl Docs {
     pub(crate) fn run(self) -> Result<()> {
-        let mut command = run::cargo(&["run", "--quiet", "--package", "attache", "--", "reference"]);
-        let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
-        if !output.status.success() {
-            bail!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr));
-        }
-        let page = run::root().join("docs/reference/command.md");
-        std::fs::create_dir_all(page.with_file_name("")).context("cannot make `docs/reference`")?;
-        std::fs::write(&page, output.stdout).with_context(|| format!("cannot write `{}`", page.display()))
+        std::fs::create_dir_all(run::root().join("docs/reference"))
+            .context("cannot make `docs/reference`")?;
+        write("docs/reference/command.md", &["reference"])?;
+        write("attache.example.yml", &["config", "init", "-"])
     }
+}
+
+/// Writes what the command prints into a file of the repository.
+fn write(file: &str, arguments: &[&str]) -> Result<()> {
+    let mut command = run::cargo(&[&["run", "--quiet", "--package", "attache", "--"], arguments].concat());
+    let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
+    if !output.status.success() {
+        bail!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let file = run::root().join(file);
+    std::fs::write(&file, output.stdout).with_context(|| format!("cannot write `{}`", file.display()))
 }

@@ -137,6 +137,39 @@ fn every_test_that_the_page_on_security_names_exists() {
     assert!(missing.is_empty(), "`docs/security.md` names tests that do not exist: {missing:#?}");
 }
 
+#[test]
+fn every_message_that_the_page_on_troubleshooting_explains_exists() {
+    let page = read("docs/troubleshooting.md");
+    let mut code = String::new();
+    read_code(&run::root().join("crates"), &mut code);
+    // A backslash at the end of a line continues a text.
+    let code: String = code.split("\\\n").map(str::trim_start).collect();
+    let messages: Vec<_> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` |"))
+        .map(|(text, _)| text)
+        .collect();
+    assert!(messages.len() > 30, "{messages:?}");
+    let missing: Vec<_> = messages.iter().filter(|message| !code.contains(**message)).collect();
+    assert!(missing.is_empty(), "messages that do not exist: {missing:#?}");
+
+    let errors = read("crates/attache-protocol/src/error.rs");
+    let rows: Vec<Vec<&str>> = page
+        .lines()
+        .filter(|line| line.starts_with("| -32"))
+        .map(|line| line.split('|').map(str::trim).collect())
+        .collect();
+    assert!(rows.len() >= 20, "{rows:?}");
+    for row in rows {
+        let (number, reason) = row[1].split_once(' ').unwrap();
+        let (reason, status) = (reason.trim_matches('`'), row[2]);
+        let is_row = |line: &str| {
+            line.contains(&format!(": {number}, {status}, ")) && line.contains(&format!("\"{reason}\""))
+        };
+        assert!(errors.lines().any(is_row), "no error has {number}, {status} and {reason}");
+    }
+}
+
 /// The commands of the reference, each with its flags. Those of all commands that talk to an agent are in a section of their own.
 fn reference() -> BTreeMap<String, BTreeSet<String>> {
     let page = read("docs/reference/command.md");

@@ -1,23 +1,39 @@
 //! `cargo xtask interop`: what the official SDKs of A2A and we can do with each other, as `docs/interop.md`.
 //!
 //! The tests leave a file for each row; this makes tables of them. Nothing in there depends on when or where they ran.
+//! With `--frameworks` the frameworks that users bring are tried instead, as `docs/interop-frameworks.md`.
+
+mod frameworks;
+mod notes;
+mod ours;
+mod process;
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::peers::{Peers, Suite, target};
 use crate::run;
 
 /// The official SDKs of A2A at our server and at our client, and what each can do as `docs/interop.md`
 #[derive(Debug, Args)]
-pub(crate) struct Interop {}
+pub(crate) struct Interop {
+    /// Try the clients and servers of agent frameworks instead, and write `docs/interop-frameworks.md`
+    #[arg(long)]
+    frameworks: bool,
+    /// Try only the framework of this name; the other rows stay as the last run left them; may be repeated
+    #[arg(long, value_name = "NAME", requires = "frameworks")]
+    only: Vec<String>,
+}
 
 impl Interop {
     pub(crate) fn run(self) -> Result<()> {
+        if self.frameworks {
+            return frameworks::run(&self.only);
+        }
         let peers = Peers::install(&[Suite::Interop])?;
         if let Some(language) = peers.without.first() {
             bail!(
@@ -69,7 +85,7 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 struct Row {
     /// With its version.
     sdk: String,
@@ -78,7 +94,7 @@ struct Row {
     cells: Vec<Cell>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 struct Cell {
     feature: String,
     cell: String,
@@ -124,14 +140,21 @@ test between real programs over the network, in `crates/attache/tests/interop`.
 - `pass`: it works.
 - `–`: the SDK has no such thing.
 - `fault`: the SDK does it wrong, and the note has the evidence. When a fault is gone, its test fails until the note is gone too.
-- `fail`: it does not work, and nobody has said why.
+- `fail`: it does not work, and the reason is not known.
+
+[The tables for agent frameworks](interop-frameworks.md) are on a page of their own.
 ";
+
+/// What is known about SDKs that are in no registry.
+const ELSEWHERE: &str = include_str!("interop/elsewhere.md");
 
 fn render(results: &Results) -> Result<String> {
     let mut notes: Vec<&str> = Vec::new();
     let mut text = INTRODUCTION.to_owned();
-    table(&mut text, &mut notes, "Their clients, our server", &results.clients)?;
-    table(&mut text, &mut notes, "Our client, their servers", &results.servers)?;
+    table(&mut text, &mut notes, "SDK", "Their clients, our server", &results.clients)?;
+    table(&mut text, &mut notes, "SDK", "Our client, their servers", &results.servers)?;
+    text.push('\n');
+    text.push_str(ELSEWHERE);
     if !notes.is_empty() {
         text.push('\n');
     }
@@ -141,9 +164,15 @@ fn render(results: &Results) -> Result<String> {
     Ok(text)
 }
 
-fn table<'a>(text: &mut String, notes: &mut Vec<&'a str>, title: &str, rows: &'a [Row]) -> Result<()> {
+fn table<'a>(
+    text: &mut String,
+    notes: &mut Vec<&'a str>,
+    kind: &str,
+    title: &str,
+    rows: &'a [Row],
+) -> Result<()> {
     let Some(first) = rows.first() else { bail!("there is no row for the table `{title}`") };
-    write!(text, "\n## {title}\n\n| SDK | protocol | binding |")?;
+    write!(text, "\n## {title}\n\n| {kind} | protocol | binding |")?;
     for cell in &first.cells {
         write!(text, " {} |", cell.feature)?;
     }
@@ -189,7 +218,7 @@ mod tests {
         };
         let text = render(&results).unwrap();
         assert_eq!(
-            text.strip_prefix(INTRODUCTION).unwrap(),
+            text.strip_prefix(INTRODUCTION).unwrap().replace(ELSEWHERE, "(elsewhere)\n"),
             "
 ## Their clients, our server
 
@@ -202,6 +231,8 @@ mod tests {
 | SDK | protocol | binding | send | list |
 |---|---|---|---|---|
 | B 1 | 1.0 | JSONRPC | fault[^2] | –[^1] |
+
+(elsewhere)
 
 [^1]: none
 [^2]: broken

@@ -8,6 +8,7 @@ mod documents;
 mod features;
 mod interop;
 mod overload;
+mod package;
 mod peers;
 mod run;
 #[cfg(unix)]
@@ -33,6 +34,8 @@ enum Command {
     /// Pictures of the command on a terminal, as `docs/screens/*.svg`
     #[cfg(unix)]
     Screens(screens::Screens),
+    /// The Debian package, with man pages, completions and a systemd unit
+    Package(package::Package),
     /// Our server against a bare one, as ratios
     Bench(bench::Bench),
     /// Load on servers that are killed again and again, and a look at what is left
@@ -51,6 +54,7 @@ fn main() -> Result<()> {
         Command::Interop(interop) => interop.run(),
         #[cfg(unix)]
         Command::Screens(screens) => screens.run(),
+        Command::Package(package) => package.run(),
         Command::Bench(bench) => bench.run(),
         Command::Crash(crash) => crash.run(),
         Command::Overload(overload) => overload.run(),

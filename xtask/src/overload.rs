@@ -18,7 +18,8 @@ pub(crate) struct Overload {
 
 impl Overload {
     pub(crate) fn run(self) -> Result<()> {
-        let mut command = run::cargo(&["run", "--release", "--package", "attache-bench", "--", "overload"]);
+        let mut command =
+            run::cargo(&["run", "--profile", "dist", "--package", "attache-bench", "--", "overload"]);
         command.args(self.arguments);
         run::check(command)
     }

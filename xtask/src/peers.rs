@@ -216,7 +216,7 @@ impl Sdk {
     }
 }
 
-fn install_python(recipe: &Path, home: &Path) -> Result<()> {
+pub(crate) fn install_python(recipe: &Path, home: &Path) -> Result<()> {
     let mut venv = Command::new("python3");
     venv.args(["-m", "venv", "--clear"]).arg(home);
     quietly(venv).context(Language::Python.hint())?;
@@ -225,7 +225,7 @@ fn install_python(recipe: &Path, home: &Path) -> Result<()> {
     quietly(pip)
 }
 
-fn install_node(recipe: &Path, home: &Path) -> Result<()> {
+pub(crate) fn install_node(recipe: &Path, home: &Path) -> Result<()> {
     std::fs::create_dir_all(home)?;
     for file in ["package.json", "package-lock.json"] {
         std::fs::copy(recipe.with_file_name(file), home.join(file))?;
@@ -248,7 +248,7 @@ fn build_rust(recipe: &Path, home: &Path) -> Result<()> {
 }
 
 /// Runs a command, and shows what it prints only if it fails.
-fn quietly(mut command: Command) -> Result<()> {
+pub(crate) fn quietly(mut command: Command) -> Result<()> {
     let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
     if !output.status.success() {
         let said = [output.stdout, output.stderr].concat();

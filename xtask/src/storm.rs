@@ -18,7 +18,8 @@ pub(crate) struct Storm {
 
 impl Storm {
     pub(crate) fn run(self) -> Result<()> {
-        let mut command = run::cargo(&["run", "--release", "--package", "attache-bench", "--", "storm"]);
+        let mut command =
+            run::cargo(&["run", "--profile", "dist", "--package", "attache-bench", "--", "storm"]);
         command.args(self.arguments);
         run::check(command)
     }

@@ -1,0 +1,123 @@
+//! `cargo xtask package`: a Debian package with the command, its man pages, completions and a systemd unit.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::run;
+
+/// Build the Debian package; needs `cargo install cargo-deb`
+#[derive(Debug, Args)]
+pub(crate) struct Package {
+    /// Use the program that was built with this profile
+    #[arg(long, default_value = "dist")]
+    profile: String,
+}
+
+/// The files of the package that the command generates, below `target/package`.
+const COMPLETIONS: [(&str, &str); 3] =
+    [("bash", "attache.bash"), ("zsh", "_attache"), ("fish", "attache.fish")];
+
+impl Package {
+    pub(crate) fn run(self) -> Result<()> {
+        let mut version = run::cargo(&["deb", "--version"]);
+        version.stdout(Stdio::null()).stderr(Stdio::null());
+        if !version.status().is_ok_and(|status| status.success()) {
+            bail!("`cargo deb` is not installed: run `cargo install cargo-deb`");
+        }
+        let profile = self.profile.as_str();
+        run::check(run::cargo(&["build", "--package", "attache", "--bin", "attache", "--profile", profile]))?;
+        let target = target_directory()?;
+        let folder = if profile == "dev" { "debug" } else { profile };
+        generate(&target.join(folder).join("attache"), &run::root().join("target/package"))?;
+        let arguments = ["deb", "--package", "attache", "--no-build", "--profile", profile];
+        run::check(run::cargo(&arguments))
+    }
+}
+
+/// Where cargo puts what it builds.
+fn target_directory() -> Result<std::path::PathBuf> {
+    let mut command = run::cargo(&["metadata", "--no-deps", "--format-version", "1"]);
+    let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).context("cargo's metadata")?;
+    let folder = metadata["target_directory"].as_str().context("cargo names no target directory")?;
+    Ok(folder.into())
+}
+
+/// Writes the man pages and the completions of the command.
+fn generate(program: &Path, into: &Path) -> Result<()> {
+    let man = into.join("man");
+    if man.exists() {
+        fs::remove_dir_all(&man).with_context(|| format!("cannot remove `{}`", man.display()))?;
+    }
+    fs::create_dir_all(&man).with_context(|| format!("cannot make `{}`", man.display()))?;
+    let mut pages = Command::new(program);
+    pages.arg("man").arg(&man);
+    run::check(pages)?;
+    for (shell, file) in COMPLETIONS {
+        let output = Command::new(program).args(["completions", shell]).output();
+        let output = output.with_context(|| format!("cannot run `{}`", program.display()))?;
+        if !output.status.success() || output.stdout.is_empty() {
+            bail!("`attache completions {shell}` failed");
+        }
+        fs::write(into.join(file), output.stdout).with_context(|| format!("cannot write `{file}`"))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use crate::run;
+
+    /// The values of `const` paths in the package's manifest: the first member of each asset.
+    fn assets() -> Vec<String> {
+        let manifest = std::fs::read_to_string(run::root().join("crates/attache/Cargo.toml")).unwrap();
+        let (_, metadata) = manifest.split_once("[package.metadata.deb]").expect("there is a Debian package");
+        let lines = metadata.lines().filter_map(|line| line.trim().strip_prefix("[\""));
+        lines.map(|line| line.split('"').next().unwrap_or_default().to_owned()).collect()
+    }
+
+    #[test]
+    fn every_file_of_the_debian_package_exists_or_is_generated() {
+        let assets = assets();
+        assert!(assets.len() > 5, "{assets:?}");
+        for asset in assets {
+            let is_generated = asset.starts_with("target/") || asset.starts_with("../../target/package/");
+            let path = run::root().join("crates/attache").join(&asset);
+            assert!(is_generated || path.exists(), "`{asset}` does not exist");
+        }
+    }
+
+    #[test]
+    fn the_systemd_unit_is_valid() {
+        let unit = std::fs::read_to_string(run::root().join("deploy/attache.service")).unwrap();
+        // The command and its man page are not installed where the tests run.
+        let unit =
+            unit.replace("/usr/bin/attache", "/bin/true").replace("Documentation=man:attache(1)\n", "");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("attache.service");
+        std::fs::write(&file, unit).unwrap();
+        let Ok(checked) = Command::new("systemd-analyze").arg("verify").arg(&file).output() else {
+            // Without systemd there is nothing to check with.
+            return;
+        };
+        let problems = String::from_utf8_lossy(&checked.stderr);
+        assert!(checked.status.success() && problems.is_empty(), "{problems}");
+    }
+
+    #[test]
+    fn the_image_is_built_from_files_and_commands_that_exist() {
+        let image = std::fs::read_to_string(run::root().join("deploy/Dockerfile")).unwrap();
+        let profiles = std::fs::read_to_string(run::root().join("Cargo.toml")).unwrap();
+        assert!(image.contains("--profile dist") && profiles.contains("[profile.dist]"));
+        assert!(image.contains("\"health\"]"), "the health check is a command");
+        let version = profiles.lines().find_map(|line| line.strip_prefix("rust-version = \"")).unwrap();
+        let version = version.trim_end_matches('"');
+        assert!(image.contains(&format!("FROM rust:{version}-")), "the image builds with Rust {version}");
+    }
+}
