@@ -1,6 +1,7 @@
 //! Two agents: a coordinator splits a job and delegates the pieces to a worker concurrently.
 //!
-//! `cargo run --example multi_agent`, then send `count the words` with a text on each further line.
+//! `cargo run --example multi_agent` starts the coordinator on port 3001 and the worker on port 3002. Then send `count the words` with
+//! a text on each further line. Other addresses: `cargo run --example multi_agent -- 127.0.0.1:8080 127.0.0.1:8081`.
 
 use attache::client::ClientError;
 use attache::prelude::*;
@@ -52,9 +53,11 @@ impl Coordinator {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8080".to_owned());
+    let mut arguments = std::env::args().skip(1);
+    let address = arguments.next().unwrap_or_else(|| "127.0.0.1:3001".to_owned());
+    let worker = arguments.next().unwrap_or_else(|| "127.0.0.1:3002".to_owned());
     let card = Card::new("Counter", "Counts words").skill(Skill::new("count", "Count words"));
-    let worker = Server::new(agent_fn(count)).card(card).bind("127.0.0.1:0").listen().await?;
+    let worker = Server::new(agent_fn(count)).card(card).bind(worker).listen().await?;
     let url = format!("http://{}", worker.address()?);
     tokio::spawn(worker.run());
 

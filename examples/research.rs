@@ -32,7 +32,8 @@ async fn researcher(number: usize) -> Result<String, attache::Error> {
 /// Calls a function of the engine.
 async fn trigger(engine: &Engine, function: &str, payload: Value) -> Result<Value, Error> {
     let payload = to_raw_value(&payload)?;
-    let call = FunctionCall { function, payload: &payload, timeout: Duration::from_secs(30) };
+    let call =
+        FunctionCall { function, payload: &payload, timeout: Duration::from_secs(30), trace_parent: None };
     let result = engine.call(call).await.map_err(|error: CallError| error.to_string())?;
     Ok(serde_json::from_str(result.get())?)
 }

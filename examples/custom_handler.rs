@@ -1,6 +1,6 @@
 //! An agent with several skills and artifacts of text, data and files.
 //!
-//! `cargo run --example custom_agent`, then send `weather Oslo`, `report` or anything else.
+//! `cargo run --example custom_handler`, then send `weather Oslo`, `report` or anything else.
 
 use std::collections::BTreeMap;
 
