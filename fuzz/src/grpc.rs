@@ -1,6 +1,7 @@
 //! gRPC, from both sides: any body of a call gets a status, and any answer is read or refused.
 
 use attache_client::parsing;
+use attache_grpc::v0_3::FileForm;
 use attache_grpc::{DecodeResponse, Event, Frames, Package};
 use attache_protocol::{ListTasksResponse, SendMessageResponse, Task};
 use bytes::Bytes;
@@ -79,11 +80,13 @@ fn read(body: &[u8]) {
     assert_eq!(cut(body, 1), whole, "it matters where the network cuts");
     for message in whole.iter().flatten().map(|message| &message[..]).chain([body]) {
         for package in Package::ALL {
-            // Whatever it is, reading it comes to an end.
-            let _ = SendMessageResponse::decode(package, message);
-            let _ = Task::decode(package, message);
-            let _ = ListTasksResponse::decode(package, message);
-            let _ = Event::read(package, message);
+            for files in [FileForm::Base64, FileForm::Plain] {
+                // Whatever it is, reading it comes to an end.
+                let _ = SendMessageResponse::decode(package, files, message);
+                let _ = Task::decode(package, files, message);
+                let _ = ListTasksResponse::decode(package, files, message);
+                let _ = Event::read(package, files, message);
+            }
         }
     }
 }

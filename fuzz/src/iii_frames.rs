@@ -58,7 +58,7 @@ fn call(function: &str, payload: &RawValue) {
             (engine, 0, runtime)
         });
         *calls += 1;
-        let call = FunctionCall { function, payload, timeout: Duration::from_secs(1) };
+        let call = FunctionCall { function, payload, timeout: Duration::from_secs(1), trace_parent: None };
         if let Ok(result) = runtime.block_on(engine.call(call)) {
             let read = serde_json::from_str::<&RawValue>(result.get());
             assert!(read.is_ok(), "{read:?}: {}", result.get());

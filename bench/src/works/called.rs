@@ -76,7 +76,7 @@ pub(super) async fn card(harness: &mut Harness) -> Result<Vec<Row>> {
     let many = harness.gateway(Crowd { workers: 1, functions: 1_000 }).await?;
     let (bare_few, bare_many) = (harness.bare().await?.asleep(), harness.bare().await?.asleep());
     // The name, which is at the beginning: to look through all of a large card would be work for the load generator.
-    let plan = marked(vec![Request::card()], 4, "iii-engine");
+    let plan = marked(vec![Request::card()], 4, "Attaché");
     harness.imitate(CARD, &plan, &few, &bare_few).await?;
     harness.imitate(CARD, &plan, &many, &bare_many).await?;
     let [bare_few, few, bare_many, many] = harness
