@@ -174,6 +174,8 @@ impl From<&str> for Identity {
 /// The owner of a task, a context or a webhook. For all other callers they do not exist.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner {
+    /// The name of the agent, where a server has several. Each agent has its own tasks, contexts and webhooks.
+    pub agent: Option<Arc<str>>,
     /// The tenant of the request.
     pub tenant: Option<Arc<str>>,
     /// The principal that called.

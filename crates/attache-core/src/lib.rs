@@ -52,7 +52,7 @@ pub use outbox::{
     DeadDelivery, Delivery, DeliveryId, DueReceivers, NewWebhook, Outbox, Outcome, PendingDelivery,
     PushEvents, PutWebhook, Webhook,
 };
-pub use service::{Page, Recovered, Reply, Service, internal};
+pub use service::{Page, Recovered, Reply, Service, check_media_types, internal};
 pub use snapshot::{EndedTask, Snapshot, StoredEndedTask, View};
 pub use store::{
     Abandoned, Append, AppendError, Appended, Created, Cursor, Idempotency, Lease, ListPage, ListQuery,

@@ -20,6 +20,9 @@ use crate::{PushEvents, Retention};
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
+    /// The name of the agent, where a server has several. It separates the tasks of this service from those of others in the same
+    /// store. None unless set.
+    pub agent_name: Option<Arc<str>>,
     /// How long one turn of the agent may take. Then the task fails. One hour unless set.
     pub turn_timeout: Duration,
     /// How long a canceled turn may go on to clean up. Then its future is dropped. 5 seconds unless set.
@@ -62,6 +65,7 @@ macro_rules! setters {
 }
 
 setters!(
+    agent_name: Option<Arc<str>>,
     turn_timeout: Duration,
     cancel_grace: Duration,
     lease: Duration,
@@ -110,6 +114,7 @@ impl fmt::Debug for WebhookCheck {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            agent_name: None,
             turn_timeout: Duration::from_secs(60 * 60),
             cancel_grace: Duration::from_secs(5),
             lease: Duration::from_secs(30),

@@ -280,8 +280,13 @@ pub trait Store: Send + Sync + 'static {
     /// Small values that belong to no task.
     fn values(&self) -> &dyn Values;
 
-    /// Tasks that are submitted or working and have no lease, or a lease that has expired at `now`.
-    fn abandoned(&self, now: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Abandoned>, StoreError>>;
+    /// Tasks of an agent (see [`Owner::agent`]) that are submitted or working and have no lease, or a lease that has expired at `now`.
+    fn abandoned<'a>(
+        &'a self,
+        agent: Option<&'a str>,
+        now: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<Abandoned>, StoreError>>;
 
     /// Deletes tasks that have ended, with everything that belongs to them. Tasks with open deliveries stay. Deletes at most `limit`
     /// tasks and returns their number.

@@ -8,7 +8,7 @@ use attache_protocol::TaskState;
 use crate::support::{TestStore, assert_same, at, id, message, more, named, status, task};
 
 async fn left(store: &TestStore, now: i64) -> BTreeSet<String> {
-    let left = store.abandoned(at(now), 100).await.unwrap();
+    let left = store.abandoned(None, at(now), 100).await.unwrap();
     left.iter().map(|left| left.task.task().id.as_str().to_owned()).collect()
 }
 
@@ -65,7 +65,7 @@ pub async fn an_abandoned_task_has_its_owner_and_its_last_state(store: TestStore
         store.make(task(name).of(&owner).lease(0).then(message("more"))).await;
         store.add(name, more(2, [message("and more")])).await.unwrap();
     }
-    for found in store.abandoned(at(0), 9).await.unwrap() {
+    for found in store.abandoned(None, at(0), 9).await.unwrap() {
         let expected = if found.task.task().id == id("one") { Owner::default() } else { named("ann") };
         assert_eq!(found.owner, expected);
         let now = store.load(&found.owner, &found.task.task().id).await.unwrap().unwrap();
@@ -80,14 +80,14 @@ pub async fn abandoned_tasks_are_limited_in_number(store: TestStore) {
         store.make(task(&number.to_string()).lease(0)).await;
     }
     for (limit, count) in [(0, 0), (1, 1), (7, 7), (10, 10), (99, 10)] {
-        assert_eq!(store.abandoned(at(0), limit).await.unwrap().len(), count);
+        assert_eq!(store.abandoned(None, at(0), limit).await.unwrap().len(), count);
     }
     let mut seen = BTreeSet::new();
     for _ in 0..10 {
-        let name = store.abandoned(at(0), 1).await.unwrap()[0].task.task().id.as_str().to_owned();
+        let name = store.abandoned(None, at(0), 1).await.unwrap()[0].task.task().id.as_str().to_owned();
         store.can_claim(&name, 0, 1_000).await.unwrap();
         seen.insert(name);
     }
     assert_eq!(seen.len(), 10);
-    assert!(store.abandoned(at(0), 1).await.unwrap().is_empty());
+    assert!(store.abandoned(None, at(0), 1).await.unwrap().is_empty());
 }

@@ -18,7 +18,12 @@ async fn everything(store: &TestStore, owner: &Owner) -> Vec<Snapshot> {
 }
 
 pub async fn tasks_are_unchanged_after_a_restart(factory: Box<dyn StoreFactory>) {
-    let owners = [Owner::default(), named("ann"), Owner { tenant: Some("x".into()), ..named("ann") }];
+    let owners = [
+        Owner::default(),
+        named("ann"),
+        Owner { tenant: Some("x".into()), ..named("ann") },
+        Owner { agent: Some("x".into()), ..named("ann") },
+    ];
     let store = factory.open_store().await;
     for (number, owner) in owners.iter().enumerate() {
         for state in TaskState::ALL.iter().copied() {
@@ -256,10 +261,10 @@ pub async fn leases_end_with_a_restart(factory: Box<dyn StoreFactory>) {
     store.make(task("ended").state(TaskState::Completed)).await;
     store.make(task("moved").of(&named("ann")).state(TaskState::InputRequired)).await;
     store.add("moved", more(1, [status("moved", TaskState::Working, 1)])).await.unwrap();
-    assert!(store.abandoned(at(0), 9).await.unwrap().is_empty());
+    assert!(store.abandoned(None, at(0), 9).await.unwrap().is_empty());
     drop(store);
     let store = factory.open_store().await;
-    let abandoned = store.abandoned(at(0), 9).await.unwrap();
+    let abandoned = store.abandoned(None, at(0), 9).await.unwrap();
     let left: BTreeSet<_> = abandoned.iter().map(|left| left.task.task().id.as_str().to_owned()).collect();
     assert_eq!(left, ["moved".to_owned(), "t".to_owned()].into());
     assert!(abandoned.iter().any(|left| left.owner == named("ann") && left.task.seq == Seq(2)));
@@ -267,7 +272,7 @@ pub async fn leases_end_with_a_restart(factory: Box<dyn StoreFactory>) {
     assert!(matches!(refused, AppendError::LeaseLost), "{refused}");
     let new = store.can_claim("t", 0, 1_000).await.unwrap();
     store.add("t", more(1, [message("x")]).by(new)).await.unwrap();
-    assert_eq!(store.abandoned(at(0), 9).await.unwrap().len(), 1);
+    assert_eq!(store.abandoned(None, at(0), 9).await.unwrap().len(), 1);
 }
 
 pub async fn pruned_tasks_stay_pruned_after_a_restart(factory: Box<dyn StoreFactory>) {

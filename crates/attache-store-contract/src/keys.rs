@@ -74,7 +74,7 @@ pub async fn a_task_found_by_its_key_can_be_read(store: TestStore) {
 }
 
 pub async fn keys_of_different_owners_are_independent(store: TestStore) {
-    let tenant = |name: &str| Owner { tenant: Some(name.into()), principal: Principal::named("ann") };
+    let tenant = |name: &str| Owner { tenant: Some(name.into()), ..named("ann") };
     let owners = [Owner::default(), named("ann"), named("bob"), tenant("x"), tenant("y")];
     for (number, owner) in (0..).zip(&owners) {
         store.make(task(&number.to_string()).of(owner).key("k", number)).await;

@@ -181,6 +181,7 @@ macro_rules! contract_tests {
             owners: open_store {
                 a_task_exists_for_its_owner_only,
                 owners_are_compared_exactly_by_principal_and_tenant,
+                agents_of_one_server_have_separate_tasks,
                 contexts_of_the_same_name_are_separate_for_each_owner,
                 the_task_limit_applies_to_each_owner_separately,
             }

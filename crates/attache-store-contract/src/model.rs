@@ -25,7 +25,7 @@ use crate::support::{
 
 fn owner(number: usize) -> Owner {
     let principal = if number == 0 { Principal::Anonymous } else { Principal::named("ann") };
-    Owner { principal, tenant: (number == 2).then(|| "x".into()) }
+    Owner { principal, tenant: (number == 2).then(|| "x".into()), ..Owner::default() }
 }
 
 const RECEIVERS: [&str; 3] = ["one", "two:8080", "three"];
@@ -277,7 +277,7 @@ impl Side<'_> {
         let mut dead = self.store.outbox().list_dead(None, 1_000).await.expect("an answer");
         // After a change of the webhook, stores may report its new URL or the old one.
         dead.iter_mut().for_each(|dead| dead.url.clear());
-        let left = self.store.abandoned(at(now), 1_000).await.expect("an answer");
+        let left = self.store.abandoned(None, at(now), 1_000).await.expect("an answer");
         let mut left: Vec<_> =
             left.iter().map(|left| format!("{:?} {}", left.owner, shown(Some(&left.task)))).collect();
         left.sort();

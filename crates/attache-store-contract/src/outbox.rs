@@ -111,7 +111,7 @@ pub async fn a_delivery_has_its_webhook_and_its_event(store: TestStore) {
 }
 
 pub async fn a_delivery_has_the_owner_of_its_task(store: TestStore) {
-    let ann = Owner { tenant: Some("x".into()), principal: Principal::named("ann") };
+    let ann = Owner { tenant: Some("x".into()), principal: Principal::named("ann"), ..Owner::default() };
     store.make(task("t").of(&ann).webhook(webhook("t", "w", "one", PushEvents::States))).await;
     store.make(task("u").of(&Owner::default())).await;
     store.make(task("v").of(&ann)).await;

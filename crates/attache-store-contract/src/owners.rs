@@ -7,6 +7,7 @@ use crate::support::{TestStore, at, id, ids, status, task};
 
 fn owner(tenant: Option<&str>, principal: Option<&str>) -> Owner {
     Owner {
+        agent: None,
         tenant: tenant.map(Into::into),
         principal: principal.map_or(Principal::Anonymous, Principal::named),
     }
@@ -61,11 +62,32 @@ pub async fn owners_are_compared_exactly_by_principal_and_tenant(store: TestStor
         assert_eq!((ids(&tasks), total), (vec![number.to_string()], 1), "{owner:?}");
         assert_eq!(store.find_key(owner, "k").await.unwrap().unwrap().task, id(&number.to_string()));
     }
-    let abandoned = store.abandoned(at(0), 99).await.unwrap();
+    let abandoned = store.abandoned(None, at(0), 99).await.unwrap();
     assert_eq!(abandoned.len(), owners().len());
     for left in abandoned {
         let number: usize = left.task.task().id.as_str().parse().unwrap();
         assert_eq!(left.owner, owners()[number]);
+    }
+}
+
+pub async fn agents_of_one_server_have_separate_tasks(store: TestStore) {
+    let of = |agent: Option<&str>| Owner { agent: agent.map(Into::into), ..owner(None, Some("ann")) };
+    let agents = [None, Some(""), Some("a"), Some("ann")];
+    for (number, agent) in agents.into_iter().enumerate() {
+        store.make(task(&number.to_string()).of(&of(agent)).key("k", number as u8).lease(0)).await;
+    }
+    for (number, agent) in agents.into_iter().enumerate() {
+        let own = number.to_string();
+        for other in 0..agents.len() {
+            let found = store.load(&of(agent), &id(&other.to_string())).await.unwrap();
+            assert_eq!(found.is_some(), number == other, "{agent:?}");
+        }
+        assert_eq!(ids(&store.walk(&of(agent), &ListQuery::default(), 9).await), [own.as_str()]);
+        assert_eq!(store.find_key(&of(agent), "k").await.unwrap().unwrap().task, id(&own));
+        // One that has many abandoned tasks does not hide those of another.
+        let abandoned = store.abandoned(agent, at(0), 1).await.unwrap();
+        let found: Vec<_> = abandoned.iter().map(|left| (left.task.task().id.clone(), &left.owner)).collect();
+        assert_eq!(found, [(id(&own), &of(agent))]);
     }
 }
 

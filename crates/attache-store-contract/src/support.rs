@@ -23,7 +23,7 @@ pub(crate) fn at(millis: i64) -> Timestamp {
 
 /// An owner without a tenant.
 pub(crate) fn named(name: &str) -> Owner {
-    Owner { principal: Principal::named(name), tenant: None }
+    Owner { principal: Principal::named(name), ..Owner::default() }
 }
 
 pub(crate) fn id(text: &str) -> TaskId {

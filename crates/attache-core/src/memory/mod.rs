@@ -395,11 +395,17 @@ impl Store for MemoryStore {
         &self.values
     }
 
-    fn abandoned(&self, now: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Abandoned>, StoreError>> {
+    fn abandoned<'a>(
+        &'a self,
+        agent: Option<&'a str>,
+        now: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<Abandoned>, StoreError>> {
         let live: Vec<TaskId> = self.live.lock().iter().cloned().collect();
         let cells = live.iter().filter_map(|task| self.cell(task)).filter(|cell| cell.is_abandoned(now));
         let abandoned = cells
             .filter_map(|cell| Some(Abandoned { owner: self.owner_of(&cell)?, task: cell.snapshot() }))
+            .filter(|abandoned| abandoned.owner.agent.as_deref() == agent)
             .take(limit)
             .collect();
         ready(Ok(abandoned))

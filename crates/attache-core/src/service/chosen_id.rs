@@ -16,10 +16,16 @@ pub(super) fn stored(owner: &Owner, chosen: &TaskId) -> TaskId {
         return chosen.clone();
     }
     let mut digest = Sha256::new();
-    for text in [owner.tenant.as_deref(), owner.principal.name()] {
+    let mut add = |text: Option<&str>| {
         // The length comes first, so that different texts cannot add up to the same bytes.
         digest.update(text.map_or(u64::MAX, |text| text.len() as u64).to_be_bytes());
         digest.update(text.unwrap_or_default());
+    };
+    add(owner.tenant.as_deref());
+    add(owner.principal.name());
+    // Ids of a server with one agent stay as they are stored.
+    if let Some(agent) = owner.agent.as_deref() {
+        add(Some(agent));
     }
     let digest: [u8; 32] = digest.finalize().into();
     chosen.scoped(std::array::from_fn(|i| digest[i]))

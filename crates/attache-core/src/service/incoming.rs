@@ -66,7 +66,7 @@ impl Service {
             ));
         }
         if message.task_id.is_none() {
-            media_types(&card, &message)?;
+            check_media_types(&card, &message)?;
         }
         self.0.agent.admits(&caller, &message)?;
         Ok(Box::new(Incoming { caller, message, configuration, metadata, push, idempotency, reply_mode }))
@@ -150,8 +150,8 @@ fn fingerprint(request: &SendMessageRequest) -> [u8; 32] {
     Sha256::digest(&bytes).into()
 }
 
-/// Checks the media types of a message against those that the agent accepts.
-pub(super) fn media_types(card: &AgentCard, message: &Message) -> Result<(), Error> {
+/// Checks the media types of a message against the input modes in the card of an agent.
+pub fn check_media_types(card: &AgentCard, message: &Message) -> Result<(), Error> {
     let essence = |text: &str| text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     for (i, part) in message.parts.iter().enumerate() {
         let Some(media_type) = &part.media_type else { continue };

@@ -63,7 +63,7 @@ impl Service {
         // A server that stops leaves these tasks to other servers.
         while !self.0.closing.load(Ordering::Relaxed) {
             let (before, now) = (recovered, self.0.clock.now());
-            for abandoned in self.0.store.abandoned(now, BATCH).await? {
+            for abandoned in self.0.store.abandoned(self.0.options.agent_name.as_deref(), now, BATCH).await? {
                 let (id, seq) = (abandoned.task.task().id.clone(), abandoned.task.seq);
                 if self.0.turns.has(&id) {
                     // Its turn runs in this process, even if its lease has expired.

@@ -23,6 +23,7 @@ use attache_protocol::{
 use futures::future::{self, Either, FutureExt};
 use tokio_util::task::TaskTracker;
 
+pub use self::incoming::check_media_types;
 pub use self::maintenance::Recovered;
 use self::read::Ending;
 use crate::run;
@@ -144,6 +145,11 @@ impl Service {
         &*self.0.store
     }
 
+    /// The [name](Options::agent_name) that separates the tasks of this service from those of others.
+    pub fn agent_name(&self) -> Option<&str> {
+        self.0.options.agent_name.as_deref()
+    }
+
     /// The time now.
     pub fn now(&self) -> Timestamp {
         self.0.clock.now()
@@ -199,7 +205,7 @@ impl Service {
         };
         let generations = version >= Version::V1_1 || extensions.contains(GENERATION_EXTENSION);
         let Identity { principal, rights, metadata } = identity;
-        let owner = Owner { tenant: None, principal };
+        let owner = Owner { agent: self.0.options.agent_name.clone(), tenant: None, principal };
         Ok(Caller {
             owner,
             rights,

@@ -18,8 +18,12 @@ pub(super) struct Filter<'a> {
 impl Filter<'_> {
     pub(super) fn digest(&self) -> [u8; 8] {
         let mut digest = Sha256::new();
-        let texts =
-            [self.owner.tenant.as_deref(), self.owner.principal.name(), self.context.map(ContextId::as_str)];
+        let texts = [
+            self.owner.agent.as_deref(),
+            self.owner.tenant.as_deref(),
+            self.owner.principal.name(),
+            self.context.map(ContextId::as_str),
+        ];
         for text in texts {
             // The length comes first, so that different texts cannot add up to the same bytes.
             digest.update(text.map_or(u64::MAX, |text| text.len() as u64).to_be_bytes());

@@ -13,7 +13,7 @@ use attache_protocol::{
 use futures::stream::{BoxStream, StreamExt};
 
 use super::chosen_id;
-use super::incoming::{Incoming, ReplyMode, media_types, stopping};
+use super::incoming::{Incoming, ReplyMode, check_media_types, stopping};
 use super::{Inner, Reply, Service, internal, run_to_completion};
 use crate::run;
 use crate::signal::Progress;
@@ -185,7 +185,7 @@ impl Service {
             }
             Some(mut task_id) => {
                 let before = self.continuation(&incoming.caller, &mut task_id, &mut incoming.message).await?;
-                media_types(&self.0.card.load(), &incoming.message)?;
+                check_media_types(&self.0.card.load(), &incoming.message)?;
                 match before {
                     Continuation::Ended => Ok(Accepted::Repeat(task_id, incoming.caller)),
                     Continuation::NewTask => {

@@ -46,7 +46,7 @@ struct Both {
 
 fn owner(number: usize) -> Owner {
     let principal = if number == 0 { Principal::Anonymous } else { Principal::named("ann") };
-    Owner { principal, tenant: (number == 2).then(|| "t".into()) }
+    Owner { principal, tenant: (number == 2).then(|| "t".into()), ..Owner::default() }
 }
 
 fn time(at: i64) -> Timestamp {

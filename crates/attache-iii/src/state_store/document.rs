@@ -41,6 +41,8 @@ pub(super) struct Document {
 #[serde(default, rename_all = "camelCase")]
 struct MetaJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
+    agent: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     tenant: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     principal: Option<Cow<'a, str>>,
@@ -59,6 +61,7 @@ struct MetaJson<'a> {
 /// Encodes a task.
 pub(super) fn write(task: &Task, meta: &TaskMeta) -> Result<Box<RawValue>, CallError> {
     let member = MetaJson {
+        agent: meta.owner.agent.as_deref().map(Cow::Borrowed),
         tenant: meta.owner.tenant.as_deref().map(Cow::Borrowed),
         principal: meta.owner.principal.name().map(Cow::Borrowed),
         generation: meta.seq.0,
@@ -117,7 +120,8 @@ pub(super) fn read(json: &str) -> Result<Document, String> {
         **current = original.into_owned();
     }
     let principal = member.principal.map_or(Principal::Anonymous, Principal::named);
-    let owner = Owner { tenant: member.tenant.map(Into::into), principal };
+    let owner =
+        Owner { agent: member.agent.map(Into::into), tenant: member.tenant.map(Into::into), principal };
     let (seq, writer) = (Seq(member.generation), member.writer.into_owned());
     Ok(Document { task, meta: TaskMeta { owner, seq, writer, leased: member.leased_until } })
 }

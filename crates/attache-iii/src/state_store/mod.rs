@@ -387,11 +387,16 @@ impl Store for StateStore {
         self.0.memory.values()
     }
 
-    fn abandoned(&self, now: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Abandoned>, StoreError>> {
+    fn abandoned<'a>(
+        &'a self,
+        agent: Option<&'a str>,
+        now: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<Abandoned>, StoreError>> {
         Box::pin(async move {
             self.0.read_all().await?;
             self.0.refresh_all().await?;
-            self.0.memory.abandoned(now, limit).await
+            self.0.memory.abandoned(agent, now, limit).await
         })
     }
 

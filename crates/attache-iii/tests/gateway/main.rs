@@ -312,7 +312,7 @@ async fn a_streaming_function_may_return_a_result_and_leave_its_channel_open() {
 /// A caller with the rights of these credentials.
 fn with_rights(identity: Identity) -> Caller {
     let Identity { principal, rights, .. } = identity;
-    Caller { owner: Owner { tenant: None, principal }, rights, ..Caller::default() }
+    Caller { owner: Owner { principal, ..Owner::default() }, rights, ..Caller::default() }
 }
 
 #[tokio::test(start_paused = true)]

@@ -116,8 +116,8 @@ async fn during_an_outage_an_unknown_task_is_an_error_and_not_missing() {
     let store = link.store();
     link.is(LinkState::Cut);
     assert!(store.load(&anonymous(), &id("t")).await.is_err());
-    assert!(store.abandoned(at(0), 10).await.is_err());
+    assert!(store.abandoned(None, at(0), 10).await.is_err());
     link.is(LinkState::Open);
     assert!(store.load(&anonymous(), &id("t")).await.unwrap().is_none());
-    assert!(store.abandoned(at(0), 10).await.unwrap().is_empty());
+    assert!(store.abandoned(None, at(0), 10).await.unwrap().is_empty());
 }

@@ -32,7 +32,7 @@ pub(crate) fn anonymous() -> Owner {
 }
 
 pub(crate) fn ann() -> Owner {
-    Owner { tenant: Some("acme".into()), principal: Principal::named("ann") }
+    Owner { tenant: Some("acme".into()), principal: Principal::named("ann"), ..Owner::default() }
 }
 
 /// An engine with its own state.
@@ -206,7 +206,7 @@ pub(crate) trait StoreExt: Store {
     }
 
     async fn left_behind(&self, seconds: i64) -> Vec<String> {
-        let abandoned = self.abandoned(at(seconds), 100).await.unwrap();
+        let abandoned = self.abandoned(None, at(seconds), 100).await.unwrap();
         abandoned.iter().map(|abandoned| abandoned.task.task().id.to_string()).collect()
     }
 }

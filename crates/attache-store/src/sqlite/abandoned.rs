@@ -12,15 +12,18 @@ impl Inner {
     /// The tasks that are submitted or working and have no valid lease.
     pub(super) async fn abandoned(
         self: &Arc<Self>,
+        agent: Option<&str>,
         now: Timestamp,
         limit: usize,
     ) -> Result<Vec<Abandoned>, StoreError> {
+        let agent = agent.map(str::to_owned);
         self.read_blocking(move |inner, db| {
             let db = db.unchecked_transaction()?;
             let mut read = db.prepare_cached(
-                "SELECT id, task_id, owner FROM tasks INDEXED BY tasks_at_work WHERE state IN (1, 2) ORDER BY id",
+                "SELECT id, task_id, owner FROM tasks INDEXED BY tasks_at_work
+                 WHERE state IN (1, 2) AND owner IN (SELECT id FROM owners WHERE agent IS ?1) ORDER BY id",
             )?;
-            let mut rows = read.query(())?;
+            let mut rows = read.query((agent,))?;
             let mut abandoned = Vec::new();
             while abandoned.len() < limit
                 && let Some(row) = rows.next()?

@@ -68,7 +68,7 @@ fn line_or_problem(line: Result<Vec<u8>, Fault>) -> Result<Line, Fault> {
 fn tasks(db: &Connection, after: &mut i64) -> Result<Vec<Line>, Fault> {
     let db = db.unchecked_transaction()?;
     let mut read = db.prepare_cached(
-        "SELECT tasks.id, task_id, state, seq, tenant, principal, head, messages, history, artifacts
+        "SELECT tasks.id, task_id, state, seq, tenant, principal, agent, head, messages, history, artifacts
          FROM tasks JOIN owners ON owners.id = tasks.owner WHERE tasks.id > ?1 ORDER BY tasks.id LIMIT ?2",
     )?;
     let mut tasks = read.query(params![*after, BATCH_TASKS])?;
@@ -83,10 +83,10 @@ fn tasks(db: &Connection, after: &mut i64) -> Result<Vec<Line>, Fault> {
 fn task(db: &Connection, row: &Row<'_>) -> Result<Vec<u8>, Fault> {
     let number: i64 = row.get(0)?;
     let id = rows::task_id(row, 1)?;
-    let Owner { tenant, principal } = owners::read(row, 4)?;
+    let Owner { agent, tenant, principal } = owners::read(row, 4)?;
     let snapshot = match row.get::<_, Option<i64>>(3)? {
         Some(seq) => {
-            let ended = rows::read_ended(row, 6, &id)?;
+            let ended = rows::read_ended(row, 7, &id)?;
             Snapshot::ended(rows::seq_of(seq), rows::state_of(row.get(2)?), ended)
         }
         None => {
@@ -94,7 +94,10 @@ fn task(db: &Connection, row: &Row<'_>) -> Result<Vec<u8>, Fault> {
             Snapshot::live(replayed.seq, replayed.task)
         }
     };
-    let owner = serde_json::json!({ "tenant": tenant, "principal": principal.name() });
+    let mut owner = serde_json::json!({ "tenant": tenant, "principal": principal.name() });
+    if let Some(agent) = agent {
+        owner["agent"] = (*agent).into();
+    }
     let mut line = format!("{{\"owner\":{owner},\"task\":").into_bytes();
     snapshot.write(View::FULL, &mut line);
     line.extend_from_slice(b",\"events\":");

@@ -43,21 +43,26 @@ impl Owners {
 }
 
 pub(super) fn find(db: &Connection, owner: &Owner) -> Result<Option<i64>, Fault> {
-    let mut find = db.prepare_cached("SELECT id FROM owners WHERE tenant IS ?1 AND principal IS ?2")?;
-    Ok(find.query_row(params![owner.tenant, owner.principal.name()], |row| row.get(0)).optional()?)
+    let mut find =
+        db.prepare_cached("SELECT id FROM owners WHERE tenant IS ?1 AND principal IS ?2 AND agent IS ?3")?;
+    Ok(find
+        .query_row(params![owner.tenant, owner.principal.name(), owner.agent], |row| row.get(0))
+        .optional()?)
 }
 
 pub(super) fn insert(db: &Connection, owner: &Owner) -> Result<i64, Fault> {
-    db.prepare_cached("INSERT INTO owners (tenant, principal) VALUES (?1, ?2)")?
-        .execute(params![owner.tenant, owner.principal.name()])?;
+    db.prepare_cached("INSERT INTO owners (tenant, principal, agent) VALUES (?1, ?2, ?3)")?
+        .execute(params![owner.tenant, owner.principal.name(), owner.agent])?;
     Ok(db.last_insert_rowid())
 }
 
-/// Reads an owner from the columns `tenant` and `principal`.
+/// Reads an owner from the columns `tenant`, `principal` and `agent`.
 pub(super) fn read(row: &Row<'_>, from: usize) -> rusqlite::Result<Owner> {
     let tenant: Option<String> = row.get(from)?;
     let principal: Option<String> = row.get(from + 1)?;
+    let agent: Option<String> = row.get(from + 2)?;
     Ok(Owner {
+        agent: agent.map(Into::into),
         tenant: tenant.map(Into::into),
         principal: principal.map_or(Principal::Anonymous, Principal::named),
     })

@@ -149,7 +149,7 @@ pub(super) fn live(db: &Connection, task: &TaskId) -> Result<Option<LiveTask>, F
 }
 
 pub(super) fn owner(db: &Connection, number: i64) -> Result<Owner, Fault> {
-    let mut read = db.prepare_cached("SELECT tenant, principal FROM owners WHERE id = ?1")?;
+    let mut read = db.prepare_cached("SELECT tenant, principal, agent FROM owners WHERE id = ?1")?;
     Ok(read.query_row(params![number], |row| owners::read(row, 0))?)
 }
 

@@ -6,7 +6,7 @@ use rusqlite::Connection;
 pub(super) const APPLICATION_ID: i32 = 0x4174_7461;
 
 /// The migrations. Each one leads from one version of the schema to the next. A released migration is never changed.
-const STEPS: &[&str] = &[V1, V2, V3, V4];
+const STEPS: &[&str] = &[V1, V2, V3, V4, V5];
 
 /// The version that this program writes.
 pub(super) const VERSION: i32 = STEPS.len() as i32;
@@ -115,6 +115,13 @@ const V3: &str = "ALTER TABLE webhooks ADD COLUMN dialect TEXT";
 
 /// The trace that the notifications of a webhook belong to.
 const V4: &str = "ALTER TABLE webhooks ADD COLUMN trace_parent TEXT";
+
+/// The agent that the tasks of an owner belong to, where a server has several.
+const V5: &str = "
+ALTER TABLE owners ADD COLUMN agent TEXT;
+DROP INDEX owners_by_name;
+CREATE INDEX owners_by_name ON owners (tenant, principal, agent);
+";
 
 /// The version of the schema that a file has.
 pub(super) fn version(db: &Connection) -> rusqlite::Result<i32> {

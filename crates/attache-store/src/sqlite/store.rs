@@ -104,8 +104,13 @@ impl Store for SqliteStore {
         self
     }
 
-    fn abandoned(&self, now: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Abandoned>, StoreError>> {
-        Box::pin(self.inner.abandoned(now, limit))
+    fn abandoned<'a>(
+        &'a self,
+        agent: Option<&'a str>,
+        now: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<Abandoned>, StoreError>> {
+        Box::pin(self.inner.abandoned(agent, now, limit))
     }
 
     fn prune<'a>(

@@ -71,7 +71,7 @@ impl Host {
     /// A client with a name.
     pub(crate) fn user(&self, name: &str) -> Client {
         let mut client = self.client();
-        client.caller.owner = Owner { principal: Principal::named(name), tenant: None };
+        client.caller.owner = Owner { principal: Principal::named(name), ..Owner::default() };
         client
     }
 

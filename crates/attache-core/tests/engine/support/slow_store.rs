@@ -146,8 +146,13 @@ impl Store for SlowStore {
         self.store.values()
     }
 
-    fn abandoned(&self, now: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Abandoned>, StoreError>> {
-        Box::pin(self.slowly(async move { self.store.abandoned(now, limit).await }))
+    fn abandoned<'a>(
+        &'a self,
+        agent: Option<&'a str>,
+        now: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<Abandoned>, StoreError>> {
+        Box::pin(self.slowly(async move { self.store.abandoned(agent, now, limit).await }))
     }
 
     fn prune<'a>(

@@ -48,7 +48,7 @@ async fn acknowledged_writes_survive_a_crash_at_any_moment() {
         let report = Maintenance::open(&path).unwrap().check().unwrap();
         assert_eq!(report.problems, [""; 0]);
         assert_eq!(report.tasks as usize, total);
-        store.abandoned(at(1000), 1000).await.unwrap();
+        store.abandoned(None, at(1000), 1000).await.unwrap();
         moments += 1;
     }
     for writer in writers {

@@ -22,7 +22,7 @@ async fn a_full_disk_fails_each_write_and_the_store_recovers() {
     leave_room(&folder, 0).await;
 
     let big = "x".repeat(100_000);
-    let other = Owner { tenant: None, principal: Principal::named("bob") };
+    let other = Owner { principal: Principal::named("bob"), ..Owner::default() };
     let idempotency = Some(Idempotency { key: "k".to_owned(), fingerprint: [0; 32] });
     let mut long = ended("big", 1);
     long.events.insert(1, chunk("big", big.as_str()));

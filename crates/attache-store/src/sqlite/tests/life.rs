@@ -37,11 +37,11 @@ async fn everything_is_unchanged_after_a_restart() {
     }
     assert!(folder.load(&Owner::default(), &"done".into()).await.unwrap().is_none());
     // The lease of the running turn ended with the process.
-    let abandoned = folder.abandoned(at(1), 10).await.unwrap();
+    let abandoned = folder.abandoned(None, at(1), 10).await.unwrap();
     assert_eq!(abandoned.len(), 1);
     assert_eq!((abandoned[0].task.seq, &abandoned[0].owner), (seq, &owner()));
     assert!(folder.claim(&"open".into(), at(1), at(2)).await.unwrap().is_some());
-    assert!(folder.abandoned(at(1), 10).await.unwrap().is_empty());
+    assert!(folder.abandoned(None, at(1), 10).await.unwrap().is_empty());
     folder.add("open", seq, vec![status("open", TaskState::Completed, 9)]).await.unwrap();
     folder.reopen();
     assert_eq!(folder.get("open").await.unwrap().state, TaskState::Completed);

@@ -217,7 +217,7 @@ async fn compacting_keeps_values_in_their_order_and_frees_space() {
 #[tokio::test]
 async fn forget_removes_the_data_of_one_caller_and_nothing_else() {
     let mut folder = StoreFolder::new();
-    let bob = Owner { tenant: None, principal: Principal::named("bob") };
+    let bob = Owner { principal: Principal::named("bob"), ..Owner::default() };
     some_tasks(&folder).await;
     let elsewhere = Owner { tenant: None, ..super::owner() };
     folder.put(NewTask { owner: elsewhere, ..ended("elsewhere", 1) }).await;

@@ -110,7 +110,7 @@ impl StoreFolder {
 }
 
 fn owner() -> Owner {
-    Owner { tenant: Some("acme".into()), principal: Principal::named("ann") }
+    Owner { tenant: Some("acme".into()), principal: Principal::named("ann"), ..Owner::default() }
 }
 
 fn at(seconds: i64) -> Timestamp {

@@ -340,7 +340,7 @@ async fn a_file_that_version_0_1_0_wrote_keeps_everything() {
 }
 
 fn owned_by(name: &str) -> Owner {
-    Owner { tenant: None, principal: Principal::named(name) }
+    Owner { principal: Principal::named(name), ..Owner::default() }
 }
 
 #[test]
