@@ -21,6 +21,8 @@ pub(crate) struct Denial<'a> {
     /// The address that the request came from.
     pub(crate) address: Option<IpAddr>,
     pub(crate) binding: &'static str,
+    /// The named agent that the request was for.
+    pub(crate) agent: Option<&'a str>,
     /// What the request asked for.
     pub(crate) operation: &'a dyn fmt::Display,
     pub(crate) task: Option<&'a str>,
@@ -67,7 +69,7 @@ pub(crate) fn cut(text: &str) -> &str {
 
 /// Logs a denial, with the number of denials before it that were not logged.
 pub(crate) fn log_denial(denial: &Denial<'_>, suppressed: u64) {
-    let Denial { principal, tenant, address, binding, operation, task, reason, status } = denial;
+    let Denial { principal, tenant, address, binding, agent, operation, task, reason, status } = denial;
     let operation = operation.to_string();
     tracing::warn!(
         target: "attache::audit",
@@ -75,6 +77,7 @@ pub(crate) fn log_denial(denial: &Denial<'_>, suppressed: u64) {
         tenant = tenant.map(cut),
         address = address.map(tracing::field::display),
         binding,
+        agent,
         operation = cut(&operation),
         task = task.map(cut),
         reason,
@@ -97,13 +100,14 @@ pub(crate) fn log_suppressed(address: Option<IpAddr>, suppressed: u64) {
 /// Logs that a task does not exist for the caller. Whether it belongs to another caller is not looked up; most often the task was
 /// deleted.
 pub(crate) fn not_found(denial: &Denial<'_>) {
-    let Denial { principal, tenant, address, binding, operation, task, reason: _, status } = denial;
+    let Denial { principal, tenant, address, binding, agent, operation, task, reason: _, status } = denial;
     tracing::debug!(
         target: "attache::audit",
         principal = cut(principal.name().unwrap_or("anonymous")),
         tenant = tenant.map(cut),
         address = address.map(tracing::field::display),
         binding,
+        agent,
         %operation,
         task = task.map(cut),
         status,

@@ -9,6 +9,8 @@
 //!
 //! What an operation means is decided in [`attache_core`].
 
+mod agents;
+mod assemble;
 mod audit;
 pub mod auth;
 mod binding;
@@ -25,6 +27,7 @@ mod signing;
 mod tls;
 mod transport;
 
+pub use crate::agents::{AddAgentError, Agents, NamedAgent};
 pub use crate::card::runtime::RUNTIME_EXTENSION;
 pub use crate::card::schemes::SchemeNames;
 pub use crate::http::body::{Body, BodyError, BoxBody};

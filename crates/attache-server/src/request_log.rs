@@ -69,6 +69,7 @@ impl Threshold {
             binding: request.binding,
             target: request.target.map(|(method, uri)| (method.clone(), uri.clone())),
             trace_parent: trace_parent(request.headers),
+            agent: request.agent.map(str::to_owned),
             notes: Mutex::default(),
         });
         let (is_health, slower_than) = (request.is_health, Duration::from_nanos(nanos));
@@ -83,6 +84,8 @@ pub(crate) struct Incoming<'a> {
     pub(crate) target: Option<(&'a Method, &'a Uri)>,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) is_health: bool,
+    /// The named agent that the request is for.
+    pub(crate) agent: Option<&'a str>,
 }
 
 /// What becomes known about a request while it is processed.
@@ -91,6 +94,7 @@ pub(crate) struct RequestRecord {
     binding: &'static str,
     target: Option<(Method, Uri)>,
     trace_parent: Option<TraceParent>,
+    agent: Option<String>,
     notes: Mutex<Notes>,
 }
 
@@ -202,7 +206,7 @@ impl Drop for RequestLine {
         if answered.map_or(duration, |(_, after)| after) < *slower_than {
             return;
         }
-        let RequestRecord { binding, target, trace_parent, notes, .. } = &**record;
+        let RequestRecord { binding, target, trace_parent, agent, notes, .. } = &**record;
         let Notes { caller, operation, task, state, error, denied } = &*notes.lock();
         // As HTTP has it, for every binding: JSON-RPC and gRPC report errors in successful HTTP responses.
         let status = error.map(ErrorKind::http_status).or(answered.map(|(status, _)| status));
@@ -213,6 +217,7 @@ impl Drop for RequestLine {
                 tracing::$level!(
                     target: LOG,
                     binding,
+                    agent = agent.as_deref(),
                     operation = operation.map(Operation::name).or(target.as_deref()),
                     caller = cut(caller.name().unwrap_or("anonymous")),
                     task = task.as_ref().map(|task| cut(task.as_str())),

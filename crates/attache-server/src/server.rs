@@ -1,29 +1,27 @@
 //! [`Server`]: an agent on the network, in a few lines.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
-use attache_core::{
-    Agent, Clock, Echo, MemoryStore, Options, Rights, Service, Store, SystemClock, WebhookCheck,
-};
+use attache_core::{Agent, Clock, Echo, MemoryStore, Options, Rights, Store, SystemClock, WebhookCheck};
 use attache_outbound::SetupError;
 use attache_protocol::{AgentCard, AgentSkill};
 use bytes::Bytes;
-use futures::stream::{self, BoxStream};
-use futures::{FutureExt, Stream, StreamExt};
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
 use http::{Method, Request, Response, request};
 use http_body_util::BodyExt;
 
+use crate::agents::{self, AddAgentError, Agents, NamedAgent};
+use crate::assemble::{Blueprint, RootParts};
 use crate::auth::Authenticator;
-use crate::card::CardHost;
-use crate::card::build::{self, CardBuilder, CardChanges, ExtendedCard};
-use crate::card::runtime::RuntimeDetails;
-use crate::dispatch::Dispatcher;
+use crate::card::build::{CardChanges, ExtendedCard};
+use crate::dispatch::SharedLimits;
 use crate::http::body::{Body, BodyError, BoxBody};
-use crate::http::origin::{Addresses, FallbackCors, RequestFilter};
+use crate::http::origin::{Addresses, FallbackCors};
 use crate::http::{Fallback, FallbackAccessFor, FallbackHandler};
-use crate::signing::{self, Signing};
+use crate::signing;
 use crate::transport::Listener;
 use crate::{
     Cors, FallbackAccess, HttpService, Listening, PushOptions, ServerOptions, Tls, TlsError, is_loopback_url,
@@ -43,6 +41,9 @@ pub enum ServerError {
     /// The client for push notifications could not be set up.
     #[error("cannot set up push notifications: {0}")]
     Push(#[from] SetupError),
+    /// A named agent cannot be added.
+    #[error(transparent)]
+    Agent(#[from] AddAgentError),
     /// TLS could not be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -80,6 +81,7 @@ pub struct Server<A> {
     fallback_access: Option<FallbackAccessFor>,
     signing: Option<signing::Keys>,
     tls: Option<Tls>,
+    agents: Option<BTreeMap<String, NamedAgent>>,
 }
 
 impl Server<Echo> {
@@ -118,6 +120,7 @@ impl<A: Agent> Server<A> {
             fallback_access: None,
             signing: None,
             tls: None,
+            agents: None,
         }
     }
 
@@ -138,6 +141,24 @@ impl<A: Agent> Server<A> {
     /// agent that others have written.
     pub fn change_cards(mut self, change: impl Fn(&mut AgentCard) + Send + Sync + 'static) -> Self {
         self.card_changes = Some(Box::new(change));
+        self
+    }
+
+    /// Adds an agent with a name. It answers below `/agents/NAME` on every binding, with a card and tasks of its own. gRPC clients
+    /// whose library does not use paths name it in the metadata `agent`. `GET /agents` lists the cards.
+    pub fn agent(mut self, name: &str, agent: NamedAgent) -> Result<Self, AddAgentError> {
+        agents::check_name(name)?;
+        let agents = self.agents.get_or_insert_default();
+        match agents.insert(name.to_owned(), agent) {
+            None => Ok(self),
+            Some(_) => Err(AddAgentError::Twice(name.to_owned())),
+        }
+    }
+
+    /// Reserves the path `/agents` for named agents, though there are none yet: [`HttpService::agents`] adds them while the server
+    /// runs.
+    pub fn named_agents(mut self) -> Self {
+        self.agents.get_or_insert_default();
         self
     }
 
@@ -316,6 +337,11 @@ impl<A: Agent> Server<A> {
     pub fn into_router(self, base_url: &str) -> Result<axum::Router, ServerError> {
         let (mut exact, prefixes) = self.options.paths.answered();
         exact.extend(self.signing.as_ref().map(|_| signing::PATH.to_owned()));
+        let mut prefixes = prefixes;
+        if self.agents.is_some() {
+            exact.push(agents::PATH.to_owned());
+            prefixes.push(agents::PATH.to_owned());
+        }
         let service = self.into_http_service(base_url)?;
         let mut router = axum::Router::new();
         for path in exact {
@@ -353,55 +379,47 @@ impl<A: Agent> Server<A> {
         listens: bool,
     ) -> Result<HttpService, ServerError> {
         let base = base_url.trim_end_matches('/');
-        let filter = RequestFilter::new(addresses, base, &self.options, self.fallback_cors)
-            .base_is_own(self.base_url.is_none() && listens);
         let push = self.push_offered.or(self.card.capabilities.push_notifications).unwrap_or(true);
-        let oldest_path = self.options.paths.oldest.first().cloned();
-        let signing = self.signing.map(|keys| Signing::new(keys, base));
-        let pure = self.options.pure_card || self.options.strict_version;
-        let cards = CardHost::new(pure, base, oldest_path, signing.clone());
-        let builder = Arc::new(CardBuilder {
-            interfaces: build::interfaces(base, &self.options),
-            push,
-            changes: self.card_changes,
-            scheme_names: self.options.scheme_names.clone(),
-            has_extended_card: self.extended.is_some(),
-            authenticator: self.authenticator.clone(),
-        });
-        let card = builder.build(self.card.clone());
-        let mut options = self.service;
-        let (policy, own) = (self.push.policy.clone(), options.webhook_check);
-        options.webhook_check = WebhookCheck::new(move |url| {
+        let mut service = self.service;
+        let (policy, own) = (self.push.policy.clone(), service.webhook_check);
+        service.webhook_check = WebhookCheck::new(move |url| {
             own.check(url)?;
             policy.check_url(url).map(|_| ()).map_err(|refused| policy.explain(&refused))
         });
-        let (authenticator, runtime_options) = (self.authenticator, options.clone());
-        let service = Service::with_clock(self.agent, self.store, card, options, self.clock);
-        let runtime = RuntimeDetails::new(&service, &self.options, &runtime_options);
-        let dispatcher = Dispatcher::new(service.clone(), self.options, authenticator.clone());
-        let latest = Arc::new(ArcSwap::from_pointee(self.card));
-        let by_default = authenticator.is_some().then(|| ExtendedCard::Public(latest.clone()));
-        let extended = self.extended.or(by_default).map(|extended| extended.into_builder(builder.clone()));
-        if let Some((extended, _)) = extended.clone() {
-            let sign = signing.map(Signing::repeatedly);
-            let admission = dispatcher.admission().clone();
-            service.set_extended_card_for(move |rights| {
-                let mut card = extended(rights);
-                runtime.describe(Arc::make_mut(&mut card), &admission.limits());
-                sign.as_ref().map_or_else(|| card.clone(), |sign| sign(card.clone()))
-            });
-        }
-        let by_rights = extended.filter(|(_, depends_on_caller)| *depends_on_caller);
-        let cards = cards.by_rights(by_rights.map(|(extended, _)| extended));
-        // Subscribed here, so that changes before the server is up are not missed.
-        let new_cards = self.card_updates.unwrap_or_else(|| stream::empty().boxed()).map(Some);
-        let new_schemes = authenticator.as_ref().map(|authenticator| authenticator.changes());
-        let new_schemes = new_schemes.unwrap_or_else(|| stream::empty().boxed()).map(|()| None);
-        let changes = stream::select(new_cards, new_schemes);
-        let card_updates = build::publish_changes(latest, builder, service, changes).boxed();
-        let push = push.then_some(self.push);
-        let fallback = Fallback { handler: self.fallback, access: self.fallback_access };
-        Ok(HttpService::new(dispatcher, push, cards, filter, fallback, card_updates)?)
+        let limits = SharedLimits::new(&self.options);
+        let blueprint = Blueprint {
+            store: self.store,
+            clock: self.clock,
+            base: base.to_owned(),
+            addresses,
+            base_is_own: self.base_url.is_none() && listens,
+            options: self.options,
+            service,
+            push,
+            authenticator: self.authenticator,
+            signing: self.signing,
+            limits,
+        };
+        let agents = self.agents.map(|named| {
+            let agents = Agents::new(blueprint.clone());
+            named.into_iter().try_for_each(|(name, agent)| agents.put(&name, agent)).map(|()| agents)
+        });
+        let root = RootParts {
+            push: push.then_some(self.push),
+            fallback: Fallback { handler: self.fallback, access: self.fallback_access },
+            fallback_cors: self.fallback_cors,
+            agents: agents.transpose()?,
+        };
+        let agent = NamedAgent {
+            agent: self.agent.boxed(),
+            card: self.card,
+            extended: self.extended,
+            card_updates: self.card_updates,
+            card_changes: self.card_changes,
+            authenticator: None,
+            limits: None,
+        };
+        Ok(blueprint.root(agent, root)?)
     }
 }
 

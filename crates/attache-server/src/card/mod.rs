@@ -5,4 +5,4 @@ pub(crate) mod runtime;
 pub(crate) mod schemes;
 mod serve;
 
-pub(crate) use self::serve::{CardFor, CardHost, OLDEST_PATH, PATH};
+pub(crate) use self::serve::{CardFor, CardHost, OLDEST_PATH, PATH, etag_of, has_tag};

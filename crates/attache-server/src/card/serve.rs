@@ -135,6 +135,22 @@ impl CardHost {
         response
     }
 
+    /// The JSON of the public card, as a client gets it at the path of the card.
+    pub(crate) fn public_json(
+        &self,
+        card: &Arc<AgentCard>,
+        request: &Parts,
+        host: Option<AskedHost<'_>>,
+    ) -> Bytes {
+        let base = host.map(|host| host.base_url(&self.base)).filter(|base| *base != self.base);
+        self.document(card, (Rights::default(), self.reader(request), base)).json.clone()
+    }
+
+    /// The base URL of the agent, with the host that the client asked for.
+    pub(crate) fn base_url(&self, host: Option<AskedHost<'_>>) -> String {
+        host.map_or_else(|| self.base.clone(), |host| host.base_url(&self.base))
+    }
+
     fn reader(&self, request: &Parts) -> Reader {
         match request.uri.path() {
             OLDEST_PATH => return Reader::Oldest,
@@ -211,10 +227,7 @@ impl CardHost {
             }
         }
         let json = self.write(card, keys.as_deref(), place.1, place.2.as_deref());
-        let digest: [u8; 32] = Sha256::digest(&json).into();
-        let tag: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-        let etag =
-            HeaderValue::from_str(&format!("\"{tag}\"")).unwrap_or(HeaderValue::from_static("\"card\""));
+        let etag = etag_of(&json);
         // Unchanged content keeps its modification time.
         let modified = match kept.filter(|document| document.etag == etag) {
             Some(document) => document.modified.clone(),
@@ -227,17 +240,31 @@ impl CardHost {
     }
 }
 
-/// Whether the client already has this document. Tags are compared weakly and take precedence over dates.
-fn is_fresh(headers: &HeaderMap, document: &Document) -> bool {
-    if headers.contains_key(IF_NONE_MATCH) {
-        let own = document.etag.to_str().unwrap_or_default();
-        return headers
+/// The entity tag of a document: a digest of its content.
+pub(crate) fn etag_of(content: &[u8]) -> HeaderValue {
+    let digest: [u8; 32] = Sha256::digest(content).into();
+    let tag: String = digest[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    HeaderValue::from_str(&format!("\"{tag}\"")).unwrap_or(HeaderValue::from_static("\"card\""))
+}
+
+/// Whether the client has the document with this tag. `None` if it names no tags. Tags are compared weakly.
+pub(crate) fn has_tag(headers: &HeaderMap, etag: &HeaderValue) -> Option<bool> {
+    let own = etag.to_str().unwrap_or_default();
+    headers.contains_key(IF_NONE_MATCH).then(|| {
+        headers
             .get_all(IF_NONE_MATCH)
             .iter()
             .filter_map(|value| value.to_str().ok())
             .flat_map(|list| list.split(','))
             .map(str::trim)
-            .any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == own);
+            .any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == own)
+    })
+}
+
+/// Whether the client already has this document. Tags take precedence over dates.
+fn is_fresh(headers: &HeaderMap, document: &Document) -> bool {
+    if let Some(fresh) = has_tag(headers, &document.etag) {
+        return fresh;
     }
     headers.get(IF_MODIFIED_SINCE).is_some_and(|value| *value == document.modified)
 }

@@ -21,6 +21,7 @@ use attache_core::{Caller, Identity, Permit, Principal, Reply, RequestTerms, Ser
 use attache_protocol::{Dialect, Error, ErrorKind, Extensions, Operation, Request};
 use futures::future::{Either, TryFutureExt};
 use http::HeaderMap;
+use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) use self::encode::{Envelope, EventEncoder, http_error_body, http_error_body_for, json};
 pub(crate) use self::encode::{to_dialect, write_reply};
@@ -30,7 +31,7 @@ pub(crate) use self::parameters::{Generation, ServiceParameters, stated_version,
 use crate::audit::{self, Denial};
 use crate::auth::{self, Authenticator, Denied};
 use crate::limits::load::{InFlight, Load};
-use crate::limits::{Account, Admission, Resource};
+use crate::limits::{Account, Admission, Limits, Resource};
 use crate::request_log::{RequestRecord, Threshold};
 use crate::{Peer, ServerOptions};
 
@@ -41,12 +42,41 @@ pub(crate) struct Dispatcher(Arc<Inner>);
 struct Inner {
     service: Service,
     options: ServerOptions,
-    admission: Arc<Admission>,
     /// `None` if the server does not authenticate callers itself.
     authenticator: Option<Arc<dyn Authenticator>>,
-    load: Arc<Load>,
-    request_log: Threshold,
+    limits: SharedLimits,
     stopping: AtomicBool,
+}
+
+/// What is counted and limited for all agents of a server together. Cheap to clone: all clones count together.
+#[derive(Clone)]
+pub(crate) struct SharedLimits {
+    admission: Arc<Admission>,
+    load: Arc<Load>,
+    request_log: Arc<Threshold>,
+    /// Removes the accounts of callers that are gone. Aborted with the last clone.
+    _maintenance: Arc<AbortOnDropHandle<()>>,
+}
+
+impl SharedLimits {
+    /// Call it within a tokio runtime.
+    pub(crate) fn new(options: &ServerOptions) -> Self {
+        let load = Load::new(options.max_requests);
+        let request_log = Arc::new(Threshold::new(options.request_log));
+        Self::with_admission(options.limits.clone(), load, request_log)
+    }
+
+    /// The same, with other limits on callers.
+    pub(crate) fn with_callers(&self, limits: Limits) -> Self {
+        Self::with_admission(limits, self.load.clone(), self.request_log.clone())
+    }
+
+    fn with_admission(limits: Limits, load: Arc<Load>, request_log: Arc<Threshold>) -> Self {
+        let admission = Arc::new(Admission::new(limits));
+        let maintenance = tokio::spawn(admission.clone().run_maintenance());
+        let _maintenance = Arc::new(AbortOnDropHandle::new(maintenance));
+        Self { admission, load, request_log, _maintenance }
+    }
 }
 
 /// What a transport knows about a request before its payload is parsed.
@@ -138,12 +168,10 @@ impl Dispatcher {
         service: Service,
         options: ServerOptions,
         authenticator: Option<Arc<dyn Authenticator>>,
+        limits: SharedLimits,
     ) -> Self {
-        let admission = Arc::new(Admission::new(options.limits.clone()));
-        let load = Load::new(options.max_requests);
-        let request_log = Threshold::new(options.request_log);
         let stopping = AtomicBool::new(false);
-        Self(Arc::new(Inner { service, options, admission, authenticator, load, request_log, stopping }))
+        Self(Arc::new(Inner { service, options, authenticator, limits, stopping }))
     }
 
     pub(crate) fn service(&self) -> &Service {
@@ -155,7 +183,7 @@ impl Dispatcher {
     }
 
     pub(crate) fn admission(&self) -> &Arc<Admission> {
-        &self.0.admission
+        &self.0.limits.admission
     }
 
     pub(crate) fn authenticator(&self) -> Option<&dyn Authenticator> {
@@ -163,11 +191,11 @@ impl Dispatcher {
     }
 
     pub(crate) fn load(&self) -> &Arc<Load> {
-        &self.0.load
+        &self.0.limits.load
     }
 
     pub(crate) fn request_log(&self) -> &Threshold {
-        &self.0.request_log
+        &self.0.limits.request_log
     }
 
     /// Whether the server was told to stop.
@@ -181,13 +209,13 @@ impl Dispatcher {
 
     /// Counts a request as in flight. `None` if the server processes as many as it may.
     pub(crate) fn begin(&self) -> Option<InFlight> {
-        self.0.load.begin()
+        self.0.limits.load.begin()
     }
 
     /// Authenticates the caller and applies the limits, in this order: the rate of the address, the credentials, the rate of the
     /// caller, the caller's requests at once. Denials are logged here.
     pub(crate) async fn admit(&self, head: &RequestHead<'_>) -> Result<Admitted, Rejection> {
-        let admission = &self.0.admission;
+        let admission = &self.0.limits.admission;
         let limited = |principal: &Principal, error: Error| {
             self.log_denial(head, principal, error.message(), error.kind().http_status());
             Rejection::Limited(error)
@@ -276,7 +304,7 @@ impl Dispatcher {
             record.operation(operation);
         }
         let ServiceParameters { extensions, idempotency_key, resume, trace_parent, .. } = parameters;
-        let turns = self.0.admission.quota(context.account.as_ref(), Resource::Turns);
+        let turns = self.0.limits.admission.quota(context.account.as_ref(), Resource::Turns);
         let extensions = &extensions;
         let terms = RequestTerms { version, extensions, idempotency_key, dialect, turns, trace_parent };
         let caller = self.0.service.caller(context.identity.clone(), terms)?;
@@ -293,7 +321,7 @@ impl Dispatcher {
         request: Request,
         resume: Option<attache_core::Seq>,
     ) -> impl Future<Output = Result<Reply, Error>> + Send {
-        let admission = &self.0.admission;
+        let admission = &self.0.limits.admission;
         let operation = request.operation();
         let tenant = request.tenant().map(Arc::<str>::from);
         let running = match operation {
@@ -326,6 +354,7 @@ impl Dispatcher {
                 tenant: tenant.as_deref(),
                 address: context.address,
                 binding: context.binding,
+                agent: self.0.service.agent_name(),
                 operation: &operation.name(),
                 task: audit::task_of(error),
                 reason: error.message(),
@@ -347,11 +376,12 @@ impl Dispatcher {
         reason: &str,
         status: u16,
     ) {
-        self.0.admission.deny(&Denial {
+        self.0.limits.admission.deny(&Denial {
             principal,
             tenant: None,
             address: head.address,
             binding: head.binding.unwrap_or(NO_BINDING),
+            agent: self.0.service.agent_name(),
             operation: &head.target,
             task: None,
             reason,

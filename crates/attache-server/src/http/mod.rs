@@ -1,11 +1,13 @@
 //! HTTP: routes a request, protects the server from web pages, and lets a binding answer.
 
+mod agent_list;
 pub(crate) mod body;
 pub(crate) mod origin;
 pub(crate) mod response;
 pub(crate) mod route;
 pub(crate) mod sse;
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::IpAddr;
@@ -20,6 +22,7 @@ use attache_outbound::SetupError;
 use attache_protocol::jsonrpc::Id;
 use attache_protocol::{Error, ErrorKind};
 use bytes::Bytes;
+use futures::future::{self, Either, FutureExt};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use tokio_util::task::AbortOnDropHandle;
@@ -28,6 +31,7 @@ use self::body::{Body, BoxBody};
 use self::origin::{Filtered, RejectedRequest, RequestFilter};
 use self::response::{json_response, method_not_allowed, no_such_path};
 use self::route::Route;
+use crate::agents::{self, Agents};
 use crate::audit::Denial;
 use crate::auth;
 #[cfg(feature = "grpc")]
@@ -53,6 +57,8 @@ struct Inner {
     filter: RequestFilter,
     push: Option<PushDispatcher>,
     fallback: Fallback,
+    /// The named agents, if this is the agent at the root of a server that has some.
+    agents: Option<Agents>,
     /// Aborted when the last clone of the service is dropped.
     _background_tasks: Vec<AbortOnDropHandle<()>>,
 }
@@ -108,20 +114,23 @@ impl HttpService {
         card: CardHost,
         filter: RequestFilter,
         fallback: Fallback,
+        agents: Option<Agents>,
         card_updates: BoxFuture<'static, ()>,
     ) -> Result<Self, SetupError> {
         let service = dispatcher.service();
         let admission = dispatcher.admission();
         let push =
             push.map(|push| PushDispatcher::new(service.clone(), push, admission.clone())).transpose()?;
-        let mut tasks = vec![
-            tokio::spawn(service.clone().run_maintenance()),
-            tokio::spawn(admission.clone().run_maintenance()),
-            tokio::spawn(card_updates),
-        ];
+        let mut tasks = vec![tokio::spawn(service.clone().run_maintenance()), tokio::spawn(card_updates)];
         tasks.extend(push.clone().map(|push| tokio::spawn(push.run())));
         let _background_tasks = tasks.into_iter().map(AbortOnDropHandle::new).collect();
-        Ok(Self(Arc::new(Inner { dispatcher, card, filter, push, fallback, _background_tasks })))
+        Ok(Self(Arc::new(Inner { dispatcher, card, filter, push, fallback, agents, _background_tasks })))
+    }
+
+    /// The named agents, if the server [has some](crate::Server::agent) or [may have some](crate::Server::named_agents). They can be
+    /// changed while the server runs.
+    pub fn agents(&self) -> Option<&Agents> {
+        self.0.agents.as_ref()
     }
 
     pub(crate) fn dispatcher(&self) -> &Dispatcher {
@@ -142,14 +151,24 @@ impl HttpService {
         let drain = self.options().drain;
         dispatcher.set_stopping();
         tracing::info!("stopping: waiting for running turns and deliveries");
-        let late = dispatcher.service().shutdown(drain).await;
-        if late > 0 {
-            tracing::warn!(turns = late, "turns were ended before they had finished");
-        }
+        let named = self.named();
+        future::join_all(named.values().chain([self]).map(Self::end_turns)).await;
         if let Some(push) = &self.0.push {
             // The next process delivers what is left after that.
             let _ = tokio::time::timeout(drain, push.drain()).await;
         }
+    }
+
+    /// Lets the running turns of this agent finish, and ends those that take too long.
+    pub(crate) async fn end_turns(&self) {
+        let late = self.0.dispatcher.service().shutdown(self.options().drain).await;
+        if late > 0 {
+            tracing::warn!(turns = late, "turns were ended before they had finished");
+        }
+    }
+
+    fn named(&self) -> Arc<BTreeMap<String, Self>> {
+        self.0.agents.as_ref().map(Agents::all).unwrap_or_default()
     }
 
     /// How long running turns, deliveries and connections may each take to finish when the server stops.
@@ -159,8 +178,9 @@ impl HttpService {
 
     /// What the server works on at the moment.
     pub fn in_progress(&self) -> InProgress {
-        let dispatcher = &self.0.dispatcher;
-        InProgress { turns: dispatcher.service().running_turns(), requests: dispatcher.load().requests() }
+        let named = self.named();
+        let turns = named.values().chain([self]).map(|http| http.0.dispatcher.service().running_turns());
+        InProgress { turns: turns.sum(), requests: self.0.dispatcher.load().requests() }
     }
 
     /// The same service for a caller that is already known, such as the process itself. Its requests need no credentials.
@@ -193,6 +213,7 @@ impl HttpService {
         self.respond(peer, Some(connection), head, body)
     }
 
+    /// Lets the agent answer that the request is for.
     fn respond<B>(
         &self,
         peer: Peer,
@@ -204,8 +225,46 @@ impl HttpService {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
     {
+        match self.named_agent(&mut head) {
+            Ok(None) => Either::Left(self.respond_as_agent(peer, connection, head, body)),
+            Ok(Some(http)) => Either::Right(
+                async move { http.respond_as_agent(peer, connection, head, body).await }.boxed(),
+            ),
+            Err(response) => Either::Right(future::ready(*response).boxed()),
+        }
+    }
+
+    /// The named agent that a request is for: by its path, or for gRPC by its metadata.
+    fn named_agent(&self, head: &mut Parts) -> Result<Option<Self>, Box<Response<Body>>> {
+        let Some(agents) = &self.0.agents else { return Ok(None) };
+        if let Some(found) = agents.take_path(head) {
+            return Ok(Some(found));
+        }
+        #[cfg(feature = "grpc")]
+        if let Some(package) = grpc::Package::of(grpc::without_prefix(head.uri.path()))
+            && let Some(name) = head.headers.get(agents::HEADER)
+        {
+            let found = name.to_str().ok().and_then(|name| agents.get(name));
+            let missing = || Box::new(grpc::error_response(package, &agents::no_such_agent(name)));
+            return found.map(Some).ok_or_else(missing);
+        }
+        Ok(None)
+    }
+
+    fn respond_as_agent<B>(
+        &self,
+        peer: Peer,
+        connection: Option<Arc<Activity>>,
+        mut head: Parts,
+        body: B,
+    ) -> impl Future<Output = Response<Body>> + Send
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
+    {
         let dispatcher = &self.0.dispatcher;
-        let route = Route::find(head.uri.path(), &self.options().paths, &self.0.card);
+        let route =
+            Route::find(head.uri.path(), &self.options().paths, &self.0.card, self.0.agents.is_some());
         let filtered = match head.extensions.get::<KnownCaller>() {
             Some(_) => Filtered::Accepted(None),
             None => {
@@ -222,9 +281,10 @@ impl HttpService {
         let address = dispatcher.admission().address(peer.address, &head.headers);
         let line = dispatcher.request_log().begin(&Incoming {
             binding: route.binding().unwrap_or(NO_BINDING),
-            target: Some((&head.method, &head.uri)),
+            target: Some((&head.method, agents::requested_uri(&head))),
             headers: &head.headers,
             is_health: route.is_health(),
+            agent: dispatcher.service().agent_name(),
         });
         let record = line.as_ref().map(|line| line.record().clone());
         let answer = async move {
@@ -235,7 +295,7 @@ impl HttpService {
                     query: head.uri.query(),
                     peer: &peer,
                     address,
-                    target: Target(head.method.as_str(), head.uri.path()),
+                    target: Target(head.method.as_str(), agents::requested_uri(&head).path()),
                     access,
                     record: record.as_ref(),
                 };
@@ -286,6 +346,13 @@ impl HttpService {
                     Method::GET | Method::HEAD => {
                         let host = self.0.filter.asked_host(&head);
                         self.0.card.respond(dispatcher.service().card(), &context.identity, &head, host)
+                    }
+                    _ => method_not_allowed("GET, HEAD"),
+                },
+                Route::Agents => match head.method {
+                    Method::GET | Method::HEAD => {
+                        let host = self.0.filter.asked_host(&head);
+                        agent_list::respond(&self.named(), &head, host)
                     }
                     _ => method_not_allowed("GET, HEAD"),
                 },
@@ -373,6 +440,7 @@ impl HttpService {
             tenant: None,
             address: Some(peer.to_canonical()),
             binding: "TCP",
+            agent: None,
             operation: &"connect",
             task: None,
             reason: "too many connections from this address",
@@ -409,6 +477,7 @@ impl HttpService {
             Route::HttpJson(..)
             | Route::Card
             | Route::Keys
+            | Route::Agents
             | Route::Health
             | Route::Ready
             | Route::Fallback => http_json::error_response(error, &head.headers),
@@ -438,6 +507,7 @@ impl HttpService {
             Route::HttpJson(..)
             | Route::Card
             | Route::Keys
+            | Route::Agents
             | Route::Health
             | Route::Ready
             | Route::Fallback => http_json::error_response_as(*status, error, &head.headers),

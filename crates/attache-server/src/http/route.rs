@@ -8,7 +8,7 @@ use crate::binding::grpc;
 use crate::binding::http_json::operation_path;
 use crate::card::CardHost;
 use crate::dispatch::Generation;
-use crate::{Paths, ServerOptions, card};
+use crate::{Paths, ServerOptions, agents, card};
 
 /// What a path leads to.
 pub(super) enum Route {
@@ -20,6 +20,8 @@ pub(super) enum Route {
     Card,
     /// The keys that cards are signed with.
     Keys,
+    /// The list of named agents.
+    Agents,
     Health,
     /// Whether the server accepts messages.
     Ready,
@@ -28,7 +30,7 @@ pub(super) enum Route {
 }
 
 impl Route {
-    pub(super) fn find(path: &str, paths: &Paths, card: &CardHost) -> Self {
+    pub(super) fn find(path: &str, paths: &Paths, card: &CardHost, has_agents: bool) -> Self {
         if card.publishes_keys_at(path) {
             return Self::Keys;
         }
@@ -41,6 +43,9 @@ impl Route {
         }
         if let Some(rest) = paths.below_http_json_v0_3(path) {
             return Self::HttpJson(rest.to_owned(), Generation::Older);
+        }
+        if has_agents && is_same_path(agents::PATH, path) {
+            return Self::Agents;
         }
         match path {
             card::PATH | card::OLDEST_PATH => Self::Card,
@@ -62,7 +67,7 @@ impl Route {
             #[cfg(feature = "grpc")]
             Self::Grpc(_) => Some(binding::GRPC),
             Self::HttpJson(..) => Some(binding::HTTP_JSON),
-            Self::Card | Self::Keys | Self::Health | Self::Ready | Self::Fallback => None,
+            Self::Card | Self::Keys | Self::Agents | Self::Health | Self::Ready | Self::Fallback => None,
         }
     }
 
@@ -77,7 +82,7 @@ impl Route {
             Self::JsonRpc | Self::HttpJson(..) => Purpose::Json,
             #[cfg(feature = "grpc")]
             Self::Grpc(_) => Purpose::Grpc,
-            Self::Card | Self::Keys => Purpose::Document,
+            Self::Card | Self::Keys | Self::Agents => Purpose::Document,
             Self::Health | Self::Ready => Purpose::Health,
             Self::Fallback => Purpose::Fallback,
         }
@@ -89,7 +94,7 @@ impl Route {
             Self::JsonRpc | Self::HttpJson(..) => false,
             #[cfg(feature = "grpc")]
             Self::Grpc(_) => false,
-            Self::Card => options.public_card,
+            Self::Card | Self::Agents => options.public_card,
             Self::Health | Self::Ready => options.public_health,
             Self::Keys | Self::Fallback => true,
         }

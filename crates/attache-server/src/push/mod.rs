@@ -166,6 +166,7 @@ impl PushDispatcher {
                 tenant: delivery.owner.tenant.as_deref(),
                 address: None,
                 binding: "webhook",
+                agent: delivery.owner.agent.as_deref(),
                 operation: &"delivery",
                 task: Some(id.task.as_str()),
                 reason: &refused.to_string(),

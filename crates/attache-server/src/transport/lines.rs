@@ -19,9 +19,8 @@ use tokio::io::{
 use tokio::sync::mpsc;
 
 use super::idle::{Busy, Member};
-use crate::dispatch::{
-    Access, Dispatcher, EventEncoder, JsonRpcResponse, RequestHead, ServiceParameters, Target,
-};
+use crate::agents;
+use crate::dispatch::{Access, EventEncoder, JsonRpcResponse, RequestHead, ServiceParameters, Target};
 use crate::limits::load;
 use crate::request_log::{Incoming, RequestLine};
 use crate::{HttpService, Peer};
@@ -44,7 +43,7 @@ where
     let (lines, unwritten) = mpsc::channel(MAX_UNWRITTEN);
     let mut writing = pin!(write(writer, unwritten));
     tokio::select! {
-        () = process(reader, &peer, http.dispatcher(), member, lines) => {}
+        () = process(reader, &peer, http, member, lines) => {}
         // The client does not read any more: its requests and streams end. Tasks go on.
         () = &mut writing => return,
     }
@@ -70,11 +69,11 @@ async fn write(mut writer: impl AsyncWrite + Unpin, mut unwritten: mpsc::Receive
 async fn process(
     reader: impl AsyncRead + Unpin,
     peer: &Peer,
-    dispatcher: &Dispatcher,
+    http: &HttpService,
     member: &Member,
     lines: mpsc::Sender<Vec<u8>>,
 ) {
-    let limit = dispatcher.options().max_body;
+    let limit = http.options().max_body;
     let activity = member.activity();
     // A stream keeps the part of a line that has arrived, which a future that is dropped would lose.
     let requests = stream::unfold(BufReader::new(reader), |mut reader| async move {
@@ -90,7 +89,7 @@ async fn process(
                 Some(Ok(line)) => {
                     let (busy, lines) = (Busy::new(&activity), lines.clone());
                     running.push(async move {
-                        answer(dispatcher, peer, &line, &lines).await;
+                        answer(http, peer, &line, &lines).await;
                         drop(busy);
                     });
                 }
@@ -126,9 +125,27 @@ async fn read_line(reader: &mut (impl AsyncBufRead + Unpin), limit: usize) -> Op
 }
 
 /// Answers one request.
-async fn answer(dispatcher: &Dispatcher, peer: &Peer, line: &[u8], lines: &mpsc::Sender<Vec<u8>>) {
+async fn answer(http: &HttpService, peer: &Peer, line: &[u8], lines: &mpsc::Sender<Vec<u8>>) {
     let headers = headers(line);
-    let incoming = Incoming { binding: BINDING, target: None, headers: &headers, is_health: false };
+    let named = match (http.agents(), headers.get(agents::HEADER)) {
+        (Some(agents), Some(name)) => match name.to_str().ok().and_then(|name| agents.get(name)) {
+            Some(named) => Some(named),
+            None => {
+                let error = agents::no_such_agent(name);
+                let _ = lines.send(error_response(&Call::peek_id(line), &error)).await;
+                return;
+            }
+        },
+        (Some(_), None) | (None, _) => None,
+    };
+    let dispatcher = named.as_ref().unwrap_or(http).dispatcher();
+    let incoming = Incoming {
+        binding: BINDING,
+        target: None,
+        headers: &headers,
+        is_health: false,
+        agent: dispatcher.service().agent_name(),
+    };
     let mut log = dispatcher.request_log().begin(&incoming);
     let head = RequestHead {
         binding: Some(BINDING),

@@ -19,6 +19,7 @@ mod jwt;
 mod limits;
 mod listing;
 mod mapping;
+mod named_agents;
 mod offered;
 mod pages;
 mod push;

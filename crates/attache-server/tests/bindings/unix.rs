@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use attache_core::{AgentResult, Turn, agent_fn};
 use attache_server::auth::KnownCallers;
-use attache_server::{Server, ServerError};
+use attache_server::{NamedAgent, Server, ServerError};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -28,6 +28,28 @@ async fn agent(turn: Turn) -> AgentResult {
     }
     turn.artifact("echo").text(turn.text()).await?;
     turn.complete().await
+}
+
+#[tokio::test]
+async fn a_line_names_one_of_several_agents() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("agent.sock");
+    let loud = agent_fn(|turn: Turn| async move { turn.reply(turn.text().to_uppercase()).await });
+    let server = Server::new(agent_fn(agent)).agent("loud", NamedAgent::new(loud)).unwrap();
+    let listening = server.bind(format!("unix:{}", path.display())).listen().await.unwrap();
+    let serving = tokio::spawn(listening.run_until(std::future::pending()));
+    let mut lines = Lines::connect(&path).await;
+    let request = |id: u8, agent: &str| {
+        let message = json!({"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]});
+        let headers = json!({"A2A-Version": "1.0", "agent": agent});
+        json!({"jsonrpc": "2.0", "id": id, "method": "SendMessage", "params": {"message": message}, "headers": headers})
+    };
+    lines.send(&request(1, "loud")).await;
+    assert_eq!(lines.next().await.unwrap()["result"]["message"]["parts"][0]["text"], "HI");
+    lines.send(&request(2, "quiet")).await;
+    let refused = lines.next().await.unwrap();
+    assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(2), &json!(-32602)), "{refused}");
+    serving.abort();
 }
 
 async fn serve(secret: Option<&str>) -> Running {

@@ -32,6 +32,8 @@ pub(crate) struct Ask {
     params: Value,
     headers: Vec<(String, String)>,
     query: String,
+    /// The path of a named agent, for the bindings with paths.
+    agent: String,
 }
 
 /// What came back.
@@ -62,7 +64,15 @@ impl Ask {
     pub(crate) fn new(server: &Running, operation: &str, params: Value) -> Self {
         let headers = vec![("A2A-Version".to_owned(), "1.0".to_owned())];
         let (base, http) = (server.base.clone(), server.http.clone());
-        Self { base, http, operation: operation.to_owned(), params, headers, query: String::new() }
+        Self {
+            base,
+            http,
+            operation: operation.to_owned(),
+            params,
+            headers,
+            query: String::new(),
+            agent: String::new(),
+        }
     }
 
     /// Speaks another version, or does not say which.
@@ -78,6 +88,12 @@ impl Ask {
     pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
+    }
+
+    /// Asks a named agent: by its path or, over gRPC, by metadata.
+    pub(crate) fn of_agent(mut self, name: &str) -> Self {
+        self.agent = format!("/agents/{name}");
+        self.header("agent", name)
     }
 
     /// Adds a parameter to the query of the URL, where there is one.
@@ -121,8 +137,10 @@ impl Ask {
     async fn over_jsonrpc(self) -> Answer {
         let body = json!({"jsonrpc": "2.0", "id": "ask", "method": self.operation, "params": self.params});
         let path = if self.query.is_empty() { "/a2a".to_owned() } else { format!("/a2a?{}", self.query) };
-        let mut request =
-            self.http.post(format!("{}{path}", self.base)).header("Content-Type", "application/json");
+        let mut request = self
+            .http
+            .post(format!("{}{}{path}", self.base, self.agent))
+            .header("Content-Type", "application/json");
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
@@ -150,7 +168,7 @@ impl Ask {
         if !self.query.is_empty() {
             path = format!("{path}{}{}", if path.contains('?') { '&' } else { '?' }, self.query);
         }
-        let mut request = self.http.request(method, format!("{}/v1{path}", self.base));
+        let mut request = self.http.request(method, format!("{}{}/v1{path}", self.base, self.agent));
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }

@@ -119,8 +119,13 @@ impl Store for Flaky {
         self.store.values()
     }
 
-    fn abandoned(&self, now: Timestamp, limit: usize) -> BoxFuture<'_, Result<Vec<Abandoned>, StoreError>> {
-        self.store.abandoned(now, limit)
+    fn abandoned<'a>(
+        &'a self,
+        agent: Option<&'a str>,
+        now: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<Abandoned>, StoreError>> {
+        self.store.abandoned(agent, now, limit)
     }
 
     fn prune<'a>(

@@ -1,0 +1,258 @@
+//! Several agents on one server. Each has a name, a card and tasks of its own, and answers below `/agents/NAME`.
+//!
+//! All agents share the listener, the store, the delivery of push notifications and the limits of the server. The store separates
+//! their tasks by [`Owner::agent`](attache_core::Owner::agent), so that a caller of one agent cannot see its tasks at another.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use attache_core::{Agent, BoxAgent, Rights};
+use attache_outbound::SetupError;
+use attache_protocol::{AgentCard, Error};
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
+use http::HeaderValue;
+use http::request::Parts;
+use http::uri::{PathAndQuery, Uri};
+use parking_lot::Mutex;
+
+use crate::assemble::Blueprint;
+use crate::auth::Authenticator;
+use crate::card::build::{CardChanges, ExtendedCard};
+use crate::{HttpService, Limits};
+
+/// The path of the list of agents. Each agent is below it.
+pub(crate) const PATH: &str = "/agents";
+
+/// The header, or gRPC metadata, that names an agent where its path cannot.
+pub(crate) const HEADER: &str = "agent";
+
+/// The longest name of an agent, in bytes.
+const MAX_NAME: usize = 64;
+
+/// An agent that a server has beside others, with its card.
+///
+/// ```no_run
+/// use attache_core::{Echo, Turn, agent_fn};
+/// use attache_protocol::AgentCard;
+/// use attache_server::{NamedAgent, Server};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let greeter = agent_fn(|turn: Turn| async move { turn.reply("Hello").await });
+/// Server::new(Echo)
+///     .agent("greeter", NamedAgent::new(greeter).card(AgentCard::new("Greeter", "Says hello")))?
+///     .run()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a named agent does nothing until a server has it"]
+pub struct NamedAgent {
+    pub(crate) agent: BoxAgent,
+    pub(crate) card: AgentCard,
+    pub(crate) extended: Option<ExtendedCard>,
+    pub(crate) card_updates: Option<BoxStream<'static, AgentCard>>,
+    pub(crate) card_changes: Option<CardChanges>,
+    pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
+    pub(crate) limits: Option<Limits>,
+}
+
+impl NamedAgent {
+    /// An agent with the authentication and the limits of the server.
+    pub fn new(agent: impl Agent) -> Self {
+        Self {
+            agent: agent.boxed(),
+            card: AgentCard::new("Agent", "An A2A agent"),
+            extended: None,
+            card_updates: None,
+            card_changes: None,
+            authenticator: None,
+            limits: None,
+        }
+    }
+
+    /// Sets the card. Interfaces, capabilities and security schemes are filled in as for [`Server::card`](crate::Server::card).
+    pub fn card(mut self, card: AgentCard) -> Self {
+        self.card = card;
+        self
+    }
+
+    /// Replaces the card whenever the stream yields another one.
+    pub fn card_updates(mut self, cards: impl Stream<Item = AgentCard> + Send + 'static) -> Self {
+        self.card_updates = Some(cards.boxed());
+        self
+    }
+
+    /// Changes every card of the agent before it is filled in.
+    pub fn change_cards(mut self, change: impl Fn(&mut AgentCard) + Send + Sync + 'static) -> Self {
+        self.card_changes = Some(Box::new(change));
+        self
+    }
+
+    /// Gives each audience its own card, as [`Server::card_for`](crate::Server::card_for) does.
+    pub fn card_for(mut self, card: impl Fn(&Rights) -> AgentCard + Send + Sync + 'static) -> Self {
+        self.extended = Some(ExtendedCard::ByRights(Box::new(card)));
+        self
+    }
+
+    /// Authenticates the callers of this agent in its own way, instead of that of the server.
+    pub fn authenticate(mut self, authenticator: impl Authenticator) -> Self {
+        self.authenticator = Some(Arc::new(authenticator));
+        self
+    }
+
+    /// Gives the callers of this agent limits of their own. Their requests do not count against the limits of the server, except for
+    /// its total number of requests.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = Some(limits);
+        self
+    }
+}
+
+/// Why an agent was not added to a server.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AddAgentError {
+    /// The name cannot be part of a path.
+    #[error(
+        "`{0}` is not a name of an agent: expected up to {MAX_NAME} letters, digits, `-` and `_`, beginning with a letter or digit"
+    )]
+    Name(String),
+    /// The server already has an agent with this name.
+    #[error("there are two agents with the name `{0}`")]
+    Twice(String),
+    /// The agent could not be set up.
+    #[error("the agent cannot be set up: {0}")]
+    Setup(#[from] SetupError),
+}
+
+/// Checks that a name can be part of a path and of a header.
+pub(crate) fn check_name(name: &str) -> Result<(), AddAgentError> {
+    let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    match begins && name.len() <= MAX_NAME && name.bytes().all(is_inner) {
+        true => Ok(()),
+        false => Err(AddAgentError::Name(name.to_owned())),
+    }
+}
+
+/// The named agents of a running server. Cheap to clone: all clones are one list.
+#[derive(Clone)]
+pub struct Agents(Arc<Inner>);
+
+struct Inner {
+    blueprint: Blueprint,
+    by_name: ArcSwap<BTreeMap<String, HttpService>>,
+    /// Held while the list changes. Readers do not wait for it.
+    changing: Mutex<()>,
+}
+
+impl Agents {
+    pub(crate) fn new(blueprint: Blueprint) -> Self {
+        let (by_name, changing) = (ArcSwap::default(), Mutex::default());
+        Self(Arc::new(Inner { blueprint, by_name, changing }))
+    }
+
+    /// Adds an agent, or replaces the one of that name. Turns of the replaced agent run to their end. Call it within a tokio runtime.
+    pub fn put(&self, name: &str, agent: NamedAgent) -> Result<(), AddAgentError> {
+        check_name(name)?;
+        let service = self.0.blueprint.named(name, agent)?;
+        let _changing = self.0.changing.lock();
+        let mut agents = BTreeMap::clone(&self.0.by_name.load());
+        agents.insert(name.to_owned(), service);
+        self.0.by_name.store(Arc::new(agents));
+        Ok(())
+    }
+
+    /// Removes an agent. Its paths do not exist any more. Its running turns are given the time that the server gives them when it
+    /// stops. Its tasks stay in the store. Returns whether there was such an agent.
+    pub fn remove(&self, name: &str) -> bool {
+        let removed = {
+            let _changing = self.0.changing.lock();
+            let mut agents = BTreeMap::clone(&self.0.by_name.load());
+            let removed = agents.remove(name);
+            self.0.by_name.store(Arc::new(agents));
+            removed
+        };
+        match removed {
+            Some(service) => {
+                tokio::spawn(async move { service.end_turns().await });
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The names of all agents, sorted.
+    pub fn names(&self) -> Vec<String> {
+        self.0.by_name.load().keys().cloned().collect()
+    }
+
+    /// The card of an agent, as the server completes it.
+    pub fn card(&self, name: &str) -> Option<Arc<AgentCard>> {
+        self.get(name).map(|http| http.dispatcher().service().card())
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<HttpService> {
+        self.0.by_name.load().get(name).cloned()
+    }
+
+    /// All agents, sorted by name.
+    pub(crate) fn all(&self) -> Arc<BTreeMap<String, HttpService>> {
+        self.0.by_name.load_full()
+    }
+
+    /// The agent whose path a request has. The path of the request is then the rest, as if the agent were alone on the server.
+    pub(crate) fn take_path(&self, head: &mut Parts) -> Option<HttpService> {
+        let rest = head.uri.path().strip_prefix(PATH)?.strip_prefix('/')?;
+        let (name, rest) = rest.split_once('/').map_or((rest, ""), |(name, rest)| (name, rest));
+        let found = self.get(name)?;
+        let target = match head.uri.query() {
+            Some(query) => format!("/{rest}?{query}"),
+            None => format!("/{rest}"),
+        };
+        let mut parts = head.uri.clone().into_parts();
+        parts.path_and_query = Some(PathAndQuery::try_from(target).ok()?);
+        let uri = Uri::from_parts(parts).ok()?;
+        head.extensions.insert(RequestedUri(std::mem::replace(&mut head.uri, uri)));
+        Some(found)
+    }
+}
+
+impl fmt::Debug for Agents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Agents").field(&self.names()).finish()
+    }
+}
+
+/// The error for a request that names an agent which does not exist.
+pub(crate) fn no_such_agent(name: &HeaderValue) -> Error {
+    let name: String = String::from_utf8_lossy(name.as_bytes()).chars().take(MAX_NAME).collect();
+    Error::invalid_params(HEADER, format!("there is no agent `{name}`: `GET {PATH}` lists the agents"))
+}
+
+/// The URI that the client sent, where the server has taken the name of an agent from it. The logs name this one.
+#[derive(Clone)]
+pub(crate) struct RequestedUri(pub(crate) Uri);
+
+/// The URI of a request as the client sent it.
+pub(crate) fn requested_uri(head: &Parts) -> &Uri {
+    head.extensions.get::<RequestedUri>().map_or(&head.uri, |RequestedUri(uri)| uri)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_can_be_part_of_a_path_and_of_a_header() {
+        for name in ["a", "Research-2", "0_x", &"a".repeat(64)] {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+        for name in ["", "-a", "_a", "a.b", "..", "a/b", "a b", "é", "a%20b", &"a".repeat(65)] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+    }
+}
