@@ -4,10 +4,11 @@
 //! - [`delegation`] sends tasks to agents that callers name, and keeps a record of each task.
 //! - [`model`] passes messages to a language model.
 //! - [`program`] runs a program on this machine for each message.
+//! - [`router`] passes each message to one of several agents.
 //! - [`AgentCredentials`] holds the credentials that both modules send to other agents.
 //!
 //! Further agents belong here, each in its own module: an ACP agent, the tools of an MCP
-//! server, a router.
+//! server.
 //!
 //! # Why this crate depends on `attache-iii`
 //!
@@ -30,6 +31,7 @@ pub mod model;
 mod process_group;
 pub mod program;
 pub mod remote;
+pub mod router;
 
 #[cfg(feature = "cli")]
 pub use agent_settings::{AgentFault, AgentSettings};
