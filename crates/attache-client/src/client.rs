@@ -92,6 +92,15 @@ impl Client {
         agent.extended.as_ref().unwrap_or(&agent.card).clone()
     }
 
+    /// The URL of the card.
+    pub(crate) fn card_url(&self) -> Url {
+        self.0.agent.load().card_url.clone()
+    }
+
+    pub(crate) fn http(&self) -> &Http {
+        &self.0.http
+    }
+
     /// The origin of the card: scheme, host and port.
     pub fn card_origin(&self) -> String {
         self.0.agent.load().card_url.origin().ascii_serialization()

@@ -33,6 +33,7 @@ mod error;
 mod http;
 mod interface;
 mod listing;
+mod named_agents;
 #[cfg(feature = "oauth")]
 mod oauth;
 mod operations;
@@ -65,6 +66,7 @@ pub use credentials::{
 pub use error::ClientError;
 pub use interface::{Binding, Interface};
 pub use listing::Listing;
+pub use named_agents::ListedAgent;
 #[cfg(feature = "oauth")]
 pub use oauth::{
     FileTokens, Flow, LockedTokens, LoginError, LoginMethod, LoginPrompt, MemoryTokens, OAuth, Revocation,
