@@ -362,6 +362,12 @@ impl Failure {
         self
     }
 
+    /// Says what the failure is about.
+    pub(crate) fn about(mut self, what: impl fmt::Display) -> Self {
+        self.error = format!("{what}: {}", self.error);
+        self
+    }
+
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self

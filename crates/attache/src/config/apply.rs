@@ -10,7 +10,7 @@ use attache::server::auth::{
 use attache::server::{Algorithm, Limits, ServerOptions, Tls};
 
 use super::auth::{Certificate, CredentialKind, Jwt, JwtAlgorithm, SecretCaller, StringList};
-use super::units::{Count, Size};
+use super::units::{Count, FromText, Size, Time};
 use super::{Callers, ClientCertificates, LimitArgs, Require, TlsArgs};
 use crate::command::Failure;
 
@@ -139,6 +139,80 @@ pub(crate) fn caller_limits(limits: &LimitArgs) -> Limits {
         all.trusted_proxies = limits.limit_trusted_proxy.iter().map(|network| network.0).collect();
         all.limit_loopback = limits.limit_loopback;
     })
+}
+
+impl super::settings::Limits {
+    /// These limits on callers, and others for what is not set.
+    pub(super) fn over(&self, mut base: Limits) -> Limits {
+        let at_once = |limit: &Option<FromText<Count>>| {
+            limit.as_ref().and_then(|FromText(Count(limit))| NonZeroUsize::try_from(*limit).ok())
+        };
+        if let Some(FromText(Count(rate))) = &self.requests_per_second {
+            (base.requests_per_second, base.burst) = (Some(*rate), rate.saturating_add(rate.get()));
+        }
+        if let Some(FromText(Count(burst))) = &self.burst {
+            base.burst = *burst;
+        }
+        if let Some(FromText(Count(rate))) = &self.requests_per_second_per_address {
+            base.requests_per_second_per_address = Some(*rate);
+            base.burst_per_address = rate.saturating_add(rate.get());
+        }
+        if let Some(FromText(Count(burst))) = &self.burst_per_address {
+            base.burst_per_address = *burst;
+        }
+        base.requests_per_caller = at_once(&self.requests_per_caller).or(base.requests_per_caller);
+        base.streams_per_caller = at_once(&self.streams_per_caller).or(base.streams_per_caller);
+        base.turns_per_caller = at_once(&self.turns_per_caller).or(base.turns_per_caller);
+        if let Some(FromText(Time(time))) = &self.queue_timeout {
+            base.queue_timeout = *time;
+        }
+        base.limit_loopback = self.loopback.unwrap_or(base.limit_loopback);
+        base
+    }
+
+    /// A key that only the server as a whole can have, if one is set.
+    pub(super) fn of_server_only(&self) -> Option<&'static str> {
+        let Self {
+            requests_per_second: _,
+            burst: _,
+            requests_per_second_per_address: _,
+            burst_per_address: _,
+            requests_per_caller: _,
+            streams_per_caller: _,
+            turns_per_caller: _,
+            queue_timeout: _,
+            loopback: _,
+            body,
+            headers,
+            depth,
+            parts,
+            push_configs_per_task,
+            requests,
+            connections,
+            connections_per_address,
+            streams_per_connection,
+            header_timeout,
+            body_timeout,
+            first_byte_timeout,
+            trusted_proxies,
+        } = self;
+        let given = [
+            ("body", body.is_some()),
+            ("headers", headers.is_some()),
+            ("depth", depth.is_some()),
+            ("parts", parts.is_some()),
+            ("push-configs-per-task", push_configs_per_task.is_some()),
+            ("requests", requests.is_some()),
+            ("connections", connections.is_some()),
+            ("connections-per-address", connections_per_address.is_some()),
+            ("streams-per-connection", streams_per_connection.is_some()),
+            ("header-timeout", header_timeout.is_some()),
+            ("body-timeout", body_timeout.is_some()),
+            ("first-byte-timeout", first_byte_timeout.is_some()),
+            ("trusted-proxies", trusted_proxies.is_some()),
+        ];
+        given.into_iter().find_map(|(key, is_given)| is_given.then_some(key))
+    }
 }
 
 /// Sets the limits on messages and tasks.

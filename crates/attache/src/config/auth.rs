@@ -323,18 +323,18 @@ impl Callers {
 }
 
 impl Auth {
-    /// Checks all callers. All errors are reported, with their positions in the file.
-    pub(super) fn callers(&self, file: &ConfigFile) -> Result<Callers, Failure> {
+    /// Checks all callers. All errors are reported, with their positions in the file. `path` is the path of this section.
+    pub(super) fn callers(&self, file: &ConfigFile, path: &str) -> Result<Callers, Failure> {
         let mut checked = Checked { file, known: Vec::new(), secrets: HashMap::new() };
         let mut errors = Vec::new();
         for (index, Bearer { name, token, token_file, scopes, tier }) in self.bearer.iter().enumerate() {
-            let entry = Entry { list: "bearer", index, name, scopes, tier: tier.as_deref() };
+            let entry = Entry { section: path, list: "bearer", index, name, scopes, tier: tier.as_deref() };
             let written = ("token", token.as_ref());
             errors.extend(checked.add(&entry, CredentialKind::Bearer, written, token_file.as_ref()).err());
         }
         for (index, caller) in self.api_key.iter().enumerate() {
             let ApiKey { name, key, key_file, scopes, tier, .. } = caller;
-            let entry = Entry { list: "api-key", index, name, scopes, tier: tier.as_deref() };
+            let entry = Entry { section: path, list: "api-key", index, name, scopes, tier: tier.as_deref() };
             let place = caller.place().map_err(|error| checked.error(&entry.path(""), error));
             let added = place.and_then(|place| {
                 let kind = CredentialKind::ApiKey(place);
@@ -343,7 +343,7 @@ impl Auth {
             errors.extend(added.err());
         }
         for (index, Basic { name, password, password_file, scopes, tier }) in self.basic.iter().enumerate() {
-            let entry = Entry { list: "basic", index, name, scopes, tier: tier.as_deref() };
+            let entry = Entry { section: path, list: "basic", index, name, scopes, tier: tier.as_deref() };
             if name.contains(':') {
                 let error = ConfigError::new("a name that logs in with a password can have no colon in it");
                 errors.push(checked.error(&entry.path(".name"), error));
@@ -355,12 +355,12 @@ impl Auth {
         for (index, Jwt { audience: StringList(words), .. }) in self.jwt.iter().enumerate() {
             if words.is_empty() || words.iter().any(String::is_empty) {
                 let error = ConfigError::new("a token must be for someone: this is empty");
-                errors.push(checked.error(&format!("auth.jwt[{index}].audience"), error));
+                errors.push(checked.error(&format!("{path}.jwt[{index}].audience"), error));
             }
         }
         for (index, caller) in self.mtls.iter().enumerate() {
             let Certificate { name, subject, san, scopes, tier } = caller;
-            let entry = Entry { list: "mtls", index, name, scopes, tier: tier.as_deref() };
+            let entry = Entry { section: path, list: "mtls", index, name, scopes, tier: tier.as_deref() };
             let others = self.mtls[..index].iter().map(|other| other.name.as_str());
             errors.extend(checked.name(&entry, others).err());
             if subject.is_some() == san.is_some() {
@@ -381,7 +381,7 @@ impl Auth {
         if callers.listed().is_empty() {
             let error = ConfigError::new("no callers are listed here");
             let hint = "list callers below `bearer`, `api-key`, `basic`, `jwt` or `mtls`, or remove `auth` to let everyone in";
-            return Err(file.error("auth", error.hint(hint)));
+            return Err(file.error(path, error.hint(hint)));
         }
         Ok(callers)
     }
@@ -419,6 +419,7 @@ impl ApiKey {
 
 /// An entry in one of the lists.
 struct Entry<'a> {
+    section: &'a str,
     list: &'static str,
     index: usize,
     name: &'a str,
@@ -428,7 +429,7 @@ struct Entry<'a> {
 
 impl Entry<'_> {
     fn path(&self, rest: &str) -> String {
-        format!("auth.{}[{}]{rest}", self.list, self.index)
+        format!("{}.{}[{}]{rest}", self.section, self.list, self.index)
     }
 }
 

@@ -131,27 +131,41 @@ pub(crate) struct CardOverrides {
 }
 
 impl ResolvedSettings {
-    /// What the operator says about the agent.
+    /// What the operator says about the agent at the root.
     pub(crate) fn card(&self) -> Result<CardOverrides, Failure> {
         let settings = self.file.as_ref().map(|file| file.settings.card.clone()).unwrap_or_default();
-        let schemes = settings
-            .schemes
-            .names()
-            .map_err(|(key, error)| self.card_error(&format!("card.schemes.{key}"), *error))?;
-        let mut ids = HashSet::new();
-        for (index, skill) in settings.skills.iter().enumerate() {
-            if skill.id.is_empty() || !ids.insert(skill.id.as_str()) {
-                let text = format!("expected an id that no other skill in this list has, not `{}`", skill.id);
-                return Err(self.card_error(&format!("card.skills[{index}].id"), ConfigError::new(text)));
-            }
-        }
+        let overrides = self.card_of(&settings, "card")?;
+        // Some of these can be flags or variables of the environment.
         Ok(CardOverrides {
             name: self.said("card.name"),
             description: self.said("card.description"),
             provider: self.said("card.provider"),
             provider_url: self.said("card.provider-url"),
             docs_url: self.said("card.docs-url"),
-            settings,
+            ..overrides
+        })
+    }
+
+    /// What a section of the file says about an agent. `path` is the path of the section.
+    pub(super) fn card_of(&self, settings: &Card, path: &str) -> Result<CardOverrides, Failure> {
+        let schemes = settings
+            .schemes
+            .names()
+            .map_err(|(key, error)| self.card_error(&format!("{path}.schemes.{key}"), *error))?;
+        let mut ids = HashSet::new();
+        for (index, skill) in settings.skills.iter().enumerate() {
+            if skill.id.is_empty() || !ids.insert(skill.id.as_str()) {
+                let text = format!("expected an id that no other skill in this list has, not `{}`", skill.id);
+                return Err(self.card_error(&format!("{path}.skills[{index}].id"), ConfigError::new(text)));
+            }
+        }
+        Ok(CardOverrides {
+            name: settings.name.clone(),
+            description: settings.description.clone(),
+            provider: settings.provider.clone(),
+            provider_url: settings.provider_url.clone(),
+            docs_url: settings.docs_url.clone(),
+            settings: settings.clone(),
             schemes,
         })
     }

@@ -3,6 +3,7 @@
 //! clap applies the precedence: a value from the file replaces the default of its flag, and the environment and the command line
 //! override defaults. A setting without a flag, such as the list of callers, can only be set in the file.
 
+mod agents;
 mod apply;
 mod auth;
 mod card;
@@ -13,6 +14,7 @@ mod log;
 mod model;
 mod program;
 mod resolve;
+mod router;
 mod secret;
 mod settings;
 mod template;
@@ -28,6 +30,7 @@ use attache_agents::{AgentFault, AgentSettings};
 pub(crate) use attache_iii::variables::Unread;
 use serde::Deserialize;
 
+pub(crate) use self::agents::{AgentSection, CheckedAgent};
 pub(crate) use self::apply::{authenticator, caller_limits, limits, service_limits, tls};
 use self::auth::Auth;
 pub(crate) use self::auth::{Callers, Require};
@@ -36,15 +39,15 @@ use self::deserialize::NodeReader;
 use self::error::ConfigError;
 pub(crate) use self::log::LogFormat;
 pub(crate) use self::resolve::{DisplayValue, Resolved, Source, Stop, arguments, parse_arguments};
-pub(crate) use self::secret::{MASK, Secret};
+pub(crate) use self::secret::{MASK, Masked, Secret};
 pub(crate) use self::settings::{
     AccessArgs, CardArgs, ClientCertificates, CorsArgs, DemoArgs, EngineArgs, HostArgs, KeepArgs, LimitArgs,
-    LogArgs, ModelArgs, PathArgs, ProgramArgs, ProtocolArgs, PushArgs, ServerArgs, Settings, SigningArgs,
-    StoreArgs, TlsArgs,
+    LogArgs, Model, ModelArgs, PathArgs, Program, ProgramArgs, ProtocolArgs, PushArgs, Router, ServerArgs,
+    Settings, SigningArgs, StoreArgs, TlsArgs,
 };
 pub(crate) use self::template::template;
 use self::tree::{Environment, Node, Position, Sections, Value};
-pub(crate) use self::units::{HttpPath, Time, age};
+pub(crate) use self::units::{FromText, HttpPath, HttpUrl, Time, age};
 use crate::command::Failure;
 
 /// The key of the list of credentials for other agents.
@@ -68,9 +71,9 @@ impl ResolvedSettings {
         let Some(file) = &self.file else { return Ok(None) };
         file.check_items("auth")?;
         match &file.settings.auth {
-            Some(auth) => auth.callers(file).map(Some),
+            Some(auth) => auth.callers(file, "auth").map(Some),
             // An empty `auth` is a mistake: without this, it would switch authentication off.
-            None if file.root.at("auth").is_some() => Auth::default().callers(file).map(Some),
+            None if file.root.at("auth").is_some() => Auth::default().callers(file, "auth").map(Some),
             None if file.is_wrong("auth") => Err(Failure::consequence()),
             None => Ok(None),
         }
@@ -199,6 +202,11 @@ impl ConfigFile {
         let is_left_out = self.root.remove(&culprit);
         self.wrong.push(culprit);
         is_left_out
+    }
+
+    /// Whether the file has this section, even an empty one.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.root.at(path).is_some()
     }
 
     /// Whether a value, or one above or below it, is left out because it is wrong.

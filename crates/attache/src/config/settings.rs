@@ -12,12 +12,14 @@ use clap::ArgAction;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::agents::NamedAgent;
 use super::auth::Auth;
 use super::card::{CardGrpc, CardSchemes, CardSkill};
 use super::declare::settings;
 use super::log::{LogFormat, LoggedRequests};
 use super::model::AnyValue;
 use super::program::{CommandLine, ProgramProtocol};
+use super::router::RouterRule;
 use super::secret::{Masked, Secret};
 use super::units::{Count, Filter, FromText, HttpPath, HttpUrl, Network, Seconds, Size, Time};
 use crate::command::AgentName;
@@ -115,6 +117,10 @@ settings! {
         #[mark(section)] program: Program,
         /// The language model to serve
         #[mark(section)] model: Model,
+        /// The agents that a router passes messages to, and when
+        #[mark(section)] router: Router,
+        /// Further agents by their names, each below `/agents/NAME`
+        #[mark(reload)] agents: BTreeMap<String, NamedAgent>,
         /// How the agent describes itself
         #[mark(section)] card: Card,
         /// Where workers join
@@ -453,6 +459,18 @@ settings! {
         retries: Option<u32>,
         /// How long the endpoint may be silent; 2 minutes if this is not set
         silence: Option<FromText<Time>>,
+    }
+}
+
+settings! {
+    /// A router as the agent.
+    Router in "router.";
+
+    {
+        /// The agent for messages that name none and match no rule
+        #[mark(reload)] default: Option<String>,
+        /// Which messages go to which agent; the first rule that matches counts
+        #[mark(reload)] rules: Vec<RouterRule>,
     }
 }
 

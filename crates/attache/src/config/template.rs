@@ -92,6 +92,20 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("model.max-context", "256KiB"),
     ("model.retries", "3"),
     ("model.silence", "2m"),
+    ("router.default", "chat"),
+    (
+        "router.rules",
+        "[{ agent: books, keywords: [invoice, tax return] }, { agent: eyes, media-types: [image/*] }]",
+    ),
+    (
+        "agents",
+        r#"
+  words: { program: { command: ./count_words.py }, card: { description: Counts words } }
+  chat:
+    model: { url: https://api.openai.com/v1, name: gpt-4o-mini, key: "${OPENAI_API_KEY}" }
+    auth: { bearer: [{ name: alice, token: "${ALICE_TOKEN}" }] }  # only alice; otherwise as at the root
+    limits: { turns-per-caller: 4 }"#,
+    ),
     ("card.name", "Example Functions"),
     ("card.version", "1.2.0"),
     ("card.icon-url", "https://example.com/icon.png"),

@@ -1,5 +1,6 @@
 //! The command and the examples, run as a user runs them.
 
+mod agents;
 mod amplification;
 mod audiences;
 mod bombs;

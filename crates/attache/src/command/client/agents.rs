@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use attache::client::{TokenKey, Tokens, complete_address};
+use attache::client::{ClientError, TokenKey, Tokens, complete_address};
 use attache::core::{Clock, SystemClock};
 use attache::protocol::Timestamp;
 use clap::{Args, Subcommand};
@@ -23,6 +23,10 @@ pub(crate) enum Agents {
     ///
     /// What is kept is in `attache/agents.json` below the user's configuration directory, which only the user can read.
     Add(Box<Add>),
+    /// Give all agents of a server the names that they have there
+    ///
+    /// The credentials of the flags are kept with each of them. An agent at another origin than the server is left out.
+    Import(Box<Import>),
     /// List the agents that have names
     List {
         #[command(flatten)]
@@ -71,6 +75,25 @@ pub(crate) struct Add {
     connection: ConnectionArgs,
 }
 
+/// The agents of a server.
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// The URL of the server
+    #[arg(value_parser = url)]
+    url: String,
+
+    /// What the names begin with
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    prefix: String,
+
+    /// Replace agents that have such names already, and forget their credentials
+    #[arg(long)]
+    replace: bool,
+
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
 fn name(text: &str) -> Result<String, &'static str> {
     let may = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if text.starts_with(|c: char| c.is_ascii_alphanumeric()) && text.chars().all(may) {
@@ -93,6 +116,7 @@ impl Agents {
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self {
             Self::Add(add) => add.run(),
+            Self::Import(import) => block_on(import.run()),
             Self::List { output } => list(&output),
             Self::Rm { name } => {
                 let before = Registry::change(|registry| {
@@ -127,6 +151,78 @@ impl Add {
         let taken = logout::forget_tokens(&AgentKey::Name(name.clone()))?;
         say(format_args!("added `{name}`: try `attache card {name}`"));
         give_back(&before, taken)
+    }
+}
+
+impl Import {
+    async fn run(self) -> Result<(), Failure> {
+        let Self { url, prefix, replace, connection } = self;
+        let known = connection.keep(url.clone())?;
+        let agent = known.clone().connect(url).await?;
+        let listed = agent.client.named_agents().await.map_err(|error| match error {
+            ClientError::Http { status: 404 | 405 | 410, .. } => {
+                Failure::new(format!("the server at {} has no list of agents", known.url))
+                    .hint("give its agent a name with `attache agents add NAME URL`")
+            }
+            error => agent.failed(&error),
+        })?;
+        let origin = agent.client.card_origin();
+        let (mut added, mut replaced) = (Vec::new(), Vec::new());
+        let mut registry_failure = None;
+        Registry::change(|registry| {
+            for agent in listed {
+                let called = match name(&format!("{prefix}{}", agent.name)) {
+                    Ok(called) => called,
+                    Err(error) => {
+                        say(format_args!("left out `{}`: {error}", show::line(&agent.name)));
+                        continue;
+                    }
+                };
+                let its_origin = url::Url::parse(&agent.url).map(|url| url.origin().ascii_serialization());
+                if its_origin.ok().as_ref() != Some(&origin) {
+                    // Its credentials would be sent to another server.
+                    say(format_args!(
+                        "left out `{called}`: it is at {}, not at {origin}",
+                        show::line(&agent.url)
+                    ));
+                    continue;
+                }
+                if !replace && let Some(there) = registry.agents.get(&called) {
+                    if there.url != agent.url {
+                        let text = format!("`{called}` is the name of the agent at {} already", there.url);
+                        registry_failure = Some(
+                            Failure::usage(text).hint("use `--prefix TEXT` for other names, or `--replace`"),
+                        );
+                    }
+                    continue;
+                }
+                let record = AgentRecord { url: agent.url, ..known.clone() };
+                if let Some(before) = registry.agents.insert(called.clone(), record) {
+                    replaced.push((called.clone(), before));
+                }
+                added.push(called);
+            }
+            Ok(())
+        })?;
+        for (called, before) in replaced {
+            // The tokens of the agent that had this name are not for the new one.
+            let taken = logout::forget_tokens(&AgentKey::Name(called))?;
+            logout::give_back(&before, taken).await;
+        }
+        for called in &added {
+            say(format_args!("added `{called}`"));
+        }
+        match registry_failure {
+            Some(failure) => Err(failure),
+            None if added.is_empty() => {
+                say(format_args!("there are no new agents"));
+                Ok(())
+            }
+            None => {
+                say(format_args!("try `attache card {}`", added[0]));
+                Ok(())
+            }
+        }
     }
 }
 

@@ -1,105 +1,104 @@
-//! The kinds of agents that `attache serve` knows: [`KINDS`] is the only place that lists them.
+//! The name of the agent at the root of the server: a kind of agent, or one of the named agents.
 
 use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::fmt;
-use std::pin::Pin;
 use std::str::FromStr;
 
-use attache::prelude::*;
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{EnumAccess, Error as _, VariantAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::functions::{self, Tokens};
-use super::{Parts, Prepared, Serve, model, program, stopping};
-use crate::command::Failure;
-use crate::config::Callers;
-
-/// A kind of agent.
-pub(crate) struct AgentKind {
-    /// Its name, for `--agent` and for the file.
-    pub(super) name: &'static str,
-    /// What it is, for `--help` and for the schema.
-    about: &'static str,
-    /// Checks the settings of this kind before the server takes a port.
-    pub(super) check: fn(&Serve, Option<&Callers>) -> Result<Tokens, Failure>,
-    /// Makes the agent and serves it until the process is stopped.
-    pub(super) run: fn(Serve, Prepared, Parts) -> Serving,
+/// A kind of agent that can be at the root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Functions,
+    Echo,
+    Program,
+    Model,
+    Router,
 }
 
-/// A server that runs until the process is stopped.
-type Serving = Pin<Box<dyn Future<Output = Result<(), Failure>>>>;
+impl Kind {
+    /// All kinds. The first one is the default.
+    const ALL: [Self; 5] = [Self::Functions, Self::Echo, Self::Program, Self::Model, Self::Router];
 
-/// All kinds. The first one is the default.
-static KINDS: [AgentKind; 4] = [
-    AgentKind {
-        name: NAMES[0],
-        about: "The functions that iii workers register, as skills",
-        check: |serve, callers| serve.functions.check(&serve.settings, callers),
-        run: |serve, prepared, parts| Box::pin(functions::serve(serve, prepared, parts)),
-    },
-    AgentKind {
-        name: NAMES[1],
-        about: "Gives back what it gets",
-        check: |serve, _| check_echo(serve),
-        run: |serve, prepared, parts| Box::pin(serve_echo(serve, prepared, parts)),
-    },
-    AgentKind {
-        name: NAMES[2],
-        about: "A program on this machine",
-        check: |serve, _| program::check(serve),
-        run: |serve, prepared, parts| Box::pin(program::serve(serve, prepared, parts)),
-    },
-    AgentKind {
-        name: NAMES[3],
-        about: "A language model",
-        check: |serve, _| model::check(serve),
-        run: |serve, prepared, parts| Box::pin(model::serve(serve, prepared, parts)),
-    },
-];
+    /// Its name, for `--agent` and for the file.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Functions => "functions",
+            Self::Echo => "echo",
+            Self::Program => "program",
+            Self::Model => "model",
+            Self::Router => "router",
+        }
+    }
 
-const NAMES: [&str; 4] = ["functions", "echo", "program", "model"];
-
-fn check_echo(serve: &Serve) -> Result<Tokens, Failure> {
-    match serve.functions.demo.demo {
-        true => Err(Failure::usage("`--demo` adds sample functions, which `--agent echo` does not have")
-            .hint("leave `--agent` out")),
-        false => Ok(Tokens::default()),
+    /// What it is, for `--help` and for the schema.
+    fn about(self) -> &'static str {
+        match self {
+            Self::Functions => "The functions that iii workers register, as skills",
+            Self::Echo => "Gives back what it gets",
+            Self::Program => "A program on this machine",
+            Self::Model => "A language model",
+            Self::Router => "Passes each message to one of the named agents",
+        }
     }
 }
 
-async fn serve_echo(serve: Serve, prepared: Prepared, parts: Parts) -> Result<(), Failure> {
-    let store = serve.store.open().await?;
-    let announcement = serve.announcement(&prepared)?;
-    let listening = serve.listen(Server::echo(), store, prepared, parts).await?;
-    announcement.say(&listening.local_address().map_err(Failure::new)?, None);
-    stopping::run(listening).await
+/// The agent at the root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum AgentName {
+    Kind(Kind),
+    /// One of the agents below `agents` in the file.
+    Named(String),
 }
-
-/// The name of a kind of agent, as the settings have it.
-#[derive(Clone, Copy)]
-pub(crate) struct AgentName(&'static AgentKind);
 
 impl AgentName {
-    pub(super) fn kind(self) -> &'static AgentKind {
-        self.0
+    /// Checks a name below `agents`. The error says what would be right.
+    pub(crate) fn check_named(name: &str) -> Result<(), String> {
+        if Kind::ALL.iter().any(|kind| kind.name() == name) {
+            return Err(format!("`{name}` is the name of a kind of agent: choose another name"));
+        }
+        let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        match name.len() <= 64
+            && name.bytes().all(is_inner)
+            && !name.starts_with(['-', '_'])
+            && !name.is_empty()
+        {
+            true => Ok(()),
+            false => Err(format!(
+                "`{name}` is not a name: expected up to 64 letters, digits, `-` and `_`, beginning with a letter or digit"
+            )),
+        }
     }
 
-    /// A program as the agent.
-    pub(super) fn program() -> Self {
-        Self(&KINDS[2])
-    }
-
-    /// A language model as the agent.
-    pub(super) fn model() -> Self {
-        Self(&KINDS[3])
-    }
-
-    /// Reads a name from a flag, and lists all names in `--help`.
+    /// Reads a name from a flag, and lists the kinds in `--help`.
     pub(crate) fn parser() -> impl TypedValueParser<Value = Self> {
-        let values = KINDS.iter().map(|kind| PossibleValue::new(kind.name).help(kind.about));
-        PossibleValuesParser::new(values).try_map(|name| name.parse::<Self>())
+        NameParser
+    }
+}
+
+#[derive(Clone)]
+struct NameParser;
+
+impl TypedValueParser for NameParser {
+    type Value = AgentName;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<AgentName, clap::Error> {
+        StringValueParser::new().try_map(|text| text.parse::<AgentName>()).parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let kinds = Kind::ALL.into_iter().map(|kind| PossibleValue::new(kind.name()).help(kind.about()));
+        Some(Box::new(
+            kinds.chain([PossibleValue::new("NAME").help("One of `agents` in the configuration file")]),
+        ))
     }
 }
 
@@ -107,48 +106,31 @@ impl FromStr for AgentName {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let kind = KINDS.iter().find(|kind| kind.name == name);
-        kind.map(Self).ok_or_else(|| format!("there is no agent `{name}`"))
+        match Kind::ALL.into_iter().find(|kind| kind.name() == name) {
+            Some(kind) => Ok(Self::Kind(kind)),
+            None => Self::check_named(name).map(|()| Self::Named(name.to_owned())),
+        }
     }
 }
 
-impl fmt::Debug for AgentName {
+impl fmt::Display for AgentName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("AgentName").field(&self.0.name).finish()
-    }
-}
-
-impl PartialEq for AgentName {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.name == other.0.name
+        match self {
+            Self::Kind(kind) => f.write_str(kind.name()),
+            Self::Named(name) => f.write_str(name),
+        }
     }
 }
 
 impl Serialize for AgentName {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.0.name)
+        serializer.collect_str(self)
     }
 }
 
 impl<'de> Deserialize<'de> for AgentName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Name;
-
-        impl<'de> Visitor<'de> for Name {
-            type Value = AgentName;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of an agent")
-            }
-
-            fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<AgentName, A::Error> {
-                let (name, variant) = data.variant::<String>()?;
-                variant.unit_variant()?;
-                name.parse().map_err(|_| A::Error::unknown_variant(&name, &NAMES))
-            }
-        }
-
-        deserializer.deserialize_enum("Kind", &NAMES, Name)
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -158,8 +140,11 @@ impl JsonSchema for AgentName {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let kind = |kind: &AgentKind| json_schema!({"description": kind.about, "type": "string", "const": kind.name});
-        let kinds: Vec<_> = KINDS.iter().map(kind).collect();
-        json_schema!({"description": "The agents that come with the command.", "oneOf": kinds})
+        let kind =
+            |kind: Kind| json_schema!({"description": kind.about(), "type": "string", "const": kind.name()});
+        let kinds = Kind::ALL.into_iter().map(kind);
+        let named = json_schema!({"description": "One of `agents`", "type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_-]*$"});
+        let all: Vec<_> = kinds.chain([named]).collect();
+        json_schema!({"description": "The agent at the root.", "anyOf": all})
     }
 }

@@ -24,6 +24,8 @@ pub(super) struct Announcement {
     pub(super) callers: Option<Callers>,
     /// Whether connections are encrypted.
     pub(super) encrypted: bool,
+    /// The names of the named agents.
+    pub(super) agents: Vec<String>,
 }
 
 impl Announcement {
@@ -65,6 +67,12 @@ impl Announcement {
         }
         if let Some(Hosted { engine, .. }) = &hosted {
             writeln!(out, "  workers    {engine}")?;
+        }
+        if !self.agents.is_empty() {
+            writeln!(out, "  agents     {url}/agents")?;
+            for agent in &self.agents {
+                writeln!(out, "             {url}/agents/{agent}")?;
+            }
         }
         writeln!(out, "  tasks      {}", self.kept)?;
         if let Some(config) = &self.config {

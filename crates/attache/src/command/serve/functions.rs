@@ -19,6 +19,7 @@ use clap::Args;
 use tokio_util::sync::CancellationToken;
 
 use super::announcement::Hosted;
+use super::named::RunningAgents;
 use super::{Parts, Prepared, Serve, UNIX_PREFIX, demo, is_here, is_http, secret_in, stopping};
 use crate::command::Failure;
 use crate::config::{AGENTS, Callers, DemoArgs, EngineArgs, ResolvedSettings, Secret, ServerArgs};
@@ -203,7 +204,11 @@ pub(super) async fn serve(serve: Serve, mut prepared: Prepared, parts: Parts) ->
         let gateway = gateway.clone();
         server = server.card_for(move |rights| gateway.card_for(rights));
     }
-    let listening = serve.listen(server, store, prepared, parts).await?;
+    let agents = RunningAgents::start(std::mem::take(&mut prepared.named)).await?;
+    if serve.has_named_agents() {
+        engine.reserve_paths(["/agents"], ["/agents"]);
+    }
+    let listening = serve.listen(server, store, prepared, parts, agents).await?;
     let address = listening.local_address().map_err(Failure::new)?;
     let mut _offers = Vec::new();
     if let Some(delegation) = delegation {

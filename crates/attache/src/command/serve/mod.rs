@@ -4,13 +4,14 @@ mod agents;
 mod announcement;
 mod demo;
 mod functions;
+mod kinds;
 mod log;
-mod model;
+mod named;
 mod network;
-mod program;
 mod reload;
 mod stopping;
 
+use std::collections::BTreeMap;
 use std::net::ToSocketAddrs;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,19 +25,22 @@ use attache::server::{
 };
 use attache_iii::secrets;
 use clap::Args;
+use tokio::sync::Mutex;
 use tracing_subscriber::EnvFilter;
 
 pub(crate) use self::agents::AgentName;
+use self::agents::Kind;
 use self::announcement::Announcement;
 use self::functions::{FunctionArgs, Tokens};
-pub(crate) use self::model::MODEL_KEY_VARIABLE;
-use self::reload::{ReloadTargets, Reloader, Running};
+pub(crate) use self::kinds::MODEL_KEY_VARIABLE;
+use self::named::RunningAgents;
+use self::reload::{ReloadTargets, Reloader, Running, RunningServer};
 use super::store_location::SettingsFile;
 use super::{Exit, Failure, keys};
 use crate::config::{
-    self, AccessArgs, Callers, CardArgs, CardOverrides, CorsArgs, DisplayValue, HostArgs, KeepArgs,
-    LimitArgs, LogArgs, ModelArgs, PathArgs, ProgramArgs, ProtocolArgs, PushArgs, ResolvedSettings,
-    ServerArgs, SigningArgs, Source, StoreArgs, TlsArgs, Unread,
+    self, AccessArgs, AgentSection, Callers, CardArgs, CardOverrides, CheckedAgent, CorsArgs, DisplayValue,
+    HostArgs, KeepArgs, LimitArgs, LogArgs, ModelArgs, PathArgs, ProgramArgs, ProtocolArgs, PushArgs,
+    ResolvedSettings, ServerArgs, SigningArgs, Source, StoreArgs, TlsArgs, Unread,
 };
 
 /// The examples in `--help`.
@@ -160,6 +164,10 @@ pub(super) struct Prepared {
     agents: AddressBook,
     /// What the operator says about the agent.
     card: CardOverrides,
+    /// The agents with names.
+    named: BTreeMap<String, CheckedAgent>,
+    /// The agent at the root, unless it is functions or a named one.
+    root: Option<AgentSection>,
 }
 
 /// The parts of the server.
@@ -198,8 +206,10 @@ impl Serve {
                 };
                 Reloader::new(&self, &prepared, targets).start()?;
             }
-            let kind = self.agent()?.kind();
-            (kind.run)(self, prepared, parts).await
+            match self.agent()? {
+                AgentName::Kind(Kind::Functions) => functions::serve(self, prepared, parts).await,
+                other => self.serve_agent(&other, prepared, parts).await,
+            }
         });
         if result.as_ref().is_err_and(|failure| failure.exit == Exit::Interrupted) {
             // Nothing is waited for any more.
@@ -244,23 +254,97 @@ impl Serve {
             failures.extend(self.paths.check().err());
         }
         failures.extend(self.push.check(&self.settings).err());
-        let tokens = match is_sound(&["agent", "functions", "engine", "delegation", "program", "model"]) {
-            true => sound(self.agent().and_then(|agent| (agent.kind().check)(self, known)), failures),
+        let is_known =
+            is_sound(&["agent", "functions", "engine", "delegation", "program", "model", "router"]);
+        let root = match is_known {
+            true => sound(self.check_root(known), failures),
             false => None,
         };
+        let named = sound(self.settings.named_agents(), failures);
+        if let Some(named) = &named {
+            let check = |(name, agent): (&String, &CheckedAgent)| {
+                let checked = kinds::check(&agent.section);
+                checked.err().map(|failure| failure.about(format_args!("`agents.{name}`")))
+            };
+            failures.extend(named.iter().filter_map(check));
+        }
         let push = sound(self.push.secret(&self.settings), failures);
         let keys = sound(keys::for_serving(self.signing.signing_keys.as_ref()), failures);
         let agents = sound(self.settings.agents(), failures);
         let card = sound(self.settings.card(), failures);
+        let root = root?;
         Some(Prepared {
             filter: filter?,
             push: push?,
             keys: keys?,
             callers: callers?,
-            tokens: tokens?,
             agents: agents?,
             card: card?,
+            named: named?,
+            tokens: root.0,
+            root: root.1,
         })
+    }
+
+    /// Checks the settings of the agent at the root.
+    fn check_root(&self, callers: Option<&Callers>) -> Result<(Tokens, Option<AgentSection>), Failure> {
+        let name = self.agent()?;
+        if name == AgentName::Kind(Kind::Functions) {
+            return Ok((self.functions.check(&self.settings, callers)?, None));
+        }
+        if self.functions.demo.demo {
+            return Err(Failure::usage(format!(
+                "`--demo` adds sample functions, which the agent `{name}` does not have"
+            ))
+            .hint("leave out one of them"));
+        }
+        let section = kinds::root_section(self, &name)?;
+        if let Some(section) = &section {
+            kinds::check(section)?;
+        }
+        let file = self.settings.file.as_ref();
+        let known = || file.into_iter().flat_map(|file| file.settings.agents.keys().map(String::as_str));
+        let missing = match (&name, &section) {
+            (AgentName::Named(name), _) => Some(name.clone()).filter(|name| !known().any(|own| own == name)),
+            (_, Some(AgentSection::Router(router))) => {
+                if known().next().is_none() {
+                    return Err(Failure::usage(
+                        "`agent` is `router`, and there are no agents to pass messages to",
+                    )
+                    .hint("define them below `agents` in the configuration file"));
+                }
+                let options = router.options();
+                options.agents().find(|name| !known().any(|own| own == *name)).map(str::to_owned)
+            }
+            (AgentName::Kind(_), _) => None,
+        };
+        if let Some(missing) = missing {
+            let names: Vec<_> = known().collect();
+            return Err(Failure::usage(format!("there is no agent `{missing}`")).hint(
+                match names.is_empty() {
+                    true => "define it below `agents` in the configuration file".to_owned(),
+                    false => format!("`agents` in the configuration file has: {}", names.join(", ")),
+                },
+            ));
+        }
+        Ok((Tokens::default(), section))
+    }
+
+    /// Serves an agent that needs no engine, until the process is stopped.
+    async fn serve_agent(
+        self,
+        name: &AgentName,
+        mut prepared: Prepared,
+        parts: Parts,
+    ) -> Result<(), Failure> {
+        let store = self.store.open().await?;
+        let announcement = self.announcement(&prepared)?;
+        let mut agents = RunningAgents::start(std::mem::take(&mut prepared.named)).await?;
+        let root = agents.root(name, prepared.root.take()).await?;
+        let server = Server::new(root.agent.clone()).card(root.current_card()).card_updates(root.cards());
+        let listening = self.listen(server, store, prepared, parts, agents).await?;
+        announcement.say(&listening.local_address().map_err(Failure::new)?, None);
+        stopping::run(listening).await
     }
 
     /// The address to listen on.
@@ -278,12 +362,15 @@ impl Serve {
         let named = self.settings.resolved.iter().find(|setting| setting.key == "agent");
         let is_named = named.is_some_and(|setting| setting.source != Source::Default);
         let mut wanted = Vec::new();
-        wanted.extend(is_named.then_some(("agent", self.server.agent)));
-        wanted.extend(self.program.program.as_ref().map(|_| ("program", AgentName::program())));
-        wanted.extend(self.model.model.as_ref().map(|_| ("model", AgentName::model())));
+        wanted.extend(is_named.then(|| ("agent", self.server.agent.clone())));
+        let mut kind = |is_wanted: bool, key: &'static str, kind: Kind| {
+            wanted.extend(is_wanted.then_some((key, AgentName::Kind(kind))));
+        };
+        kind(self.program.program.is_some(), "program", Kind::Program);
+        kind(self.model.model.is_some(), "model", Kind::Model);
         match wanted.as_slice() {
-            [] => Ok(self.server.agent),
-            [(_, first), others @ ..] if others.iter().all(|(_, other)| other == first) => Ok(*first),
+            [] => Ok(self.server.agent.clone()),
+            [(_, first), others @ ..] if others.iter().all(|(_, other)| other == first) => Ok(first.clone()),
             [(one, _), others @ ..] => {
                 let other = others.last().map_or(*one, |(other, _)| *other);
                 Err(Failure::usage(format!(
@@ -292,6 +379,11 @@ impl Serve {
                 .hint("leave out all but one"))
             }
         }
+    }
+
+    /// Whether there may be named agents: the file has a section for them.
+    fn has_named_agents(&self) -> bool {
+        self.settings.file.as_ref().is_some_and(|file| file.has("agents"))
     }
 
     /// The URL of the store.
@@ -361,6 +453,7 @@ impl Serve {
             config: self.settings.file.as_ref().map(|file| file.path.display().to_string()),
             callers: prepared.callers.clone(),
             encrypted: self.tls.is_asked_for(),
+            agents: prepared.named.keys().cloned().collect(),
         })
     }
 
@@ -371,6 +464,7 @@ impl Serve {
         store: Arc<dyn Store>,
         prepared: Prepared,
         parts: Parts,
+        agents: RunningAgents,
     ) -> Result<Listening, Failure> {
         // With sample functions, a newcomer can try webhooks on one machine.
         let policy = self.push.policy(self.functions.demo.demo && is_here(&self.server.listen));
@@ -402,12 +496,20 @@ impl Serve {
         if let Some(tls) = parts.tls.clone() {
             server = server.tls(tls);
         }
+        // A reload can add the first one. A section that is empty reserves the path too.
+        if self.has_named_agents() {
+            server = server.named_agents();
+        }
         let listening = server.listen().await.map_err(|error| {
             Failure::new(error).hint(
                 "choose another address with `--listen`, such as `--listen 127.0.0.1:0` or `--listen unix:PATH`",
             )
         })?;
-        let _ = parts.running.set((listening.http_service(), parts.tls));
+        let http = listening.http_service();
+        if let Some(server) = http.agents() {
+            agents.publish(server, &http.limits())?;
+        }
+        let _ = parts.running.set(RunningServer { http, tls: parts.tls, agents: Mutex::new(agents) });
         Ok(listening)
     }
 }

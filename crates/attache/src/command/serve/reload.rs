@@ -14,18 +14,28 @@ use std::time::Duration;
 use attache::client::AddressBook;
 use attache::server::auth::{AnonymousAccess, Reloadable};
 use attache::server::{HttpService, Tls};
+use tokio::sync::{Mutex, MutexGuard};
 use tracing_subscriber::EnvFilter;
 
+use super::named::{NextAgents, RunningAgents};
 use super::{Prepared, Serve, UNIX_PREFIX};
 use crate::command::{Command, Failure};
-use crate::config::{self, Callers, ClientCertificates, Resolved, TlsArgs};
+use crate::config::{self, AgentSection, Callers, ClientCertificates, Resolved, TlsArgs};
 use crate::platform::signals::ReloadSignals;
 
 /// Sets the filter of the log.
 pub(super) type SetLogFilter = Box<dyn Fn(EnvFilter) -> Result<(), Failure> + Send + Sync>;
 
-/// The server and its TLS, once it listens.
-pub(super) type Running = Arc<OnceLock<(HttpService, Option<Tls>)>>;
+/// The server, once it listens.
+pub(super) type Running = Arc<OnceLock<RunningServer>>;
+
+/// The parts of a server that listens.
+pub(super) struct RunningServer {
+    pub(super) http: HttpService,
+    pub(super) tls: Option<Tls>,
+    /// Locked during a reload.
+    pub(super) agents: Mutex<RunningAgents>,
+}
 
 /// The parts of the server that a reload changes.
 pub(super) struct ReloadTargets {
@@ -150,8 +160,19 @@ impl Reloader {
         }
         let ReloadTargets { authenticator, agents, set_log_filter, running } = &self.targets;
         let running = running.get();
-        let tls = running.and_then(|(_, tls)| tls.as_ref()).map(|tls| tls.renew().map_err(Failure::new));
+        let tls = running.and_then(|server| server.tls.as_ref()).map(|tls| tls.renew().map_err(Failure::new));
         let tls = tls.transpose()?;
+        let mut named = match running {
+            Some(server) => {
+                let agents = server.agents.lock().await;
+                if let Some(weaker) = agents.weaker(&prepared.named, prepared.callers.is_some()) {
+                    return Err(Failure::new(weaker).hint("restart the server if that is what you want"));
+                }
+                let next = agents.prepare(prepared.named).await?;
+                Some((server, agents, next))
+            }
+            None => None,
+        };
         // The last step that can fail. After it, all changes take effect; before it, none do.
         set_log_filter(prepared.filter)?;
         if let Some(tls) = tls {
@@ -162,9 +183,11 @@ impl Reloader {
             None => authenticator.replace(AnonymousAccess),
         }
         agents.exchange(&prepared.agents);
-        if let Some((surface, _)) = running {
-            surface.set_limits(config::caller_limits(&next.limits));
-            surface.set_request_log(next.log.log_requests.0);
+        if let Some((server, agents, next_agents)) = named.take() {
+            let http = &server.http;
+            http.set_limits(config::caller_limits(&next.limits));
+            http.set_request_log(next.log.log_requests.0);
+            apply_agents(http, agents, next_agents, prepared.root.as_ref());
         }
         let changes = changes(&self.resolved, &next.settings.resolved);
         let (applied, later): (Vec<_>, Vec<_>) =
@@ -191,6 +214,22 @@ impl Reloader {
         kept.extend(next.settings.resolved.into_iter().filter(Resolved::is_reloaded));
         (self.resolved, self.callers) = (kept, prepared.callers);
         Ok(())
+    }
+}
+
+/// Changes the named agents. They were made already, so only a defect of this program can fail here.
+fn apply_agents(
+    http: &HttpService,
+    mut agents: MutexGuard<'_, RunningAgents>,
+    next: NextAgents,
+    root: Option<&AgentSection>,
+) {
+    let applied = match http.agents() {
+        Some(server) => agents.apply(next, server, &http.limits()),
+        None => Ok(()),
+    };
+    if let Err(failure) = applied.and_then(|()| agents.apply_root(root)) {
+        tracing::error!(error = %failure, "an agent stays as it was");
     }
 }
 

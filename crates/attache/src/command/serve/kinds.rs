@@ -1,0 +1,205 @@
+//! Makes agents from their settings, whether they are at the root or have names.
+
+use std::collections::BTreeMap;
+
+use attache::core::{BoxAgent, Echo};
+use attache::prelude::*;
+use attache::protocol::AgentCard;
+use attache_agents::model::Model;
+use attache_agents::program::Program;
+use attache_agents::router::{RoutedAgent, Router};
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
+use tokio::sync::watch;
+
+use super::agents::{AgentName, Kind};
+use super::{Serve, is_http};
+use crate::command::Failure;
+use crate::config::{self, AgentSection, CardOverrides, HttpUrl};
+
+/// The environment variable with the key of the model at the root.
+pub(crate) const MODEL_KEY_VARIABLE: &str = "ATTACHE_MODEL_KEY";
+
+/// An agent that can be served, with its current card.
+#[derive(Clone)]
+pub(super) struct BuiltAgent {
+    pub(super) agent: BoxAgent,
+    pub(super) card: watch::Receiver<AgentCard>,
+}
+
+impl BuiltAgent {
+    /// An agent whose card may change. What the operator says is applied to every card.
+    fn new(
+        agent: impl Agent,
+        card: AgentCard,
+        updates: Option<BoxStream<'static, AgentCard>>,
+        overrides: CardOverrides,
+    ) -> Self {
+        let changed = move |mut card: AgentCard| {
+            overrides.apply(&mut card);
+            card
+        };
+        let (sender, receiver) = watch::channel(changed(card));
+        if let Some(mut updates) = updates {
+            tokio::spawn(async move {
+                while let Some(card) = updates.next().await {
+                    if sender.send(changed(card)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        Self { agent: agent.boxed(), card: receiver }
+    }
+
+    /// The current card.
+    pub(super) fn current_card(&self) -> AgentCard {
+        self.card.borrow().clone()
+    }
+
+    /// The card whenever it changes.
+    pub(super) fn cards(&self) -> impl Stream<Item = AgentCard> + Send + 'static {
+        futures::stream::unfold(self.card.clone(), |mut card| async move {
+            card.changed().await.ok()?;
+            let current = card.borrow_and_update().clone();
+            Some((current, card))
+        })
+    }
+
+    fn routed(&self) -> RoutedAgent {
+        RoutedAgent::watching(self.agent.clone(), self.card.clone())
+    }
+}
+
+/// The agents that a router can pass messages to.
+pub(super) fn routed(agents: &BTreeMap<String, BuiltAgent>) -> Vec<(String, RoutedAgent)> {
+    agents.iter().map(|(name, agent)| (name.clone(), agent.routed())).collect()
+}
+
+/// Makes an agent that is not a router.
+pub(super) async fn build(section: &AgentSection, overrides: CardOverrides) -> Result<BuiltAgent, Failure> {
+    check(section)?;
+    Ok(match section {
+        AgentSection::Echo => BuiltAgent::new(Echo, echo_card(), None, overrides),
+        AgentSection::Program(program) => {
+            let Some(command) = &program.command else { return Err(no_program()) };
+            let name = command.name();
+            let card = AgentCard::new(name, format!("The program {name}"))
+                .input_modes(["*/*"])
+                .skill(Skill::new(name, name).description(format!("Runs {name} for each message")));
+            BuiltAgent::new(Program::new(program.options(command)), card, None, overrides)
+        }
+        AgentSection::Model(model) => {
+            let (url, name) = endpoint(model)?;
+            let agent = Model::new(model.options(url, name, model_key(model)?)).map_err(Failure::new)?;
+            let images = model.images.then_some("image/*");
+            let card = AgentCard::new(name, format!("The language model {name}"))
+                .input_modes(["text/plain", "text/*", "application/json"].into_iter().chain(images))
+                .skill(Skill::new("chat", "General conversation").description("Answers in plain language"));
+            BuiltAgent::new(agent, card, None, overrides)
+        }
+        AgentSection::Router(_) => {
+            return Err(Failure::new("a router is made after the agents that it names"));
+        }
+    })
+}
+
+/// Makes a router to agents that exist.
+pub(super) fn build_router(
+    router: &config::Router,
+    agents: &BTreeMap<String, BuiltAgent>,
+    overrides: CardOverrides,
+) -> Result<(Router, BuiltAgent), Failure> {
+    let made = Router::new(router.options(), routed(agents)).map_err(|error| {
+        Failure::usage(error.to_string()).hint("define it below `agents` in the configuration file")
+    })?;
+    let built = BuiltAgent::new(made.clone(), made.card(), Some(made.cards().boxed()), overrides);
+    Ok((made, built))
+}
+
+fn echo_card() -> AgentCard {
+    AgentCard::new("Echo", "Gives back what it gets")
+        .skill(Skill::new("echo", "Echo").description("Gives back what it gets").example("Hello"))
+        .input_modes(["*/*"])
+        .output_modes(["*/*"])
+}
+
+/// Checks the settings of an agent, before the server takes a port.
+pub(super) fn check(section: &AgentSection) -> Result<(), Failure> {
+    match section {
+        AgentSection::Echo | AgentSection::Router(_) => Ok(()),
+        AgentSection::Program(program) => program.command.as_ref().map(|_| ()).ok_or_else(no_program),
+        AgentSection::Model(model) => {
+            endpoint(model)?;
+            model_key(model).map(|_| ())
+        }
+    }
+}
+
+fn no_program() -> Failure {
+    Failure::usage("`agent` is `program`, and no program is named")
+        .hint("name it with `--program './agent.py'`, or with `program.command` in the configuration file")
+}
+
+/// The URL of the API and the name of the model.
+fn endpoint(model: &config::Model) -> Result<(&str, &str), Failure> {
+    match (&model.url, &model.name) {
+        (Some(url), Some(name)) => Ok((&url.0.0, name)),
+        (Some(_), None) => Err(Failure::usage("the name of the model is missing")
+            .hint("name it with `--model-name NAME`, or with `model.name` in the configuration file")),
+        (None, _) => Err(Failure::usage("`agent` is `model`, and no endpoint is named").hint(
+            "name it with `--model https://api.openai.com/v1`, or with `model.url` in the configuration file",
+        )),
+    }
+}
+
+/// The key of the API: from its file, or from the settings.
+fn model_key(model: &config::Model) -> Result<Option<String>, Failure> {
+    let Some(path) = &model.key_file else { return Ok(model.key.as_ref().map(|key| key.0.clone())) };
+    let key = std::fs::read_to_string(path).map_err(|error| {
+        Failure::usage(format!("`--model-key-file {}` cannot be read: {error}", path.display()))
+    })?;
+    match key.trim() {
+        "" => Err(Failure::usage(format!("there is no key in `{}`", path.display()))),
+        key => Ok(Some(key.to_owned())),
+    }
+}
+
+/// The settings of the agent at the root, with what the flags say. `None` for functions and for a named agent.
+pub(super) fn root_section(serve: &Serve, name: &AgentName) -> Result<Option<AgentSection>, Failure> {
+    let file = serve.settings.file.as_ref().map(|file| &file.settings);
+    let kind = match name {
+        AgentName::Kind(kind) => *kind,
+        AgentName::Named(_) => return Ok(None),
+    };
+    Ok(Some(match kind {
+        Kind::Functions => return Ok(None),
+        Kind::Echo => AgentSection::Echo,
+        Kind::Program => {
+            let section = file.map(|file| file.program.clone()).unwrap_or_default();
+            AgentSection::Program(config::Program { command: serve.program.program.clone(), ..section })
+        }
+        Kind::Model => {
+            let section = file.map(|file| file.model.clone()).unwrap_or_default();
+            let flags = &serve.model;
+            if let Some(url) = flags.model.as_ref().filter(|url| !is_http(url)) {
+                return Err(Failure::usage(format!("`--model {url}` is not an `http` or `https` URL"))
+                    .hint("try `--model https://api.openai.com/v1`"));
+            }
+            // The file of the flag comes first, then the environment, then the settings.
+            let in_environment = || std::env::var(MODEL_KEY_VARIABLE).ok().map(config::Masked);
+            let key = match &flags.model_key_file {
+                Some(_) => None,
+                None => in_environment().or(section.key.clone()),
+            };
+            AgentSection::Model(Box::new(config::Model {
+                url: flags.model.clone().map(|url| config::FromText(HttpUrl(url))),
+                name: flags.model_name.clone(),
+                key,
+                key_file: flags.model_key_file.clone(),
+                ..section
+            }))
+        }
+        Kind::Router => AgentSection::Router(file.map(|file| file.router.clone()).unwrap_or_default()),
+    }))
+}
