@@ -67,8 +67,8 @@ pub use interface::{Binding, Interface};
 pub use listing::Listing;
 #[cfg(feature = "oauth")]
 pub use oauth::{
-    FileTokens, Flow, LockedTokens, LoginError, LoginMethod, LoginPrompt, MemoryTokens, OAuth, Revocation,
-    TokenKey, TokenStore, TokenStoreError, Tokens,
+    FileTokens, Flow, LockedTokens, LoginError, LoginMethod, LoginPrompt, MemoryTokens, OAuth,
+    ResourceTokens, Revocation, TokenKey, TokenStore, TokenStoreError, Tokens,
 };
 pub use options::{Backoff, ClientOptions, Pace};
 pub use origins::TrustedOrigins;
