@@ -70,16 +70,27 @@ pub(crate) enum Suite {
     Interop,
     /// Logging in at an authorization server.
     OAuth,
+    /// MCP servers as agents.
+    Mcp,
 }
 
 impl Suite {
-    pub(crate) const ALL: [Self; 3] = [Self::Iii, Self::Interop, Self::OAuth];
+    pub(crate) const ALL: [Self; 4] = [Self::Iii, Self::Interop, Self::OAuth, Self::Mcp];
 
     pub(crate) fn target(self) -> &'static str {
         match self {
             Self::Iii => "iii",
             Self::Interop => "interop",
             Self::OAuth => "oauth",
+            Self::Mcp => "mcp",
+        }
+    }
+
+    /// The package that its target belongs to.
+    pub(crate) fn package(self) -> &'static str {
+        match self {
+            Self::Iii | Self::Interop | Self::OAuth => "attache",
+            Self::Mcp => "attache-agents",
         }
     }
 
@@ -88,16 +99,18 @@ impl Suite {
             Self::Iii => "iii SDK",
             Self::Interop => "A2A SDK",
             Self::OAuth => "oidc-provider",
+            Self::Mcp => "MCP servers",
         }
     }
 
     /// Where the programs of its peers are.
     fn programs(self) -> PathBuf {
-        let tests = run::root().join("crates/attache/tests");
+        let tests = run::root().join("crates").join(self.package()).join("tests");
         match self {
             Self::Iii => tests.join("iii/workers"),
             Self::Interop => tests.join("interop/peers"),
             Self::OAuth => tests.join("oauth/peers"),
+            Self::Mcp => tests.join("mcp/peers"),
         }
     }
 }
@@ -112,7 +125,7 @@ struct Sdk {
     recipe: &'static str,
 }
 
-const SDKS: [Sdk; 11] = [
+const SDKS: [Sdk; 13] = [
     Sdk::new(Suite::Iii, Language::Python, "0.11.6", "python-0.11.6", "python/requirements-0.11.6.txt"),
     Sdk::new(Suite::Iii, Language::Python, "0.25.0", "python-0.25.0", "python/requirements-0.25.0.txt"),
     Sdk::new(Suite::Iii, Language::Node, "0.11.6", "node-0.11.6", "node/0.11.6/package-lock.json"),
@@ -136,6 +149,8 @@ const SDKS: [Sdk; 11] = [
         "rust/Cargo.lock",
     ),
     Sdk::new(Suite::OAuth, Language::Node, "8.8.1", "oidc-provider-8.8.1", "node/package-lock.json"),
+    Sdk::new(Suite::Mcp, Language::Node, "2026.8.31", "mcp-node-2026.8.31", "node/package-lock.json"),
+    Sdk::new(Suite::Mcp, Language::Python, "2026.10.19", "mcp-python-2026.10.19", "python/requirements.txt"),
 ];
 
 impl Peers {

@@ -2,13 +2,13 @@
 //!
 //! - [`remote`] registers the skills of remote A2A agents as functions of an iii engine.
 //! - [`delegation`] sends tasks to agents that callers name, and keeps a record of each task.
+//! - [`mcp`] calls the tools of an MCP server.
 //! - [`model`] passes messages to a language model.
 //! - [`program`] runs a program on this machine for each message.
 //! - [`router`] passes each message to one of several agents.
 //! - [`AgentCredentials`] holds the credentials that both modules send to other agents.
 //!
-//! Further agents belong here, each in its own module: an ACP agent, the tools of an MCP
-//! server.
+//! Further agents belong here, each in its own module.
 //!
 //! # Why this crate depends on `attache-iii`
 //!
@@ -27,6 +27,7 @@ mod args;
 mod credentials;
 pub mod delegation;
 mod host;
+pub mod mcp;
 pub mod model;
 mod process_group;
 pub mod program;

@@ -69,8 +69,8 @@ pub use listing::Listing;
 pub use named_agents::ListedAgent;
 #[cfg(feature = "oauth")]
 pub use oauth::{
-    FileTokens, Flow, LockedTokens, LoginError, LoginMethod, LoginPrompt, MemoryTokens, OAuth, Revocation,
-    TokenKey, TokenStore, TokenStoreError, Tokens,
+    FileTokens, Flow, LockedTokens, LoginError, LoginMethod, LoginPrompt, MemoryTokens, OAuth,
+    ResourceTokens, Revocation, TokenKey, TokenStore, TokenStoreError, Tokens,
 };
 pub use options::{Backoff, ClientOptions, Pace};
 pub use origins::TrustedOrigins;

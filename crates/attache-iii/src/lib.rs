@@ -44,4 +44,5 @@ pub use functions::{
 pub use gateway::{Gateway, GatewayOptions};
 pub use hops::HOPS_EXTENSION;
 pub use imports::ImportedFunctions;
+pub use schema::Schemas;
 pub use state_store::StateStore;

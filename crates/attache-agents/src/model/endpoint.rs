@@ -23,8 +23,8 @@ const EXCERPT: usize = 2048;
 /// The endpoint of a model.
 #[derive(Clone)]
 pub(super) struct Endpoint {
-    client: Client,
-    options: Arc<ModelOptions>,
+    pub(super) client: Client,
+    pub(super) options: Arc<ModelOptions>,
 }
 
 /// Why a request failed.

@@ -7,6 +7,7 @@ mod conversation;
 mod endpoint;
 mod options;
 mod reply;
+mod sample;
 mod tool;
 mod wire;
 
@@ -20,6 +21,7 @@ pub use self::tool::Tool;
 
 use self::endpoint::Endpoint;
 use self::reply::{Finish, Reply};
+pub(crate) use self::sample::{Sample, SampleMessage, SamplePart};
 use self::wire::ChatMessage;
 
 /// An agent that passes messages to a language model.

@@ -7,7 +7,7 @@
 //! A process runs in a process group of its own. The group is killed when the turn ends, is canceled or takes too long, and when the
 //! server ends, however it ends.
 
-mod environment;
+pub(crate) mod environment;
 mod files;
 mod json;
 mod options;

@@ -101,6 +101,30 @@ impl LoginMethod {
         Some(Self { scheme: name.to_owned(), flow, metadata, endpoints, scopes })
     }
 
+    /// The login methods at an issuer, one for each URL that can have its metadata. For servers that have no card.
+    pub(super) fn at_issuer(issuer: &Url, scopes: &[String]) -> Vec<Self> {
+        let path = issuer.path().trim_end_matches('/').to_owned();
+        let paths = WELL_KNOWN.iter().flat_map(|name| {
+            let before = format!("/.well-known/{name}{path}");
+            let after = (!path.is_empty()).then(|| format!("{path}/.well-known/{name}"));
+            [Some(before), after].into_iter().flatten()
+        });
+        let method = |path: String| {
+            let mut metadata = issuer.clone();
+            metadata.set_query(None);
+            metadata.set_fragment(None);
+            metadata.set_path(&path);
+            Self {
+                scheme: "oauth2".to_owned(),
+                flow: None,
+                metadata: Some(metadata.into()),
+                endpoints: Endpoints::default(),
+                scopes: scopes.to_vec(),
+            }
+        };
+        paths.map(method).collect()
+    }
+
     /// The name of the scheme in the card.
     pub fn scheme(&self) -> &str {
         &self.scheme

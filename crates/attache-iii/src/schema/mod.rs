@@ -72,7 +72,7 @@ const MAX_CACHED: usize = 1024;
 
 /// A cache of compiled schemas, by function.
 #[derive(Default)]
-pub(crate) struct Schemas(Mutex<HashMap<Arc<str>, CachedSchema>>);
+pub struct Schemas(Mutex<HashMap<Arc<str>, CachedSchema>>);
 
 struct CachedSchema {
     /// The function that the schema belongs to. If it is replaced, the entry is invalid.
@@ -82,7 +82,7 @@ struct CachedSchema {
 
 impl Schemas {
     /// Checks a payload. The error names the member and the expected value, for people.
-    pub(crate) async fn check(&self, function: &Arc<FunctionInfo>, payload: &Json) -> Result<(), String> {
+    pub async fn check(&self, function: &Arc<FunctionInfo>, payload: &Json) -> Result<(), String> {
         let Some(schema) = function.request_format.as_ref().filter(|schema| schema.is_object()) else {
             return Ok(());
         };

@@ -109,7 +109,7 @@ fn keys_may_have_underscores() {
 fn callers_have_what_the_file_grants_them() {
     let text = COMMON.replace("    - { name: bob, token-file: /run/secrets/bob }\n", "");
     let file = read(&text).unwrap_or_else(|failure| panic!("{failure}"));
-    let callers = file.settings.auth.as_ref().unwrap().callers(&file);
+    let callers = file.settings.auth.as_ref().unwrap().callers(&file, "auth");
     let callers = callers.unwrap_or_else(|failure| panic!("{failure}"));
     assert_eq!(
         callers.summary(),

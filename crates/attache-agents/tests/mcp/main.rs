@@ -1,0 +1,11 @@
+//! MCP servers as agents: a scripted server for exact and hostile cases, and servers of other projects.
+#![cfg(unix)]
+
+mod calls;
+mod failures;
+mod http;
+mod models;
+mod peers;
+mod questions;
+mod start;
+mod support;
