@@ -2,6 +2,7 @@
 //!
 //! - [`remote`] registers the skills of remote A2A agents as functions of an iii engine.
 //! - [`delegation`] sends tasks to agents that callers name, and keeps a record of each task.
+//! - [`gateway`] serves a remote A2A agent as its own.
 //! - [`model`] passes messages to a language model.
 //! - [`program`] runs a program on this machine for each message.
 //! - [`AgentCredentials`] holds the credentials that both modules send to other agents.
@@ -25,6 +26,7 @@ mod agent_settings;
 mod args;
 mod credentials;
 pub mod delegation;
+pub mod gateway;
 mod host;
 pub mod model;
 mod process_group;
