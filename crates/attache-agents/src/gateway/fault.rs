@@ -42,12 +42,11 @@ impl From<StoreError> for Fault {
 
 /// Whether the same request can succeed later.
 pub(super) fn is_temporary(error: &ClientError) -> bool {
-    match error {
-        ClientError::Timeout { .. } => true,
-        ClientError::Interrupted { cause, .. } => is_temporary(cause),
-        ClientError::Http { status, .. } => *status >= 500 || error.is_transient(),
-        error => error.is_transient(),
+    if let ClientError::Interrupted { cause, .. } = error {
+        return is_temporary(cause);
     }
+    let is_server_error = matches!(error, ClientError::Http { status, .. } if *status >= 500);
+    is_server_error || matches!(error, ClientError::Timeout { .. }) || error.is_transient()
 }
 
 impl Fault {
@@ -76,9 +75,7 @@ impl Fault {
             Self::Client(error) => *error,
         };
         if let Some(kind) = error.kind().filter(|kind| is_fault_of_caller(*kind)) {
-            let message = error.remote().map(|remote| remote.message.as_str()).unwrap_or_default();
-            let text =
-                format!("the remote agent rejected the message: {} ({})", excerpt(message), kind.reason());
+            let text = rejection(&error, kind);
             return turn.reject(text).await;
         }
         let detail = gateway.explain(&error);
@@ -87,18 +84,33 @@ impl Fault {
             return Err(AgentError::public("the remote agent no longer has the task: begin another"));
         }
         tracing::warn!(target: super::LOG, %task, url, error = detail, "the remote agent failed");
-        Err(AgentError::public(match &error {
-            ClientError::Credentials { .. } | ClientError::Login { .. } | ClientError::Withheld { .. } => {
-                DENIED
-            }
-            ClientError::TooLarge { limit } => return Err(too_large(*limit)),
-            ClientError::Protocol(_) => INVALID,
-            error if is_temporary(error) => UNREACHABLE,
-            error if is_denial(error) => DENIED,
+        if let ClientError::TooLarge { limit } = error {
+            return Err(too_large(limit));
+        }
+        let text = if is_denial(&error) {
+            DENIED
+        } else if is_temporary(&error) {
+            UNREACHABLE
+        } else if matches!(error, ClientError::Protocol(_)) {
+            INVALID
+        } else {
             // An error id: the operator finds the details in the log.
-            _ => return Err(AgentError::from(error)),
-        }))
+            return Err(AgentError::from(error));
+        };
+        Err(AgentError::public(text))
     }
+
+    /// The question for another answer, if the remote agent did not accept the last one.
+    pub(super) fn question(&self) -> Option<String> {
+        let Self::Client(error) = self else { return None };
+        let wrong = [ErrorKind::ContentTypeNotSupported, ErrorKind::InvalidParams];
+        error.kind().filter(|kind| wrong.contains(kind)).map(|kind| rejection(error, kind))
+    }
+}
+
+fn rejection(error: &ClientError, kind: ErrorKind) -> String {
+    let message = error.remote().map(|remote| remote.message.as_str()).unwrap_or_default();
+    format!("the remote agent rejected the message: {} ({})", excerpt(message), kind.reason())
 }
 
 const UNREACHABLE: &str = "the remote agent cannot be reached: try again later";
@@ -109,8 +121,13 @@ fn too_large(limit: usize) -> AgentError {
     AgentError::public(format!("the answer of the remote agent is larger than the limit of {limit} bytes"))
 }
 
+/// Whether the remote agent wants other credentials than this server has.
 fn is_denial(error: &ClientError) -> bool {
     matches!(error.kind(), Some(ErrorKind::Unauthenticated | ErrorKind::PermissionDenied))
+        || matches!(
+            error,
+            ClientError::Credentials { .. } | ClientError::Login { .. } | ClientError::Withheld { .. }
+        )
 }
 
 /// Whether the caller can do better with another message.

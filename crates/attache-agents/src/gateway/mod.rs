@@ -13,8 +13,11 @@
 //! - **Credentials** of callers stay here. Those for the remote agent come from the [options](GatewayOptions).
 //! - **Loops**: the metadata of a message counts the agents that it has come through. More than 8 are rejected.
 //!
-//! What a turn cannot express is approximated: a status message with several parts that are not all text has its other parts in the
-//! artifact `attachments`, and a task that the remote agent canceled by itself fails with that reason.
+//! An agent of this project answers a message with an idempotency key by a task, never by a direct reply, so a gateway to it has no
+//! direct replies.
+//!
+//! What a [`Turn`] cannot express is approximated: a status message whose parts are not all text has the other ones in the artifact
+//! `attachments`, a task that the remote agent canceled by itself fails with that reason, and the id of an artifact is its name.
 
 mod artifacts;
 mod card;
@@ -92,7 +95,7 @@ impl Gateway {
                 }
                 Err(error) => {
                     let text = explain(&options, &error);
-                    return Err(GatewayError::Connect { url: address, text, error });
+                    return Err(GatewayError::Connect { url: address, text, error: Box::new(error) });
                 }
             }
         };
@@ -147,6 +150,11 @@ impl Agent for Gateway {
                 Err(error)
             }
             Ok(Err(fault)) => {
+                if session.continues
+                    && let Some(question) = fault.question()
+                {
+                    return turn.ask(question).await;
+                }
                 if fault.leaves_task_behind() {
                     self.0.give_up(session).await;
                 }

@@ -111,7 +111,7 @@ pub enum GatewayError {
         text: String,
         /// The error of the client.
         #[source]
-        error: ClientError,
+        error: Box<ClientError>,
     },
     /// The remote agent is this server.
     #[error("the remote agent at `{url}` is this server itself: give the address of another agent")]
