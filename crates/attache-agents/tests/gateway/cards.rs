@@ -43,7 +43,7 @@ async fn the_card_follows_the_remote_card_and_survives_an_outage() {
     let next = in_time(futures::StreamExt::next(&mut updates)).await.unwrap();
     assert_eq!(next.name, "Renamed");
     assert!(next.supported_interfaces.is_empty());
-    remote.kill();
+    remote.kill().await;
     assert!(futures::FutureExt::now_or_never(futures::StreamExt::next(&mut updates)).is_none());
     assert_eq!(gateway.card().name, "Renamed");
 }

@@ -369,7 +369,7 @@ async fn a_message_that_may_not_have_arrived_is_sent_again_under_the_same_id() {
     let client = Client::connect(&gateway.url()).await.unwrap();
     let task = send(&client, immediately("hi")).await;
     let first = remote.request().await;
-    gateway.kill();
+    gateway.kill().await;
     let gateway = start_gateway(quick_options(&remote.url, store)).await;
     let client = Client::connect(&gateway.url()).await.unwrap();
     reaches(&client, &task, TaskState::Completed).await;

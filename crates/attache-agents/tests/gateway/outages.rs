@@ -20,7 +20,7 @@ async fn a_remote_agent_that_dies_and_comes_back_finishes_the_task() {
     let task = send(&client, immediately("gated")).await;
     reports.message().await;
     in_time(client.wait_until(task.id.clone(), |task| !task.artifacts.is_empty())).await.unwrap();
-    remote.kill();
+    remote.kill().await;
     script.gate.add_permits(1);
     let _again = start_remote_with(script, remote_card(), store, address).await;
     let task = reaches(&client, &task, TaskState::Completed).await;
@@ -37,7 +37,7 @@ async fn a_remote_agent_that_has_lost_the_task_fails_it() {
     let task = send(&client, immediately("gated")).await;
     reports.message().await;
     in_time(client.wait_until(task.id.clone(), |task| !task.artifacts.is_empty())).await.unwrap();
-    remote.kill();
+    remote.kill().await;
     let _again = start_remote_with(script, remote_card(), new_store(), address).await;
     let task = reaches(&client, &task, TaskState::Failed).await;
     assert_eq!(words(&task), "the remote agent no longer has the task: begin another");
@@ -53,7 +53,7 @@ async fn a_gateway_that_dies_goes_on_and_does_not_send_the_message_again() {
     let task = send(&client, immediately("gated")).await;
     reports.message().await;
     in_time(client.wait_until(task.id.clone(), |task| !task.artifacts.is_empty())).await.unwrap();
-    gateway.kill();
+    gateway.kill().await;
     script.gate.add_permits(1);
     let gateway = start_gateway(quick_options(&remote.url(), store)).await;
     let client = Client::connect(&gateway.url()).await.unwrap();
@@ -70,7 +70,7 @@ async fn a_question_survives_a_restart_of_the_gateway() {
     let gateway = start_gateway(quick_options(&remote.url(), store.clone())).await;
     let client = Client::connect(&gateway.url()).await.unwrap();
     let asked = send(&client, "ask which?").await;
-    gateway.kill();
+    gateway.kill().await;
     let gateway = start_gateway(quick_options(&remote.url(), store)).await;
     let client = Client::connect(&gateway.url()).await.unwrap();
     let task = send(&client, attache_client::Outgoing::new("this one").answering(&asked)).await;
@@ -113,7 +113,7 @@ async fn a_caller_reads_that_the_remote_agent_is_down_and_no_more() {
     let port = remote.address.port().to_string();
     let gateway = start_gateway(quick_options(&remote.url(), new_store())).await;
     let client = Client::connect(&gateway.url()).await.unwrap();
-    remote.kill();
+    remote.kill().await;
     let task = send(&client, "hi").await;
     assert_eq!(task.status.state, TaskState::Failed);
     assert_eq!(words(&task), "the remote agent cannot be reached: try again later");

@@ -52,21 +52,20 @@ impl TestServer {
         format!("http://{}", self.address)
     }
 
-    /// Ends everything at once. Nothing is written or said any more.
-    pub(crate) fn kill(mut self) {
-        self.stop();
-    }
-
-    fn stop(&mut self) {
+    /// Ends everything at once, and waits until the address is free. Nothing is written or said any more.
+    pub(crate) async fn kill(mut self) {
         if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
+            let ending = tokio::task::spawn_blocking(move || runtime.shutdown_timeout(TEST_TIMEOUT));
+            in_time(ending).await.unwrap();
         }
     }
 }
 
 impl Drop for TestServer {
     fn drop(&mut self) {
-        self.stop();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 
