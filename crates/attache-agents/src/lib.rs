@@ -2,6 +2,7 @@
 //!
 //! - [`remote`] registers the skills of remote A2A agents as functions of an iii engine.
 //! - [`delegation`] sends tasks to agents that callers name, and keeps a record of each task.
+//! - [`gateway`] serves a remote A2A agent as its own.
 //! - [`mcp`] calls the tools of an MCP server.
 //! - [`model`] passes messages to a language model.
 //! - [`program`] runs a program on this machine for each message.
@@ -26,6 +27,7 @@ mod agent_settings;
 mod args;
 mod credentials;
 pub mod delegation;
+pub mod gateway;
 mod host;
 pub mod mcp;
 pub mod model;

@@ -1,0 +1,320 @@
+//! One turn: sends the caller's message, and follows the remote task until it has ended or needs the caller.
+
+use attache_client::{Client, ClientError, Events, Outgoing, Reply};
+use attache_core::{BoxFuture, Turn};
+use attache_protocol::{ContextId, Message, StreamResponse, Task, TaskId, TaskState};
+
+use super::Inner;
+use super::fault::{Fault, is_temporary};
+use super::links::Link;
+use super::mirror::{Mirror, Repeated};
+use super::outage::Outage;
+use super::outgoing::{RemoteIds, outgoing};
+use super::waiting::is_answered_by_caller;
+
+/// The longest id of a remote task or context that is accepted, in bytes.
+const MAX_ID: usize = 1024;
+
+/// One turn of a gateway.
+pub(super) struct Session<'a> {
+    pub(super) gateway: &'a Inner,
+    pub(super) turn: &'a Turn,
+    mirror: Mirror<'a>,
+    pub(super) link: Link,
+    /// Whether the remote task existed before this turn.
+    pub(super) continues: bool,
+    /// Where the response comes from. It is a field, so that a message that is being sent can be waited for after the turn was canceled.
+    pub(super) source: Source,
+}
+
+/// The response to the message.
+pub(super) enum Source {
+    /// The message is being sent.
+    Opening(BoxFuture<'static, Result<Opened, ClientError>>),
+    Events(Box<Events>),
+    /// The response has been read.
+    Read,
+}
+
+pub(super) enum Opened {
+    Events(Box<Events>),
+    Reply(Reply),
+}
+
+/// What to do after a part of the response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Read on.
+    Continue,
+    /// The turn is over: the task has ended or waits for the caller.
+    Settled,
+    /// The stream lacks something. Read the whole task.
+    Reread,
+}
+
+impl<'a> Session<'a> {
+    pub(super) async fn new(gateway: &'a Inner, turn: &'a Turn) -> Result<Self, Fault> {
+        let mut link = match turn.task() {
+            Some(_) => gateway.links.task(turn.task_id()).await?.unwrap_or_default(),
+            None => Link::default(),
+        };
+        if link.context.is_none() {
+            link.context = gateway.links.context(&turn.caller().owner, turn.context_id()).await?;
+        }
+        let mut mirror = Mirror::new(turn, &link, gateway.options.max_bytes);
+        if gateway.options.show_remote_ids {
+            mirror.show_ids(&link);
+        }
+        let continues = link.task.is_some();
+        Ok(Self { gateway, turn, mirror, link, continues, source: Source::Read })
+    }
+
+    /// The id of the remote task, once it is known.
+    pub(super) fn remote_task(&self) -> Option<&TaskId> {
+        self.link.task.as_ref()
+    }
+
+    /// The rest of the response, for a turn that is given up before the id of the remote task is known.
+    pub(super) fn take_source(&mut self) -> Source {
+        std::mem::replace(&mut self.source, Source::Read)
+    }
+
+    /// Does the work of the turn.
+    pub(super) async fn run(&mut self) -> Result<(), Fault> {
+        let resumes = self.turn.is_rerun() && self.link.has_accepted(&self.turn.message().message_id);
+        let mut next = if resumes { Next::Reread } else { self.send().await? };
+        loop {
+            match next {
+                Next::Settled if self.mirror.state() == TaskState::AuthRequired => {
+                    let Some(id) = self.link.task.clone() else { break };
+                    if is_answered_by_caller(self.gateway, self.turn, id).await? {
+                        break;
+                    }
+                    next = Next::Reread;
+                }
+                Next::Settled => break,
+                Next::Continue | Next::Reread => next = self.follow().await?,
+            }
+        }
+        self.finish().await
+    }
+
+    /// Sends the message and reads the response.
+    async fn send(&mut self) -> Result<Next, Fault> {
+        let message = self.outgoing().await?;
+        // With this, a turn that runs again knows under which id the message may have arrived.
+        self.gateway.links.save_task(self.turn.task_id(), &self.link).await?;
+        let client = self.gateway.client.clone();
+        self.source = Source::Opening(Box::pin(open(client, message, self.continues)));
+        let opened = match &mut self.source {
+            Source::Opening(opening) => opening.await,
+            Source::Events(_) | Source::Read => return Ok(Next::Reread),
+        };
+        self.source = Source::Read;
+        match opened {
+            Ok(Opened::Reply(reply)) => self.apply_reply(reply).await,
+            Ok(Opened::Events(events)) => {
+                self.source = Source::Events(events);
+                self.read_events().await
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn outgoing(&mut self) -> Result<Outgoing, Fault> {
+        let message = self.link.sent_message(&self.turn.message().message_id).sent_as.clone();
+        let mut references = Vec::new();
+        // Only tasks of the caller: to the remote agent, all callers are one.
+        for task in self.turn.referenced_tasks().await? {
+            references.extend(self.gateway.links.remote_task(&task.id).await?);
+        }
+        let (task, context) = (self.link.task.clone(), self.link.context.clone());
+        let ids = RemoteIds { message, task, context, references };
+        outgoing(self.turn, &self.gateway.client, ids)
+            .map_err(|_| Fault::Invalid("the metadata of the message is not an object"))
+    }
+
+    /// Applies the response of an agent that does not stream.
+    async fn apply_reply(&mut self, reply: Reply) -> Result<Next, Fault> {
+        match reply {
+            Reply::Message(message) => self.apply_message(message).await,
+            Reply::Task(task) => {
+                self.accept(&task.id, task.context_id.as_ref()).await?;
+                self.apply_task(task, true).await
+            }
+        }
+    }
+
+    /// Reads a stream to its end, or until the task is settled.
+    pub(super) async fn read_events(&mut self) -> Result<Next, Fault> {
+        let mut is_first = true;
+        let mut reread = false;
+        loop {
+            let Source::Events(events) = &mut self.source else { return Ok(Next::Reread) };
+            let event = match events.next().await {
+                None => {
+                    reread |= !events.unreadable().is_empty();
+                    self.source = Source::Read;
+                    let settled = self.mirror.state().is_settled() && !reread;
+                    return Ok(if settled { Next::Settled } else { Next::Reread });
+                }
+                Some(Ok(event)) => event,
+                Some(Err(error)) => {
+                    self.source = Source::Read;
+                    // The task goes on, and can be read when the agent is reachable again.
+                    let goes_on = self.is_accepted() && is_temporary(&error);
+                    Outage::new(self.gateway, self.turn).log(&error);
+                    return if goes_on { Ok(Next::Reread) } else { Err(error.into()) };
+                }
+            };
+            // The first snapshot can have the question that the message answers.
+            let is_old = std::mem::take(&mut is_first) && self.continues;
+            let next = self.apply_event(event, is_old).await?;
+            reread |= next == Next::Reread;
+            if next == Next::Settled || next == Next::Reread {
+                self.source = Source::Read;
+                return Ok(if reread { Next::Reread } else { next });
+            }
+        }
+    }
+
+    pub(super) async fn apply_event(&mut self, event: StreamResponse, is_old: bool) -> Result<Next, Fault> {
+        match event {
+            StreamResponse::Message(message) => self.apply_message(message).await,
+            StreamResponse::Task(task) => {
+                if !self.accept(&task.id, task.context_id.as_ref()).await? {
+                    return Ok(Next::Continue);
+                }
+                let with_status = !(is_old && task.status.state.is_interrupted());
+                self.apply_task(task, with_status).await
+            }
+            StreamResponse::StatusUpdate(update) => {
+                if !self.accept(&update.task_id, Some(&update.context_id)).await? {
+                    return Ok(Next::Continue);
+                }
+                self.mirror.status(update.status).await?;
+                Ok(self.next())
+            }
+            StreamResponse::ArtifactUpdate(update) => {
+                if !self.accept(&update.task_id, Some(&update.context_id)).await? {
+                    return Ok(Next::Continue);
+                }
+                Ok(match self.mirror.artifact(update).await? {
+                    Repeated::Yes => Next::Continue,
+                    Repeated::NeedsSnapshot => Next::Reread,
+                })
+            }
+        }
+    }
+
+    pub(super) async fn apply_task(&mut self, task: Task, with_status: bool) -> Result<Next, Fault> {
+        self.mirror.snapshot(task, with_status).await?;
+        Ok(if with_status { self.next() } else { Next::Continue })
+    }
+
+    fn next(&self) -> Next {
+        if self.mirror.state().is_settled() { Next::Settled } else { Next::Continue }
+    }
+
+    /// Repeats a direct message. A message in response to an answer does not end the task, so the task decides what follows.
+    async fn apply_message(&mut self, message: Message) -> Result<Next, Fault> {
+        if let Some(context) = message.context_id.as_ref().filter(|id| !id.is_empty()) {
+            self.save_context(context).await?;
+        }
+        if let Some(task) = self.link.task.clone().filter(|_| self.continues) {
+            let mut task = self.gateway.client.get(task).await?;
+            if !task.status.state.is_terminal() {
+                task.status.message = Some(Box::new(message));
+                return self.apply_task(task, true).await;
+            }
+        }
+        self.mirror.reply(message).await?;
+        Ok(Next::Settled)
+    }
+
+    /// Notes the ids of the remote task when they are known. Returns whether the event belongs to this task.
+    async fn accept(&mut self, task: &TaskId, context: Option<&ContextId>) -> Result<bool, Fault> {
+        if self.is_accepted() {
+            return Ok(self.link.task.as_ref() == Some(task));
+        }
+        if task.is_empty() || task.as_str().len() > MAX_ID {
+            return Err(Fault::Invalid("the id of the task is empty or too long"));
+        }
+        if self.link.task.as_ref().is_some_and(|known| known != task) {
+            // The agent has begun another task instead of continuing the one that was named.
+            tracing::debug!(target: super::LOG, task = %self.turn.task_id(), "the remote agent has begun another task");
+        }
+        self.link.task = Some(task.clone());
+        if let Some(context) = context.filter(|id| !id.is_empty()) {
+            self.save_context(context).await?;
+        }
+        if let Some(message) = &mut self.link.message {
+            message.accepted = true;
+        }
+        self.gateway.links.save_task(self.turn.task_id(), &self.link).await?;
+        if self.gateway.options.show_remote_ids {
+            self.mirror.show_ids(&self.link);
+        }
+        self.mirror.begin().await?;
+        Ok(true)
+    }
+
+    fn is_accepted(&self) -> bool {
+        self.link.has_accepted(&self.turn.message().message_id)
+    }
+
+    async fn save_context(&mut self, context: &ContextId) -> Result<(), Fault> {
+        if context.as_str().len() > MAX_ID {
+            return Err(Fault::Invalid("the id of the context is too long"));
+        }
+        if self.link.context.as_ref() != Some(context) {
+            self.link.context = Some(context.clone());
+            let owner = &self.turn.caller().owner;
+            self.gateway.links.save_context(owner, self.turn.context_id(), context).await?;
+        }
+        Ok(())
+    }
+
+    /// Notes what the next turn of the task needs, or forgets the task if there is none.
+    async fn finish(&mut self) -> Result<(), Fault> {
+        let (links, task) = (&self.gateway.links, self.turn.task_id());
+        if self.mirror.state().is_interrupted() {
+            self.link.artifacts = self.mirror.artifact_names();
+            links.save_task(task, &self.link).await?;
+        } else {
+            links.end_task(task).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Sends a message.
+async fn open(client: Client, message: Outgoing, continues: bool) -> Result<Opened, ClientError> {
+    if client.card().capabilities.streaming == Some(true) {
+        return client.stream(message).await.map(|events| Opened::Events(Box::new(events)));
+    }
+    // An existing task can still have its previous status in an immediate response, so this request blocks.
+    let message = if continues { message } else { message.return_immediately() };
+    client.send(message).await.map(Opened::Reply)
+}
+
+impl Source {
+    /// Waits until the id of the remote task is known.
+    pub(super) async fn task_id(self) -> Option<TaskId> {
+        let mut events = match self {
+            Self::Read => return None,
+            Self::Events(events) => events,
+            Self::Opening(opening) => match opening.await.ok()? {
+                Opened::Reply(Reply::Task(task)) => return Some(task.id),
+                Opened::Reply(Reply::Message(_)) => return None,
+                Opened::Events(events) => events,
+            },
+        };
+        match events.next().await?.ok()? {
+            StreamResponse::Task(task) => Some(task.id),
+            StreamResponse::StatusUpdate(update) => Some(update.task_id),
+            StreamResponse::ArtifactUpdate(update) => Some(update.task_id),
+            StreamResponse::Message(_) => None,
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! A gateway in front of remote agents: our own server with a scripted agent over every binding, and remotes that misbehave.
+
+mod cards;
+mod continuing;
+mod hostile;
+mod outages;
+mod repeating;
+mod support;
