@@ -50,7 +50,7 @@ struct BasicSettings {
 /// An OAuth client.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct OAuthSettings {
+pub struct OAuthSettings {
     /// The authorization server: scheme, host and port. The secret is sent to no other server, even if a card names one
     #[schemars(example = &"https://auth.example.com")]
     server: String,
@@ -201,6 +201,15 @@ impl AgentSettings {
 }
 
 impl OAuthSettings {
+    /// The client. Reads the file of the secret.
+    pub fn oauth(&self) -> Result<OAuth, AgentFault> {
+        self.client().map_err(|MemberError { member, text, hint }| AgentFault {
+            path: member.to_owned(),
+            text,
+            hint,
+        })
+    }
+
     fn client(&self) -> Result<OAuth, MemberError> {
         let Self { server, client_id, client_secret, client_secret_file, scopes } = self;
         let given = ("client-secret", client_secret.as_ref());

@@ -37,7 +37,7 @@ pub mod remote;
 pub mod router;
 
 #[cfg(feature = "cli")]
-pub use agent_settings::{AgentFault, AgentSettings};
+pub use agent_settings::{AgentFault, AgentSettings, OAuthSettings};
 #[cfg(feature = "cli")]
 pub use args::{API_TOKEN_VARIABLE, DelegationArgs};
 pub use credentials::AgentCredentials;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::auth::{Auth, Callers};
 use super::card::CardOverrides;
 use super::error::ConfigError;
-use super::settings::{Card, Limits, Model, Program, Router};
+use super::settings::{Card, Limits, Mcp, Model, Program, Remote, Router};
 use super::{ResolvedSettings, apply};
 use crate::command::{AgentName, Failure};
 
@@ -22,6 +22,10 @@ pub(crate) struct NamedAgent {
     program: Option<Program>,
     /// A language model
     model: Option<Model>,
+    /// The tools of an MCP server
+    mcp: Option<Mcp>,
+    /// A remote A2A agent
+    remote: Option<Remote>,
     /// A router to other agents of this list
     router: Option<Router>,
     /// Whether it gives back what it gets
@@ -40,6 +44,8 @@ pub(crate) enum AgentSection {
     Echo,
     Program(Program),
     Model(Box<Model>),
+    Mcp(Box<Mcp>),
+    Remote(Remote),
     Router(Router),
 }
 
@@ -49,12 +55,15 @@ impl NamedAgent {
         let mut given = Vec::new();
         given.extend(self.program.clone().map(AgentSection::Program));
         given.extend(self.model.clone().map(|model| AgentSection::Model(Box::new(model))));
+        given.extend(self.mcp.clone().map(|mcp| AgentSection::Mcp(Box::new(mcp))));
+        given.extend(self.remote.clone().map(AgentSection::Remote));
         given.extend(self.router.clone().map(AgentSection::Router));
         given.extend(self.echo.then_some(AgentSection::Echo));
         match given.len() {
             1 => Ok(given.remove(0)),
-            0 => Err(ConfigError::new("it is not said what this agent is")
-                .hint("add one of the sections `program`, `model` and `router`, or `echo: true`")),
+            0 => Err(ConfigError::new("it is not said what this agent is").hint(
+                "add one of the sections `program`, `model`, `mcp`, `remote` and `router`, or `echo: true`",
+            )),
             _ => Err(ConfigError::new("an agent is one thing, and several sections say what it is")
                 .hint("leave all but one of them out, or make several agents")),
         }

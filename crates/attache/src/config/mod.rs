@@ -11,8 +11,10 @@ mod declare;
 mod deserialize;
 mod error;
 mod log;
+mod mcp;
 mod model;
 mod program;
+mod remote;
 mod resolve;
 mod router;
 mod secret;
@@ -42,8 +44,8 @@ pub(crate) use self::resolve::{DisplayValue, Resolved, Source, Stop, arguments, 
 pub(crate) use self::secret::{MASK, Masked, Secret};
 pub(crate) use self::settings::{
     AccessArgs, CardArgs, ClientCertificates, CorsArgs, DemoArgs, EngineArgs, HostArgs, KeepArgs, LimitArgs,
-    LogArgs, Model, ModelArgs, PathArgs, Program, ProgramArgs, ProtocolArgs, PushArgs, Router, ServerArgs,
-    Settings, SigningArgs, StoreArgs, TlsArgs,
+    LogArgs, Mcp, McpArgs, Model, ModelArgs, PathArgs, Program, ProgramArgs, ProtocolArgs, PushArgs, Remote,
+    RemoteArgs, Router, ServerArgs, Settings, SigningArgs, StoreArgs, TlsArgs,
 };
 pub(crate) use self::template::template;
 use self::tree::{Environment, Node, Position, Sections, Value};

@@ -131,6 +131,11 @@ impl Program {
 }
 
 impl CommandLine {
+    /// The program and its arguments.
+    pub(crate) fn words(&self) -> &[String] {
+        &self.0
+    }
+
     /// The name of the program, without its folder and its extension.
     pub(crate) fn name(&self) -> &str {
         let program = self.0.first().map(String::as_str).unwrap_or_default();

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use attache::server::{AllowedHost, AllowedOrigin};
 use attache::store::StoreUrl;
-use attache_agents::AgentSettings;
+use attache_agents::{AgentSettings, OAuthSettings};
 use clap::ArgAction;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -117,6 +117,10 @@ settings! {
         #[mark(section)] program: Program,
         /// The language model to serve
         #[mark(section)] model: Model,
+        /// The MCP server to serve
+        #[mark(section)] mcp: Mcp,
+        /// The remote agent to serve
+        #[mark(section)] remote: Remote,
         /// The agents that a router passes messages to, and when
         #[mark(section)] router: Router,
         /// Further agents by their names, each below `/agents/NAME`
@@ -459,6 +463,83 @@ settings! {
         retries: Option<u32>,
         /// How long the endpoint may be silent; 2 minutes if this is not set
         silence: Option<FromText<Time>>,
+    }
+}
+
+settings! {
+    /// The tools of an MCP server as the agent.
+    Mcp in "mcp.";
+
+    flags McpArgs under "MCP" {
+        /// The program of the MCP server and its arguments
+        #[flag(mcp, value_name = "COMMAND")]
+        #[help = "Serve the tools of an MCP server as the agent: its program with arguments, or its URL"]
+        #[more_help = "The text is split as a shell does, such as `npx -y @modelcontextprotocol/server-everything`. For other \
+            options use `mcp` in the configuration file."]
+        command: Option<CommandLine>,
+        /// The URL of an MCP server with streamable HTTP, instead of a program
+        url: Option<FromText<HttpUrl>>,
+        /// The name in the card; what the server says about itself, if this is not set
+        name: Option<String>,
+        /// The description in the card; what the server says about itself, if this is not set
+        description: Option<String>,
+        /// The tools that are skills; all of them, if this is not set
+        tools: Vec<String>,
+        /// The working directory of the program
+        directory: Option<PathBuf>,
+        /// Environment variables for the program
+        environment: BTreeMap<String, Masked>,
+        /// Environment variables of the server that the program gets as well
+        pass_environment: Vec<String>,
+        /// How long the program has to end after SIGTERM; 2 seconds if this is not set
+        grace: Option<FromText<Time>>,
+        /// The token for a URL
+        token: Option<Masked>,
+        /// The file that the token for a URL is in
+        token_file: Option<PathBuf>,
+        /// Headers for a URL
+        headers: BTreeMap<String, Masked>,
+        /// The OAuth client for a URL
+        oauth: Option<OAuthSettings>,
+        /// Directories that the server is told about
+        roots: Vec<PathBuf>,
+        /// The model that answers requests of the server to sample one; they are refused, if this is not set
+        sampling: Option<Model>,
+        /// How long the server may take to start; 1 minute if this is not set
+        start_timeout: Option<FromText<Time>>,
+        /// How long a call may take; 10 minutes if this is not set
+        timeout: Option<FromText<Time>>,
+        /// How long a call waits for the answer to a question; 10 minutes if this is not set
+        question_timeout: Option<FromText<Time>>,
+        /// How large the result of a call may be; 16 MiB if this is not set
+        max_output: Option<FromText<Size>>,
+        /// How many calls run at once; 64 if this is not set
+        calls: Option<FromText<Count>>,
+    }
+}
+
+settings! {
+    /// A remote A2A agent as the agent.
+    Remote in "remote.";
+
+    flags RemoteArgs under "Remote agent" {
+        /// The address of the agent, or the URL of its card
+        #[flag(remote, value_name = "URL")]
+        #[help = "Serve a remote A2A agent as if it were this server's own: its address, or the URL of its card"]
+        #[more_help = "Credentials for it are in `delegation.agents` of the configuration file."]
+        url: Option<String> as Option<FromText<HttpUrl>>,
+        /// How often its card is read; every 5 minutes if this is not set
+        refresh: Option<FromText<Time>>,
+        /// Wait at the start until the agent can be reached
+        wait: bool,
+        /// How long a message may take; 1 hour if this is not set
+        timeout: Option<FromText<Time>>,
+        /// How large an answer may be; 64 MiB if this is not set
+        max_bytes: Option<FromText<Size>>,
+        /// Show callers the ids of the remote tasks
+        show_ids: bool,
+        /// How many contexts and tasks are remembered, each; 10000 if this is not set
+        max_links: Option<FromText<Count>>,
     }
 }
 

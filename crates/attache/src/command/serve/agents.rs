@@ -16,12 +16,15 @@ pub(crate) enum Kind {
     Echo,
     Program,
     Model,
+    Mcp,
+    Remote,
     Router,
 }
 
 impl Kind {
     /// All kinds. The first one is the default.
-    const ALL: [Self; 5] = [Self::Functions, Self::Echo, Self::Program, Self::Model, Self::Router];
+    const ALL: [Self; 7] =
+        [Self::Functions, Self::Echo, Self::Program, Self::Model, Self::Mcp, Self::Remote, Self::Router];
 
     /// Its name, for `--agent` and for the file.
     pub(super) fn name(self) -> &'static str {
@@ -30,6 +33,8 @@ impl Kind {
             Self::Echo => "echo",
             Self::Program => "program",
             Self::Model => "model",
+            Self::Mcp => "mcp",
+            Self::Remote => "remote",
             Self::Router => "router",
         }
     }
@@ -41,6 +46,8 @@ impl Kind {
             Self::Echo => "Gives back what it gets",
             Self::Program => "A program on this machine",
             Self::Model => "A language model",
+            Self::Mcp => "The tools of an MCP server, as skills",
+            Self::Remote => "A remote A2A agent",
             Self::Router => "Passes each message to one of the named agents",
         }
     }

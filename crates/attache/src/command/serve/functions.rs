@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::announcement::Hosted;
 use super::named::RunningAgents;
-use super::{Parts, Prepared, Serve, UNIX_PREFIX, demo, is_here, is_http, secret_in, stopping};
+use super::{Parts, Prepared, Serve, demo, is_here, is_http, secret_in, stopping};
 use crate::command::Failure;
 use crate::config::{AGENTS, Callers, DemoArgs, EngineArgs, ResolvedSettings, Secret, ServerArgs};
 
@@ -157,11 +157,7 @@ pub(super) async fn serve(serve: Serve, mut prepared: Prepared, parts: Parts) ->
     let store = serve.store.open().await?;
     let announcement = serve.announcement(&prepared)?;
     let scheme = if parts.tls.is_some() { "https" } else { "http" };
-    let host = match serve.server.listen.starts_with(UNIX_PREFIX) {
-        true => "localhost",
-        false => &serve.server.listen,
-    };
-    let own_url = serve.server.base_url.clone().unwrap_or_else(|| format!("{scheme}://{host}"));
+    let own_url = serve.own_url();
     let tokens = std::mem::take(&mut prepared.tokens);
     let Started { engine, listening: workers, gateway, delegation, api_token } =
         serve.functions.start(store.clone(), own_url, &serve.server, tokens, prepared.agents.clone()).await?;
@@ -204,7 +200,8 @@ pub(super) async fn serve(serve: Serve, mut prepared: Prepared, parts: Parts) ->
         let gateway = gateway.clone();
         server = server.card_for(move |rights| gateway.card_for(rights));
     }
-    let agents = RunningAgents::start(std::mem::take(&mut prepared.named)).await?;
+    let context = serve.build_context(&store, &prepared);
+    let agents = RunningAgents::start(context, std::mem::take(&mut prepared.named)).await?;
     if serve.has_named_agents() {
         engine.reserve_paths(["/agents"], ["/agents"]);
     }

@@ -1,10 +1,15 @@
 //! Makes agents from their settings, whether they are at the root or have names.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use attache::core::{BoxAgent, Echo};
+use attache::client::AddressBook;
+use attache::core::{BoxAgent, Echo, Store};
 use attache::prelude::*;
 use attache::protocol::AgentCard;
+use attache_agents::AgentCredentials;
+use attache_agents::gateway::Gateway;
+use attache_agents::mcp::Mcp;
 use attache_agents::model::Model;
 use attache_agents::program::Program;
 use attache_agents::router::{RoutedAgent, Router};
@@ -76,8 +81,23 @@ pub(super) fn routed(agents: &BTreeMap<String, BuiltAgent>) -> Vec<(String, Rout
     agents.iter().map(|(name, agent)| (name.clone(), agent.routed())).collect()
 }
 
+/// What agents get from the server that they run in.
+#[derive(Clone)]
+pub(super) struct BuildContext {
+    /// The store of the server.
+    pub(super) store: Arc<dyn Store>,
+    /// The credentials for other agents.
+    pub(super) agents: AddressBook,
+    /// The URL of the server, as far as it is known before the server listens.
+    pub(super) own_url: Option<String>,
+}
+
 /// Makes an agent that is not a router.
-pub(super) async fn build(section: &AgentSection, overrides: CardOverrides) -> Result<BuiltAgent, Failure> {
+pub(super) async fn build(
+    section: &AgentSection,
+    overrides: CardOverrides,
+    context: &BuildContext,
+) -> Result<BuiltAgent, Failure> {
     check(section)?;
     Ok(match section {
         AgentSection::Echo => BuiltAgent::new(Echo, echo_card(), None, overrides),
@@ -90,18 +110,39 @@ pub(super) async fn build(section: &AgentSection, overrides: CardOverrides) -> R
             BuiltAgent::new(Program::new(program.options(command)), card, None, overrides)
         }
         AgentSection::Model(model) => {
-            let (url, name) = endpoint(model)?;
-            let agent = Model::new(model.options(url, name, model_key(model)?)).map_err(Failure::new)?;
+            let (_, name) = endpoint(model)?;
+            let agent = model_agent(model)?;
             let images = model.images.then_some("image/*");
             let card = AgentCard::new(name, format!("The language model {name}"))
                 .input_modes(["text/plain", "text/*", "application/json"].into_iter().chain(images))
                 .skill(Skill::new("chat", "General conversation").description("Answers in plain language"));
             BuiltAgent::new(agent, card, None, overrides)
         }
+        AgentSection::Mcp(mcp) => {
+            let sampling = mcp.sampling.as_ref().map(model_agent).transpose()?;
+            let agent = Mcp::connect(mcp.options(sampling)?).await.map_err(Failure::new)?;
+            let (card, cards) = (agent.card(), agent.cards().boxed());
+            BuiltAgent::new(agent, card, Some(cards), overrides)
+        }
+        AgentSection::Remote(remote) => {
+            let credentials = AgentCredentials::new(context.agents.clone(), config::AGENTS);
+            let options = remote.options(context.store.clone(), credentials, context.own_url.clone())?;
+            let agent = Gateway::connect(options).await.map_err(|error| {
+                Failure::new(error).hint("check the address, or wait for the agent with `remote.wait: true`")
+            })?;
+            let (card, cards) = (agent.card(), agent.cards().boxed());
+            BuiltAgent::new(agent, card, Some(cards), overrides)
+        }
         AgentSection::Router(_) => {
             return Err(Failure::new("a router is made after the agents that it names"));
         }
     })
+}
+
+/// A language model without tools.
+fn model_agent(model: &config::Model) -> Result<Model, Failure> {
+    let (url, name) = endpoint(model)?;
+    Model::new(model.options(url, name, model_key(model)?)).map_err(Failure::new)
 }
 
 /// Makes a router to agents that exist.
@@ -133,6 +174,11 @@ pub(super) fn check(section: &AgentSection) -> Result<(), Failure> {
             endpoint(model)?;
             model_key(model).map(|_| ())
         }
+        AgentSection::Mcp(mcp) => {
+            mcp.server()?;
+            mcp.sampling.as_ref().map_or(Ok(()), |model| endpoint(model).map(|_| ()))
+        }
+        AgentSection::Remote(remote) => remote.url().map(|_| ()),
     }
 }
 
@@ -199,6 +245,20 @@ pub(super) fn root_section(serve: &Serve, name: &AgentName) -> Result<Option<Age
                 key_file: flags.model_key_file.clone(),
                 ..section
             }))
+        }
+        Kind::Mcp => {
+            let section = file.map(|file| file.mcp.clone()).unwrap_or_default();
+            AgentSection::Mcp(Box::new(config::Mcp { command: serve.mcp.mcp.clone(), ..section }))
+        }
+        Kind::Remote => {
+            let section = file.map(|file| file.remote.clone()).unwrap_or_default();
+            let url = &serve.remote.remote;
+            if let Some(url) = url.as_ref().filter(|url| !is_http(url)) {
+                return Err(Failure::usage(format!("`--remote {url}` is not an `http` or `https` URL"))
+                    .hint("try `--remote https://agents.example.com`"));
+            }
+            let url = url.clone().map(|url| config::FromText(HttpUrl(url)));
+            AgentSection::Remote(config::Remote { url, ..section })
         }
         Kind::Router => AgentSection::Router(file.map(|file| file.router.clone()).unwrap_or_default()),
     }))

@@ -32,6 +32,7 @@ pub(crate) use self::agents::AgentName;
 use self::agents::Kind;
 use self::announcement::Announcement;
 use self::functions::{FunctionArgs, Tokens};
+use self::kinds::BuildContext;
 pub(crate) use self::kinds::MODEL_KEY_VARIABLE;
 use self::named::RunningAgents;
 use self::reload::{ReloadTargets, Reloader, Running, RunningServer};
@@ -39,8 +40,8 @@ use super::store_location::SettingsFile;
 use super::{Exit, Failure, keys};
 use crate::config::{
     self, AccessArgs, AgentSection, Callers, CardArgs, CardOverrides, CheckedAgent, CorsArgs, DisplayValue,
-    HostArgs, KeepArgs, LimitArgs, LogArgs, ModelArgs, PathArgs, ProgramArgs, ProtocolArgs, PushArgs,
-    ResolvedSettings, ServerArgs, SigningArgs, Source, StoreArgs, TlsArgs, Unread,
+    HostArgs, KeepArgs, LimitArgs, LogArgs, McpArgs, ModelArgs, PathArgs, ProgramArgs, ProtocolArgs,
+    PushArgs, RemoteArgs, ResolvedSettings, ServerArgs, SigningArgs, Source, StoreArgs, TlsArgs, Unread,
 };
 
 /// The examples in `--help`.
@@ -86,6 +87,10 @@ pub(crate) struct Serve {
     program: ProgramArgs,
     #[command(flatten)]
     model: ModelArgs,
+    #[command(flatten)]
+    mcp: McpArgs,
+    #[command(flatten)]
+    remote: RemoteArgs,
     #[command(flatten)]
     functions: FunctionArgs,
     #[command(flatten)]
@@ -254,8 +259,17 @@ impl Serve {
             failures.extend(self.paths.check().err());
         }
         failures.extend(self.push.check(&self.settings).err());
-        let is_known =
-            is_sound(&["agent", "functions", "engine", "delegation", "program", "model", "router"]);
+        let is_known = is_sound(&[
+            "agent",
+            "functions",
+            "engine",
+            "delegation",
+            "program",
+            "model",
+            "mcp",
+            "remote",
+            "router",
+        ]);
         let root = match is_known {
             true => sound(self.check_root(known), failures),
             false => None,
@@ -339,12 +353,32 @@ impl Serve {
     ) -> Result<(), Failure> {
         let store = self.store.open().await?;
         let announcement = self.announcement(&prepared)?;
-        let mut agents = RunningAgents::start(std::mem::take(&mut prepared.named)).await?;
+        let context = self.build_context(&store, &prepared);
+        let mut agents = RunningAgents::start(context, std::mem::take(&mut prepared.named)).await?;
         let root = agents.root(name, prepared.root.take()).await?;
         let server = Server::new(root.agent.clone()).card(root.current_card()).card_updates(root.cards());
         let listening = self.listen(server, store, prepared, parts, agents).await?;
         announcement.say(&listening.local_address().map_err(Failure::new)?, None);
         stopping::run(listening).await
+    }
+
+    /// What agents get from the server that they run in.
+    fn build_context(&self, store: &Arc<dyn Store>, prepared: &Prepared) -> BuildContext {
+        BuildContext {
+            store: store.clone(),
+            agents: prepared.agents.clone(),
+            own_url: Some(self.own_url()).filter(|url| !url.ends_with(":0")),
+        }
+    }
+
+    /// The URL of the server, as far as it is known before the server listens.
+    fn own_url(&self) -> String {
+        let scheme = if self.tls.is_asked_for() { "https" } else { "http" };
+        let host = match self.server.listen.starts_with(UNIX_PREFIX) {
+            true => "localhost",
+            false => &self.server.listen,
+        };
+        self.server.base_url.clone().unwrap_or_else(|| format!("{scheme}://{host}"))
     }
 
     /// The address to listen on.
@@ -368,6 +402,8 @@ impl Serve {
         };
         kind(self.program.program.is_some(), "program", Kind::Program);
         kind(self.model.model.is_some(), "model", Kind::Model);
+        kind(self.mcp.mcp.is_some(), "mcp", Kind::Mcp);
+        kind(self.remote.remote.is_some(), "remote", Kind::Remote);
         match wanted.as_slice() {
             [] => Ok(self.server.agent.clone()),
             [(_, first), others @ ..] if others.iter().all(|(_, other)| other == first) => Ok(first.clone()),

@@ -12,12 +12,13 @@ use attache_agents::router::Router;
 use tokio::sync::watch;
 
 use super::agents::AgentName;
-use super::kinds::{self, BuiltAgent};
+use super::kinds::{self, BuildContext, BuiltAgent};
 use crate::command::Failure;
 use crate::config::{AgentSection, CardOverrides, CheckedAgent};
 
 /// The agents that are not functions, as they run.
 pub(super) struct RunningAgents {
+    context: BuildContext,
     checked: BTreeMap<String, CheckedAgent>,
     /// All named agents but the routers.
     built: BTreeMap<String, BuiltAgent>,
@@ -69,9 +70,17 @@ pub(super) struct NextAgents {
 
 impl RunningAgents {
     /// Makes all named agents.
-    pub(super) async fn start(checked: BTreeMap<String, CheckedAgent>) -> Result<Self, Failure> {
-        let nothing =
-            Self { checked: BTreeMap::new(), built: BTreeMap::new(), routers: BTreeMap::new(), root: None };
+    pub(super) async fn start(
+        context: BuildContext,
+        checked: BTreeMap<String, CheckedAgent>,
+    ) -> Result<Self, Failure> {
+        let nothing = Self {
+            context: context.clone(),
+            checked: BTreeMap::new(),
+            built: BTreeMap::new(),
+            routers: BTreeMap::new(),
+            root: None,
+        };
         let NextAgents { checked, built } = nothing.prepare(checked).await?;
         let mut routers = BTreeMap::new();
         for (name, agent) in &checked {
@@ -80,7 +89,7 @@ impl RunningAgents {
                 routers.insert(name.clone(), router.map_err(|failure| in_agent(name, failure))?);
             }
         }
-        Ok(Self { checked, built, routers, root: None })
+        Ok(Self { context, checked, built, routers, root: None })
     }
 
     /// Makes the agents that are new or have changed. Nothing that runs is touched.
@@ -94,7 +103,7 @@ impl RunningAgents {
             if is_same || matches!(agent.section, AgentSection::Router(_)) {
                 continue;
             }
-            let made = kinds::build(&agent.section, agent.card.clone()).await;
+            let made = kinds::build(&agent.section, agent.card.clone(), &self.context).await;
             built.insert(name.clone(), made.map_err(|failure| in_agent(name, failure))?);
         }
         Ok(NextAgents { checked, built })
@@ -114,7 +123,7 @@ impl RunningAgents {
                 self.root = Some(Root::Router(router));
                 Ok(built)
             }
-            (_, Some(section)) => kinds::build(&section, overrides).await,
+            (_, Some(section)) => kinds::build(&section, overrides, &self.context).await,
             (AgentName::Named(name), None) => {
                 let routers = self.routers.get(name).map(|(_, built)| built);
                 let Some(found) = self.built.get(name).or(routers) else {
