@@ -29,28 +29,50 @@ use self::wire::ChatMessage;
 pub struct Model {
     options: Arc<ModelOptions>,
     endpoint: Endpoint,
-    tools: Arc<[Tool]>,
+    tools: Vec<ToolSource>,
 }
+
+/// Gives the tools for one turn.
+type ToolSource = Arc<dyn Fn(&Turn) -> Vec<Tool> + Send + Sync>;
 
 impl Model {
     /// An agent with these options. Fails if the HTTP client cannot be set up.
     pub fn new(options: ModelOptions) -> Result<Self, SetupError> {
         let options = Arc::new(options);
         let endpoint = Endpoint::new(options.clone())?;
-        Ok(Self { options, endpoint, tools: Arc::new([]) })
+        Ok(Self { options, endpoint, tools: Vec::new() })
     }
 
-    /// Gives the model tools that it can call.
-    pub fn tools(mut self, tools: impl IntoIterator<Item = Tool>) -> Self {
-        self.tools = tools.into_iter().collect();
+    /// Gives the model tools that it can call, in addition to those that it has.
+    pub fn tools(self, tools: impl IntoIterator<Item = Tool>) -> Self {
+        let tools: Vec<Tool> = tools.into_iter().collect();
+        self.tools_from(move |_| tools.clone())
+    }
+
+    /// Gives the model tools that depend on the turn: on the caller, or on what there is at the moment. If two tools have the same
+    /// name, the first one counts.
+    pub fn tools_from(mut self, source: impl Fn(&Turn) -> Vec<Tool> + Send + Sync + 'static) -> Self {
+        self.tools.push(Arc::new(source));
         self
+    }
+
+    fn tools_for(&self, turn: &Turn) -> Vec<Tool> {
+        let mut tools: Vec<Tool> = Vec::new();
+        for tool in self.tools.iter().flat_map(|source| source(turn)) {
+            // Endpoints reject requests with two tools of one name.
+            if !tools.iter().any(|known| known.name == tool.name) {
+                tools.push(tool);
+            }
+        }
+        tools
     }
 
     async fn answer(&self, turn: &Turn) -> AgentResult {
         let mut messages = conversation::messages(turn, &self.options).await?;
         let mut stream = TextStream::new(turn.artifact("reply").stream());
+        let tools = self.tools_for(turn);
         for _ in 0..=self.options.max_rounds {
-            let reply = match self.ask(turn, &messages, &mut stream).await {
+            let reply = match self.ask(turn, &messages, &tools, &mut stream).await {
                 Ok(reply) => reply,
                 Err(error) => {
                     // The caller gets what arrived before the failure.
@@ -79,7 +101,7 @@ impl Model {
                     for call in calls {
                         turn.working(format!("calling {}", call.name)).await?;
                         let result =
-                            stream.wait(tool::call(&self.tools, &call, self.options.tool_timeout)).await?;
+                            stream.wait(tool::call(&tools, &call, self.options.tool_timeout)).await?;
                         messages.push(ChatMessage::tool(call.id, result));
                     }
                 }
@@ -94,9 +116,10 @@ impl Model {
         &self,
         turn: &Turn,
         messages: &[ChatMessage],
+        tools: &[Tool],
         stream: &mut TextStream<'_>,
     ) -> Result<Reply, AgentError> {
-        let mut events = self.endpoint.complete(messages, &self.tools).await?;
+        let mut events = self.endpoint.complete(messages, tools).await?;
         let mut reply = Reply::default();
         loop {
             let Some(chunk) = stream.wait(events.next()).await?? else { break };

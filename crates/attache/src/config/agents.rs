@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::auth::{Auth, Callers};
 use super::card::CardOverrides;
 use super::error::ConfigError;
+use super::model::ModelTool;
 use super::settings::{Card, Limits, Mcp, Model, Program, Remote, Router};
 use super::{ResolvedSettings, apply};
 use crate::command::{AgentName, Failure};
@@ -94,6 +95,37 @@ impl CheckedAgent {
 }
 
 impl ResolvedSettings {
+    /// Checks the tools of a model. `has_functions` is whether functions are at the root.
+    pub(crate) fn check_tools(&self, model: &Model, has_functions: bool) -> Result<(), String> {
+        let none = BTreeMap::new();
+        let all = self.file.as_ref().map_or(&none, |file| &file.settings.agents);
+        for tool in model.tools() {
+            match &tool {
+                ModelTool::Mcp(name) if all.get(name).is_none_or(|agent| agent.mcp.is_none()) => {
+                    return Err(format!(
+                        "the tool `{tool}` needs an agent `{name}` with a section `mcp` in `agents`"
+                    ));
+                }
+                ModelTool::Agent(name) => match all.get(name) {
+                    None => return Err(format!("the tool `{tool}` needs an agent `{name}` in `agents`")),
+                    // Two agents that call each other would never end.
+                    Some(agent)
+                        if agent.router.is_some()
+                            || agent.model.as_ref().is_some_and(Model::calls_agents) =>
+                    {
+                        return Err(format!("the tool `{tool}` is an agent that calls other agents itself"));
+                    }
+                    Some(_) => {}
+                },
+                ModelTool::Functions if !has_functions => {
+                    return Err("the tool `functions` needs `agent: functions`".to_owned());
+                }
+                ModelTool::Mcp(_) | ModelTool::Functions => {}
+            }
+        }
+        Ok(())
+    }
+
     /// The named agents. Reports all errors.
     pub(crate) fn named_agents(&self) -> Result<BTreeMap<String, CheckedAgent>, Failure> {
         let Some(file) = &self.file else { return Ok(BTreeMap::new()) };

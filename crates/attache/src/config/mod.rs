@@ -40,6 +40,7 @@ pub(crate) use self::card::CardOverrides;
 use self::deserialize::NodeReader;
 use self::error::ConfigError;
 pub(crate) use self::log::LogFormat;
+pub(crate) use self::model::ModelTool;
 pub(crate) use self::resolve::{DisplayValue, Resolved, Source, Stop, arguments, parse_arguments};
 pub(crate) use self::secret::{MASK, Masked, Secret};
 pub(crate) use self::settings::{

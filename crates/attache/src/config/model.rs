@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::str::FromStr;
 
 use attache_agents::model::ModelOptions;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -10,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::settings::Model;
+use super::units::Described;
 
 /// A JSON value. Text that looks like a number or a Boolean is one, as in YAML.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -69,7 +71,57 @@ impl JsonSchema for AnyValue {
     }
 }
 
+/// What a model can call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ModelTool {
+    /// The tools of a named agent that is an MCP server.
+    Mcp(String),
+    /// A named agent.
+    Agent(String),
+    /// The functions at the root.
+    Functions,
+}
+
+impl FromStr for ModelTool {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once(':') {
+            Some(("mcp", name)) if !name.is_empty() => Ok(Self::Mcp(name.to_owned())),
+            Some(("agent", name)) if !name.is_empty() => Ok(Self::Agent(name.to_owned())),
+            None if text == "functions" => Ok(Self::Functions),
+            Some(_) | None => Err("expected `mcp:NAME`, `agent:NAME` or `functions`"),
+        }
+    }
+}
+
+impl fmt::Display for ModelTool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mcp(name) => write!(f, "mcp:{name}"),
+            Self::Agent(name) => write!(f, "agent:{name}"),
+            Self::Functions => f.write_str("functions"),
+        }
+    }
+}
+
+impl Described for ModelTool {
+    const NAME: &'static str = "ModelTool";
+    const PATTERN: &'static str = "^(mcp:.+|agent:.+|functions)$";
+    const EXAMPLE: &'static str = "mcp:files";
+}
+
 impl Model {
+    /// What the model can call.
+    pub(crate) fn tools(&self) -> Vec<ModelTool> {
+        self.tools.iter().map(|tool| tool.0.clone()).collect()
+    }
+
+    /// Whether the model calls other agents.
+    pub(crate) fn calls_agents(&self) -> bool {
+        self.tools.iter().any(|tool| matches!(tool.0, ModelTool::Agent(_) | ModelTool::Functions))
+    }
+
     /// The options of the model. The flags, which are given, replace the values of the file.
     pub(crate) fn options(&self, url: &str, name: &str, key: Option<String>) -> ModelOptions {
         ModelOptions::new(url, name).with(|options| {

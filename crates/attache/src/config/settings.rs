@@ -17,7 +17,7 @@ use super::auth::Auth;
 use super::card::{CardGrpc, CardSchemes, CardSkill};
 use super::declare::settings;
 use super::log::{LogFormat, LoggedRequests};
-use super::model::AnyValue;
+use super::model::{AnyValue, ModelTool};
 use super::program::{CommandLine, ProgramProtocol};
 use super::router::RouterRule;
 use super::secret::{Masked, Secret};
@@ -455,6 +455,8 @@ settings! {
         system: Option<String>,
         /// Further members of each request, such as `temperature`
         parameters: BTreeMap<String, AnyValue>,
+        /// What the model can call: `mcp:NAME` and `agent:NAME` for named agents, and `functions`
+        tools: Vec<FromText<ModelTool>>,
         /// Accept images, for models that can see
         images: bool,
         /// How much of a conversation the model gets; without the oldest messages, if it would be more; 256 KiB if this is not set

@@ -88,6 +88,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("model.key-file", "/run/secrets/model"),
     ("model.system", "You answer questions about our shop."),
     ("model.parameters", "{ temperature: 0.2, max_tokens: 500 }"),
+    ("model.tools", "[mcp:files, agent:research, functions]"),
     ("model.images", "false"),
     ("model.max-context", "256KiB"),
     ("model.retries", "3"),

@@ -125,3 +125,53 @@ async fn errors_of_named_agents_are_all_reported_with_their_lines() {
     let checked = home.run(&["config", "check", "--config", &file]).await;
     insta::assert_snapshot!("named_agents", checked.to_string().replace(&file, "FILE"));
 }
+
+#[tokio::test]
+async fn a_model_calls_functions_and_other_agents_in_the_name_of_its_caller() {
+    let home = Home::new();
+    let model = model::start().await;
+    let settings = format!(
+        r#"
+listen: 127.0.0.1:0
+store: memory
+engine: {{ listen: 127.0.0.1:0 }}
+agents:
+  greeter: {{ program: {{ command: [/bin/sh, -c, 'echo "hello $ATTACHE_CALLER"'] }} }}
+  chat: {{ model: {{ url: {model}, name: small, key: {key}, tools: [agent:greeter, functions] }} }}
+auth: {{ bearer: [{{ name: alice, token: the-token-of-alice-is-long }}] }}
+"#,
+        key = model::KEY
+    );
+    let file = home.file("attache.yml", &settings);
+    let (server, _) = Program::command(&["serve", "--demo", "--config", &file]).await;
+    let chat = format!("{}/agents/chat", server.url);
+    let ask =
+        async |text: &str| home.run(&["send", &chat, text, "--token", "the-token-of-alice-is-long"]).await;
+    let tools = ask("tools").await;
+    assert!(tools.stdout.contains("ask_greeter") && tools.stdout.contains("pricing__quote"), "{tools}");
+    let greeted = ask(r#"call ask_greeter {"message": "hi"}"#).await;
+    assert!(greeted.stdout.contains("tool: hello alice"), "{greeted}");
+    let quoted = ask(r#"call pricing__quote {"sku": "A-1"}"#).await;
+    assert!(quoted.stdout.contains("A-1"), "{quoted}");
+    let wrong = ask(r#"call pricing__quote {"sku": 7}"#).await;
+    assert!(wrong.stdout.contains("error:"), "{wrong}");
+}
+
+#[tokio::test]
+async fn tools_that_do_not_exist_are_refused_at_the_start() {
+    let home = Home::new();
+    for (tools, expected) in [
+        ("[mcp:files]", "needs an agent `files` with a section `mcp`"),
+        ("[agent:nothing]", "needs an agent `nothing`"),
+        ("[agent:loop]", "is an agent that calls other agents itself"),
+        ("[functions]", "needs `agent: functions`"),
+        ("[everything]", "expected `mcp:NAME`, `agent:NAME` or `functions`"),
+    ] {
+        let text = format!(
+            "agent: echo\nagents:\n  loop: {{ model: {{ url: 'http://127.0.0.1:9', name: x, tools: [agent:chat] }} }}\n  chat: {{ model: {{ url: 'http://127.0.0.1:9', name: x, tools: {tools} }} }}\n"
+        );
+        let file = home.file("attache.yml", &text);
+        let checked = home.run(&["config", "check", "--config", &file]).await;
+        assert!(checked.code == Some(2) && checked.stderr.contains(expected), "{tools}: {checked}");
+    }
+}

@@ -200,7 +200,8 @@ pub(super) async fn serve(serve: Serve, mut prepared: Prepared, parts: Parts) ->
         let gateway = gateway.clone();
         server = server.card_for(move |rights| gateway.card_for(rights));
     }
-    let context = serve.build_context(&store, &prepared);
+    let mut context = serve.build_context(&store, &prepared, &parts);
+    context.tools.functions = Some(gateway.clone());
     let agents = RunningAgents::start(context, std::mem::take(&mut prepared.named)).await?;
     if serve.has_named_agents() {
         engine.reserve_paths(["/agents"], ["/agents"]);

@@ -18,6 +18,7 @@ use futures::{Stream, StreamExt};
 use tokio::sync::watch;
 
 use super::agents::{AgentName, Kind};
+use super::tools::ToolSources;
 use super::{Serve, is_http};
 use crate::command::Failure;
 use crate::config::{self, AgentSection, CardOverrides, HttpUrl};
@@ -30,6 +31,8 @@ pub(crate) const MODEL_KEY_VARIABLE: &str = "ATTACHE_MODEL_KEY";
 pub(super) struct BuiltAgent {
     pub(super) agent: BoxAgent,
     pub(super) card: watch::Receiver<AgentCard>,
+    /// The MCP server that the agent is, if it is one.
+    pub(super) mcp: Option<Mcp>,
 }
 
 impl BuiltAgent {
@@ -54,7 +57,7 @@ impl BuiltAgent {
                 }
             });
         }
-        Self { agent: agent.boxed(), card: receiver }
+        Self { agent: agent.boxed(), card: receiver, mcp: None }
     }
 
     /// The current card.
@@ -90,6 +93,8 @@ pub(super) struct BuildContext {
     pub(super) agents: AddressBook,
     /// The URL of the server, as far as it is known before the server listens.
     pub(super) own_url: Option<String>,
+    /// What models can call.
+    pub(super) tools: ToolSources,
 }
 
 /// Makes an agent that is not a router.
@@ -111,7 +116,7 @@ pub(super) async fn build(
         }
         AgentSection::Model(model) => {
             let (_, name) = endpoint(model)?;
-            let agent = model_agent(model)?;
+            let agent = context.tools.give(model_agent(model)?, &model.tools());
             let images = model.images.then_some("image/*");
             let card = AgentCard::new(name, format!("The language model {name}"))
                 .input_modes(["text/plain", "text/*", "application/json"].into_iter().chain(images))
@@ -122,7 +127,7 @@ pub(super) async fn build(
             let sampling = mcp.sampling.as_ref().map(model_agent).transpose()?;
             let agent = Mcp::connect(mcp.options(sampling)?).await.map_err(Failure::new)?;
             let (card, cards) = (agent.card(), agent.cards().boxed());
-            BuiltAgent::new(agent, card, Some(cards), overrides)
+            BuiltAgent { mcp: Some(agent.clone()), ..BuiltAgent::new(agent, card, Some(cards), overrides) }
         }
         AgentSection::Remote(remote) => {
             let credentials = AgentCredentials::new(context.agents.clone(), config::AGENTS);

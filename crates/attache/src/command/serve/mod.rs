@@ -10,18 +10,20 @@ mod named;
 mod network;
 mod reload;
 mod stopping;
+mod tools;
 
 use std::collections::BTreeMap;
 use std::net::ToSocketAddrs;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use attache::client::AddressBook;
 use attache::core::{PushEvents, Retention, Store};
 use attache::prelude::*;
 use attache::server::auth::{AnonymousAccess, Reloadable};
 use attache::server::{
-    Cors, Listening, PushOptions, ServerOptions, SigningKeys, SigningSecret, Tls, is_loopback_url,
+    Cors, HttpService, Listening, PushOptions, ServerOptions, SigningKeys, SigningSecret, Tls,
+    is_loopback_url,
 };
 use attache_iii::secrets;
 use clap::Args;
@@ -36,6 +38,7 @@ use self::kinds::BuildContext;
 pub(crate) use self::kinds::MODEL_KEY_VARIABLE;
 use self::named::RunningAgents;
 use self::reload::{ReloadTargets, Reloader, Running, RunningServer};
+use self::tools::ToolSources;
 use super::store_location::SettingsFile;
 use super::{Exit, Failure, keys};
 use crate::config::{
@@ -183,6 +186,8 @@ struct Parts {
     tls: Option<Tls>,
     /// The running server, once it listens. A reload changes it.
     running: Running,
+    /// The same for the tools of models.
+    server: Arc<OnceLock<HttpService>>,
 }
 
 impl Serve {
@@ -276,8 +281,9 @@ impl Serve {
         };
         let named = sound(self.settings.named_agents(), failures);
         if let Some(named) = &named {
+            let has_functions = self.agent().is_ok_and(|name| name == AgentName::Kind(Kind::Functions));
             let check = |(name, agent): (&String, &CheckedAgent)| {
-                let checked = kinds::check(&agent.section);
+                let checked = self.check_section(&agent.section, has_functions);
                 checked.err().map(|failure| failure.about(format_args!("`agents.{name}`")))
             };
             failures.extend(named.iter().filter_map(check));
@@ -300,6 +306,21 @@ impl Serve {
         })
     }
 
+    /// Checks the settings of an agent.
+    fn check_section(&self, section: &AgentSection, has_functions: bool) -> Result<(), Failure> {
+        kinds::check(section)?;
+        match section {
+            AgentSection::Model(model) => {
+                self.settings.check_tools(model, has_functions).map_err(Failure::usage)
+            }
+            AgentSection::Echo
+            | AgentSection::Program(_)
+            | AgentSection::Mcp(_)
+            | AgentSection::Remote(_)
+            | AgentSection::Router(_) => Ok(()),
+        }
+    }
+
     /// Checks the settings of the agent at the root.
     fn check_root(&self, callers: Option<&Callers>) -> Result<(Tokens, Option<AgentSection>), Failure> {
         let name = self.agent()?;
@@ -314,7 +335,7 @@ impl Serve {
         }
         let section = kinds::root_section(self, &name)?;
         if let Some(section) = &section {
-            kinds::check(section)?;
+            self.check_section(section, false)?;
         }
         let file = self.settings.file.as_ref();
         let known = || file.into_iter().flat_map(|file| file.settings.agents.keys().map(String::as_str));
@@ -353,7 +374,7 @@ impl Serve {
     ) -> Result<(), Failure> {
         let store = self.store.open().await?;
         let announcement = self.announcement(&prepared)?;
-        let context = self.build_context(&store, &prepared);
+        let context = self.build_context(&store, &prepared, &parts);
         let mut agents = RunningAgents::start(context, std::mem::take(&mut prepared.named)).await?;
         let root = agents.root(name, prepared.root.take()).await?;
         let server = Server::new(root.agent.clone()).card(root.current_card()).card_updates(root.cards());
@@ -363,11 +384,12 @@ impl Serve {
     }
 
     /// What agents get from the server that they run in.
-    fn build_context(&self, store: &Arc<dyn Store>, prepared: &Prepared) -> BuildContext {
+    fn build_context(&self, store: &Arc<dyn Store>, prepared: &Prepared, parts: &Parts) -> BuildContext {
         BuildContext {
             store: store.clone(),
             agents: prepared.agents.clone(),
             own_url: Some(self.own_url()).filter(|url| !url.ends_with(":0")),
+            tools: ToolSources { server: parts.server.clone(), ..ToolSources::default() },
         }
     }
 
@@ -479,7 +501,7 @@ impl Serve {
         if let Some(tls) = &tls {
             tls.reload().map_err(|error| Failure::usage(format!("`tls`: {error}")))?;
         }
-        Ok(Parts { options, callers, tls, running: Running::default() })
+        Ok(Parts { options, callers, tls, running: Running::default(), server: Arc::default() })
     }
 
     fn announcement(&self, prepared: &Prepared) -> Result<Announcement, Failure> {
@@ -542,6 +564,7 @@ impl Serve {
             )
         })?;
         let http = listening.http_service();
+        let _ = parts.server.set(http.clone());
         if let Some(server) = http.agents() {
             agents.publish(server, &http.limits())?;
         }

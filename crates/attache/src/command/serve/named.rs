@@ -89,7 +89,15 @@ impl RunningAgents {
                 routers.insert(name.clone(), router.map_err(|failure| in_agent(name, failure))?);
             }
         }
-        Ok(Self { context, checked, built, routers, root: None })
+        let agents = Self { context, checked, built, routers, root: None };
+        agents.publish_mcp();
+        Ok(agents)
+    }
+
+    /// Lets models call the tools of the MCP servers that there are now.
+    fn publish_mcp(&self) {
+        let servers = self.built.iter().filter_map(|(name, agent)| Some((name.clone(), agent.mcp.clone()?)));
+        self.context.tools.mcp.store(Arc::new(servers.collect()));
     }
 
     /// Makes the agents that are new or have changed. Nothing that runs is touched.
@@ -133,7 +141,7 @@ impl RunningAgents {
                 let slot = RootSlot { agent: Arc::new(ArcSwap::from_pointee(found.agent.clone())), card };
                 let agent = CurrentAgent(slot.agent.clone()).boxed();
                 self.root = Some(Root::Named(name.clone(), slot));
-                Ok(BuiltAgent { agent, card: receiver })
+                Ok(BuiltAgent { agent, card: receiver, mcp: None })
             }
             (AgentName::Kind(_), None) => Err(Failure::new("functions are served in another way")),
         }
@@ -214,6 +222,7 @@ impl RunningAgents {
             }
         }
         self.checked = checked;
+        self.publish_mcp();
         Ok(())
     }
 
