@@ -70,16 +70,27 @@ pub(crate) enum Suite {
     Interop,
     /// Logging in at an authorization server.
     OAuth,
+    /// Coding agents that are written with the SDK of ACP.
+    Acp,
 }
 
 impl Suite {
-    pub(crate) const ALL: [Self; 3] = [Self::Iii, Self::Interop, Self::OAuth];
+    pub(crate) const ALL: [Self; 4] = [Self::Iii, Self::Interop, Self::OAuth, Self::Acp];
 
     pub(crate) fn target(self) -> &'static str {
         match self {
             Self::Iii => "iii",
             Self::Interop => "interop",
             Self::OAuth => "oauth",
+            Self::Acp => "acp",
+        }
+    }
+
+    /// The package whose tests they are.
+    pub(crate) fn package(self) -> &'static str {
+        match self {
+            Self::Iii | Self::Interop | Self::OAuth => "attache",
+            Self::Acp => "attache-agents",
         }
     }
 
@@ -88,16 +99,18 @@ impl Suite {
             Self::Iii => "iii SDK",
             Self::Interop => "A2A SDK",
             Self::OAuth => "oidc-provider",
+            Self::Acp => "ACP SDK",
         }
     }
 
     /// Where the programs of its peers are.
     fn programs(self) -> PathBuf {
-        let tests = run::root().join("crates/attache/tests");
+        let tests = run::root().join("crates").join(self.package()).join("tests");
         match self {
             Self::Iii => tests.join("iii/workers"),
             Self::Interop => tests.join("interop/peers"),
             Self::OAuth => tests.join("oauth/peers"),
+            Self::Acp => tests.join("acp/peers"),
         }
     }
 }
@@ -112,7 +125,7 @@ struct Sdk {
     recipe: &'static str,
 }
 
-const SDKS: [Sdk; 11] = [
+const SDKS: [Sdk; 12] = [
     Sdk::new(Suite::Iii, Language::Python, "0.11.6", "python-0.11.6", "python/requirements-0.11.6.txt"),
     Sdk::new(Suite::Iii, Language::Python, "0.25.0", "python-0.25.0", "python/requirements-0.25.0.txt"),
     Sdk::new(Suite::Iii, Language::Node, "0.11.6", "node-0.11.6", "node/0.11.6/package-lock.json"),
@@ -136,6 +149,7 @@ const SDKS: [Sdk; 11] = [
         "rust/Cargo.lock",
     ),
     Sdk::new(Suite::OAuth, Language::Node, "8.8.1", "oidc-provider-8.8.1", "node/package-lock.json"),
+    Sdk::new(Suite::Acp, Language::Node, "2.4.0", "acp-node-2.4.0", "node/package-lock.json"),
 ];
 
 impl Peers {

@@ -125,7 +125,7 @@ fn with_peers(filter: &[&str]) -> Result<Vec<Suite>> {
 }
 
 fn has_tests(suite: Suite, filter: &[&str]) -> Result<bool> {
-    let list = ["test", "--quiet", "--package", "attache", "--test", suite.target()];
+    let list = ["test", "--quiet", "--package", suite.package(), "--test", suite.target()];
     let listed = run::cargo(&[&list, filter, &["--", "--list"]].concat()).output()?;
     Ok(String::from_utf8_lossy(&listed.stdout).lines().any(|line| line.ends_with(": test")))
 }
