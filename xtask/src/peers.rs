@@ -72,10 +72,12 @@ pub(crate) enum Suite {
     OAuth,
     /// MCP servers as agents.
     Mcp,
+    /// Coding agents that are written with the SDK of ACP.
+    Acp,
 }
 
 impl Suite {
-    pub(crate) const ALL: [Self; 4] = [Self::Iii, Self::Interop, Self::OAuth, Self::Mcp];
+    pub(crate) const ALL: [Self; 5] = [Self::Iii, Self::Interop, Self::OAuth, Self::Mcp, Self::Acp];
 
     pub(crate) fn target(self) -> &'static str {
         match self {
@@ -83,6 +85,7 @@ impl Suite {
             Self::Interop => "interop",
             Self::OAuth => "oauth",
             Self::Mcp => "mcp",
+            Self::Acp => "acp",
         }
     }
 
@@ -90,7 +93,7 @@ impl Suite {
     pub(crate) fn package(self) -> &'static str {
         match self {
             Self::Iii | Self::Interop | Self::OAuth => "attache",
-            Self::Mcp => "attache-agents",
+            Self::Mcp | Self::Acp => "attache-agents",
         }
     }
 
@@ -100,6 +103,7 @@ impl Suite {
             Self::Interop => "A2A SDK",
             Self::OAuth => "oidc-provider",
             Self::Mcp => "MCP servers",
+            Self::Acp => "ACP SDK",
         }
     }
 
@@ -111,6 +115,7 @@ impl Suite {
             Self::Interop => tests.join("interop/peers"),
             Self::OAuth => tests.join("oauth/peers"),
             Self::Mcp => tests.join("mcp/peers"),
+            Self::Acp => tests.join("acp/peers"),
         }
     }
 }
@@ -125,7 +130,7 @@ struct Sdk {
     recipe: &'static str,
 }
 
-const SDKS: [Sdk; 13] = [
+const SDKS: [Sdk; 14] = [
     Sdk::new(Suite::Iii, Language::Python, "0.11.6", "python-0.11.6", "python/requirements-0.11.6.txt"),
     Sdk::new(Suite::Iii, Language::Python, "0.25.0", "python-0.25.0", "python/requirements-0.25.0.txt"),
     Sdk::new(Suite::Iii, Language::Node, "0.11.6", "node-0.11.6", "node/0.11.6/package-lock.json"),
@@ -151,6 +156,7 @@ const SDKS: [Sdk; 13] = [
     Sdk::new(Suite::OAuth, Language::Node, "8.8.1", "oidc-provider-8.8.1", "node/package-lock.json"),
     Sdk::new(Suite::Mcp, Language::Node, "2026.8.31", "mcp-node-2026.8.31", "node/package-lock.json"),
     Sdk::new(Suite::Mcp, Language::Python, "2026.10.19", "mcp-python-2026.10.19", "python/requirements.txt"),
+    Sdk::new(Suite::Acp, Language::Node, "2.4.0", "acp-node-2.4.0", "node/package-lock.json"),
 ];
 
 impl Peers {

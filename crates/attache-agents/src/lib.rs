@@ -1,5 +1,6 @@
 //! Ready-made agents, and tools to work with other agents.
 //!
+//! - [`acp`] passes messages to a coding agent over the Agent Client Protocol.
 //! - [`remote`] registers the skills of remote A2A agents as functions of an iii engine.
 //! - [`delegation`] sends tasks to agents that callers name, and keeps a record of each task.
 //! - [`gateway`] serves a remote A2A agent as its own.
@@ -20,6 +21,7 @@
 //! The rest of the engine is behind [`FunctionHost`], which registers a function. It is implemented for the embedded engine and for a
 //! worker. Agents that need no engine must not use `attache-iii`.
 
+pub mod acp;
 mod address;
 #[cfg(feature = "cli")]
 mod agent_settings;

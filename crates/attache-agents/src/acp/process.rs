@@ -1,0 +1,125 @@
+//! The program, in a process group of its own.
+
+use std::io;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, BufReader};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::sync::watch;
+
+use super::{AcpOptions, environment};
+use crate::process_group::ProcessGroup;
+
+/// The longest line of standard error in the log, in bytes.
+const MAX_LOG_LINE: usize = 1024;
+
+/// A running program. It is stopped when this is dropped.
+pub(super) struct Process {
+    group: Mutex<Option<ProcessGroup>>,
+    ended: watch::Receiver<Option<ExitStatus>>,
+    grace: Duration,
+}
+
+impl Process {
+    /// Starts the program.
+    pub(super) fn start(options: &AcpOptions) -> io::Result<(Self, ChildStdin, BufReader<ChildStdout>)> {
+        let Some((program, arguments)) = options.command.split_first() else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the command is empty"));
+        };
+        let mut command = Command::new(program);
+        command.args(arguments).env_clear().envs(environment::variables(options));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (group, mut child) = ProcessGroup::spawn(command)?;
+        let missing = || io::Error::other("a pipe to the program is missing");
+        let input = child.stdin.take().ok_or_else(missing)?;
+        let output = child.stdout.take().ok_or_else(missing)?;
+        let stderr = child.stderr.take().ok_or_else(missing)?;
+        let (sender, ended) = watch::channel(None);
+        let rest = group.clone_handle();
+        // This task reaps the process, also after this value is dropped.
+        tokio::spawn(async move {
+            let wait = async {
+                let status = child.wait().await;
+                // Processes that the program started and left behind would keep its pipes open.
+                rest.kill();
+                status
+            };
+            let (status, ()) = tokio::join!(wait, log_errors(stderr));
+            // If the status is unknown, the sender is dropped, which the receiver notices.
+            if let Ok(status) = status {
+                sender.send_replace(Some(status));
+            }
+        });
+        let process = Self { group: Mutex::new(Some(group)), ended, grace: options.grace };
+        Ok((process, input, BufReader::new(output)))
+    }
+
+    /// How the program ended, for people. Waits a moment until that is known.
+    pub(super) async fn describe_end(&self) -> String {
+        let mut ended = self.ended.clone();
+        let status = tokio::time::timeout(self.grace, ended.wait_for(Option::is_some)).await;
+        match status.ok().and_then(Result::ok).and_then(|status| *status) {
+            Some(status) => describe(status),
+            None => "it closed its output".to_owned(),
+        }
+    }
+
+    /// Asks the program to end, and kills it after the grace time.
+    pub(super) fn stop(&self) {
+        let Some(group) = self.group.lock().take() else { return };
+        group.terminate();
+        let (mut ended, grace) = (self.ended.clone(), self.grace);
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                let _ = tokio::time::timeout(grace, ended.wait_for(Option::is_some)).await;
+                // Dropping the group kills what is left.
+                drop(group);
+            });
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    #[cfg(unix)]
+    {
+        use std::os::unix::process::ExitStatusExt;
+        if let Some(signal) = status.signal() {
+            return format!("signal {signal}");
+        }
+    }
+    status.code().map_or_else(|| "no exit code".to_owned(), |code| format!("exit code {code}"))
+}
+
+/// Logs the lines of standard error.
+async fn log_errors(mut stderr: ChildStderr) {
+    let mut buffer = [0; 4096];
+    let mut line = Vec::new();
+    let log = |line: &[u8]| {
+        let text = String::from_utf8_lossy(line);
+        let text = text.trim_end();
+        if !text.is_empty() {
+            tracing::info!(target: "attache::acp", "{text}");
+        }
+    };
+    // A program that cannot be read any more has ended.
+    while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
+        for byte in &buffer[..count] {
+            if *byte == b'\n' || line.len() >= MAX_LOG_LINE {
+                log(&line);
+                line.clear();
+            }
+            if *byte != b'\n' {
+                line.push(*byte);
+            }
+        }
+    }
+    log(&line);
+}
