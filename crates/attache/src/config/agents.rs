@@ -11,7 +11,7 @@ use super::auth::{Auth, Callers};
 use super::card::CardOverrides;
 use super::error::ConfigError;
 use super::model::ModelTool;
-use super::settings::{Card, Limits, Mcp, Model, Program, Remote, Router};
+use super::settings::{Acp, Card, Limits, Mcp, Model, Program, Remote, Router};
 use super::{ResolvedSettings, apply};
 use crate::command::{AgentName, Failure};
 
@@ -23,6 +23,8 @@ pub(crate) struct NamedAgent {
     program: Option<Program>,
     /// A language model
     model: Option<Model>,
+    /// A coding agent
+    acp: Option<Acp>,
     /// The tools of an MCP server
     mcp: Option<Mcp>,
     /// A remote A2A agent
@@ -45,6 +47,7 @@ pub(crate) enum AgentSection {
     Echo,
     Program(Program),
     Model(Box<Model>),
+    Acp(Box<Acp>),
     Mcp(Box<Mcp>),
     Remote(Remote),
     Router(Router),
@@ -56,6 +59,7 @@ impl NamedAgent {
         let mut given = Vec::new();
         given.extend(self.program.clone().map(AgentSection::Program));
         given.extend(self.model.clone().map(|model| AgentSection::Model(Box::new(model))));
+        given.extend(self.acp.clone().map(|acp| AgentSection::Acp(Box::new(acp))));
         given.extend(self.mcp.clone().map(|mcp| AgentSection::Mcp(Box::new(mcp))));
         given.extend(self.remote.clone().map(AgentSection::Remote));
         given.extend(self.router.clone().map(AgentSection::Router));
@@ -63,7 +67,7 @@ impl NamedAgent {
         match given.len() {
             1 => Ok(given.remove(0)),
             0 => Err(ConfigError::new("it is not said what this agent is").hint(
-                "add one of the sections `program`, `model`, `mcp`, `remote` and `router`, or `echo: true`",
+                "add one of the sections `program`, `model`, `acp`, `mcp`, `remote` and `router`, or `echo: true`",
             )),
             _ => Err(ConfigError::new("an agent is one thing, and several sections say what it is")
                 .hint("leave all but one of them out, or make several agents")),

@@ -3,6 +3,7 @@
 //! clap applies the precedence: a value from the file replaces the default of its flag, and the environment and the command line
 //! override defaults. A setting without a flag, such as the list of callers, can only be set in the file.
 
+mod acp;
 mod agents;
 mod apply;
 mod auth;
@@ -44,9 +45,10 @@ pub(crate) use self::model::ModelTool;
 pub(crate) use self::resolve::{DisplayValue, Resolved, Source, Stop, arguments, parse_arguments};
 pub(crate) use self::secret::{MASK, Masked, Secret};
 pub(crate) use self::settings::{
-    AccessArgs, CardArgs, ClientCertificates, CorsArgs, DemoArgs, EngineArgs, HostArgs, KeepArgs, LimitArgs,
-    LogArgs, Mcp, McpArgs, Model, ModelArgs, PathArgs, Program, ProgramArgs, ProtocolArgs, PushArgs, Remote,
-    RemoteArgs, Router, ServerArgs, Settings, SigningArgs, StoreArgs, TlsArgs,
+    AccessArgs, Acp, AcpArgs, CardArgs, ClientCertificates, CorsArgs, DemoArgs, EngineArgs, HostArgs,
+    KeepArgs, LimitArgs, LogArgs, Mcp, McpArgs, Model, ModelArgs, PathArgs, Program, ProgramArgs,
+    ProtocolArgs, PushArgs, Remote, RemoteArgs, Router, ServerArgs, Settings, SigningArgs, StoreArgs,
+    TlsArgs,
 };
 pub(crate) use self::template::template;
 use self::tree::{Environment, Node, Position, Sections, Value};

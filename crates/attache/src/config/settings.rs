@@ -12,6 +12,7 @@ use clap::ArgAction;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::acp::AcpPermissions;
 use super::agents::NamedAgent;
 use super::auth::Auth;
 use super::card::{CardGrpc, CardSchemes, CardSkill};
@@ -117,6 +118,8 @@ settings! {
         #[mark(section)] program: Program,
         /// The language model to serve
         #[mark(section)] model: Model,
+        /// The coding agent to serve
+        #[mark(section)] acp: Acp,
         /// The MCP server to serve
         #[mark(section)] mcp: Mcp,
         /// The remote agent to serve
@@ -465,6 +468,63 @@ settings! {
         retries: Option<u32>,
         /// How long the endpoint may be silent; 2 minutes if this is not set
         silence: Option<FromText<Time>>,
+    }
+}
+
+settings! {
+    /// A coding agent as the agent.
+    Acp in "acp.";
+
+    flags AcpArgs under "Coding agent" {
+        /// The program and its arguments
+        #[flag(acp, value_name = "COMMAND")]
+        #[help = "Serve a coding agent as the agent: a program that speaks the Agent Client Protocol (ACP)"]
+        #[more_help = "The text is split as a shell does, such as `npx @google/gemini-cli --acp`. For other options use `acp` in \
+            the configuration file."]
+        command: Option<CommandLine>,
+        /// The directory that all conversations work in; each has a private one, if this is not set
+        #[flag(workspace, value_name = "PATH")]
+        workspace: Option<PathBuf>,
+        /// Where the private directories of conversations are; below the user's data directory, if this is not set
+        data_directory: Option<PathBuf>,
+        /// The name in the card, and of the records in the store
+        name: Option<String>,
+        /// The description in the card
+        description: Option<String>,
+        /// Environment variables for the program
+        environment: BTreeMap<String, Masked>,
+        /// Environment variables of the server that the program gets as well
+        pass_environment: Vec<String>,
+        /// The method of authentication that the program is told to use
+        auth_method: Option<String>,
+        /// Who decides when the program asks for permission; the caller, if this is not set
+        permissions: Option<AcpPermissions>,
+        /// How long the caller has to answer a request for permission; 10 minutes if this is not set
+        permission_timeout: Option<FromText<Time>>,
+        /// Let the program run commands through the server
+        terminal: bool,
+        /// Let callers see the thoughts of the agent
+        show_thoughts: bool,
+        /// Keep tool calls, plans and diffs in the artifact `activity`
+        activity: bool,
+        /// How long an unused session is kept; 30 minutes if this is not set
+        idle: Option<FromText<Time>>,
+        /// How many sessions there are at once; 64 if this is not set
+        max_sessions: Option<FromText<Count>>,
+        /// How long the program may take to start; 2 minutes if this is not set
+        start_timeout: Option<FromText<Time>>,
+        /// How long a message may take; 1 hour if this is not set
+        timeout: Option<FromText<Time>>,
+        /// How long the program has to end a canceled prompt, and to end after SIGTERM; 2 seconds if this is not set
+        grace: Option<FromText<Time>>,
+        /// How much the program may write for a message; 16 MiB if this is not set
+        max_output: Option<FromText<Size>>,
+        /// The longest line that the program may write; 16 MiB if this is not set
+        max_line: Option<FromText<Size>>,
+        /// The largest text file that the program may read or write through the server; 1 MiB if this is not set
+        max_file: Option<FromText<Size>>,
+        /// How much of the earlier conversation a new session gets; 256 KiB if this is not set
+        max_context: Option<FromText<Size>>,
     }
 }
 

@@ -1,6 +1,8 @@
 //! Several agents on one server, from one settings file.
 #![cfg(unix)]
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use crate::home::Home;
@@ -174,4 +176,111 @@ async fn tools_that_do_not_exist_are_refused_at_the_start() {
         let checked = home.run(&["config", "check", "--config", &file]).await;
         assert!(checked.code == Some(2) && checked.stderr.contains(expected), "{tools}: {checked}");
     }
+}
+
+/// The folder of the examples.
+fn examples() -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/agents").display().to_string()
+}
+
+/// Whether there is Python. If not, the test counts as skipped.
+fn has_python(test: &str) -> bool {
+    crate::programs::has_python(&format!("agents::{test}"))
+}
+
+#[tokio::test]
+async fn the_example_of_three_agents_routes_by_words() {
+    if !has_python("the_example_of_three_agents_routes_by_words") {
+        return;
+    }
+    let folder = examples();
+    let arguments = ["serve", "--config", "three_agents.yml", "--listen", "127.0.0.1:0", "--store", "memory"];
+    let (server, _) = Program::command_in(&folder, &arguments, &[]).await;
+    let root = format!("{}/a2a", server.url);
+    assert_eq!(answer(&send(&root, "to be or not to be", json!({})).await), "6 words, 4 different ones\n");
+    let asked = send(&root, "a table please", json!({})).await;
+    assert_eq!(asked["result"]["task"]["status"]["state"], "TASK_STATE_INPUT_REQUIRED", "{asked}");
+    let converted = send(&root, r#"convert {"value": 10, "from": "km", "to": "mi"}"#, json!({})).await;
+    assert!(answer(&converted).contains("6.21"), "{converted}");
+}
+
+#[tokio::test]
+async fn the_example_of_a_model_with_tools_calls_them() {
+    if !has_python("the_example_of_a_model_with_tools_calls_them") {
+        return;
+    }
+    let (folder, model) = (examples(), model::start().await);
+    let environment = [("MODEL_URL", model.as_str()), ("MODEL_NAME", "small"), ("MODEL_KEY", model::KEY)];
+    let arguments =
+        ["serve", "--config", "model_with_tools.yml", "--listen", "127.0.0.1:0", "--store", "memory"];
+    let (server, _) = Program::command_in(&folder, &arguments, &environment).await;
+    let root = format!("{}/a2a", server.url);
+    let converted = send(&root, r#"call convert {"value": 10, "from": "km", "to": "mi"}"#, json!({})).await;
+    assert!(answer(&converted).contains("6.21"), "{converted}");
+    let counted = send(&root, r#"call ask_words {"message": "to be or not"}"#, json!({})).await;
+    assert!(answer(&counted).contains("4 words"), "{counted}");
+}
+
+#[tokio::test]
+async fn an_mcp_server_is_served_with_one_flag() {
+    if !has_python("an_mcp_server_is_served_with_one_flag") {
+        return;
+    }
+    let command = format!("python3 {}/units.py", examples());
+    let arguments = ["serve", "--mcp", &command, "--listen", "127.0.0.1:0", "--store", "memory"];
+    let (server, _) = Program::command(&arguments).await;
+    let home = Home::new();
+    let skill = ["send", &server.url, "--skill", "convert", r#"{"value": 10, "from": "km", "to": "mi"}"#];
+    let sent = home.run(&skill).await;
+    assert!(sent.stdout.contains("6.21"), "{sent}");
+    let card = home.run(&["card", &server.url]).await;
+    assert!(card.stdout.contains("convert"), "{card}");
+}
+
+#[tokio::test]
+async fn a_coding_agent_is_served_with_one_flag() {
+    if !has_python("a_coding_agent_is_served_with_one_flag") {
+        return;
+    }
+    let home = Home::new();
+    let workspace = home.path("").display().to_string();
+    let command = format!("python3 {}/note_taker.py", examples());
+    let arguments = [
+        "serve",
+        "--acp",
+        &command,
+        "--workspace",
+        &workspace,
+        "--listen",
+        "127.0.0.1:0",
+        "--store",
+        "memory",
+    ];
+    let (server, _) = Program::command(&arguments).await;
+    let asked = send(&format!("{}/a2a", server.url), "buy milk", json!({})).await;
+    let task = &asked["result"]["task"];
+    assert_eq!(task["status"]["state"], "TASK_STATE_INPUT_REQUIRED", "{asked}");
+    let message =
+        json!({"messageId": "y", "role": "ROLE_USER", "parts": [{"text": "yes"}], "taskId": task["id"]});
+    let done = server.call("SendMessage", json!({"message": message})).await;
+    assert_eq!(done["task"]["status"]["state"], "TASK_STATE_COMPLETED", "{done}");
+    let missing = home.run(&["serve", "--acp", &command, "--workspace", "/nowhere/at/all"]).await;
+    assert!(missing.stderr.contains("`/nowhere/at/all` is not a directory"), "{missing}");
+}
+
+#[tokio::test]
+async fn a_remote_agent_is_served_with_one_flag_and_the_task_is_kept_here() {
+    let (remote, _) =
+        Program::command(&["serve", "--agent", "echo", "--listen", "127.0.0.1:0", "--store", "memory"]).await;
+    let arguments = ["serve", "--remote", &remote.url, "--listen", "127.0.0.1:0", "--store", "memory"];
+    let (server, _) = Program::command(&arguments).await;
+    let sent = send(&format!("{}/a2a", server.url), "hello", json!({})).await;
+    assert_eq!(answer(&sent), "hello", "{sent}");
+    let id = sent["result"]["task"]["id"].clone();
+    remote.kill().await;
+    let kept = server.call("GetTask", json!({"id": id})).await;
+    assert_eq!(kept["status"]["state"], "TASK_STATE_COMPLETED", "{kept}");
+    let home = Home::new();
+    let gone = home.run(&["serve", "--remote", "http://127.0.0.1:9", "--listen", "127.0.0.1:0"]).await;
+    assert!(gone.code == Some(1) && gone.stderr.contains("cannot connect to the remote agent"), "{gone}");
 }

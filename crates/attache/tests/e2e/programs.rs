@@ -15,11 +15,10 @@ fn root() -> PathBuf {
 }
 
 /// Whether there is Python. If not, the test counts as skipped.
-fn has_python(test: &str) -> bool {
+pub(crate) fn has_python(test: &str) -> bool {
     let found = std::process::Command::new("python3").arg("--version").output().is_ok();
     if !found {
-        writeln!(std::io::stdout(), "\nskipped programs::{test}: python is not installed")
-            .expect("there is an output");
+        writeln!(std::io::stdout(), "\nskipped {test}: python is not installed").expect("there is an output");
     }
     found
 }
@@ -39,7 +38,7 @@ async fn until(what: &str, mut condition: impl FnMut() -> bool) {
 
 #[tokio::test]
 async fn the_example_counts_words() {
-    if !has_python("the_example_counts_words") {
+    if !has_python("programs::the_example_counts_words") {
         return;
     }
     let program = root().join("examples/agents/count_words.py").display().to_string();
@@ -57,7 +56,7 @@ async fn the_example_counts_words() {
 
 #[tokio::test]
 async fn the_example_asks_and_books_a_table() {
-    if !has_python("the_example_asks_and_books_a_table") {
+    if !has_python("programs::the_example_asks_and_books_a_table") {
         return;
     }
     let home = Home::new();

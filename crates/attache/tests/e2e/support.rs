@@ -106,6 +106,18 @@ impl Program {
         (program, said)
     }
 
+    /// The same in a folder.
+    pub(crate) async fn command_in(
+        folder: &str,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> (Self, String) {
+        let mut command = attache();
+        command.current_dir(folder).args(arguments).envs(environment.iter().copied());
+        let (program, said, _) = Self::watch(command).await;
+        (program, said)
+    }
+
     /// The same, with what it says from then on.
     pub(crate) async fn watched(arguments: &[&str], environment: &[(&str, &str)]) -> (Self, String, Log) {
         let mut command = attache();

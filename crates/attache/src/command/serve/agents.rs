@@ -16,6 +16,7 @@ pub(crate) enum Kind {
     Echo,
     Program,
     Model,
+    Acp,
     Mcp,
     Remote,
     Router,
@@ -23,8 +24,16 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All kinds. The first one is the default.
-    const ALL: [Self; 7] =
-        [Self::Functions, Self::Echo, Self::Program, Self::Model, Self::Mcp, Self::Remote, Self::Router];
+    const ALL: [Self; 8] = [
+        Self::Functions,
+        Self::Echo,
+        Self::Program,
+        Self::Model,
+        Self::Acp,
+        Self::Mcp,
+        Self::Remote,
+        Self::Router,
+    ];
 
     /// Its name, for `--agent` and for the file.
     pub(super) fn name(self) -> &'static str {
@@ -33,6 +42,7 @@ impl Kind {
             Self::Echo => "echo",
             Self::Program => "program",
             Self::Model => "model",
+            Self::Acp => "acp",
             Self::Mcp => "mcp",
             Self::Remote => "remote",
             Self::Router => "router",
@@ -46,6 +56,7 @@ impl Kind {
             Self::Echo => "Gives back what it gets",
             Self::Program => "A program on this machine",
             Self::Model => "A language model",
+            Self::Acp => "A coding agent that speaks ACP",
             Self::Mcp => "The tools of an MCP server, as skills",
             Self::Remote => "A remote A2A agent",
             Self::Router => "Passes each message to one of the named agents",

@@ -8,6 +8,7 @@ use attache::core::{BoxAgent, Echo, Store};
 use attache::prelude::*;
 use attache::protocol::AgentCard;
 use attache_agents::AgentCredentials;
+use attache_agents::acp::Acp;
 use attache_agents::gateway::Gateway;
 use attache_agents::mcp::Mcp;
 use attache_agents::model::Model;
@@ -97,8 +98,9 @@ pub(super) struct BuildContext {
     pub(super) tools: ToolSources,
 }
 
-/// Makes an agent that is not a router.
+/// Makes an agent that is not a router. `name` is its name, if it has one.
 pub(super) async fn build(
+    name: Option<&str>,
     section: &AgentSection,
     overrides: CardOverrides,
     context: &BuildContext,
@@ -122,6 +124,11 @@ pub(super) async fn build(
                 .input_modes(["text/plain", "text/*", "application/json"].into_iter().chain(images))
                 .skill(Skill::new("chat", "General conversation").description("Answers in plain language"));
             BuiltAgent::new(agent, card, None, overrides)
+        }
+        AgentSection::Acp(acp) => {
+            let agent = Acp::with_store(acp.options(name)?, context.store.clone()).map_err(Failure::new)?;
+            let (card, cards) = (agent.card(), agent.cards().boxed());
+            BuiltAgent::new(agent, card, Some(cards), overrides)
         }
         AgentSection::Mcp(mcp) => {
             let sampling = mcp.sampling.as_ref().map(model_agent).transpose()?;
@@ -178,6 +185,14 @@ pub(super) fn check(section: &AgentSection) -> Result<(), Failure> {
         AgentSection::Model(model) => {
             endpoint(model)?;
             model_key(model).map(|_| ())
+        }
+        AgentSection::Acp(acp) => {
+            acp.words()?;
+            match acp.missing_workspace() {
+                Some(path) => Err(Failure::usage(format!("`{}` is not a directory", path.display()))
+                    .hint("name an existing directory with `--workspace PATH`, or leave it out")),
+                None => Ok(()),
+            }
         }
         AgentSection::Mcp(mcp) => {
             mcp.server()?;
@@ -250,6 +265,12 @@ pub(super) fn root_section(serve: &Serve, name: &AgentName) -> Result<Option<Age
                 key_file: flags.model_key_file.clone(),
                 ..section
             }))
+        }
+        Kind::Acp => {
+            let section = file.map(|file| file.acp.clone()).unwrap_or_default();
+            let flags = &serve.acp;
+            let (command, workspace) = (flags.acp.clone(), flags.workspace.clone());
+            AgentSection::Acp(Box::new(config::Acp { command, workspace, ..section }))
         }
         Kind::Mcp => {
             let section = file.map(|file| file.mcp.clone()).unwrap_or_default();

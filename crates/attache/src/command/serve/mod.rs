@@ -42,9 +42,10 @@ use self::tools::ToolSources;
 use super::store_location::SettingsFile;
 use super::{Exit, Failure, keys};
 use crate::config::{
-    self, AccessArgs, AgentSection, Callers, CardArgs, CardOverrides, CheckedAgent, CorsArgs, DisplayValue,
-    HostArgs, KeepArgs, LimitArgs, LogArgs, McpArgs, ModelArgs, PathArgs, ProgramArgs, ProtocolArgs,
-    PushArgs, RemoteArgs, ResolvedSettings, ServerArgs, SigningArgs, Source, StoreArgs, TlsArgs, Unread,
+    self, AccessArgs, AcpArgs, AgentSection, Callers, CardArgs, CardOverrides, CheckedAgent, CorsArgs,
+    DisplayValue, HostArgs, KeepArgs, LimitArgs, LogArgs, McpArgs, ModelArgs, PathArgs, ProgramArgs,
+    ProtocolArgs, PushArgs, RemoteArgs, ResolvedSettings, ServerArgs, SigningArgs, Source, StoreArgs,
+    TlsArgs, Unread,
 };
 
 /// The examples in `--help`.
@@ -90,6 +91,8 @@ pub(crate) struct Serve {
     program: ProgramArgs,
     #[command(flatten)]
     model: ModelArgs,
+    #[command(flatten)]
+    acp: AcpArgs,
     #[command(flatten)]
     mcp: McpArgs,
     #[command(flatten)]
@@ -271,6 +274,7 @@ impl Serve {
             "delegation",
             "program",
             "model",
+            "acp",
             "mcp",
             "remote",
             "router",
@@ -315,6 +319,7 @@ impl Serve {
             }
             AgentSection::Echo
             | AgentSection::Program(_)
+            | AgentSection::Acp(_)
             | AgentSection::Mcp(_)
             | AgentSection::Remote(_)
             | AgentSection::Router(_) => Ok(()),
@@ -424,6 +429,7 @@ impl Serve {
         };
         kind(self.program.program.is_some(), "program", Kind::Program);
         kind(self.model.model.is_some(), "model", Kind::Model);
+        kind(self.acp.acp.is_some(), "acp", Kind::Acp);
         kind(self.mcp.mcp.is_some(), "mcp", Kind::Mcp);
         kind(self.remote.remote.is_some(), "remote", Kind::Remote);
         match wanted.as_slice() {

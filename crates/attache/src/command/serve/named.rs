@@ -111,7 +111,7 @@ impl RunningAgents {
             if is_same || matches!(agent.section, AgentSection::Router(_)) {
                 continue;
             }
-            let made = kinds::build(&agent.section, agent.card.clone(), &self.context).await;
+            let made = kinds::build(Some(name), &agent.section, agent.card.clone(), &self.context).await;
             built.insert(name.clone(), made.map_err(|failure| in_agent(name, failure))?);
         }
         Ok(NextAgents { checked, built })
@@ -131,7 +131,7 @@ impl RunningAgents {
                 self.root = Some(Root::Router(router));
                 Ok(built)
             }
-            (_, Some(section)) => kinds::build(&section, overrides, &self.context).await,
+            (_, Some(section)) => kinds::build(None, &section, overrides, &self.context).await,
             (AgentName::Named(name), None) => {
                 let routers = self.routers.get(name).map(|(_, built)| built);
                 let Some(found) = self.built.get(name).or(routers) else {
