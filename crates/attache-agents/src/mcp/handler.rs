@@ -23,8 +23,8 @@ use super::calls::{Asked, Calls};
 use super::question::{Answer, Question};
 use super::sampling;
 
-/// How many samples the model writes at once for one server.
-const MAX_SAMPLES: usize = 4;
+/// How many samples the model writes at once for one server. More are refused.
+const MAX_SAMPLES: usize = 16;
 
 /// The side of the client in a connection.
 pub(super) struct Handler {
@@ -136,12 +136,11 @@ impl ClientHandler for Handler {
                 None,
             ));
         };
-        let sample = async {
-            let _permit = self.samples.acquire().await;
-            sampling::sample(model, params).await
+        let Ok(_permit) = self.samples.try_acquire() else {
+            return Err(ErrorData::internal_error("too many samples at once: try again later", None));
         };
         tokio::select! {
-            sampled = sample => sampled,
+            sampled = sampling::sample(model, params) => sampled,
             () = context.ct.cancelled() => Err(ErrorData::internal_error("canceled", None)),
             () = self.ended.cancelled() => Err(ErrorData::internal_error("the connection has ended", None)),
         }

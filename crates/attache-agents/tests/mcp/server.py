@@ -41,6 +41,7 @@ TOOLS = {
     "process": {"type": "object"},
     "log": TEXT,
     "deaf": {"type": "object"},
+    "pings": COUNT,
 }
 
 cancelled = []
@@ -175,6 +176,10 @@ def call(id, params):
     elif name == "deaf":
         send({"method": "notifications/progress", "params": {"progressToken": token, "progress": 1}})
         signal.pause()
+    elif name == "pings":
+        for ping in range(arguments["count"]):
+            send({"id": "ping-%d" % ping, "method": "ping"})
+        text(id, "sent")
     elif name in TOOLS:
         text(id, "called " + name)
     else:
