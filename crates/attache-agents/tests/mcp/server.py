@@ -104,7 +104,7 @@ def ask(id, schema, times, answers):
     def then(message):
         ask(id, schema, times - 1, answers + [message.get("result", message.get("error"))])
 
-    params = {"message": "What is it? (%d)" % times, "requestedSchema": schema}
+    params = {"message": "What is it? (%d of %d)" % (times, os.getpid()), "requestedSchema": schema}
     request("elicitation/create", params, then)
 
 
@@ -207,6 +207,8 @@ def handle(message):
         call(id, params)
     elif method == "notifications/cancelled":
         cancelled.append(params.get("requestId"))
+        if "CANCELLED" in os.environ:
+            open(os.environ["CANCELLED"], "w").close()
         release_cancel_waiters()
     elif method is None and id in replies:
         replies.pop(id)(message)
