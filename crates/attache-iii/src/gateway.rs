@@ -238,9 +238,9 @@ impl Inner {
         let payload = match request {
             Requested::Function { payload, .. } if !takes_messages(&function) => payload,
             Requested::Function { payload, .. } | Requested::Answer { payload, .. } => {
-                message_payload(turn, &function, Some(&payload), &*history(turn).await?)?
+                message_payload(turn, &function, Some(&payload), &history(turn).await?)?
             }
-            Requested::Default { .. } => message_payload(turn, &function, None, &*history(turn).await?)?,
+            Requested::Default { .. } => message_payload(turn, &function, None, &history(turn).await?)?,
         };
         let checked = self.schemas.check(&function, &payload).await.map_err(|faults| {
             let id = &function.id;
