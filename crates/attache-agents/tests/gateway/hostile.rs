@@ -379,6 +379,38 @@ async fn a_message_that_may_not_have_arrived_is_sent_again_under_the_same_id() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn artifacts_are_found_again_after_a_restart_whatever_their_ids_are() {
+    let page = |id: &str, parts: Value| json!({"artifactId": id, "name": "page", "parts": parts});
+    let update = move |id: &str, text: &str| json!({"artifactUpdate": {"taskId": "t1", "contextId": "c1", "artifact": page(id, json!([{"text": text}]))}});
+    let remote = Remote::start(true, move |method, _, id| match method {
+        "GetTask" => {
+            let artifacts = json!([
+                page("x1", json!([{"text": "one "}, {"text": "two"}])),
+                page("x2", json!([{"text": "other"}])),
+            ]);
+            let status = json!({"state": "TASK_STATE_COMPLETED"});
+            result(&id, json!({"id": "t1", "contextId": "c1", "status": status, "artifacts": artifacts}))
+        }
+        _ => events(&id, vec![task("TASK_STATE_WORKING"), update("x1", "one "), update("x2", "other")], true),
+    })
+    .await;
+    let store = new_store();
+    let gateway = start_gateway(quick_options(&remote.url, store.clone())).await;
+    let client = Client::connect(&gateway.url()).await.unwrap();
+    let task = send(&client, immediately("hi")).await;
+    in_time(client.wait_until(task.id.clone(), |task| task.artifacts.len() == 2)).await.unwrap();
+    gateway.kill().await;
+    let gateway = start_gateway(quick_options(&remote.url, store)).await;
+    let client = Client::connect(&gateway.url()).await.unwrap();
+    let task = reaches(&client, &task, TaskState::Completed).await;
+    assert_eq!(task.artifacts.len(), 2, "{task:?}");
+    assert_eq!(
+        (texts(&task, "page").concat(), texts(&task, "page 2").concat()),
+        ("one two".to_owned(), "other".to_owned())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_before_the_remote_task_is_known_reaches_it_later() {
     let (release, gate) = tokio::sync::watch::channel(false);
     let mut remote = Remote::start(true, move |method, _, id| match method {
