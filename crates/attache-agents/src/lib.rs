@@ -19,7 +19,7 @@
 //! in this crate, each command would have to convert them, since `attache-iii` cannot implement a trait of a later crate.
 //!
 //! The rest of the engine is behind [`FunctionHost`], which registers a function. It is implemented for the embedded engine and for a
-//! worker. Agents that need no engine must not use `attache-iii`.
+//! worker. Agents that need no engine must not use `attache-iii`, except for its check of payloads against schemas.
 
 pub mod acp;
 mod address;

@@ -74,6 +74,7 @@ pub(crate) fn card<'a>(
     details: &CardDetails,
     streaming: bool,
     functions: impl Iterator<Item = &'a FunctionInfo>,
+    takes_messages: impl Fn(&FunctionInfo) -> bool,
 ) -> AgentCard {
     let modes = ["text/plain", "application/json"];
     let mut card = AgentCard::new(&details.name, &details.description)
@@ -89,7 +90,12 @@ pub(crate) fn card<'a>(
     card.capabilities.streaming = Some(streaming);
     let mut schemas = serde_json::Map::new();
     for function in functions {
-        card.skills.push(skill(function));
+        let mut skill = skill(function);
+        if skill.input_modes.is_empty() && takes_messages(function) {
+            // It gets all parts of a message.
+            skill.input_modes.push("*/*".to_owned());
+        }
+        card.skills.push(skill);
         if let Some(schema) = schema(function) {
             schemas.insert(function.id.to_string(), schema);
         }
@@ -148,7 +154,7 @@ mod tests {
     use super::*;
 
     fn card_json(functions: &[FunctionInfo]) -> serde_json::Value {
-        serde_json::to_value(card(&CardDetails::default(), true, functions.iter())).unwrap()
+        serde_json::to_value(card(&CardDetails::default(), true, functions.iter(), |_| false)).unwrap()
     }
 
     #[test]
@@ -202,7 +208,8 @@ mod tests {
 
     #[test]
     fn empty_card_details_are_omitted() {
-        let card = serde_json::to_value(card(&CardDetails::default(), false, std::iter::empty())).unwrap();
+        let card = serde_json::to_value(card(&CardDetails::default(), false, std::iter::empty(), |_| false))
+            .unwrap();
         assert!(card["provider"].is_null() && card["documentationUrl"].is_null());
         assert_eq!(card["name"], "Attaché");
         assert_eq!(card["capabilities"]["streaming"], false);

@@ -83,8 +83,8 @@ pub enum HiddenReason {
     /// It has no tier, and the caller has one.
     #[error("it has no `a2a.tier`, and the tier of the caller is `{0}`")]
     NoTier(String),
-    /// The tier is not a string.
-    #[error("its `a2a.tier` is not a string")]
+    /// The tier is neither a string nor a list of strings.
+    #[error("its `a2a.tier` is neither a string nor a list of strings")]
     InvalidTier,
 }
 
@@ -151,12 +151,25 @@ impl Exposure {
             }
             // It is for every caller.
             None | Some(Value::Null) => None,
-            Some(Value::String(tier)) if tier == caller || self.is_below(tier, caller) => None,
-            Some(Value::String(tier)) => {
-                Some(HiddenReason::OtherTier { function: tier.clone(), caller: caller.to_owned() })
-            }
+            Some(Value::String(tier)) => self.hidden_by_tiers(&[tier], caller),
+            Some(Value::Array(tiers)) => match tiers.iter().map(Value::as_str).collect::<Option<Vec<_>>>() {
+                Some(tiers) if !tiers.is_empty() => self.hidden_by_tiers(&tiers, caller),
+                // A mistake must not expose a function.
+                Some(_) | None => Some(HiddenReason::InvalidTier),
+            },
             Some(_) => Some(HiddenReason::InvalidTier),
         }
+    }
+
+    /// A function with several tiers is for the callers of each of them.
+    fn hidden_by_tiers(&self, tiers: &[impl AsRef<str>], caller: &str) -> Option<HiddenReason> {
+        let mut tiers = tiers.iter().map(AsRef::as_ref);
+        if tiers.clone().any(|tier| tier == caller || self.is_below(tier, caller)) {
+            return None;
+        }
+        let first = tiers.next().unwrap_or_default().to_owned();
+        let function = tiers.fold(first, |all, tier| format!("{all}, {tier}"));
+        Some(HiddenReason::OtherTier { function, caller: caller.to_owned() })
     }
 
     fn is_below(&self, tier: &str, other: &str) -> bool {
@@ -250,7 +263,9 @@ mod tests {
             json!({"a2a.expose": true}),
             json!({"a2a.expose": true, "a2a.tier": "public"}),
             json!({"a2a.expose": true, "a2a.tier": "Partner"}),
-            json!({"a2a.expose": true, "a2a.tier": ["partner"]}),
+            json!({"a2a.expose": true, "a2a.tier": []}),
+            json!({"a2a.expose": true, "a2a.tier": ["public", "ops"]}),
+            json!({"a2a.expose": true, "a2a.tier": ["partner", 7]}),
             json!({"a2a.tier": "partner"}),
         ] {
             assert!(!partner.exposes(&function("a::b", metadata.clone())), "{metadata}");
@@ -258,6 +273,16 @@ mod tests {
         let all_partners = Exposure { all: true, ..partner };
         assert!(all_partners.exposes(&function("a::b", json!({"a2a.tier": "partner"}))));
         assert!(!all_partners.exposes(&function("a::b", json!({}))));
+    }
+
+    #[test]
+    fn a_function_can_have_several_tiers() {
+        let both = function("a::b", json!({"a2a.expose": true, "a2a.tier": ["public", "partner"]}));
+        let exposed =
+            |tier: &str| Exposure { tier: Some(tier.to_owned()), ..Exposure::default() }.exposes(&both);
+        assert!(exposed("public") && exposed("partner") && !exposed("ops"));
+        let hidden = Exposure { tier: Some("ops".to_owned()), ..Exposure::default() }.hidden(&both).unwrap();
+        assert_eq!(hidden.to_string(), "its tier is `public, partner`, and the tier of the caller is `ops`");
     }
 
     #[test]
@@ -322,7 +347,7 @@ mod tests {
             ("demo::text", r#"its `a2a.expose` is `"true"`, and only the value `true` exposes a function"#),
             ("demo::ops", "its tier is `ops`, and the tier of the caller is `public`"),
             ("demo::open", "it has no `a2a.tier`, and the tier of the caller is `public`"),
-            ("demo::odd", "its `a2a.tier` is not a string"),
+            ("demo::odd", "its `a2a.tier` is neither a string nor a list of strings"),
             ("no::such", "no worker has registered it"),
         ] {
             let hidden = public.check(id, Some(&catalog)).unwrap_err();

@@ -14,11 +14,16 @@ use crate::chunks::Chunks;
 use crate::exposure::{Exposure, permits};
 use crate::history::history;
 use crate::hops::{MAX_HOPS, hops};
+use crate::input::{asking_function, message_payload, takes_messages};
+use crate::metadata::MetadataCheck;
 use crate::missing::{self, Departed};
 use crate::outcome::{RunningCall, TimeLimit, failure};
-use crate::resolve::{Resolved, Unresolved, plain_payload, resolve};
+use crate::reply::{FunctionReply, progress};
+use crate::resolve::{Resolved, Unresolved, resolve};
 use crate::schema::Schemas;
-use crate::{CallError, Channel, FunctionCall, FunctionInfo, Functions, ImportedFunctions, Updates};
+use crate::{
+    CallError, Channel, ChannelItem, FunctionCall, FunctionInfo, Functions, ImportedFunctions, Updates,
+};
 
 /// The longest timeout that a function's metadata can set.
 const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
@@ -67,6 +72,7 @@ struct Inner {
     options: GatewayOptions,
     schemas: Schemas,
     departed: Departed,
+    metadata: MetadataCheck,
     overrides: watch::Sender<Arc<CardOverrides>>,
 }
 
@@ -99,6 +105,7 @@ impl Gateway {
             options,
             schemas: Schemas::default(),
             departed: Departed::default(),
+            metadata: MetadataCheck::default(),
             overrides: watch::Sender::default(),
         }))
     }
@@ -110,14 +117,19 @@ impl Gateway {
 
     /// The card for a caller. If the caller's credentials set a tier, it has the functions of that tier.
     pub fn card_for(&self, rights: &Rights) -> AgentCard {
-        let Inner { updates, options, schemas, departed, overrides, functions: _, imports: _ } = &*self.0;
+        let Inner { updates, options, schemas, departed, metadata, overrides, functions: _, imports: _ } =
+            &*self.0;
         let catalog = updates.borrow().clone();
         departed.observe(catalog.as_ref());
+        metadata.observe(catalog.as_ref());
         schemas.retain(|id| catalog.as_ref().is_some_and(|catalog| catalog.contains_key(id)));
         let exposure = options.exposure.to(rights);
         let exposed = exposure.exposed(catalog.as_deref());
-        let mut card =
-            card::card(&options.card_details, options.streaming, exposed.map(|function| &**function));
+        let exposed = exposed.map(|function| &**function);
+        let is_default = |function: &FunctionInfo| options.default_function.as_deref() == Some(&*function.id);
+        let mut card = card::card(&options.card_details, options.streaming, exposed, |function| {
+            is_default(function) || takes_messages(function)
+        });
         overrides.borrow().apply(&mut card);
         card
     }
@@ -157,10 +169,11 @@ impl Agent for Gateway {
         let exposure = options.exposure.to(&caller.rights);
         let found = match resolve(message) {
             Ok(Resolved::Function { id, .. }) => exposure.check(&id, catalog.as_deref()),
-            Ok(Resolved::Plain(_)) if let Some(id) = &options.default_function => {
+            Ok(Resolved::Plain) if message.task_id.is_some() => return Ok(()),
+            Ok(Resolved::Plain) if let Some(id) = &options.default_function => {
                 exposure.check_default(id, catalog.as_deref())
             }
-            Ok(Resolved::Plain(_)) | Err(_) => return Ok(()),
+            Ok(Resolved::Plain) | Err(_) => return Ok(()),
         };
         match found {
             Ok(function) if !permits(&function, &caller.rights) => Err(Error::new(
@@ -177,6 +190,16 @@ impl Agent for Gateway {
             Err(reason) => turn.fail(reason).await,
         }
     }
+}
+
+/// What a message requests.
+enum Requested {
+    /// The function that it names, with the payload that it has for it.
+    Function { id: String, payload: Json },
+    /// The function that has asked a question, with the payload of its first call.
+    Answer { id: String, payload: Json },
+    /// The default function.
+    Default { id: String },
 }
 
 /// A call that has been checked.
@@ -198,41 +221,51 @@ impl Inner {
                 "The request has passed through {hops} agents, and the limit is {MAX_HOPS}: the agents may be calling each other in a circle"
             )));
         }
-        let (id, payload, plain) = match (resolve(turn.message()), &self.options.default_function) {
-            (Ok(Resolved::Function { id, payload }), _) => (id, payload, false),
-            (Ok(Resolved::Plain(text)), Some(id)) => {
-                let history = history(turn).await?;
-                (id.clone(), plain_payload(&text, turn.context_id(), &history), true)
-            }
-            (Ok(Resolved::Plain(_)), None) => return Ok(Err(Unresolved::NoFunction.to_string())),
+        let request = match (resolve(turn.message()), &self.options.default_function) {
+            (Ok(Resolved::Function { id, payload }), _) => Requested::Function { id, payload },
+            (Ok(Resolved::Plain), default) => match (asking_function(turn), default) {
+                (Some((id, payload)), _) => Requested::Answer { id, payload },
+                (None, Some(id)) => Requested::Default { id: id.clone() },
+                (None, None) => return Ok(Err(Unresolved::NoFunction.to_string())),
+            },
             (Err(error), _) => return Ok(Err(error.to_string())),
         };
-        Ok(self.check(turn, id, payload, plain, hops).await)
+        let function = match self.find(turn, &request) {
+            Ok(function) => function,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let plain = matches!(request, Requested::Default { .. });
+        let payload = match request {
+            Requested::Function { payload, .. } if !takes_messages(&function) => payload,
+            Requested::Function { payload, .. } | Requested::Answer { payload, .. } => {
+                message_payload(turn, &function, Some(&payload), &history(turn).await?)?
+            }
+            Requested::Default { .. } => message_payload(turn, &function, None, &history(turn).await?)?,
+        };
+        let checked = self.schemas.check(&function, &payload).await.map_err(|faults| {
+            let id = &function.id;
+            format!("The payload does not match the schema of the function '{id}': {faults}")
+        });
+        Ok(checked.map(|()| Prepared { function, payload, plain, hops }))
     }
 
-    /// Checks the exposure, the scopes and the payload of a call.
-    async fn check(
-        &self,
-        turn: &Turn,
-        id: String,
-        payload: Json,
-        plain: bool,
-        hops: u64,
-    ) -> Result<Prepared, String> {
+    /// The function of a request, if the caller may call it.
+    fn find(&self, turn: &Turn, request: &Requested) -> Result<Arc<FunctionInfo>, String> {
         let (caller, catalog) = (turn.caller(), self.updates.borrow().clone());
         self.departed.observe(catalog.as_ref());
         let (exposure, catalog) = (self.options.exposure.to(&caller.rights), catalog.as_deref());
-        let checked = if plain { exposure.check_default(&id, catalog) } else { exposure.check(&id, catalog) };
+        let checked = match request {
+            Requested::Function { id, .. } | Requested::Answer { id, .. } => exposure.check(id, catalog),
+            Requested::Default { id } => exposure.check_default(id, catalog),
+        };
         let function =
             checked.map_err(|hidden| missing::explain(turn, &hidden, &exposure, catalog, &self.departed))?;
         // The scopes may have changed since the message was admitted.
         if !permits(&function, &caller.rights) {
+            let id = &function.id;
             return Err(format!("Function '{id}' requires scopes that the caller does not have"));
         }
-        self.schemas.check(&function, &payload).await.map_err(|faults| {
-            format!("The payload does not match the schema of the function '{id}': {faults}")
-        })?;
-        Ok(Prepared { function, payload, plain, hops })
+        Ok(function)
     }
 
     async fn carry_out(&self, turn: &Turn, prepared: Prepared) -> AgentResult {
@@ -253,12 +286,19 @@ impl Inner {
             } => result?,
         };
         running.end(result.as_ref().err());
+        // The streamed artifact has the name of the function, so the result needs another name.
+        let name = if streamed { "result" } else { &*function.id };
+        let reply = match &result {
+            Ok(value) => FunctionReply::read(&function, value),
+            Err(error) => FunctionReply::read_error(&function, error),
+        };
+        if let Some(reply) = reply {
+            return reply.apply(turn, name).await;
+        }
         match result {
             // A function that has written everything to its channel returns `null`.
             Ok(value) if streamed && value.as_str() == "null" => turn.complete().await,
             Ok(value) => {
-                // The streamed artifact has the name of the function, so the result needs another name.
-                let name = if streamed { "result" } else { &*function.id };
                 turn.artifact(name).part(part(value, plain)).await?;
                 turn.complete().await
             }
@@ -318,6 +358,9 @@ impl Inner {
             tokio::select! {
                 biased;
                 item = items.recv() => match item {
+                    Some(ChannelItem::Text(text)) if let Some(progress) = progress(&text) => {
+                        turn.working(progress).await?;
+                    }
                     Some(item) => chunks.add(item).await?,
                     // The channel is closed. Only the result is missing.
                     None => break,

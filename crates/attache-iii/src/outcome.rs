@@ -24,7 +24,7 @@ impl TimeLimit {
 }
 
 /// What the Rust SDK puts before the message of a function.
-const RUST_PREFIX: &str = "handler error: ";
+pub(crate) const RUST_PREFIX: &str = "handler error: ";
 
 /// Describes a failed call for the caller. An error of the function has the words of the function.
 pub(crate) fn failure(function: &FunctionInfo, error: &CallError, limit: TimeLimit) -> String {

@@ -1,8 +1,7 @@
 //! Resolves the function that a message requests, and its payload.
 
-use attache_protocol::{ContextId, Json, Message, Part};
+use attache_protocol::{Json, Message, Part};
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
 /// What a message requests.
 #[derive(Debug, PartialEq)]
@@ -14,8 +13,8 @@ pub(crate) enum Resolved {
         /// The payload.
         payload: Json,
     },
-    /// A text in plain language.
-    Plain(String),
+    /// No function: text in plain language, files, or other data.
+    Plain,
 }
 
 /// Why a message cannot be resolved.
@@ -56,28 +55,14 @@ pub(crate) fn resolve(message: &Message) -> Result<Resolved, Unresolved> {
         };
         return Ok(Resolved::Function { id: first.to_owned(), payload });
     }
-    let text = message.text();
-    if text.trim().is_empty() { Err(Unresolved::NoFunction) } else { Ok(Resolved::Plain(text)) }
+    // Files and data are for the default function, too.
+    let is_empty = |part: &Part| part.as_text().is_some_and(|text| text.trim().is_empty());
+    if message.parts.iter().all(is_empty) { Err(Unresolved::NoFunction) } else { Ok(Resolved::Plain) }
 }
 
 #[derive(Serialize)]
 struct Input<'a> {
     input: &'a str,
-}
-
-/// The payload for a message in plain language. Agents use different names for the text, so it has several of them. It also has
-/// the history of the conversation.
-pub(crate) fn plain_payload(text: &str, context: &ContextId, history: &RawValue) -> Json {
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Plain<'a> {
-        agent_id: &'static str,
-        message: &'a str,
-        input: &'a str,
-        session_id: &'a str,
-        history: &'a RawValue,
-    }
-    object(&Plain { agent_id: "default", message: text, input: text, session_id: context.as_str(), history })
 }
 
 fn empty() -> Json {
@@ -117,8 +102,8 @@ mod tests {
         assert_eq!(resolved(json!({"function_id": "a::b"})), function("a::b", json!({})));
         assert_eq!(resolved(json!({"function_id": "a::b", "payload": [1]})), function("a::b", json!([1])));
         assert_eq!(resolved(json!({"function_id": 7})), Err(Unresolved::NotAString));
-        assert_eq!(resolved(json!({"payload": {}})), Err(Unresolved::NoFunction));
-        assert_eq!(resolved(json!([])), Err(Unresolved::NoFunction));
+        assert_eq!(resolved(json!({"payload": {}})), Ok(Resolved::Plain));
+        assert_eq!(resolved(json!([])), Ok(Resolved::Plain));
     }
 
     #[test]
@@ -139,11 +124,13 @@ mod tests {
     }
 
     #[test]
-    fn other_text_is_plain_language() {
+    fn everything_else_is_for_the_default_function() {
         let resolved = |text: &str| resolve(&message([Part::text(text)]));
-        assert_eq!(resolved("call a::b for me"), Ok(Resolved::Plain("call a::b for me".to_owned())));
+        assert_eq!(resolved("call a::b for me"), Ok(Resolved::Plain));
         assert_eq!(resolved("  "), Err(Unresolved::NoFunction));
-        assert_eq!(resolve(&message([Part::raw("bytes")])), Err(Unresolved::NoFunction));
+        assert_eq!(resolve(&message([])), Err(Unresolved::NoFunction));
+        assert_eq!(resolve(&message([Part::raw("bytes")])), Ok(Resolved::Plain));
+        assert_eq!(resolve(&message([Part::text(" "), Part::url("https://a.example")])), Ok(Resolved::Plain));
     }
 
     #[test]

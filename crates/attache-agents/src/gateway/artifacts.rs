@@ -22,8 +22,8 @@ pub(super) struct Artifacts<'a> {
 
 /// An artifact of ours that repeats a remote one.
 struct Known<'a> {
-    /// The id of the remote artifact.
-    id: String,
+    /// The id of the remote artifact. A turn that runs again does not know it, and finds the artifact by its name.
+    id: Option<String>,
     name: String,
     /// The parts that it has.
     parts: Vec<u64>,
@@ -36,9 +36,9 @@ impl<'a> Artifacts<'a> {
     pub(super) fn new(turn: &'a Turn, own: &[Artifact], link: &Link) -> Self {
         let known = own.iter().map(|artifact| {
             let name = &artifact.artifact_id;
-            let id = link.artifacts.iter().find(|(_, ours)| ours == name).map_or(name, |(id, _)| id);
+            let link = link.artifacts.iter().find(|(_, ours)| ours == name);
             Known {
-                id: id.clone(),
+                id: link.map(|(id, _)| id.clone()),
                 name: name.clone(),
                 parts: artifact.parts.iter().map(of_part).collect(),
                 stream: None,
@@ -53,7 +53,8 @@ impl<'a> Artifacts<'a> {
 
     /// The names of our artifacts, by the ids of the remote ones.
     pub(super) fn names(&self) -> Vec<(String, String)> {
-        self.known.iter().map(|known| (known.id.clone(), known.name.clone())).collect()
+        let names = self.known.iter().filter_map(|known| Some((known.id.clone()?, known.name.clone())));
+        names.collect()
     }
 
     /// Repeats an update.
@@ -73,7 +74,7 @@ impl<'a> Artifacts<'a> {
     }
 
     /// From which part on a remote artifact is new. Nothing, if no part is. All of it is new if its beginning has changed.
-    pub(super) fn news(&self, artifact: &Artifact) -> Option<usize> {
+    pub(super) fn news(&mut self, artifact: &Artifact) -> Option<usize> {
         let Some(at) = self.position(artifact) else {
             return (!artifact.parts.is_empty()).then_some(0);
         };
@@ -100,9 +101,16 @@ impl<'a> Artifacts<'a> {
         }
     }
 
-    fn position(&self, artifact: &Artifact) -> Option<usize> {
+    /// The artifact of ours that repeats a remote one.
+    fn position(&mut self, artifact: &Artifact) -> Option<usize> {
         let id = remote_id(artifact);
-        self.known.iter().position(|known| known.id == id)
+        if let Some(at) = self.known.iter().position(|known| known.id.as_deref() == Some(id)) {
+            return Some(at);
+        }
+        let name = self.new_name(artifact);
+        let at = self.known.iter().position(|known| known.name == name)?;
+        self.known[at].id = Some(id.to_owned());
+        Some(at)
     }
 
     /// Adds parts to an artifact with an open end.
@@ -129,7 +137,7 @@ impl<'a> Artifacts<'a> {
                 return Err(Fault::Invalid("it has too many artifacts"));
             }
             None => {
-                let (id, name) = (remote_id(&artifact).to_owned(), self.new_name(&artifact));
+                let (id, name) = (Some(remote_id(&artifact).to_owned()), self.new_name(&artifact));
                 self.known.push(Known { id, name, parts: Vec::new(), stream: None });
                 self.known.len() - 1
             }
@@ -162,7 +170,7 @@ impl<'a> Artifacts<'a> {
             .metadata(metadata.map_err(|_| Fault::Invalid("the metadata of an artifact is not an object"))?))
     }
 
-    /// The name of an artifact of ours: that of the remote one, with a number if another artifact has it.
+    /// The name of an artifact of ours: that of the remote one, with a number if another remote artifact has it.
     fn new_name(&self, artifact: &Artifact) -> String {
         let name = artifact.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(remote_id(artifact));
         let mut wanted: String = name.chars().filter(|it| !it.is_control()).collect();
@@ -171,7 +179,7 @@ impl<'a> Artifacts<'a> {
         if wanted.is_empty() {
             wanted.push_str("artifact");
         }
-        let is_taken = |name: &str| self.known.iter().any(|known| known.name == name);
+        let is_taken = |name: &str| self.known.iter().any(|known| known.name == name && known.id.is_some());
         let numbered = (2..).map(|number| format!("{wanted} {number}"));
         std::iter::once(wanted.clone()).chain(numbered).find(|name| !is_taken(name)).unwrap_or(wanted)
     }

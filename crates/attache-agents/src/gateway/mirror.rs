@@ -84,6 +84,8 @@ impl<'a> Mirror<'a> {
     /// Creates our task, so that it survives a crash from now on.
     pub(super) async fn begin(&mut self) -> Result<(), Fault> {
         if !std::mem::replace(&mut self.exists, true) {
+            // The same status of the remote agent is then nothing new.
+            self.status = Some(of_status(&TaskStatus { state: TaskState::Working, ..TaskStatus::default() }));
             self.turn.working("").await?;
         }
         Ok(())

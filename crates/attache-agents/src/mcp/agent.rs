@@ -1,6 +1,5 @@
 //! A turn: finds the tool, calls it, and reports what happens.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use attache_core::{Agent, AgentError, AgentResult, Turn};
@@ -61,6 +60,8 @@ impl Mcp {
 
     /// Calls the tool that the message names.
     async fn start(&self, turn: &Turn, begun: Instant) -> AgentResult {
+        // Before the connection, which can be a process for this call.
+        let permit = self.permit().await?;
         let connection = match self.connection().await {
             Ok(connection) => connection,
             Err(error) => {
@@ -77,7 +78,6 @@ impl Mcp {
             return turn.fail(error.to_string()).await;
         }
         turn.working("").await?;
-        let permit = self.permit().await?;
         let call = connection.call(tool.name(), arguments);
         self.follow(turn, call, permit, begun).await
     }
@@ -209,6 +209,7 @@ fn log(turn: &Turn, tool: &str, result: &Result<ToolOutput, CallError>, begun: I
 impl Mcp {
     /// A permit, the checks and the call, without a turn. Questions of the server are declined.
     pub(super) async fn call_alone(&self, name: &str, arguments: Value) -> Result<ToolOutput, CallError> {
+        let _permit = self.permit().await.map_err(|_| CallError::Unavailable)?;
         let connection = self.connection().await.map_err(|error| {
             tracing::warn!(target: "attache::mcp", tool = name, %error, "a call failed");
             CallError::Unavailable
@@ -226,8 +227,7 @@ impl Mcp {
             }
         };
         self.check(tool, &arguments).await?;
-        let _permit = self.permit().await.map_err(|_| CallError::Unavailable)?;
-        let mut call = Arc::clone(&connection).call(name, arguments);
+        let mut call = connection.call(name, arguments);
         // Without a receiver, questions are declined.
         call.questions.close();
         let limit = self.0.options.call_timeout;

@@ -1,6 +1,7 @@
 //! A connection to a server: the handshake, the list of tools, and calls.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rmcp::RoleClient;
@@ -66,9 +67,10 @@ impl Connection {
     pub(super) async fn open(
         options: Arc<McpOptions>,
         catalog: &watch::Sender<Arc<Catalog>>,
+        asks: &Arc<AtomicBool>,
     ) -> Result<Self, McpError> {
         let limit = options.start_timeout;
-        let opening = Self::handshake(options.clone());
+        let opening = Self::handshake(options.clone(), asks.clone());
         let late = || McpError::Connect {
             server: options.server.to_string(),
             why: format!("it was not ready within {} s", limit.as_secs_f64()),
@@ -91,10 +93,10 @@ impl Connection {
         Ok(connection)
     }
 
-    async fn handshake(options: Arc<McpOptions>) -> Result<Opened, McpError> {
+    async fn handshake(options: Arc<McpOptions>, asks: Arc<AtomicBool>) -> Result<Opened, McpError> {
         let (calls, changed, ended) =
             (Arc::new(Calls::default()), Arc::new(Notify::new()), CancellationToken::new());
-        let handler = Handler::new(options.clone(), calls.clone(), changed.clone(), ended.clone());
+        let handler = Handler::new(options.clone(), calls.clone(), changed.clone(), ended.clone(), asks);
         let server = options.server.to_string();
         let failed = |why: String| McpError::Connect { server: server.clone(), why };
         let max_message = options.max_output.max(MAX_MESSAGE);

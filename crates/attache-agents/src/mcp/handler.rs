@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rmcp::model::{
     ClientCapabilities, ClientConfig, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams,
@@ -23,8 +24,8 @@ use super::calls::{Asked, Calls};
 use super::question::{Answer, Question};
 use super::sampling;
 
-/// How many samples the model writes at once for one server.
-const MAX_SAMPLES: usize = 4;
+/// How many samples the model writes at once for one server. More are refused.
+const MAX_SAMPLES: usize = 16;
 
 /// The side of the client in a connection.
 pub(super) struct Handler {
@@ -33,6 +34,8 @@ pub(super) struct Handler {
     /// Notified when the list of tools has changed.
     changed: Arc<Notify>,
     ended: CancellationToken,
+    /// Set when the server has asked a question that does not say which call it belongs to.
+    asks: Arc<AtomicBool>,
     samples: Semaphore,
 }
 
@@ -42,8 +45,9 @@ impl Handler {
         calls: Arc<Calls>,
         changed: Arc<Notify>,
         ended: CancellationToken,
+        asks: Arc<AtomicBool>,
     ) -> Self {
-        Self { options, calls, changed, ended, samples: Semaphore::new(MAX_SAMPLES) }
+        Self { options, calls, changed, ended, asks, samples: Semaphore::new(MAX_SAMPLES) }
     }
 
     /// Passes a question to the caller of the call that it belongs to, and waits for the answer.
@@ -55,7 +59,11 @@ impl Handler {
     ) -> ElicitResult {
         let declined = || ElicitResult::new(ElicitationAction::Decline);
         let server = &self.options.server;
-        let slot = match self.calls.asked(origin(context)) {
+        let origin = origin(context);
+        if origin.is_none() {
+            self.asks.store(true, Ordering::Relaxed);
+        }
+        let slot = match self.calls.asked(origin) {
             Asked::Call(slot) => slot,
             Asked::NoCall => {
                 tracing::warn!(target: "attache::mcp", %server, "a question of an MCP server is declined: no call is running that it can belong to");
@@ -64,7 +72,7 @@ impl Handler {
             Asked::Ambiguous => {
                 tracing::warn!(
                     target: "attache::mcp", %server,
-                    "a question of an MCP server is declined: several calls are running, and it does not say which one it belongs to; with one call at once questions work"
+                    "a question of an MCP server is declined: several calls are running, and it does not say which one it belongs to; from now on every call has a process for itself"
                 );
                 return declined();
             }
@@ -136,12 +144,11 @@ impl ClientHandler for Handler {
                 None,
             ));
         };
-        let sample = async {
-            let _permit = self.samples.acquire().await;
-            sampling::sample(model, params).await
+        let Ok(_permit) = self.samples.try_acquire() else {
+            return Err(ErrorData::internal_error("too many samples at once: try again later", None));
         };
         tokio::select! {
-            sampled = sample => sampled,
+            sampled = sampling::sample(model, params) => sampled,
             () = context.ct.cancelled() => Err(ErrorData::internal_error("canceled", None)),
             () = self.ended.cancelled() => Err(ErrorData::internal_error("the connection has ended", None)),
         }

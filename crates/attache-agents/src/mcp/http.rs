@@ -138,11 +138,11 @@ impl Http {
         request: RequestBuilder,
         token: Option<&attache_client::Secret>,
     ) -> Result<Response, HttpError> {
-        let mut request = request.headers(self.0.headers.clone());
+        let mut headers = self.0.headers.clone();
         if let Some(token) = token {
-            request = request.header(AUTHORIZATION, bearer(token)?);
+            headers.insert(AUTHORIZATION, bearer(token)?);
         }
-        request.send().await.map_err(|error| HttpError::Unreachable(cause(&error)))
+        request.headers(headers).send().await.map_err(|error| HttpError::Unreachable(cause(&error)))
     }
 
     fn request(

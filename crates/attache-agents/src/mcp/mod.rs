@@ -4,7 +4,9 @@
 //! tool is a skill. A message calls a tool, and the result is an artifact. Questions of the server (elicitation) go to the caller of
 //! the tool, and the call goes on with the answer.
 //!
-//! One connection serves all callers. It is opened again for the next message if the server has ended.
+//! One connection serves all callers, unless the server is a program that asks questions: a question over standard output does not
+//! say which call it belongs to, so each call then has a process for itself. A connection is opened again for the next message if
+//! the server has ended.
 
 mod agent;
 mod calls;
@@ -25,6 +27,7 @@ mod tap;
 mod tools;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use attache_iii::Schemas;
 use attache_protocol::{AgentCard, Json};
@@ -48,7 +51,9 @@ pub struct Mcp(Arc<Inner>);
 
 struct Inner {
     options: Arc<McpOptions>,
-    connection: Mutex<Option<Arc<Connection>>>,
+    connections: Mutex<Vec<Arc<Connection>>>,
+    /// Whether every call needs a connection for itself.
+    exclusive: Arc<AtomicBool>,
     catalog: watch::Sender<Arc<Catalog>>,
     permits: Arc<Semaphore>,
     sessions: Sessions,
@@ -60,9 +65,12 @@ impl Mcp {
     pub async fn connect(options: McpOptions) -> Result<Self, McpError> {
         options.check()?;
         let permits = Arc::new(Semaphore::new(options.max_calls.min(Semaphore::MAX_PERMITS)));
+        let is_program = matches!(options.server, McpServer::Program(_));
+        let exclusive = Arc::new(AtomicBool::new(options.exclusive && is_program));
         let mcp = Self(Arc::new(Inner {
             options: Arc::new(options),
-            connection: Mutex::default(),
+            connections: Mutex::default(),
+            exclusive,
             catalog: watch::Sender::default(),
             permits,
             sessions: Sessions::default(),
@@ -142,16 +150,23 @@ impl Mcp {
         self.0.catalog.borrow().clone()
     }
 
-    /// The connection. It is opened if there is none, or if the server has ended.
+    /// A connection for a call. It is opened if there is none, or if the server has ended.
     async fn connection(&self) -> Result<Arc<Connection>, McpError> {
-        let mut current = self.0.connection.lock().await;
-        if let Some(connection) = current.as_ref().filter(|connection| !connection.has_ended()) {
+        let mut connections = self.0.connections.lock().await;
+        // Calls hold their connections, so a connection that only the list holds is idle. One idle connection is kept.
+        let mut has_idle = false;
+        connections.retain(|connection| {
+            let is_idle = Arc::strong_count(connection) == 1;
+            !(connection.has_ended() || is_idle && std::mem::replace(&mut has_idle, true))
+        });
+        let is_exclusive = self.0.exclusive.load(Ordering::Relaxed);
+        let usable = |connection: &&Arc<Connection>| !is_exclusive || Arc::strong_count(connection) == 1;
+        if let Some(connection) = connections.iter().find(usable) {
             return Ok(connection.clone());
         }
-        // The old process ends before a new one starts.
-        *current = None;
-        let connection = Arc::new(Connection::open(self.0.options.clone(), &self.0.catalog).await?);
-        *current = Some(connection.clone());
+        let Inner { options, catalog, exclusive, .. } = &*self.0;
+        let connection = Arc::new(Connection::open(options.clone(), catalog, exclusive).await?);
+        connections.push(connection.clone());
         Ok(connection)
     }
 

@@ -78,6 +78,10 @@ pub struct McpOptions {
     /// seconds unless set.
     pub grace: Duration,
 
+    /// Whether every call has a process for itself. A question of a program does not say which call it belongs to, so this is done
+    /// after its first question in any case. `false` unless set.
+    pub exclusive: bool,
+
     /// The token for a URL, sent as `Authorization: Bearer …`.
     pub token: Option<Secret>,
     /// Further headers for a URL.
@@ -116,6 +120,7 @@ impl McpOptions {
             environment: BTreeMap::new(),
             pass_environment: Vec::new(),
             grace: Duration::from_secs(2),
+            exclusive: false,
             token: None,
             headers: BTreeMap::new(),
             oauth: None,

@@ -17,7 +17,7 @@ pub(super) struct Waiting {
 }
 
 /// The waiting calls, by their tasks.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(super) struct Sessions(Arc<Mutex<State>>);
 
 #[derive(Default)]
@@ -45,13 +45,16 @@ impl Sessions {
         };
         // Outside of the lock, because it wakes other tasks.
         drop(dropped);
-        let sessions = self.clone();
+        // The timer must not keep calls alive when the agent is gone.
+        let sessions = Arc::downgrade(&self.0);
         tokio::spawn(async move {
             tokio::time::sleep(limit).await;
-            let mut state = sessions.0.lock();
-            let is_same = state.by_task.get(&task).is_some_and(|(other, _)| *other == number);
-            let expired = if is_same { state.by_task.remove(&task) } else { None };
-            drop(state);
+            let Some(sessions) = sessions.upgrade() else { return };
+            let expired = {
+                let mut state = sessions.lock();
+                let is_same = state.by_task.get(&task).is_some_and(|(other, _)| *other == number);
+                if is_same { state.by_task.remove(&task) } else { None }
+            };
             drop(expired);
         });
     }

@@ -1,11 +1,13 @@
 //! A transport that handles notifications in the order in which they arrive, and notices when the server ends.
 #![expect(deprecated, reason = "servers still send log messages, although later versions of MCP drop them")]
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rmcp::RoleClient;
 use rmcp::model::{
-    ClientJsonRpcMessage, JsonRpcMessage, LoggingLevel, LoggingMessageNotificationParam,
+    ClientJsonRpcMessage, JsonRpcMessage, LoggingLevel, LoggingMessageNotificationParam, RequestId,
     ServerJsonRpcMessage, ServerNotification,
 };
 use rmcp::transport::Transport;
@@ -16,10 +18,15 @@ use super::calls::Calls;
 /// How much of a log message of the server is logged, in characters.
 const MAX_LOG: usize = 1024;
 
+/// How many requests of the server can wait for our responses. A server that sends more and does not read them is given up.
+const MAX_REQUESTS: usize = 1024;
+
 /// A transport with the calls that run on it.
 pub(super) struct Tap<T> {
     inner: T,
     calls: Arc<Calls>,
+    /// The requests of the server whose responses are not written.
+    requests: Arc<Mutex<HashSet<RequestId>>>,
     /// Canceled when the server has ended.
     ended: CancellationToken,
     server: String,
@@ -27,7 +34,27 @@ pub(super) struct Tap<T> {
 
 impl<T> Tap<T> {
     pub(super) fn new(inner: T, calls: Arc<Calls>, ended: CancellationToken, server: String) -> Self {
-        Self { inner, calls, ended, server }
+        Self { inner, calls, requests: Arc::default(), ended, server }
+    }
+
+    /// Counts a request, or the cancellation of one. Returns whether there are too many.
+    fn count(&self, message: &ServerJsonRpcMessage) -> bool {
+        match message {
+            JsonRpcMessage::Request(request) => {
+                let mut requests = self.requests.lock();
+                requests.insert(request.id.clone());
+                requests.len() > MAX_REQUESTS
+            }
+            JsonRpcMessage::Notification(notification) => {
+                if let ServerNotification::CancelledNotification(canceled) = &notification.notification
+                    && let Some(id) = &canceled.params.request_id
+                {
+                    self.requests.lock().remove(id);
+                }
+                false
+            }
+            JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => false,
+        }
     }
 
     /// Handles a notification. Returns it if the service has to handle it.
@@ -83,12 +110,30 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for Tap<T> {
         item: ClientJsonRpcMessage,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
         self.calls.register(&item);
-        self.inner.send(item)
+        let answered = match &item {
+            JsonRpcMessage::Response(response) => Some(response.id.clone()),
+            JsonRpcMessage::Error(error) => error.id.clone(),
+            JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
+        };
+        let (requests, sending) = (self.requests.clone(), self.inner.send(item));
+        async move {
+            let sent = sending.await;
+            if let Some(id) = answered {
+                requests.lock().remove(&id);
+            }
+            sent
+        }
     }
 
     async fn receive(&mut self) -> Option<ServerJsonRpcMessage> {
         loop {
             match self.inner.receive().await {
+                Some(message) if self.count(&message) => {
+                    let server = &self.server;
+                    tracing::warn!(target: "attache::mcp", server, "an MCP server sends requests and does not read the responses; it is stopped");
+                    self.ended.cancel();
+                    return None;
+                }
                 Some(message) => {
                     if let Some(message) = self.handle(message) {
                         return Some(message);

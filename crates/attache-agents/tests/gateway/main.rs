@@ -2,7 +2,9 @@
 
 mod cards;
 mod continuing;
+mod handmade;
 mod hostile;
 mod outages;
 mod repeating;
 mod support;
+mod wire;

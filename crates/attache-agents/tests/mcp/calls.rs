@@ -94,7 +94,7 @@ async fn arguments_are_checked_before_the_call() {
     assert!(matches!(mcp.call("add", json!([1])).await, Err(CallError::Arguments { .. })));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn progress_is_reported_with_numbers() {
     let agent = agent(|_| {}).await;
     let mut events = agent.stream(call("progress", json!({"count": 3}))).await.unwrap();
@@ -148,7 +148,7 @@ async fn a_cancel_reaches_the_server_and_other_calls_go_on() {
     assert_eq!(json(&run(&agent, "cancelled", json!({"count": 1})).await).as_array().unwrap().len(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_hundred_calls_run_at_once() {
     let agent = agent(|options| options.max_calls = 100).await;
     let calls = (0..100).map(|_| run(&agent, "gather", json!({"count": 100})));

@@ -41,6 +41,7 @@ TOOLS = {
     "process": {"type": "object"},
     "log": TEXT,
     "deaf": {"type": "object"},
+    "pings": COUNT,
 }
 
 cancelled = []
@@ -103,7 +104,7 @@ def ask(id, schema, times, answers):
     def then(message):
         ask(id, schema, times - 1, answers + [message.get("result", message.get("error"))])
 
-    params = {"message": "What is it? (%d)" % times, "requestedSchema": schema}
+    params = {"message": "What is it? (%d of %d)" % (times, os.getpid()), "requestedSchema": schema}
     request("elicitation/create", params, then)
 
 
@@ -175,6 +176,10 @@ def call(id, params):
     elif name == "deaf":
         send({"method": "notifications/progress", "params": {"progressToken": token, "progress": 1}})
         signal.pause()
+    elif name == "pings":
+        for ping in range(arguments["count"]):
+            send({"id": "ping-%d" % ping, "method": "ping"})
+        text(id, "sent")
     elif name in TOOLS:
         text(id, "called " + name)
     else:
@@ -202,6 +207,8 @@ def handle(message):
         call(id, params)
     elif method == "notifications/cancelled":
         cancelled.append(params.get("requestId"))
+        if "CANCELLED" in os.environ:
+            open(os.environ["CANCELLED"], "w").close()
         release_cancel_waiters()
     elif method is None and id in replies:
         replies.pop(id)(message)

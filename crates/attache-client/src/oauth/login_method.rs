@@ -364,6 +364,34 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_metadata_url_of_an_issuer_is_tried() {
+        for (issuer, expected) in [
+            (
+                "https://a.example",
+                vec![
+                    "https://a.example/.well-known/oauth-authorization-server",
+                    "https://a.example/.well-known/openid-configuration",
+                ],
+            ),
+            (
+                "https://a.example/t/1/?x=y",
+                vec![
+                    "https://a.example/.well-known/oauth-authorization-server/t/1",
+                    "https://a.example/t/1/.well-known/oauth-authorization-server",
+                    "https://a.example/.well-known/openid-configuration/t/1",
+                    "https://a.example/t/1/.well-known/openid-configuration",
+                ],
+            ),
+        ] {
+            let methods = LoginMethod::at_issuer(&issuer.parse().unwrap(), &["a".to_owned()]);
+            let urls: Vec<&str> = methods.iter().filter_map(|method| method.metadata.as_deref()).collect();
+            assert_eq!(urls, expected);
+            let plain = issuer.split('?').next().unwrap();
+            assert!(urls.iter().all(|url| is_metadata_url(plain, &url.parse().unwrap())), "{urls:?}");
+        }
+    }
+
+    #[test]
     fn a_card_offers_what_it_asks_for_before_what_it_merely_knows() {
         let flow =
             json!({"tokenUrl": "https://t.example/token", "authorizationUrl": "https://t.example/auth"});

@@ -1,5 +1,6 @@
 //! Tests of the gateway, with an engine without a socket and with virtual time.
 
+mod messages;
 mod support;
 
 use std::sync::Arc;

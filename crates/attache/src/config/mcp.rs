@@ -54,6 +54,7 @@ impl Mcp {
             let headers = self.headers.iter();
             options.headers = headers.map(|(name, value)| (name.clone(), value.0.clone().into())).collect();
             options.oauth = oauth;
+            options.exclusive = self.exclusive;
             options.roots.clone_from(&self.roots);
             options.sampling = sampling;
             if let Some(time) = &self.grace {

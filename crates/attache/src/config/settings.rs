@@ -555,6 +555,8 @@ settings! {
         pass_environment: Vec<String>,
         /// How long the program has to end after SIGTERM; 2 seconds if this is not set
         grace: Option<FromText<Time>>,
+        /// Give every call a process for itself
+        exclusive: bool,
         /// The token for a URL
         token: Option<Masked>,
         /// The file that the token for a URL is in

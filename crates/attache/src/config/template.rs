@@ -124,6 +124,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("mcp.environment", "{ KEY: \"${TOOLS_KEY}\" }"),
     ("mcp.pass-environment", "[SSL_CERT_FILE]"),
     ("mcp.grace", "2s"),
+    ("mcp.exclusive", "false"),
     ("mcp.token", "\"${TOOLS_TOKEN}\""),
     ("mcp.token-file", "/run/secrets/tools"),
     ("mcp.headers", "{ X-Tenant: acme }"),
