@@ -132,6 +132,13 @@ impl Turn {
         self.status(TaskState::Working, (!text.is_empty()).then(|| Part::text(text))).await
     }
 
+    /// Like [`working`](Self::working), with metadata for programs that show progress. Readers of streams receive the metadata.
+    pub async fn working_with(&self, text: impl Into<String>, metadata: JsonObject) -> AgentResult {
+        let text = text.into();
+        let parts = (!text.is_empty()).then(|| vec![Part::text(text)]);
+        self.update(TaskState::Working, parts, Some(metadata)).await
+    }
+
     /// Builds an artifact. It replaces an earlier artifact of the same name.
     pub fn artifact(&self, name: impl Into<String>) -> ArtifactBuilder<'_> {
         ArtifactBuilder::new(self, name.into())
@@ -150,6 +157,11 @@ impl Turn {
     /// Asks the client for input. The client's answer starts the next turn.
     pub async fn ask(&self, part: impl Into<Part>) -> AgentResult {
         self.status(TaskState::InputRequired, Some(part.into())).await
+    }
+
+    /// Like [`ask`](Self::ask), with several parts.
+    pub async fn ask_with(&self, parts: Vec<Part>) -> AgentResult {
+        self.state(TaskState::InputRequired, Some(parts)).await
     }
 
     /// Asks for credentials. They may come with a message, which starts the next turn. They may also come on another way, in which
@@ -191,11 +203,16 @@ impl Turn {
     }
 
     fn state(&self, state: TaskState, parts: Option<Vec<Part>>) -> Emitted {
+        self.update(state, parts, None)
+    }
+
+    fn update(&self, state: TaskState, parts: Option<Vec<Part>>, metadata: Option<JsonObject>) -> Emitted {
         let message = parts.map(|parts| Box::new(self.agent_message(parts)));
         let update = TaskStatusUpdateEvent {
             task_id: self.task_id().clone(),
             context_id: self.context_id().clone(),
             status: TaskStatus { state, message, timestamp: None },
+            metadata,
             ..TaskStatusUpdateEvent::default()
         };
         self.emit(TaskEvent::Status(Arc::new(update)))
