@@ -1,6 +1,6 @@
 //! Follows a prompt, and reports to the caller what the agent does.
 
-use attache_core::{AgentError, AgentResult, ArtifactStream, TextStream, Turn};
+use attache_core::{AgentError, AgentResult, TextStream, Turn};
 use attache_protocol::Part;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,7 +11,7 @@ use super::permission::PermissionRequest;
 use super::report::{self, Report};
 use super::session::Event;
 use super::wire::{ContentBlock, ContentChunk, SessionUpdate, StopReason, method};
-use super::{ACTIVITY, ANSWER, AcpOptions, Permissions, metadata};
+use super::{ANSWER, AcpOptions, Permissions, metadata};
 
 /// How many bytes of thoughts are collected before they are reported.
 const MAX_THOUGHT: usize = 4_000;
@@ -46,24 +46,19 @@ struct Output<'a> {
     turn: &'a Turn,
     options: &'a AcpOptions,
     answer: TextStream<'a>,
-    activity: ArtifactStream<'a>,
     thought: String,
 }
 
 impl<'a> Output<'a> {
     fn new(turn: &'a Turn, options: &'a AcpOptions) -> Self {
         let task = turn.task();
-        // A turn that continues a prompt continues its artifacts. The first chunk of a turn replaces the artifact, so it has the
+        // A turn that continues a prompt continues its answer. The first chunk of a turn replaces the artifact, so it has the
         // earlier parts.
-        let artifact = |name: &str| {
-            let artifacts = task.iter().flat_map(|task| &task.artifacts);
-            let earlier = artifacts
-                .filter(|artifact| artifact.artifact_id == name)
-                .flat_map(|artifact| artifact.parts.clone());
-            turn.artifact(name).parts(earlier).stream()
-        };
-        let (answer, activity) = (TextStream::new(artifact(ANSWER)), artifact(ACTIVITY));
-        Self { turn, options, answer, activity, thought: String::new() }
+        let artifacts = task.into_iter().flat_map(|task| task.artifacts);
+        let earlier =
+            artifacts.filter(|artifact| artifact.artifact_id == ANSWER).flat_map(|artifact| artifact.parts);
+        let answer = TextStream::new(turn.artifact(ANSWER).parts(earlier).stream());
+        Self { turn, options, answer, thought: String::new() }
     }
 
     async fn follow(&mut self, prompt: &mut OpenPrompt) -> Result<End, AgentError> {
@@ -176,19 +171,14 @@ impl<'a> Output<'a> {
         self.report(report::thought(&thought)).await
     }
 
-    /// Reports progress: as a status update for people, and in the artifact `activity` for machines if that is wanted.
+    /// Reports progress: a text for people, and metadata for machines.
     async fn report(&mut self, report: Report) -> AgentResult {
         // The order of text and reports stays as it was.
         self.answer.flush().await?;
-        if !report.text.is_empty() {
-            self.turn.working(report.text).await?;
+        match metadata::object(report.members) {
+            Some(metadata) => self.turn.working_with(report.text, metadata).await,
+            None => self.turn.working(report.text).await,
         }
-        if self.options.activity
-            && let Some(metadata) = metadata::object(report.members)
-        {
-            self.activity.chunk(Part::data(&metadata)?.media_type("application/json")).await?;
-        }
-        Ok(())
     }
 }
 

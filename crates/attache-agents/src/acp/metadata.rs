@@ -4,7 +4,7 @@ use attache_protocol::JsonObject;
 use serde_json::{Map, Value};
 
 /// The member of the metadata that all others are in.
-pub(super) const NAMESPACE: &str = "attache";
+const NAMESPACE: &str = "attache";
 /// A tool call: see [`tool`].
 pub(super) const TOOL: &str = "tool";
 /// The plan of the agent.

@@ -57,9 +57,6 @@ use self::wire::{AgentInfo, ContentBlock, StopReason};
 /// The artifact with the answer of the agent.
 const ANSWER: &str = "answer";
 
-/// The artifact with what the agent did.
-const ACTIVITY: &str = "activity";
-
 /// An agent that passes messages to a coding agent.
 pub struct Acp {
     options: Arc<AcpOptions>,
@@ -176,7 +173,7 @@ impl Acp {
 
     /// Asks the caller, and keeps the prompt open until it answers.
     async fn ask(&self, turn: &Turn, question: Question, again: bool) -> AgentResult {
-        turn.ask(question.request.question(again)).await?;
+        turn.ask_with(question.request.question(again)?).await?;
         self.waiting.put(turn.task_id().clone(), question, self.options.permission_timeout);
         // The task can be canceled before the prompt is among the waiting ones.
         if turn.is_cancelled() {
@@ -199,9 +196,9 @@ fn lost_question(turn: &Turn) -> Option<String> {
     let task = turn.task()?;
     let mut earlier = task.history.iter().filter(|message| message.message_id != turn.message().message_id);
     let last = task.status.message.as_deref().or(earlier.next_back())?;
-    let asked: Value = last.parts.first()?.metadata.as_ref()?.read().ok()?;
-    let permission = asked.get(metadata::NAMESPACE).filter(|_| last.role == Role::Agent)?.get(PERMISSION)?;
-    permission.get("title")?.as_str().map(str::to_owned)
+    let asked: Value =
+        last.parts.iter().find_map(Part::as_data).filter(|_| last.role == Role::Agent)?.read().ok()?;
+    asked.get(PERMISSION)?.get("title")?.as_str().map(str::to_owned)
 }
 
 /// Ends the task as the prompt has ended.

@@ -46,8 +46,6 @@ pub struct AcpOptions {
     pub terminal: bool,
     /// Whether the caller sees the thoughts of the agent, as status updates. No unless set.
     pub show_thoughts: bool,
-    /// Whether the tool calls, plans and diffs of the agent are also kept as data parts of the artifact `activity`. No unless set.
-    pub activity: bool,
     /// How long an unused session is kept. 30 minutes unless set. The program ends with its last session.
     pub idle: Duration,
     /// How many sessions there are at once. 64 unless set. A new one replaces the unused one that was used least recently. If all are
@@ -86,7 +84,6 @@ impl AcpOptions {
             permission_timeout: Duration::from_secs(600),
             terminal: false,
             show_thoughts: false,
-            activity: false,
             idle: Duration::from_secs(1800),
             max_sessions: 64,
             start_timeout: Duration::from_secs(120),

@@ -2,7 +2,7 @@
 
 use attache_protocol::{Message, Part};
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::connection::Responder;
 use super::metadata::{self, PERMISSION};
@@ -65,8 +65,8 @@ impl PermissionRequest {
         }
     }
 
-    /// The question to the caller. Machines find the options in its metadata.
-    pub(super) fn question(&self, again: bool) -> Part {
+    /// The question to the caller: a text for people, and data for machines.
+    pub(super) fn question(&self, again: bool) -> Result<Vec<Part>, serde_json::Error> {
         let names: Vec<String> = self.options.iter().map(|option| format!("`{}`", option.name)).collect();
         let before = if again { "The answer was not understood. " } else { "" };
         let text = format!(
@@ -79,9 +79,8 @@ impl PermissionRequest {
             "title": self.title(),
             "options": self.options,
         });
-        let mut part = Part::text(text);
-        part.metadata = metadata::object(Map::from_iter([(PERMISSION.to_owned(), permission)]));
-        part
+        let data = Part::data(&json!({PERMISSION: permission}))?.media_type("application/json");
+        Ok(vec![Part::text(text), data])
     }
 
     /// The answer in a message: the id or the name of an option, or a word for yes or no. `None` if it is none of these.

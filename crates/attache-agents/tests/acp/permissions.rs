@@ -33,8 +33,8 @@ async fn the_caller_is_asked_and_the_same_prompt_goes_on() {
         assert_eq!(text(&asked), "before ");
         let question = asked.status.message.as_ref().unwrap();
         assert!(question.text().contains("asks for permission: Remove the disk"), "{question:?}");
-        let metadata: Value = question.parts[0].metadata.as_ref().unwrap().read().unwrap();
-        let permission = &metadata["attache"]["permission"];
+        let data: Value = question.parts[1].as_data().unwrap().read().unwrap();
+        let permission = &data["permission"];
         assert_eq!(
             (&permission["tool"], &permission["title"]),
             (&json!("delete"), &json!("Remove the disk"))

@@ -25,36 +25,29 @@ async fn reports_of_the_agent_are_status_updates_and_thoughts_are_hidden() {
         return;
     }
     for show_thoughts in [false, true] {
-        let agent = serve(&[], |options| {
-            options.show_thoughts = show_thoughts;
-            options.activity = true;
-        })
-        .await;
+        let agent = serve(&[], |options| options.show_thoughts = show_thoughts).await;
         let mut events = agent.client.stream("tools").await.unwrap();
-        let mut reports = Vec::new();
+        let (mut texts, mut data) = (Vec::new(), Vec::new());
         while let Some(event) = events.next().await {
             if let StreamResponse::StatusUpdate(update) = event.unwrap()
-                && let Some(message) = update.status.message
+                && let Some(metadata) = &update.metadata
             {
-                reports.push(message.text());
+                texts.extend(update.status.message.as_ref().map(|message| message.text()));
+                data.push(metadata.read::<serde_json::Value>().unwrap()["attache"].clone());
             }
         }
         let thought = if show_thoughts { vec!["I wonder."] } else { vec![] };
         let others = ["plan: 1 of 2 steps done", "Edit a.txt: started", "Edit a.txt: completed"];
-        assert_eq!(reports, [thought, others.to_vec()].concat());
-        let id = agent.latest().await.id;
-        let done = agent.client.get(id).await.unwrap();
-        assert_eq!(answer(&done), "Let me look.\n\nDone.");
-        let activity = done.artifacts.iter().find(|artifact| artifact.artifact_id == "activity").unwrap();
-        let read =
-            |part: &Part| part.as_data().unwrap().read::<serde_json::Value>().unwrap()["attache"].clone();
-        let data: Vec<_> = activity.parts.iter().map(read).skip(usize::from(show_thoughts)).collect();
+        assert_eq!(texts, [thought, others.to_vec()].concat());
+        let data: Vec<_> = data.into_iter().skip(usize::from(show_thoughts)).collect();
         assert_eq!(data[0]["plan"][0]["content"], "look");
         assert_eq!(data[1]["tool"]["status"], "started");
         assert_eq!(data[1]["tool"]["input"]["path"], "a.txt");
         assert_eq!(data[2]["tool"]["toolUseId"], "t1");
         assert_eq!(data[2]["diff"][0]["path"], "a.txt");
         assert_eq!(data[3]["usage"]["used"], 10);
+        let done = agent.client.get(agent.latest().await.id).await.unwrap();
+        assert_eq!(answer(&done), "Let me look.\n\nDone.");
     }
 }
 

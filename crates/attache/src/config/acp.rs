@@ -63,7 +63,6 @@ impl Acp {
             };
             options.terminal = self.terminal;
             options.show_thoughts = self.show_thoughts;
-            options.activity = self.activity;
             if let Some(count) = &self.max_sessions {
                 options.max_sessions = usize::try_from(count.0.0.get()).unwrap_or(usize::MAX);
             }

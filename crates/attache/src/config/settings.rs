@@ -505,8 +505,6 @@ settings! {
         terminal: bool,
         /// Let callers see the thoughts of the agent
         show_thoughts: bool,
-        /// Keep tool calls, plans and diffs in the artifact `activity`
-        activity: bool,
         /// How long an unused session is kept; 30 minutes if this is not set
         idle: Option<FromText<Time>>,
         /// How many sessions there are at once; 64 if this is not set

@@ -105,7 +105,6 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("acp.permission-timeout", "10m"),
     ("acp.terminal", "false"),
     ("acp.show-thoughts", "false"),
-    ("acp.activity", "false"),
     ("acp.idle", "30m"),
     ("acp.max-sessions", "64"),
     ("acp.start-timeout", "2m"),
