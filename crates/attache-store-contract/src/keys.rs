@@ -1,6 +1,6 @@
 //! Idempotency keys: a key of an owner creates one task or makes one append, also under concurrency.
 
-use attache_core::{AppendError, Created, Lease, ListQuery, Owner, Principal, Seq, UsedKey};
+use attache_core::{AppendError, Created, Lease, ListQuery, Owner, Seq, UsedKey};
 use attache_protocol::TaskState;
 
 use crate::support::{TestStore, chunk, id, message, more, named, status, task};

@@ -15,7 +15,6 @@
 
 mod connection;
 mod conversation;
-mod environment;
 mod follow;
 mod metadata;
 mod open_prompt;

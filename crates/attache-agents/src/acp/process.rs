@@ -9,8 +9,9 @@ use tokio::io::{AsyncReadExt, BufReader};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
 
-use super::{AcpOptions, environment};
+use super::AcpOptions;
 use crate::process_group::ProcessGroup;
+use crate::program::environment;
 
 /// The longest line of standard error in the log, in bytes.
 const MAX_LOG_LINE: usize = 1024;
@@ -29,7 +30,10 @@ impl Process {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the command is empty"));
         };
         let mut command = Command::new(program);
-        command.args(arguments).env_clear().envs(environment::variables(options));
+        command
+            .args(arguments)
+            .env_clear()
+            .envs(environment::base(&options.pass_environment, &options.environment));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let (group, mut child) = ProcessGroup::spawn(command)?;
         let missing = || io::Error::other("a pipe to the program is missing");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use attache_core::{Store, StoreError, Turn};
+use attache_core::{Owner, Store, StoreError, Turn};
 use attache_protocol::Json;
 use serde::{Deserialize, Serialize};
 
@@ -18,8 +18,8 @@ pub(super) struct ContextKey(String);
 
 impl ContextKey {
     pub(super) fn of(turn: &Turn) -> Self {
-        let owner = &turn.caller().owner;
-        let parts = (owner.tenant.as_deref(), owner.principal.name(), turn.context_id().as_str());
+        let Owner { agent, tenant, principal } = &turn.caller().owner;
+        let parts = (agent.as_deref(), tenant.as_deref(), principal.name(), turn.context_id().as_str());
         Self(serde_json::json!(parts).to_string())
     }
 }

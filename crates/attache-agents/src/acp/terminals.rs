@@ -11,10 +11,11 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 use tokio::sync::watch;
 
+use super::AcpOptions;
 use super::wire::{CreateTerminal, RpcError, code};
 use super::workspace::Workspace;
-use super::{AcpOptions, environment};
 use crate::process_group::ProcessGroup;
+use crate::program::environment;
 
 /// How many terminals a session may have at once.
 const MAX_TERMINALS: usize = 16;
@@ -89,7 +90,10 @@ impl Terminals {
                 command
             }
         };
-        command.env_clear().envs(environment::variables(options)).current_dir(directory);
+        command
+            .env_clear()
+            .envs(environment::base(&options.pass_environment, &options.environment))
+            .current_dir(directory);
         command.envs(request.env.iter().map(|variable| (&variable.name, &variable.value)));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let (group, mut child) = ProcessGroup::spawn(command).map_err(|error| {

@@ -112,7 +112,8 @@ impl Links {
 
 /// Callers choose the ids of contexts, so the owner is a part of the key.
 fn context_key(owner: &Owner, context: &ContextId) -> String {
-    serde_json::json!([owner.tenant.as_deref(), owner.principal.name(), context.as_str()]).to_string()
+    let Owner { agent, tenant, principal } = owner;
+    serde_json::json!([agent.as_deref(), tenant.as_deref(), principal.name(), context.as_str()]).to_string()
 }
 
 /// A scope of the store with a limited number of keys. The oldest key makes way for a new one.
@@ -236,7 +237,7 @@ mod tests {
     #[tokio::test]
     async fn callers_with_the_same_context_id_do_not_share_a_remote_context() {
         let links = Links::new(&store(), "http://a", 8);
-        let owner = |name: &'static str| Owner { tenant: None, principal: Principal::named(name) };
+        let owner = |name: &'static str| Owner { principal: Principal::named(name), ..Owner::default() };
         links.save_context(&owner("alice"), &"c".into(), &"r1".into()).await.unwrap();
         assert_eq!(links.context(&owner("alice"), &"c".into()).await.unwrap(), Some("r1".into()));
         assert_eq!(links.context(&owner("bob"), &"c".into()).await.unwrap(), None);

@@ -198,7 +198,7 @@ impl Routing {
             return self.by_name(&name).ok_or_else(|| {
                 let known = self.agents.keys().cloned().collect();
                 let text = UnknownAgent { name, known }.to_string();
-                Error::invalid_params(&format!("message.metadata.{AGENT_METADATA}"), text)
+                Error::invalid_params(format!("message.metadata.{AGENT_METADATA}"), text)
             });
         }
         if let Some(skill) = named(SKILL_METADATA) {
@@ -211,7 +211,7 @@ impl Routing {
         name.and_then(|name| self.by_name(name)).ok_or_else(|| {
             let names: Vec<_> = self.agents.keys().map(String::as_str).collect();
             let text = format!("name one of these agents: {}", names.join(", "));
-            Error::invalid_params(&format!("message.metadata.{AGENT_METADATA}"), text)
+            Error::invalid_params(format!("message.metadata.{AGENT_METADATA}"), text)
         })
     }
 

@@ -25,7 +25,7 @@ async fn the_default_function_gets_files_data_and_the_caller_but_no_credential()
     engine.function("agent::chat", exposed(), json!("thanks"));
     let client = with_default(&engine);
     let identity = Identity::named("alice").scope("quote");
-    let owner = Owner { tenant: None, principal: identity.principal };
+    let owner = Owner { principal: identity.principal, ..Owner::default() };
     let caller = Caller { owner, rights: identity.rights, ..Caller::default() };
     let file = Part::raw(vec![1, 2]).filename("a.png").media_type("image/png");
     let metadata = JsonObject::new(&json!({"k": 1})).ok();

@@ -159,12 +159,12 @@ impl Import {
         let Self { url, prefix, replace, connection } = self;
         let known = connection.keep(url.clone())?;
         let agent = known.clone().connect(url).await?;
-        let listed = agent.client.named_agents().await.map_err(|error| match error {
-            ClientError::Http { status: 404 | 405 | 410, .. } => {
-                Failure::new(format!("the server at {} has no list of agents", known.url))
-                    .hint("give its agent a name with `attache agents add NAME URL`")
+        let listed = agent.client.named_agents().await.map_err(|error| {
+            if matches!(error, ClientError::Http { status: 404 | 405 | 410, .. }) {
+                return Failure::new(format!("the server at {} has no list of agents", known.url))
+                    .hint("give its agent a name with `attache agents add NAME URL`");
             }
-            error => agent.failed(&error),
+            agent.failed(&error)
         })?;
         let origin = agent.client.card_origin();
         let (mut added, mut replaced) = (Vec::new(), Vec::new());

@@ -1,10 +1,16 @@
 //! The log of the server, on standard error.
 
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
 
 use super::reload::SetLogFilter;
 use crate::command::Failure;
 use crate::config::{LogArgs, LogFormat};
+
+/// The filter of the log. A library that logs each message of an MCP server at `info` is quiet unless the filter names it.
+pub(super) fn filter(text: &str) -> Result<EnvFilter, ParseError> {
+    EnvFilter::try_new(format!("rmcp=warn,{text}"))
+}
 
 impl LogArgs {
     /// Starts the log. Returns a function that changes its filter. The server goes on if its log cannot be written.

@@ -221,7 +221,9 @@ impl Serve {
             }
             match self.agent()? {
                 AgentName::Kind(Kind::Functions) => functions::serve(self, prepared, parts).await,
-                other => self.serve_agent(&other, prepared, parts).await,
+                name @ (AgentName::Kind(_) | AgentName::Named(_)) => {
+                    self.serve_agent(&name, prepared, parts).await
+                }
             }
         });
         if result.as_ref().is_err_and(|failure| failure.exit == Exit::Interrupted) {
@@ -243,7 +245,7 @@ impl Serve {
     /// Checks all settings, and adds all failures. What depends on a setting that is wrong is not checked.
     pub(super) fn prepare_all(&self, failures: &mut Vec<Failure>) -> Option<Prepared> {
         let is_sound = |sections: &[&str]| !self.settings.is_wrong(sections);
-        let filter = EnvFilter::try_new(&self.log.log).map_err(|error| {
+        let filter = log::filter(&self.log.log).map_err(|error| {
             Failure::usage(format!("`--log {}` is not a filter: {error}", self.log.log))
                 .hint("try `--log info`")
         });
