@@ -3,6 +3,7 @@
 //! - [`acp`] passes messages to a coding agent over the Agent Client Protocol.
 //! - [`remote`] registers the skills of remote A2A agents as functions of an iii engine.
 //! - [`delegation`] sends tasks to agents that callers name, and keeps a record of each task.
+//! - [`budget`] limits the tokens and the time that each caller uses.
 //! - [`gateway`] serves a remote A2A agent as its own.
 //! - [`mcp`] calls the tools of an MCP server.
 //! - [`model`] passes messages to a language model.
@@ -27,6 +28,7 @@ mod address;
 mod agent_settings;
 #[cfg(feature = "cli")]
 mod args;
+pub mod budget;
 mod credentials;
 pub mod delegation;
 pub mod gateway;

@@ -134,6 +134,7 @@ impl RequestRecord {
     }
 
     /// Notes that an error was answered with something else.
+    #[cfg(feature = "grpc")]
     pub(crate) fn recovered(&self) {
         self.notes.lock().error = None;
     }

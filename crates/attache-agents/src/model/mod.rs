@@ -3,6 +3,7 @@
 //! The conversation is the tasks of a context, which are in the store of the server. The agent keeps nothing itself, so a restart
 //! loses nothing. The reply of the model is streamed as it arrives. [`Tool`]s are called in a loop until the model is done.
 
+mod charge;
 mod conversation;
 mod endpoint;
 mod options;
@@ -19,6 +20,9 @@ use attache_outbound::SetupError;
 pub use self::options::ModelOptions;
 pub use self::tool::Tool;
 
+use crate::budget::Budget;
+
+use self::charge::Charge;
 use self::endpoint::Endpoint;
 use self::reply::{Finish, Reply};
 pub(crate) use self::sample::{Sample, SampleMessage, SamplePart};
@@ -30,6 +34,7 @@ pub struct Model {
     options: Arc<ModelOptions>,
     endpoint: Endpoint,
     tools: Vec<ToolSource>,
+    budget: Option<Budget>,
 }
 
 /// Gives the tools for one turn.
@@ -40,7 +45,7 @@ impl Model {
     pub fn new(options: ModelOptions) -> Result<Self, SetupError> {
         let options = Arc::new(options);
         let endpoint = Endpoint::new(options.clone())?;
-        Ok(Self { options, endpoint, tools: Vec::new() })
+        Ok(Self { options, endpoint, tools: Vec::new(), budget: None })
     }
 
     /// Gives the model tools that it can call, in addition to those that it has.
@@ -53,6 +58,12 @@ impl Model {
     /// name, the first one counts.
     pub fn tools_from(mut self, source: impl Fn(&Turn) -> Vec<Tool> + Send + Sync + 'static) -> Self {
         self.tools.push(Arc::new(source));
+        self
+    }
+
+    /// Counts the tokens of each request against the budget of the caller. [`Budget::limit`] refuses callers that have none left.
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.budget = Some(budget);
         self
     }
 
@@ -121,9 +132,13 @@ impl Model {
     ) -> Result<Reply, AgentError> {
         let mut events = self.endpoint.complete(messages, tools).await?;
         let mut reply = Reply::default();
+        let mut charge = self.budget.as_ref().map(|budget| Charge::new(budget, turn, messages));
         loop {
             let Some(chunk) = stream.wait(events.next()).await?? else { break };
             if let Some(usage) = &chunk.usage {
+                if let Some(charge) = &mut charge {
+                    charge.count(usage);
+                }
                 tracing::info!(
                     target: "attache::model", task = %turn.task_id(), model = self.options.model,
                     input_tokens = usage.prompt_tokens, output_tokens = usage.completion_tokens,
@@ -131,7 +146,16 @@ impl Model {
                 );
             }
             let text = reply.add(chunk)?;
+            if let Some(charge) = &mut charge {
+                charge.add(&text);
+            }
             stream.write(text).await?;
+        }
+        if let (Some(charge), Some(budget)) = (charge, &self.budget) {
+            let has_left = charge.settle().await?;
+            if !has_left && reply.finish == Finish::ToolCalls {
+                return Err(AgentError::public(budget.explain()));
+            }
         }
         reply.check_complete()?;
         Ok(reply)

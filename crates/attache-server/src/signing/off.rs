@@ -5,6 +5,7 @@ use std::sync::Arc;
 use attache_protocol::AgentCard;
 
 /// No keys.
+#[derive(Clone)]
 pub(crate) enum Keys {}
 
 /// No keys that sign.

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::acp::AcpPermissions;
 use super::agents::NamedAgent;
 use super::auth::Auth;
+use super::budget::BudgetSettings;
 use super::card::{CardGrpc, CardSchemes, CardSkill};
 use super::declare::settings;
 use super::log::{LogFormat, LoggedRequests};
@@ -431,6 +432,8 @@ settings! {
         processes: Option<FromText<Count>>,
         /// Let callers see what a failed program wrote to its standard error
         show_errors: bool,
+        /// How much time each caller may use; without a limit, if this is not set
+        budget: Option<BudgetSettings>,
     }
 }
 
@@ -468,6 +471,8 @@ settings! {
         retries: Option<u32>,
         /// How long the endpoint may be silent; 2 minutes if this is not set
         silence: Option<FromText<Time>>,
+        /// How many tokens and how much time each caller may use; without a limit, if this is not set
+        budget: Option<BudgetSettings>,
     }
 }
 

@@ -284,3 +284,37 @@ async fn a_remote_agent_is_served_with_one_flag_and_the_task_is_kept_here() {
     let gone = home.run(&["serve", "--remote", "http://127.0.0.1:9", "--listen", "127.0.0.1:0"]).await;
     assert!(gone.code == Some(1) && gone.stderr.contains("cannot connect to the remote agent"), "{gone}");
 }
+
+#[tokio::test]
+async fn a_budget_holds_after_a_restart_and_for_each_caller() {
+    let home = Home::new();
+    let settings = format!(
+        r#"
+listen: 127.0.0.1:0
+store: 'sqlite:{store}'
+keyring: {keyring}
+model: {{ url: {model}, name: small, key: {key}, budget: {{ tokens: 20, per: 1000d }} }}
+auth: {{ bearer: [{{ name: alice, token: the-token-of-alice-is-long }}, {{ name: bob, token: the-token-of-bob-is-longer }}] }}
+"#,
+        store = home.path("tasks.db").display(),
+        keyring = home.path("keyring.json").display(),
+        model = model::start().await,
+        key = model::KEY
+    );
+    let file = home.file("attache.yml", &settings);
+    let send = async |url: &str, token: &str| {
+        home.run(&["send", url, "a long text, more than enough", "--token", token]).await
+    };
+    let (server, _) = Program::command(&["serve", "--config", &file]).await;
+    assert_eq!(send(&server.url, "the-token-of-alice-is-long").await.code, Some(0));
+    let refused = send(&server.url, "the-token-of-alice-is-long").await;
+    assert!(refused.stderr.contains("your budget for this agent is used up (20 tokens"), "{refused}");
+    assert_eq!(send(&server.url, "the-token-of-bob-is-longer").await.code, Some(0));
+    server.kill().await;
+    let (server, _) = Program::command(&["serve", "--config", &file]).await;
+    let refused = send(&server.url, "the-token-of-alice-is-long").await;
+    assert!(refused.stderr.contains("your budget for this agent is used up"), "{refused}");
+    let wrong = home.file("wrong.yml", "program: { command: cat, budget: { tokens: 5 } }");
+    let checked = home.run(&["config", "check", "--config", &wrong]).await;
+    assert!(checked.stderr.contains("a program uses no tokens"), "{checked}");
+}

@@ -9,6 +9,7 @@ use attache::prelude::*;
 use attache::protocol::AgentCard;
 use attache_agents::AgentCredentials;
 use attache_agents::acp::Acp;
+use attache_agents::budget::Budget;
 use attache_agents::gateway::Gateway;
 use attache_agents::mcp::Mcp;
 use attache_agents::model::Model;
@@ -98,9 +99,17 @@ pub(super) struct BuildContext {
     pub(super) tools: ToolSources,
 }
 
-/// Makes an agent that is not a router. `name` is its name, if it has one.
+impl BuildContext {
+    /// The budget of the callers of an agent.
+    fn budget(&self, settings: &config::BudgetSettings, name: Option<&str>) -> Budget {
+        // The agent at the root has no name, and no other agent has an empty one.
+        Budget::new(settings.options(), self.store.clone(), name.unwrap_or_default())
+    }
+}
+
+/// Makes an agent that is not a router. `own_name` is its name, if it has one.
 pub(super) async fn build(
-    name: Option<&str>,
+    own_name: Option<&str>,
     section: &AgentSection,
     overrides: CardOverrides,
     context: &BuildContext,
@@ -114,7 +123,14 @@ pub(super) async fn build(
             let card = AgentCard::new(name, format!("The program {name}"))
                 .input_modes(["*/*"])
                 .skill(Skill::new(name, name).description(format!("Runs {name} for each message")));
-            BuiltAgent::new(Program::new(program.options(command)), card, None, overrides)
+            let agent = Program::new(program.options(command));
+            match &program.budget {
+                Some(budget) => {
+                    let budget = context.budget(budget, own_name);
+                    BuiltAgent::new(budget.limit(agent), card, None, overrides)
+                }
+                None => BuiltAgent::new(agent, card, None, overrides),
+            }
         }
         AgentSection::Model(model) => {
             let (_, name) = endpoint(model)?;
@@ -123,10 +139,17 @@ pub(super) async fn build(
             let card = AgentCard::new(name, format!("The language model {name}"))
                 .input_modes(["text/plain", "text/*", "application/json"].into_iter().chain(images))
                 .skill(Skill::new("chat", "General conversation").description("Answers in plain language"));
-            BuiltAgent::new(agent, card, None, overrides)
+            match &model.budget {
+                Some(budget) => {
+                    let budget = context.budget(budget, own_name);
+                    BuiltAgent::new(budget.limit(agent.budget(budget.clone())), card, None, overrides)
+                }
+                None => BuiltAgent::new(agent, card, None, overrides),
+            }
         }
         AgentSection::Acp(acp) => {
-            let agent = Acp::with_store(acp.options(name)?, context.store.clone()).map_err(Failure::new)?;
+            let agent =
+                Acp::with_store(acp.options(own_name)?, context.store.clone()).map_err(Failure::new)?;
             let (card, cards) = (agent.card(), agent.cards().boxed());
             BuiltAgent::new(agent, card, Some(cards), overrides)
         }
@@ -181,7 +204,13 @@ fn echo_card() -> AgentCard {
 pub(super) fn check(section: &AgentSection) -> Result<(), Failure> {
     match section {
         AgentSection::Echo | AgentSection::Router(_) => Ok(()),
-        AgentSection::Program(program) => program.command.as_ref().map(|_| ()).ok_or_else(no_program),
+        AgentSection::Program(program) => {
+            let counts_tokens = |budget: &config::BudgetSettings| budget.tokens.is_some();
+            if program.budget.as_ref().is_some_and(counts_tokens) {
+                return Err(Failure::usage("a program uses no tokens: its `budget` can have a `time` only"));
+            }
+            program.command.as_ref().map(|_| ()).ok_or_else(no_program)
+        }
         AgentSection::Model(model) => {
             endpoint(model)?;
             model_key(model).map(|_| ())
