@@ -29,6 +29,7 @@ mod agent_settings;
 #[cfg(feature = "cli")]
 mod args;
 pub mod budget;
+mod child;
 mod credentials;
 pub mod delegation;
 pub mod gateway;

@@ -5,16 +5,14 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, BufReader};
-use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::io::BufReader;
+use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio::sync::watch;
 
 use super::AcpOptions;
+use crate::child;
 use crate::process_group::ProcessGroup;
 use crate::program::environment;
-
-/// The longest line of standard error in the log, in bytes.
-const MAX_LOG_LINE: usize = 1024;
 
 /// A running program. It is stopped when this is dropped.
 pub(super) struct Process {
@@ -50,7 +48,8 @@ impl Process {
                 rest.kill();
                 status
             };
-            let (status, ()) = tokio::join!(wait, log_errors(stderr));
+            let log = |line: &str| tracing::info!(target: "attache::acp", "{line}");
+            let (status, ()) = tokio::join!(wait, child::read_errors(stderr, log, |_| ()));
             // If the status is unknown, the sender is dropped, which the receiver notices.
             if let Ok(status) = status {
                 sender.send_replace(Some(status));
@@ -65,7 +64,7 @@ impl Process {
         let mut ended = self.ended.clone();
         let status = tokio::time::timeout(self.grace, ended.wait_for(Option::is_some)).await;
         match status.ok().and_then(Result::ok).and_then(|status| *status) {
-            Some(status) => describe(status),
+            Some(status) => child::describe(status),
             None => "it closed its output".to_owned(),
         }
     }
@@ -89,41 +88,4 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-fn describe(status: ExitStatus) -> String {
-    #[cfg(unix)]
-    {
-        use std::os::unix::process::ExitStatusExt;
-        if let Some(signal) = status.signal() {
-            return format!("signal {signal}");
-        }
-    }
-    status.code().map_or_else(|| "no exit code".to_owned(), |code| format!("exit code {code}"))
-}
-
-/// Logs the lines of standard error.
-async fn log_errors(mut stderr: ChildStderr) {
-    let mut buffer = [0; 4096];
-    let mut line = Vec::new();
-    let log = |line: &[u8]| {
-        let text = String::from_utf8_lossy(line);
-        let text = text.trim_end();
-        if !text.is_empty() {
-            tracing::info!(target: "attache::acp", "{text}");
-        }
-    };
-    // A program that cannot be read any more has ended.
-    while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
-        for byte in &buffer[..count] {
-            if *byte == b'\n' || line.len() >= MAX_LOG_LINE {
-                log(&line);
-                line.clear();
-            }
-            if *byte != b'\n' {
-                line.push(*byte);
-            }
-        }
-    }
-    log(&line);
 }

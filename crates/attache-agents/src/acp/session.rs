@@ -16,9 +16,6 @@ use super::workspace::Workspace;
 /// How many bytes of files of messages a session keeps.
 const MAX_FILES: usize = 256 * 1024 * 1024;
 
-/// The longest file name, in bytes. Most file systems allow 255.
-const MAX_NAME: usize = 200;
-
 /// A session of the program.
 pub(super) struct Session {
     pub(super) id: String,
@@ -123,7 +120,7 @@ impl Session {
             Some(folder) => folder,
             empty @ None => empty.insert(private_folder(&self.workspace)?),
         };
-        let name = file_name(name);
+        let name = crate::child::file_name(name);
         let mut path = folder.path().join(&name);
         if path.exists() {
             path = folder.path().join(format!("{number}-{name}"));
@@ -143,19 +140,6 @@ fn private_folder(workspace: &Workspace) -> io::Result<TempDir> {
         builder.permissions(std::fs::Permissions::from_mode(0o700));
     }
     builder.tempdir_in(workspace.root())
-}
-
-/// A name without folders and without characters that a program could stumble over.
-fn file_name(name: &str) -> String {
-    let base = name.rsplit(['/', '\\']).next().unwrap_or_default();
-    let mut name: String = base.chars().map(|c| if c.is_control() { '_' } else { c }).collect();
-    name.truncate(name.floor_char_boundary(MAX_NAME));
-    match name.chars().next() {
-        None => "file".to_owned(),
-        // A leading dash looks like an option. A leading dot hides the file or names a folder.
-        Some('.' | '-') => format!("_{name}"),
-        Some(_) => name,
-    }
 }
 
 #[cfg(test)]

@@ -4,16 +4,14 @@ use std::io;
 use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, BufReader};
-use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::io::BufReader;
+use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio_util::sync::CancellationToken;
 
 use super::McpOptions;
+use crate::child;
 use crate::process_group::ProcessGroup;
 use crate::program::environment;
-
-/// The longest line of standard error in the log, in bytes.
-const MAX_LOG_LINE: usize = 1024;
 
 /// How much is read from the process at once, in bytes.
 const BUFFER: usize = 64 * 1024;
@@ -59,7 +57,8 @@ impl Process {
                 rest.kill();
                 status
             };
-            let (status, ()) = tokio::join!(waiting, log_errors(stderr, &server));
+            let log = |line: &str| tracing::info!(target: "attache::mcp", server, "{line}");
+            let (status, ()) = tokio::join!(waiting, child::read_errors(stderr, log, |_| ()));
             if let Ok(status) = status {
                 tracing::info!(target: "attache::mcp", server, %status, "an MCP server ended");
             }
@@ -86,30 +85,4 @@ impl Drop for Process {
             });
         }
     }
-}
-
-/// Logs the lines of standard error.
-async fn log_errors(mut stderr: ChildStderr, server: &str) {
-    let mut buffer = [0; 4096];
-    let mut line = Vec::new();
-    let log = |line: &[u8]| {
-        let text = String::from_utf8_lossy(line);
-        let text = text.trim_end();
-        if !text.is_empty() {
-            tracing::info!(target: "attache::mcp", server, "{text}");
-        }
-    };
-    // A process that cannot be read any more has ended.
-    while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
-        for byte in &buffer[..count] {
-            if *byte == b'\n' || line.len() >= MAX_LOG_LINE {
-                log(&line);
-                line.clear();
-            }
-            if *byte != b'\n' {
-                line.push(*byte);
-            }
-        }
-    }
-    log(&line);
 }

@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use attache_protocol::{Content, Message};
 use tempfile::TempDir;
 
-/// The longest file name, in bytes. Most file systems allow 255.
-const MAX_NAME: usize = 200;
+use crate::child;
 
 /// The files of a message.
 pub(super) struct Files {
@@ -35,7 +34,7 @@ impl Files {
                     paths.push(None);
                     continue;
                 };
-                let mut name = file_name(part.filename.as_deref().unwrap_or("file"));
+                let mut name = child::file_name(part.filename.as_deref().unwrap_or("file"));
                 if !names.insert(name.clone()) {
                     name = format!("{}-{name}", number + 1);
                     names.insert(name.clone());
@@ -71,19 +70,6 @@ fn private_folder() -> io::Result<TempDir> {
     builder.tempdir()
 }
 
-/// A name without folders and without characters that a program could stumble over.
-fn file_name(name: &str) -> String {
-    let base = name.rsplit(['/', '\\']).next().unwrap_or_default();
-    let mut name: String = base.chars().map(|c| if c.is_control() { '_' } else { c }).collect();
-    name.truncate(name.floor_char_boundary(MAX_NAME));
-    // A leading dash looks like an option. A leading dot hides the file or names a folder.
-    match name.chars().next() {
-        None => "file".to_owned(),
-        Some('.' | '-') => format!("_{name}"),
-        Some(_) => name,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use attache_protocol::Part;
@@ -102,9 +88,9 @@ mod tests {
             ("-rf", "_-rf"),
             ("a\nb\0c", "a_b_c"),
         ] {
-            assert_eq!(file_name(given), expected, "{given:?}");
+            assert_eq!(child::file_name(given), expected, "{given:?}");
         }
-        assert_eq!(file_name(&"ä".repeat(300)).len(), 200);
+        assert_eq!(child::file_name(&"ä".repeat(300)).len(), 200);
     }
 
     #[tokio::test]

@@ -6,19 +6,17 @@ use std::sync::Arc;
 
 use attache_core::{AgentError, AgentResult, Turn};
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, BufReader};
-use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::io::BufReader;
+use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::files::Files;
 use super::{ProgramOptions, environment};
+use crate::child;
 use crate::process_group::ProcessGroup;
 
 /// How much of standard error is kept for the log and for the caller, in bytes.
 const MAX_ERRORS: usize = 4096;
-
-/// The longest line of standard error in the log, in bytes.
-const MAX_LOG_LINE: usize = 1024;
 
 /// A running program. Its process group is killed when this is dropped.
 pub(super) struct Process {
@@ -58,7 +56,11 @@ impl Process {
         let stderr = child.stderr.take().ok_or_else(missing)?;
         let errors = Arc::new(Mutex::new(Vec::new()));
         let (sender, ended) = watch::channel(None);
-        let reader = read_errors(stderr, errors.clone(), turn.task_id().to_string());
+        let (kept, task) = (errors.clone(), turn.task_id().to_string());
+        let reader = async move {
+            let log = |line: &str| tracing::info!(target: "attache::program", %task, "{line}");
+            child::read_errors(stderr, log, |bytes| keep_last(&kept, bytes)).await;
+        };
         let rest = group.clone_handle();
         // This task reaps the process, also after the turn has ended.
         tokio::spawn(async move {
@@ -137,7 +139,7 @@ impl Process {
             return Ok(());
         }
         let errors = String::from_utf8_lossy(&self.errors.lock()).trim().to_owned();
-        let ended = describe(status);
+        let ended = child::describe(status);
         tracing::warn!(target: "attache::program", program = options.command.first(), %ended, stderr = errors, "a program failed");
         let shown =
             if options.show_errors && !errors.is_empty() { format!(": {errors}") } else { String::new() };
@@ -145,46 +147,10 @@ impl Process {
     }
 }
 
-/// How a program ended, for people.
-fn describe(status: ExitStatus) -> String {
-    #[cfg(unix)]
-    {
-        use std::os::unix::process::ExitStatusExt;
-        if let Some(signal) = status.signal() {
-            return format!("signal {signal}");
-        }
-    }
-    status.code().map_or_else(|| "no exit code".to_owned(), |code| format!("exit code {code}"))
-}
-
-/// Logs the lines of standard error, and keeps the last ones.
-async fn read_errors(mut stderr: ChildStderr, kept: Arc<Mutex<Vec<u8>>>, task: String) {
-    let mut buffer = [0; 4096];
-    let mut line = Vec::new();
-    let log = |line: &[u8]| {
-        let text = String::from_utf8_lossy(line);
-        let text = text.trim_end();
-        if !text.is_empty() {
-            tracing::info!(target: "attache::program", %task, "{text}");
-        }
-    };
-    // A program that cannot be read any more has ended.
-    while let Ok(count @ 1..) = stderr.read(&mut buffer).await {
-        {
-            let mut kept = kept.lock();
-            kept.extend_from_slice(&buffer[..count]);
-            let excess = kept.len().saturating_sub(MAX_ERRORS);
-            kept.drain(..excess);
-        }
-        for byte in &buffer[..count] {
-            if *byte == b'\n' || line.len() >= MAX_LOG_LINE {
-                log(&line);
-                line.clear();
-            }
-            if *byte != b'\n' {
-                line.push(*byte);
-            }
-        }
-    }
-    log(&line);
+/// Keeps the last bytes of standard error.
+fn keep_last(kept: &Mutex<Vec<u8>>, bytes: &[u8]) {
+    let mut kept = kept.lock();
+    kept.extend_from_slice(bytes);
+    let excess = kept.len().saturating_sub(MAX_ERRORS);
+    kept.drain(..excess);
 }

@@ -51,10 +51,9 @@ async fn send(service: &Service, name: &str) -> Result<Task, Error> {
     let owner = Owner { principal: Principal::named(name), ..Owner::default() };
     let caller = Caller { owner, ..Caller::default() };
     let request = SendMessageRequest { message: Message::user("m", "hi"), ..SendMessageRequest::default() };
-    match service.call(caller, Request::SendMessage(Box::new(request)), None).await? {
-        Reply::Sent(task, _) | Reply::Task(task, _) => Ok(task.task().into_owned()),
-        _ => panic!("not a task"),
-    }
+    let reply = service.call(caller, Request::SendMessage(Box::new(request)), None).await?;
+    let Reply::Sent(task, _) = reply else { panic!("not a task") };
+    Ok(task.task().into_owned())
 }
 
 /// Lets tasks that were spawned run.
