@@ -9,7 +9,9 @@ use attache::prelude::*;
 use attache::protocol::{AgentCard, Error, Message, TaskId};
 use attache::server::{Agents, Limits, NamedAgent};
 use attache_agents::router::Router;
+use futures::StreamExt;
 use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::agents::AgentName;
 use super::kinds::{self, BuildContext, BuiltAgent};
@@ -33,10 +35,34 @@ enum Root {
 }
 
 /// An agent of the list that is at the root too.
-#[derive(Clone)]
 struct RootSlot {
     agent: Arc<ArcSwap<BoxAgent>>,
     card: watch::Sender<AgentCard>,
+    /// Repeats the cards of the current agent. Aborted when another agent takes its place.
+    cards: AbortOnDropHandle<()>,
+}
+
+impl RootSlot {
+    fn new(built: &BuiltAgent) -> Self {
+        let card = watch::channel(built.current_card()).0;
+        let cards = Self::repeat_cards(built, &card);
+        Self { agent: Arc::new(ArcSwap::from_pointee(built.agent.clone())), card, cards }
+    }
+
+    fn set(&mut self, built: &BuiltAgent) {
+        self.agent.store(Arc::new(built.agent.clone()));
+        self.card.send_replace(built.current_card());
+        self.cards = Self::repeat_cards(built, &self.card);
+    }
+
+    fn repeat_cards(built: &BuiltAgent, to: &watch::Sender<AgentCard>) -> AbortOnDropHandle<()> {
+        let (mut cards, to) = (Box::pin(built.cards()), to.clone());
+        AbortOnDropHandle::new(tokio::spawn(async move {
+            while let Some(card) = cards.next().await {
+                to.send_replace(card);
+            }
+        }))
+    }
 }
 
 /// The current agent of a [`RootSlot`].
@@ -137,11 +163,11 @@ impl RunningAgents {
                 let Some(found) = self.built.get(name).or(routers) else {
                     return Err(Failure::usage(format!("there is no agent `{name}`")));
                 };
-                let (card, receiver) = watch::channel(found.current_card());
-                let slot = RootSlot { agent: Arc::new(ArcSwap::from_pointee(found.agent.clone())), card };
+                let slot = RootSlot::new(found);
                 let agent = CurrentAgent(slot.agent.clone()).boxed();
+                let built = BuiltAgent { agent, card: slot.card.subscribe(), mcp: None };
                 self.root = Some(Root::Named(name.clone(), slot));
-                Ok(BuiltAgent { agent, card: receiver, mcp: None })
+                Ok(built)
             }
             (AgentName::Kind(_), None) => Err(Failure::new("functions are served in another way")),
         }
@@ -227,15 +253,15 @@ impl RunningAgents {
     }
 
     /// Changes the agent at the root, where it depends on the named agents.
-    pub(super) fn apply_root(&self, section: Option<&AgentSection>) -> Result<(), Failure> {
-        match (&self.root, section) {
+    pub(super) fn apply_root(&mut self, section: Option<&AgentSection>) -> Result<(), Failure> {
+        match (&mut self.root, section) {
             (Some(Root::Router(router)), Some(AgentSection::Router(settings))) => router
                 .set(settings.options(), kinds::routed(&self.built))
                 .map_err(|error| Failure::new(error).hint("the router at the root stays as it was")),
             (Some(Root::Named(name, slot)), _) => {
-                if let Some((_, built)) = self.all().find(|(own, _)| *own == name) {
-                    slot.agent.store(Arc::new(built.agent.clone()));
-                    slot.card.send_replace(built.current_card());
+                let router = self.routers.get(name).map(|(_, built)| built);
+                if let Some(built) = self.built.get(name).or(router) {
+                    slot.set(built);
                 }
                 Ok(())
             }
@@ -265,4 +291,34 @@ fn put(
 /// A failure of one of the agents.
 fn in_agent(name: &str, failure: Failure) -> Failure {
     failure.about(format!("the agent `{name}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use attache::core::Echo;
+
+    use super::*;
+
+    fn agent(name: &str) -> (watch::Sender<AgentCard>, BuiltAgent) {
+        let (sender, card) = watch::channel(AgentCard::new(name, "d"));
+        (sender, BuiltAgent { agent: Echo.boxed(), card, mcp: None })
+    }
+
+    #[tokio::test]
+    async fn the_root_repeats_the_cards_of_its_current_agent_only() {
+        let ((old, first), (new, second)) = (agent("first"), agent("second"));
+        let mut slot = RootSlot::new(&first);
+        let mut cards = slot.card.subscribe();
+        let mut next = async || {
+            cards.changed().await.unwrap();
+            cards.borrow_and_update().name.clone()
+        };
+        old.send_replace(AgentCard::new("first, changed", "d"));
+        assert_eq!(next().await, "first, changed");
+        slot.set(&second);
+        assert_eq!(next().await, "second");
+        old.send_replace(AgentCard::new("first, changed again", "d"));
+        new.send_replace(AgentCard::new("second, changed", "d"));
+        assert_eq!(next().await, "second, changed");
+    }
 }
