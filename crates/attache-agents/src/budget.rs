@@ -172,16 +172,13 @@ impl Budget {
     /// What a caller reads whose budget is used up.
     pub fn explain(&self) -> String {
         let BudgetOptions { tokens, time, period } = &self.0.options;
-        let parts = [
-            tokens.map(|tokens| format!("{tokens} tokens")),
-            time.map(|time| format!("{} s", time.as_secs_f64())),
-        ];
+        let parts = [tokens.map(|tokens| format!("{tokens} tokens")), time.map(in_words)];
         let parts: Vec<_> = parts.into_iter().flatten().collect();
-        let wait = self.renewed_in(self.0.clock.now()).as_secs();
+        let wait = in_words(self.renewed_in(self.0.clock.now()));
         format!(
-            "your budget for this agent is used up ({} in {} s): it is renewed in {wait} s",
+            "your budget for this agent is used up ({} in {}): it is renewed in {wait}",
             parts.join(" and "),
-            period.as_secs()
+            in_words(*period)
         )
     }
 
@@ -189,6 +186,23 @@ impl Budget {
     pub fn limit(&self, agent: impl Agent) -> impl Agent {
         Budgeted { agent, budget: self.clone() }
     }
+}
+
+/// A time for people, in its two largest units.
+fn in_words(time: Duration) -> String {
+    let seconds = time.as_secs();
+    if seconds == 0 {
+        return format!("{} ms", time.as_millis());
+    }
+    let units = [
+        (seconds / 86_400, "d"),
+        (seconds / 3_600 % 24, "h"),
+        (seconds / 60 % 60, "min"),
+        (seconds % 60, "s"),
+    ];
+    let first = units.iter().position(|(count, _)| *count > 0).unwrap_or(units.len() - 1);
+    let shown = units.iter().skip(first).take(2).filter(|(count, _)| *count > 0);
+    shown.map(|(count, unit)| format!("{count} {unit}")).collect::<Vec<_>>().join(" ")
 }
 
 /// The key of a caller. A caller can be called `anonymous`.
@@ -257,5 +271,26 @@ impl<A: Agent> Agent for Budgeted<A> {
 
     fn task_ended(&self, task: &TaskId) {
         self.agent.task_ended(task);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_said_in_its_two_largest_units() {
+        for (millis, words) in [
+            (0, "0 ms"),
+            (250, "250 ms"),
+            (59_999, "59 s"),
+            (61_000, "1 min 1 s"),
+            (3_600_000, "1 h"),
+            (3_601_000, "1 h"),
+            (90_000_000, "1 d 1 h"),
+            (86_400_000_000, "1000 d"),
+        ] {
+            assert_eq!(in_words(Duration::from_millis(millis)), words);
+        }
     }
 }

@@ -291,13 +291,9 @@ async fn a_budget_holds_after_a_restart_and_for_each_caller() {
     let settings = format!(
         r#"
 listen: 127.0.0.1:0
-store: 'sqlite:{store}'
-keyring: {keyring}
 model: {{ url: {model}, name: small, key: {key}, budget: {{ tokens: 20, per: 1000d }} }}
 auth: {{ bearer: [{{ name: alice, token: the-token-of-alice-is-long }}, {{ name: bob, token: the-token-of-bob-is-longer }}] }}
 "#,
-        store = home.path("tasks.db").display(),
-        keyring = home.path("keyring.json").display(),
         model = model::start().await,
         key = model::KEY
     );
@@ -305,15 +301,27 @@ auth: {{ bearer: [{{ name: alice, token: the-token-of-alice-is-long }}, {{ name:
     let send = async |url: &str, token: &str| {
         home.run(&["send", url, "a long text, more than enough", "--token", token]).await
     };
-    let (server, _) = Program::command(&["serve", "--config", &file]).await;
-    assert_eq!(send(&server.url, "the-token-of-alice-is-long").await.code, Some(0));
+    // The environment of the tests names another store.
+    let store = format!("sqlite:{}", home.path("tasks.db").display());
+    let keyring = home.path("keyring.json").display().to_string();
+    let arguments = ["serve", "--config", &file, "--store", &store, "--keyring", &keyring];
+    let (server, _) = Program::command(&arguments).await;
+    let first = send(&server.url, "the-token-of-alice-is-long").await;
+    assert_eq!(first.code, Some(0), "{first}");
     let refused = send(&server.url, "the-token-of-alice-is-long").await;
-    assert!(refused.stderr.contains("your budget for this agent is used up (20 tokens"), "{refused}");
-    assert_eq!(send(&server.url, "the-token-of-bob-is-longer").await.code, Some(0));
+    assert!(
+        refused.stderr.contains("your budget for this agent is used up (20 tokens in 1000 d)"),
+        "{refused}"
+    );
+    let other = send(&server.url, "the-token-of-bob-is-longer").await;
+    assert_eq!(other.code, Some(0), "{other}");
     server.kill().await;
-    let (server, _) = Program::command(&["serve", "--config", &file]).await;
+    let (server, _) = Program::command(&arguments).await;
     let refused = send(&server.url, "the-token-of-alice-is-long").await;
-    assert!(refused.stderr.contains("your budget for this agent is used up"), "{refused}");
+    assert!(
+        refused.stderr.contains("your budget for this agent is used up (20 tokens in 1000 d)"),
+        "{refused}"
+    );
     let wrong = home.file("wrong.yml", "program: { command: cat, budget: { tokens: 5 } }");
     let checked = home.run(&["config", "check", "--config", &wrong]).await;
     assert!(checked.stderr.contains("a program uses no tokens"), "{checked}");

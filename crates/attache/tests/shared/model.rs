@@ -50,7 +50,8 @@ async fn complete(headers: HeaderMap, Json(request): Json<Value>) -> Response {
         let chunk = json!({"choices": [{"index": 0, "delta": {"content": piece}}]});
         format!("data: {chunk}\n\n")
     });
-    let body: String = events.chain(["data: [DONE]\n\n".to_owned()]).collect();
+    let end = json!({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]});
+    let body: String = events.chain([format!("data: {end}\n\n"), "data: [DONE]\n\n".to_owned()]).collect();
     ([("content-type", "text/event-stream")], Body::from(body)).into_response()
 }
 
