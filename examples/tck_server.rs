@@ -6,6 +6,7 @@
 //! requires an extension.
 
 use attache::prelude::*;
+use attache::server::GrpcAddress;
 use serde_json::json;
 
 async fn respond(turn: Turn) -> AgentResult {
@@ -76,8 +77,8 @@ async fn main() -> attache::Result<()> {
     let mut server = Server::new(agent_fn(respond))
         .card(card)
         .bind(listen)
-        // The kit rejects members that 1.0 does not have.
-        .options(|options| options.pure_card = true)
+        // The kit rejects members that 1.0 does not have. Its gRPC library takes no URL.
+        .options(|options| (options.pure_card, options.grpc_address) = (true, GrpcAddress::HostPort))
         // The kit receives notifications on this machine.
         .push_options(|push| push.policy = Policy::default().allow_loopback(true));
     if !has("--minimal") {
