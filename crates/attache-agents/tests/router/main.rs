@@ -77,7 +77,7 @@ async fn a_message_goes_to_the_named_agent_or_skill_or_by_rule_or_to_the_default
 async fn a_message_that_names_nothing_known_is_refused_and_leaves_no_task() {
     let client = serve(router()).await;
     for (metadata, expected) in [
-        (json!({"agent": "nobody"}), "no agent `nobody`, expected one of: books, chat, maps"),
+        (json!({"agent": "nothing"}), "no agent `nothing`, expected one of: books, chat, maps"),
         (json!({"skill": "fly"}), "no agent has the skill `fly`"),
         (json!({"skill": "count"}), "name the skill as `books/count`"),
     ] {
