@@ -73,6 +73,11 @@ impl NamedAgent {
         }
     }
 
+    /// Checks that a name can be part of a path and of a header.
+    pub fn check_name(name: &str) -> Result<(), AddAgentError> {
+        check_name(name)
+    }
+
     /// Sets the card. Interfaces, capabilities and security schemes are filled in as for [`Server::card`](crate::Server::card).
     pub fn card(mut self, card: AgentCard) -> Self {
         self.card = card;

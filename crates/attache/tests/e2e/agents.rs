@@ -326,3 +326,15 @@ auth: {{ bearer: [{{ name: alice, token: the-token-of-alice-is-long }}, {{ name:
     let checked = home.run(&["config", "check", "--config", &wrong]).await;
     assert!(checked.stderr.contains("a program uses no tokens"), "{checked}");
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn the_first_named_agent_needs_a_restart_and_the_log_says_that() {
+    let home = Home::new();
+    let file = home.file("attache.yml", "listen: 127.0.0.1:0\nagent: echo\n");
+    let (server, _, mut log) = Program::watched(&["serve", "--config", &file], &[]).await;
+    home.file("attache.yml", "listen: 127.0.0.1:0\nagent: echo\nagents: { one: { echo: true } }\n");
+    server.hang_up().await;
+    log.line_with("the first named agents need a restart").await;
+    assert_eq!(reqwest::get(format!("{}/agents", server.url)).await.unwrap().status(), 404);
+}

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::str::FromStr;
 
+use attache::server::NamedAgent;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -78,17 +79,7 @@ impl AgentName {
         if Kind::ALL.iter().any(|kind| kind.name() == name) {
             return Err(format!("`{name}` is the name of a kind of agent: choose another name"));
         }
-        let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        match name.len() <= 64
-            && name.bytes().all(is_inner)
-            && !name.starts_with(['-', '_'])
-            && !name.is_empty()
-        {
-            true => Ok(()),
-            false => Err(format!(
-                "`{name}` is not a name: expected up to 64 letters, digits, `-` and `_`, beginning with a letter or digit"
-            )),
-        }
+        NamedAgent::check_name(name).map_err(|error| error.to_string())
     }
 
     /// Reads a name from a flag, and lists the kinds in `--help`.

@@ -165,6 +165,9 @@ pub(super) async fn serve(serve: Serve, mut prepared: Prepared, parts: Parts) ->
     exact.extend(prepared.keys.iter().map(|_| "/.well-known/jwks.json".to_owned()));
     engine.reserve_paths(exact.iter().map(String::as_str), below.iter().map(String::as_str));
     engine.reserve_paths(Api::paths(), []);
+    if serve.has_named_agents() {
+        engine.reserve_paths([], ["/agents"]);
+    }
     // The API is made later: who may use it depends on the address that the server gets.
     let api: Arc<OnceLock<Api>> = Arc::default();
     let (triggers, delegating, origins) = (engine.clone(), api.clone(), engine.clone());
@@ -203,9 +206,6 @@ pub(super) async fn serve(serve: Serve, mut prepared: Prepared, parts: Parts) ->
     let mut context = serve.build_context(&store, &prepared, &parts);
     context.tools.functions = Some(gateway.clone());
     let agents = RunningAgents::start(context, std::mem::take(&mut prepared.named)).await?;
-    if serve.has_named_agents() {
-        engine.reserve_paths(["/agents"], ["/agents"]);
-    }
     let listening = serve.listen(server, store, prepared, parts, agents).await?;
     let address = listening.local_address().map_err(Failure::new)?;
     let mut _offers = Vec::new();

@@ -94,6 +94,13 @@ pub(super) struct NextAgents {
     built: BTreeMap<String, BuiltAgent>,
 }
 
+impl NextAgents {
+    /// Whether there are no named agents.
+    pub(super) fn is_empty(&self) -> bool {
+        self.checked.is_empty()
+    }
+}
+
 impl RunningAgents {
     /// Makes all named agents.
     pub(super) async fn start(

@@ -226,7 +226,14 @@ fn apply_agents(
 ) {
     let applied = match http.agents() {
         Some(server) => agents.apply(next, server, &http.limits()),
-        None => Ok(()),
+        None => {
+            if !next.is_empty() {
+                tracing::warn!(
+                    "the first named agents need a restart: the paths below `/agents` are reserved at the start"
+                );
+            }
+            Ok(())
+        }
     };
     if let Err(failure) = applied.and_then(|()| agents.apply_root(root)) {
         tracing::error!(error = %failure, "an agent stays as it was");
