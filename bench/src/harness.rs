@@ -151,6 +151,16 @@ impl Harness {
         Server::gateway(crowd, self.cores).await
     }
 
+    /// Starts our server with one of the ready-made agents.
+    pub(crate) async fn agent(&self, arguments: &[&str]) -> Result<Server> {
+        Server::agent(arguments, self.cores).await
+    }
+
+    /// The cores of the run.
+    pub(crate) fn cores(&self) -> Cores {
+        self.cores
+    }
+
     /// A file with few tasks, made when it is first asked for.
     pub(crate) async fn few_stored(&mut self) -> Result<Arc<Filled>> {
         stored(&mut self.few_stored, FEW, self.cores).await

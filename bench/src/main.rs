@@ -3,7 +3,8 @@
 //! Our server (the subject) and a bare axum server take turns under the same load in one run, the server on one core and the
 //! load generator on another, where it does not sleep while it measures. Absolute figures belong to the machine and the day; the
 //! ratios are what is reported and judged. Works on a store in a file are held against the store in memory, or against a
-//! smaller file; those on the functions of iii workers against the echo agent, or against fewer workers and functions.
+//! smaller file; those on the functions of iii workers against the echo agent, or against fewer workers and functions; those on
+//! ready-made agents against what they stand for: a program that is started, an endpoint or a remote agent that is called directly.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use anyhow::{Context, Result, bail};
 use attache::store::StoreUrl;
 use clap::{Args, Parser, Subcommand};
 
+use crate::agents::AgentKind;
 use crate::bare::DataAs;
 use crate::harness::{Harness, Settings};
 use crate::overload::Overload;
@@ -26,9 +28,11 @@ use crate::works::Work;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+mod agents;
 mod answers;
 mod bare;
 mod connection;
+mod endpoint;
 mod events;
 mod gateway;
 mod harness;
@@ -104,6 +108,22 @@ enum Side {
         #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:49134")]
         engine_listen: SocketAddr,
     },
+    /// Our server with one of the ready-made agents
+    Agent {
+        #[command(flatten)]
+        at: Listen,
+        /// Which agent
+        #[command(flatten)]
+        kind: AgentKind,
+    },
+    /// A scripted endpoint of a language model, which lets its caller wait before the first token
+    Endpoint {
+        #[command(flatten)]
+        at: Listen,
+        /// Milliseconds to the first token
+        #[arg(long, value_name = "MS", default_value_t = 20)]
+        wait: u64,
+    },
     /// Workers that join the engine of a gateway, with functions that give back their payload
     Worker {
         /// URL of the engine
@@ -164,6 +184,12 @@ fn main() -> ExitCode {
         }
         Some(Command::Serve { side: Side::Gateway { at, engine_listen } }) => {
             single_threaded(gateway::serve(at.listen, engine_listen))
+        }
+        Some(Command::Serve { side: Side::Agent { at, kind } }) => {
+            single_threaded(agents::serve(at.listen, kind))
+        }
+        Some(Command::Serve { side: Side::Endpoint { at, wait } }) => {
+            single_threaded(endpoint::serve(at.listen, Duration::from_millis(wait)))
         }
         Some(Command::Serve { side: Side::Worker { engine, crowd } }) => {
             single_threaded(worker::serve(&engine, crowd))

@@ -93,6 +93,14 @@ impl Request {
         Self::rpc_of(CURRENT, method, params)
     }
 
+    /// A request to a path of another API than the protocol's.
+    pub(crate) fn post(path: &str, body: &Value) -> Self {
+        let body = body.to_string();
+        let mut bytes = head("POST", path, "", body.len()).into_bytes();
+        bytes.extend_from_slice(body.as_bytes());
+        Self { bytes, serial_at: None }
+    }
+
     /// With more lines in its head.
     fn rpc_of(lines: &str, method: &str, params: &Value) -> Self {
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();

@@ -115,6 +115,42 @@ impl Server {
         Ok(server)
     }
 
+    /// Starts our server with one of the ready-made agents and waits until it accepts connections. The load generator sleeps while it
+    /// waits, since what the agent calls is on its core.
+    pub(crate) async fn agent(arguments: &[&str], cores: Cores) -> Result<Self> {
+        let mut command = Command::new(this_program()?);
+        command.args(["serve", "agent"]).args(arguments);
+        Ok(Self::start(command, cores).await.context("starting the agent")?.asleep())
+    }
+
+    /// Starts a server that an agent under measurement calls, on the core of the load generator, and waits until it accepts
+    /// connections. `arguments` follow `serve`.
+    pub(crate) async fn called(arguments: &[&str]) -> Result<(Staff, SocketAddr)> {
+        let address = free_address()?;
+        let mut command = Command::new(this_program()?);
+        command.arg("serve").args(arguments).arg("--listen").arg(address.to_string());
+        let called = Staff::spawn(command).with_context(|| format!("starting `{}`", arguments.join(" ")))?;
+        let begun = Instant::now();
+        while TcpStream::connect(address).await.is_err() {
+            called.check()?;
+            if begun.elapsed() > START_LIMIT {
+                bail!(
+                    "`{}` does not listen on {address} after {} s",
+                    arguments.join(" "),
+                    START_LIMIT.as_secs()
+                );
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Ok((called, address))
+    }
+
+    /// Counts `called` as a worker of this server, so that its processor time is not that of others.
+    pub(crate) fn with_called(mut self, called: Staff) -> Self {
+        self.workers = Some(called);
+        self
+    }
+
     /// Has the load generator sleep while it waits for this server: as it must for those it is compared with.
     pub(crate) fn asleep(mut self) -> Self {
         self.cores.awake = false;

@@ -1,4 +1,4 @@
-//! The workers of a gateway under measurement: a child process beside the load generator.
+//! The workers of a gateway under measurement, or the server that it calls: a child process beside the load generator.
 //!
 //! Workers and server are different programs and would not share a core, so the workers do not run on the server's core: only the gateway
 //! is measured there. With two cores, the load generator's core is left. The report shows the processor time of the workers, and marks a
@@ -33,7 +33,8 @@ impl Staff {
         Self::spawn(command)
     }
 
-    fn spawn(mut command: Command) -> Result<Self> {
+    /// Starts a process on the core of this process.
+    pub(crate) fn spawn(mut command: Command) -> Result<Self> {
         let said = tempfile::tempfile().context("making a file for what workers say")?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said.try_clone()?);
         let child = command.spawn()?;

@@ -10,6 +10,7 @@ use crate::load::{Plan, Reply};
 use crate::report::Row;
 use crate::requests::Request;
 
+mod agents;
 mod asked;
 mod called;
 mod durable;
@@ -65,6 +66,12 @@ pub(crate) enum Work {
     /// The card with 1,000 functions, against one with 10, both as multiples of the bare server
     #[value(name = "card-1000")]
     Card1000,
+    /// A message to a program as an agent, against starting the program
+    Program,
+    /// Time to the first token of a model as an agent, against its endpoint
+    FirstToken,
+    /// SendMessage to a remote agent through a gateway, against the remote agent
+    RemoteGateway,
 }
 
 impl Work {
@@ -97,6 +104,9 @@ impl Work {
             Self::FunctionCall => "function-call",
             Self::FunctionCrowd => "function-crowd",
             Self::Card1000 => "card-1000",
+            Self::Program => "program",
+            Self::FirstToken => "first-token",
+            Self::RemoteGateway => "remote-gateway",
         }
     }
 
@@ -124,6 +134,9 @@ impl Work {
             Self::FunctionCall => called::call(harness).await,
             Self::FunctionCrowd => called::crowd(harness).await,
             Self::Card1000 => called::card(harness).await,
+            Self::Program => agents::program(harness).await,
+            Self::FirstToken => agents::first_token(harness).await,
+            Self::RemoteGateway => agents::remote_gateway(harness).await,
         }
     }
 }
