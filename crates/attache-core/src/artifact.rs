@@ -26,6 +26,10 @@ impl<'a> ArtifactBuilder<'a> {
         }
     }
 
+    pub(crate) fn from_whole(turn: &'a Turn, artifact: Artifact) -> Self {
+        Self { turn, artifact }
+    }
+
     /// Adds text.
     pub fn text(self, text: impl Into<String>) -> Self {
         self.part(Part::text(text))

@@ -23,6 +23,7 @@ mod limiter;
 mod memory;
 mod options;
 mod outbox;
+mod repeat;
 mod run;
 mod service;
 mod signal;

@@ -1,12 +1,13 @@
 //! The artifacts of a remote task, piece by piece in ours.
 
-use attache_core::{ArtifactBuilder, ArtifactStream, Turn};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use attache_core::{ArtifactStream, Turn};
 use attache_protocol::{Artifact, Json, JsonObject, TaskArtifactUpdateEvent, limits};
 use serde_json::{Map, Value};
 
 use super::fault::Fault;
 use super::fingerprint::of_part;
-use super::links::Link;
 use super::mirror::Repeated;
 
 /// How many artifacts a task may have.
@@ -22,9 +23,7 @@ pub(super) struct Artifacts<'a> {
 
 /// An artifact of ours that repeats a remote one.
 struct Known<'a> {
-    /// The id of the remote artifact. A turn that runs again does not know it, and finds the artifact by its name.
-    id: Option<String>,
-    name: String,
+    id: String,
     /// The parts that it has.
     parts: Vec<u64>,
     /// The open end of the artifact. Without one, it can only be replaced.
@@ -33,28 +32,17 @@ struct Known<'a> {
 
 impl<'a> Artifacts<'a> {
     /// `own` are the artifacts of our task from earlier turns.
-    pub(super) fn new(turn: &'a Turn, own: &[Artifact], link: &Link) -> Self {
-        let known = own.iter().map(|artifact| {
-            let name = &artifact.artifact_id;
-            let link = link.artifacts.iter().find(|(_, ours)| ours == name);
-            Known {
-                id: link.map(|(id, _)| id.clone()),
-                name: name.clone(),
-                parts: artifact.parts.iter().map(of_part).collect(),
-                stream: None,
-            }
+    pub(super) fn new(turn: &'a Turn, own: &[Artifact]) -> Self {
+        let known = own.iter().map(|artifact| Known {
+            id: artifact.artifact_id.clone(),
+            parts: artifact.parts.iter().map(of_part).collect(),
+            stream: None,
         });
         Self { turn, known: known.collect(), metadata: Map::new() }
     }
 
     pub(super) fn add_metadata(&mut self, members: Map<String, Value>) {
         self.metadata = members;
-    }
-
-    /// The names of our artifacts, by the ids of the remote ones.
-    pub(super) fn names(&self) -> Vec<(String, String)> {
-        let names = self.known.iter().filter_map(|known| Some((known.id.clone()?, known.name.clone())));
-        names.collect()
     }
 
     /// Repeats an update.
@@ -74,7 +62,7 @@ impl<'a> Artifacts<'a> {
     }
 
     /// From which part on a remote artifact is new. Nothing, if no part is. All of it is new if its beginning has changed.
-    pub(super) fn news(&mut self, artifact: &Artifact) -> Option<usize> {
+    pub(super) fn news(&self, artifact: &Artifact) -> Option<usize> {
         let Some(at) = self.position(artifact) else {
             return (!artifact.parts.is_empty()).then_some(0);
         };
@@ -102,15 +90,9 @@ impl<'a> Artifacts<'a> {
     }
 
     /// The artifact of ours that repeats a remote one.
-    fn position(&mut self, artifact: &Artifact) -> Option<usize> {
-        let id = remote_id(artifact);
-        if let Some(at) = self.known.iter().position(|known| known.id.as_deref() == Some(id)) {
-            return Some(at);
-        }
-        let name = self.new_name(artifact);
-        let at = self.known.iter().position(|known| known.name == name)?;
-        self.known[at].id = Some(id.to_owned());
-        Some(at)
+    fn position(&self, artifact: &Artifact) -> Option<usize> {
+        let id = own_id(artifact);
+        self.known.iter().position(|known| known.id == id)
     }
 
     /// Adds parts to an artifact with an open end.
@@ -137,16 +119,16 @@ impl<'a> Artifacts<'a> {
                 return Err(Fault::Invalid("it has too many artifacts"));
             }
             None => {
-                let (id, name) = (Some(remote_id(&artifact).to_owned()), self.new_name(&artifact));
-                self.known.push(Known { id, name, parts: Vec::new(), stream: None });
+                self.known.push(Known { id: own_id(&artifact), parts: Vec::new(), stream: None });
                 self.known.len() - 1
             }
         };
-        let builder = self.builder(&self.known[at].name, &artifact)?;
-        let known = &mut self.known[at];
-        known.parts = artifact.parts.iter().map(of_part).collect();
-        known.stream = None;
+        let own = self.own(&artifact)?;
         let mut parts = artifact.parts;
+        let known = &mut self.known[at];
+        known.parts = parts.iter().map(of_part).collect();
+        known.stream = None;
+        let builder = self.turn.repeat_artifact(own);
         if last {
             return Ok(builder.parts(parts).await?);
         }
@@ -157,40 +139,43 @@ impl<'a> Artifacts<'a> {
         Ok(())
     }
 
-    fn builder(&self, name: &str, artifact: &Artifact) -> Result<ArtifactBuilder<'a>, Fault> {
-        let mut builder = self.turn.artifact(name);
-        if let Some(description) = &artifact.description {
-            builder = builder.description(description);
-        }
-        if artifact.metadata.is_none() && self.metadata.is_empty() {
-            return Ok(builder);
-        }
-        let metadata = with_members(artifact.metadata.as_ref(), &self.metadata);
-        Ok(builder
-            .metadata(metadata.map_err(|_| Fault::Invalid("the metadata of an artifact is not an object"))?))
-    }
-
-    /// The name of an artifact of ours: that of the remote one, with a number if another remote artifact has it.
-    fn new_name(&self, artifact: &Artifact) -> String {
-        let name = artifact.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(remote_id(artifact));
-        let mut wanted: String = name.chars().filter(|it| !it.is_control()).collect();
-        // A number must fit behind it.
-        wanted.truncate(wanted.floor_char_boundary(limits::ARTIFACT_ID - 16));
-        if wanted.is_empty() {
-            wanted.push_str("artifact");
-        }
-        let is_taken = |name: &str| self.known.iter().any(|known| known.name == name && known.id.is_some());
-        let numbered = (2..).map(|number| format!("{wanted} {number}"));
-        std::iter::once(wanted.clone()).chain(numbered).find(|name| !is_taken(name)).unwrap_or(wanted)
+    /// A remote artifact as ours, without its parts: with an id and texts that can be stored, and with our members in its metadata.
+    fn own(&self, artifact: &Artifact) -> Result<Artifact, Fault> {
+        let metadata = match (&artifact.metadata, self.metadata.is_empty()) {
+            (None, true) => None,
+            (metadata, _) => {
+                let metadata = with_members(metadata.as_ref(), &self.metadata);
+                Some(metadata.map_err(|_| Fault::Invalid("the metadata of an artifact is not an object"))?)
+            }
+        };
+        Ok(Artifact {
+            artifact_id: own_id(artifact),
+            name: artifact.name.as_deref().map(|name| cut(name, limits::ARTIFACT_NAME)),
+            description: artifact.description.as_deref().map(|text| cut(text, limits::ARTIFACT_DESCRIPTION)),
+            parts: Vec::new(),
+            metadata,
+            extensions: artifact.extensions.clone(),
+        })
     }
 }
 
-/// The id of a remote artifact. Some agents give only a name.
-fn remote_id(artifact: &Artifact) -> &str {
-    match artifact.artifact_id.as_str() {
-        "" => artifact.name.as_deref().unwrap_or_default(),
+/// The id of our artifact: that of the remote one, or one made from it if it cannot be stored. Some agents give only a name.
+fn own_id(artifact: &Artifact) -> String {
+    let id = match artifact.artifact_id.as_str() {
+        "" => artifact.name.as_deref().filter(|name| !name.is_empty()).unwrap_or("artifact"),
         id => id,
+    };
+    if id.len() <= limits::ARTIFACT_ID && !id.contains(char::is_control) {
+        return id.to_owned();
     }
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    format!("artifact-{:016x}", hasher.finish())
+}
+
+/// A text with at most `limit` bytes.
+fn cut(text: &str, limit: usize) -> String {
+    text[..text.floor_char_boundary(limit)].to_owned()
 }
 
 /// The metadata with further members.
@@ -206,4 +191,31 @@ fn with_members(
         members.insert(key.clone(), Json::new(value)?);
     }
     JsonObject::new(&members)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn artifact(id: &str, name: Option<&str>) -> Artifact {
+        Artifact { artifact_id: id.to_owned(), name: name.map(str::to_owned), ..Artifact::default() }
+    }
+
+    #[test]
+    fn an_id_is_kept_unless_it_is_missing_or_cannot_be_stored() {
+        assert_eq!(own_id(&artifact("a-1", Some("page"))), "a-1");
+        assert_eq!(own_id(&artifact("", Some("page"))), "page");
+        assert_eq!(own_id(&artifact("", None)), "artifact");
+        let (long, longer) = ("x".repeat(limits::ARTIFACT_ID + 1), "x".repeat(limits::ARTIFACT_ID + 2));
+        let ids = [long.as_str(), &longer, "a\nb"].map(|id| own_id(&artifact(id, None)));
+        assert!(ids.iter().all(|id| id.starts_with("artifact-") && id.len() == 25), "{ids:?}");
+        assert!(ids[0] != ids[1] && ids[1] != ids[2], "{ids:?}");
+    }
+
+    #[test]
+    fn texts_are_cut_between_characters() {
+        assert_eq!(cut("häuser", 2), "h");
+        assert_eq!(cut("häuser", 3), "hä");
+        assert_eq!(cut("ab", 3), "ab");
+    }
 }

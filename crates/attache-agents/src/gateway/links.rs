@@ -21,8 +21,6 @@ pub(super) struct Link {
     pub(super) context: Option<ContextId>,
     /// The last message that was sent.
     pub(super) message: Option<SentMessage>,
-    /// The names of our artifacts, by the ids of the remote ones.
-    pub(super) artifacts: Vec<(String, String)>,
 }
 
 /// A message that was sent to the remote agent.

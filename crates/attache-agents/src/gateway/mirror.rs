@@ -3,9 +3,10 @@
 //! The remote agent reports its task in updates and in snapshots of the whole task. Updates are repeated as they come. Of a snapshot
 //! only what is new is repeated. So it does not matter how often a stream breaks, and where.
 
-use attache_core::{AgentResult, Turn};
+use attache_core::Turn;
 use attache_protocol::{
     Content, JsonObject, Message, Part, Task, TaskArtifactUpdateEvent, TaskState, TaskStatus,
+    TaskStatusUpdateEvent,
 };
 use serde_json::json;
 
@@ -16,9 +17,6 @@ use super::links::Link;
 
 /// What an event counts beside its content, in bytes, so that a flood of empty events reaches the limit, too.
 const EVENT_SIZE: usize = 256;
-
-/// The artifact for parts of a status message that the message itself cannot have.
-const ATTACHMENTS: &str = "attachments";
 
 /// Whether an update could be repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +36,8 @@ pub(super) struct Mirror<'a> {
     state: TaskState,
     /// Whether our task exists.
     exists: bool,
+    /// Whether this turn has repeated an artifact.
+    has_artifacts: bool,
     bytes: usize,
     max_bytes: usize,
     /// The ids of the remote task, if callers may see them.
@@ -45,15 +45,16 @@ pub(super) struct Mirror<'a> {
 }
 
 impl<'a> Mirror<'a> {
-    pub(super) fn new(turn: &'a Turn, link: &Link, max_bytes: usize) -> Self {
+    pub(super) fn new(turn: &'a Turn, max_bytes: usize) -> Self {
         let before = turn.task();
         let own = before.as_ref().map(|task| task.artifacts.as_slice()).unwrap_or_default();
         Self {
             turn,
-            artifacts: Artifacts::new(turn, own, link),
+            artifacts: Artifacts::new(turn, own),
             status: before.as_ref().map(|task| of_status(&task.status)),
             state: TaskState::Unspecified,
             exists: before.is_some(),
+            has_artifacts: false,
             bytes: 0,
             max_bytes,
             shown_ids: None,
@@ -65,9 +66,9 @@ impl<'a> Mirror<'a> {
         self.state
     }
 
-    /// The names of our artifacts, by the ids of the remote ones.
-    pub(super) fn artifact_names(&self) -> Vec<(String, String)> {
-        self.artifacts.names()
+    /// Whether this turn has repeated an artifact.
+    pub(super) fn has_artifacts(&self) -> bool {
+        self.has_artifacts
     }
 
     /// Shows the ids of the remote task to callers.
@@ -95,20 +96,27 @@ impl<'a> Mirror<'a> {
     pub(super) async fn artifact(&mut self, update: TaskArtifactUpdateEvent) -> Result<Repeated, Fault> {
         self.count(&update.artifact.parts)?;
         self.exists = true;
+        self.has_artifacts = true;
         self.artifacts.update(update).await
     }
 
-    /// Repeats a status.
-    pub(super) async fn status(&mut self, status: TaskStatus) -> Result<(), Fault> {
+    /// Repeats the update of a status.
+    pub(super) async fn status_update(&mut self, update: TaskStatusUpdateEvent) -> Result<(), Fault> {
+        self.status(update.status, update.metadata).await
+    }
+
+    async fn status(&mut self, status: TaskStatus, metadata: Option<JsonObject>) -> Result<(), Fault> {
         let parts = status.message.as_ref().map(|message| message.parts.as_slice()).unwrap_or_default();
         self.count(parts)?;
+        let of_message = status.message.as_ref().and_then(|message| message.metadata.as_ref());
+        self.add_size(of_message.into_iter().chain(&metadata).map(|metadata| metadata.as_str().len()).sum())?;
         let fingerprint = of_status(&status);
         let TaskStatus { state, message, .. } = status;
-        // A state without a message that does not change says nothing new.
-        let is_new = self.status != Some(fingerprint) || message.is_some();
+        // A state without a message and metadata that does not change says nothing new.
+        let is_new = self.status != Some(fingerprint) || message.is_some() || metadata.is_some();
         self.status = Some(fingerprint);
         self.state = state;
-        if is_new { self.emit(state, message.map(|message| message.parts)).await } else { Ok(()) }
+        if is_new { self.emit(state, message.map(|message| *message), metadata).await } else { Ok(()) }
     }
 
     /// Repeats what is new in the whole task. The first snapshot in response to an answer can still have the question, so it may be
@@ -119,10 +127,11 @@ impl<'a> Mirror<'a> {
             let Some(parts) = self.artifacts.news(&artifact) else { continue };
             self.count(&artifact.parts[parts..])?;
             self.exists = true;
+            self.has_artifacts = true;
             self.artifacts.catch_up(artifact, parts, ends).await?;
         }
         if with_status && self.status != Some(of_status(&task.status)) {
-            return self.status(task.status).await;
+            return self.status(task.status, None).await;
         }
         if with_status {
             self.state = task.status.state;
@@ -137,69 +146,32 @@ impl<'a> Mirror<'a> {
         Ok(self.turn.reply_with(self.with_ids(message.parts)).await?)
     }
 
-    async fn emit(&mut self, state: TaskState, parts: Option<Vec<Part>>) -> Result<(), Fault> {
-        let turn = self.turn;
-        let parts = parts.filter(|parts| !parts.is_empty());
-        let emitted: AgentResult = match state {
-            TaskState::Unspecified | TaskState::Submitted => return self.begin().await,
-            TaskState::Working => {
-                self.exists = true;
-                turn.working(parts.map(|parts| as_text(&parts)).unwrap_or_default()).await
-            }
-            TaskState::Completed => {
-                self.begin().await?;
-                match parts {
-                    Some(parts) => turn.reply_with(self.with_ids(parts)).await,
-                    None => turn.complete().await,
-                }
-            }
-            TaskState::Failed => {
-                let part = self.one_part(parts, "the remote agent failed and gave no reason").await?;
-                turn.fail(part).await
-            }
-            TaskState::Rejected => {
-                let part =
-                    self.one_part(parts, "the remote agent rejected the task and gave no reason").await?;
-                turn.reject(part).await
-            }
-            // Only the caller can cancel our task. Here the remote agent did it.
-            TaskState::Canceled => {
-                let text = match parts {
-                    Some(parts) => format!("the remote agent canceled the task: {}", as_text(&parts)),
-                    None => "the remote agent canceled the task".to_owned(),
-                };
-                turn.fail(text).await
-            }
-            TaskState::InputRequired => {
-                let part = self.one_part(parts, "the remote agent needs input").await?;
-                turn.ask(part).await
-            }
-            TaskState::AuthRequired => {
-                let part = self.one_part(parts, "the remote agent needs credentials").await?;
-                turn.require_auth(part).await
-            }
+    async fn emit(
+        &mut self,
+        state: TaskState,
+        message: Option<Message>,
+        metadata: Option<JsonObject>,
+    ) -> Result<(), Fault> {
+        let default = match state {
+            TaskState::Unspecified => return self.begin().await,
+            TaskState::Submitted | TaskState::Working | TaskState::Completed => None,
+            TaskState::Failed => Some("the remote agent failed and gave no reason"),
+            TaskState::Rejected => Some("the remote agent rejected the task and gave no reason"),
+            TaskState::Canceled => Some("the remote agent canceled the task"),
+            TaskState::InputRequired => Some("the remote agent needs input"),
+            TaskState::AuthRequired => Some("the remote agent needs credentials"),
         };
+        let message = message
+            .filter(|message| !message.parts.is_empty())
+            .or_else(|| default.map(|text| Message { parts: vec![Part::text(text)], ..Message::default() }));
+        let message = message.map(|message| Message { parts: self.with_ids(message.parts), ..message });
+        if state == TaskState::Submitted && message.is_none() && metadata.is_none() {
+            return self.begin().await;
+        }
         self.exists = true;
-        Ok(emitted?)
-    }
-
-    /// The message of a status as one part. Texts are joined. Parts that cannot be joined with the text become an artifact, so that
-    /// nothing is lost.
-    async fn one_part(&mut self, parts: Option<Vec<Part>>, default: &str) -> Result<Part, Fault> {
-        let mut parts = self.with_ids(parts.unwrap_or_else(|| vec![Part::text(default)]));
-        if parts.len() == 1
-            && let Some(only) = parts.pop()
-        {
-            return Ok(only);
-        }
-        let (texts, others): (Vec<Part>, Vec<Part>) =
-            parts.into_iter().partition(|part| part.as_text().is_some());
-        if !others.is_empty() {
-            self.turn.artifact(ATTACHMENTS).parts(others).await?;
-        }
-        let metadata = texts.first().and_then(|part| part.metadata.clone());
-        let text = if texts.is_empty() { default.to_owned() } else { as_text(&texts) };
-        Ok(Part { metadata, ..Part::text(text) })
+        // Our task has been accepted already, so it does not go back to that state.
+        let state = if state == TaskState::Submitted { TaskState::Working } else { state };
+        Ok(self.turn.repeat_status(state, message, metadata).await?)
     }
 
     /// The parts, with the remote ids in the metadata of the first one if callers may see them.
@@ -211,7 +183,11 @@ impl<'a> Mirror<'a> {
     }
 
     fn count(&mut self, parts: &[Part]) -> Result<(), Fault> {
-        self.bytes += EVENT_SIZE + parts.iter().map(size).sum::<usize>();
+        self.add_size(EVENT_SIZE + parts.iter().map(size).sum::<usize>())
+    }
+
+    fn add_size(&mut self, bytes: usize) -> Result<(), Fault> {
+        self.bytes += bytes;
         if self.bytes > self.max_bytes { Err(Fault::TooLarge(self.max_bytes)) } else { Ok(()) }
     }
 }
@@ -224,33 +200,4 @@ fn size(part: &Part) -> usize {
         Content::Data(data) => data.as_str().len(),
     };
     size_of::<Part>() + content + part.metadata.as_ref().map_or(0, |metadata| metadata.as_str().len())
-}
-
-/// Parts as text: data as JSON, a file by its name.
-fn as_text(parts: &[Part]) -> String {
-    let texts = parts.iter().map(|part| match &part.content {
-        Content::Text(text) | Content::Url(text) => text.clone(),
-        Content::Data(data) => data.as_str().to_owned(),
-        Content::Raw(bytes) => {
-            let name = part.filename.as_deref().unwrap_or("without a name");
-            format!("(file {name}, {} bytes)", bytes.len())
-        }
-    });
-    texts.collect::<Vec<_>>().join("\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_of_a_progress_message_are_readable_as_text() {
-        let parts = [
-            Part::text("half"),
-            Part::data(&json!({"done": 5})).unwrap(),
-            Part::url("https://a.example/x"),
-            Part::raw(vec![0; 3]).filename("a.png"),
-        ];
-        assert_eq!(as_text(&parts), "half\n{\"done\":5}\nhttps://a.example/x\n(file a.png, 3 bytes)");
-    }
 }

@@ -15,9 +15,6 @@
 //!
 //! An agent of this project answers a message with an idempotency key by a task, never by a direct reply, so a gateway to it has no
 //! direct replies.
-//!
-//! What a [`Turn`] cannot express is approximated: a status message whose parts are not all text has the other ones in the artifact
-//! `attachments`, a task that the remote agent canceled by itself fails with that reason, and the id of an artifact is its name.
 
 mod artifacts;
 mod card;

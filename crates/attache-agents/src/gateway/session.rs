@@ -2,7 +2,7 @@
 
 use attache_client::{Client, ClientError, Events, Outgoing, Reply};
 use attache_core::{BoxFuture, Turn};
-use attache_protocol::{ContextId, Message, StreamResponse, Task, TaskId, TaskState};
+use attache_protocol::{ContextId, Message, StreamResponse, Task, TaskId, TaskState, TaskStatus};
 
 use super::Inner;
 use super::fault::{Fault, is_temporary};
@@ -61,7 +61,7 @@ impl<'a> Session<'a> {
         if link.context.is_none() {
             link.context = gateway.links.context(&turn.caller().owner, turn.context_id()).await?;
         }
-        let mut mirror = Mirror::new(turn, &link, gateway.options.max_bytes);
+        let mut mirror = Mirror::new(turn, gateway.options.max_bytes);
         if gateway.options.show_remote_ids {
             mirror.show_ids(&link);
         }
@@ -192,7 +192,12 @@ impl<'a> Session<'a> {
                 if !self.accept(&update.task_id, Some(&update.context_id)).await? {
                     return Ok(Next::Continue);
                 }
-                self.mirror.status(update.status).await?;
+                if self.may_lack_artifacts(&update.status)
+                    && let Some(next) = self.read_completed(&update.task_id).await?
+                {
+                    return Ok(next);
+                }
+                self.mirror.status_update(update).await?;
                 Ok(self.next())
             }
             StreamResponse::ArtifactUpdate(update) => {
@@ -203,6 +208,25 @@ impl<'a> Session<'a> {
                     Repeated::Yes => Next::Continue,
                     Repeated::NeedsSnapshot => Next::Reread,
                 })
+            }
+        }
+    }
+
+    /// Whether a stream that ends with this status may not have shown everything. Some agents, such as those of fasta2a, can add an
+    /// artifact to their task without an event.
+    fn may_lack_artifacts(&self, status: &TaskStatus) -> bool {
+        status.state == TaskState::Completed && status.message.is_none() && !self.mirror.has_artifacts()
+    }
+
+    /// Reads and repeats a completed task. Nothing if that is not possible: then the events of the stream are all there is.
+    async fn read_completed(&mut self, id: &TaskId) -> Result<Option<Next>, Fault> {
+        match self.gateway.client.get(id.clone()).await {
+            Ok(task) if task.status.state.is_terminal() => self.apply_task(task, true).await.map(Some),
+            Err(error) if is_temporary(&error) => Ok(Some(Next::Reread)),
+            Ok(_) => Ok(None),
+            Err(error) => {
+                tracing::debug!(target: super::LOG, %error, "a completed task cannot be read");
+                Ok(None)
             }
         }
     }
@@ -275,14 +299,10 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Notes what the next turn of the task needs, or forgets the task if there is none.
+    /// Forgets a task that has no next turn.
     async fn finish(&mut self) -> Result<(), Fault> {
-        let (links, task) = (&self.gateway.links, self.turn.task_id());
-        if self.mirror.state().is_interrupted() {
-            self.link.artifacts = self.mirror.artifact_names();
-            links.save_task(task, &self.link).await?;
-        } else {
-            links.end_task(task).await?;
+        if !self.mirror.state().is_interrupted() {
+            self.gateway.links.end_task(self.turn.task_id()).await?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! What is sent to a remote agent, and what becomes of its answers.
 
 use attache_client::{Client, ClientOptions, Outgoing, Reply, SchemeCredentials};
-use attache_protocol::TaskState;
+use attache_protocol::{StreamResponse, TaskState};
 use attache_server::Server;
 use attache_server::auth::KnownCallers;
 use axum::body::{Body, Bytes};
@@ -87,9 +87,10 @@ async fn artifacts_with_the_same_name_stay_apart() {
     let (_gateway, client) = client_of(&remote, MIB).await;
     let task = send(&client, "hi").await;
     assert_eq!(
-        (texts(&task, "page"), texts(&task, "page 2")),
+        (texts(&task, "1"), texts(&task, "2")),
         (vec!["changed".to_owned()], vec!["second".to_owned()])
     );
+    assert!(task.artifacts.iter().all(|artifact| artifact.name.as_deref() == Some("page")), "{task:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,8 +106,103 @@ async fn a_question_with_a_form_loses_nothing() {
     let (_gateway, client) = client_of(&remote, MIB).await;
     let task = send(&client, "hi").await;
     assert_eq!((task.status.state, words(&task).as_str()), (TaskState::InputRequired, "fill in\nplease"));
-    let form = task.artifact("attachments").unwrap().parts[0].as_data().unwrap();
-    assert_eq!(form.as_str(), r#"{"form":["name"]}"#);
+    let parts = &task.status.message.as_ref().unwrap().parts;
+    assert_eq!(parts[1].as_data().unwrap().as_str(), r#"{"form":["name"]}"#);
+    assert!(parts.len() == 3 && task.artifacts.is_empty(), "{task:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_artifact_that_is_in_the_task_only_is_not_lost() {
+    let remote = Remote::start(true, |method, _, id| match method {
+        "GetTask" => result(
+            &id,
+            json!({"id": "t1", "contextId": "c1", "status": {"state": "TASK_STATE_COMPLETED"},
+                "artifacts": [{"artifactId": "a", "parts": [{"text": "kept"}]}]}),
+        ),
+        _ => events(&id, vec![task("TASK_STATE_WORKING"), status("TASK_STATE_COMPLETED")], false),
+    })
+    .await;
+    let (_gateway, client) = client_of(&remote, MIB).await;
+    let task = send(&client, "hi").await;
+    assert_eq!((task.status.state, texts(&task, "a").concat().as_str()), (TaskState::Completed, "kept"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_completed_task_that_cannot_be_read_is_completed() {
+    let remote = Remote::start(true, |method, _, id| match method {
+        "GetTask" => {
+            let error = json!({"code": -32601, "message": "Method not found"});
+            axum::Json(json!({"jsonrpc": "2.0", "id": id, "error": error})).into_response()
+        }
+        _ => events(&id, vec![task("TASK_STATE_WORKING"), status("TASK_STATE_COMPLETED")], false),
+    })
+    .await;
+    let (_gateway, client) = client_of(&remote, MIB).await;
+    assert_eq!(send(&client, "hi").await.status.state, TaskState::Completed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metadata_of_status_updates_and_their_messages_goes_along() {
+    let remote = Remote::start(true, |_, _, id| {
+        let message = json!({"messageId": "s", "role": "ROLE_AGENT", "taskId": "t1", "contextId": "c1",
+            "parts": [{"text": "half"}, {"data": {"done": 5}}], "metadata": {"lang": "en"},
+            "extensions": ["https://a.example/ext"], "referenceTaskIds": ["theirs"]});
+        let progress = json!({"statusUpdate": {"taskId": "t1", "contextId": "c1", "metadata": {"step": 1},
+            "status": {"state": "TASK_STATE_WORKING", "message": message}}});
+        let again = json!({"statusUpdate": {"taskId": "t1", "contextId": "c1", "metadata": {"step": 2},
+            "status": {"state": "TASK_STATE_WORKING"}}});
+        events(
+            &id,
+            vec![
+                task("TASK_STATE_WORKING"),
+                progress,
+                again.clone(),
+                again,
+                piece("done", false),
+                status("TASK_STATE_COMPLETED"),
+            ],
+            false,
+        )
+    })
+    .await;
+    let (_gateway, client) = client_of(&remote, MIB).await;
+    let updates: Vec<_> = stream(&client, "hi")
+        .await
+        .into_iter()
+        .filter_map(|event| {
+            let StreamResponse::StatusUpdate(update) = event else { return None };
+            Some(update)
+        })
+        .filter(|update| update.metadata.is_some())
+        .collect();
+    let steps: Vec<_> =
+        updates.iter().map(|update| update.metadata.as_ref().unwrap().get::<u32>("step").unwrap()).collect();
+    assert_eq!(steps, [1, 2, 2]);
+    let message = updates[0].status.message.as_ref().unwrap();
+    assert_eq!(message.parts[1].as_data().unwrap().as_str(), r#"{"done":5}"#);
+    assert_eq!(message.metadata.as_ref().unwrap().get::<String>("lang").unwrap(), "en");
+    assert_eq!(message.extensions, ["https://a.example/ext"]);
+    // The ids are ours, and the remote agent's ids of other tasks are not shown.
+    assert_eq!(message.task_id.as_ref(), Some(&updates[0].task_id));
+    assert_ne!(message.task_id, Some("t1".into()));
+    assert!(message.reference_task_ids.is_empty(), "{message:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_the_remote_agent_cancels_is_canceled_here() {
+    let reason = json!({"statusUpdate": {"taskId": "t1", "contextId": "c1", "status": {"state": "TASK_STATE_CANCELED",
+        "message": {"messageId": "s", "role": "ROLE_AGENT", "parts": [{"text": "closing time"}]}}}});
+    for (event, expected) in
+        [(reason, "closing time"), (status("TASK_STATE_CANCELED"), "the remote agent canceled the task")]
+    {
+        let remote = Remote::start(true, move |_, _, id| {
+            events(&id, vec![task("TASK_STATE_WORKING"), event.clone()], false)
+        })
+        .await;
+        let (_gateway, client) = client_of(&remote, MIB).await;
+        let task = send(&client, "hi").await;
+        assert_eq!((task.status.state, words(&task).as_str()), (TaskState::Canceled, expected));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -201,7 +297,7 @@ async fn artifacts_are_found_again_after_a_restart_whatever_their_ids_are() {
     let task = reaches(&client, &task, TaskState::Completed).await;
     assert_eq!(task.artifacts.len(), 2, "{task:?}");
     assert_eq!(
-        (texts(&task, "page").concat(), texts(&task, "page 2").concat()),
+        (texts(&task, "x1").concat(), texts(&task, "x2").concat()),
         ("one two".to_owned(), "other".to_owned())
     );
 }
