@@ -1,7 +1,8 @@
 //! `cargo xtask interop`: what the official SDKs of A2A and we can do with each other, as `docs/interop.md`.
 //!
 //! The tests leave a file for each row; this makes tables of them. Nothing in there depends on when or where they ran.
-//! With `--frameworks` the frameworks that users bring are tried instead, as `docs/interop-frameworks.md`.
+//! With `--frameworks` the frameworks that users bring are tried instead, as `docs/interop-frameworks.md`. With `--coding-agents` a
+//! real coding agent is.
 
 mod frameworks;
 mod notes;
@@ -15,7 +16,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use crate::peers::{Peers, Suite, target};
+use crate::peers::{Language, Peers, Suite, target};
 use crate::run;
 
 /// The official SDKs of A2A at our server and at our client, and what each can do as `docs/interop.md`
@@ -24,6 +25,9 @@ pub(crate) struct Interop {
     /// Try the clients and servers of agent frameworks instead, and write `docs/interop-frameworks.md`
     #[arg(long)]
     frameworks: bool,
+    /// Try a real coding agent as an agent instead; it installs about 350 MB
+    #[arg(long, conflicts_with = "frameworks")]
+    coding_agents: bool,
     /// Try only the framework of this name; the other rows stay as the last run left them; may be repeated
     #[arg(long, value_name = "NAME", requires = "frameworks")]
     only: Vec<String>,
@@ -33,6 +37,9 @@ impl Interop {
     pub(crate) fn run(self) -> Result<()> {
         if self.frameworks {
             return frameworks::run(&self.only);
+        }
+        if self.coding_agents {
+            return coding_agents();
         }
         let peers = Peers::install(&[Suite::Interop])?;
         if let Some(language) = peers.without.first() {
@@ -52,6 +59,18 @@ impl Interop {
             .with_context(|| format!("cannot write `{}`", document.display()))?;
         passed
     }
+}
+
+/// Runs the tests with a real coding agent, which every other run leaves out.
+fn coding_agents() -> Result<()> {
+    let suite = Suite::CodingAgents;
+    let peers = Peers::install(&[suite])?;
+    if peers.without.contains(&Language::Node) {
+        bail!("node is not installed: {}", Language::Node.hint());
+    }
+    let mut tests = run::cargo(&["test", "--package", suite.package(), "--test", suite.target()]);
+    tests.args(["coding_agent", "--", "--ignored"]).envs(peers.environment());
+    run::check(tests)
 }
 
 /// Where tests leave what they found out.

@@ -1,5 +1,5 @@
-//! What the tests need from elsewhere: the SDKs of iii and of A2A in their versions and an authorization server, each where only
-//! the tests look for it.
+//! What the tests need from elsewhere: the SDKs of iii and of A2A in their versions, an authorization server, MCP servers, coding
+//! agents and a model endpoint, each where only the tests look for it.
 //!
 //! Everything comes from the public registries of its language, in versions that are written down beside the programs that use them.
 //! What is there already is left alone: a stamp holds what was installed, and something else wanted means once more.
@@ -74,10 +74,16 @@ pub(crate) enum Suite {
     Mcp,
     /// Coding agents that are written with the SDK of ACP.
     Acp,
+    /// Language models behind endpoints of others.
+    Model,
+    /// A real coding agent. It is large, so only `cargo xtask interop --coding-agents` installs it.
+    CodingAgents,
 }
 
 impl Suite {
-    pub(crate) const ALL: [Self; 5] = [Self::Iii, Self::Interop, Self::OAuth, Self::Mcp, Self::Acp];
+    /// The suites of every test run.
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Iii, Self::Interop, Self::OAuth, Self::Mcp, Self::Acp, Self::Model];
 
     pub(crate) fn target(self) -> &'static str {
         match self {
@@ -85,7 +91,8 @@ impl Suite {
             Self::Interop => "interop",
             Self::OAuth => "oauth",
             Self::Mcp => "mcp",
-            Self::Acp => "acp",
+            Self::Acp | Self::CodingAgents => "acp",
+            Self::Model => "model",
         }
     }
 
@@ -93,7 +100,7 @@ impl Suite {
     pub(crate) fn package(self) -> &'static str {
         match self {
             Self::Iii | Self::Interop | Self::OAuth => "attache",
-            Self::Mcp | Self::Acp => "attache-agents",
+            Self::Mcp | Self::Acp | Self::Model | Self::CodingAgents => "attache-agents",
         }
     }
 
@@ -104,6 +111,8 @@ impl Suite {
             Self::OAuth => "oidc-provider",
             Self::Mcp => "MCP servers",
             Self::Acp => "ACP SDK",
+            Self::Model => "aimock",
+            Self::CodingAgents => "OpenCode",
         }
     }
 
@@ -115,7 +124,8 @@ impl Suite {
             Self::Interop => tests.join("interop/peers"),
             Self::OAuth => tests.join("oauth/peers"),
             Self::Mcp => tests.join("mcp/peers"),
-            Self::Acp => tests.join("acp/peers"),
+            Self::Acp | Self::CodingAgents => tests.join("acp/peers"),
+            Self::Model => tests.join("model/peers"),
         }
     }
 }
@@ -130,7 +140,7 @@ struct Sdk {
     recipe: &'static str,
 }
 
-const SDKS: [Sdk; 14] = [
+const SDKS: [Sdk; 17] = [
     Sdk::new(Suite::Iii, Language::Python, "0.11.6", "python-0.11.6", "python/requirements-0.11.6.txt"),
     Sdk::new(Suite::Iii, Language::Python, "0.25.0", "python-0.25.0", "python/requirements-0.25.0.txt"),
     Sdk::new(Suite::Iii, Language::Node, "0.11.6", "node-0.11.6", "node/0.11.6/package-lock.json"),
@@ -143,6 +153,13 @@ const SDKS: [Sdk; 14] = [
         "0.3.26",
         "a2a-python-0.3.26",
         "python/requirements-0.3.26.txt",
+    ),
+    Sdk::new(
+        Suite::Interop,
+        Language::Python,
+        "fasta2a 2.1.1",
+        "fasta2a-2.1.1",
+        "python/requirements-fasta2a-2.1.1.txt",
     ),
     Sdk::new(Suite::Interop, Language::Node, "1.3.0", "a2a-node-1.3.0", "node/1.3.0/package-lock.json"),
     Sdk::new(Suite::Interop, Language::Node, "0.3.14", "a2a-node-0.3.14", "node/0.3.14/package-lock.json"),
@@ -157,6 +174,14 @@ const SDKS: [Sdk; 14] = [
     Sdk::new(Suite::Mcp, Language::Node, "2026.8.31", "mcp-node-2026.8.31", "node/package-lock.json"),
     Sdk::new(Suite::Mcp, Language::Python, "2026.10.19", "mcp-python-2026.10.19", "python/requirements.txt"),
     Sdk::new(Suite::Acp, Language::Node, "2.4.0", "acp-node-2.4.0", "node/package-lock.json"),
+    Sdk::new(Suite::Model, Language::Node, "1.43.0", "aimock-1.43.0", "node/package-lock.json"),
+    Sdk::new(
+        Suite::CodingAgents,
+        Language::Node,
+        "1.18.33",
+        "opencode-1.18.33",
+        "opencode/package-lock.json",
+    ),
 ];
 
 impl Peers {

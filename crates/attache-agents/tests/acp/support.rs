@@ -148,10 +148,15 @@ impl Served {
 
     /// Stops the server, and serves the same store with a new agent.
     pub(crate) async fn restart(self, arguments: &[&str]) -> Self {
+        self.restart_with(arguments, |_| {}).await
+    }
+
+    /// The same with other options.
+    pub(crate) async fn restart_with(self, arguments: &[&str], change: impl FnOnce(&mut AcpOptions)) -> Self {
         let Self { store, folder, server, .. } = self;
         server.abort();
         let _ = server.await;
-        start(arguments, |_| {}, folder, store).await
+        start(arguments, change, folder, store).await
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

@@ -1,4 +1,11 @@
-//! Language models as agents, against an endpoint that replies from a script.
+//! Language models as agents, against an endpoint that replies from a script. The tests of `aimock.rs` use the endpoint of another
+//! project.
+
+mod aimock;
+mod cases;
+#[path = "../../../attache/tests/shared/peers.rs"]
+#[expect(dead_code, reason = "the interop tests use more of it")]
+mod peers;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -91,6 +98,11 @@ async fn serve(
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/v1/", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, app).await });
+    (serve_endpoint(url, change, tools).await, script)
+}
+
+/// Starts an agent that uses an endpoint.
+async fn serve_endpoint(url: String, change: impl FnOnce(&mut ModelOptions), tools: Vec<Tool>) -> Client {
     let options = ModelOptions::new(url, "small").with(|options| {
         options.key = Some("the key".into());
         change(options);
@@ -100,7 +112,7 @@ async fn serve(
     let server = Server::new(model).card(card).bind("127.0.0.1:0").listen().await.unwrap();
     let url = format!("http://{}", server.address().unwrap());
     tokio::spawn(server.run());
-    (Client::connect(&url).await.unwrap(), script)
+    Client::connect(&url).await.unwrap()
 }
 
 fn task(reply: Reply) -> Task {
