@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use attache_client::Events;
+use attache_client::{Events, Outgoing};
 use attache_protocol::{Message, Part, StreamResponse, TaskState};
 
 use crate::support::{failure, runs, serve, task, text, until};
@@ -164,6 +164,18 @@ async fn more_turns_than_processes_wait() {
     let sends = (0..5).map(|_| async { task(agent.send("hello").await.unwrap()).status.state });
     let states = futures::future::join_all(sends).await;
     assert_eq!(states, vec![TaskState::Completed; 5]);
+}
+
+#[tokio::test]
+async fn a_hundred_contexts_at_once_get_their_own_answers() {
+    let agent = serve("cat; echo \" in $ATTACHE_CONTEXT_ID\"", |_| {}).await;
+    let sends = (0..100).map(|number| {
+        let message = Outgoing::new(format!("hello {number}")).context(format!("c{number}"));
+        async { text(&task(agent.send(message).await.unwrap()), 0) }
+    });
+    for (number, answer) in futures::future::join_all(sends).await.iter().enumerate() {
+        assert_eq!(*answer, format!("hello {number} in c{number}\n"));
+    }
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ mod guarded;
 mod health;
 mod home;
 mod keys;
+mod killed;
 mod log;
 #[path = "../shared/model.rs"]
 mod model;
