@@ -1,7 +1,7 @@
 //! Agents that are chosen at run time: boxed, and built by name from settings.
 
 use attache_core::{Agent, AgentKinds, BoxAgent, BuildAgentError, Caller, Echo, Turn, agent_fn, restartable};
-use attache_protocol::{Error, ErrorKind, Message, TaskState};
+use attache_protocol::{Artifact, Error, ErrorKind, JsonObject, Message, Role, TaskState};
 use serde_json::{Value, json};
 
 use crate::support::{Script, Step, host, say, status_text};
@@ -50,6 +50,46 @@ async fn clones_of_a_boxed_agent_are_one_agent() {
         host.client().send(say("hi")).await;
     }
     assert_eq!(count.load(std::sync::atomic::Ordering::Relaxed), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_repeats_a_whole_status_and_a_whole_artifact() {
+    let agent = agent_fn(|turn: Turn| async move {
+        if turn.text() == "nothing" {
+            return turn.repeat_status(TaskState::Unspecified, None, None).await;
+        }
+        let artifact = Artifact {
+            artifact_id: "7f".into(),
+            name: Some("page".into()),
+            parts: vec!["text".into()],
+            extensions: vec!["https://a.example/ext".into()],
+            ..Artifact::default()
+        };
+        turn.repeat_artifact(artifact).await?;
+        let message = Message {
+            message_id: "theirs".into(),
+            task_id: Some("theirs".into()),
+            parts: vec!["closing".into(), "time".into()],
+            metadata: Some(JsonObject::new(&json!({"k": 1}))?),
+            reference_task_ids: vec!["theirs".into()],
+            ..Message::default()
+        };
+        turn.repeat_status(TaskState::Canceled, Some(message), None).await?;
+        // The task has ended.
+        assert!(turn.working("more").await.unwrap_err().is_over());
+        Ok(())
+    });
+    let host = host(agent);
+    let task = host.client().send(say("hi")).await;
+    assert_eq!((task.status.state, status_text(&task).as_str()), (TaskState::Canceled, "closing\ntime"));
+    let message = task.status.message.unwrap();
+    assert_eq!((message.role, message.parts.len(), message.task_id), (Role::Agent, 2, Some(task.id)));
+    assert!(message.message_id != "theirs" && message.reference_task_ids.is_empty());
+    assert_eq!(message.metadata.unwrap().get::<u32>("k"), Some(1));
+    let artifact = &task.artifacts[0];
+    assert_eq!((artifact.artifact_id.as_str(), artifact.name.as_deref()), ("7f", Some("page")));
+    assert_eq!(artifact.extensions, ["https://a.example/ext"]);
+    assert_eq!(host.client().send(say("nothing")).await.status.state, TaskState::Failed);
 }
 
 #[derive(serde::Deserialize)]
