@@ -96,7 +96,7 @@ impl<'a> Mirror<'a> {
     pub(super) async fn artifact(&mut self, update: TaskArtifactUpdateEvent) -> Result<Repeated, Fault> {
         self.count(&update.artifact.parts)?;
         self.exists = true;
-        self.has_artifacts = true;
+        self.has_artifacts |= !update.artifact.parts.is_empty();
         self.artifacts.update(update).await
     }
 
