@@ -5,6 +5,7 @@
 
 mod agent;
 mod clients;
+mod example;
 mod gateway;
 mod generations;
 #[path = "../shared/peers.rs"]
