@@ -25,7 +25,7 @@ pub(crate) struct Interop {
     /// Try the clients and servers of agent frameworks instead, and write `docs/interop-frameworks.md`
     #[arg(long)]
     frameworks: bool,
-    /// Try a real coding agent as an agent instead; it installs about 350 MB
+    /// Try a real coding agent as an agent instead; it installs about 180 MB
     #[arg(long, conflicts_with = "frameworks")]
     coding_agents: bool,
     /// Try only the framework of this name; the other rows stay as the last run left them; may be repeated

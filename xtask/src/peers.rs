@@ -76,7 +76,7 @@ pub(crate) enum Suite {
     Acp,
     /// Language models behind endpoints of others.
     Model,
-    /// A real coding agent. It is large, so only `cargo xtask interop --coding-agents` installs it.
+    /// A real coding agent, for Linux on x86-64. It is large, so only `cargo xtask interop --coding-agents` installs it.
     CodingAgents,
 }
 
