@@ -28,3 +28,5 @@ mod support;
 #[cfg(unix)]
 mod terminal;
 mod triggers;
+#[cfg(unix)]
+mod work;
