@@ -269,6 +269,10 @@ impl<A: Agent> Agent for Budgeted<A> {
         self.agent.restartable()
     }
 
+    fn reports(&self) -> bool {
+        self.agent.reports()
+    }
+
     fn task_ended(&self, task: &TaskId) {
         self.agent.task_ended(task);
     }

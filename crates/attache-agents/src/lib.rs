@@ -40,6 +40,7 @@ mod process_group;
 pub mod program;
 pub mod remote;
 pub mod router;
+mod waiting;
 
 #[cfg(feature = "cli")]
 pub use agent_settings::{AgentFault, AgentSettings, OAuthSettings};

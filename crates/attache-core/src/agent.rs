@@ -51,6 +51,12 @@ pub trait Agent: Send + Sync + 'static {
         false
     }
 
+    /// Whether the agent [reports](Turn::report) what it does. Its card then lists the extension for reports. Readers can activate
+    /// the extension in any case.
+    fn reports(&self) -> bool {
+        false
+    }
+
     /// Tells the agent that a task was ended from outside its turn, for example by a cancel. An agent that keeps something for the next
     /// message of a task, such as a process that waits for an answer, releases it here.
     fn task_ended(&self, task: &TaskId) {
@@ -81,6 +87,10 @@ pub fn restartable(agent: impl Agent) -> impl Agent {
 
         fn restartable(&self) -> bool {
             true
+        }
+
+        fn reports(&self) -> bool {
+            self.0.reports()
         }
 
         fn task_ended(&self, task: &TaskId) {
@@ -129,6 +139,10 @@ impl Agent for BoxAgent {
         self.0.restartable()
     }
 
+    fn reports(&self) -> bool {
+        self.0.reports()
+    }
+
     fn task_ended(&self, task: &TaskId) {
         self.0.task_ended(task);
     }
@@ -144,12 +158,17 @@ trait DynAgent: Send + Sync + 'static {
     fn run(&self, turn: Turn) -> BoxFuture<'_, AgentResult>;
     fn admits(&self, caller: &Caller, message: &Message) -> Result<(), Error>;
     fn restartable(&self) -> bool;
+    fn reports(&self) -> bool;
     fn task_ended(&self, task: &TaskId);
 }
 
 impl<A: Agent> DynAgent for A {
     fn restartable(&self) -> bool {
         Agent::restartable(self)
+    }
+
+    fn reports(&self) -> bool {
+        Agent::reports(self)
     }
 
     fn admits(&self, caller: &Caller, message: &Message) -> Result<(), Error> {

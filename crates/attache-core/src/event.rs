@@ -1,5 +1,6 @@
 //! The events of a task's log.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -7,6 +8,8 @@ use attache_protocol::{
     Message, StreamResponse, Task, TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent, json,
 };
 use bytes::Bytes;
+
+use crate::report::hide_reports;
 
 /// The position of an event in its task's log. The first is 1; zero is before the first.
 ///
@@ -108,6 +111,15 @@ impl Entry {
     /// An event at a position.
     pub fn new(seq: Seq, event: TaskEvent) -> Self {
         Self { seq, event, json: OnceLock::new() }
+    }
+
+    /// The event as JSON for a webhook, which activates no extension. Empty for events that webhooks do not get.
+    pub fn webhook_json(&self) -> Bytes {
+        match hide_reports(&self.event) {
+            Some(Cow::Borrowed(_)) => self.json().clone(),
+            Some(Cow::Owned(event)) => Self::new(self.seq, event).json().clone(),
+            None => Bytes::new(),
+        }
     }
 
     /// The event as JSON, encoded once for all readers of streams. Empty for events that are not part of streams.

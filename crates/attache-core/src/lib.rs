@@ -23,7 +23,10 @@ mod limiter;
 mod memory;
 mod options;
 mod outbox;
+mod permission;
+mod redaction;
 mod repeat;
+mod report;
 mod run;
 mod service;
 mod signal;
@@ -52,6 +55,16 @@ pub use options::{Options, WebhookCheck};
 pub use outbox::{
     DeadDelivery, Delivery, DeliveryId, DueReceivers, NewWebhook, Outbox, Outcome, PendingDelivery,
     PushEvents, PutWebhook, Webhook,
+};
+pub use permission::{
+    NotAPattern, PendingPermission, Permission, PermissionAction, PermissionAnswer, PermissionAudit,
+    PermissionOption, PermissionOptionKind, PermissionPattern, PermissionPolicy, PermissionRecord,
+    PermissionRequest, PermissionRule, paths_in,
+};
+pub use redaction::{MASK, Redaction, SHORTEST_SECRET};
+pub use report::{
+    Exposure, FileDiff, Namespace, PlanStep, REPORTS_EXTENSION, Report, ReportOptions, ToolReport,
+    ToolStatus, UnknownExposure, Usage,
 };
 pub use service::{Page, Recovered, Reply, Service, check_media_types, internal};
 pub use snapshot::{EndedTask, Snapshot, StoredEndedTask, View};

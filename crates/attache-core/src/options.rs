@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{PushEvents, Retention};
+use crate::{PermissionPolicy, PushEvents, Redaction, ReportOptions, Retention};
 
 /// Settings of a [`Service`](crate::Service). The defaults suit most agents.
 ///
@@ -48,6 +48,12 @@ pub struct Options {
     pub webhook_check: WebhookCheck,
     /// Which tasks that have ended are deleted. None unless set.
     pub retention: Retention,
+    /// How agents report what they do, and what callers see of it.
+    pub reports: ReportOptions,
+    /// What agents may do, and when the caller is asked.
+    pub permissions: PermissionPolicy,
+    /// What must not get into the events of agents. Nothing unless set.
+    pub redaction: Option<Redaction>,
 }
 
 macro_rules! setters {
@@ -78,6 +84,9 @@ setters!(
     push_events: PushEvents,
     webhook_check: WebhookCheck,
     retention: Retention,
+    reports: ReportOptions,
+    permissions: PermissionPolicy,
+    redaction: Option<Redaction>,
 );
 
 /// Decides whether the URL of a webhook is accepted. The text of its error goes to the client.
@@ -127,6 +136,9 @@ impl Default for Options {
             push_events: PushEvents::States,
             webhook_check: WebhookCheck::default(),
             retention: Retention::default(),
+            reports: ReportOptions::default(),
+            permissions: PermissionPolicy::default(),
+            redaction: None,
         }
     }
 }

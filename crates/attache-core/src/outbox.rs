@@ -9,6 +9,7 @@ use std::sync::Arc;
 use attache_protocol::{Dialect, TaskId, TaskPushNotificationConfig, Timestamp};
 use sha2::{Digest, Sha256};
 
+use crate::report::{hide_reports, is_report_only};
 use crate::{BoxFuture, Entry, Owner, Seq, StoreError, TaskEvent, TraceParent};
 
 /// A stored webhook.
@@ -28,7 +29,7 @@ pub struct Webhook {
 /// Which events a webhook receives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PushEvents {
-    /// Every new status, including the first.
+    /// Every new status, including the first. Updates that only report what the agent does are left out.
     #[default]
     States,
     /// Every event that a stream sends.
@@ -39,7 +40,12 @@ impl PushEvents {
     /// Whether the webhook receives this event.
     pub fn includes(self, event: &TaskEvent) -> bool {
         match event {
-            TaskEvent::Created(_) | TaskEvent::Status(_) => true,
+            TaskEvent::Created(_) => true,
+            // A webhook activates no extension, so it never gets reports that belong to one.
+            TaskEvent::Status(update) => match self {
+                Self::States => !is_report_only(update),
+                Self::Everything => hide_reports(event).is_some(),
+            },
             TaskEvent::Artifact(_) => self == Self::Everything,
             TaskEvent::Message(_) => false,
         }

@@ -1,13 +1,15 @@
 //! Streams of the events of a task.
 
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use attache_protocol::{Error, Message, StreamResponse, TaskId, TaskState};
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 
 use crate::event::write_json;
+use crate::report::hide_reports;
 use crate::service::{Inner, internal};
 use crate::turn_state::TurnState;
 use crate::{Entry, Permit, Seq, Snapshot, TailItem, TaskEvent, View};
@@ -123,11 +125,12 @@ pub struct EventStream {
     events: BoxStream<'static, Result<Vec<StreamItem>, Error>>,
     /// Released at the end of the stream.
     permit: Option<Permit>,
+    hides_reports: bool,
 }
 
 impl EventStream {
     fn new(events: impl Stream<Item = Result<Vec<StreamItem>, Error>> + Send + 'static) -> Self {
-        Self { events: events.boxed(), permit: None }
+        Self { events: events.boxed(), permit: None, hides_reports: false }
     }
 
     /// The same stream, with a function that sees every event before its reader.
@@ -137,7 +140,12 @@ impl EventStream {
                 observe(item);
             }
         });
-        Self { events: events.boxed(), permit: self.permit }
+        Self { events: events.boxed(), permit: self.permit, hides_reports: self.hides_reports }
+    }
+
+    /// The same stream without reports in our namespace, for a reader that has not activated their extension.
+    pub(crate) fn without_reports(self) -> Self {
+        Self { hides_reports: true, ..self }
     }
 
     /// The same stream, which holds a permit until it ends or is dropped.
@@ -222,10 +230,35 @@ impl Stream for EventStream {
     type Item = Result<Vec<StreamItem>, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let next = self.events.poll_next_unpin(cx);
-        if matches!(next, Poll::Ready(None)) {
-            self.permit = None;
+        loop {
+            let mut next = ready!(self.events.poll_next_unpin(cx));
+            if let Some(Ok(batch)) = &mut next
+                && self.hides_reports
+            {
+                hide_from(batch);
+                if batch.is_empty() {
+                    continue;
+                }
+            }
+            if next.is_none() {
+                self.permit = None;
+            }
+            return Poll::Ready(next);
         }
-        next
     }
+}
+
+/// Removes reports from a batch. Batches without metadata are not touched.
+fn hide_from(batch: &mut Vec<StreamItem>) {
+    batch.retain_mut(|item| {
+        let StreamItem::Entry(entry) = item else { return true };
+        match hide_reports(&entry.event) {
+            None => false,
+            Some(Cow::Borrowed(_)) => true,
+            Some(Cow::Owned(event)) => {
+                *entry = Arc::new(Entry::new(entry.seq, event));
+                true
+            }
+        }
+    });
 }

@@ -193,7 +193,8 @@ impl Turn {
         if !self.inner.close_without_task() {
             return self.state(TaskState::Completed, Some(parts)).await;
         }
-        let message = Message { task_id: None, ..self.agent_message(parts) };
+        let mut message = Message { task_id: None, ..self.agent_message(parts) };
+        self.inner.redact_message(&mut message);
         self.inner.signal.settle(Progress::Message(Box::new(message)));
         Ok(())
     }
@@ -206,7 +207,12 @@ impl Turn {
         self.update(state, parts, None)
     }
 
-    fn update(&self, state: TaskState, parts: Option<Vec<Part>>, metadata: Option<JsonObject>) -> Emitted {
+    pub(crate) fn update(
+        &self,
+        state: TaskState,
+        parts: Option<Vec<Part>>,
+        metadata: Option<JsonObject>,
+    ) -> Emitted {
         let message = parts.map(|parts| Box::new(self.agent_message(parts)));
         let update = TaskStatusUpdateEvent {
             task_id: self.task_id().clone(),

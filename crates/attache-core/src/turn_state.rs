@@ -3,6 +3,7 @@
 //! The agent, the callers that wait for the turn, and requests that cancel it share this state.
 
 use std::ops::Deref;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
@@ -12,6 +13,7 @@ use attache_protocol::{
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use crate::redaction::TurnRedaction;
 use crate::service::Inner as Service;
 use crate::signal::{Progress, Signal};
 use crate::store::Idempotency;
@@ -73,17 +75,31 @@ pub(crate) struct TurnLog {
     /// The state of the task after all events that were emitted.
     pub(crate) state: TaskState,
     pub(crate) last_status: Option<Timestamp>,
+    /// Hides secrets and paths, if the service does.
+    redaction: Option<Box<TurnRedaction>>,
 }
 
 impl TurnLog {
-    pub(crate) fn new(write_state: WriteState) -> Self {
+    pub(crate) fn new(write_state: WriteState, redaction: Option<Box<TurnRedaction>>) -> Self {
         Self {
             write_state,
             unwritten: Vec::new(),
             driver: None,
             state: TaskState::Submitted,
             last_status: None,
+            redaction,
         }
+    }
+
+    /// Adds an event. A status gets its time.
+    fn push(&mut self, mut event: TaskEvent, service: &Service) {
+        if let TaskEvent::Status(update) = &mut event {
+            let now = service.now_after(self.last_status);
+            Arc::make_mut(update).status.timestamp = Some(now);
+            self.last_status = Some(now);
+        }
+        self.state = event.state().unwrap_or(self.state);
+        self.unwritten.push(event);
     }
 }
 
@@ -113,11 +129,14 @@ impl TurnState {
         before: Option<Snapshot>,
         write_state: WriteState,
     ) -> Arc<Self> {
+        let options = &service.options;
+        let redaction = options.redaction.as_ref().filter(|redaction| !redaction.is_empty());
+        let redaction = redaction.map(|redaction| Box::new(TurnRedaction::new(redaction, options.reports)));
         Arc::new(Self {
             service,
             request,
             before: Mutex::new(before),
-            log: Mutex::new(TurnLog::new(write_state)),
+            log: Mutex::new(TurnLog::new(write_state, redaction)),
             signal: Signal::default(),
             cancel: OnceLock::new(),
             began: OnceLock::new(),
@@ -163,7 +182,7 @@ impl TurnState {
     }
 
     /// Adds an event, which is written when the agent pauses. Returns the number of unwritten events.
-    pub(crate) fn emit(&self, mut event: TaskEvent) -> Result<usize, AgentError> {
+    pub(crate) fn emit(&self, event: TaskEvent) -> Result<usize, AgentError> {
         check(&event)?;
         let mut log = self.log.lock();
         if let WriteState::Closed(why) = log.write_state {
@@ -172,13 +191,14 @@ impl TurnState {
         if log.state.is_terminal() || self.cancel.get().is_some_and(CancellationToken::is_cancelled) {
             return Err(AgentError::over("the task has ended"));
         }
-        if let TaskEvent::Status(update) = &mut event {
-            let now = self.service.now_after(log.last_status);
-            Arc::make_mut(update).status.timestamp = Some(now);
-            log.last_status = Some(now);
+        match &mut log.redaction {
+            None => log.push(event, &self.service),
+            Some(redaction) => {
+                for event in redaction.apply(event) {
+                    log.push(event, &self.service);
+                }
+            }
         }
-        log.state = event.state().unwrap_or(log.state);
-        log.unwritten.push(event);
         let unwritten = log.unwritten.len();
         let driver = log.driver.take();
         drop(log);
@@ -186,6 +206,26 @@ impl TurnState {
             driver.wake();
         }
         Ok(unwritten)
+    }
+
+    /// Hides secrets and paths in a message that is not part of the log.
+    pub(crate) fn redact_message(&self, message: &mut Message) {
+        if let Some(redaction) = &self.log.lock().redaction {
+            redaction.message(message);
+        }
+    }
+
+    /// Hides secrets and paths in the next piece of a thought.
+    pub(crate) fn redact_thinking(&self, piece: &mut String) {
+        if let Some(redaction) = &mut self.log.lock().redaction {
+            *piece = redaction.thinking(piece);
+        }
+    }
+
+    pub(crate) fn hide_path(&self, directory: &Path, replacement: &str) {
+        if let Some(redaction) = &mut self.log.lock().redaction {
+            redaction.hide_path(directory, replacement);
+        }
     }
 
     /// If all events are written, registers the driver to be woken by the next event and returns `true`.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use attache_core::{Clock, Options, Retention, Service, Store};
+use attache_core::{Agent, Clock, Namespace, Options, Retention, Service, Store};
 use attache_outbound::SetupError;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt};
@@ -77,12 +77,15 @@ impl Blueprint {
         let signing = self.signing.clone().map(|keys| Signing::new(keys, base));
         let pure = options.pure_card || options.strict_version;
         let cards = CardHost::new(pure, base, oldest_path, signing.clone());
+        let reports = &service_options.reports;
+        let lists_reports = agent.agent.reports() || reports.namespace != Namespace::Attache;
         let builder = Arc::new(CardBuilder {
             interfaces: build::interfaces(base, options),
             push: self.push,
             changes: agent.card_changes,
             scheme_names: options.scheme_names.clone(),
             has_extended_card: agent.extended.is_some(),
+            report_extensions: if lists_reports { reports.extensions() } else { Vec::new() },
             authenticator: authenticator.clone(),
         });
         let card = builder.build(agent.card.clone());

@@ -1,17 +1,19 @@
 //! Follows a prompt, and reports to the caller what the agent does.
 
-use attache_core::{AgentError, AgentResult, TextStream, Turn};
+use attache_core::{
+    AgentError, AgentResult, Permission, PermissionAction, PermissionAnswer, Report, TextStream, Turn, Usage,
+};
 use attache_protocol::Part;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::open_prompt::{Next, OpenPrompt};
-use super::permission::PermissionRequest;
-use super::report::{self, Report};
+use super::permission::OpenRequest;
+use super::report;
 use super::session::Event;
 use super::wire::{ContentBlock, ContentChunk, SessionUpdate, StopReason, method};
-use super::{ANSWER, AcpOptions, Permissions, metadata};
+use super::{ANSWER, AcpOptions, Permissions};
 
 /// How many bytes of thoughts are collected before they are reported.
 const MAX_THOUGHT: usize = 4_000;
@@ -19,7 +21,7 @@ const MAX_THOUGHT: usize = 4_000;
 /// How a turn on a prompt ends.
 pub(super) enum End {
     /// The caller has to decide.
-    Question(Box<PermissionRequest>),
+    Question(Box<OpenRequest>),
     /// The prompt has ended.
     Stopped { reason: StopReason, usage: Option<Value>, has_output: bool },
 }
@@ -69,7 +71,7 @@ impl<'a> Output<'a> {
                     let usage = ended.usage.or_else(|| prompt.progress.usage.take());
                     if let Some(usage) = &usage {
                         tracing::info!(target: "attache::acp", task = %self.turn.task_id(), %usage, "the coding agent is done");
-                        self.report(report::usage(usage)).await?;
+                        self.report(Usage::from_value(usage).into()).await?;
                     }
                     let has_output = prompt.progress.has_output;
                     return Ok(End::Stopped { reason: ended.stop_reason, usage, has_output });
@@ -78,11 +80,20 @@ impl<'a> Output<'a> {
             };
             match event {
                 Event::Update(update) => self.update(*update, prompt).await?,
-                Event::Permission(request) => match self.options.permissions {
-                    Permissions::Allow => request.allow(),
-                    Permissions::Deny => request.deny(),
-                    Permissions::Ask => return Ok(End::Question(request)),
-                },
+                Event::Permission(open) => {
+                    let request = open.request(&prompt.session.workspace);
+                    let fallback = match self.options.permissions {
+                        Permissions::Allow => PermissionAction::Allow,
+                        Permissions::Deny => PermissionAction::Deny,
+                        Permissions::Ask => PermissionAction::Ask,
+                    };
+                    self.answer.flush().await?;
+                    match self.turn.permission(&request, fallback) {
+                        Permission::Allowed => open.answer(PermissionAnswer::allowed(&request)),
+                        Permission::Denied => open.answer(PermissionAnswer::denied(&request)),
+                        Permission::Ask => return Ok(End::Question(open)),
+                    }
+                }
                 Event::Flood => {
                     let limit = self.options.max_output;
                     return Err(AgentError::public(format!(
@@ -101,20 +112,20 @@ impl<'a> Output<'a> {
             SessionUpdate::AgentMessageChunk(chunk) => self.message(chunk, prompt).await,
             SessionUpdate::AgentThoughtChunk(ContentChunk {
                 content: ContentBlock::Text { text }, ..
-            }) if self.options.show_thoughts => {
+            }) if self.shows_thoughts() => {
                 self.thought.push_str(&text);
                 if self.thought.len() >= MAX_THOUGHT { self.flush_thought().await } else { Ok(()) }
             }
             SessionUpdate::ToolCall(call) | SessionUpdate::ToolCallUpdate(call) => {
                 prompt.progress.new_paragraph = true;
-                match prompt.progress.tool(call, &prompt.session.workspace) {
-                    Some(report) => self.report(report).await,
-                    None => Ok(()),
+                for report in prompt.progress.tool(call, &prompt.session.workspace) {
+                    self.report(report).await?;
                 }
+                Ok(())
             }
             SessionUpdate::Plan(plan) => {
                 prompt.progress.new_paragraph = true;
-                self.report(report::plan(&plan)).await
+                self.report(report::plan(plan)).await
             }
             SessionUpdate::UsageUpdate(usage) => {
                 prompt.progress.usage = Some(usage);
@@ -168,17 +179,26 @@ impl<'a> Output<'a> {
             return Ok(());
         }
         let thought = std::mem::take(&mut self.thought);
-        self.report(report::thought(&thought)).await
+        // Longer thoughts come in several reports, because a report shows only the beginning of a long text.
+        let mut rest = thought.as_str();
+        while !rest.is_empty() {
+            let (piece, later) = rest.split_at(rest.floor_char_boundary(MAX_THOUGHT));
+            let report = Report::thinking(piece).text(piece);
+            self.report(if self.options.show_thoughts { report.allowed() } else { report }).await?;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn shows_thoughts(&self) -> bool {
+        self.options.show_thoughts || self.turn.report_options().exposure.raw_thinking
     }
 
     /// Reports progress: a text for people, and metadata for machines.
     async fn report(&mut self, report: Report) -> AgentResult {
         // The order of text and reports stays as it was.
         self.answer.flush().await?;
-        match metadata::object(report.members) {
-            Some(metadata) => self.turn.working_with(report.text, metadata).await,
-            None => self.turn.working(report.text).await,
-        }
+        self.turn.report(report).await
     }
 }
 

@@ -16,7 +16,6 @@
 mod connection;
 mod conversation;
 mod follow;
-mod metadata;
 mod open_prompt;
 mod options;
 mod peer;
@@ -30,7 +29,6 @@ mod routes;
 mod session;
 mod sessions;
 mod terminals;
-mod waiting;
 mod wire;
 mod workspace;
 
@@ -38,20 +36,22 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use attache_core::{Agent, AgentError, AgentResult, MemoryStore, Store, Turn};
-use attache_protocol::{AgentCard, AgentSkill, Part, Role, Task, TaskId};
+use attache_core::{
+    Agent, AgentError, AgentResult, MemoryStore, PendingPermission, PermissionAnswer, Report, Store, Turn,
+    Usage,
+};
+use attache_protocol::{AgentCard, AgentSkill, Part, Task, TaskId};
 use futures::{Stream, stream};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 pub use self::options::{AcpOptions, Permissions};
 
 use self::follow::{End, follow};
-use self::metadata::{PERMISSION, STOP_REASON, USAGE, cut_value};
 use self::open_prompt::OpenPrompt;
-use self::permission::Answer;
+use self::permission::OpenRequest;
 use self::sessions::{Origin, Sessions};
-use self::waiting::{Question, Waiting};
 use self::wire::{AgentInfo, ContentBlock, StopReason};
+use crate::waiting::Waiting;
 
 /// The artifact with the answer of the agent.
 const ANSWER: &str = "answer";
@@ -60,7 +60,15 @@ const ANSWER: &str = "answer";
 pub struct Acp {
     options: Arc<AcpOptions>,
     sessions: Sessions,
-    waiting: Waiting,
+    waiting: Waiting<Question>,
+}
+
+/// A prompt and the request that it waits for. If it is dropped, the prompt is canceled first, then the request is answered as
+/// canceled. The agent expects this order.
+struct Question {
+    prompt: OpenPrompt,
+    open: Box<OpenRequest>,
+    pending: PendingPermission,
 }
 
 /// Why a coding agent cannot be used.
@@ -125,14 +133,25 @@ impl Acp {
         // A question of a program that has ended is dropped here, which frees the session for the new prompt.
         let waiting = self.waiting.take(turn.task_id()).filter(|question| !question.prompt.is_closed());
         let mut prompt = match waiting {
-            Some(question) => match question.request.read_answer(turn.message()) {
+            Some(question) => match turn.permission_answer(&question.pending).await? {
                 Some(answer) => resume(question, answer, &self.options),
-                None => return self.ask(turn, question, true).await,
+                None => {
+                    let Question { prompt, open, pending } = question;
+                    let pending = turn.ask_permission(pending.request, true).await?;
+                    self.wait(turn, Question { prompt, open, pending });
+                    return Ok(());
+                }
             },
             None => self.prompt(turn).await?,
         };
+        turn.hide_path(prompt.session.workspace.root(), "<workspace>");
         match follow(&mut prompt, turn, &self.options).await? {
-            End::Question(request) => self.ask(turn, Question { prompt, request }, false).await,
+            End::Question(open) => {
+                let request = open.request(&prompt.session.workspace);
+                let pending = turn.ask_permission(request, false).await?;
+                self.wait(turn, Question { prompt, open, pending });
+                Ok(())
+            }
             End::Stopped { reason, usage, has_output } => {
                 drop(prompt);
                 end(turn, reason, usage, has_output).await
@@ -152,10 +171,11 @@ impl Acp {
         {
             blocks.push(ContentBlock::Text { text });
         }
-        if let Some(title) = lost_question(turn) {
+        if let Some(lost) = turn.lost_permission() {
             let text = format!(
-                "(The request for permission `{title}` was denied, because the answer did not arrive in time. What follows may be \
-                 the answer.)"
+                "(The request for permission `{}` was denied, because the answer did not arrive in time. What follows may be \
+                 the answer.)",
+                lost.title
             );
             blocks.push(ContentBlock::Text { text });
         }
@@ -170,34 +190,28 @@ impl Acp {
         Ok(prompt)
     }
 
-    /// Asks the caller, and keeps the prompt open until it answers.
-    async fn ask(&self, turn: &Turn, question: Question, again: bool) -> AgentResult {
-        turn.ask_with(question.request.question(again)?).await?;
-        self.waiting.put(turn.task_id().clone(), question, self.options.permission_timeout);
+    /// Keeps the prompt open until the caller answers. After the time limit the request is denied and the prompt is canceled: no turn
+    /// could report what the agent does next.
+    fn wait(&self, turn: &Turn, question: Question) {
+        let limit = turn.permission_timeout().unwrap_or(self.options.permission_timeout);
+        self.waiting.put(turn.task_id().clone(), question, limit, |Question { prompt, open, pending }| {
+            pending.expired();
+            open.answer(PermissionAnswer::denied(&pending.request));
+            drop(prompt);
+        });
         // The task can be canceled before the prompt is among the waiting ones.
         if turn.is_cancelled() {
             drop(self.waiting.take(turn.task_id()));
         }
-        Ok(())
     }
 }
 
 /// Gives the answer to the agent. Its prompt goes on.
-fn resume(question: Question, answer: Answer, options: &AcpOptions) -> OpenPrompt {
-    let Question { prompt, request } = question;
+fn resume(question: Question, answer: PermissionAnswer, options: &AcpOptions) -> OpenPrompt {
+    let Question { prompt, open, pending: _ } = question;
     prompt.session.refill(options.max_output);
-    request.answer(answer);
+    open.answer(answer);
     prompt
-}
-
-/// What the caller was asked before this turn, if the task waited for permission.
-fn lost_question(turn: &Turn) -> Option<String> {
-    let task = turn.task()?;
-    let mut earlier = task.history.iter().filter(|message| message.message_id != turn.message().message_id);
-    let last = task.status.message.as_deref().or(earlier.next_back())?;
-    let asked: Value =
-        last.parts.iter().find_map(Part::as_data).filter(|_| last.role == Role::Agent)?.read().ok()?;
-    asked.get(PERMISSION)?.get("title")?.as_str().map(str::to_owned)
 }
 
 /// Ends the task as the prompt has ended.
@@ -213,11 +227,14 @@ async fn end(turn: &Turn, reason: StopReason, usage: Option<Value>, has_output: 
         let text = format!("the coding agent stopped before it answered: it reached its limit of {limit}");
         return Err(AgentError::public(text));
     }
-    let mut members = Map::from_iter([(STOP_REASON.to_owned(), name.into())]);
-    members.extend(usage.map(|usage| (USAGE.to_owned(), cut_value(&usage))));
+    let report = Report::stop_reason(name);
+    let report = match usage {
+        Some(usage) => report.and(Usage::from_value(&usage)),
+        None => report,
+    };
     let mut part =
         Part::text(format!("the answer is incomplete: the coding agent reached its limit of {limit}"));
-    part.metadata = metadata::object(members);
+    part.metadata = turn.report_metadata(report);
     turn.complete_with(part).await
 }
 
@@ -249,6 +266,10 @@ impl Agent for Acp {
             },
             () = turn.cancelled() => Ok(()),
         }
+    }
+
+    fn reports(&self) -> bool {
+        true
     }
 
     fn task_ended(&self, task: &TaskId) {

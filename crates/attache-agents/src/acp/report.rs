@@ -2,25 +2,20 @@
 
 use std::collections::HashMap;
 
-use serde_json::{Map, Value, json};
+use attache_core::{FileDiff, PlanStep, Report, ToolReport, ToolStatus};
+use serde_json::Value;
 
-use super::metadata::{self, DIFF, PLAN, THOUGHT, TOOL, USAGE, cut, cut_value, tool};
 use super::wire::{ContentBlock, Plan, ToolCall, ToolContent};
 use super::workspace::Workspace;
 
 /// How many tool calls are remembered until they end.
 const MAX_TOOLS: usize = 1_000;
 
-/// How many entries of a plan are reported.
-const MAX_ENTRIES: usize = 100;
+/// How many characters of a name are remembered.
+const MAX_NAME: usize = 4_000;
 
-/// A report: a text for people, and members of the metadata for machines.
-#[derive(Debug, PartialEq)]
-pub(super) struct Report {
-    /// Empty if there is nothing to say to people.
-    pub(super) text: String,
-    pub(super) members: Map<String, Value>,
-}
+/// How many bytes of the texts of a result are put together. A report shows fewer.
+const MAX_RESULT: usize = 64 * 1024;
 
 /// What is known about a prompt from its earlier events.
 #[derive(Default)]
@@ -47,9 +42,31 @@ struct KnownTool {
     status: Option<String>,
 }
 
+impl KnownTool {
+    fn report(&self, id: &str, status: ToolStatus) -> ToolReport {
+        let mut report = ToolReport::new(id, status);
+        if let Some(name) = &self.name {
+            report = report.name(name);
+        }
+        if let Some(title) = &self.title {
+            report = report.title(title);
+        }
+        match &self.kind {
+            Some(kind) => report.kind(kind),
+            None => report,
+        }
+    }
+
+    /// What people read.
+    fn text(&self, status: &str) -> String {
+        let title = self.title.as_deref().or(self.name.as_deref()).unwrap_or("a tool");
+        format!("{title}: {status}")
+    }
+}
+
 impl Progress {
-    /// The report about a new or a changed tool call. `None` if nothing has changed that is worth a report.
-    pub(super) fn tool(&mut self, call: ToolCall, workspace: &Workspace) -> Option<Report> {
+    /// The reports about a new or a changed tool call. None if nothing has changed that is worth a report.
+    pub(super) fn tool(&mut self, call: ToolCall, workspace: &Workspace) -> Vec<Report> {
         let is_full = self.tools.len() >= MAX_TOOLS && !self.tools.contains_key(&call.tool_call_id);
         let mut spare = KnownTool::default();
         let known =
@@ -57,7 +74,7 @@ impl Progress {
         let is_new = known.status.is_none();
         let keep = |known: &mut Option<String>, new: Option<String>| {
             if let Some(new) = new {
-                *known = Some(cut(&new).to_owned());
+                *known = Some(new.chars().take(MAX_NAME).collect());
             }
         };
         keep(&mut known.title, call.title);
@@ -65,47 +82,40 @@ impl Progress {
         keep(&mut known.kind, call.kind);
         let status = call.status.or_else(|| known.status.clone()).unwrap_or_else(|| "pending".to_owned());
         let has_changed = known.status.as_deref() != Some(&*status);
-        known.status = Some(status.clone());
-        let content = call.content.unwrap_or_default();
-        if !is_new
-            && !has_changed
-            && content.is_empty()
-            && call.raw_input.is_none()
-            && call.raw_output.is_none()
-        {
-            return None;
+        known.status = Some(status.chars().take(MAX_NAME).collect());
+        let (id, content) = (call.tool_call_id, call.content.unwrap_or_default());
+        let mut reports = Vec::new();
+        if is_new {
+            let started = known.report(&id, ToolStatus::Started);
+            reports.push(Report::tool(started).text(known.text("started")));
         }
-        let status = match status.as_str() {
-            "pending" => "started",
-            "in_progress" => "running",
-            other => cut(other),
-        };
-        let title = known.title.as_deref().or(known.name.as_deref()).unwrap_or("a tool");
-        let text = format!("{title}: {status}");
-        let mut members = Map::new();
-        let mut set = |name: &str, value: Option<Value>| {
-            if let Some(value) = value {
-                members.insert(name.to_owned(), value);
-            }
-        };
-        set(tool::STATUS, Some(status.into()));
-        set(tool::ID, Some(cut(&call.tool_call_id).into()));
-        set(tool::NAME, known.name.clone().map(Value::from));
-        set(tool::TITLE, known.title.clone().map(Value::from));
-        set(tool::KIND, known.kind.clone().map(Value::from));
-        set(tool::INPUT, call.raw_input.as_ref().map(cut_value));
-        let output = call.raw_output.as_ref().map(cut_value);
-        set(tool::RESULT, output.or_else(|| content_text(&content).map(Value::from)));
-        if matches!(status, "completed" | "failed") {
-            self.tools.remove(&call.tool_call_id);
+        if let Some(input) = call.raw_input {
+            reports.push(known.report(&id, ToolStatus::InputComplete).input(input).into());
         }
-        let mut report = Report { text, members: Map::new() };
-        report.members.insert(TOOL.to_owned(), Value::Object(members));
+        let result = call.raw_output.or_else(|| content_text(&content).map(Value::from));
+        let (now, shown) = match status.as_str() {
+            "completed" => (ToolStatus::Completed, "completed"),
+            "failed" => (ToolStatus::Failed, "failed"),
+            _ => (ToolStatus::Running, "running"),
+        };
+        let is_over = now != ToolStatus::Running;
+        let runs = has_changed && status != "pending";
         let diffs = diffs(&content, workspace);
-        if !diffs.is_empty() {
-            report.members.insert(DIFF.to_owned(), Value::Array(diffs));
+        if is_over || runs || result.is_some() || !diffs.is_empty() {
+            let mut report = known.report(&id, now);
+            if let Some(result) = result {
+                report = report.result(result);
+            }
+            let mut report = Report::tool(report);
+            if is_over || runs {
+                report = report.text(known.text(shown));
+            }
+            reports.push(if diffs.is_empty() { report } else { report.and(Report::diffs(diffs)) });
         }
-        Some(report)
+        if is_over {
+            self.tools.remove(&id);
+        }
+        reports
     }
 }
 
@@ -113,57 +123,41 @@ impl Progress {
 fn content_text(content: &[ToolContent]) -> Option<String> {
     let mut text = String::new();
     for item in content {
-        if let ToolContent::Content { content: ContentBlock::Text { text: piece } } = item {
-            text.push_str(cut(piece));
+        if let ToolContent::Content { content: ContentBlock::Text { text: piece } } = item
+            && text.len() < MAX_RESULT
+        {
+            text.push_str(piece);
         }
     }
-    if text.is_empty() { None } else { Some(cut(&text).to_owned()) }
+    Some(text).filter(|text| !text.is_empty())
 }
 
-fn diffs(content: &[ToolContent], workspace: &Workspace) -> Vec<Value> {
+fn diffs(content: &[ToolContent], workspace: &Workspace) -> Vec<FileDiff> {
     let diff = |item: &ToolContent| match item {
-        ToolContent::Diff { path, old_text, new_text } => Some(json!({
-            "path": cut(&workspace.shown(path)),
-            "oldText": old_text.as_deref().map(cut),
-            "newText": cut(new_text),
-        })),
+        ToolContent::Diff { path, old_text, new_text } => Some(FileDiff {
+            path: workspace.shown(path).into_owned(),
+            old_text: old_text.clone(),
+            new_text: new_text.clone(),
+        }),
         ToolContent::Content { .. } | ToolContent::Other => None,
     };
-    content.iter().filter_map(diff).take(MAX_ENTRIES).collect()
+    content.iter().filter_map(diff).collect()
 }
 
 /// The report about a plan.
-pub(super) fn plan(plan: &Plan) -> Report {
+pub(super) fn plan(plan: Plan) -> Report {
     let done = plan.entries.iter().filter(|entry| entry.status.as_deref() == Some("completed")).count();
-    let entries: Vec<Value> = plan
-        .entries
-        .iter()
-        .take(MAX_ENTRIES)
-        .map(|entry| {
-            json!({
-                "content": cut(&entry.content),
-                "status": entry.status.as_deref().map(cut),
-                "priority": entry.priority.as_deref().map(cut),
-            })
-        })
-        .collect();
     let text = format!("plan: {done} of {} steps done", plan.entries.len());
-    Report { text, members: Map::from_iter([(PLAN.to_owned(), Value::Array(entries))]) }
-}
-
-/// The report about a thought.
-pub(super) fn thought(text: &str) -> Report {
-    let text = metadata::cut(text);
-    Report { text: text.to_owned(), members: Map::from_iter([(THOUGHT.to_owned(), text.into())]) }
-}
-
-/// The report about the tokens that were used.
-pub(super) fn usage(usage: &Value) -> Report {
-    Report { text: String::new(), members: Map::from_iter([(USAGE.to_owned(), cut_value(usage))]) }
+    let step = |entry: super::wire::PlanEntry| {
+        PlanStep::new(entry.content).status(entry.status).priority(entry.priority)
+    };
+    Report::plan(plan.entries.into_iter().map(step)).text(text)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn call(json: Value) -> ToolCall {
@@ -177,24 +171,30 @@ mod tests {
         let mut progress = Progress::default();
         let started =
             call(json!({"toolCallId": "t", "title": "Edit main.rs", "kind": "edit", "rawInput": {"a": 1}}));
-        let report = progress.tool(started, &workspace).unwrap();
-        assert_eq!(report.text, "Edit main.rs: started");
-        let expected = json!({"status": "started", "toolUseId": "t", "title": "Edit main.rs", "kind": "edit", "input": {"a": 1}});
-        assert_eq!(report.members["tool"], expected);
-        assert_eq!(progress.tool(call(json!({"toolCallId": "t", "status": "pending"})), &workspace), None);
+        let known = |status| ToolReport::new("t", status).title("Edit main.rs").kind("edit");
+        assert_eq!(
+            progress.tool(started, &workspace),
+            [
+                Report::tool(known(ToolStatus::Started)).text("Edit main.rs: started"),
+                Report::tool(known(ToolStatus::InputComplete).input(json!({"a": 1}))),
+            ]
+        );
+        let pending = call(json!({"toolCallId": "t", "status": "pending"}));
+        assert_eq!(progress.tool(pending, &workspace), []);
+        let runs = call(json!({"toolCallId": "t", "status": "in_progress"}));
+        let expected = Report::tool(known(ToolStatus::Running)).text("Edit main.rs: running");
+        assert_eq!(progress.tool(runs, &workspace), [expected]);
         let path = workspace.root().join("src/main.rs");
         let done = call(json!({"toolCallId": "t", "status": "completed", "content": [
-            {"type": "content", "content": {"type": "text", "text": "ä".repeat(5_000)}},
+            {"type": "content", "content": {"type": "text", "text": "ok"}},
             {"type": "diff", "path": path, "oldText": null, "newText": "fn main() {}"},
             {"type": "terminal", "terminalId": "x"},
         ]}));
-        let report = progress.tool(done, &workspace).unwrap();
-        assert_eq!(report.text, "Edit main.rs: completed");
-        assert_eq!(report.members["tool"]["result"], "ä".repeat(4_000));
-        assert_eq!(
-            report.members["diff"],
-            json!([{"path": "src/main.rs", "oldText": null, "newText": "fn main() {}"}])
-        );
+        let diff = FileDiff { path: "src/main.rs".into(), old_text: None, new_text: "fn main() {}".into() };
+        let expected = Report::tool(known(ToolStatus::Completed).result("ok"))
+            .text("Edit main.rs: completed")
+            .and(Report::diffs([diff]));
+        assert_eq!(progress.tool(done, &workspace), [expected]);
         assert!(progress.tools.is_empty());
     }
 
@@ -204,7 +204,8 @@ mod tests {
         let workspace = Workspace::open(folder.path(), 1000).unwrap();
         let mut progress = Progress::default();
         for number in 0..MAX_TOOLS + 10 {
-            assert!(progress.tool(call(json!({"toolCallId": number.to_string()})), &workspace).is_some());
+            let reports = progress.tool(call(json!({"toolCallId": number.to_string()})), &workspace);
+            assert_eq!(reports.len(), 1);
         }
         assert_eq!(progress.tools.len(), MAX_TOOLS);
     }

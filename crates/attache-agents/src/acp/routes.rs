@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use super::AcpOptions;
 use super::connection::{Handler, Responder};
-use super::permission::PermissionRequest;
+use super::permission::OpenRequest;
 use super::session::{Event, Session};
 use super::wire::{
     CreateTerminal, PermissionParams, ReadFile, RpcError, SessionNotification, SessionParams, TerminalParams,
@@ -78,7 +78,7 @@ impl Handler for Routes {
             match (session, parse::<PermissionParams>(params)) {
                 // A request that is dropped is answered as canceled.
                 (Ok(session), Ok(params)) => {
-                    let request = PermissionRequest::new(params, responder);
+                    let request = OpenRequest::new(params, responder);
                     session.deliver(size, Event::Permission(Box::new(request)));
                 }
                 (Err(error), _) | (_, Err(error)) => responder.respond::<()>(Err(error)),

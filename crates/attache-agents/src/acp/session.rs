@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
-use super::permission::PermissionRequest;
+use super::permission::OpenRequest;
 use super::terminals::Terminals;
 use super::wire::SessionUpdate;
 use super::workspace::Workspace;
@@ -28,7 +28,7 @@ pub(super) struct Session {
 /// What the agent does during a prompt.
 pub(super) enum Event {
     Update(Box<SessionUpdate>),
-    Permission(Box<PermissionRequest>),
+    Permission(Box<OpenRequest>),
     /// The agent has written too much. Later events are dropped.
     Flood,
 }

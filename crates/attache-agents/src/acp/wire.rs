@@ -245,6 +245,14 @@ pub(super) struct ToolCall {
     pub(super) raw_input: Option<Value>,
     #[serde(default)]
     pub(super) raw_output: Option<Value>,
+    #[serde(default, deserialize_with = "lenient")]
+    pub(super) locations: Vec<Location>,
+}
+
+/// A file that a tool call is about.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct Location {
+    pub(super) path: String,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -285,7 +293,7 @@ pub(super) struct PermissionParams {
     pub(super) options: Vec<PermissionOption>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PermissionOption {
     pub(super) option_id: String,

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use attache_core::{Agent, AgentError, AgentResult, Turn};
-use attache_protocol::{JsonObject, Part, TaskId};
-use serde_json::{Map, Value, json};
+use attache_core::{Agent, AgentError, AgentResult, Report, ToolReport, Turn};
+use attache_protocol::{Part, TaskId};
+use serde_json::{Map, Value};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
@@ -27,6 +27,10 @@ impl Agent for Mcp {
             () = turn.cancelled() => Ok(()),
             result = self.answer(&turn, begun) => result,
         }
+    }
+
+    fn reports(&self) -> bool {
+        true
     }
 
     fn task_ended(&self, task: &TaskId) {
@@ -77,8 +81,13 @@ impl Mcp {
         if let Err(error) = self.check(&tool, &arguments).await {
             return turn.fail(error.to_string()).await;
         }
+        let id = turn.message().message_id.clone();
         turn.working("").await?;
-        let call = connection.call(tool.name(), arguments);
+        turn.report(ToolReport::started(&id).name(tool.name())).await?;
+        let input = Value::Object(arguments.clone());
+        turn.report(ToolReport::input_complete(&id).name(tool.name()).input(input)).await?;
+        let mut call = connection.call(tool.name(), arguments);
+        call.id = id;
         self.follow(turn, call, permit, begun).await
     }
 
@@ -128,7 +137,7 @@ impl Mcp {
             report(turn, latest).await?;
         }
         log(turn, &call.tool, &result, begun);
-        finish(turn, &call.tool, result).await
+        finish(turn, &call, result).await
     }
 
     /// Asks the caller, and keeps the call for the answer.
@@ -168,16 +177,21 @@ async fn report(turn: &Turn, progress: Option<Progress>) -> AgentResult {
         Some(total) => format!("{progress} of {total}"),
         None => progress.to_string(),
     });
-    let metadata = JsonObject::new(&json!({"attache.progress": {"progress": progress, "total": total}}))?;
-    turn.working_with(text, metadata).await
+    turn.report(Report::progress(progress, total).text(text)).await
 }
 
-async fn finish(turn: &Turn, tool: &str, result: Result<ToolOutput, CallError>) -> AgentResult {
+async fn finish(turn: &Turn, call: &OpenCall, result: Result<ToolOutput, CallError>) -> AgentResult {
+    let (report, shown) = match &result {
+        Ok(output) if output.is_error => (ToolReport::failed(&call.id), output.for_model()),
+        Ok(output) => (ToolReport::completed(&call.id), output.for_model()),
+        Err(error) => (ToolReport::failed(&call.id), error.to_string().into()),
+    };
+    turn.report(report.name(&call.tool).result(shown)).await?;
     match result {
         Ok(output) if output.is_error => turn.fail(output.failure()).await,
         Ok(output) => {
             if !output.parts.is_empty() {
-                turn.artifact(tool).parts(output.parts).await?;
+                turn.artifact(&call.tool).parts(output.parts).await?;
             }
             turn.complete().await
         }

@@ -159,6 +159,7 @@ impl Connection {
             let _ = sender.send(result);
         });
         OpenCall {
+            id: String::new(),
             tool: tool.to_owned(),
             result,
             questions,
@@ -334,6 +335,8 @@ fn explain(error: &ClientInitializeError) -> String {
 
 /// A call that runs. It is canceled when this is dropped.
 pub(super) struct OpenCall {
+    /// The id of the call in reports.
+    pub(super) id: String,
     pub(super) tool: String,
     pub(super) result: oneshot::Receiver<Result<ToolOutput, CallError>>,
     pub(super) questions: mpsc::Receiver<Question>,

@@ -8,24 +8,31 @@ mod conversation;
 mod endpoint;
 mod options;
 mod reply;
+mod run;
 mod sample;
 mod tool;
+mod watch;
 mod wire;
 
 use std::sync::Arc;
 
-use attache_core::{Agent, AgentError, AgentResult, TextStream, Turn};
+use attache_core::{Agent, AgentError, AgentResult, TextStream, Turn, Usage};
 use attache_outbound::SetupError;
 
 pub use self::options::ModelOptions;
 pub use self::tool::Tool;
 
+use attache_protocol::TaskId;
+
 use crate::budget::Budget;
+use crate::waiting::Waiting;
 
 use self::charge::Charge;
 use self::endpoint::Endpoint;
 use self::reply::{Finish, Reply};
+use self::run::Paused;
 pub(crate) use self::sample::{Sample, SampleMessage, SamplePart};
+use self::watch::Watch;
 use self::wire::ChatMessage;
 
 /// An agent that passes messages to a language model.
@@ -35,6 +42,8 @@ pub struct Model {
     endpoint: Endpoint,
     tools: Vec<ToolSource>,
     budget: Option<Budget>,
+    /// The turns that wait for a permission.
+    waiting: Waiting<Paused>,
 }
 
 /// Gives the tools for one turn.
@@ -45,7 +54,7 @@ impl Model {
     pub fn new(options: ModelOptions) -> Result<Self, SetupError> {
         let options = Arc::new(options);
         let endpoint = Endpoint::new(options.clone())?;
-        Ok(Self { options, endpoint, tools: Vec::new(), budget: None })
+        Ok(Self { options, endpoint, tools: Vec::new(), budget: None, waiting: Waiting::default() })
     }
 
     /// Gives the model tools that it can call, in addition to those that it has.
@@ -78,50 +87,6 @@ impl Model {
         tools
     }
 
-    async fn answer(&self, turn: &Turn) -> AgentResult {
-        let mut messages = conversation::messages(turn, &self.options).await?;
-        let mut stream = TextStream::new(turn.artifact("reply").stream());
-        let tools = self.tools_for(turn);
-        for _ in 0..=self.options.max_rounds {
-            let reply = match self.ask(turn, &messages, &tools, &mut stream).await {
-                Ok(reply) => reply,
-                Err(error) => {
-                    // The caller gets what arrived before the failure.
-                    stream.finish().await?;
-                    return Err(error);
-                }
-            };
-            match reply.finish {
-                Finish::Stop => {
-                    stream.finish().await?;
-                    return turn.complete().await;
-                }
-                Finish::Length => {
-                    stream.finish().await?;
-                    return turn
-                        .complete_with("the reply is incomplete: the model reached its length limit")
-                        .await;
-                }
-                Finish::Filtered => {
-                    stream.finish().await?;
-                    return turn.reject("the model's provider filtered the reply").await;
-                }
-                Finish::ToolCalls => {
-                    let calls = reply.calls.clone();
-                    messages.push(ChatMessage::assistant(reply));
-                    for call in calls {
-                        turn.working(format!("calling {}", call.name)).await?;
-                        let result =
-                            stream.wait(tool::call(&tools, &call, self.options.tool_timeout)).await?;
-                        messages.push(ChatMessage::tool(call.id, result));
-                    }
-                }
-            }
-        }
-        let limit = self.options.max_rounds;
-        Err(AgentError::public(format!("the model called tools more than {limit} times in a row")))
-    }
-
     /// Sends the conversation, and streams the text of the reply.
     async fn ask(
         &self,
@@ -129,13 +94,16 @@ impl Model {
         messages: &[ChatMessage],
         tools: &[Tool],
         stream: &mut TextStream<'_>,
+        used: &mut Usage,
     ) -> Result<Reply, AgentError> {
         let mut events = self.endpoint.complete(messages, tools).await?;
         let mut reply = Reply::default();
+        let mut watch = Watch::new(turn);
         let mut charge = self.budget.as_ref().map(|budget| Charge::new(budget, turn, messages));
         loop {
             let Some(chunk) = stream.wait(events.next()).await?? else { break };
             if let Some(usage) = &chunk.usage {
+                used.add(&Usage::new(usage.prompt_tokens, usage.completion_tokens));
                 if let Some(charge) = &mut charge {
                     charge.count(usage);
                 }
@@ -145,7 +113,9 @@ impl Model {
                     "the model replied"
                 );
             }
+            let thought = chunk.thought().unwrap_or_default().to_owned();
             let text = reply.add(chunk)?;
+            watch.see(&thought, &text, &reply, stream).await?;
             if let Some(charge) = &mut charge {
                 charge.add(&text);
             }
@@ -158,6 +128,7 @@ impl Model {
             }
         }
         reply.check_complete()?;
+        watch.end(&mut reply, stream).await?;
         Ok(reply)
     }
 }
@@ -174,5 +145,13 @@ impl Agent for Model {
     /// A question to a model has no effects, so it can be asked again. Tools can have effects.
     fn restartable(&self) -> bool {
         self.tools.is_empty()
+    }
+
+    fn reports(&self) -> bool {
+        true
+    }
+
+    fn task_ended(&self, task: &TaskId) {
+        drop(self.waiting.take(task));
     }
 }

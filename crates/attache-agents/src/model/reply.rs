@@ -91,6 +91,14 @@ impl Reply {
         Ok(())
     }
 
+    /// The id of a call. Some endpoints give none.
+    pub(super) fn call_id(&self, number: usize) -> String {
+        match self.calls.get(number) {
+            Some(call) if !call.id.is_empty() => call.id.clone(),
+            Some(_) | None => format!("call-{number}"),
+        }
+    }
+
     /// Fails if the stream ended before the model was done.
     pub(super) fn check_complete(&self) -> Result<(), AgentError> {
         match self.is_finished {

@@ -57,16 +57,19 @@ impl fmt::Debug for Tool {
     }
 }
 
-/// Calls a tool. Returns the result for the model.
-pub(super) async fn call(tools: &[Tool], call: &ToolCall, timeout: Duration) -> String {
-    let result = match run(tools, call, timeout).await {
-        Ok(Value::String(text)) => text,
-        Ok(value) => value.to_string(),
+/// Calls a tool. Returns the result for the model, also if the tool failed.
+pub(super) async fn call(tools: &[Tool], call: &ToolCall, timeout: Duration) -> Result<String, String> {
+    match run(tools, call, timeout).await {
+        Ok(Value::String(text)) => Ok(cut(text)),
+        Ok(value) => Ok(cut(value.to_string())),
         Err(error) => {
             tracing::info!(target: "attache::model", tool = call.name, error, "a tool failed");
-            format!("error: {error}")
+            Err(cut(format!("error: {error}")))
         }
-    };
+    }
+}
+
+fn cut(result: String) -> String {
     match result.len() > MAX_RESULT {
         true => {
             format!("{}… (cut after {MAX_RESULT} bytes)", &result[..result.floor_char_boundary(MAX_RESULT)])

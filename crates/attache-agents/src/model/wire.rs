@@ -167,6 +167,18 @@ pub(super) struct Choice {
 pub(super) struct Delta {
     pub(super) content: Option<String>,
     pub(super) tool_calls: Option<Vec<CallDelta>>,
+    /// The thoughts of the model. Endpoints call them by two names.
+    reasoning_content: Option<Value>,
+    reasoning: Option<Value>,
+}
+
+impl Chunk {
+    /// The next piece of the thoughts of the model.
+    pub(super) fn thought(&self) -> Option<&str> {
+        let delta = &self.choices.first()?.delta;
+        let texts = [&delta.reasoning_content, &delta.reasoning];
+        texts.into_iter().flatten().find_map(Value::as_str).filter(|text| !text.is_empty())
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]

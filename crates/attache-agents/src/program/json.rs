@@ -4,13 +4,18 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
-use attache_core::{AgentError, AgentResult, ArtifactStream, Turn};
+use attache_core::{
+    AgentError, AgentResult, ArtifactStream, Permission, PermissionAction, PermissionAnswer,
+    PermissionRequest, Report, Turn, Usage,
+};
 use attache_protocol::Part;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
 
 use super::files::Files;
+use super::json_reports::{DiffEvent, PermissionEvent, StepEvent, ToolEvent, decision};
 use super::process::Process;
 use super::{Program, ProgramOptions};
 
@@ -40,6 +45,21 @@ enum Event {
         #[serde(default)]
         last: bool,
     },
+    /// A tool call of the program.
+    Tool(ToolEvent),
+    /// The tokens that were used.
+    Usage {
+        #[serde(flatten)]
+        usage: Map<String, Value>,
+    },
+    /// A thought.
+    Thinking { text: String },
+    /// The plan.
+    Plan { steps: Vec<StepEvent> },
+    /// A change of a file.
+    Diff(DiffEvent),
+    /// A request for permission. The program waits for the decision.
+    Permission(PermissionEvent),
     /// A question. The program can wait for the answer, or end.
     Ask {
         #[serde(flatten)]
@@ -92,6 +112,8 @@ enum OutputPart {
 enum End {
     Completed(Option<Part>),
     Question(Part),
+    /// The caller has to decide about this.
+    Permission(Box<PermissionRequest>),
     Failed(Part),
     Rejected(Part),
     /// The program ended before it wrote any event.
@@ -101,21 +123,38 @@ enum End {
 /// Runs the program for a message, or passes the message to the process that asked for it.
 pub(super) async fn run(program: &Program, turn: &Turn, files: &Files) -> AgentResult {
     let options = &program.options;
+    if let Some(directory) = &options.directory {
+        turn.hide_path(directory, "<workspace>");
+    }
     let waiting = program.sessions.take(turn.task_id());
+    let mut first = Line::Message;
     let mut was_waiting = waiting.is_some();
     let mut process = match waiting {
         Some(mut process) => {
             process.budget = options.max_output;
+            if let Some(pending) = process.pending.take() {
+                match turn.permission_answer(&pending).await? {
+                    Some(answer) => {
+                        was_waiting = false;
+                        first = Line::Decision(decision(&pending.request, answer.allows, answer.option));
+                    }
+                    None => return ask(program, turn, process, pending.request, true).await,
+                }
+            }
             process
         }
-        None => tokio::select! {
-            process = program.start(turn, files) => process?,
-            () = turn.cancelled() => return Ok(()),
-        },
+        None => {
+            // A program that was asked for and is gone gets the answer as a message. What it had asked for was denied.
+            let _ = turn.lost_permission();
+            tokio::select! {
+                process = program.start(turn, files) => process?,
+                () = turn.cancelled() => return Ok(()),
+            }
+        }
     };
     let outcome = loop {
         let outcome = tokio::select! {
-            outcome = talk(&mut process, turn, files, options) => Some(outcome),
+            outcome = talk(&mut process, turn, files, options, &first) => Some(outcome),
             () = turn.cancelled() => None,
         };
         match outcome {
@@ -135,13 +174,14 @@ pub(super) async fn run(program: &Program, turn: &Turn, files: &Files) -> AgentR
     match outcome {
         Some(Ok(End::Question(question))) => {
             turn.ask(question).await?;
-            program.sessions.put(turn.task_id().clone(), process, options.clone());
+            program.sessions.put(turn.task_id().clone(), process, options.idle, options.clone());
             // The task can be canceled before the process is among the waiting ones.
             if turn.is_cancelled() {
                 drop(program.sessions.take(turn.task_id()));
             }
             Ok(())
         }
+        Some(Ok(End::Permission(request))) => ask(program, turn, process, *request, false).await,
         Some(Ok(end)) => {
             process.release(options);
             match end {
@@ -150,7 +190,7 @@ pub(super) async fn run(program: &Program, turn: &Turn, files: &Files) -> AgentR
                 End::Failed(part) => turn.fail(part).await,
                 End::Rejected(part) => turn.reject(part).await,
                 End::Question(part) => turn.ask(part).await,
-                End::Silent(_) => turn.complete().await,
+                End::Silent(_) | End::Permission(_) => turn.complete().await,
             }
         }
         Some(Err(error)) => {
@@ -164,34 +204,78 @@ pub(super) async fn run(program: &Program, turn: &Turn, files: &Files) -> AgentR
     }
 }
 
-/// Sends the message and handles events until one of them ends the turn.
+/// Asks the caller for a permission, and keeps the process for the decision.
+async fn ask(
+    program: &Program,
+    turn: &Turn,
+    mut process: Process,
+    request: PermissionRequest,
+    again: bool,
+) -> AgentResult {
+    let pending = turn.ask_permission(request, again).await?;
+    process.pending = Some(pending);
+    let limit = turn.permission_timeout().unwrap_or(program.options.permission_timeout);
+    program.sessions.put(turn.task_id().clone(), process, limit, program.options.clone());
+    // The task can be canceled before the process is among the waiting ones.
+    if turn.is_cancelled() {
+        drop(program.sessions.take(turn.task_id()));
+    }
+    Ok(())
+}
+
+/// What a turn tells the program first.
+enum Line {
+    /// The message of the turn.
+    Message,
+    /// The decision about a permission.
+    Decision(Value),
+}
+
+/// Tells the program the message or a decision, and handles events until one of them ends the turn.
 async fn talk(
     process: &mut Process,
     turn: &Turn,
     files: &Files,
     options: &ProgramOptions,
+    first: &Line,
 ) -> Result<End, AgentError> {
-    let mut line = serde_json::to_vec(&input(turn, files))?;
-    line.push(b'\n');
+    let first = match first {
+        Line::Message => &input(turn, files),
+        Line::Decision(decision) => decision,
+    };
+    let (lines, mut queue) = mpsc::unbounded_channel();
+    // The receiver is here, so this cannot fail.
+    let _ = lines.send(first.to_string());
     let mut input = process.input.take();
     // The program may write events before it reads, so both happen at once. The input stays open for later messages.
     let (input, end) = {
         let writing = async {
-            if let Some(input) = &mut input {
-                // A program that does not read its input is not an error.
-                let _ = input.write_all(&line).await;
-                let _ = input.flush().await;
+            while let Some(mut line) = queue.recv().await {
+                line.push('\n');
+                if let Some(input) = &mut input {
+                    // A program that does not read its input is not an error.
+                    let _ = input.write_all(line.as_bytes()).await;
+                    let _ = input.flush().await;
+                }
             }
         };
-        let ((), end) = tokio::join!(writing, events(process, turn, options));
+        // The sender is dropped with the events, which ends the writing.
+        let reading = async move { events(process, turn, options, &lines).await.map(|end| (end, process)) };
+        let ((), end) = tokio::join!(writing, reading);
         (input, end)
     };
+    let (end, process) = end?;
     process.input = input;
-    end
+    Ok(end)
 }
 
 /// Handles the events of the program.
-async fn events(process: &mut Process, turn: &Turn, options: &ProgramOptions) -> Result<End, AgentError> {
+async fn events(
+    process: &mut Process,
+    turn: &Turn,
+    options: &ProgramOptions,
+    lines: &mpsc::UnboundedSender<String>,
+) -> Result<End, AgentError> {
     let mut streams: HashMap<String, ArtifactStream<'_>> = HashMap::new();
     let mut line = Vec::new();
     let mut is_silent = true;
@@ -209,7 +293,7 @@ async fn events(process: &mut Process, turn: &Turn, options: &ProgramOptions) ->
         let text = line.trim_ascii();
         is_silent &= text.is_empty();
         if !text.is_empty()
-            && let Some(end) = handle(turn, &mut streams, parse(text)?, process, options).await?
+            && let Some(end) = handle(turn, &mut streams, parse(text)?, process, options, lines).await?
         {
             return Ok(end);
         }
@@ -239,8 +323,28 @@ async fn handle<'a>(
     event: Event,
     process: &mut Process,
     options: &ProgramOptions,
+    lines: &mpsc::UnboundedSender<String>,
 ) -> Result<Option<End>, AgentError> {
     match event {
+        Event::Tool(tool) => turn.report(tool.report()).await?,
+        Event::Usage { usage } => turn.report(Usage::from_value(&Value::Object(usage))).await?,
+        Event::Thinking { text } => turn.report(Report::thinking(text)).await?,
+        Event::Plan { steps } => turn.report(Report::plan(steps.into_iter().map(StepEvent::step))).await?,
+        Event::Diff(diff) => turn.report(Report::diffs([diff.diff()])).await?,
+        Event::Permission(event) => {
+            let request = event.request();
+            let allowed = match turn.permission(&request, PermissionAction::Ask) {
+                Permission::Allowed => true,
+                Permission::Denied => false,
+                Permission::Ask => return Ok(Some(End::Permission(Box::new(request)))),
+            };
+            let answer = match allowed {
+                true => PermissionAnswer::allowed(&request),
+                false => PermissionAnswer::denied(&request),
+            };
+            // The writer runs until this turn ends.
+            let _ = lines.send(decision(&request, answer.allows, answer.option).to_string());
+        }
         Event::Status { text } => turn.working(text).await?,
         Event::Artifact { name, description, content } => {
             let parts = content.parts(process, options).await?;

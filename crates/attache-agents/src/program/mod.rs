@@ -10,6 +10,7 @@
 pub(crate) mod environment;
 mod files;
 mod json;
+mod json_reports;
 mod options;
 mod process;
 mod sessions;
@@ -71,6 +72,10 @@ impl Agent for Program {
                 Err(AgentError::public(format!("the program did not finish within {seconds} s")))
             }
         }
+    }
+
+    fn reports(&self) -> bool {
+        self.options.protocol == Protocol::Json
     }
 
     fn task_ended(&self, task: &TaskId) {

@@ -36,6 +36,9 @@ pub struct ProgramOptions {
     /// How long a process that asked a question waits for the answer. 30 minutes unless set. After that the answer starts a new
     /// process.
     pub idle: Duration,
+    /// How long a request for permission waits for the caller, unless the operator has set it for all agents. Then it is denied. 10
+    /// minutes unless set.
+    pub permission_timeout: Duration,
     /// How many bytes the program may write in a turn. 16 MiB unless set.
     pub max_output: usize,
     /// How many processes run at once. 16 unless set. More turns wait. A process that waits for an answer is stopped if another one
@@ -58,6 +61,7 @@ impl ProgramOptions {
             timeout: Duration::from_secs(600),
             grace: Duration::from_secs(2),
             idle: Duration::from_secs(1800),
+            permission_timeout: Duration::from_secs(600),
             max_output: 16 * 1024 * 1024,
             max_processes: 16,
             show_errors: false,

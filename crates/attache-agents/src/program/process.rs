@@ -4,7 +4,7 @@ use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 
-use attache_core::{AgentError, AgentResult, Turn};
+use attache_core::{AgentError, AgentResult, PendingPermission, Turn};
 use parking_lot::Mutex;
 use tokio::io::BufReader;
 use tokio::process::{ChildStdin, ChildStdout, Command};
@@ -26,6 +26,8 @@ pub(super) struct Process {
     pub(super) output: BufReader<ChildStdout>,
     /// How many bytes the program may still write in this turn.
     pub(super) budget: usize,
+    /// The request for permission that the program waits for.
+    pub(super) pending: Option<PendingPermission>,
     errors: Arc<Mutex<Vec<u8>>>,
     /// The status of the program, when it has ended and its standard error is read.
     ended: watch::Receiver<Option<ExitStatus>>,
@@ -83,6 +85,7 @@ impl Process {
             input: Some(input),
             output: BufReader::new(output),
             budget: options.max_output,
+            pending: None,
             errors,
             ended,
             group,

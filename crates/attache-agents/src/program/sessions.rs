@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use attache_protocol::TaskId;
 use parking_lot::Mutex;
@@ -22,7 +23,7 @@ struct Waiting {
 
 impl Sessions {
     /// Keeps a process for the answer, for a limited time.
-    pub(super) fn put(&self, task: TaskId, process: Process, options: Arc<ProgramOptions>) {
+    pub(super) fn put(&self, task: TaskId, process: Process, limit: Duration, options: Arc<ProgramOptions>) {
         let number = {
             let mut waiting = self.0.lock();
             waiting.next += 1;
@@ -32,13 +33,17 @@ impl Sessions {
         };
         let sessions = self.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(options.idle).await;
+            tokio::time::sleep(limit).await;
             let expired = {
                 let mut waiting = sessions.0.lock();
                 let is_same = waiting.by_task.get(&task).is_some_and(|(other, _)| *other == number);
                 if is_same { waiting.by_task.remove(&task) } else { None }
             };
             if let Some((_, process)) = expired {
+                // The process is not told: no turn could report what it does next.
+                if let Some(pending) = &process.pending {
+                    pending.expired();
+                }
                 process.stop(&options).await;
             }
         });

@@ -274,6 +274,10 @@ impl Agent for Router {
         self.0.routing.load().agents.values().all(|agent| agent.agent.restartable())
     }
 
+    fn reports(&self) -> bool {
+        self.0.routing.load().agents.values().any(|agent| agent.agent.reports())
+    }
+
     fn task_ended(&self, task: &TaskId) {
         for agent in self.0.routing.load().agents.values() {
             agent.agent.task_ended(task);

@@ -26,7 +26,8 @@ async fn reports_of_the_agent_are_status_updates_and_thoughts_are_hidden() {
     }
     for show_thoughts in [false, true] {
         let agent = serve(&[], |options| options.show_thoughts = show_thoughts).await;
-        let mut events = agent.client.stream("tools").await.unwrap();
+        let message = attache_client::Outgoing::from("tools").extension(attache_core::REPORTS_EXTENSION);
+        let mut events = agent.client.stream(message).await.unwrap();
         let (mut texts, mut data) = (Vec::new(), Vec::new());
         while let Some(event) = events.next().await {
             if let StreamResponse::StatusUpdate(update) = event.unwrap()
@@ -42,10 +43,12 @@ async fn reports_of_the_agent_are_status_updates_and_thoughts_are_hidden() {
         let data: Vec<_> = data.into_iter().skip(usize::from(show_thoughts)).collect();
         assert_eq!(data[0]["plan"][0]["content"], "look");
         assert_eq!(data[1]["tool"]["status"], "started");
-        assert_eq!(data[1]["tool"]["input"]["path"], "a.txt");
-        assert_eq!(data[2]["tool"]["toolUseId"], "t1");
-        assert_eq!(data[2]["diff"][0]["path"], "a.txt");
-        assert_eq!(data[3]["usage"]["used"], 10);
+        assert_eq!(data[2]["tool"]["status"], "input_complete");
+        assert_eq!(data[2]["tool"]["input"]["path"], "a.txt");
+        assert_eq!(data[3]["tool"]["toolUseId"], "t1");
+        assert_eq!(data[3]["tool"]["status"], "completed");
+        assert_eq!(data[3]["diff"][0]["path"], "a.txt");
+        assert_eq!(data[4]["usage"]["used"], 10);
         let done = agent.client.get(agent.latest().await.id).await.unwrap();
         assert_eq!(answer(&done), "Let me look.\n\nDone.");
     }

@@ -97,17 +97,31 @@ async fn arguments_are_checked_before_the_call() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn progress_is_reported_with_numbers() {
     let agent = agent(|_| {}).await;
-    let mut events = agent.stream(call("progress", json!({"count": 3}))).await.unwrap();
-    let mut reported = Vec::new();
+    let message = attache_client::Outgoing::from(call("progress", json!({"count": 3})))
+        .extension(attache_core::REPORTS_EXTENSION);
+    let mut events = agent.stream(message).await.unwrap();
+    let (mut reported, mut tools) = (Vec::new(), Vec::new());
     while let Some(event) = events.next().await {
         if let StreamResponse::StatusUpdate(update) = event.unwrap()
             && let Some(metadata) = &update.metadata
         {
             assert_eq!(update.status.state, TaskState::Working);
-            let text = update.status.message.as_ref().unwrap().text();
-            reported.push((text, metadata.get::<Value>("attache.progress").unwrap()));
+            let report = metadata.get::<Value>("attache").unwrap();
+            match report.get("progress") {
+                Some(progress) => {
+                    let text = update.status.message.as_ref().unwrap().text();
+                    reported.push((text, progress.clone()));
+                }
+                None => tools.push(report["tool"].clone()),
+            }
         }
     }
+    let statuses: Vec<_> = tools.iter().map(|tool| tool["status"].as_str().unwrap()).collect();
+    assert_eq!(statuses, ["started", "input_complete", "completed"]);
+    assert!(
+        tools.iter().all(|tool| tool["name"] == "progress" && tool["toolUseId"] == tools[0]["toolUseId"])
+    );
+    assert_eq!(tools[1]["input"], json!({"count": 3}));
     // Steps in between can be left out, and the last one is reported.
     let last = ("step 3".to_owned(), json!({"progress": 3.0, "total": 3.0}));
     assert_eq!(reported.last(), Some(&last), "{reported:?}");
@@ -120,7 +134,7 @@ async fn a_flood_of_progress_is_thinned_out() {
     let mut reports = 0;
     while let Some(event) = events.next().await {
         if let StreamResponse::StatusUpdate(update) = event.unwrap()
-            && update.metadata.is_some()
+            && update.status.message.is_some()
         {
             reports += 1;
         }

@@ -72,13 +72,20 @@ async fn use_everything(mcp: &Mcp) {
     let urls = links.artifacts[0].parts.iter().filter(|part| matches!(part.content, Content::Url(_)));
     assert_eq!(urls.count(), 2, "{links:?}");
     let mut events = agent
-        .stream(crate::support::call("trigger-long-running-operation", json!({"duration": 1, "steps": 2})))
+        .stream(
+            attache_client::Outgoing::from(crate::support::call(
+                "trigger-long-running-operation",
+                json!({"duration": 1, "steps": 2}),
+            ))
+            .extension(attache_core::REPORTS_EXTENSION),
+        )
         .await
         .unwrap();
     let mut progress = Vec::new();
     while let Some(event) = events.next().await {
         if let attache_protocol::StreamResponse::StatusUpdate(update) = event.unwrap() {
-            progress.extend(update.metadata.and_then(|metadata| metadata.get::<Value>("attache.progress")));
+            let report = update.metadata.and_then(|metadata| metadata.get::<Value>("attache"));
+            progress.extend(report.and_then(|report| report.get("progress").cloned()));
         }
     }
     assert_eq!(progress.last(), Some(&json!({"progress": 2.0, "total": 2.0})));

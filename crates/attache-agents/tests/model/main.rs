@@ -11,6 +11,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod work;
+
 use attache_agents::model::{Model, ModelOptions, Tool};
 use attache_client::{Client, Outgoing, Reply};
 use attache_protocol::{AgentCard, Message, Part, StreamResponse, Task, TaskState};
@@ -89,6 +91,17 @@ async fn serve(
     change: impl FnOnce(&mut ModelOptions),
     tools: Vec<Tool>,
 ) -> (Client, Arc<Script>) {
+    serve_with(steps, change, tools, |_| {}, Arc::default()).await
+}
+
+/// The same, with options for the service and a store.
+async fn serve_with(
+    steps: impl IntoIterator<Item = Step>,
+    change: impl FnOnce(&mut ModelOptions),
+    tools: Vec<Tool>,
+    service: impl FnOnce(&mut attache_core::Options),
+    store: Arc<attache_core::MemoryStore>,
+) -> (Client, Arc<Script>) {
     let script = Arc::new(Script { steps: Mutex::new(steps.into_iter().collect()), ..Script::default() });
     let shared = script.clone();
     let app = Router::new().route(
@@ -109,7 +122,8 @@ async fn serve_endpoint(url: String, change: impl FnOnce(&mut ModelOptions), too
     });
     let model = Model::new(options).unwrap().tools(tools);
     let card = AgentCard::new("Model", "A language model").input_modes(["text/plain", "image/*"]);
-    let server = Server::new(model).card(card).bind("127.0.0.1:0").listen().await.unwrap();
+    let server = Server::new(model).card(card).shared_store(store).service_options(service);
+    let server = server.bind("127.0.0.1:0").listen().await.unwrap();
     let url = format!("http://{}", server.address().unwrap());
     tokio::spawn(server.run());
     Client::connect(&url).await.unwrap()

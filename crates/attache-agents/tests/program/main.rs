@@ -4,3 +4,4 @@
 mod json;
 mod support;
 mod text;
+mod work;

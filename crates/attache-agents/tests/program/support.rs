@@ -9,9 +9,19 @@ use attache_server::Server;
 
 /// Serves a shell script as an agent, and returns a client for it.
 pub(crate) async fn serve(script: &str, change: impl FnOnce(&mut ProgramOptions)) -> Client {
+    serve_with(script, change, |_| {}).await
+}
+
+/// The same, with options for the service.
+pub(crate) async fn serve_with(
+    script: &str,
+    change: impl FnOnce(&mut ProgramOptions),
+    service: impl FnOnce(&mut attache_core::Options),
+) -> Client {
     let options = ProgramOptions::new(["/bin/sh", "-c", script]).with(change);
     let card = AgentCard::new("Program", "A shell script").input_modes(["*/*"]);
-    let server = Server::new(Program::new(options)).card(card).bind("127.0.0.1:0").listen().await.unwrap();
+    let server = Server::new(Program::new(options)).card(card).service_options(service);
+    let server = server.bind("127.0.0.1:0").listen().await.unwrap();
     let url = format!("http://{}", server.address().unwrap());
     tokio::spawn(server.run());
     Client::connect(&url).await.unwrap()

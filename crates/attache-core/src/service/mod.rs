@@ -30,8 +30,8 @@ use crate::run;
 use crate::signal::Progress;
 use crate::turns::Turns;
 use crate::{
-    Agent, BoxAgent, Caller, Clock, EventStream, Identity, Options, Owner, Principal, RequestTerms, Rights,
-    Seq, Snapshot, Store, SystemClock, View, new_id,
+    Agent, BoxAgent, Caller, Clock, EventStream, Identity, Namespace, Options, Owner, Principal,
+    REPORTS_EXTENSION, RequestTerms, Rights, Seq, Snapshot, Store, SystemClock, View, new_id,
 };
 
 /// Implements the operations of the protocol. Cheap to clone: all clones are the same service.
@@ -155,6 +155,11 @@ impl Service {
         self.0.clock.now()
     }
 
+    /// Whether the agent [reports](Agent::reports) what it does.
+    pub fn reports(&self) -> bool {
+        self.0.agent.reports()
+    }
+
     /// The current card.
     pub fn card(&self) -> Arc<AgentCard> {
         self.0.card.load_full()
@@ -189,7 +194,16 @@ impl Service {
         requested.validate()?;
         let card = self.0.card.load();
         if let Some(missing) = card.required_extensions().find(|uri| !requested.contains(uri)) {
-            let text = format!("this agent requires the extension `{missing}`: name it in `A2A-Extensions`");
+            let text = match self.0.options.reports.namespace {
+                Namespace::Attache => {
+                    format!("this agent requires the extension `{missing}`: name it in `A2A-Extensions`")
+                }
+                Namespace::IacCode => {
+                    let all: Vec<_> =
+                        card.required_extensions().filter(|uri| !requested.contains(uri)).collect();
+                    format!("Required A2A extensions were not requested: {}", all.join(", "))
+                }
+            };
             return Err(Error::new(ErrorKind::ExtensionSupportRequired, text).with("extension", missing));
         }
         let extensions = if requested.is_empty() {
@@ -199,6 +213,7 @@ impl Service {
                 uri == IDEMPOTENCY_EXTENSION
                     || uri == GENERATION_EXTENSION
                     || uri == PUSH_EVERY_EVENT_EXTENSION
+                    || uri == REPORTS_EXTENSION && self.0.options.reports.namespace == Namespace::Attache
                     || card.capabilities.extensions.iter().any(|extension| extension.uri == uri)
             };
             Extensions::parse(requested.iter().filter(|uri| is_supported(uri)))
@@ -268,6 +283,23 @@ impl Service {
         request: Request,
         resume: Option<Seq>,
     ) -> Result<Reply, Error> {
+        let sees_reports = caller.extensions.contains(REPORTS_EXTENSION);
+        let reply = self.call_any(caller, request, resume).await?;
+        Ok(match reply {
+            Reply::Events(events, view) if !sees_reports => Reply::Events(events.without_reports(), view),
+            Reply::Events(..)
+            | Reply::Sent(..)
+            | Reply::Message(_)
+            | Reply::Task(..)
+            | Reply::Tasks(_)
+            | Reply::Push(_)
+            | Reply::Pushes(_)
+            | Reply::Done
+            | Reply::Card(_) => reply,
+        })
+    }
+
+    async fn call_any(&self, caller: Caller, request: Request, resume: Option<Seq>) -> Result<Reply, Error> {
         match request {
             Request::SendMessage(request) => self.send(caller, request).await,
             Request::SendStreamingMessage(request) => self.stream(caller, request, resume).await,

@@ -15,6 +15,7 @@ use futures::stream::{BoxStream, StreamExt};
 use super::chosen_id;
 use super::incoming::{Incoming, ReplyMode, check_media_types, stopping};
 use super::{Inner, Reply, Service, internal, run_to_completion};
+use crate::permission::{check_answer, waits_for_answer};
 use crate::run;
 use crate::signal::Progress;
 use crate::store::{Idempotency, UsedKey};
@@ -22,8 +23,8 @@ use crate::stream::StreamEnd;
 use crate::turn_state::{TurnRequest, TurnState, WriteOutcome, WriteState};
 use crate::turns::TurnOrder;
 use crate::{
-    Append, AppendError, Caller, EventStream, Lease, Permit, Seq, Snapshot, StoreError, TailItem, TaskEvent,
-    new_id,
+    Append, AppendError, Caller, EventStream, Lease, Namespace, Permit, Seq, Snapshot, StoreError, TailItem,
+    TaskEvent, new_id,
 };
 
 /// A message that was accepted.
@@ -185,7 +186,11 @@ impl Service {
             }
             Some(mut task_id) => {
                 let before = self.continuation(&incoming.caller, &mut task_id, &mut incoming.message).await?;
-                check_media_types(&self.0.card.load(), &incoming.message)?;
+                // The answer to a question of ours is data, whatever the agent takes.
+                let is_answer = matches!(&before, Continuation::Task(task) if waits_for_answer(&task.task()));
+                if !is_answer {
+                    check_media_types(&self.0.card.load(), &incoming.message)?;
+                }
                 match before {
                     Continuation::Ended => Ok(Accepted::Repeat(task_id, incoming.caller)),
                     Continuation::NewTask => {
@@ -401,6 +406,9 @@ impl Service {
             return Err(Error::invalid_params("message.contextId", text));
         }
         message.context_id = context_id;
+        if self.0.options.reports.namespace == Namespace::IacCode {
+            check_answer(&before.task(), message)?;
+        }
         match before.state.is_terminal() {
             true if caller.dialect_rules().ended_tasks => Ok(Continuation::Ended),
             true => Err(ended(task_id, before.state)),

@@ -24,4 +24,5 @@ mod shutdown;
 mod streams;
 mod turn_limits;
 mod turns;
+mod work;
 mod writing;

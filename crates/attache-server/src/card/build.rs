@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use attache_core::{Rights, Service};
-use attache_protocol::{AgentCard, AgentInterface, SecurityRequirement, Version, binding};
+use attache_protocol::{AgentCard, AgentExtension, AgentInterface, SecurityRequirement, Version, binding};
 use futures::{Stream, StreamExt};
 
 use super::CardFor;
@@ -112,6 +112,8 @@ pub(crate) struct CardBuilder {
     pub(crate) changes: Option<CardChanges>,
     pub(crate) scheme_names: SchemeNames,
     pub(crate) has_extended_card: bool,
+    /// The extensions for reports of the agent.
+    pub(crate) report_extensions: Vec<AgentExtension>,
     /// Where the security schemes come from. They can change at run time.
     pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
 }
@@ -125,6 +127,19 @@ impl CardBuilder {
             card.supported_interfaces.clone_from(&self.interfaces);
         }
         card.capabilities.streaming.get_or_insert(true);
+        for extension in &self.report_extensions {
+            let known = &mut card.capabilities.extensions;
+            match known.iter_mut().find(|known| known.uri == extension.uri) {
+                // The author, or the operator, may require it.
+                Some(known) => {
+                    known
+                        .description
+                        .get_or_insert_with(|| extension.description.clone().unwrap_or_default());
+                    known.params = known.params.take().or_else(|| extension.params.clone());
+                }
+                None => known.push(extension.clone()),
+            }
+        }
         card.capabilities.push_notifications = Some(self.push);
         if let Some(authenticator) = &self.authenticator {
             // Exactly what the server enforces.

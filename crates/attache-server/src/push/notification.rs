@@ -33,7 +33,7 @@ const SIGNATURE: HeaderName = HeaderName::from_static("x-a2a-signature");
 /// The body of a delivery: the event, or in an older dialect the task at that event. `None` if the task was deleted.
 pub(super) async fn body(delivery: &Delivery, store: &dyn Store) -> Result<Option<Bytes>, StoreError> {
     match delivery.webhook.dialect {
-        None => Ok(Some(delivery.entry.json().clone())),
+        None => Ok(Some(delivery.entry.webhook_json())),
         Some(dialect) => in_dialect(delivery, store, dialect).await,
     }
 }

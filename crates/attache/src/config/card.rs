@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use attache::protocol::{AgentCard, AgentProvider, AgentSkill};
+use attache::protocol::{AgentCard, AgentExtension, AgentProvider, AgentSkill};
 use attache::server::{GrpcAddress, SchemeNames};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -128,6 +128,8 @@ pub(crate) struct CardOverrides {
     docs_url: Option<String>,
     settings: Card,
     pub(crate) schemes: SchemeNames,
+    /// The extensions that every request has to activate.
+    required_extensions: Vec<String>,
 }
 
 impl ResolvedSettings {
@@ -167,6 +169,12 @@ impl ResolvedSettings {
             docs_url: settings.docs_url.clone(),
             settings: settings.clone(),
             schemes,
+            required_extensions: self
+                .file
+                .iter()
+                .flat_map(|file| &file.settings.required_extensions)
+                .map(|uri| uri.0.to_string())
+                .collect(),
         })
     }
 
@@ -192,7 +200,23 @@ impl ResolvedSettings {
 impl CardOverrides {
     /// Changes a card of the agent.
     pub(crate) fn apply(&self, card: &mut AgentCard) {
-        let Self { name, description, provider, provider_url, docs_url, settings, schemes: _ } = self;
+        let Self {
+            name,
+            description,
+            provider,
+            provider_url,
+            docs_url,
+            settings,
+            schemes: _,
+            required_extensions,
+        } = self;
+        for uri in required_extensions {
+            let known = &mut card.capabilities.extensions;
+            match known.iter_mut().find(|known| known.uri == *uri) {
+                Some(known) => known.required = true,
+                None => known.push(AgentExtension::new(uri).required()),
+            }
+        }
         let Card { version, icon_url, input_modes, output_modes, skills, .. } = settings;
         let replace = |place: &mut String, text: &Option<String>| {
             if let Some(text) = text {

@@ -17,6 +17,7 @@ mod mcp;
 mod model;
 mod program;
 mod remote;
+mod reports;
 mod resolve;
 mod router;
 mod secret;
@@ -44,6 +45,7 @@ use self::deserialize::NodeReader;
 use self::error::ConfigError;
 pub(crate) use self::log::LogFormat;
 pub(crate) use self::model::ModelTool;
+pub(crate) use self::reports::SafeMode;
 pub(crate) use self::resolve::{DisplayValue, Resolved, Source, Stop, arguments, parse_arguments};
 pub(crate) use self::secret::{MASK, Masked, Secret};
 pub(crate) use self::settings::{

@@ -21,6 +21,10 @@ use super::declare::settings;
 use super::log::{LogFormat, LoggedRequests};
 use super::model::{AnyValue, ModelTool};
 use super::program::{CommandLine, ProgramProtocol};
+use super::reports::{
+    ExtensionUri, MaskSettings, MetadataNamespace, PermissionChoice, PermissionSetting, SafeMode,
+    ThinkingExposure,
+};
 use super::router::RouterRule;
 use super::secret::{Masked, Secret};
 use super::units::{Count, Filter, FromText, HttpPath, HttpUrl, Network, Seconds, Size, Time};
@@ -127,6 +131,22 @@ settings! {
         #[mark(section)] remote: Remote,
         /// The agents that a router passes messages to, and when
         #[mark(section)] router: Router,
+        /// The namespace of the metadata about an agent at work; `attache` if this is not set
+        metadata_namespace: Option<MetadataNamespace>,
+        /// What callers see of an agent at work; `tool-trace` if this is not set
+        thinking_exposure: Option<ThinkingExposure>,
+        /// What agents may do; the first rule that matches counts
+        permissions: Vec<PermissionSetting>,
+        /// What happens if no rule matches; what the agent does by itself, if this is not set
+        permission_default: Option<PermissionChoice>,
+        /// How long the caller has to answer a request for permission; 10 minutes if this is not set
+        permission_timeout: Option<FromText<Time>>,
+        /// The extensions that every request has to activate
+        required_extensions: Vec<FromText<ExtensionUri>>,
+        /// Whether paths of this machine and secrets are hidden; `remote` if this is not set
+        safe_mode: Option<SafeMode>,
+        /// What is masked beside the secrets of the settings
+        mask: MaskSettings,
         /// Further agents by their names, each below `/agents/NAME`
         #[mark(reload)] agents: BTreeMap<String, NamedAgent>,
         /// How the agent describes itself

@@ -147,6 +147,19 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("remote.max-bytes", "64MiB"),
     ("remote.show-ids", "false"),
     ("remote.max-links", "10000"),
+    ("metadata-namespace", "attache"),
+    ("thinking-exposure", "[tool-trace, raw-thinking]"),
+    (
+        "permissions",
+        r#"
+  - { tool: "*", path: "**/.env", action: deny }
+  - { tool: "edit*", path: "src/**", action: allow }"#,
+    ),
+    ("permission-default", "ask"),
+    ("permission-timeout", "10m"),
+    ("required-extensions", "[https://example.com/ext/v1]"),
+    ("safe-mode", "remote"),
+    ("mask", "{ variables: [DATABASE_PASSWORD] }"),
     ("router.default", "chat"),
     (
         "router.rules",

@@ -29,3 +29,5 @@ mod support;
 #[cfg(unix)]
 mod terminal;
 mod triggers;
+#[cfg(unix)]
+mod work;

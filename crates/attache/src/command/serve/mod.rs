@@ -9,6 +9,7 @@ mod log;
 mod named;
 mod network;
 mod reload;
+mod safe_mode;
 mod stopping;
 mod tools;
 
@@ -546,6 +547,10 @@ impl Serve {
                     .max_age(self.keep.keep_for.map(|age| age.0))
                     .max_tasks(self.keep.keep_tasks.and_then(|count| usize::try_from(count).ok()));
                 config::service_limits(&self.limits, options);
+                if let Some(file) = &self.settings.file {
+                    file.settings.work_options(options);
+                }
+                options.redaction = self.redaction();
                 if self.push.push_every_event {
                     options.push_events = PushEvents::Everything;
                 }

@@ -82,6 +82,10 @@ impl Agent for CurrentAgent {
         self.0.load().restartable()
     }
 
+    fn reports(&self) -> bool {
+        self.0.load().reports()
+    }
+
     fn task_ended(&self, task: &TaskId) {
         self.0.load().task_ended(task);
     }
