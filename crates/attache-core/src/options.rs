@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{PushEvents, Retention};
+use crate::{Artifacts, PushEvents, Retention};
 
 /// Settings of a [`Service`](crate::Service). The defaults suit most agents.
 ///
@@ -48,6 +48,8 @@ pub struct Options {
     pub webhook_check: WebhookCheck,
     /// Which tasks that have ended are deleted. None unless set.
     pub retention: Retention,
+    /// Where large content of artifacts is stored. Unless set, all content is in the events.
+    pub artifacts: Option<Artifacts>,
 }
 
 macro_rules! setters {
@@ -78,6 +80,7 @@ setters!(
     push_events: PushEvents,
     webhook_check: WebhookCheck,
     retention: Retention,
+    artifacts: Option<Artifacts>,
 );
 
 /// Decides whether the URL of a webhook is accepted. The text of its error goes to the client.
@@ -127,6 +130,7 @@ impl Default for Options {
             push_events: PushEvents::States,
             webhook_check: WebhookCheck::default(),
             retention: Retention::default(),
+            artifacts: None,
         }
     }
 }

@@ -12,6 +12,7 @@ use attache_protocol::{
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use crate::part_writer::store_large_parts;
 use crate::service::Inner as Service;
 use crate::signal::{Progress, Signal};
 use crate::store::Idempotency;
@@ -229,7 +230,7 @@ impl TurnState {
     }
 
     async fn try_write(self: &Arc<Self>) -> Result<WriteOutcome, AgentError> {
-        let (events, state, new, writing) = {
+        let (mut events, state, new, writing) = {
             let mut log = self.log.lock();
             let events = std::mem::take(&mut log.unwritten);
             match &mut log.write_state {
@@ -244,6 +245,9 @@ impl TurnState {
                 }
             }
         };
+        if let Some(artifacts) = &self.service.options.artifacts {
+            store_large_parts(artifacts, &self.request, &mut events).await?;
+        }
         let written = match (new, writing) {
             (Some((push, idempotency)), _) => match self.create(events, push, idempotency).await? {
                 Created::New { seq, lease, settled } => {
