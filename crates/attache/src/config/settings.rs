@@ -382,7 +382,8 @@ settings! {
         /// The directory of the content
         #[flag(artifacts, value_name = "PATH")]
         #[help = "The directory for the content of artifacts"]
-        #[more_help = "Without it, it is next to the file of the store: its path with `-artifacts` at the end. With a store in             memory it is a temporary folder."]
+        #[more_help = "Without it, it is next to the file of the store: its path with `-artifacts` at the end. With a store in \
+            memory it is a temporary folder."]
         directory: Option<PathBuf>,
     }
 
@@ -405,7 +406,8 @@ settings! {
         max_total: Size,
         /// How long content is kept after its task has got its last content
         #[flag(artifacts_keep, value_name = "AGE")]
-        #[help = "Remove the content of a task this long after its last content was stored, such as `7d`; as long as the task is             kept, if this is not given"]
+        #[help = "Remove the content of a task this long after its last content was stored, such as `7d`; as long as the task is \
+            kept, if this is not given"]
         keep: Option<Time>,
         /// Which URLs clients get: `http`, or `file` for clients of the same user on this machine
         #[flag(artifacts_urls, value_enum, value_name = "KIND", default_value = "http")]
