@@ -29,6 +29,7 @@ mod connect_failure;
 mod credentials;
 mod deadline;
 mod discovery;
+mod download;
 mod error;
 mod http;
 mod interface;
@@ -63,6 +64,7 @@ pub use credentials::{
     Credential, CredentialFuture, CredentialRequest, Credentials, PresetCredentials, SchemeCredentials,
     Secret,
 };
+pub use download::{Download, DownloadedPart};
 pub use error::ClientError;
 pub use interface::{Binding, Interface};
 pub use listing::Listing;

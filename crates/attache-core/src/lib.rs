@@ -15,14 +15,18 @@
 mod agent;
 mod agent_kinds;
 mod artifact;
+mod artifact_links;
+mod artifact_store;
 mod caller;
 mod clock;
 mod event;
+mod file_names;
 mod fold;
 mod limiter;
 mod memory;
 mod options;
 mod outbox;
+mod part_writer;
 mod permission;
 mod redaction;
 mod repeat;
@@ -44,10 +48,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 pub use agent::{Agent, AgentError, AgentResult, BoxAgent, Echo, agent_fn, restartable};
 pub use agent_kinds::{AgentKinds, BuildAgentError};
-pub use artifact::{ArtifactBuilder, ArtifactStream};
+pub use artifact::{ArtifactBuilder, ArtifactStream, EmittedArtifact};
+pub use artifact_links::{ARTIFACTS_PATH, ArtifactLinks, agent_parts, referenced_content};
+pub use artifact_store::{
+    ArtifactError, ArtifactReader, ArtifactStore, ArtifactUrls, ArtifactWriter, Artifacts, ContentHash,
+    ContentId, ContentPlace, OpenedContent, StoredContent, Swept,
+};
 pub use caller::{Caller, Identity, IdentityMetadata, Owner, Principal, RequestTerms, Rights};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use event::{Entry, Seq, TaskEvent};
+pub use file_names::safe_file_name;
 pub use fold::{FoldError, fold};
 pub use limiter::{Limiter, NoPermit, Permit, Quota};
 pub use memory::MemoryStore;
@@ -56,6 +66,7 @@ pub use outbox::{
     DeadDelivery, Delivery, DeliveryId, DueReceivers, NewWebhook, Outbox, Outcome, PendingDelivery,
     PushEvents, PutWebhook, Webhook,
 };
+pub use part_writer::PartWriter;
 pub use permission::{
     NotAPattern, PendingPermission, Permission, PermissionAction, PermissionAnswer, PermissionAudit,
     PermissionOption, PermissionOptionKind, PermissionPattern, PermissionPolicy, PermissionRecord,
@@ -66,7 +77,7 @@ pub use report::{
     Exposure, FileDiff, Namespace, PlanStep, REPORTS_EXTENSION, Report, ReportOptions, ToolReport,
     ToolStatus, UnknownExposure, Usage,
 };
-pub use service::{Page, Recovered, Reply, Service, check_media_types, internal};
+pub use service::{FoundContent, Page, Recovered, Reply, Service, check_media_types, internal};
 pub use snapshot::{EndedTask, Snapshot, StoredEndedTask, View};
 pub use store::{
     Abandoned, Append, AppendError, Appended, Created, Cursor, Idempotency, Lease, ListPage, ListQuery,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{PermissionPolicy, PushEvents, Redaction, ReportOptions, Retention};
+use crate::{Artifacts, PermissionPolicy, PushEvents, Redaction, ReportOptions, Retention};
 
 /// Settings of a [`Service`](crate::Service). The defaults suit most agents.
 ///
@@ -54,6 +54,8 @@ pub struct Options {
     pub permissions: PermissionPolicy,
     /// What must not get into the events of agents. Nothing unless set.
     pub redaction: Option<Redaction>,
+    /// Where large content of artifacts is stored. Unless set, all content is in the events.
+    pub artifacts: Option<Artifacts>,
 }
 
 macro_rules! setters {
@@ -87,6 +89,7 @@ setters!(
     reports: ReportOptions,
     permissions: PermissionPolicy,
     redaction: Option<Redaction>,
+    artifacts: Option<Artifacts>,
 );
 
 /// Decides whether the URL of a webhook is accepted. The text of its error goes to the client.
@@ -139,6 +142,7 @@ impl Default for Options {
             reports: ReportOptions::default(),
             permissions: PermissionPolicy::default(),
             redaction: None,
+            artifacts: None,
         }
     }
 }

@@ -99,6 +99,16 @@ impl Snapshot {
         Cow::Owned(task)
     }
 
+    /// Whether the task may contain a text. `false` is certain. A task that is not kept as JSON may contain everything.
+    pub(crate) fn may_contain(&self, text: &str) -> bool {
+        match &self.body {
+            Body::Ended(ended, _) if let EndedForm::Json(indexed) = &ended.0 => {
+                memchr::memmem::find(&indexed.json, text.as_bytes()).is_some()
+            }
+            Body::Live(_) | Body::Ended(..) => true,
+        }
+    }
+
     /// The approximate number of bytes that [`write`](Self::write) writes. 0 if that is not known in advance.
     pub fn size_hint(&self, view: View) -> usize {
         match &self.body {

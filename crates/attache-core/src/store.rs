@@ -269,6 +269,16 @@ pub trait Store: Send + Sync + 'static {
     /// Releases a lease. Does nothing if the lease does not hold the task.
     fn release<'a>(&'a self, task: &'a TaskId, lease: Lease) -> BoxFuture<'a, Result<(), StoreError>>;
 
+    /// Whether a task of `owner` exists.
+    fn contains<'a>(&'a self, owner: &'a Owner, task: &'a TaskId) -> BoxFuture<'a, Result<bool, StoreError>> {
+        Box::pin(async move { Ok(self.load(owner, task).await?.is_some()) })
+    }
+
+    /// Whether servers on several machines can use the store together. Content of artifacts must then be shared too.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// What kind of store it is, in one word, for operators.
     fn kind(&self) -> &'static str {
         "custom"

@@ -148,6 +148,13 @@ impl EventStream {
         Self { hides_reports: true, ..self }
     }
 
+    /// The same stream, with each event replaced by what the function makes of it.
+    pub(crate) fn mapped(self, mut map: impl FnMut(StreamItem) -> StreamItem + Send + 'static) -> Self {
+        let events =
+            self.events.map(move |batch| batch.map(|items| items.into_iter().map(&mut map).collect()));
+        Self { events: events.boxed(), permit: self.permit }
+    }
+
     /// The same stream, which holds a permit until it ends or is dropped.
     pub fn holding(self, permit: Permit) -> Self {
         Self { permit: Some(permit), ..self }

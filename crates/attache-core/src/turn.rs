@@ -16,7 +16,8 @@ use tokio_util::sync::WaitForCancellationFuture;
 use crate::signal::Progress;
 use crate::turn_state::TurnState;
 use crate::{
-    AgentError, AgentResult, ArtifactBuilder, Caller, ListQuery, TaskEvent, TraceParent, View, new_id,
+    AgentError, AgentResult, ArtifactBuilder, Caller, ContentPlace, ListQuery, PartWriter, TaskEvent,
+    TraceParent, View, new_id,
 };
 
 /// One execution of an agent for one message.
@@ -142,6 +143,26 @@ impl Turn {
     /// Builds an artifact. It replaces an earlier artifact of the same name.
     pub fn artifact(&self, name: impl Into<String>) -> ArtifactBuilder<'_> {
         ArtifactBuilder::new(self, name.into())
+    }
+
+    /// Whether large content is stored apart from the events of the task.
+    pub fn stores_artifacts(&self) -> bool {
+        self.inner.service.options.artifacts.is_some()
+    }
+
+    /// Writes the content of a file piece by piece. The result is a part for an artifact or a message of this turn.
+    ///
+    /// Content above the [limit](crate::Artifacts::inline_limit) goes to the artifact store as it is written, if the server has one, and
+    /// does not stay in memory.
+    pub fn part_writer(&self, filename: impl Into<String>, media_type: impl Into<String>) -> PartWriter {
+        let filled = |text: String| Some(text).filter(|text| !text.is_empty());
+        let place = ContentPlace {
+            owner: self.inner.caller.owner.clone(),
+            task: self.inner.task_id.clone(),
+            filename: filled(filename.into()),
+            media_type: filled(media_type.into()),
+        };
+        PartWriter::new(self.inner.service.options.artifacts.clone(), place)
     }
 
     /// Completes the task.

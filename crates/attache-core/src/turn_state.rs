@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::redaction::TurnRedaction;
+use crate::part_writer::store_large_parts;
 use crate::service::Inner as Service;
 use crate::signal::{Progress, Signal};
 use crate::store::Idempotency;
@@ -269,7 +270,7 @@ impl TurnState {
     }
 
     async fn try_write(self: &Arc<Self>) -> Result<WriteOutcome, AgentError> {
-        let (events, state, new, writing) = {
+        let (mut events, state, new, writing) = {
             let mut log = self.log.lock();
             let events = std::mem::take(&mut log.unwritten);
             match &mut log.write_state {
@@ -284,6 +285,9 @@ impl TurnState {
                 }
             }
         };
+        if let Some(artifacts) = &self.service.options.artifacts {
+            store_large_parts(artifacts, &self.request, &mut events).await?;
+        }
         let written = match (new, writing) {
             (Some((push, idempotency)), _) => match self.create(events, push, idempotency).await? {
                 Created::New { seq, lease, settled } => {

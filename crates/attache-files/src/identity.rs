@@ -6,7 +6,7 @@
 use std::fs::Metadata;
 
 /// The identity of a file: two paths lead to the same file if their identities are equal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileIdentity {
     device: u64,
     inode: u64,
@@ -25,5 +25,18 @@ impl FileIdentity {
             let _ = metadata;
             None
         }
+    }
+}
+
+/// The number of names that a file has. `None` if the system does not say.
+pub fn link_count(metadata: &Metadata) -> Option<u64> {
+    #[cfg(unix)]
+    {
+        Some(std::os::unix::fs::MetadataExt::nlink(metadata))
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = metadata;
+        None
     }
 }

@@ -97,7 +97,8 @@ impl Blueprint {
             Some(limits) => self.limits.with_callers(limits),
             None => self.limits.clone(),
         };
-        let dispatcher = Dispatcher::new(service.clone(), options.clone(), authenticator.clone(), limits);
+        let dispatcher =
+            Dispatcher::new(service.clone(), options.clone(), base, authenticator.clone(), limits);
         let latest = Arc::new(ArcSwap::from_pointee(agent.card));
         let by_default = authenticator.is_some().then(|| ExtendedCard::Public(latest.clone()));
         let extended = agent.extended.or(by_default).map(|extended| extended.into_builder(builder.clone()));
@@ -118,6 +119,7 @@ impl Blueprint {
         let new_schemes = new_schemes.unwrap_or_else(|| stream::empty().boxed()).map(|()| None);
         let changes = stream::select(new_cards, new_schemes);
         let card_updates = build::publish_changes(latest, builder, service, changes).boxed();
-        HttpService::new(dispatcher, root.push, cards, filter, root.fallback, root.agents, card_updates)
+        let push = root.push.map(|push| (push, self.base.clone()));
+        HttpService::new(dispatcher, push, cards, filter, root.fallback, root.agents, card_updates)
     }
 }

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use attache_core::{Agent, Clock, Echo, MemoryStore, Options, Rights, Store, SystemClock, WebhookCheck};
+use attache_core::{
+    ARTIFACTS_PATH, Agent, Artifacts, Clock, Echo, MemoryStore, Options, Rights, Store, SystemClock,
+    WebhookCheck,
+};
 use attache_outbound::SetupError;
 use attache_protocol::{AgentCard, AgentSkill};
 use bytes::Bytes;
@@ -41,6 +44,11 @@ pub enum ServerError {
     /// The client for push notifications could not be set up.
     #[error("cannot set up push notifications: {0}")]
     Push(#[from] SetupError),
+    /// The store of tasks is shared, and that of artifacts is not.
+    #[error(
+        "the store of tasks is shared by several servers, and the content of artifacts is not: a client would not find it at another server"
+    )]
+    ArtifactsNotShared,
     /// A named agent cannot be added.
     #[error(transparent)]
     Agent(#[from] AddAgentError),
@@ -279,6 +287,14 @@ impl<A: Agent> Server<A> {
         self
     }
 
+    /// Stores large content of artifacts, and serves it below `/artifacts`. Without it, all content is in the events of tasks.
+    ///
+    /// A [shared](Store::is_shared) store of tasks needs a [shared](attache_core::ArtifactStore::is_shared) store of artifacts.
+    pub fn artifacts(mut self, artifacts: Artifacts) -> Self {
+        self.service.artifacts = Some(artifacts);
+        self
+    }
+
     /// Sets whether push notifications are offered. They are by default, unless the card says otherwise.
     pub fn push(mut self, offered: bool) -> Self {
         self.push_offered = Some(offered);
@@ -342,6 +358,9 @@ impl<A: Agent> Server<A> {
             exact.push(agents::PATH.to_owned());
             prefixes.push(agents::PATH.to_owned());
         }
+        if self.service.artifacts.is_some() {
+            prefixes.push(ARTIFACTS_PATH.to_owned());
+        }
         let service = self.into_http_service(base_url)?;
         let mut router = axum::Router::new();
         for path in exact {
@@ -381,6 +400,9 @@ impl<A: Agent> Server<A> {
         let base = base_url.trim_end_matches('/');
         let push = self.push_offered.or(self.card.capabilities.push_notifications).unwrap_or(true);
         let mut service = self.service;
+        if self.store.is_shared() && service.artifacts.as_ref().is_some_and(|own| !own.store.is_shared()) {
+            return Err(ServerError::ArtifactsNotShared);
+        }
         let (policy, own) = (self.push.policy.clone(), service.webhook_check);
         service.webhook_check = WebhookCheck::new(move |url| {
             own.check(url)?;

@@ -54,6 +54,9 @@ pub async fn tasks_older_than_the_limit_are_pruned(store: TestStore) {
     assert_eq!(prune(&store, by_age(100), 110).await, 0, "a task was pruned at exactly its maximum age");
     assert_eq!(prune(&store, by_age(100), 111).await, 1);
     assert_eq!(left(&store).await, ["50", "40", "30", "20"]);
+    let owner = Owner::default();
+    assert!(store.contains(&owner, &id("20")).await.unwrap());
+    assert!(!store.contains(&owner, &id("10")).await.unwrap());
     assert_eq!(prune(&store, by_age(100), 145).await, 3);
     assert_eq!(left(&store).await, ["50"]);
     assert_eq!(prune(&store, by_age(u64::MAX / 2), 145).await, 0);

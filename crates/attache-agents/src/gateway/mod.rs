@@ -19,6 +19,7 @@
 mod artifacts;
 mod card;
 mod fault;
+mod files;
 mod fingerprint;
 mod following;
 mod links;

@@ -2,10 +2,11 @@
 
 use attache_client::{Client, ClientError, Events, Outgoing, Reply};
 use attache_core::{BoxFuture, Turn};
-use attache_protocol::{ContextId, Message, StreamResponse, Task, TaskId, TaskState, TaskStatus};
+use attache_protocol::{Artifact, ContextId, Message, StreamResponse, Task, TaskId, TaskState, TaskStatus};
 
 use super::Inner;
 use super::fault::{Fault, is_temporary};
+use super::files::RemoteFiles;
 use super::links::Link;
 use super::mirror::{Mirror, Repeated};
 use super::outage::Outage;
@@ -20,6 +21,7 @@ pub(super) struct Session<'a> {
     pub(super) gateway: &'a Inner,
     pub(super) turn: &'a Turn,
     mirror: Mirror<'a>,
+    files: RemoteFiles,
     pub(super) link: Link,
     /// Whether the remote task existed before this turn.
     pub(super) continues: bool,
@@ -66,7 +68,15 @@ impl<'a> Session<'a> {
             mirror.show_ids(&link);
         }
         let continues = link.task.is_some();
-        Ok(Self { gateway, turn, mirror, link, continues, source: Source::Read })
+        Ok(Self {
+            gateway,
+            turn,
+            mirror,
+            files: RemoteFiles::default(),
+            link,
+            continues,
+            source: Source::Read,
+        })
     }
 
     /// The id of the remote task, once it is known.
@@ -204,6 +214,8 @@ impl<'a> Session<'a> {
                 if !self.accept(&update.task_id, Some(&update.context_id)).await? {
                     return Ok(Next::Continue);
                 }
+                let mut update = update;
+                self.fetch_files(&mut update.artifact).await;
                 Ok(match self.mirror.artifact(update).await? {
                     Repeated::Yes => Next::Continue,
                     Repeated::NeedsSnapshot => Next::Reread,
@@ -231,7 +243,14 @@ impl<'a> Session<'a> {
         }
     }
 
-    pub(super) async fn apply_task(&mut self, task: Task, with_status: bool) -> Result<Next, Fault> {
+    async fn fetch_files(&mut self, artifact: &mut Artifact) {
+        self.files.fetch(&self.gateway.client, self.turn, &mut artifact.parts).await;
+    }
+
+    pub(super) async fn apply_task(&mut self, mut task: Task, with_status: bool) -> Result<Next, Fault> {
+        for artifact in &mut task.artifacts {
+            self.fetch_files(artifact).await;
+        }
         self.mirror.snapshot(task, with_status).await?;
         Ok(if with_status { self.next() } else { Next::Continue })
     }

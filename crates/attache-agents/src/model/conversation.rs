@@ -1,6 +1,6 @@
 //! The conversation that the model gets, from the tasks of the context.
 
-use attache_core::{AgentError, Turn};
+use attache_core::{AgentError, Turn, referenced_content};
 use attache_protocol::{Content, Message, Part, Role, Task};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -80,8 +80,9 @@ fn image(part: &Part) -> Option<String> {
     let media_type = part.media_type.as_deref().filter(|media_type| media_type.starts_with("image/"))?;
     match &part.content {
         Content::Raw(bytes) => Some(format!("data:{media_type};base64,{}", STANDARD.encode(bytes))),
-        Content::Url(url) => Some(url.clone()),
-        Content::Text(_) | Content::Data(_) => None,
+        // The endpoint cannot read what this server has stored.
+        Content::Url(url) if referenced_content(part).is_none() => Some(url.clone()),
+        Content::Url(_) | Content::Text(_) | Content::Data(_) => None,
     }
 }
 
@@ -90,6 +91,9 @@ fn text(part: &Part) -> String {
     match &part.content {
         Content::Text(text) => text.clone(),
         Content::Data(data) => data.as_str().to_owned(),
+        Content::Url(_) if referenced_content(part).is_some() => {
+            format!("({}, cannot be shown)", part.filename.as_deref().unwrap_or("a file"))
+        }
         Content::Url(url) => url.clone(),
         Content::Raw(bytes) => {
             let name = part.filename.as_deref().unwrap_or("a file");

@@ -13,10 +13,15 @@ use super::Service;
 use crate::run;
 use crate::signal::Progress;
 use crate::turn_state::{TurnRequest, TurnState, WriteState};
-use crate::{Abandoned, Agent, Append, AppendError, Caller, Seq, Snapshot, StoreError, TaskEvent, new_id};
+use crate::{
+    Abandoned, Agent, Append, AppendError, Caller, Seq, Snapshot, StoreError, Swept, TaskEvent, new_id,
+};
 
 /// How many tasks the store returns or deletes at a time.
 const BATCH: usize = 256;
+
+/// How often content is swept if no tasks were deleted: every so many rounds of maintenance.
+const ARTIFACT_ROUNDS: u32 = 20;
 
 /// How long a task with a new status may be without a lease: the process that has just added a message is about to start its turn.
 const STARTUP_TIME: Duration = Duration::from_secs(1);
@@ -34,13 +39,32 @@ impl Service {
     /// Runs maintenance until the future is dropped: [recovers](Self::recover) tasks whose turn died, and
     /// [deletes](Self::prune) old tasks.
     pub async fn run_maintenance(self) {
+        let mut rounds = 0;
         loop {
-            self.sweep().await;
+            let pruned = self.sweep().await;
+            // The agent at the root removes content, for all agents.
+            if self.stores_artifacts() && self.agent_name().is_none() {
+                if pruned > 0 || rounds % ARTIFACT_ROUNDS == 0 {
+                    self.remove_content().await;
+                }
+                rounds += 1;
+            }
             tokio::time::sleep(self.0.options.lease).await;
         }
     }
 
-    async fn sweep(&self) {
+    async fn remove_content(&self) {
+        match self.sweep_artifacts().await {
+            Ok(swept) if swept == Swept::default() => {}
+            Ok(Swept { tasks, expired, bytes }) => {
+                tracing::info!(tasks, expired, bytes, "removed the content of artifacts");
+            }
+            Err(error) => tracing::warn!(%error, "the content of artifacts could not be removed"),
+        }
+    }
+
+    /// Returns the number of tasks that were deleted.
+    async fn sweep(&self) -> usize {
         match self.recover().await {
             Ok(recovered) if recovered == Recovered::default() => {}
             Ok(Recovered { rerun, failed }) => {
@@ -49,9 +73,15 @@ impl Service {
             Err(error) => tracing::warn!(%error, "tasks whose turn died could not be recovered"),
         }
         match self.prune().await {
-            Ok(0) => {}
-            Ok(count) => tracing::info!(count, "deleted old tasks"),
-            Err(error) => tracing::warn!(%error, "old tasks could not be deleted"),
+            Ok(0) => 0,
+            Ok(count) => {
+                tracing::info!(count, "deleted old tasks");
+                count
+            }
+            Err(error) => {
+                tracing::warn!(%error, "old tasks could not be deleted");
+                0
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! The operations of the protocol for one caller: which tasks it may see, what each state allows, and how long requests wait.
 
 mod chosen_id;
+mod content;
 mod incoming;
 mod maintenance;
 mod page_token;
@@ -23,6 +24,7 @@ use attache_protocol::{
 use futures::future::{self, Either, FutureExt};
 use tokio_util::task::TaskTracker;
 
+pub use self::content::FoundContent;
 pub use self::incoming::check_media_types;
 pub use self::maintenance::Recovered;
 use self::read::Ending;

@@ -17,8 +17,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use attache_core::{Caller, Identity, Permit, Principal, Reply, RequestTerms, Service};
-use attache_protocol::{Dialect, Error, ErrorKind, Extensions, Operation, Request};
+use attache_core::{Caller, FoundContent, Identity, Permit, Principal, Reply, RequestTerms, Service};
+use attache_protocol::{Dialect, Error, ErrorKind, Extensions, Operation, Request, TaskId};
 use futures::future::{Either, TryFutureExt};
 use http::HeaderMap;
 use tokio_util::task::AbortOnDropHandle;
@@ -42,6 +42,8 @@ pub(crate) struct Dispatcher(Arc<Inner>);
 struct Inner {
     service: Service,
     options: ServerOptions,
+    /// The base URL of the agent.
+    base: Arc<str>,
     /// `None` if the server does not authenticate callers itself.
     authenticator: Option<Arc<dyn Authenticator>>,
     limits: SharedLimits,
@@ -94,6 +96,8 @@ pub(crate) struct RequestHead<'a> {
     pub(crate) access: Access,
     /// Where the request log notes what becomes known, if the request may be logged.
     pub(crate) record: Option<&'a Arc<RequestRecord>>,
+    /// The base URL under which the client knows the agent, if it is not the agent's own.
+    pub(crate) base: Option<Arc<str>>,
 }
 
 /// What a request is addressed to, as the audit log names it: for HTTP, method and path.
@@ -131,6 +135,8 @@ pub(crate) struct RequestContext {
     pub(crate) account: Option<Arc<Account>>,
     /// Where the request log notes what becomes known, if the request may be logged.
     pub(crate) record: Option<Arc<RequestRecord>>,
+    /// The base URL under which the client knows the agent.
+    base: Arc<str>,
 }
 
 /// A request that passed admission.
@@ -167,11 +173,12 @@ impl Dispatcher {
     pub(crate) fn new(
         service: Service,
         options: ServerOptions,
+        base: &str,
         authenticator: Option<Arc<dyn Authenticator>>,
         limits: SharedLimits,
     ) -> Self {
-        let stopping = AtomicBool::new(false);
-        Self(Arc::new(Inner { service, options, authenticator, limits, stopping }))
+        let (stopping, base) = (AtomicBool::new(false), base.into());
+        Self(Arc::new(Inner { service, options, base, authenticator, limits, stopping }))
     }
 
     pub(crate) fn service(&self) -> &Service {
@@ -248,7 +255,8 @@ impl Dispatcher {
         if let Some(record) = &record {
             record.caller(&identity.principal);
         }
-        let context = RequestContext { identity, address: head.address, binding, account, record };
+        let base = head.base.as_ref().unwrap_or(&self.0.base).clone();
+        let context = RequestContext { identity, address: head.address, binding, account, record, base };
         Ok(Admitted { context, permit })
     }
 
@@ -324,6 +332,8 @@ impl Dispatcher {
         let admission = &self.0.limits.admission;
         let operation = request.operation();
         let tenant = request.tenant().map(Arc::<str>::from);
+        // Every binding gets its replies from here, so references to stored content become URLs in one place.
+        let links = self.0.service.links(&context.base, tenant.as_deref());
         let running = match operation {
             Operation::SendStreamingMessage | Operation::SubscribeToTask => {
                 let streaming = async move {
@@ -348,7 +358,11 @@ impl Dispatcher {
             | Operation::DeleteTaskPushNotificationConfig
             | Operation::GetExtendedAgentCard => Either::Right(self.0.service.call(caller, request, resume)),
         };
-        running.inspect_err(move |error| {
+        let linked = running.map_ok(move |reply| match &links {
+            Some(links) => links.resolve(reply),
+            None => reply,
+        });
+        linked.inspect_err(move |error| {
             let denial = Denial {
                 principal: &context.identity.principal,
                 tenant: tenant.as_deref(),
@@ -366,6 +380,37 @@ impl Dispatcher {
                 audit::not_found(&denial);
             }
         })
+    }
+
+    /// Opens stored content for an admitted request.
+    pub(crate) async fn content(
+        &self,
+        context: &RequestContext,
+        tenant: Option<&str>,
+        task: &TaskId,
+        id: &str,
+    ) -> Result<FoundContent, Error> {
+        let principal = &context.identity.principal;
+        let found = self.0.service.content(principal, tenant, task, id).await;
+        if let Err(error) = &found {
+            if let Some(record) = &context.record {
+                record.error(error);
+            }
+            if error.kind() == ErrorKind::TaskNotFound {
+                audit::not_found(&Denial {
+                    principal,
+                    tenant,
+                    address: context.address,
+                    binding: context.binding,
+                    agent: self.0.service.agent_name(),
+                    operation: &"download",
+                    task: Some(task.as_str()),
+                    reason: error.message(),
+                    status: error.kind().http_status(),
+                });
+            }
+        }
+        found
     }
 
     /// Logs that a request was rejected before it was parsed.

@@ -2,6 +2,7 @@
 
 mod agent_list;
 pub(crate) mod body;
+mod content;
 pub(crate) mod origin;
 pub(crate) mod response;
 pub(crate) mod route;
@@ -30,7 +31,7 @@ use tokio_util::task::AbortOnDropHandle;
 use self::body::{Body, BoxBody};
 use self::origin::{Filtered, RejectedRequest, RequestFilter};
 use self::response::{json_response, method_not_allowed, no_such_path};
-use self::route::Route;
+use self::route::{Reserved, Route};
 use crate::agents::{self, Agents};
 use crate::audit::Denial;
 use crate::auth;
@@ -110,7 +111,7 @@ pub struct InProgress {
 impl HttpService {
     pub(crate) fn new(
         dispatcher: Dispatcher,
-        push: Option<PushOptions>,
+        push: Option<(PushOptions, String)>,
         card: CardHost,
         filter: RequestFilter,
         fallback: Fallback,
@@ -120,7 +121,8 @@ impl HttpService {
         let service = dispatcher.service();
         let admission = dispatcher.admission();
         let push =
-            push.map(|push| PushDispatcher::new(service.clone(), push, admission.clone())).transpose()?;
+            push.map(|(push, base)| PushDispatcher::new(service.clone(), push, admission.clone(), base));
+        let push = push.transpose()?;
         let mut tasks = vec![tokio::spawn(service.clone().run_maintenance()), tokio::spawn(card_updates)];
         tasks.extend(push.clone().map(|push| tokio::spawn(push.run())));
         let _background_tasks = tasks.into_iter().map(AbortOnDropHandle::new).collect();
@@ -263,8 +265,13 @@ impl HttpService {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
     {
         let dispatcher = &self.0.dispatcher;
-        let route =
-            Route::find(head.uri.path(), &self.options().paths, &self.0.card, self.0.agents.is_some());
+        let stores_artifacts = dispatcher.service().stores_artifacts();
+        let reserved = Reserved { agents: self.0.agents.is_some(), artifacts: stores_artifacts };
+        let route = Route::find(head.uri.path(), &self.options().paths, &self.0.card, reserved);
+        let base = match stores_artifacts {
+            true => self.0.filter.asked_host(&head).map(|host| self.0.card.base_url(Some(host)).into()),
+            false => None,
+        };
         let filtered = match head.extensions.get::<KnownCaller>() {
             Some(_) => Filtered::Accepted(None),
             None => {
@@ -298,6 +305,7 @@ impl HttpService {
                     target: Target(head.method.as_str(), agents::requested_uri(&head).path()),
                     access,
                     record: record.as_ref(),
+                    base,
                 };
                 let grant = match filtered {
                     Filtered::Accepted(grant) => grant,
@@ -353,6 +361,12 @@ impl HttpService {
                     Method::GET | Method::HEAD => {
                         let host = self.0.filter.asked_host(&head);
                         agent_list::respond(&self.named(), &head, host)
+                    }
+                    _ => method_not_allowed("GET, HEAD"),
+                },
+                Route::Content(place) => match head.method {
+                    Method::GET | Method::HEAD => {
+                        Box::pin(content::respond(dispatcher, &context, place, &head)).await
                     }
                     _ => method_not_allowed("GET, HEAD"),
                 },
@@ -478,6 +492,7 @@ impl HttpService {
             | Route::Card
             | Route::Keys
             | Route::Agents
+            | Route::Content(_)
             | Route::Health
             | Route::Ready
             | Route::Fallback => http_json::error_response(error, &head.headers),
@@ -508,6 +523,7 @@ impl HttpService {
             | Route::Card
             | Route::Keys
             | Route::Agents
+            | Route::Content(_)
             | Route::Health
             | Route::Ready
             | Route::Fallback => http_json::error_response_as(*status, error, &head.headers),

@@ -1,13 +1,15 @@
 //! Which path is answered by what.
 
-use attache_protocol::binding;
+use attache_core::ARTIFACTS_PATH;
+use attache_protocol::{TaskId, binding};
+use percent_encoding::percent_decode_str;
 
 use super::origin::Purpose;
 #[cfg(feature = "grpc")]
 use crate::binding::grpc;
 use crate::binding::http_json::operation_path;
 use crate::card::CardHost;
-use crate::dispatch::Generation;
+use crate::dispatch::{Generation, NO_BINDING};
 use crate::{Paths, ServerOptions, agents, card};
 
 /// What a path leads to.
@@ -22,6 +24,8 @@ pub(super) enum Route {
     Keys,
     /// The list of named agents.
     Agents,
+    /// Stored content of a task. `None` if the path does not have the form of such a path.
+    Content(Option<ContentPath>),
     Health,
     /// Whether the server accepts messages.
     Ready,
@@ -29,8 +33,31 @@ pub(super) enum Route {
     Fallback,
 }
 
+/// The paths that a server has only if it uses a feature.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reserved {
+    pub(super) agents: bool,
+    pub(super) artifacts: bool,
+}
+
+/// A path of stored content: `/artifacts/TASK/ID`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ContentPath {
+    pub(super) task: TaskId,
+    pub(super) id: String,
+}
+
+impl ContentPath {
+    /// Reads the rest of a path below the path of artifacts.
+    fn read(rest: &str) -> Option<Self> {
+        let (task, id) = rest.split_once('/')?;
+        let task = percent_decode_str(task).decode_utf8().ok()?;
+        (!task.is_empty() && !id.is_empty()).then(|| Self { task: (&*task).into(), id: id.to_owned() })
+    }
+}
+
 impl Route {
-    pub(super) fn find(path: &str, paths: &Paths, card: &CardHost, has_agents: bool) -> Self {
+    pub(super) fn find(path: &str, paths: &Paths, card: &CardHost, reserved: Reserved) -> Self {
         if card.publishes_keys_at(path) {
             return Self::Keys;
         }
@@ -44,7 +71,10 @@ impl Route {
         if let Some(rest) = paths.below_http_json_v0_3(path) {
             return Self::HttpJson(rest.to_owned(), Generation::Older);
         }
-        if has_agents && is_same_path(agents::PATH, path) {
+        if let Some(rest) = below_artifacts(path).filter(|_| reserved.artifacts) {
+            return Self::Content(ContentPath::read(rest));
+        }
+        if reserved.agents && is_same_path(agents::PATH, path) {
             return Self::Agents;
         }
         match path {
@@ -67,6 +97,8 @@ impl Route {
             #[cfg(feature = "grpc")]
             Self::Grpc(_) => Some(binding::GRPC),
             Self::HttpJson(..) => Some(binding::HTTP_JSON),
+            // A download counts as a request of its caller until it is written.
+            Self::Content(_) => Some(NO_BINDING),
             Self::Card | Self::Keys | Self::Agents | Self::Health | Self::Ready | Self::Fallback => None,
         }
     }
@@ -79,7 +111,7 @@ impl Route {
     /// What kind of response a request gets, which decides how it is protected from web pages.
     pub(super) fn purpose(&self) -> Purpose {
         match self {
-            Self::JsonRpc | Self::HttpJson(..) => Purpose::Json,
+            Self::JsonRpc | Self::HttpJson(..) | Self::Content(_) => Purpose::Json,
             #[cfg(feature = "grpc")]
             Self::Grpc(_) => Purpose::Grpc,
             Self::Card | Self::Keys | Self::Agents => Purpose::Document,
@@ -91,7 +123,7 @@ impl Route {
     /// Whether it is answered without credentials, even where the server authenticates callers.
     pub(super) fn is_public(&self, options: &ServerOptions) -> bool {
         match self {
-            Self::JsonRpc | Self::HttpJson(..) => false,
+            Self::JsonRpc | Self::HttpJson(..) | Self::Content(_) => false,
             #[cfg(feature = "grpc")]
             Self::Grpc(_) => false,
             Self::Card | Self::Agents => options.public_card,
@@ -99,6 +131,11 @@ impl Route {
             Self::Keys | Self::Fallback => true,
         }
     }
+}
+
+/// The rest of a path below the path of artifacts.
+fn below_artifacts(path: &str) -> Option<&str> {
+    path.strip_prefix(ARTIFACTS_PATH)?.strip_prefix('/')
 }
 
 /// Whether two paths are the same, with or without a slash at the end.

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 pub use self::options::{PushOptions, SigningSecret};
+use crate::agents;
 use crate::audit::Denial;
 use crate::limits::Admission;
 
@@ -36,6 +37,8 @@ struct Inner {
     options: PushOptions,
     /// Logs webhooks with forbidden addresses.
     admission: Arc<Admission>,
+    /// The base URL of the server.
+    base: String,
     running: Mutex<RunningDeliveries>,
     /// Held while the outbox is read: two readers would start more deliveries than the limits allow.
     looking: tokio::sync::Mutex<()>,
@@ -55,10 +58,11 @@ impl PushDispatcher {
         service: Service,
         options: PushOptions,
         admission: Arc<Admission>,
+        base: String,
     ) -> Result<Self, SetupError> {
         let outbound = Outbound::new(options.policy.clone(), Arc::new(SystemResolver))?;
         let (running, looking, done) = (Mutex::default(), tokio::sync::Mutex::default(), Notify::new());
-        Ok(Self(Arc::new(Inner { service, outbound, options, admission, running, looking, done })))
+        Ok(Self(Arc::new(Inner { service, outbound, options, admission, base, running, looking, done })))
     }
 
     /// Delivers what is due and waits for more, until it is dropped.
@@ -148,7 +152,12 @@ impl PushDispatcher {
     async fn deliver(&self, delivery: Delivery) {
         let Inner { service, outbound, options, .. } = &*self.0;
         let id = delivery.id.clone();
-        let body = match notification::body(&delivery, service.store()).await {
+        let base: Arc<str> = match &delivery.owner.agent {
+            Some(agent) => format!("{}{}/{agent}", self.0.base, agents::PATH).into(),
+            None => self.0.base.as_str().into(),
+        };
+        let links = service.links(&base, delivery.owner.tenant.as_deref());
+        let body = match notification::body(&delivery, service.store(), links.as_ref()).await {
             Ok(Some(body)) => body,
             // The task was deleted, and its webhooks with it.
             Ok(None) => return,

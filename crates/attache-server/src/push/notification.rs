@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use attache_core::{Delivery, Store, StoreError, TaskEvent, View};
+use attache_core::{ArtifactLinks, Delivery, Store, StoreError, TaskEvent, View};
 use attache_outbound::OutboundRequest;
 use attache_protocol::{Dialect, MEDIA_TYPE, Timestamp};
 use aws_lc_rs::hmac;
@@ -30,11 +30,17 @@ const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
 /// `t=<seconds since 1970>,v1=<HMAC-SHA256 of "<seconds>.<body>" in hexadecimal>`.
 const SIGNATURE: HeaderName = HeaderName::from_static("x-a2a-signature");
 
-/// The body of a delivery: the event, or in an older dialect the task at that event. `None` if the task was deleted.
-pub(super) async fn body(delivery: &Delivery, store: &dyn Store) -> Result<Option<Bytes>, StoreError> {
-    match delivery.webhook.dialect {
-        None => Ok(Some(delivery.entry.webhook_json())),
-        Some(dialect) => in_dialect(delivery, store, dialect).await,
+/// The body of a delivery: the event, or in an older dialect the task at that event. `None` if the task was deleted. `links` are the
+/// URLs of stored content.
+pub(super) async fn body(
+    delivery: &Delivery,
+    store: &dyn Store,
+    links: Option<&ArtifactLinks>,
+) -> Result<Option<Bytes>, StoreError> {
+    match (delivery.webhook.dialect, links) {
+        (None, None) => Ok(Some(delivery.entry.webhook_json())),
+        (None, Some(links)) => Ok(Some(links.resolve_entry(&delivery.entry).webhook_json())),
+        (Some(dialect), _) => in_dialect(delivery, store, dialect, links).await,
     }
 }
 
@@ -42,6 +48,7 @@ async fn in_dialect(
     delivery: &Delivery,
     store: &dyn Store,
     dialect: Dialect,
+    links: Option<&ArtifactLinks>,
 ) -> Result<Option<Bytes>, StoreError> {
     let Some(snapshot) = store.load(&delivery.owner, &delivery.id.task).await? else { return Ok(None) };
     let mut task = snapshot.viewed(View::FULL).into_owned();
@@ -50,6 +57,9 @@ async fn in_dialect(
         TaskEvent::Created(created) => task.status = created.status.clone(),
         TaskEvent::Status(update) => task.status = update.status.clone(),
         TaskEvent::Artifact(_) | TaskEvent::Message(_) => {}
+    }
+    if let Some(links) = links {
+        links.resolve_task(&mut task);
     }
     let mut out = Vec::with_capacity(1024);
     dialect.write_task(&task.with_chosen_id(), &mut out);

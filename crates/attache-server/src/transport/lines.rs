@@ -156,6 +156,7 @@ async fn answer(http: &HttpService, peer: &Peer, line: &[u8], lines: &mpsc::Send
         target: Target("line", "request"),
         access: Access::Authenticated,
         record: log.as_ref().map(|log| log.record()),
+        base: None,
     };
     let in_flight = dispatcher.begin();
     let admitted = match in_flight.is_some() {

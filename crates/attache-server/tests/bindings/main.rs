@@ -2,6 +2,7 @@
 //!
 //! One program for all themes, since linking one for each takes longer than running all of them.
 
+mod artifacts;
 mod audit;
 mod auth;
 mod callers;

@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use attache_core::{DeadDelivery, DeliveryId, PendingDelivery};
-use attache_protocol::Timestamp;
+use attache_core::{ContentId, DeadDelivery, DeliveryId, PendingDelivery};
+use attache_protocol::{TaskId, Timestamp};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
 use super::backup::{self, BackupProgress};
@@ -13,7 +13,7 @@ use super::forget::{self, ForgetOptions, ForgetReport};
 use super::header::inspect;
 use super::lock::{self, FileLock};
 use super::rows::{log_range, nanos_of};
-use super::{SqliteOpenError, check, export, open, outbox_rows, schema, webhook_rows};
+use super::{SqliteOpenError, check, content, export, open, outbox_rows, read, schema, webhook_rows};
 use crate::Keyring;
 
 /// Why maintenance failed.
@@ -136,6 +136,20 @@ impl Maintenance {
     /// Checks the whole store for damage and contradictions.
     pub fn check(&self) -> Result<CheckReport, MaintenanceError> {
         check::check(&self.db).map_err(|fault| self.explain(&fault))
+    }
+
+    /// Calls a function for each reference to stored content in a task: the task, the id of the content, and the name of the file.
+    pub fn for_each_content(
+        &self,
+        mut each: impl FnMut(&TaskId, &ContentId, Option<&str>),
+    ) -> Result<(), MaintenanceError> {
+        content::for_each(&self.db, &mut each).map_err(|fault| self.explain(&fault))
+    }
+
+    /// Whether a task exists.
+    pub fn contains(&self, task: &TaskId) -> Result<bool, MaintenanceError> {
+        let found = read::find(&self.db, task).map_err(|fault| self.explain(&fault))?;
+        Ok(found.is_some())
     }
 
     /// Writes every task with its owner, its events and its webhooks as one line of JSON each, then every value with its scope

@@ -11,6 +11,7 @@ mod append;
 mod backup;
 mod check;
 mod checkpoint;
+mod content;
 mod counts;
 mod create;
 mod export;

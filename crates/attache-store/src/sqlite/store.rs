@@ -34,6 +34,16 @@ impl Store for SqliteStore {
         Box::pin(self.inner.load(owner, task))
     }
 
+    fn contains<'a>(
+        &'a self,
+        _owner: &'a Owner,
+        task: &'a TaskId,
+    ) -> BoxFuture<'a, Result<bool, StoreError>> {
+        // Ids are unique among all owners.
+        let found = self.inner.read(|db| read::find(db, task));
+        Box::pin(std::future::ready(found.map(|found| found.is_some())))
+    }
+
     fn find_key<'a>(
         &'a self,
         owner: &'a Owner,

@@ -5,16 +5,19 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use attache::core::Principal;
+use attache::core::{Principal, Swept};
 use attache::protocol::Timestamp;
-use attache::store::{CompactOptions, ExportReport, ForgetOptions, ForgetReport, Maintenance};
+use attache::store::{
+    ArtifactBackup, ArtifactMaintenance, ArtifactReport, CompactOptions, ExportReport, ForgetOptions,
+    ForgetReport, ForgottenContent, Maintenance,
+};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::bar::{Bar, megabytes};
 use super::store_location::SettingsFile;
 use super::{Failure, Output};
-use crate::config::{StoreArgs, age};
+use crate::config::{ArtifactDirectoryArgs, StoreArgs, age};
 
 /// The subcommands of `attache store`.
 #[derive(Debug, Subcommand)]
@@ -28,8 +31,9 @@ pub(crate) enum Store {
     },
     /// Copy the store into a new file, also while a server uses it
     ///
-    /// The copy has everything that was acknowledged before it began. To restore it, start a server with it. The keys to the
-    /// secrets of webhooks are not in there: keep a copy of the keyring as well.
+    /// The copy has everything that was acknowledged before it began. The content of artifacts is copied to a directory with the same
+    /// name and `-artifacts` at the end. To restore both, start a server with the copy. The keys to the secrets of webhooks are not in
+    /// there: keep a copy of the keyring as well.
     Backup {
         #[command(flatten)]
         common: Common,
@@ -114,7 +118,17 @@ pub(crate) struct Common {
     place: StoreArgs,
 
     #[command(flatten)]
+    artifacts: ArtifactDirectoryArgs,
+
+    #[command(flatten)]
     output: Output,
+}
+
+impl Common {
+    /// The content of artifacts of the store, if there is any.
+    fn artifacts(&self) -> Result<Option<ArtifactMaintenance>, Failure> {
+        Ok(self.place.artifacts(&self.artifacts)?.and_then(ArtifactMaintenance::open))
+    }
 }
 
 impl Store {
@@ -151,29 +165,60 @@ pub(super) fn open(path: &Path) -> Result<Maintenance, Failure> {
         .map_err(|error| Failure::new(error).hint("name the store with `--store sqlite:PATH`"))
 }
 
-fn check(Common { place, output, .. }: &Common) -> Result<(), Failure> {
+fn check(common: &Common) -> Result<(), Failure> {
+    let Common { place, output, .. } = common;
     let path = place.file()?;
     output.progress(format_args!("checking {}", path.display()));
-    let report = open(&path)?.check().map_err(Failure::new)?;
+    let store = open(&path)?;
+    let report = store.check().map_err(Failure::new)?;
+    // A task that is damaged cannot say what it refers to.
+    let artifacts = match common.artifacts()? {
+        Some(artifacts) => Some(artifacts.check(&store).map_err(Failure::new)?),
+        None => None,
+    };
     let (tasks, events, values, problems) = (report.tasks, report.events, report.values, &report.problems);
+    let content = artifacts.unwrap_or_default();
+    let all = problems.len() + content.problems.len();
     output.print(
-        || json!({ "path": path, "tasks": tasks, "events": events, "values": values, "problems": problems }),
+        || {
+            let mut value = json!({
+                "path": path, "tasks": tasks, "events": events, "values": values, "problems": problems,
+            });
+            if content != ArtifactReport::default() {
+                value["artifacts"] = json!({
+                    "references": content.references, "files": content.files, "bytes": content.bytes,
+                    "expired": content.expired, "leftOver": content.left_over, "problems": content.problems,
+                });
+            }
+            value
+        },
         |out| {
-            for problem in problems {
+            for problem in problems.iter().chain(&content.problems) {
                 writeln!(out, "problem: {problem}")?;
             }
-            writeln!(out, "{tasks} tasks with {events} events, {values} values, {} problems", problems.len())
+            if content != ArtifactReport::default() {
+                let (files, bytes) = (content.files, megabytes(content.bytes));
+                writeln!(
+                    out,
+                    "{files} files of artifacts ({bytes}), {} references, {} expired, {} left over",
+                    content.references, content.expired, content.left_over
+                )?;
+            }
+            writeln!(out, "{tasks} tasks with {events} events, {values} values, {all} problems")
         },
     )?;
-    if problems.is_empty() {
-        return Ok(());
+    match (problems.is_empty(), content.problems.is_empty()) {
+        (true, true) => Ok(()),
+        (true, false) => Err(Failure::new("content of artifacts is missing or damaged")
+            .hint("restore the files from a backup; `attache store backup` copies them with the store")),
+        (false, _) => Err(Failure::new(format!("`{}` is damaged", path.display())).hint(
+            "keep a copy of the file and of `-wal` beside it; `attache store export` saves what can be read",
+        )),
     }
-    Err(Failure::new(format!("`{}` is damaged", path.display())).hint(
-        "keep a copy of the file and of `-wal` beside it; `attache store export` saves what can be read",
-    ))
 }
 
-fn backup(Common { place, output, .. }: &Common, to: &Path) -> Result<(), Failure> {
+fn backup(common: &Common, to: &Path) -> Result<(), Failure> {
+    let Common { place, output, .. } = common;
     let from = place.file()?;
     let store = open(&from)?;
     let mut bar = Bar::new(output, "copying");
@@ -182,13 +227,47 @@ fn backup(Common { place, output, .. }: &Common, to: &Path) -> Result<(), Failur
     });
     bar.clear();
     let bytes = bytes?;
+    // After the store: every task in the copy has its content there.
+    let mut artifacts = to.as_os_str().to_owned();
+    artifacts.push("-artifacts");
+    let artifacts = PathBuf::from(artifacts);
+    let content = match common.artifacts()? {
+        Some(content) => {
+            let mut bar = Bar::new(output, "copying artifacts");
+            let copied = content.backup(&artifacts, |copied, total| bar.show(copied, total));
+            bar.clear();
+            copied.map_err(|error| {
+                Failure::new(error).hint("the store itself was copied; remove the copy before you try again")
+            })?
+        }
+        None => ArtifactBackup::default(),
+    };
     output.print(
-        || json!({ "store": from, "backup": to, "bytes": bytes }),
-        |out| writeln!(out, "copied {} to {} ({})", from.display(), to.display(), megabytes(bytes)),
+        || {
+            let mut value = json!({ "store": from, "backup": to, "bytes": bytes });
+            if content.files > 0 {
+                value["artifacts"] =
+                    json!({ "path": artifacts, "files": content.files, "bytes": content.bytes });
+            }
+            value
+        },
+        |out| {
+            writeln!(out, "copied {} to {} ({})", from.display(), to.display(), megabytes(bytes))?;
+            match content.files {
+                0 => Ok(()),
+                files => writeln!(
+                    out,
+                    "copied {files} files of artifacts to {} ({})",
+                    artifacts.display(),
+                    megabytes(content.bytes)
+                ),
+            }
+        },
     )
 }
 
-fn compact(Common { place, output, .. }: &Common, drop_events_of: Option<Duration>) -> Result<(), Failure> {
+fn compact(common: &Common, drop_events_of: Option<Duration>) -> Result<(), Failure> {
+    let Common { place, output, .. } = common;
     let path = place.file()?;
     let drop_events_before = drop_events_of.map(ago);
     output.progress(format_args!("compacting {}", path.display()));
@@ -196,9 +275,29 @@ fn compact(Common { place, output, .. }: &Common, drop_events_of: Option<Duratio
     let report = Maintenance::compact(&path, options).map_err(|error| {
         Failure::new(error).hint("stop the server that uses the store, or name another with `--store`")
     })?;
+    let swept = match common.artifacts()? {
+        Some(artifacts) => artifacts.remove_left_over(&open(&path)?).map_err(Failure::new)?,
+        None => Swept::default(),
+    };
     output.print(
-        || json!({ "path": path, "before": report.before, "after": report.after, "dropped": report.dropped }),
+        || {
+            let mut value = json!({
+                "path": path, "before": report.before, "after": report.after, "dropped": report.dropped,
+            });
+            if swept != Swept::default() {
+                value["artifacts"] = json!({ "tasks": swept.tasks, "bytes": swept.bytes });
+            }
+            value
+        },
         |out| {
+            if swept != Swept::default() {
+                writeln!(
+                    out,
+                    "removed the content of {} tasks that are gone ({})",
+                    swept.tasks,
+                    megabytes(swept.bytes)
+                )?;
+            }
             if drop_events_before.is_some() {
                 writeln!(out, "forgot the events of {} tasks", report.dropped)?;
             }
@@ -207,20 +306,37 @@ fn compact(Common { place, output, .. }: &Common, drop_events_of: Option<Duratio
     )
 }
 
-fn forget(Common { place, output, .. }: &Common, options: &ForgetOptions) -> Result<(), Failure> {
+fn forget(common: &Common, options: &ForgetOptions) -> Result<(), Failure> {
+    let Common { place, output, .. } = common;
     let path = place.file()?;
     let report = Maintenance::forget(&path, options).map_err(|error| {
         Failure::new(error).hint("stop the server that uses the store, or name another with `--store`")
     })?;
     let ForgetReport { tasks, webhooks, deliveries, keys } = report;
+    // After the tasks: content that is left after a crash is removed by the next run, or by a server.
+    let content = match common.artifacts()? {
+        Some(artifacts) => artifacts.forget(options).map_err(|error| {
+            Failure::new(format!("the content of artifacts could not be removed: {error}"))
+                .hint("run the command again")
+        })?,
+        None => ForgottenContent::default(),
+    };
     output.print(
         || {
-            json!({
+            let mut value = json!({
                 "dryRun": options.dry_run, "tasks": tasks, "webhooks": webhooks,
                 "deliveries": deliveries, "keys": keys,
-            })
+            });
+            if content.files > 0 {
+                value["artifacts"] = content.files.into();
+            }
+            value
         },
         |out| {
+            if content.files > 0 {
+                let done = if options.dry_run { "would remove" } else { "removed" };
+                writeln!(out, "{done} {} files of artifacts", content.files)?;
+            }
             let done = if options.dry_run { "would remove" } else { "removed" };
             writeln!(
                 out,

@@ -22,7 +22,7 @@ use attache::store::StoreUrl;
 use super::card::CardGrpc;
 use super::log::{LogFormat, LoggedRequests};
 use super::program::CommandLine;
-use super::settings::{ClientCertificates, Settings};
+use super::settings::{ArtifactUrlKind, ClientCertificates, Settings};
 use super::units::{Count, FromText, HttpPath, Network, Seconds, Size, StoreText, Time};
 use crate::command::AgentName;
 
@@ -133,7 +133,18 @@ macro_rules! as_text {
     ($($type:ty),*) => { $(impl FlagType for $type { type InFile = Option<FromText<Self>>; })* };
 }
 
-as_it_is!(bool, u32, String, PathBuf, AgentName, CardGrpc, ClientCertificates, CommandLine, LogFormat);
+as_it_is!(
+    bool,
+    u32,
+    String,
+    PathBuf,
+    AgentName,
+    ArtifactUrlKind,
+    CardGrpc,
+    ClientCertificates,
+    CommandLine,
+    LogFormat
+);
 as_text!(AllowedHost, AllowedOrigin, Count, HttpPath, LoggedRequests, Network, Size, Time);
 
 /// The file checks that the store is known.

@@ -49,10 +49,10 @@ pub(crate) use self::reports::SafeMode;
 pub(crate) use self::resolve::{DisplayValue, Resolved, Source, Stop, arguments, parse_arguments};
 pub(crate) use self::secret::{MASK, Masked, Secret};
 pub(crate) use self::settings::{
-    AccessArgs, Acp, AcpArgs, CardArgs, ClientCertificates, CorsArgs, DemoArgs, EngineArgs, HostArgs,
-    KeepArgs, LimitArgs, LogArgs, Mcp, McpArgs, Model, ModelArgs, PathArgs, Program, ProgramArgs,
-    ProtocolArgs, PushArgs, Remote, RemoteArgs, Router, ServerArgs, Settings, SigningArgs, StoreArgs,
-    TlsArgs,
+    AccessArgs, Acp, AcpArgs, ArtifactArgs, ArtifactDirectoryArgs, ArtifactUrlKind, CardArgs,
+    ClientCertificates, CorsArgs, DemoArgs, EngineArgs, HostArgs, KeepArgs, LimitArgs, LogArgs, Mcp, McpArgs,
+    Model, ModelArgs, PathArgs, Program, ProgramArgs, ProtocolArgs, PushArgs, Remote, RemoteArgs, Router,
+    ServerArgs, Settings, SigningArgs, StoreArgs, TlsArgs,
 };
 pub(crate) use self::template::template;
 use self::tree::{Environment, Node, Position, Sections, Value};

@@ -117,6 +117,8 @@ settings! {
         #[mark(section)] push: Push,
         /// How long tasks are kept
         #[mark(section)] keep: Keep,
+        /// Where large content of artifacts is stored
+        #[mark(section)] artifacts: Artifacts,
         /// Which functions are skills
         #[mark(section)] functions: Functions,
         /// The program to serve
@@ -390,6 +392,62 @@ settings! {
         #[help = "Forget tasks that have ended beyond this many of each caller, oldest first"]
         tasks: Option<u32>,
     }
+}
+
+settings! {
+    /// Where large content of artifacts is stored.
+    Artifacts in "artifacts.";
+
+    flags ArtifactDirectoryArgs under "Artifacts" {
+        /// The directory of the content
+        #[flag(artifacts, value_name = "PATH")]
+        #[help = "The directory for the content of artifacts"]
+        #[more_help = "Without it, it is next to the file of the store: its path with `-artifacts` at the end. With a store in \
+            memory it is a temporary folder."]
+        directory: Option<PathBuf>,
+    }
+
+    flags ArtifactArgs under "Artifacts" {
+        /// Whether large content is stored apart from the tasks
+        #[flag(no_artifacts)]
+        #[help = "Keep all content of artifacts in the tasks, and serve none of it apart"]
+        stored: bool,
+        /// The largest content that stays in a task
+        #[flag(artifacts_inline_limit, value_name = "SIZE", default_value = "1MiB")]
+        #[help = "The largest content that stays in a task; larger content gets a URL"]
+        inline_limit: Size,
+        /// The largest content
+        #[flag(artifacts_max_size, value_name = "SIZE", default_value = "1GiB")]
+        #[help = "The largest content of one file; a turn that produces more fails"]
+        max_size: Size,
+        /// The largest size of all content together
+        #[flag(artifacts_max_total, value_name = "SIZE", default_value = "10GiB")]
+        #[help = "The largest size of all stored content together; a turn that would exceed it fails"]
+        max_total: Size,
+        /// How long content is kept after its task has got its last content
+        #[flag(artifacts_keep, value_name = "AGE")]
+        #[help = "Remove the content of a task this long after its last content was stored, such as `7d`; as long as the task is \
+            kept, if this is not given"]
+        keep: Option<Time>,
+        /// Which URLs clients get: `http`, or `file` for clients of the same user on this machine
+        #[flag(artifacts_urls, value_enum, value_name = "KIND", default_value = "http")]
+        urls: ArtifactUrlKind,
+        /// Whether the servers of a shared store share the directory
+        #[flag(artifacts_shared)]
+        #[help = "The directory is shared by all servers that use the store"]
+        shared: bool,
+    }
+}
+
+/// Which URLs of stored content clients get.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ArtifactUrlKind {
+    /// URLs of this server
+    #[default]
+    Http,
+    /// URLs of files, for clients of the same user on this machine
+    File,
 }
 
 settings! {

@@ -68,6 +68,8 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("push.allow-networks", "[10.1.0.0/16]"),
     ("keep.for", "30d"),
     ("keep.tasks", "1000"),
+    ("artifacts.directory", "/var/lib/attache/artifacts"),
+    ("artifacts.keep", "7d"),
     ("functions.tier", "partner"),
     ("functions.tiers", "[public, partner, internal]"),
     ("functions.default", "agent::chat"),

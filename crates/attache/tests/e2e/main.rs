@@ -2,6 +2,7 @@
 
 mod agents;
 mod amplification;
+mod artifacts;
 mod audiences;
 mod bombs;
 mod client;

@@ -124,13 +124,19 @@ impl Routes {
     ) -> Result<(), String> {
         let HttpTriggerConfig { path, method, .. } = &**config;
         let own: Vec<&str> = segments(path).collect();
-        if self.reserved.iter().any(|other| *other == own)
-            || self
-                .reserved_below
-                .iter()
-                .any(|other| own.len() >= other.len() && own[..other.len()] == **other)
-        {
-            return Err(format!("the path `{path}` belongs to the A2A server: choose another one"));
+        let same = self.reserved.iter().find(|other| **other == own);
+        let is_above = |other: &&Vec<String>| own.len() >= other.len() && own[..other.len()] == ***other;
+        if let Some(reserved) = same.or_else(|| self.reserved_below.iter().find(is_above)) {
+            let reserved = format!("/{}", reserved.join("/"));
+            tracing::warn!(
+                path,
+                reserved,
+                function = %trigger.function,
+                "an HTTP trigger has a path of the A2A server and was rejected"
+            );
+            return Err(format!(
+                "the path `{path}` belongs to the A2A server, which has `{reserved}`: choose another one"
+            ));
         }
         // All checks come first, so that a rejected route changes nothing.
         let mut node = Some(&self.root);

@@ -35,7 +35,8 @@ use crate::http::body::Body;
 
 /// The response headers that pages may read in addition to those that browsers always show.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
-    "A2A-Extensions, A2A-Version, Allow, ETag, Retry-After, WWW-Authenticate, X-A2A-Extensions",
+    "A2A-Extensions, A2A-Version, Accept-Ranges, Allow, Content-Disposition, Content-Range, ETag, Retry-After, WWW-Authenticate, \
+     X-A2A-Extensions",
 );
 
 /// How long a browser may cache the response to a preflight request, in seconds.

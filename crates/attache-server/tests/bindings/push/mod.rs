@@ -1,5 +1,6 @@
 //! Push notifications: the webhooks of a task, and what their receivers are told.
 
+mod artifacts;
 mod configs;
 mod failing;
 mod guarding;

@@ -4,6 +4,7 @@ pub(crate) mod agents;
 pub(crate) mod card;
 pub(crate) mod chat;
 mod connect;
+mod download;
 mod editor;
 pub(crate) mod hooks;
 mod list;

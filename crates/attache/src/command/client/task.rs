@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use tokio::time::Instant;
 
 use super::connect::{Agent, AgentArgs};
+use super::download::Download;
 use super::list::List;
 use super::live::{Followed, Form, Live};
 use super::show::{self, line};
@@ -43,6 +44,10 @@ pub(crate) enum Task {
         #[command(flatten)]
         one: One,
     },
+    /// Write the files that a task has produced
+    ///
+    /// A download that was interrupted goes on when the command runs again. The hash is checked, if the agent says what it is.
+    Download(Download),
     /// Ask the agent to end a task
     Cancel {
         #[command(flatten)]
@@ -91,6 +96,7 @@ impl Task {
             Self::Wait { one: One { task, output, target }, timeout } => {
                 wait(&target.connect().await?, task.into(), &output, timeout).await
             }
+            Self::Download(download) => download.run().await,
             Self::Cancel { one: One { task, output, target } } => {
                 let agent = target.connect().await?;
                 let mut task = agent.client.cancel(task).await.map_err(|error| agent.failed(&error))?;

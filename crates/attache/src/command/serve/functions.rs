@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, OnceLock};
 
 use attache::client::{AddressBook, Verifier};
-use attache::core::Store;
+use attache::core::{ARTIFACTS_PATH, Store};
 use attache::prelude::*;
 use attache::server::auth::Authenticator;
 use attache::server::{AllowedOrigin, Cors, FallbackAccess, LocalAddress};
@@ -167,6 +167,9 @@ pub(super) async fn serve(serve: Serve, mut prepared: Prepared, parts: Parts) ->
     engine.reserve_paths(Api::paths(), []);
     if serve.has_named_agents() {
         engine.reserve_paths([], ["/agents"]);
+    }
+    if serve.stores_artifacts(&*store) {
+        engine.reserve_paths([], [ARTIFACTS_PATH]);
     }
     // The API is made later: who may use it depends on the address that the server gets.
     let api: Arc<OnceLock<Api>> = Arc::default();

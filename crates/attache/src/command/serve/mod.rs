@@ -2,6 +2,7 @@
 
 mod agents;
 mod announcement;
+mod artifacts;
 mod demo;
 mod functions;
 mod kinds;
@@ -34,6 +35,7 @@ use tracing_subscriber::EnvFilter;
 pub(crate) use self::agents::AgentName;
 use self::agents::Kind;
 use self::announcement::Announcement;
+use self::artifacts::TemporaryPlace;
 use self::functions::{FunctionArgs, Tokens};
 use self::kinds::BuildContext;
 pub(crate) use self::kinds::MODEL_KEY_VARIABLE;
@@ -43,10 +45,10 @@ use self::tools::ToolSources;
 use super::store_location::SettingsFile;
 use super::{Exit, Failure, keys};
 use crate::config::{
-    self, AccessArgs, AcpArgs, AgentSection, Callers, CardArgs, CardOverrides, CheckedAgent, CorsArgs,
-    DisplayValue, HostArgs, KeepArgs, LimitArgs, LogArgs, McpArgs, ModelArgs, PathArgs, ProgramArgs,
-    ProtocolArgs, PushArgs, RemoteArgs, ResolvedSettings, ServerArgs, SigningArgs, Source, StoreArgs,
-    TlsArgs, Unread,
+    self, AccessArgs, AcpArgs, AgentSection, ArtifactArgs, ArtifactDirectoryArgs, Callers, CardArgs,
+    CardOverrides, CheckedAgent, CorsArgs, DisplayValue, HostArgs, KeepArgs, LimitArgs, LogArgs, McpArgs,
+    ModelArgs, PathArgs, ProgramArgs, ProtocolArgs, PushArgs, RemoteArgs, ResolvedSettings, ServerArgs,
+    SigningArgs, Source, StoreArgs, TlsArgs, Unread,
 };
 
 /// The examples in `--help`.
@@ -88,6 +90,10 @@ pub(crate) struct Serve {
     push: PushArgs,
     #[command(flatten)]
     keep: KeepArgs,
+    #[command(flatten)]
+    artifact_directory: ArtifactDirectoryArgs,
+    #[command(flatten)]
+    artifacts: ArtifactArgs,
     #[command(flatten)]
     program: ProgramArgs,
     #[command(flatten)]
@@ -192,6 +198,8 @@ struct Parts {
     running: Running,
     /// The same for the tools of models.
     server: Arc<OnceLock<HttpService>>,
+    /// The folder for artifacts with a store in memory.
+    temporary: TemporaryPlace,
 }
 
 impl Serve {
@@ -206,6 +214,8 @@ impl Serve {
         for Unread { name, meant } in self.settings.unread() {
             tracing::warn!(variable = name, meant, "nothing reads this variable of the environment");
         }
+        // Removed at the end, when nothing uses it any more.
+        let temporary = parts.temporary.clone();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
@@ -230,7 +240,10 @@ impl Serve {
         if result.as_ref().is_err_and(|failure| failure.exit == Exit::Interrupted) {
             // Nothing is waited for any more.
             runtime.shutdown_background();
+        } else {
+            drop(runtime);
         }
+        drop(temporary);
         result
     }
 
@@ -267,7 +280,7 @@ impl Serve {
             failures.extend(self.tls.check(known).err());
         }
         if is_sound(&["paths"]) {
-            failures.extend(self.paths.check().err());
+            failures.extend(self.paths.check(!self.artifacts.no_artifacts).err());
         }
         failures.extend(self.push.check(&self.settings).err());
         let is_known = is_sound(&[
@@ -510,7 +523,8 @@ impl Serve {
         if let Some(tls) = &tls {
             tls.reload().map_err(|error| Failure::usage(format!("`tls`: {error}")))?;
         }
-        Ok(Parts { options, callers, tls, running: Running::default(), server: Arc::default() })
+        let (running, server, temporary) = (Running::default(), Arc::default(), TemporaryPlace::default());
+        Ok(Parts { options, callers, tls, running, server, temporary })
     }
 
     fn announcement(&self, prepared: &Prepared) -> Result<Announcement, Failure> {
@@ -533,6 +547,7 @@ impl Serve {
         parts: Parts,
         agents: RunningAgents,
     ) -> Result<Listening, Failure> {
+        let artifacts = self.open_artifacts(&*store, &parts.temporary)?;
         // With sample functions, a newcomer can try webhooks on one machine.
         let policy = self.push.policy(self.functions.demo.demo && is_here(&self.server.listen));
         let mut server = server
@@ -557,6 +572,9 @@ impl Serve {
             });
         if let Some(url) = &self.server.base_url {
             server = server.base_url(url);
+        }
+        if let Some(artifacts) = artifacts {
+            server = server.artifacts(artifacts);
         }
         if let Some(keys) = prepared.keys {
             server = server.signing(keys);

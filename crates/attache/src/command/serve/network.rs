@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use attache::core::ARTIFACTS_PATH;
 use attache::server::{AllowedHost, AllowedOrigin, Paths};
 
 use crate::command::Failure;
@@ -81,13 +82,21 @@ pub(super) fn check_pages(hosts: &HostArgs, cors: &CorsArgs, insecure: bool) -> 
 }
 
 impl PathArgs {
-    /// Checks that the card has a path to advertise.
-    pub(super) fn check(&self) -> Result<(), Failure> {
-        match self.path_jsonrpc.is_empty() {
-            true => Err(Failure::usage("`paths.jsonrpc` is empty, and the card has to name a path")
-                .hint("leave it out for `/a2a`")),
-            false => Ok(()),
+    /// Checks that the card has a path to advertise, and that HTTP+JSON does not answer where artifacts are.
+    pub(super) fn check(&self, stores_artifacts: bool) -> Result<(), Failure> {
+        if self.path_jsonrpc.is_empty() {
+            return Err(Failure::usage("`paths.jsonrpc` is empty, and the card has to name a path")
+                .hint("leave it out for `/a2a`"));
         }
+        let prefix = self.path_http_json.0.trim_end_matches('/');
+        let below = prefix.strip_prefix(ARTIFACTS_PATH);
+        if stores_artifacts && below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+            return Err(Failure::usage(format!(
+                "`paths.http-json` is `{prefix}`, and the content of artifacts is below `{ARTIFACTS_PATH}`"
+            ))
+            .hint("choose another path, or store no artifacts with `--no-artifacts`"));
+        }
+        Ok(())
     }
 
     pub(super) fn paths(&self) -> Paths {

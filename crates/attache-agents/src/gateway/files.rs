@@ -1,0 +1,84 @@
+//! Files that the remote agent serves itself.
+//!
+//! The URL of such a file needs the credentials of the gateway, which its callers do not have. So the gateway downloads the file and stores
+//! it, and its callers get it from the gateway. URLs of other origins are repeated as they are: the gateway fetches nothing on the word of
+//! the remote agent alone.
+
+use std::collections::HashMap;
+
+use attache_client::Client;
+use attache_core::{AgentError, Turn};
+use attache_protocol::{Content, JsonObject, Part};
+use serde_json::{Map, Value};
+
+/// The files of one turn. Each is downloaded once, although the remote agent repeats its artifacts.
+#[derive(Default)]
+pub(super) struct RemoteFiles {
+    by_url: HashMap<String, Part>,
+}
+
+impl RemoteFiles {
+    /// Downloads the files of parts, if this server stores artifacts. A file that cannot be downloaded keeps its URL.
+    pub(super) async fn fetch(&mut self, client: &Client, turn: &Turn, parts: &mut [Part]) {
+        if !turn.stores_artifacts() {
+            return;
+        }
+        for part in parts {
+            let Content::Url(url) = &part.content else { continue };
+            if !client.is_own_url(url) {
+                continue;
+            }
+            let url = url.clone();
+            if let Some(known) = self.by_url.get(&url) {
+                *part = known.clone();
+                continue;
+            }
+            match download(client, turn, &url, part).await {
+                Ok(stored) => {
+                    self.by_url.insert(url, stored.clone());
+                    *part = stored;
+                }
+                Err(error) => {
+                    tracing::warn!(task = %turn.task_id(), %error, "a file of the remote agent could not be downloaded");
+                }
+            }
+        }
+    }
+}
+
+async fn download(client: &Client, turn: &Turn, url: &str, part: &Part) -> Result<Part, AgentError> {
+    let mut download = client.download(url, None).await?;
+    let media_type = part.media_type.clone().or_else(|| download.media_type().map(str::to_owned));
+    let mut writer =
+        turn.part_writer(part.filename.clone().unwrap_or_default(), media_type.unwrap_or_default());
+    let mut size = 0;
+    while let Some(chunk) = download.chunk().await? {
+        size += chunk.len() as u64;
+        writer.write(chunk).await?;
+    }
+    if let Some(total) = download.total().filter(|total| *total != size) {
+        return Err(format!("{size} of {total} bytes have arrived").into());
+    }
+    let mut stored = writer.finish().await?;
+    let metadata = merged(part.metadata.as_ref(), stored.metadata.as_ref());
+    // The hash that the remote agent states is what its callers rely on.
+    let stated = |metadata: Option<&JsonObject>| members(metadata).remove("sha256");
+    if let (Some(theirs), Some(ours)) = (stated(part.metadata.as_ref()), stated(stored.metadata.as_ref()))
+        && theirs != ours
+    {
+        return Err("its content has another hash than the remote agent says".into());
+    }
+    stored.metadata = metadata;
+    Ok(stored)
+}
+
+fn members(metadata: Option<&JsonObject>) -> Map<String, Value> {
+    metadata.and_then(|metadata| metadata.read().ok()).unwrap_or_default()
+}
+
+/// The metadata of the remote part, with what we know about the file.
+fn merged(theirs: Option<&JsonObject>, ours: Option<&JsonObject>) -> Option<JsonObject> {
+    let mut all = members(theirs);
+    all.extend(members(ours));
+    if all.is_empty() { None } else { JsonObject::new(&all).ok() }
+}
