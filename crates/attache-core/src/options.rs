@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{PushEvents, Retention};
+use crate::{PeerRules, PushEvents, Retention};
 
 /// Settings of a [`Service`](crate::Service). The defaults suit most agents.
 ///
@@ -48,6 +48,9 @@ pub struct Options {
     pub webhook_check: WebhookCheck,
     /// Which tasks that have ended are deleted. None unless set.
     pub retention: Retention,
+    /// How the service behaves where peers differ: limits on ids, failed tasks, and refusals for tasks that do not run. As the
+    /// specification says unless set.
+    pub peer: PeerRules,
 }
 
 macro_rules! setters {
@@ -78,6 +81,7 @@ setters!(
     push_events: PushEvents,
     webhook_check: WebhookCheck,
     retention: Retention,
+    peer: PeerRules,
 );
 
 /// Decides whether the URL of a webhook is accepted. The text of its error goes to the client.
@@ -127,6 +131,7 @@ impl Default for Options {
             push_events: PushEvents::States,
             webhook_check: WebhookCheck::default(),
             retention: Retention::default(),
+            peer: PeerRules::Standard,
         }
     }
 }
