@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use attache_core::{DeadDelivery, DeliveryId, PendingDelivery};
-use attache_protocol::Timestamp;
+use attache_core::{ChangedValue, DeadDelivery, DeliveryId, PendingDelivery};
+use attache_protocol::{Json, Timestamp};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
 use super::backup::{self, BackupProgress};
@@ -13,7 +13,7 @@ use super::forget::{self, ForgetOptions, ForgetReport};
 use super::header::inspect;
 use super::lock::{self, FileLock};
 use super::rows::{log_range, nanos_of};
-use super::{SqliteOpenError, check, export, open, outbox_rows, schema, webhook_rows};
+use super::{SqliteOpenError, check, export, open, outbox_rows, schema, values, webhook_rows};
 use crate::Keyring;
 
 /// Why maintenance failed.
@@ -195,6 +195,21 @@ impl Maintenance {
     /// Deletes one dead delivery, or all. Returns their number.
     pub fn purge_dead(&mut self, delivery: Option<&DeliveryId>) -> Result<usize, MaintenanceError> {
         self.write(|db| outbox_rows::purge_dead(db, delivery))
+    }
+
+    /// The values of a scope, in the order in which their keys got a value.
+    pub fn values(&self, scope: &str) -> Result<Vec<(String, Json)>, MaintenanceError> {
+        values::list(&self.db, scope).map_err(|fault| self.explain(&fault))
+    }
+
+    /// Changes a value. A server that uses the store sees the change at once.
+    pub fn change_value(
+        &mut self,
+        scope: &str,
+        key: &str,
+        change: impl FnOnce(Option<&Json>) -> Option<Json>,
+    ) -> Result<ChangedValue, MaintenanceError> {
+        self.write(|db| values::change(db, scope, key, change))
     }
 
     /// Removes everything that belongs to a caller: tasks with their messages and artifacts, events, webhooks, deliveries and
