@@ -20,6 +20,7 @@ use attache::server::{AllowedHost, AllowedOrigin};
 use attache::store::StoreUrl;
 
 use super::card::CardGrpc;
+use super::conversation::Compat;
 use super::log::{LogFormat, LoggedRequests};
 use super::program::CommandLine;
 use super::settings::{ClientCertificates, Settings};
@@ -133,7 +134,18 @@ macro_rules! as_text {
     ($($type:ty),*) => { $(impl FlagType for $type { type InFile = Option<FromText<Self>>; })* };
 }
 
-as_it_is!(bool, u32, String, PathBuf, AgentName, CardGrpc, ClientCertificates, CommandLine, LogFormat);
+as_it_is!(
+    bool,
+    u32,
+    String,
+    PathBuf,
+    AgentName,
+    CardGrpc,
+    ClientCertificates,
+    CommandLine,
+    Compat,
+    LogFormat
+);
 as_text!(AllowedHost, AllowedOrigin, Count, HttpPath, LoggedRequests, Network, Size, Time);
 
 /// The file checks that the store is known.
