@@ -16,6 +16,7 @@ mod functions;
 mod guarded;
 mod health;
 mod home;
+mod iac_code;
 mod keys;
 mod log;
 #[path = "../shared/model.rs"]
