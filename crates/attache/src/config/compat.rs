@@ -10,6 +10,7 @@ use attache::core::{Busy, Conversation, EndState};
 use super::conversation::workspaces;
 use super::error::ConfigError;
 use super::tree::{Entry, Environment, Node, Position, Value};
+use crate::command::Failure;
 
 /// The port of that server.
 const PORT: &str = "41242";
@@ -78,7 +79,6 @@ pub(super) fn translate(root: &mut Node, environment: Environment<'_>, errors: &
     translation.callers();
     translation.push();
     translation.rest();
-    translation.variables();
     *entries = translation.ours;
 }
 
@@ -130,6 +130,17 @@ const UNREAD: [(&str, &str); 3] = [
     ("IAC_CODE_A2A_PUSH_KEYRING", "the keys are in `keyring`, or in `ATTACHE_KEYRING`"),
     ("IAC_CODE_MODE", "pipelines are part of iac-code itself: leave it out"),
 ];
+
+/// Fails if a variable is set that changes iac-code, and that has no effect here.
+pub(super) fn check_environment(environment: Environment<'_>) -> Result<(), Failure> {
+    match UNREAD.into_iter().find(|(name, _)| environment(name).is_some_and(|value| !value.is_empty())) {
+        Some((name, hint)) => {
+            let text = format!("the environment variable `{name}` of iac-code is not honoured here");
+            Err(Failure::usage(text).hint(hint))
+        }
+        None => Ok(()),
+    }
+}
 
 struct Translation<'a, 'b> {
     theirs: Vec<Entry>,
@@ -317,19 +328,6 @@ impl Translation<'_, '_> {
             }
         }
     }
-
-    fn variables(&mut self) {
-        for (name, hint) in UNREAD {
-            if (self.environment)(name).is_some_and(|value| !value.is_empty()) {
-                let start = Position { line: 1, column: 1 };
-                self.refuse(
-                    start,
-                    format!("the environment variable `{name}` of iac-code is not honoured here"),
-                    hint,
-                );
-            }
-        }
-    }
 }
 
 fn text(text: &str) -> Value {
@@ -393,7 +391,7 @@ mod tests {
             ConfigFile::read(Path::new("a2a.yml"), text, environment, &|_| true, Some(Compat::IacCode));
         match std::mem::take(&mut file.errors) {
             errors if errors.is_empty() => Ok(file),
-            errors => Err(crate::command::Failure::all(errors).to_string()),
+            errors => Err(Failure::all(errors).to_string()),
         }
     }
 
@@ -464,7 +462,9 @@ mod tests {
             assert!(error.contains(words), "{text}: {error}");
         }
         let trust = |name: &str| (name == "IAC_CODE_A2A_TRUST_REQUEST_CWD").then(|| "1".to_owned());
-        assert!(read("", &trust).err().unwrap().contains("IAC_CODE_A2A_TRUST_REQUEST_CWD"));
+        let error = check_environment(&trust).unwrap_err().to_string();
+        assert!(error.contains("IAC_CODE_A2A_TRUST_REQUEST_CWD"), "{error}");
+        assert!(check_environment(&|_| None).is_ok());
         assert!(read("idle-shutdown-seconds: 0\nlog-to-stdout: false\n", &|_| None).is_ok());
     }
 

@@ -66,7 +66,11 @@ impl Settings {
     pub(crate) fn conversation(&self, compat: Option<Compat>) -> Result<ConversationSettings, Failure> {
         let mut rules = match compat {
             None => Conversation::default(),
-            Some(Compat::IacCode) => compat::conversation(&|name| std::env::var(name).ok()),
+            Some(Compat::IacCode) => {
+                let environment = |name: &str| std::env::var(name).ok();
+                compat::check_environment(&environment)?;
+                compat::conversation(&environment)
+            }
         };
         let contexts = &self.contexts;
         match contexts.busy {

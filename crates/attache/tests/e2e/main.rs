@@ -7,6 +7,7 @@ mod bombs;
 mod client;
 mod command;
 mod config;
+mod conversations;
 mod crash;
 mod delegation;
 mod examples;
