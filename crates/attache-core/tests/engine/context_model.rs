@@ -1,4 +1,4 @@
-//! Contexts against a model: random messages, cancels, pauses and restarts.
+//! Contexts against a model: random messages, follow-ups, cancels, pauses and restarts.
 //!
 //! The model of a context is a queue of texts. Its first one runs. The agent writes down what it gets, so its notes are the
 //! conversation that must survive everything.
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use attache_core::{
-    Agent, AgentResult, BoxAgent, Busy, Conversation, MemoryStore, Turn, agent_fn, conversational,
+    Agent, AgentResult, BoxAgent, Busy, Conversation, EndState, MemoryStore, Turn, agent_fn, conversational,
 };
 use attache_protocol::{TaskId, TaskState};
 use parking_lot::Mutex;
@@ -25,6 +25,11 @@ const QUEUE: usize = 2;
 #[derive(Debug, Clone)]
 enum Action {
     Send {
+        caller: usize,
+        context: usize,
+    },
+    /// A message to the task whose turn has ended last.
+    FollowUp {
         caller: usize,
         context: usize,
     },
@@ -47,6 +52,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
     let place = || (0..CALLERS, 0..CONTEXTS);
     let action = prop_oneof![
         6 => place().prop_map(|(caller, context)| Action::Send { caller, context }),
+        3 => place().prop_map(|(caller, context)| Action::FollowUp { caller, context }),
         4 => place().prop_map(|(caller, context)| Action::Finish { caller, context }),
         2 => (place(), 0..3_usize)
             .prop_map(|((caller, context), position)| Action::Cancel { caller, context, position }),
@@ -88,6 +94,7 @@ fn agent(watch: &Arc<Watch>, busy: Busy) -> BoxAgent {
     let watch = watch.clone();
     let rules = Conversation::default().with(|rules| {
         (rules.contexts.busy, rules.contexts.idle, rules.contexts.queue_limit) = (busy, IDLE, QUEUE);
+        rules.contexts.end_state = EndState::InputRequired;
     });
     conversational(agent_fn(move |turn: Turn| note(turn, watch.clone())), rules).boxed()
 }
@@ -99,6 +106,8 @@ struct Model {
     queue: VecDeque<(String, TaskId)>,
     /// What the agent has got.
     notes: Vec<String>,
+    /// The task whose turn has ended last. It takes follow-ups.
+    last: Option<TaskId>,
 }
 
 impl Model {
@@ -127,7 +136,8 @@ impl Test {
 
     async fn take(&mut self, action: Action) {
         match action {
-            Action::Send { caller, context } => self.send(caller, context).await,
+            Action::Send { caller, context } => self.send(caller, context, false).await,
+            Action::FollowUp { caller, context } => self.send(caller, context, true).await,
             Action::Finish { caller, context } => self.finish(caller, context).await,
             Action::Cancel { caller, context, position } => self.cancel(caller, context, position).await,
             Action::Pause(time) => tokio::time::sleep(time).await,
@@ -136,19 +146,27 @@ impl Test {
         settle_down().await;
     }
 
-    async fn send(&mut self, caller: usize, context: usize) {
+    async fn send(&mut self, caller: usize, context: usize, follows: bool) {
+        let model = self.model.entry((caller, context)).or_default();
+        let is_queued = |last: &TaskId| model.queue.iter().any(|(_, task)| task == last);
+        let last = model.last.clone().filter(|last| follows && !is_queued(last));
+        if follows && last.is_none() {
+            return;
+        }
         self.sent += 1;
         let text = self.sent.to_string();
-        let model = self.model.entry((caller, context)).or_default();
-        let sent = self.host.user(&format!("u{caller}"));
-        let sent = sent.try_send(say(&text).in_context(&format!("c{context}")).at_once()).await;
+        let mut said = say(&text).in_context(&format!("c{context}")).with_id(&text).at_once();
+        said.0.message.task_id.clone_from(&last);
+        let sent = self.host.user(&format!("u{caller}")).try_send(said).await;
         let limit = match self.busy {
             Busy::Reject => 0,
             Busy::Queue => QUEUE,
         };
         assert_eq!(sent.is_ok(), model.queue.len() <= limit, "{:?}", sent.as_ref().err());
         if let Ok(sent) = sent {
-            model.queue.push_back((text, sent.task().id));
+            let task = sent.task().id;
+            assert!(last.is_none_or(|last| last == task));
+            model.queue.push_back((text, task));
             if model.queue.len() == 1 {
                 model.begin_first();
             }
@@ -163,7 +181,8 @@ impl Test {
         end.expect("the turn runs").add_permits(1);
         settle_down().await;
         let done = self.host.user(&format!("u{caller}")).get(&task).await;
-        assert_eq!(done.status.state, TaskState::Completed);
+        assert_eq!(done.status.state, TaskState::InputRequired);
+        model.last = Some(task);
         // The result is that of its own turn.
         assert_eq!(done.artifacts[0].text(), model.notes.join(" "));
         model.begin_first();
@@ -174,6 +193,7 @@ impl Test {
         let Some((_, task)) = model.queue.remove(position) else { return };
         let canceled = self.host.user(&format!("u{caller}")).cancel(&task).await.expect("it runs or waits");
         assert_eq!(canceled.status.state, TaskState::Canceled);
+        model.last.take_if(|last| *last == task);
         settle_down().await;
         if position == 0 {
             model.begin_first();
@@ -186,7 +206,9 @@ impl Test {
         self.watch = Arc::default();
         self.host = host_on(self.store.clone(), agent(&self.watch, self.busy), |_, _| {});
         for model in self.model.values_mut() {
-            model.queue.clear();
+            for (_, task) in model.queue.drain(..) {
+                model.last.take_if(|last| *last == task);
+            }
         }
     }
 
@@ -195,7 +217,7 @@ impl Test {
         self.restart().await;
         let keys: Vec<Key> = self.model.keys().copied().collect();
         for (caller, context) in keys {
-            self.send(caller, context).await;
+            self.send(caller, context, false).await;
             self.finish(caller, context).await;
         }
     }
