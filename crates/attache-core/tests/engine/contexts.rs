@@ -217,7 +217,8 @@ async fn the_longest_idle_context_makes_room_and_if_all_are_in_use_there_is_an_e
     assert!(error.message().contains("all 2 contexts"), "{error:?}");
     latch.open();
     latch.open();
-    (one.await.unwrap(), two.await.unwrap());
+    one.await.unwrap();
+    two.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
