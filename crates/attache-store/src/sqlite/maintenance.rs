@@ -213,9 +213,9 @@ impl Maintenance {
     }
 
     /// Removes everything that belongs to a caller: tasks with their messages and artifacts, events, webhooks, deliveries and
-    /// idempotency keys. Needs exclusive use of the store.
+    /// idempotency keys, and the records of its contexts. Needs exclusive use of the store.
     ///
-    /// The content is overwritten in the file. Values belong to no caller and stay.
+    /// The content is overwritten in the file. Other values belong to no caller and stay.
     pub fn forget(path: impl AsRef<Path>, options: &ForgetOptions) -> Result<ForgetReport, MaintenanceError> {
         let (mut store, _lock) = Self::open_exclusively(path.as_ref())?;
         let failed =

@@ -272,9 +272,6 @@ impl Translation<'_, '_> {
             let node = Node { position, path: format!("{path}[0]"), value: item };
             self.set(&path, Value::List(vec![node]));
         }
-        // There the card and the health check need credentials too.
-        self.set("public-card", text("false"));
-        self.set("public-health", text("false"));
     }
 
     fn push(&mut self) {
@@ -422,7 +419,6 @@ mod tests {
         assert_eq!(setting(&file, "card.name"), "mine");
         assert_eq!(setting(&file, "auth.api-key[0].header"), "X-Key");
         assert_eq!(setting(&file, "auth.basic[0].name"), "ops");
-        assert_eq!(file.settings.public_card, Some(false));
         assert_eq!(file.settings.push.offered, Some(true));
         let own = read("listen: 127.0.0.1:1\nport: 2\n", &|_| None).unwrap();
         assert_eq!(setting(&own, "listen"), "127.0.0.1:1");

@@ -205,7 +205,9 @@ async fn callers_show_the_credentials_of_the_environment() {
     ];
     let server = start(&home, &environment).await;
     let url = format!("{}/.well-known/agent-card.json", server.program.url);
-    let denied = server.http.get(&url).send().await.unwrap();
+    let body = json!({"jsonrpc": "2.0", "id": "8", "method": "GetExtendedAgentCard", "params": {}});
+    let endpoint = format!("{}/", server.program.url);
+    let denied = server.http.post(&endpoint).json(&body).send().await.unwrap();
     assert_eq!(denied.status(), StatusCode::UNAUTHORIZED);
     assert_eq!(denied.json::<Value>().await.unwrap(), json!({"error": "Unauthorized"}));
     let card: Value = server
@@ -220,9 +222,7 @@ async fn callers_show_the_credentials_of_the_environment() {
         .unwrap();
     assert!(card["securitySchemes"]["bearerAuth"].is_object(), "{card}");
     assert_eq!(card["securitySchemes"]["apiKeyAuth"]["apiKeySecurityScheme"]["name"], "X-API-Key");
-    let body = json!({"jsonrpc": "2.0", "id": "8", "method": "GetExtendedAgentCard", "params": {}});
-    let extended =
-        server.http.post(format!("{}/", server.program.url)).header("A2A-Version", "1.0").json(&body);
+    let extended = server.http.post(&endpoint).header("A2A-Version", "1.0").json(&body);
     let extended: Value =
         extended.bearer_auth("the-token-of-this-test").send().await.unwrap().json().await.unwrap();
     assert_eq!(extended["result"]["name"], "iac-code", "{extended}");
