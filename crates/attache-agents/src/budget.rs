@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use attache_core::{
-    Agent, AgentError, AgentResult, Caller, Clock, Principal, Store, StoreError, SystemClock, Turn,
+    Agent, AgentError, AgentResult, Caller, Clock, Conversation, Principal, Store, StoreError, SystemClock,
+    Turn,
 };
 use attache_protocol::{Error, ErrorKind, Json, Message, TaskId, Timestamp};
 use parking_lot::Mutex;
@@ -271,6 +272,10 @@ impl<A: Agent> Agent for Budgeted<A> {
 
     fn reports(&self) -> bool {
         self.agent.reports()
+    }
+
+    fn conversation(&self, first: &Message) -> Option<Arc<Conversation>> {
+        self.agent.conversation(first)
     }
 
     fn task_ended(&self, task: &TaskId) {

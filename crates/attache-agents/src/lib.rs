@@ -32,6 +32,7 @@ pub mod budget;
 mod child;
 mod credentials;
 pub mod delegation;
+mod fetch;
 pub mod gateway;
 mod host;
 pub mod mcp;
@@ -47,4 +48,5 @@ pub use agent_settings::{AgentFault, AgentSettings, OAuthSettings};
 #[cfg(feature = "cli")]
 pub use args::{API_TOKEN_VARIABLE, DelegationArgs};
 pub use credentials::AgentCredentials;
+pub use fetch::UrlFetcher;
 pub use host::{FunctionGuard, FunctionHandler, FunctionHost};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use attache_protocol::{Error, Message, Part, TaskId};
 
-use crate::{BoxFuture, Caller, Turn};
+use crate::{BoxFuture, Caller, Conversation, Turn};
 
 /// The result of an agent's turn.
 pub type AgentResult = Result<(), AgentError>;
@@ -57,6 +57,15 @@ pub trait Agent: Send + Sync + 'static {
         false
     }
 
+    /// The rules for the conversations that the agent holds, or none. `first` is the message that its task began with.
+    ///
+    /// With rules, one turn of a [context](crate::Context) runs at a time, and its messages are checked before a task is created.
+    /// [`conversational`] gives rules to any agent.
+    fn conversation(&self, first: &Message) -> Option<Arc<Conversation>> {
+        let _ = first;
+        None
+    }
+
     /// Tells the agent that a task was ended from outside its turn, for example by a cancel. An agent that keeps something for the next
     /// message of a task, such as a process that waits for an answer, releases it here.
     fn task_ended(&self, task: &TaskId) {
@@ -93,12 +102,52 @@ pub fn restartable(agent: impl Agent) -> impl Agent {
             self.0.reports()
         }
 
+        fn conversation(&self, first: &Message) -> Option<Arc<Conversation>> {
+            self.0.conversation(first)
+        }
+
         fn task_ended(&self, task: &TaskId) {
             self.0.task_ended(task);
         }
     }
 
     Restartable(agent)
+}
+
+/// Gives an agent the rules of conversations.
+///
+/// ```
+/// use attache_core::{Busy, Conversation, Turn, agent_fn, conversational};
+///
+/// let agent = agent_fn(|turn: Turn| async move { turn.reply(turn.text()).await });
+/// let agent = conversational(agent, Conversation::default().with(|rules| rules.contexts.busy = Busy::Reject));
+/// ```
+pub fn conversational(agent: impl Agent, rules: Conversation) -> impl Agent {
+    struct Conversational<A>(A, Arc<Conversation>);
+
+    impl<A: Agent> Agent for Conversational<A> {
+        fn run(&self, turn: Turn) -> impl Future<Output = AgentResult> + Send {
+            self.0.run(turn)
+        }
+
+        fn admits(&self, caller: &Caller, message: &Message) -> Result<(), Error> {
+            self.0.admits(caller, message)
+        }
+
+        fn restartable(&self) -> bool {
+            self.0.restartable()
+        }
+
+        fn conversation(&self, _: &Message) -> Option<Arc<Conversation>> {
+            Some(self.1.clone())
+        }
+
+        fn task_ended(&self, task: &TaskId) {
+            self.0.task_ended(task);
+        }
+    }
+
+    Conversational(agent, Arc::new(rules))
 }
 
 /// An agent whose type is hidden, so that agents of different types can be chosen at run time. Cheap to clone: all clones are the
@@ -143,6 +192,10 @@ impl Agent for BoxAgent {
         self.0.reports()
     }
 
+    fn conversation(&self, first: &Message) -> Option<Arc<Conversation>> {
+        self.0.conversation(first)
+    }
+
     fn task_ended(&self, task: &TaskId) {
         self.0.task_ended(task);
     }
@@ -159,6 +212,7 @@ trait DynAgent: Send + Sync + 'static {
     fn admits(&self, caller: &Caller, message: &Message) -> Result<(), Error>;
     fn restartable(&self) -> bool;
     fn reports(&self) -> bool;
+    fn conversation(&self, first: &Message) -> Option<Arc<Conversation>>;
     fn task_ended(&self, task: &TaskId);
 }
 
@@ -173,6 +227,10 @@ impl<A: Agent> DynAgent for A {
 
     fn admits(&self, caller: &Caller, message: &Message) -> Result<(), Error> {
         Agent::admits(self, caller, message)
+    }
+
+    fn conversation(&self, first: &Message) -> Option<Arc<Conversation>> {
+        Agent::conversation(self, first)
     }
 
     fn task_ended(&self, task: &TaskId) {

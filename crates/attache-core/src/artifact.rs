@@ -48,7 +48,7 @@ impl<'a> ArtifactBuilder<'a> {
     }
 
     pub(crate) fn from_whole(turn: &'a Turn, artifact: Artifact) -> Self {
-        Self { turn, artifact }
+        Self { turn, artifact, sources: Vec::new() }
     }
 
     /// Adds text.

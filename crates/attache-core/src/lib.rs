@@ -6,6 +6,7 @@
 //!
 //! - An [`Agent`] does the work, in one [`Turn`] per message. [`AgentKinds`] builds agents by name from settings.
 //! - A [`Store`] keeps the logs. [`MemoryStore`] keeps them in this process.
+//! - An agent that holds conversations has the rules of a [`Conversation`]: one turn at a time, a workspace, and checked input.
 //! - [`Service`] implements the operations of the protocol for one [`Caller`].
 //!
 //! The crate knows no transport and no binding. It does write JSON: events and tasks that have ended are encoded once, in the
@@ -19,6 +20,7 @@ mod artifact_links;
 mod artifact_store;
 mod caller;
 mod clock;
+mod conversation;
 mod event;
 mod file_names;
 mod fold;
@@ -46,7 +48,7 @@ mod values;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub use agent::{Agent, AgentError, AgentResult, BoxAgent, Echo, agent_fn, restartable};
+pub use agent::{Agent, AgentError, AgentResult, BoxAgent, Echo, agent_fn, conversational, restartable};
 pub use agent_kinds::{AgentKinds, BuildAgentError};
 pub use artifact::{ArtifactBuilder, ArtifactStream, EmittedArtifact};
 pub use artifact_links::{ARTIFACTS_PATH, ArtifactLinks, agent_parts, referenced_content};
@@ -56,6 +58,11 @@ pub use artifact_store::{
 };
 pub use caller::{Caller, Identity, IdentityMetadata, Owner, Principal, RequestTerms, Rights};
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use conversation::{
+    AccessError, Busy, Context, ContextHold, ContextRecord, ContextRecords, ContextRules, Conversation,
+    DefaultWorkspace, EndState, Fetch, FetchError, Fetched, Input, InputPiece, InputRules, Media,
+    MediaSource, PeerRules, StoredWorkspace, Workspace, WorkspaceError, Workspaces,
+};
 pub use event::{Entry, Seq, TaskEvent};
 pub use file_names::safe_file_name;
 pub use fold::{FoldError, fold};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Artifacts, PermissionPolicy, PushEvents, Redaction, ReportOptions, Retention};
+use crate::{Artifacts, PeerRules, PermissionPolicy, PushEvents, Redaction, ReportOptions, Retention};
 
 /// Settings of a [`Service`](crate::Service). The defaults suit most agents.
 ///
@@ -56,6 +56,9 @@ pub struct Options {
     pub redaction: Option<Redaction>,
     /// Where large content of artifacts is stored. Unless set, all content is in the events.
     pub artifacts: Option<Artifacts>,
+    /// How the service behaves where peers differ: limits on ids, failed tasks, and refusals for tasks that do not run. As the
+    /// specification says unless set.
+    pub peer: PeerRules,
 }
 
 macro_rules! setters {
@@ -90,6 +93,7 @@ setters!(
     permissions: PermissionPolicy,
     redaction: Option<Redaction>,
     artifacts: Option<Artifacts>,
+    peer: PeerRules,
 );
 
 /// Decides whether the URL of a webhook is accepted. The text of its error goes to the client.
@@ -143,6 +147,7 @@ impl Default for Options {
             permissions: PermissionPolicy::default(),
             redaction: None,
             artifacts: None,
+            peer: PeerRules::Standard,
         }
     }
 }

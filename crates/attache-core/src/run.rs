@@ -12,6 +12,7 @@ use attache_protocol::{Part, TaskId, TaskState};
 use futures::FutureExt;
 
 use crate::agent::Kind;
+use crate::conversation::Place;
 use crate::signal::Progress;
 use crate::turn::MAX_UNWRITTEN;
 use crate::turn_state::{TurnState, WriteState};
@@ -30,7 +31,13 @@ pub(crate) async fn run(turn: Arc<TurnState>, permit: Option<Permit>) {
 async fn run_waiting(turn: Arc<TurnState>) {
     let mut last = turn;
     while let Some((next, lease)) = close(&last).await {
-        match Box::pin(take_over(&next, lease)).await {
+        let taken = Box::pin(take_over(&next, lease)).await;
+        // The next one enters first, so that it keeps its place before messages that came later.
+        if taken.is_ok() {
+            next.enter_context();
+        }
+        last.leave_context();
+        match taken {
             Ok(()) => run_one(&next).await,
             Err(error) => {
                 tracing::warn!(task = %next.task_id, %error, "a turn could not begin");
@@ -91,12 +98,27 @@ async fn run_one(turn: &Arc<TurnState>) {
     if matches!(turn.log.lock().write_state, WriteState::Closed(_)) {
         return;
     }
+    if let Place::Refused(text) = &turn.place {
+        let ended = end(turn, TaskState::Failed, Some((*text).to_owned()));
+        if let Err(error) = write_rest(turn, ended).await {
+            tracing::warn!(task = %turn.task_id, %error, "a refused message could not be reported");
+        }
+        return;
+    }
     let service = &turn.service;
     let started = tracing::enabled!(target: LOG, tracing::Level::INFO).then(Instant::now);
-    let agent =
-        AssertUnwindSafe(async { service.agent.run(Turn { inner: turn.clone() }).await }).catch_unwind();
-    // The timer is created only if the agent is not done at the first poll.
-    let timed_out = async { Box::pin(tokio::time::sleep(service.options.turn_timeout)).await };
+    let agent = AssertUnwindSafe(async {
+        match turn.wait_for_context().await {
+            true => service.agent.run(Turn { inner: turn.clone() }).await,
+            false => Ok(()),
+        }
+    })
+    .catch_unwind();
+    // The timer is created only if the agent is not done at the first poll. The time in a queue does not count.
+    let timed_out = async {
+        turn.wait_for_context().await;
+        Box::pin(tokio::time::sleep(service.options.turn_timeout)).await;
+    };
     let outcome = async {
         tokio::select! {
             biased;
@@ -186,7 +208,8 @@ async fn drive<T>(turn: &Arc<TurnState>, agent: impl Future<Output = T>) -> Resu
     let mut finished = None;
     let mut writing: Option<BoxFuture<'_, AgentResult>> = None;
     // A client that does not want to wait gets its task at the agent's first pause, even if the agent has emitted no event.
-    let mut task_wanted = turn.configuration.return_immediately;
+    // So does one that has to wait for its context, because its task can be read and canceled meanwhile.
+    let mut task_wanted = turn.configuration.return_immediately || turn.must_wait();
     // How many events were delayed, and how often. The first events are written at once.
     let (mut delayed, mut delays) = (0, MAX_DELAYS);
     poll_fn(|cx| {
@@ -310,6 +333,7 @@ async fn release_lease_of(turn: &TurnState, lease: Option<Lease>) {
 /// lease is released.
 async fn close(turn: &Arc<TurnState>) -> Option<(Arc<TurnState>, Option<Lease>)> {
     let (lease, progress) = stop_writing(turn);
+    turn.set_context_ending(true);
     let turns = &turn.service.turns;
     loop {
         match turns.next(turn) {
@@ -331,6 +355,7 @@ async fn close(turn: &Arc<TurnState>) -> Option<(Arc<TurnState>, Option<Lease>)>
             }
         }
     }
+    turn.leave_context();
     turn.signal.settle(progress);
     None
 }

@@ -152,7 +152,7 @@ impl EventStream {
     pub(crate) fn mapped(self, mut map: impl FnMut(StreamItem) -> StreamItem + Send + 'static) -> Self {
         let events =
             self.events.map(move |batch| batch.map(|items| items.into_iter().map(&mut map).collect()));
-        Self { events: events.boxed(), permit: self.permit }
+        Self { events: events.boxed(), permit: self.permit, hides_reports: self.hides_reports }
     }
 
     /// The same stream, which holds a permit until it ends or is dropped.

@@ -13,6 +13,7 @@ use attache_protocol::{
 use serde::de::DeserializeOwned;
 use tokio_util::sync::WaitForCancellationFuture;
 
+use crate::conversation::{Context as ConversationContext, Input, InputRules, Place, Reader};
 use crate::signal::Progress;
 use crate::turn_state::TurnState;
 use crate::{
@@ -53,6 +54,27 @@ impl Turn {
     /// The conversation that the task belongs to.
     pub fn context_id(&self) -> &ContextId {
         &self.inner.context_id
+    }
+
+    /// The context: its workspace, and what the agent keeps for it.
+    pub fn context(&self) -> ConversationContext {
+        ConversationContext::new(self.inner.clone())
+    }
+
+    /// The message as an agent reads it: text, and media with their manifest. Files of the workspace are read, and remote URLs if the
+    /// [rules](crate::InputRules) allow it.
+    pub async fn input(&self) -> Result<Input, AgentError> {
+        let default = InputRules::default();
+        let rules = match &self.inner.place {
+            Place::Seat(place) => &place.rules.input,
+            Place::None | Place::Refused(_) => &default,
+        };
+        let workspace = match Reader::needs_workspace(self.message()) {
+            true => self.context().workspace_if_any().await?,
+            false => None,
+        };
+        let reader = Reader { rules, peer: self.inner.service.options.peer };
+        reader.read(self.message(), workspace).await.map_err(AgentError::public)
     }
 
     /// The task when the turn began, with this message, if the message continues a task.
@@ -235,6 +257,7 @@ impl Turn {
         metadata: Option<JsonObject>,
     ) -> Emitted {
         let message = parts.map(|parts| Box::new(self.agent_message(parts)));
+        let state = self.inner.end_state(state);
         let update = TaskStatusUpdateEvent {
             task_id: self.task_id().clone(),
             context_id: self.context_id().clone(),

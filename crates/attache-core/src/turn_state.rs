@@ -13,8 +13,9 @@ use attache_protocol::{
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::redaction::TurnRedaction;
+use crate::conversation::{EndState, Place};
 use crate::part_writer::store_large_parts;
+use crate::redaction::TurnRedaction;
 use crate::service::Inner as Service;
 use crate::signal::{Progress, Signal};
 use crate::store::Idempotency;
@@ -54,6 +55,8 @@ pub(crate) struct TurnRequest {
     pub(crate) followed: bool,
     /// Whether an earlier turn for the message died with its process.
     pub(crate) rerun: bool,
+    /// The place of the turn in its conversation.
+    pub(crate) place: Place,
 }
 
 impl Deref for TurnState {
@@ -152,6 +155,59 @@ impl TurnState {
         drop(log);
         let _ = self.began.set(before.seq);
         *self.before.lock() = Some(before);
+    }
+
+    /// Waits until the turn may run in its context. Returns `false` if the task is canceled first.
+    pub(crate) async fn wait_for_context(&self) -> bool {
+        let Place::Seat(place) = &self.place else { return true };
+        let granted = place.enter();
+        tokio::select! {
+            biased;
+            () = async { granted.wait().await; } => true,
+            () = self.cancel().cancelled() => false,
+        }
+    }
+
+    /// Joins the turns of the context that could run.
+    pub(crate) fn enter_context(&self) {
+        if let Place::Seat(place) = &self.place {
+            place.enter();
+        }
+    }
+
+    /// Whether another turn of the context has to end first.
+    pub(crate) fn must_wait(&self) -> bool {
+        match &self.place {
+            Place::Seat(place) => place.enter().get().is_none(),
+            Place::None | Place::Refused(_) => false,
+        }
+    }
+
+    /// Says whether the task has settled, so that the turn is about to end.
+    pub(crate) fn set_context_ending(&self, ending: bool) {
+        if let Place::Seat(place) = &self.place {
+            place.seat().set_ending(ending);
+        }
+    }
+
+    /// Lets the next turn of the context run.
+    pub(crate) fn leave_context(&self) {
+        if let Place::Seat(place) = &self.place {
+            place.seat().leave();
+        }
+    }
+
+    /// The state that a turn ends the task with, where the agent says that it is done.
+    pub(crate) fn end_state(&self, state: TaskState) -> TaskState {
+        match &self.place {
+            Place::Seat(place)
+                if state == TaskState::Completed
+                    && place.rules.contexts.end_state == EndState::InputRequired =>
+            {
+                TaskState::InputRequired
+            }
+            Place::Seat(_) | Place::None | Place::Refused(_) => state,
+        }
     }
 
     pub(crate) fn cancel(&self) -> &CancellationToken {
@@ -313,6 +369,7 @@ impl TurnState {
         };
         let (seq, lease, settled) = written;
         self.log.lock().write_state = WriteState::Writing { seq, lease };
+        self.set_context_ending(state.is_settled());
         if state.is_terminal() {
             self.service.turns.settle_queue(&self.task_id);
         }

@@ -244,6 +244,7 @@ impl Turns {
             task.running.clone()
         });
         if let Some(turn) = turn {
+            turn.set_context_ending(true);
             turn.signal.settle(Progress::Task);
             turn.cancel().cancel();
         }

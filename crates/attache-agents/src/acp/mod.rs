@@ -20,10 +20,8 @@ mod open_prompt;
 mod options;
 mod peer;
 mod permission;
-mod pool;
 mod process;
 mod prompt;
-mod records;
 mod report;
 mod routes;
 mod session;
@@ -37,10 +35,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use attache_core::{
-    Agent, AgentError, AgentResult, MemoryStore, PendingPermission, PermissionAnswer, Report, Store, Turn,
-    Usage,
+    Agent, AgentError, AgentResult, Conversation, MemoryStore, PendingPermission, PermissionAnswer, Report,
+    Store, Turn, Usage,
 };
-use attache_protocol::{AgentCard, AgentSkill, Part, Task, TaskId};
+use attache_protocol::{AgentCard, AgentSkill, Message, Part, Role, Task, TaskId};
 use futures::{Stream, stream};
 use serde_json::Value;
 
@@ -94,13 +92,8 @@ pub enum AcpError {
 impl Acp {
     /// An agent with these options. The program is started for the first message.
     ///
-    /// What it remembers about conversations is lost with it, unless it gets a [store](Self::with_store).
+    /// The ids of sessions are kept in the store of the server, so that conversations go on after a restart.
     pub fn new(options: AcpOptions) -> Result<Self, AcpError> {
-        Self::with_store(options, Arc::new(MemoryStore::default()))
-    }
-
-    /// Like [`new`](Self::new). The ids of sessions are kept in the store of the server, so that conversations go on after a restart.
-    pub fn with_store(options: AcpOptions, store: Arc<dyn Store>) -> Result<Self, AcpError> {
         if options.command.is_empty() {
             return Err(AcpError::NoCommand);
         }
@@ -108,7 +101,7 @@ impl Acp {
             return Err(AcpError::NoSessions);
         }
         let options = Arc::new(options);
-        let sessions = Sessions::new(options.clone(), store)?;
+        let sessions = Sessions::new(options.clone())?;
         Ok(Self { options, sessions, waiting: Waiting::default() })
     }
 
@@ -162,7 +155,7 @@ impl Acp {
     /// Sends the message as a prompt.
     async fn prompt(&self, turn: &Turn) -> Result<OpenPrompt, AgentError> {
         let (lease, origin) = self.sessions.acquire(turn).await?;
-        let Some(live) = &lease.session else {
+        let Some(live) = &*lease.session else {
             return Err(AgentError::from("a session is missing"));
         };
         let mut blocks = Vec::new();
@@ -180,7 +173,7 @@ impl Acp {
             blocks.push(ContentBlock::Text { text });
         }
         let accepted = live.peer.capabilities.prompt_capabilities;
-        blocks.extend(prompt::blocks(turn.message(), &live.session, accepted).await?);
+        blocks.extend(prompt::blocks(&turn.input().await?, &live.session, accepted).await?);
         let mut prompt =
             OpenPrompt::start(lease, &blocks, self.options.max_output, self.options.grace).await?;
         let has_answer = |task: Task| task.artifacts.iter().any(|artifact| artifact.artifact_id == ANSWER);
@@ -245,8 +238,7 @@ fn card(options: &AcpOptions, info: Option<&AgentInfo>) -> AgentCard {
     let description =
         description.unwrap_or_else(|| format!("The coding agent {name}: reads, writes and runs code"));
     let skill = AgentSkill::new("code", "Work on code").description(description.clone()).tags(["coding"]);
-    // Every kind of file is passed on, at least as a file in the workspace.
-    let card = AgentCard::new(name, description).skill(skill).input_modes(["text/plain", "*/*"]);
+    let card = AgentCard::new(name, description).skill(skill).input_modes(options.conversation.input.modes());
     match info.and_then(|info| info.version.clone()) {
         Some(version) => card.version(version),
         None => card,
@@ -270,6 +262,10 @@ impl Agent for Acp {
 
     fn reports(&self) -> bool {
         true
+    }
+
+    fn conversation(&self, _: &Message) -> Option<Arc<Conversation>> {
+        Some(self.sessions.rules.clone())
     }
 
     fn task_ended(&self, task: &TaskId) {

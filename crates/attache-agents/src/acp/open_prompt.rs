@@ -10,9 +10,9 @@ use tokio::sync::mpsc;
 
 use super::connection::{CallError, PendingCall};
 use super::peer::{LiveSession, Peer};
-use super::pool::Lease;
 use super::report::Progress;
 use super::session::{Event, Session};
+use super::sessions::Lease;
 use super::wire::{ContentBlock, Prompted, method};
 
 /// A prompt that runs. If this is dropped before the prompt has ended, the prompt is canceled.
@@ -44,7 +44,7 @@ impl OpenPrompt {
         budget: usize,
         grace: Duration,
     ) -> Result<Self, AgentError> {
-        let Some(LiveSession { session, peer }) = &lease.session else {
+        let Some(LiveSession { session, peer }) = &*lease.session else {
             return Err(AgentError::from("a prompt needs a session"));
         };
         let (session, peer) = (session.clone(), peer.clone());
@@ -85,7 +85,8 @@ impl OpenPrompt {
 
 impl Drop for OpenPrompt {
     fn drop(&mut self) {
-        let Some(lease) = self.lease.take() else { return };
+        let Some(mut lease) = self.lease.take() else { return };
+        lease.release_context();
         let call = self.call.take().filter(|_| self.result.is_none() && !self.peer.is_closed());
         if call.is_some() {
             self.peer.connection.notify(method::CANCEL, &json!({"sessionId": self.session.id}));

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use attache_core::Conversation;
+
 /// Who decides when the coding agent asks for permission.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Permissions {
@@ -49,7 +51,7 @@ pub struct AcpOptions {
     /// How long an unused session is kept. 30 minutes unless set. The program ends with its last session.
     pub idle: Duration,
     /// How many sessions there are at once. 64 unless set. A new one replaces the unused one that was used least recently. If all are
-    /// in use, the turn waits.
+    /// in use, the message is refused.
     pub max_sessions: usize,
     /// How long the program may take to start, and to create or load a session. 2 minutes unless set, because a package manager may
     /// have to download it.
@@ -66,6 +68,8 @@ pub struct AcpOptions {
     pub max_file: usize,
     /// How many bytes of the earlier conversation a new session of an old conversation gets. 256 KiB unless set.
     pub max_context: usize,
+    /// The rules for conversations. `idle`, `max_sessions`, `workspace` and `data_directory` are set in them.
+    pub conversation: Conversation,
 }
 
 impl AcpOptions {
@@ -93,6 +97,7 @@ impl AcpOptions {
             max_line: 16 * 1024 * 1024,
             max_file: 1024 * 1024,
             max_context: 256 * 1024,
+            conversation: Conversation::default(),
         }
     }
 

@@ -1,29 +1,38 @@
-//! Finds or makes the session of a conversation.
+//! Finds or makes the session of a conversation. It is kept in the context, which decides how long it lives.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use attache_core::{AgentError, Store, Turn};
+use attache_core::{AgentError, Context, ContextHold, Conversation, DefaultWorkspace, Turn};
+use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 
 use super::peer::{Host, LiveSession, Peer};
-use super::pool::{Lease, Pool};
-use super::records::{ContextKey, Record, Records};
 use super::wire::AgentInfo;
 use super::workspace::Workspace;
 use super::{AcpError, AcpOptions};
+
+/// The session of a context. A prompt that ends slowly keeps the lock longer than its turn.
+type SessionSlot = Mutex<Option<LiveSession>>;
 
 /// The sessions of all conversations.
 pub(super) struct Sessions {
     options: Arc<AcpOptions>,
     host: Host,
-    pool: Arc<Pool>,
-    records: Records,
-    /// Where the private directories are, if conversations have such.
-    data: Option<PathBuf>,
-    /// The same, if it is temporary. It is removed when this is dropped.
+    /// The rules for conversations.
+    pub(super) rules: Arc<Conversation>,
+    /// Counts the sessions in use: each has a clone.
+    in_use: Arc<()>,
+    /// Where the private directories are, if that is temporary. It is removed when this is dropped.
     _temporary: Option<TempDir>,
+}
+
+/// What is stored about a conversation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct State {
+    /// The id of its session.
+    session: String,
 }
 
 /// Where a session comes from.
@@ -35,31 +44,58 @@ pub(super) enum Origin {
     New,
 }
 
+/// The right to use the session of a conversation.
+pub(super) struct Lease {
+    /// The session, if there is one.
+    pub(super) session: OwnedMutexGuard<Option<LiveSession>>,
+    /// Keeps the context for the task, also while the caller is asked for permission.
+    hold: Option<ContextHold>,
+    in_use: Arc<()>,
+}
+
+impl Lease {
+    /// Lets messages for other tasks of the context come next. They wait until the session is free.
+    pub(super) fn release_context(&mut self) {
+        self.hold = None;
+    }
+
+    /// Gives up a session whose prompt does not end. If no other session is in use, the program is stopped: it may hang as a whole.
+    pub(super) fn abandon(mut self) {
+        let Some(session) = self.session.take() else { return };
+        // One clone is in `Sessions`, and one here.
+        if Arc::strong_count(&self.in_use) <= 2 {
+            session.peer.stop();
+        }
+    }
+}
+
 impl Sessions {
-    pub(super) fn new(options: Arc<AcpOptions>, store: Arc<dyn Store>) -> Result<Self, AcpError> {
+    pub(super) fn new(options: Arc<AcpOptions>) -> Result<Self, AcpError> {
         let unusable = |path: &PathBuf, error| AcpError::Directory { path: path.clone(), error };
-        let (mut data, mut temporary) = (None, None);
+        let mut rules = options.conversation.clone();
+        (rules.contexts.idle, rules.contexts.max) = (options.idle, options.max_sessions);
+        let mut temporary = None;
         match (&options.workspace, &options.data_directory) {
             (Some(path), _) => {
                 Workspace::open(path, options.max_file).map_err(|error| unusable(path, error))?;
+                rules.workspaces.default = DefaultWorkspace::Shared(path.clone());
             }
             (None, Some(path)) => {
-                create_private(path).map_err(|error| unusable(path, error))?;
-                data = Some(path.clone());
+                rules.workspaces.default = DefaultWorkspace::Private(path.clone());
             }
-            (None, None) => {
+            (None, None) if rules.workspaces.default == DefaultWorkspace::None => {
                 let folder = tempfile::Builder::new().prefix("attache-acp-").tempdir();
                 let folder = folder.map_err(|error| unusable(&std::env::temp_dir(), error))?;
-                data = Some(folder.path().to_owned());
+                rules.workspaces.default = DefaultWorkspace::Private(folder.path().to_owned());
                 temporary = Some(folder);
             }
+            (None, None) => {}
         }
         Ok(Self {
             host: Host::new(options.clone()),
-            pool: Arc::new(Pool::new(options.max_sessions, options.idle)),
-            records: Records::new(store, &options.name()),
+            rules: Arc::new(rules),
+            in_use: Arc::new(()),
             options,
-            data,
             _temporary: temporary,
         })
     }
@@ -69,33 +105,37 @@ impl Sessions {
         self.host.info.subscribe()
     }
 
-    /// The session for a turn. Waits until it is not in use.
+    /// The session for a turn. Waits until a prompt that was canceled has ended.
     pub(super) async fn acquire(&self, turn: &Turn) -> Result<(Lease, Origin), AgentError> {
-        let key = ContextKey::of(turn);
-        let mut lease = self.pool.acquire(&key).await;
-        if lease.session.as_ref().is_some_and(|session| !session.peer.is_closed()) {
+        let (context, name) = (turn.context(), self.options.name());
+        let slot = context.runtime::<SessionSlot>(&name).unwrap_or_default();
+        context.keep(&name, slot.clone());
+        let session = slot.lock_owned().await;
+        let mut lease = Lease { session, hold: context.hold(), in_use: self.in_use.clone() };
+        // The workspace is checked for each turn.
+        let workspace = Arc::new(Workspace::new(context.workspace().await?, self.options.max_file));
+        let is_usable =
+            |live: &LiveSession| !live.peer.is_closed() && live.session.workspace.root() == workspace.root();
+        if lease.session.as_ref().is_some_and(is_usable) {
             return Ok((lease, Origin::Known));
         }
         let peer = self.host.peer().await?;
-        let mut record = self.records.get(&key).await?;
-        let workspace = self.workspace(&mut record).await?;
-        let (session, origin) = self.open(&peer, &record, workspace).await?;
-        record.session = Some(session.session.id.clone());
-        lease.set(session);
-        let forgotten = self.records.put(&key, &record).await?;
-        self.remove_directories(forgotten);
+        let (session, origin) = self.open(&context, &name, &peer, workspace).await?;
+        context.set_state(&name, &State { session: session.session.id.clone() }).await?;
+        *lease.session = Some(session);
         Ok((lease, origin))
     }
 
     /// Loads the earlier session if the agent can, or creates a new one.
     async fn open(
         &self,
+        context: &Context,
+        name: &str,
         peer: &Arc<Peer>,
-        record: &Record,
         workspace: Arc<Workspace>,
     ) -> Result<(LiveSession, Origin), AgentError> {
-        if let Some(id) = &record.session
-            && peer.capabilities.load_session
+        if peer.capabilities.load_session
+            && let Some(State { session: id }) = context.state(name).await?
         {
             match peer.load_session(id.clone(), workspace.clone()).await {
                 Ok(session) => return Ok((session, Origin::Known)),
@@ -107,51 +147,4 @@ impl Sessions {
         }
         Ok((peer.new_session(workspace).await?, Origin::New))
     }
-
-    /// The directory of a conversation.
-    async fn workspace(&self, record: &mut Record) -> Result<Arc<Workspace>, AgentError> {
-        let path = match (&self.options.workspace, &self.data) {
-            (Some(path), _) => path.clone(),
-            (None, Some(data)) => {
-                let name = record.directory.get_or_insert_with(|| uuid::Uuid::new_v4().to_string());
-                data.join(name)
-            }
-            (None, None) => return Err(AgentError::from("there is no directory for conversations")),
-        };
-        let (is_private, max_file) = (self.options.workspace.is_none(), self.options.max_file);
-        let opened = tokio::task::spawn_blocking(move || {
-            if is_private {
-                create_private(&path)?;
-            }
-            Workspace::open(&path, max_file)
-        });
-        let opened = opened.await?.map_err(|error| format!("the workspace cannot be used: {error}"))?;
-        Ok(Arc::new(opened))
-    }
-
-    /// Removes the directories of conversations that nothing refers to any more.
-    fn remove_directories(&self, forgotten: Vec<Record>) {
-        let Some(data) = &self.data else { return };
-        let names = forgotten.into_iter().filter_map(|record| record.directory);
-        // The names come from the store. A name that is no UUID is not ours.
-        let paths: Vec<_> =
-            names.filter(|name| uuid::Uuid::parse_str(name).is_ok()).map(|name| data.join(name)).collect();
-        if !paths.is_empty() {
-            tokio::task::spawn_blocking(move || {
-                for path in paths {
-                    if let Err(error) = std::fs::remove_dir_all(&path) {
-                        tracing::warn!(target: "attache::acp", %error, path = %path.display(), "an old workspace was not removed");
-                    }
-                }
-            });
-        }
-    }
-}
-
-fn create_private(path: &std::path::Path) -> std::io::Result<()> {
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path)
 }

@@ -1,75 +1,48 @@
-//! The directory that a session works in, and the files that the agent reads and writes through the server.
-//!
-//! The kernel resolves each path below a handle of the directory, so that neither `..` nor links lead out of it, also if the
-//! directory changes at the same time.
+//! The workspace of a session, with the requests and errors of the protocol for the files in it.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::{Component, Path, PathBuf};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use attache_core::{AccessError, Workspace as Directory};
 
 use super::wire::{ReadFile, RpcError, WriteFile, code};
 
 /// The directory of a session.
 #[derive(Debug)]
 pub(super) struct Workspace {
-    root: PathBuf,
-    #[cfg(target_os = "linux")]
-    handle: File,
+    directory: Arc<Directory>,
     max_file: usize,
 }
 
 /// Whether files can be served on this system.
-pub(super) const SERVES_FILES: bool = cfg!(target_os = "linux");
-
-/// What to do with a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Access {
-    Read,
-    Write,
-    Directory,
-}
+pub(super) const SERVES_FILES: bool = Directory::SERVES_FILES;
 
 impl Workspace {
+    /// The workspace of a context.
+    pub(super) fn new(directory: Arc<Directory>, max_file: usize) -> Self {
+        Self { directory, max_file }
+    }
+
     /// A directory that exists.
     pub(super) fn open(directory: &Path, max_file: usize) -> io::Result<Self> {
-        let root = directory.canonicalize()?;
-        if !root.metadata()?.is_dir() {
-            return Err(io::Error::new(io::ErrorKind::NotADirectory, "it is not a directory"));
-        }
-        Ok(Self {
-            #[cfg(target_os = "linux")]
-            handle: File::open(&root)?,
-            root,
-            max_file,
-        })
+        Ok(Self::new(Arc::new(Directory::open(directory)?), max_file))
     }
 
     /// The absolute path.
     pub(super) fn root(&self) -> &Path {
-        &self.root
+        self.directory.root()
     }
 
     /// A path for people: relative, if it is inside.
     pub(super) fn shown<'a>(&self, path: &'a str) -> std::borrow::Cow<'a, str> {
-        match Path::new(path).strip_prefix(&self.root) {
-            Ok(inside) => inside.to_string_lossy(),
-            Err(_) => path.into(),
-        }
+        self.directory.shown(path)
     }
 
     /// Reads a text file, or some of its lines.
     pub(super) fn read(&self, request: &ReadFile) -> Result<String, RpcError> {
-        let file = self.access(&request.path, Access::Read)?;
-        let failed = |error: io::Error| unusable(&request.path, &error);
-        let limit = self.max_file as u64;
-        if file.metadata().map_err(failed)?.len() > limit {
-            return Err(too_large(&request.path, self.max_file));
-        }
-        let mut bytes = Vec::new();
-        file.take(limit + 1).read_to_end(&mut bytes).map_err(failed)?;
-        if bytes.len() > self.max_file {
-            return Err(too_large(&request.path, self.max_file));
-        }
+        let bytes = self.directory.read(&request.path, self.max_file);
+        let bytes = bytes.map_err(|error| self.explain(&request.path, &error))?;
         let text = String::from_utf8(bytes).map_err(|_| {
             RpcError::new(
                 code::INVALID_PARAMS,
@@ -86,136 +59,36 @@ impl Workspace {
 
     /// Writes a text file. Creates it and its directories if they do not exist.
     pub(super) fn write(&self, request: &WriteFile) -> Result<(), RpcError> {
-        if request.content.len() > self.max_file {
-            return Err(too_large(&request.path, self.max_file));
-        }
-        let mut file = self.access(&request.path, Access::Write)?;
-        let written =
-            file.set_len(0).and_then(|()| io::Write::write_all(&mut file, request.content.as_bytes()));
-        written.map_err(|error| unusable(&request.path, &error))
+        let written = match request.content.len() > self.max_file {
+            true => Err(AccessError::TooLarge(self.max_file)),
+            false => self.directory.write(&request.path, request.content.as_bytes()),
+        };
+        written.map_err(|error| self.explain(&request.path, &error))
     }
 
     /// The absolute path of a directory inside.
     pub(super) fn directory(&self, path: &Path) -> Result<PathBuf, RpcError> {
-        self.access(path, Access::Directory)?;
-        Ok(self.root.join(self.relative(path)?))
+        self.directory.directory(path).map_err(|error| self.explain(path, &error))
     }
 
-    /// The path below the root. Links are not resolved yet.
-    fn relative(&self, path: &Path) -> Result<PathBuf, RpcError> {
-        let refused = |rule: &str| {
-            RpcError::new(code::INVALID_PARAMS, format!("`{}` is refused: {rule}", path.display()))
-        };
-        let inside = if path.is_absolute() {
-            path.strip_prefix(&self.root).map_err(|_| {
-                refused(&format!("only paths below the workspace `{}` are allowed", self.root.display()))
-            })?
-        } else {
-            path
-        };
-        let mut relative = PathBuf::new();
-        for component in inside.components() {
-            match component {
-                Component::Normal(name) => relative.push(name),
-                Component::CurDir => {}
-                Component::ParentDir => return Err(refused("`..` is not allowed in paths")),
-                Component::RootDir | Component::Prefix(_) => {
-                    return Err(refused("only paths below the workspace are allowed"));
-                }
+    fn explain(&self, path: &Path, error: &AccessError) -> RpcError {
+        let path = path.display();
+        match error {
+            AccessError::Refused(rule) => {
+                let root = self.root().display();
+                let text = format!("`{path}` is refused: {rule}; the workspace is `{root}`");
+                RpcError::new(code::INVALID_PARAMS, text)
             }
-        }
-        Ok(relative)
-    }
-
-    #[cfg(target_os = "linux")]
-    fn access(&self, path: &Path, access: Access) -> Result<File, RpcError> {
-        use rustix::fs::OFlags;
-
-        let mut relative = self.relative(path)?;
-        if relative.as_os_str().is_empty() {
-            relative.push(".");
-        }
-        if access == Access::Write {
-            self.create_directories(path, &relative)?;
-        }
-        // Without `NONBLOCK` opening a named pipe would wait for its other end.
-        let flags = OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let flags = flags
-            | match access {
-                Access::Read => OFlags::RDONLY,
-                Access::Write => OFlags::WRONLY | OFlags::CREATE,
-                Access::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
-            };
-        let file = self.open_beneath(path, &relative, flags)?;
-        let metadata = file.metadata().map_err(|error| unusable(path, &error))?;
-        if access != Access::Directory && !metadata.is_file() {
-            let text = format!("`{}` is refused: only regular files can be read and written", path.display());
-            return Err(RpcError::new(code::INVALID_PARAMS, text));
-        }
-        Ok(file)
-    }
-
-    #[cfg(target_os = "linux")]
-    fn open_beneath(
-        &self,
-        path: &Path,
-        relative: &Path,
-        flags: rustix::fs::OFlags,
-    ) -> Result<File, RpcError> {
-        use rustix::fs::{Mode, ResolveFlags, openat2};
-
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        let mode = if flags.contains(rustix::fs::OFlags::CREATE) {
-            Mode::from_raw_mode(0o644)
-        } else {
-            Mode::empty()
-        };
-        match openat2(&self.handle, relative, flags, mode, resolve) {
-            Ok(file) => Ok(File::from(file)),
-            Err(rustix::io::Errno::XDEV) => Err(RpcError::new(
-                code::INVALID_PARAMS,
-                format!(
-                    "`{}` is refused: links that lead out of the workspace are not followed",
-                    path.display()
-                ),
-            )),
-            Err(error) => Err(unusable(path, &error.into())),
-        }
-    }
-
-    #[cfg(target_os = "linux")]
-    fn create_directories(&self, path: &Path, relative: &Path) -> Result<(), RpcError> {
-        use rustix::fs::{Mode, OFlags, mkdirat};
-
-        let flags = OFlags::CLOEXEC | OFlags::DIRECTORY | OFlags::RDONLY;
-        let mut below = PathBuf::new();
-        let mut parent = self.open_beneath(path, Path::new("."), flags)?;
-        for name in relative.parent().into_iter().flat_map(Path::iter) {
-            below.push(name);
-            match mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
-                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-                Err(error) => return Err(unusable(path, &error.into())),
+            AccessError::TooLarge(limit) => {
+                let text = format!("`{path}` is too large: the limit is {limit} bytes");
+                RpcError::new(code::INVALID_PARAMS, text)
             }
-            parent = self.open_beneath(path, &below, flags)?;
+            error if error.is_not_found() => {
+                RpcError::new(code::NOT_FOUND, format!("`{path}` cannot be used: {error}"))
+            }
+            error => RpcError::new(code::INTERNAL, format!("`{path}` cannot be used: {error}")),
         }
-        Ok(())
     }
-
-    #[cfg(not(target_os = "linux"))]
-    fn access(&self, path: &Path, _: Access) -> Result<File, RpcError> {
-        self.relative(path)?;
-        Err(RpcError::new(code::INTERNAL, "this server serves files on Linux only"))
-    }
-}
-
-fn too_large(path: &Path, limit: usize) -> RpcError {
-    let text = format!("`{}` is too large: the limit is {limit} bytes", path.display());
-    RpcError::new(code::INVALID_PARAMS, text)
-}
-
-fn unusable(path: &Path, error: &io::Error) -> RpcError {
-    let code = if error.kind() == io::ErrorKind::NotFound { code::NOT_FOUND } else { code::INTERNAL };
-    RpcError::new(code, format!("`{}` cannot be used: {error}", path.display()))
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -294,7 +167,7 @@ mod tests {
             write(&workspace, "new", &"x".repeat(1001)).unwrap_err().ends_with("the limit is 1000 bytes")
         );
         assert!(read(&workspace, "binary").unwrap_err().ends_with("is not a text file in UTF-8"));
-        assert!(read(&workspace, ".").unwrap_err().ends_with("only regular files can be read and written"));
+        assert!(read(&workspace, ".").unwrap_err().contains("only regular files can be read and written"));
         let missing = workspace.read(&ReadFile { path: "missing".into(), line: None, limit: None });
         assert_eq!(missing.unwrap_err().code, code::NOT_FOUND);
         let made = std::process::Command::new("mkfifo").arg(workspace.root().join("pipe")).status();

@@ -1,6 +1,6 @@
 //! The conversation that the model gets, from the tasks of the context.
 
-use attache_core::{AgentError, Turn, referenced_content};
+use attache_core::{AgentError, Input, InputPiece, Turn, referenced_content};
 use attache_protocol::{Content, Message, Part, Role, Task};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -20,7 +20,7 @@ pub(super) async fn messages(turn: &Turn, options: &ModelOptions) -> Result<Vec<
         earlier.extend(messages_of(&task));
     }
     let system = options.system.as_deref().map(ChatMessage::system);
-    let last = ChatMessage::user(content(turn.message()));
+    let last = ChatMessage::user(input_content(&turn.input().await?));
     let fixed = last.size() + system.as_ref().map_or(0, ChatMessage::size);
     let earlier = shorten(earlier, options.max_context.saturating_sub(fixed));
     Ok(system.into_iter().chain(earlier).chain([last]).collect())
@@ -61,7 +61,26 @@ fn messages_of(task: &Task) -> Vec<ChatMessage> {
     messages
 }
 
-/// The content of a message. Images go as they are, other content as text.
+/// The content of the message of this turn. Images go with their manifest, other media as their manifest alone.
+fn input_content(input: &Input) -> ChatContent {
+    let is_image = |piece: &InputPiece| matches!(piece, InputPiece::Media(media) if media.media_type.starts_with("image/"));
+    if !input.pieces.iter().any(is_image) {
+        return ChatContent::Text(input.text());
+    }
+    let mut parts = Vec::with_capacity(input.pieces.len() + 1);
+    for piece in &input.pieces {
+        parts.push(ChatPart::Text { text: piece.text().into_owned() });
+        if let InputPiece::Media(media) = piece
+            && is_image(piece)
+        {
+            let url = format!("data:{};base64,{}", media.media_type, STANDARD.encode(&media.bytes));
+            parts.push(ChatPart::ImageUrl { image_url: ImageUrl { url } });
+        }
+    }
+    ChatContent::Parts(parts)
+}
+
+/// The content of an earlier message. Images go as they are, other content as text.
 fn content(message: &Message) -> ChatContent {
     let has_images = message.parts.iter().any(|part| image(part).is_some());
     if !has_images {

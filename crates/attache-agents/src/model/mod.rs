@@ -16,8 +16,9 @@ mod wire;
 
 use std::sync::Arc;
 
-use attache_core::{Agent, AgentError, AgentResult, TextStream, Turn, Usage};
+use attache_core::{Agent, AgentError, AgentResult, Conversation, TextStream, Turn, Usage};
 use attache_outbound::SetupError;
+use attache_protocol::Message;
 
 pub use self::options::ModelOptions;
 pub use self::tool::Tool;
@@ -40,6 +41,7 @@ use self::wire::ChatMessage;
 pub struct Model {
     options: Arc<ModelOptions>,
     endpoint: Endpoint,
+    rules: Arc<Conversation>,
     tools: Vec<ToolSource>,
     budget: Option<Budget>,
     /// The turns that wait for a permission.
@@ -52,9 +54,10 @@ type ToolSource = Arc<dyn Fn(&Turn) -> Vec<Tool> + Send + Sync>;
 impl Model {
     /// An agent with these options. Fails if the HTTP client cannot be set up.
     pub fn new(options: ModelOptions) -> Result<Self, SetupError> {
+        let rules = Arc::new(options.conversation.clone());
         let options = Arc::new(options);
         let endpoint = Endpoint::new(options.clone())?;
-        Ok(Self { options, endpoint, tools: Vec::new(), budget: None, waiting: Waiting::default() })
+        Ok(Self { options, endpoint, rules, tools: Vec::new(), budget: None, waiting: Waiting::default() })
     }
 
     /// Gives the model tools that it can call, in addition to those that it has.
@@ -140,6 +143,10 @@ impl Agent for Model {
             result = self.answer(&turn) => result,
             () = turn.cancelled() => Ok(()),
         }
+    }
+
+    fn conversation(&self, _: &Message) -> Option<Arc<Conversation>> {
+        Some(self.rules.clone())
     }
 
     /// A question to a model has no effects, so it can be asked again. Tools can have effects.

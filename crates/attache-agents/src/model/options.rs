@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use attache_client::Secret;
+use attache_core::Conversation;
 use serde_json::{Map, Value};
 
 /// Which model replies, and how.
@@ -32,6 +33,8 @@ pub struct ModelOptions {
     pub tool_timeout: Duration,
     /// How many times in a row the model may call tools before it replies. 16 unless set.
     pub max_rounds: usize,
+    /// The rules for conversations.
+    pub conversation: Conversation,
 }
 
 impl ModelOptions {
@@ -49,6 +52,7 @@ impl ModelOptions {
             silence: Duration::from_secs(120),
             tool_timeout: Duration::from_secs(60),
             max_rounds: 16,
+            conversation: Conversation::default(),
         }
     }
 

@@ -240,7 +240,7 @@ async fn talk(
     first: &Line,
 ) -> Result<End, AgentError> {
     let first = match first {
-        Line::Message => &input(turn, files),
+        Line::Message => &input(turn, files).await?,
         Line::Decision(decision) => decision,
     };
     let (lines, mut queue) = mpsc::unbounded_channel();
@@ -433,7 +433,7 @@ fn unreadable(path: &std::path::Path, error: &std::io::Error) -> AgentError {
 }
 
 /// What the program reads: the message, with its files on the disk, and what was said before in this task.
-fn input(turn: &Turn, files: &Files) -> Value {
+async fn input(turn: &Turn, files: &Files) -> Result<Value, AgentError> {
     let mut message = json!(turn.message());
     if let Some(parts) = message["parts"].as_array_mut() {
         for (number, part) in parts.iter_mut().enumerate() {
@@ -453,13 +453,16 @@ fn input(turn: &Turn, files: &Files) -> Value {
         .filter(|earlier| earlier.message_id != turn.message().message_id)
         .map(|earlier| json!(earlier))
         .collect();
-    json!({
+    let workspace = turn.context().workspace_if_any().await?;
+    Ok(json!({
         "type": "message",
         "taskId": turn.task_id(),
         "contextId": turn.context_id(),
         "text": turn.text(),
+        "input": turn.input().await?.text(),
+        "workspace": workspace.as_ref().map(|workspace| workspace.root()),
         "message": message,
         "caller": {"name": caller.owner.principal.name(), "scopes": scopes},
         "history": history,
-    })
+    }))
 }

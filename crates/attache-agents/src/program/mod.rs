@@ -18,8 +18,8 @@ mod text;
 
 use std::sync::Arc;
 
-use attache_core::{Agent, AgentError, AgentResult, Turn};
-use attache_protocol::TaskId;
+use attache_core::{Agent, AgentError, AgentResult, Conversation, Turn, Workspace};
+use attache_protocol::{Message, TaskId};
 use tokio::sync::Semaphore;
 
 pub use self::options::{ProgramOptions, Protocol};
@@ -33,26 +33,42 @@ pub struct Program {
     options: Arc<ProgramOptions>,
     permits: Arc<Semaphore>,
     sessions: Sessions,
+    rules: Option<Arc<Conversation>>,
 }
 
 impl Program {
     /// An agent with these options.
     pub fn new(options: ProgramOptions) -> Self {
         let permits = Arc::new(Semaphore::new(options.max_processes));
-        Self { options: Arc::new(options), permits, sessions: Sessions::default() }
+        let rules = match options.protocol {
+            Protocol::Text => None,
+            Protocol::Json => Some(Arc::new(options.conversation.clone())),
+        };
+        Self { options: Arc::new(options), permits, sessions: Sessions::default(), rules }
     }
 
     /// Waits until another process may run, and starts it.
     async fn start(&self, turn: &Turn, files: &Files) -> Result<Process, AgentError> {
+        let workspace = self.workspace(turn).await?;
         if self.permits.available_permits() == 0 {
             // A process that waits for an answer must not keep others from running. Its answer starts a new process.
             self.sessions.stop_oldest(&self.options);
         }
         let permit = self.permits.clone().acquire_owned().await?;
-        Process::start(&self.options, turn, files, permit).map_err(|error| {
+        Process::start(&self.options, turn, files, workspace.as_deref(), permit).map_err(|error| {
             let program = self.options.command.first().map(String::as_str).unwrap_or_default();
             AgentError::from(format!("cannot start `{program}`: {error}"))
         })
+    }
+}
+
+impl Program {
+    /// The workspace of the conversation, if it has one.
+    async fn workspace(&self, turn: &Turn) -> Result<Option<Arc<Workspace>>, AgentError> {
+        match &self.rules {
+            Some(_) => turn.context().workspace_if_any().await,
+            None => Ok(None),
+        }
     }
 }
 
@@ -76,6 +92,10 @@ impl Agent for Program {
 
     fn reports(&self) -> bool {
         self.options.protocol == Protocol::Json
+    }
+
+    fn conversation(&self, _: &Message) -> Option<Arc<Conversation>> {
+        self.rules.clone()
     }
 
     fn task_ended(&self, task: &TaskId) {

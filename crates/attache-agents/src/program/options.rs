@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use attache_core::Conversation;
+
 /// How a program and the server talk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Protocol {
@@ -47,6 +49,8 @@ pub struct ProgramOptions {
     /// Whether the caller sees the last lines of standard error if the program fails. They can contain secrets and paths, so they
     /// only go to the log unless set.
     pub show_errors: bool,
+    /// The rules for conversations of a program that talks in JSON. One that talks in text holds no conversations.
+    pub conversation: Conversation,
 }
 
 impl ProgramOptions {
@@ -65,6 +69,7 @@ impl ProgramOptions {
             max_output: 16 * 1024 * 1024,
             max_processes: 16,
             show_errors: false,
+            conversation: Conversation::default(),
         }
     }
 

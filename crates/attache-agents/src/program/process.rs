@@ -4,7 +4,7 @@ use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 
-use attache_core::{AgentError, AgentResult, PendingPermission, Turn};
+use attache_core::{AgentError, AgentResult, PendingPermission, Turn, Workspace};
 use parking_lot::Mutex;
 use tokio::io::BufReader;
 use tokio::process::{ChildStdin, ChildStdout, Command};
@@ -40,6 +40,7 @@ impl Process {
         options: &ProgramOptions,
         turn: &Turn,
         files: &Files,
+        workspace: Option<&Workspace>,
         permit: OwnedSemaphorePermit,
     ) -> io::Result<Self> {
         let Some((program, arguments)) = options.command.split_first() else {
@@ -47,7 +48,8 @@ impl Process {
         };
         let mut command = Command::new(program);
         command.args(arguments).env_clear().envs(environment::variables(options, turn, files));
-        if let Some(directory) = &options.directory {
+        let own = workspace.map(Workspace::root);
+        if let Some(directory) = options.directory.as_deref().or(own) {
             command.current_dir(directory);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

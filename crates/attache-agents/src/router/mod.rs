@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use attache_core::{Agent, AgentError, AgentResult, BoxAgent, Caller, Turn, check_media_types};
+use attache_core::{Agent, AgentError, AgentResult, BoxAgent, Caller, Conversation, Turn, check_media_types};
 use attache_protocol::{AgentCard, AgentSkill, Error, Message, Role, TaskId};
 use futures::Stream;
 use tokio::sync::watch;
@@ -267,6 +267,13 @@ impl Agent for Router {
         let (_, agent) = routing.choose(message)?;
         check_media_types(&agent.card.borrow(), message)?;
         agent.agent.admits(caller, message)
+    }
+
+    /// The rules of the agent that the task goes to.
+    fn conversation(&self, first: &Message) -> Option<Arc<Conversation>> {
+        let routing = self.0.routing.load();
+        let (_, agent) = routing.choose(first).ok()?;
+        agent.agent.conversation(first)
     }
 
     /// Only if the turns of all agents may run again: the agent of a turn is not known here.

@@ -81,7 +81,7 @@ async fn a_hundred_conversations_at_once_get_their_own_answers() {
     if skip("a_hundred_conversations_at_once_get_their_own_answers") {
         return;
     }
-    let agent = serve(&[], |_| {}).await;
+    let agent = serve(&[], |options| options.max_sessions = 100).await;
     let all = (0..100).map(|number| {
         let agent = &agent;
         async move { answer(&agent.say(&format!("c{number}"), &format!("hello {number}")).await) }
@@ -112,20 +112,21 @@ async fn the_least_recently_used_session_makes_room_and_is_closed() {
 }
 
 #[tokio::test]
-async fn a_turn_waits_while_all_sessions_are_in_use() {
-    if skip("a_turn_waits_while_all_sessions_are_in_use") {
+async fn a_message_is_refused_while_all_sessions_are_in_use() {
+    if skip("a_message_is_refused_while_all_sessions_are_in_use") {
         return;
     }
     let agent = serve(&[], |options| options.max_sessions = 1).await;
     let signal = agent.path("go");
-    let (_events, _) = agent.begin(Outgoing::from(format!("stream {}", signal.display())).context("c")).await;
-    // The task exists, so its turn has begun and waits.
-    let waiting = agent.send(Outgoing::from("hello").context("d").return_immediately()).await;
-    assert!(!waiting.status.state.is_terminal());
+    let (mut events, _) =
+        agent.begin(Outgoing::from(format!("stream {}", signal.display())).context("c")).await;
+    let error = agent.client.send(Outgoing::from("hello").context("d")).await.unwrap_err();
+    assert!(error.to_string().contains("all 1 contexts of this agent are in use"), "{error}");
     assert_eq!(agent.count("session/prompt"), 1);
     std::fs::write(signal, "").unwrap();
-    let mut events = agent.client.subscribe(waiting.id).await.unwrap();
-    assert_eq!(next_text(&mut events).await, "you said: hello");
+    assert_eq!(next_text(&mut events).await, "two");
+    while events.next().await.is_some() {}
+    assert_eq!(answer(&agent.say("d", "hello").await), "you said: hello");
 }
 
 #[tokio::test]
@@ -182,4 +183,42 @@ async fn the_card_shows_the_agent_once_it_has_been_started() {
     while name != "Scripted Agent" {
         name = attache_client::Client::connect(&agent.url).await.unwrap().card().name.clone();
     }
+}
+
+#[tokio::test]
+async fn while_the_caller_is_asked_other_messages_of_the_context_wait_and_the_answer_does_not() {
+    let name = "while_the_caller_is_asked_other_messages_of_the_context_wait_and_the_answer_does_not";
+    if skip(name) {
+        return;
+    }
+    let agent = serve(&[], |_| {}).await;
+    let asked = agent.say("c", "ask Remove the disk").await;
+    assert_eq!(asked.status.state, TaskState::InputRequired);
+    let other = agent.say("c", "hello");
+    tokio::pin!(other);
+    tokio::select! {
+        _ = &mut other => panic!("the other message did not wait"),
+        answered = agent.answer(&asked, "yes") => assert!(answer(&answered).contains("yes-1")),
+    }
+    assert_eq!(answer(&other.await), "you said: hello");
+}
+
+#[tokio::test]
+async fn a_message_names_the_directory_that_the_session_works_in() {
+    if skip("a_message_names_the_directory_that_the_session_works_in") {
+        return;
+    }
+    let projects = tempfile::tempdir().unwrap();
+    std::fs::create_dir(projects.path().join("shop")).unwrap();
+    let project = projects.path().join("shop").canonicalize().unwrap();
+    let allowed = projects.path().to_owned();
+    let agent = serve(&[], |options| options.conversation.workspaces.allowed = vec![allowed.clone()]).await;
+    let named = |path: &std::path::Path| {
+        let metadata = serde_json::json!({"attache": {"workspace": path}});
+        Outgoing::from("session").context("c").metadata(attache_protocol::JsonObject::new(&metadata).unwrap())
+    };
+    let session = answer(&agent.send(named(&project)).await);
+    assert!(session.ends_with(project.to_str().unwrap()), "{session}");
+    assert!(agent.client.send(named(&allowed)).await.is_err());
+    assert!(answer(&agent.say("c", "session").await).ends_with(project.to_str().unwrap()));
 }

@@ -203,7 +203,8 @@ async fn files_and_data_of_a_message_reach_the_agent() {
     assert_eq!(blocks[0]["text"], r#"{"a":1}"#);
     let path = blocks[1]["uri"].as_str().unwrap().strip_prefix("file://").unwrap().to_owned();
     assert_eq!(std::fs::read_to_string(path).unwrap(), "the content");
-    assert_eq!((&blocks[2]["type"], &blocks[2]["mimeType"]), (&"resource_link".into(), &"image/png".into()));
+    assert!(blocks[2]["text"].as_str().unwrap().contains("- byteSize=2"), "{blocks}");
+    assert_eq!((&blocks[3]["type"], &blocks[3]["mimeType"]), (&"resource_link".into(), &"image/png".into()));
 }
 
 #[tokio::test]

@@ -76,7 +76,7 @@ async fn start(
         options.data_directory = Some(folder.path().join("data"));
         change(options);
     });
-    let acp = Acp::with_store(options, store.clone()).unwrap();
+    let acp = Acp::new(options).unwrap();
     let card = acp.card();
     let cards = acp.cards();
     let server = Server::new(acp).card(card).card_updates(cards).shared_store(store.clone());

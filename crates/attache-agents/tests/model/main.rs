@@ -247,7 +247,8 @@ async fn images_go_to_the_model_and_other_media_types_are_refused() {
         "a cat"
     );
     let content = script.requests.lock()[0]["messages"][0]["content"].clone();
-    assert_eq!(content[1]["image_url"]["url"], "data:image/png;base64,AQID");
+    assert!(content[1]["text"].as_str().unwrap().contains("- mediaType=image/png"), "{content}");
+    assert_eq!(content[2]["image_url"]["url"], "data:image/png;base64,AQID");
     let sound = Part::raw([1, 2, 3]).media_type("audio/wav");
     assert!(agent.send(Message::user("m2", "what is it?").part(sound)).await.is_err());
 }

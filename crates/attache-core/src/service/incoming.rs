@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use attache_protocol::{
     AgentCard, Error, ErrorKind, IDEMPOTENCY_EXTENSION, JsonObject, Message, SendMessageConfiguration,
-    SendMessageRequest, limits,
+    SendMessageRequest, TaskId, limits,
 };
 use sha2::{Digest, Sha256};
 
 use super::Service;
+use crate::conversation::{Arriving, Place};
 use crate::store::Idempotency;
-use crate::{Agent, Caller, Permit, View, Webhook};
+use crate::{Agent, Caller, Permit, View, Webhook, new_id};
 
 /// When a caller with too many turns should try again. The server cannot know when a turn will end.
 const RETRY_IN: Duration = Duration::from_secs(1);
@@ -32,6 +33,12 @@ pub(super) struct Incoming {
     pub(super) push: Option<Webhook>,
     pub(super) idempotency: Option<Idempotency>,
     pub(super) reply_mode: ReplyMode,
+    /// Whether the agent holds conversations, as far as this message tells.
+    pub(super) is_conversation: bool,
+    /// The place of the turn in its conversation.
+    pub(super) place: Place,
+    /// The id of the task that the message creates, if its place needs one.
+    pub(super) new_task: Option<TaskId>,
 }
 
 impl Service {
@@ -69,7 +76,44 @@ impl Service {
             check_media_types(&card, &message)?;
         }
         self.0.agent.admits(&caller, &message)?;
-        Ok(Box::new(Incoming { caller, message, configuration, metadata, push, idempotency, reply_mode }))
+        // The rules of a task that exists are those of its first message.
+        let is_conversation = message.task_id.is_some() || self.0.agent.conversation(&message).is_some();
+        let place = Place::None;
+        Ok(Box::new(Incoming {
+            caller,
+            message,
+            configuration,
+            metadata,
+            push,
+            idempotency,
+            reply_mode,
+            is_conversation,
+            place,
+            new_task: None,
+        }))
+    }
+
+    /// Gives the turn of a message its place in the conversation. `first` is the message that the task began with, if the task
+    /// exists.
+    pub(super) async fn place(&self, incoming: &mut Incoming, first: Option<&Message>) -> Result<(), Error> {
+        let Some(rules) = self.0.agent.conversation(first.unwrap_or(&incoming.message)) else {
+            return Ok(());
+        };
+        let context = incoming.message.context_id.get_or_insert_with(new_id).clone();
+        let task = match &incoming.message.task_id {
+            Some(task) => task.clone(),
+            None => incoming.new_task.insert(new_id()).clone(),
+        };
+        let arriving = Arriving {
+            owner: &incoming.caller.owner,
+            context: &context,
+            task: &task,
+            message: &incoming.message,
+            metadata: incoming.metadata.as_ref(),
+            creates_task: first.is_none(),
+        };
+        incoming.place = self.0.place(rules, arriving).await?;
+        Ok(())
     }
 
     /// The idempotency key of a send: from the header, from the metadata, or the message id if that option is set.
@@ -109,7 +153,7 @@ impl Service {
 impl Incoming {
     /// Whether the turn can start without a lookup in the store.
     pub(super) fn needs_no_lookup(&self) -> bool {
-        self.message.task_id.is_none() && self.idempotency.is_none()
+        self.message.task_id.is_none() && self.idempotency.is_none() && !self.is_conversation
     }
 
     /// Takes a permit for a turn from the quota of the caller.

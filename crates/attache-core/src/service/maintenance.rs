@@ -125,6 +125,11 @@ impl Service {
     async fn rerun(&self, Abandoned { owner, task: before }: Abandoned) -> bool {
         let task = before.task();
         let last_message = task.history.iter().rev().find(|message| message.role == Role::User);
+        let first = task.history.iter().find(|message| message.role == Role::User).or(last_message);
+        let rules = first.and_then(|first| self.0.agent.conversation(first));
+        let context = task.context_id.clone().unwrap_or_default();
+        let none = Message::default();
+        let place = self.0.place_again(rules, &owner, &context, &task.id, last_message.unwrap_or(&none));
         let request = TurnRequest {
             caller: Caller { owner, ..Caller::default() },
             message: last_message.cloned().unwrap_or_default(),
@@ -134,6 +139,7 @@ impl Service {
             context_id: task.context_id.clone().unwrap_or_default(),
             followed: false,
             rerun: true,
+            place,
         };
         let turn = TurnState::new(
             self.0.clone(),

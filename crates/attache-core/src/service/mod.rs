@@ -1,6 +1,7 @@
 //! The operations of the protocol for one caller: which tasks it may see, what each state allows, and how long requests wait.
 
 mod chosen_id;
+mod compatible;
 mod content;
 mod incoming;
 mod maintenance;
@@ -28,12 +29,13 @@ pub use self::content::FoundContent;
 pub use self::incoming::check_media_types;
 pub use self::maintenance::Recovered;
 use self::read::Ending;
+use crate::conversation::LiveContexts;
 use crate::run;
 use crate::signal::Progress;
 use crate::turns::Turns;
 use crate::{
-    Agent, BoxAgent, Caller, Clock, EventStream, Identity, Namespace, Options, Owner, Principal,
-    REPORTS_EXTENSION, RequestTerms, Rights, Seq, Snapshot, Store, SystemClock, View, new_id,
+    Agent, BoxAgent, Caller, Clock, ContextRecords, EventStream, Identity, Namespace, Options, Owner,
+    Principal, REPORTS_EXTENSION, RequestTerms, Rights, Seq, Snapshot, Store, SystemClock, View, new_id,
 };
 
 /// Implements the operations of the protocol. Cheap to clone: all clones are the same service.
@@ -46,6 +48,8 @@ pub(crate) struct Inner {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: Options,
     pub(crate) turns: Turns,
+    pub(crate) contexts: Arc<LiveContexts>,
+    pub(crate) records: ContextRecords,
     card: ArcSwap<AgentCard>,
     extended: ArcSwapOption<CardFor>,
     running: TaskTracker,
@@ -130,6 +134,8 @@ impl Service {
     ) -> Self {
         Self(Arc::new(Inner {
             agent: agent.boxed(),
+            records: ContextRecords::new(store.clone()),
+            contexts: Arc::default(),
             store,
             clock,
             options,
@@ -265,6 +271,7 @@ impl Service {
             caller.owner.tenant = Some(tenant.into());
         }
         let checked = self.require_offered(request.operation()).and_then(|()| request.validate());
+        let checked = checked.and_then(|()| compatible::check_ids(self.0.options.peer, &request));
         if let Err(error) = checked {
             return Either::Right(future::ready(Err(error)).boxed());
         }
@@ -341,6 +348,8 @@ impl Service {
         if tokio::time::timeout(grace, self.0.running.wait()).await.is_ok() {
             return 0;
         }
+        // A turn that waits for its context must not begin while the others are stopped.
+        self.0.contexts.stop();
         let late = self.0.turns.running();
         let restartable = self.0.agent.restartable();
         for turn in &late {

@@ -8,11 +8,12 @@ use attache_protocol::{
 };
 use futures::StreamExt;
 
+use super::compatible;
 use super::page_token::{self, Filter};
 use super::{Page, Reply, Service, internal, run_to_completion};
 use crate::Agent;
 use crate::stream::StreamEnd;
-use crate::{Append, AppendError, Caller, EventStream, ListQuery, Seq, Snapshot, TaskEvent, View};
+use crate::{Append, AppendError, Caller, EventStream, ListQuery, PeerRules, Seq, Snapshot, TaskEvent, View};
 
 /// The page size if the client does not set one.
 const DEFAULT_PAGE_SIZE: i32 = 50;
@@ -133,7 +134,9 @@ impl Service {
         let ending = Ending { state: TaskState::Canceled, message: None, metadata: request.metadata };
         let (service, mut id) = (self.clone(), request.id.clone());
         let canceled = async move {
-            service.resolve(&caller, &mut id).await?;
+            let snapshot = service.resolve(&caller, &mut id).await?;
+            let is_held = || service.0.contexts.is_held_by(&id);
+            compatible::check_cancel(service.0.options.peer, &snapshot, &id, is_held)?;
             service.end(&caller, &id, ending).await
         };
         let snapshot = run_to_completion(canceled).await?;
@@ -195,11 +198,14 @@ impl Service {
     ) -> Result<Reply, Error> {
         let snapshot = self.resolve(&caller, &mut request.id).await?;
         let view = View { generation: caller.generations, ..View::FULL };
+        compatible::check_subscription(self.0.options.peer, &snapshot, &request.id, resume)?;
         let (first, after) = match resume {
             Some(seen) if seen > snapshot.seq => {
                 let text = format!("`{seen}` is ahead of the task, which is at {}", snapshot.seq);
                 return Err(Error::invalid_params("Last-Event-ID", text));
             }
+            // A reader that has seen everything learns that the task waits for input, and not that nothing happens.
+            Some(seen) if seen == snapshot.seq && snapshot.state.is_interrupted() => (Some(snapshot), seen),
             // A resumed stream gets the events that it has missed, even if the task has ended meanwhile.
             Some(seen) => (None, seen),
             None if snapshot.state.is_terminal() && !caller.dialect_rules().ended_subscriptions => {
@@ -213,7 +219,11 @@ impl Service {
             }
         };
         let tail = self.0.store.tail(&request.id, after);
-        Ok(Reply::Events(EventStream::follow(self.0.clone(), first, tail, StreamEnd::TaskEnded), view))
+        let until = match self.0.options.peer {
+            PeerRules::Standard => StreamEnd::TaskEnded,
+            PeerRules::IacCode => StreamEnd::InputRequired,
+        };
+        Ok(Reply::Events(EventStream::follow(self.0.clone(), first, tail, until), view))
     }
 
     pub(super) fn require_streaming(&self) -> Result<(), Error> {

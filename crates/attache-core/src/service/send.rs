@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use attache_protocol::{
-    ContextId, Error, ErrorKind, Message, SendMessageRequest, Task, TaskId, TaskState, TaskStatus,
+    ContextId, Error, ErrorKind, Message, Role, SendMessageRequest, Task, TaskId, TaskState, TaskStatus,
     TaskStatusUpdateEvent, new_task_ids,
 };
 use futures::stream::{BoxStream, StreamExt};
@@ -181,7 +181,13 @@ impl Service {
         let service = self.clone();
         match incoming.message.task_id.clone() {
             None => {
+                self.place(&mut incoming, None).await?;
                 let permit = incoming.turn_permit().await?;
+                if incoming.idempotency.is_none() {
+                    let turn = self.new_turn(incoming);
+                    start(&turn, permit).await;
+                    return Ok(Accepted::Turn(turn, None));
+                }
                 run_to_completion(async move { service.create_task(incoming, permit).await }).await
             }
             Some(mut task_id) => {
@@ -194,10 +200,15 @@ impl Service {
                 match before {
                     Continuation::Ended => Ok(Accepted::Repeat(task_id, incoming.caller)),
                     Continuation::NewTask => {
+                        self.place(&mut incoming, None).await?;
                         let permit = incoming.turn_permit().await?;
                         run_to_completion(async move { service.create_task(incoming, permit).await }).await
                     }
                     Continuation::Task(before) => {
+                        let task = before.task();
+                        let first = task.history.iter().find(|message| message.role == Role::User);
+                        self.place(&mut incoming, Some(first.unwrap_or(&Message::default()))).await?;
+                        drop(task);
                         // Messages to a task with a running turn share the permit of that turn.
                         let running = self.0.turns.has(&task_id);
                         let permit = if running { None } else { incoming.turn_permit().await? };
@@ -213,10 +224,20 @@ impl Service {
 
     /// Makes a turn without a task. Its first event creates the task.
     fn new_turn(&self, incoming: Box<Incoming>) -> Arc<TurnState> {
-        let Incoming { caller, mut message, mut configuration, metadata, push, idempotency, reply_mode } =
-            *incoming;
+        let Incoming {
+            caller,
+            mut message,
+            mut configuration,
+            metadata,
+            push,
+            idempotency,
+            reply_mode,
+            is_conversation: _,
+            place,
+            new_task,
+        } = *incoming;
         // A message with a task id gets here only if it may create a task with that id.
-        let task_id = message.task_id.take().unwrap_or_else(new_id::<TaskId>);
+        let task_id = message.task_id.take().or(new_task).unwrap_or_else(new_id::<TaskId>);
         let context_id = message.context_id.clone().unwrap_or_else(new_id::<ContextId>);
         message.context_id = Some(context_id.clone());
         message.task_id = Some(task_id.clone());
@@ -232,6 +253,7 @@ impl Service {
             context_id,
             followed: reply_mode == ReplyMode::Stream,
             rerun: false,
+            place,
         };
         TurnState::new(self.0.clone(), request, None, write_state)
     }
@@ -317,7 +339,7 @@ impl Service {
             let fingerprint = incoming.idempotency.as_ref().map_or([0; 32], |key| key.fingerprint);
             return repeat(used, fingerprint, incoming.caller).map(AddedMessage::Repeat);
         }
-        let Incoming { caller, message, configuration, metadata, reply_mode, .. } = *incoming;
+        let Incoming { caller, message, configuration, metadata, reply_mode, place, .. } = *incoming;
         let snapshot = self.find(&caller, task_id).await?;
         let context_id = snapshot.task().context_id.clone().unwrap_or_default();
         // The stream is opened before the turn starts, so that the store keeps the events for it.
@@ -333,6 +355,7 @@ impl Service {
             context_id,
             followed,
             rerun: false,
+            place,
         };
         let write_state = WriteState::Closed("the turn has not begun");
         let turn = TurnState::new(self.0.clone(), request, None, write_state);

@@ -1,10 +1,11 @@
 //! Removing everything that belongs to a caller.
 
-use attache_core::Principal;
+use attache_core::{ContextRecord, Principal};
 use rusqlite::{Connection, params};
 
 use super::fault::Fault;
 use super::rows::log_range;
+use super::values;
 
 /// Whose data is removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +41,20 @@ pub(super) fn forget(db: &Connection, options: &ForgetOptions) -> Result<ForgetR
     for owner in owners {
         forget_owner(db, owner, &mut report)?;
     }
+    forget_contexts(db, options)?;
     Ok(report)
+}
+
+/// Removes what is remembered about the contexts of a caller.
+fn forget_contexts(db: &Connection, options: &ForgetOptions) -> Result<(), Fault> {
+    for (key, value) in values::list(db, ContextRecord::SCOPE)? {
+        let Ok(record) = value.read::<ContextRecord>() else { continue };
+        let is_theirs = record.caller.as_deref() == options.principal.name();
+        if is_theirs && (options.tenant.is_none() || record.tenant == options.tenant) {
+            values::change(db, ContextRecord::SCOPE, &key, |_| None)?;
+        }
+    }
+    Ok(())
 }
 
 fn forget_owner(db: &Connection, owner: i64, report: &mut ForgetReport) -> Result<(), Fault> {

@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use attache_core::{ContentId, DeadDelivery, DeliveryId, PendingDelivery};
-use attache_protocol::{TaskId, Timestamp};
+use attache_core::{ChangedValue, ContentId, DeadDelivery, DeliveryId, PendingDelivery};
+use attache_protocol::{Json, TaskId, Timestamp};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
 use super::backup::{self, BackupProgress};
@@ -13,7 +13,7 @@ use super::forget::{self, ForgetOptions, ForgetReport};
 use super::header::inspect;
 use super::lock::{self, FileLock};
 use super::rows::{log_range, nanos_of};
-use super::{SqliteOpenError, check, content, export, open, outbox_rows, read, schema, webhook_rows};
+use super::{SqliteOpenError, check, content, export, open, outbox_rows, read, schema, values, webhook_rows};
 use crate::Keyring;
 
 /// Why maintenance failed.
@@ -211,10 +211,25 @@ impl Maintenance {
         self.write(|db| outbox_rows::purge_dead(db, delivery))
     }
 
+    /// The values of a scope, in the order in which their keys got a value.
+    pub fn values(&self, scope: &str) -> Result<Vec<(String, Json)>, MaintenanceError> {
+        values::list(&self.db, scope).map_err(|fault| self.explain(&fault))
+    }
+
+    /// Changes a value. A server that uses the store sees the change at once.
+    pub fn change_value(
+        &mut self,
+        scope: &str,
+        key: &str,
+        change: impl FnOnce(Option<&Json>) -> Option<Json>,
+    ) -> Result<ChangedValue, MaintenanceError> {
+        self.write(|db| values::change(db, scope, key, change))
+    }
+
     /// Removes everything that belongs to a caller: tasks with their messages and artifacts, events, webhooks, deliveries and
-    /// idempotency keys. Needs exclusive use of the store.
+    /// idempotency keys, and the records of its contexts. Needs exclusive use of the store.
     ///
-    /// The content is overwritten in the file. Values belong to no caller and stay.
+    /// The content is overwritten in the file. Other values belong to no caller and stay.
     pub fn forget(path: impl AsRef<Path>, options: &ForgetOptions) -> Result<ForgetReport, MaintenanceError> {
         let (mut store, _lock) = Self::open_exclusively(path.as_ref())?;
         let failed =

@@ -79,7 +79,7 @@ fn find_small(db: &Connection, scope: &str, key: &str) -> Result<SmallValue, Fau
     }
 }
 
-fn list(db: &Connection, scope: &str) -> Result<Vec<(String, Json)>, Fault> {
+pub(super) fn list(db: &Connection, scope: &str) -> Result<Vec<(String, Json)>, Fault> {
     let mut list = db.prepare_cached(LIST)?;
     let mut rows = list.query(params![scope])?;
     let mut values = Vec::new();
@@ -95,6 +95,47 @@ fn scopes(db: &Connection) -> Result<Vec<String>, Fault> {
     let mut scopes = db.prepare_cached(SCOPES)?;
     let names = scopes.query_map((), |row| row.get(0))?;
     Ok(names.collect::<Result<_, _>>()?)
+}
+
+/// Changes a value in the current transaction.
+pub(super) fn change(
+    db: &Connection,
+    scope: &str,
+    key: &str,
+    change: impl FnOnce(Option<&Json>) -> Option<Json>,
+) -> Result<ChangedValue, Fault> {
+    let (row, old) = find(db, scope, key)?.unzip();
+    let new = change(old.as_ref());
+    store(db, (scope, key), row, old.as_ref(), new.as_ref())?;
+    Ok(ChangedValue { old, new })
+}
+
+/// Writes the new value of a key. `row` has the old one, if there is one.
+fn store(
+    db: &Connection,
+    (scope, key): (&str, &str),
+    row: Option<i64>,
+    old: Option<&Json>,
+    new: Option<&Json>,
+) -> Result<(), Fault> {
+    if is_same(old, new) {
+        return Ok(());
+    }
+    match (row, new) {
+        (None, None) => {}
+        (None, Some(new)) => {
+            db.prepare_cached("INSERT INTO kept_values (scope, key, value) VALUES (?1, ?2, ?3)")?
+                .execute(params![scope, key, new.as_str()])?;
+        }
+        (Some(row), Some(new)) => {
+            db.prepare_cached("UPDATE kept_values SET value = ?2 WHERE id = ?1")?
+                .execute(params![row, new.as_str()])?;
+        }
+        (Some(row), None) => {
+            db.prepare_cached("DELETE FROM kept_values WHERE id = ?1")?.execute(params![row])?;
+        }
+    }
+    Ok(())
 }
 
 /// A change of one value.
@@ -123,20 +164,7 @@ impl Command for Change {
         if is_same(old.as_ref(), new.as_ref()) {
             return Ok(());
         }
-        match (row, new) {
-            (None, None) => {}
-            (None, Some(new)) => {
-                db.prepare_cached("INSERT INTO kept_values (scope, key, value) VALUES (?1, ?2, ?3)")?
-                    .execute(params![scope, key, new.as_str()])?;
-            }
-            (Some(row), Some(new)) => {
-                db.prepare_cached("UPDATE kept_values SET value = ?2 WHERE id = ?1")?
-                    .execute(params![row, new.as_str()])?;
-            }
-            (Some(row), None) => {
-                db.prepare_cached("DELETE FROM kept_values WHERE id = ?1")?.execute(params![row])?;
-            }
-        }
+        store(db, (scope, key), row, old.as_ref(), new.as_ref())?;
         batch.bytes += new.as_ref().map_or(0, |new| new.as_str().len());
         Ok(())
     }

@@ -3,6 +3,7 @@
 mod bar;
 mod client;
 mod config;
+mod context;
 mod health;
 mod keys;
 mod push;
@@ -66,6 +67,10 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Store(store::Store),
 
+    /// Look after the contexts of agents that hold conversations
+    #[command(subcommand)]
+    Context(context::Context),
+
     /// Look after the keys that cards are signed with
     #[command(subcommand)]
     Keys(keys::Keys),
@@ -111,6 +116,7 @@ impl Command {
             Self::Config(config) => config.settings_file(),
             Self::Health(health) => Some(&health.serve.file),
             Self::Store(store) => Some(store.settings_file()),
+            Self::Context(context) => Some(context.settings_file()),
             Self::Keys(keys) => Some(keys.settings_file()),
             Self::Push(push) => push.settings_file(),
             Self::Card(_)
@@ -146,6 +152,7 @@ impl Command {
             | Self::Push(_)
             | Self::Agents(_)
             | Self::Store(_)
+            | Self::Context(_)
             | Self::Keys(_)
             | Self::Completions { .. }
             | Self::Man { .. }
@@ -257,6 +264,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Push(push) => push.run(),
         Command::Agents(agents) => agents.run(),
         Command::Store(store) => store.run(),
+        Command::Context(context) => context.run(),
         Command::Keys(keys) => keys.run(),
         Command::Config(config) => config.run(),
         Command::Health(health) => health.run(),

@@ -54,8 +54,8 @@ pub(crate) enum Store {
     },
     /// Remove everything that belongs to a caller, for good
     ///
-    /// These are its tasks with their messages and artifacts, events, webhooks, deliveries and idempotency keys. Values, such as the
-    /// state of workers, belong to no caller and stay. No server may use the store meanwhile. Backups keep what they have.
+    /// These are its tasks with their messages and artifacts, events, webhooks, deliveries and idempotency keys, and what is
+    /// remembered about its contexts. Workspaces and other values, such as the state of workers, belong to no caller and stay. No server may use the store meanwhile. Backups keep what they have.
     Forget {
         #[command(flatten)]
         common: Common,

@@ -20,6 +20,7 @@ use attache::server::{AllowedHost, AllowedOrigin};
 use attache::store::StoreUrl;
 
 use super::card::CardGrpc;
+use super::conversation::Compat;
 use super::log::{LogFormat, LoggedRequests};
 use super::program::CommandLine;
 use super::settings::{ArtifactUrlKind, ClientCertificates, Settings};
@@ -143,6 +144,7 @@ as_it_is!(
     CardGrpc,
     ClientCertificates,
     CommandLine,
+    Compat,
     LogFormat
 );
 as_text!(AllowedHost, AllowedOrigin, Count, HttpPath, LoggedRequests, Network, Size, Time);

@@ -9,6 +9,8 @@ mod apply;
 mod auth;
 mod budget;
 mod card;
+mod compat;
+mod conversation;
 mod declare;
 mod deserialize;
 mod error;
@@ -41,6 +43,7 @@ use self::auth::Auth;
 pub(crate) use self::auth::{Callers, Require};
 pub(crate) use self::budget::BudgetSettings;
 pub(crate) use self::card::CardOverrides;
+pub(crate) use self::conversation::{Compat, ConversationSettings};
 use self::deserialize::NodeReader;
 use self::error::ConfigError;
 pub(crate) use self::log::LogFormat;
@@ -50,9 +53,9 @@ pub(crate) use self::resolve::{DisplayValue, Resolved, Source, Stop, arguments, 
 pub(crate) use self::secret::{MASK, Masked, Secret};
 pub(crate) use self::settings::{
     AccessArgs, Acp, AcpArgs, ArtifactArgs, ArtifactDirectoryArgs, ArtifactUrlKind, CardArgs,
-    ClientCertificates, CorsArgs, DemoArgs, EngineArgs, HostArgs, KeepArgs, LimitArgs, LogArgs, Mcp, McpArgs,
-    Model, ModelArgs, PathArgs, Program, ProgramArgs, ProtocolArgs, PushArgs, Remote, RemoteArgs, Router,
-    ServerArgs, Settings, SigningArgs, StoreArgs, TlsArgs,
+    ClientCertificates, CompatArgs, CorsArgs, DemoArgs, EngineArgs, HostArgs, KeepArgs, LimitArgs, LogArgs,
+    Mcp, McpArgs, Model, ModelArgs, PathArgs, Program, ProgramArgs, ProtocolArgs, PushArgs, Remote,
+    RemoteArgs, Router, ServerArgs, Settings, SigningArgs, StoreArgs, TlsArgs,
 };
 pub(crate) use self::template::template;
 use self::tree::{Environment, Node, Position, Sections, Value};
@@ -154,10 +157,18 @@ impl std::fmt::Debug for ConfigFile {
 
 impl ConfigFile {
     /// Reads the file with this name, or else the default file if it exists. A section that the command does not need is skipped.
-    fn find(named: Option<&Path>, matters: Sections<'_>) -> Result<Option<Self>, Failure> {
+    fn find(
+        named: Option<&Path>,
+        matters: Sections<'_>,
+        compat: Option<Compat>,
+    ) -> Result<Option<Self>, Failure> {
         let path = named.unwrap_or(Path::new(USUAL));
         match std::fs::read_to_string(path) {
-            Ok(text) => Ok(Some(Self::read(path, &text, &|name| std::env::var(name).ok(), matters))),
+            Ok(text) => Ok(Some(Self::read(path, &text, &|name| std::env::var(name).ok(), matters, compat))),
+            // Everything may come from the environment.
+            Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound && compat.is_some() => {
+                Ok(Some(Self::read(path, "", &|name| std::env::var(name).ok(), matters, compat)))
+            }
             Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => {
                 let failure = Failure::usage(format!("`{}` cannot be read: {error}", path.display()));
@@ -166,15 +177,24 @@ impl ConfigFile {
         }
     }
 
-    fn read(path: &Path, text: &str, environment: Environment<'_>, matters: Sections<'_>) -> Self {
+    fn read(
+        path: &Path,
+        text: &str,
+        environment: Environment<'_>,
+        matters: Sections<'_>,
+        compat: Option<Compat>,
+    ) -> Self {
         let (mut found, empty) = (Vec::new(), Value::Map(Vec::new()));
-        let (root, unreadable) = match Node::read(text, environment, matters, &mut found) {
+        let (mut root, unreadable) = match Node::read(text, environment, matters, &mut found) {
             Ok(root) => (root, None),
             Err(error) => {
                 let position = Position { line: 1, column: 1 };
                 (Node { position, path: String::new(), value: empty }, Some(error))
             }
         };
+        if compat == Some(Compat::IacCode) || compat::is_asked_for(&root) {
+            compat::translate(&mut root, environment, &mut found);
+        }
         let (settings, errors, wrong) = (Settings::default(), Vec::new(), Vec::new());
         let mut file = Self { path: path.to_owned(), settings, errors, wrong, root };
         for error in found {

@@ -308,7 +308,7 @@ mod tests {
     use crate::config::ConfigFile;
 
     fn read(text: &str) -> ConfigFile {
-        ConfigFile::read(Path::new("attache.yml"), text, &|_| None, &|_| true)
+        ConfigFile::read(Path::new("attache.yml"), text, &|_| None, &|_| true, None)
     }
 
     fn options(text: &str) -> Options {

@@ -236,10 +236,10 @@ pub(crate) fn parse_arguments(args: &[OsString]) -> Result<Arguments, Stop> {
         return Ok(parsed);
     };
     let file = match parsed.command.serve() {
-        Some(_) => ConfigFile::find(named.as_deref(), &|_| true)?,
+        Some(serve) => ConfigFile::find(named.as_deref(), &|_| true, serve.compat())?,
         None => {
             let given = given(&command, &matches);
-            ConfigFile::find(named.as_deref(), &|section| concerns(section, given))?
+            ConfigFile::find(named.as_deref(), &|section| concerns(section, given), None)?
         }
     };
     let Some(mut file) = file else {

@@ -17,6 +17,7 @@ use super::agents::NamedAgent;
 use super::auth::Auth;
 use super::budget::BudgetSettings;
 use super::card::{CardGrpc, CardSchemes, CardSkill};
+use super::conversation::{Compat, ContextBusy, ContextEndState};
 use super::declare::settings;
 use super::log::{LogFormat, LoggedRequests};
 use super::model::{AnyValue, ModelTool};
@@ -97,6 +98,12 @@ settings! {
         public_health: bool,
     }
 
+    flags CompatArgs under "Conversations" {
+        /// Take over the settings, the environment variables and the behaviour of another system
+        #[flag(compat, value_enum, value_name = "SYSTEM")]
+        compat: Option<Compat>,
+    }
+
     {
         /// What to log, and how
         #[mark(section)] log: Log,
@@ -149,6 +156,12 @@ settings! {
         safe_mode: Option<SafeMode>,
         /// What is masked beside the secrets of the settings
         mask: MaskSettings,
+        /// Which contexts of agents that hold conversations live, and how their turns follow each other
+        #[mark(section)] contexts: Contexts,
+        /// The directories that callers may work in, with everything below them; none, if this is not set
+        workspaces: Vec<PathBuf>,
+        /// What messages to agents that hold conversations may contain
+        #[mark(section)] input: Input,
         /// Further agents by their names, each below `/agents/NAME`
         #[mark(reload)] agents: BTreeMap<String, NamedAgent>,
         /// How the agent describes itself
@@ -588,9 +601,9 @@ settings! {
         terminal: bool,
         /// Let callers see the thoughts of the agent
         show_thoughts: bool,
-        /// How long an unused session is kept; 30 minutes if this is not set
+        /// How long an unused session is kept; as `contexts.idle` says, if this is not set
         idle: Option<FromText<Time>>,
-        /// How many sessions there are at once; 64 if this is not set
+        /// How many sessions there are at once; as `contexts.max` says, if this is not set
         max_sessions: Option<FromText<Count>>,
         /// How long the program may take to start; 2 minutes if this is not set
         start_timeout: Option<FromText<Time>>,
@@ -606,6 +619,50 @@ settings! {
         max_file: Option<FromText<Size>>,
         /// How much of the earlier conversation a new session gets; 256 KiB if this is not set
         max_context: Option<FromText<Size>>,
+    }
+}
+
+settings! {
+    /// Which contexts of agents that hold conversations live, and how their turns follow each other.
+    Contexts in "contexts.";
+
+    {
+        /// What happens to a message for a context whose turn runs; it waits, if this is not set
+        busy: Option<ContextBusy>,
+        /// How many messages may wait for one context; 16 if this is not set
+        queue_limit: Option<FromText<Count>>,
+        /// How long a context may be idle before it is put away; 30 minutes if this is not set
+        idle: Option<FromText<Time>>,
+        /// How many contexts of an agent live at once; 64 if this is not set
+        max: Option<FromText<Count>>,
+        /// The state of a task after a turn that was successful; completed, if this is not set
+        end_state: Option<ContextEndState>,
+    }
+}
+
+settings! {
+    /// What messages to agents that hold conversations may contain.
+    Input in "input.";
+
+    {
+        /// Further media types that are text
+        text_types: Vec<String>,
+        /// The media types of other content that are accepted; those that the agent takes, if this is not set
+        media_types: Vec<String>,
+        /// The largest text of a part, inline or in a file; 1 MiB if this is not set
+        max_text: Option<FromText<Size>>,
+        /// The largest data of a part, as compact JSON; 1 MiB if this is not set
+        max_data: Option<FromText<Size>>,
+        /// The largest inline media of a part; 5 MiB if this is not set
+        max_media: Option<FromText<Size>>,
+        /// The largest file of a workspace that is no text; 25 MiB if this is not set
+        max_file: Option<FromText<Size>>,
+        /// The largest content of a message in all; 64 MiB if this is not set
+        max_total: Option<FromText<Size>>,
+        /// Read the content of remote URLs; they are refused, if this is not set
+        fetch_urls: bool,
+        /// Networks that URLs may lead to although they are not public
+        fetch_networks: Vec<FromText<Network>>,
     }
 }
 

@@ -44,7 +44,7 @@ fn environment(name: &str) -> Option<String> {
 }
 
 fn read(text: &str) -> Result<ConfigFile, Failure> {
-    let mut file = ConfigFile::read(Path::new("attache.yml"), text, &environment, &|_| true);
+    let mut file = ConfigFile::read(Path::new("attache.yml"), text, &environment, &|_| true, None);
     match std::mem::take(&mut file.errors) {
         errors if errors.is_empty() => Ok(file),
         errors => Err(Failure::all(errors)),
@@ -244,7 +244,7 @@ auth:
 push: { allow-networks: [10.0.0] }
 push: { https-only: true }
 ";
-    let file = ConfigFile::read(Path::new("attache.yml"), text, &environment, &|_| true);
+    let file = ConfigFile::read(Path::new("attache.yml"), text, &environment, &|_| true, None);
     let settings = ResolvedSettings { file: Some(file), resolved: Vec::new() };
     // The token is not missing: its variable is. The others in the list keep their numbers.
     assert!(
@@ -258,7 +258,7 @@ push: { https-only: true }
 #[test]
 fn all_callers_that_are_wrong_are_named() {
     let text = "auth:\n  bearer:\n    - { name: a, token: short }\n    - { name: b }\n    - { name: c, token: 0123456789abcdef }\n  mtls:\n    - { name: d }\n";
-    let file = ConfigFile::read(Path::new("attache.yml"), text, &environment, &|_| true);
+    let file = ConfigFile::read(Path::new("attache.yml"), text, &environment, &|_| true, None);
     let settings = ResolvedSettings { file: Some(file), resolved: Vec::new() };
     let failures: Vec<_> = settings
         .callers()

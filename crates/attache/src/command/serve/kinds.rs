@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use attache::client::AddressBook;
-use attache::core::{BoxAgent, Echo, Store};
+use attache::core::{BoxAgent, Conversation, DefaultWorkspace, Echo, Store};
 use attache::prelude::*;
 use attache::protocol::AgentCard;
 use attache_agents::AgentCredentials;
-use attache_agents::acp::Acp;
+use attache_agents::acp::{Acp, AcpOptions};
 use attache_agents::budget::Budget;
 use attache_agents::gateway::Gateway;
 use attache_agents::mcp::Mcp;
 use attache_agents::model::Model;
-use attache_agents::program::Program;
+use attache_agents::program::{Program, Protocol};
 use attache_agents::router::{RoutedAgent, Router};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
@@ -23,7 +23,7 @@ use super::agents::{AgentName, Kind};
 use super::tools::ToolSources;
 use super::{Serve, is_http};
 use crate::command::Failure;
-use crate::config::{self, AgentSection, CardOverrides, HttpUrl};
+use crate::config::{self, AgentSection, CardOverrides, ConversationSettings, HttpUrl};
 
 /// The environment variable with the key of the model at the root.
 pub(crate) const MODEL_KEY_VARIABLE: &str = "ATTACHE_MODEL_KEY";
@@ -97,6 +97,8 @@ pub(super) struct BuildContext {
     pub(super) own_url: Option<String>,
     /// What models can call.
     pub(super) tools: ToolSources,
+    /// The rules for conversations.
+    pub(super) conversation: ConversationSettings,
 }
 
 impl BuildContext {
@@ -120,10 +122,16 @@ pub(super) async fn build(
         AgentSection::Program(program) => {
             let Some(command) = &program.command else { return Err(no_program()) };
             let name = command.name();
+            let mut options = program.options(command);
+            let modes = match options.protocol {
+                Protocol::Text => vec!["*/*".to_owned()],
+                Protocol::Json => context.conversation.rules().input.modes(),
+            };
+            options.conversation = context.conversation.rules();
             let card = AgentCard::new(name, format!("The program {name}"))
-                .input_modes(["*/*"])
+                .input_modes(modes)
                 .skill(Skill::new(name, name).description(format!("Runs {name} for each message")));
-            let agent = Program::new(program.options(command));
+            let agent = Program::new(options);
             match &program.budget {
                 Some(budget) => {
                     let budget = context.budget(budget, own_name);
@@ -134,10 +142,12 @@ pub(super) async fn build(
         }
         AgentSection::Model(model) => {
             let (_, name) = endpoint(model)?;
-            let agent = context.tools.give(model_agent(model)?, &model.tools());
-            let images = model.images.then_some("image/*");
+            let images: &[&str] = if model.images { &["image/*"] } else { &[] };
+            let rules = context.conversation.rules_with_media(images);
+            let modes = rules.input.modes();
+            let agent = context.tools.give(model_agent(model, rules)?, &model.tools());
             let card = AgentCard::new(name, format!("The language model {name}"))
-                .input_modes(["text/plain", "text/*", "application/json"].into_iter().chain(images))
+                .input_modes(modes)
                 .skill(Skill::new("chat", "General conversation").description("Answers in plain language"));
             match &model.budget {
                 Some(budget) => {
@@ -148,13 +158,13 @@ pub(super) async fn build(
             }
         }
         AgentSection::Acp(acp) => {
-            let agent =
-                Acp::with_store(acp.options(own_name)?, context.store.clone()).map_err(Failure::new)?;
+            let agent = Acp::new(acp_options(acp, own_name, context)?).map_err(Failure::new)?;
             let (card, cards) = (agent.card(), agent.cards().boxed());
             BuiltAgent::new(agent, card, Some(cards), overrides)
         }
         AgentSection::Mcp(mcp) => {
-            let sampling = mcp.sampling.as_ref().map(model_agent).transpose()?;
+            let sampling =
+                mcp.sampling.as_ref().map(|model| model_agent(model, Conversation::default())).transpose()?;
             let agent = Mcp::connect(mcp.options(sampling)?).await.map_err(Failure::new)?;
             let (card, cards) = (agent.card(), agent.cards().boxed());
             BuiltAgent { mcp: Some(agent.clone()), ..BuiltAgent::new(agent, card, Some(cards), overrides) }
@@ -175,9 +185,32 @@ pub(super) async fn build(
 }
 
 /// A language model without tools.
-fn model_agent(model: &config::Model) -> Result<Model, Failure> {
+fn model_agent(model: &config::Model, rules: Conversation) -> Result<Model, Failure> {
     let (url, name) = endpoint(model)?;
-    Model::new(model.options(url, name, model_key(model)?)).map_err(Failure::new)
+    let options = model.options(url, name, model_key(model)?).with(|options| options.conversation = rules);
+    Model::new(options).map_err(Failure::new)
+}
+
+/// The options of a coding agent. What its section does not set is as for all conversations.
+fn acp_options(
+    acp: &config::Acp,
+    own_name: Option<&str>,
+    context: &BuildContext,
+) -> Result<AcpOptions, Failure> {
+    let rules = context.conversation.rules();
+    Ok(acp.options(own_name)?.with(|options| {
+        if acp.idle.is_none() {
+            options.idle = rules.contexts.idle;
+        }
+        if acp.max_sessions.is_none() {
+            options.max_sessions = rules.contexts.max;
+        }
+        // A directory that is shared by default replaces the private ones, unless the section names some.
+        if acp.data_directory.is_none() && rules.workspaces.default != DefaultWorkspace::None {
+            options.data_directory = None;
+        }
+        options.conversation = rules;
+    }))
 }
 
 /// Makes a router to agents that exist.

@@ -46,9 +46,9 @@ use super::store_location::SettingsFile;
 use super::{Exit, Failure, keys};
 use crate::config::{
     self, AccessArgs, AcpArgs, AgentSection, ArtifactArgs, ArtifactDirectoryArgs, Callers, CardArgs,
-    CardOverrides, CheckedAgent, CorsArgs, DisplayValue, HostArgs, KeepArgs, LimitArgs, LogArgs, McpArgs,
-    ModelArgs, PathArgs, ProgramArgs, ProtocolArgs, PushArgs, RemoteArgs, ResolvedSettings, ServerArgs,
-    SigningArgs, Source, StoreArgs, TlsArgs, Unread,
+    CardOverrides, CheckedAgent, Compat, CompatArgs, ConversationSettings, CorsArgs, DisplayValue, HostArgs,
+    KeepArgs, LimitArgs, LogArgs, McpArgs, ModelArgs, PathArgs, ProgramArgs, ProtocolArgs, PushArgs,
+    RemoteArgs, ResolvedSettings, ServerArgs, SigningArgs, Source, StoreArgs, TlsArgs, Unread,
 };
 
 /// The examples in `--help`.
@@ -108,6 +108,8 @@ pub(crate) struct Serve {
     functions: FunctionArgs,
     #[command(flatten)]
     card: CardArgs,
+    #[command(flatten)]
+    compat: CompatArgs,
 }
 
 impl PushArgs {
@@ -186,6 +188,8 @@ pub(super) struct Prepared {
     named: BTreeMap<String, CheckedAgent>,
     /// The agent at the root, unless it is functions or a named one.
     root: Option<AgentSection>,
+    /// The rules for conversations.
+    conversation: ConversationSettings,
 }
 
 /// The parts of the server.
@@ -312,6 +316,10 @@ impl Serve {
         let keys = sound(keys::for_serving(self.signing.signing_keys.as_ref()), failures);
         let agents = sound(self.settings.agents(), failures);
         let card = sound(self.settings.card(), failures);
+        let conversation = match is_sound(&["compat", "contexts", "workspaces", "input"]) {
+            true => sound(self.conversation(), failures),
+            false => None,
+        };
         let root = root?;
         Some(Prepared {
             filter: filter?,
@@ -323,7 +331,20 @@ impl Serve {
             named: named?,
             tokens: root.0,
             root: root.1,
+            conversation: conversation?,
         })
+    }
+
+    /// The system whose behaviour the server takes over.
+    pub(crate) fn compat(&self) -> Option<Compat> {
+        self.compat.compat
+    }
+
+    /// The rules for conversations.
+    fn conversation(&self) -> Result<ConversationSettings, Failure> {
+        let default = config::Settings::default();
+        let settings = self.settings.file.as_ref().map_or(&default, |file| &file.settings);
+        settings.conversation(self.compat())
     }
 
     /// Checks the settings of an agent.
@@ -411,6 +432,7 @@ impl Serve {
             agents: prepared.agents.clone(),
             own_url: Some(self.own_url()).filter(|url| !url.ends_with(":0")),
             tools: ToolSources { server: parts.server.clone(), ..ToolSources::default() },
+            conversation: prepared.conversation.clone(),
         }
     }
 
@@ -566,6 +588,7 @@ impl Serve {
                     file.settings.work_options(options);
                 }
                 options.redaction = self.redaction();
+                options.peer = prepared.conversation.peer();
                 if self.push.push_every_event {
                     options.push_events = PushEvents::Everything;
                 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use attache::core::{BoxAgent, Caller};
+use attache::core::{BoxAgent, Caller, Conversation};
 use attache::prelude::*;
 use attache::protocol::{AgentCard, Error, Message, TaskId};
 use attache::server::{Agents, Limits, NamedAgent};
@@ -84,6 +84,10 @@ impl Agent for CurrentAgent {
 
     fn reports(&self) -> bool {
         self.0.load().reports()
+    }
+
+    fn conversation(&self, first: &Message) -> Option<Arc<Conversation>> {
+        self.0.load().conversation(first)
     }
 
     fn task_ended(&self, task: &TaskId) {

@@ -1,0 +1,281 @@
+//! Accepts the message of a conversation: its context, its workspace and its content, before anything is stored.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use attache_protocol::{ContextId, Error, ErrorKind, JsonObject, Message, TaskId};
+use tokio::sync::SetOnce;
+
+use super::input::{Reader, Unaccepted};
+use super::live::{ContextKey, NoSeat, Seat};
+use super::record::{ContextRecord, StoredWorkspace};
+use super::rules::{Conversation, PeerRules};
+use super::workspace::Workspace;
+use super::workspaces::{self, WorkspaceError};
+use crate::service::{Inner, internal};
+use crate::{AgentError, Owner, StoreError};
+
+/// When a caller should try again if a queue is full. The server cannot know when a turn will end.
+const RETRY_IN: Duration = Duration::from_secs(1);
+
+/// The words of iac-code for a context whose turn runs.
+const WORKING: &str = "Task is already working.";
+
+/// The place of a turn in its conversation.
+#[derive(Default)]
+pub(crate) enum Place {
+    /// The agent holds no conversations.
+    #[default]
+    None,
+    /// A seat in a context.
+    Seat(Box<ContextTurn>),
+    /// No agent runs: the task fails with this text.
+    Refused(&'static str),
+}
+
+/// A turn in a context.
+pub(crate) struct ContextTurn {
+    seat: Seat,
+    pub(crate) rules: Arc<Conversation>,
+    /// The directory that the caller has named.
+    named: Option<PathBuf>,
+    /// The workspace, once it was opened in this turn.
+    opened: tokio::sync::OnceCell<Option<Arc<Workspace>>>,
+}
+
+/// A message that is about to be accepted.
+pub(crate) struct Arriving<'a> {
+    pub(crate) owner: &'a Owner,
+    pub(crate) context: &'a ContextId,
+    pub(crate) task: &'a TaskId,
+    pub(crate) message: &'a Message,
+    /// The metadata of the request.
+    pub(crate) metadata: Option<&'a JsonObject>,
+    /// Whether the message creates its task.
+    pub(crate) creates_task: bool,
+}
+
+/// Why a message is refused, in both forms.
+enum Refusal {
+    Error(Error),
+    /// The task fails with the first text if peers expect that, and otherwise there is the error.
+    Failed(&'static str, Error),
+    /// The task fails with this text.
+    AlwaysFailed(&'static str),
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        Self::Error(internal(&error))
+    }
+}
+
+impl Inner {
+    /// Accepts a message of a conversation.
+    pub(crate) async fn place(
+        &self,
+        rules: Arc<Conversation>,
+        arriving: Arriving<'_>,
+    ) -> Result<Place, Error> {
+        let peer = self.options.peer;
+        let creates_task = arriving.creates_task;
+        match self.try_place(rules, arriving, peer).await {
+            Ok(turn) => Ok(Place::Seat(Box::new(turn))),
+            Err(Refusal::Error(error)) => Err(error),
+            // A task that exists is not failed by a message that it cannot take.
+            Err(Refusal::Failed(text, _)) if peer == PeerRules::IacCode && creates_task => {
+                Ok(Place::Refused(text))
+            }
+            Err(Refusal::Failed(_, error)) => Err(error),
+            Err(Refusal::AlwaysFailed(text)) if creates_task => Ok(Place::Refused(text)),
+            Err(Refusal::AlwaysFailed(text)) => Err(Error::invalid_params("message.parts", text)),
+        }
+    }
+
+    async fn try_place(
+        &self,
+        rules: Arc<Conversation>,
+        arriving: Arriving<'_>,
+        peer: PeerRules,
+    ) -> Result<ContextTurn, Refusal> {
+        let Arriving { owner, context, task, message, metadata, .. } = arriving;
+        let key = ContextKey { owner: owner.clone(), id: context.clone() };
+        let seat =
+            self.contexts.seat(&key, task, &rules.contexts, false).map_err(|no| no_seat(no, context))?;
+        let record = self.records.get(&key).await?;
+        if record.as_ref().is_some_and(|record| record.closed.is_some()) {
+            return Err(Refusal::Error(closed(context)));
+        }
+        let named =
+            workspaces::named(message, metadata, peer).map_err(|(error, field)| bad(&error, &field))?;
+        let (named, field) = named.map_or((None, String::new()), |(path, field)| (Some(path), field));
+        let stored = record.and_then(|record| record.workspace);
+        let bound = self.check_content(&rules, message, named.clone(), stored, &field).await?;
+        let now = self.clock.now();
+        let wanted = bound.clone();
+        let record = self.records.change(&key, now, move |record| {
+            record.used = now;
+            record.turns += 1;
+            if record.workspace.is_none() {
+                record.workspace.clone_from(&wanted);
+            }
+        });
+        let record = record.await?;
+        // Another message may have bound the context meanwhile.
+        if named.is_some() && record.workspace != bound {
+            return Err(bad(&WorkspaceError::Different, &field));
+        }
+        Ok(ContextTurn { seat, rules, named, opened: tokio::sync::OnceCell::new() })
+    }
+
+    /// Checks the content of a message and its workspace, as far as one is named or needed. Returns the workspace that the context
+    /// is bound to then.
+    async fn check_content(
+        &self,
+        rules: &Arc<Conversation>,
+        message: &Message,
+        named: Option<PathBuf>,
+        stored: Option<StoredWorkspace>,
+        field: &str,
+    ) -> Result<Option<StoredWorkspace>, Refusal> {
+        let peer = self.options.peer;
+        let accept = |unaccepted: Unaccepted| match unaccepted {
+            Unaccepted::Error(error) => Refusal::Error(error),
+            Unaccepted::Failed(text) => Refusal::AlwaysFailed(text),
+        };
+        let needs_files = Reader::needs_workspace(message);
+        if named.is_none() && !needs_files {
+            Reader { rules: &rules.input, peer }.check(message, None).map_err(accept)?;
+            return Ok(stored);
+        }
+        let (rules, message, field) = (rules.clone(), message.clone(), field.to_owned());
+        let checked = tokio::task::spawn_blocking(move || {
+            let opened = rules.workspaces.open(stored.as_ref(), named.as_deref());
+            let (workspace, bound) = match opened {
+                Ok((workspace, bound)) => (Some(workspace), Some(bound)),
+                Err(WorkspaceError::NoDefault) if named.is_none() => (None, stored),
+                Err(error) => return Err(bad(&error, &field)),
+            };
+            Reader { rules: &rules.input, peer }.check(&message, workspace.as_ref()).map_err(accept)?;
+            Ok(bound)
+        });
+        checked.await.map_err(|error| Refusal::Error(internal(&error)))?
+    }
+
+    /// The place of a turn that runs again. Its message was accepted before.
+    pub(crate) fn place_again(
+        &self,
+        rules: Option<Arc<Conversation>>,
+        owner: &Owner,
+        context: &ContextId,
+        task: &TaskId,
+        message: &Message,
+    ) -> Place {
+        let Some(rules) = rules else { return Place::None };
+        let key = ContextKey { owner: owner.clone(), id: context.clone() };
+        let named = workspaces::named(message, None, self.options.peer).ok().flatten().map(|(path, _)| path);
+        match self.contexts.seat(&key, task, &rules.contexts, true) {
+            Ok(seat) => Place::Seat(Box::new(ContextTurn {
+                seat,
+                rules,
+                named,
+                opened: tokio::sync::OnceCell::new(),
+            })),
+            // A forced seat is never refused.
+            Err(_) => Place::None,
+        }
+    }
+}
+
+fn no_seat(no: NoSeat, context: &ContextId) -> Refusal {
+    match no {
+        NoSeat::Busy => {
+            let text = format!("{WORKING} Send the message again when it has ended, or without `contextId`.");
+            let error = Error::new(ErrorKind::UnsupportedOperation, text).with("contextId", context);
+            Refusal::Failed(WORKING, error)
+        }
+        NoSeat::QueueFull(limit) => {
+            let text = format!("{limit} messages wait for this context already: send it again later");
+            let error = Error::new(ErrorKind::ResourceExhausted, text).with("limit", limit);
+            Refusal::Failed(WORKING, error.with("contextId", context).retry_in(RETRY_IN))
+        }
+        NoSeat::TooMany(limit) => {
+            let text = format!("all {limit} contexts of this agent are in use: send the message again later");
+            let error = Error::new(ErrorKind::Unavailable, text).with("limit", limit).retry_in(RETRY_IN);
+            Refusal::Error(error)
+        }
+    }
+}
+
+fn bad(error: &WorkspaceError, field: &str) -> Refusal {
+    let theirs = match error {
+        WorkspaceError::Different => "A2A context belongs to a different workspace",
+        WorkspaceError::NotText
+        | WorkspaceError::TwoNames
+        | WorkspaceError::NotAbsolute
+        | WorkspaceError::NoPath
+        | WorkspaceError::NoneAllowed
+        | WorkspaceError::Outside
+        | WorkspaceError::Missing => "Invalid A2A workspace metadata.",
+        WorkspaceError::NoDefault | WorkspaceError::Unusable(_) => {
+            let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+            return Refusal::Error(internal(&format!("{error}: {cause}")));
+        }
+    };
+    let field = if field.is_empty() { "message.contextId" } else { field };
+    Refusal::Failed(theirs, workspaces::invalid(error, field))
+}
+
+fn closed(context: &ContextId) -> Error {
+    let text = "the context was closed: send without `contextId` to begin another one";
+    Error::new(ErrorKind::UnsupportedOperation, text).with("contextId", context)
+}
+
+impl ContextTurn {
+    pub(crate) fn seat(&self) -> &Seat {
+        &self.seat
+    }
+
+    /// Waits for nothing: says whether the turn may run, and when.
+    pub(crate) fn enter(&self) -> Arc<SetOnce<()>> {
+        self.seat.enter()
+    }
+
+    /// Opens the workspace, once per turn.
+    pub(crate) async fn workspace(&self, service: &Inner) -> Result<Option<Arc<Workspace>>, AgentError> {
+        let opened = self.opened.get_or_try_init(|| async {
+            let key = self.seat.key();
+            let stored = service.records.get(key).await?.and_then(|record| record.workspace);
+            let (rules, named, before) = (self.rules.clone(), self.named.clone(), stored.clone());
+            let opened =
+                tokio::task::spawn_blocking(move || rules.workspaces.open(stored.as_ref(), named.as_deref()));
+            let (workspace, bound) = match opened.await? {
+                Err(WorkspaceError::NoDefault) => return Ok(None),
+                opened => opened.map_err(public)?,
+            };
+            if before.as_ref() != Some(&bound) {
+                let change = move |record: &mut ContextRecord| record.workspace = Some(bound.clone());
+                service.records.change(key, service.clock.now(), change).await?;
+            }
+            Ok::<_, AgentError>(Some(Arc::new(workspace)))
+        });
+        opened.await.cloned()
+    }
+}
+
+/// The error of an agent whose workspace cannot be used.
+fn public(error: WorkspaceError) -> AgentError {
+    match error {
+        WorkspaceError::Unusable(cause) => AgentError::from(format!("the workspace cannot be used: {cause}")),
+        WorkspaceError::NotText
+        | WorkspaceError::TwoNames
+        | WorkspaceError::NotAbsolute
+        | WorkspaceError::NoPath
+        | WorkspaceError::NoneAllowed
+        | WorkspaceError::Outside
+        | WorkspaceError::Missing
+        | WorkspaceError::Different
+        | WorkspaceError::NoDefault => AgentError::public(format!("the workspace of the context: {error}")),
+    }
+}

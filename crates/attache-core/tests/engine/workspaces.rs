@@ -1,0 +1,117 @@
+//! The workspace of a context.
+
+use attache_core::{
+    Agent, Conversation, DefaultWorkspace, PeerRules, Turn, Workspaces, agent_fn, conversational,
+};
+use attache_protocol::{ErrorKind, JsonObject, Part, TaskState};
+use serde_json::json;
+
+use crate::support::{Host, Say, host_with, say, say_part, status_text};
+
+/// An agent that says where it works, and what it reads.
+fn agent(workspaces: Workspaces) -> impl Agent {
+    let agent = agent_fn(|turn: Turn| async move {
+        let workspace = turn.context().workspace().await?;
+        let text = format!("{}\n{}", workspace.root().display(), turn.input().await?.text());
+        turn.artifact("a").text(text).await
+    });
+    conversational(agent, Conversation::default().with(|rules| rules.workspaces = workspaces))
+}
+
+fn answer(task: &attache_protocol::Task) -> String {
+    assert_eq!(task.status.state, TaskState::Completed, "{task:?}");
+    task.artifacts[0].text()
+}
+
+struct Setup {
+    folder: tempfile::TempDir,
+    host: Host,
+}
+
+fn setup(peer: PeerRules) -> Setup {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["allowed/one", "allowed/two", "outside"] {
+        std::fs::create_dir_all(folder.path().join(name)).unwrap();
+    }
+    let workspaces = Workspaces::default()
+        .allow([folder.path().join("allowed")])
+        .default_to(DefaultWorkspace::Private(folder.path().join("data")));
+    let host = host_with(agent(workspaces), |_, options| options.peer = peer);
+    Setup { folder, host }
+}
+
+impl Setup {
+    fn in_directory(&self, say: Say, name: &str) -> Say {
+        let path = self.folder.path().join(name);
+        let metadata = json!({"iac_code": {"cwd": path}});
+        let mut say = say;
+        say.0.message.metadata = Some(JsonObject::new(&metadata).unwrap());
+        say
+    }
+}
+
+#[tokio::test]
+async fn a_context_works_in_the_directory_that_its_first_message_names() {
+    let setup = setup(PeerRules::Standard);
+    let client = setup.host.client();
+    let one = setup.folder.path().join("allowed/one").canonicalize().unwrap();
+    let named = |text: &str, name: &str| setup.in_directory(say(text).in_context("c"), name);
+    assert!(answer(&client.send(named("a", "allowed/one")).await).starts_with(one.to_str().unwrap()));
+    assert!(answer(&client.send(say("b").in_context("c")).await).starts_with(one.to_str().unwrap()));
+    let error = client.try_send(named("c", "allowed/two")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidParams);
+    let text = &error.field_violations()[0].description;
+    assert!(text.contains("different workspace") && !text.contains("allowed"), "{text}");
+    let error = client.try_send(setup.in_directory(say("x"), "outside")).await.unwrap_err();
+    assert_eq!(error.field_violations()[0].field, "message.metadata.iac_code.cwd");
+    // The directory goes away: the next turn notices.
+    std::fs::remove_dir(&one).unwrap();
+    let failed = client.send(say("d").in_context("c")).await;
+    assert_eq!(failed.status.state, TaskState::Failed);
+    assert!(status_text(&failed).contains("it must be a directory that exists"), "{failed:?}");
+}
+
+#[tokio::test]
+async fn without_a_name_each_context_has_a_private_directory() {
+    let setup = setup(PeerRules::Standard);
+    let client = setup.host.client();
+    let place = async |context: &str| {
+        let text = answer(&client.send(say("x").in_context(context)).await);
+        text.lines().next().unwrap().to_owned()
+    };
+    let (one, two, again) = (place("a").await, place("b").await, place("a").await);
+    assert_eq!(one, again);
+    assert_ne!(one, two);
+    assert!(one.starts_with(setup.folder.path().join("data").canonicalize().unwrap().to_str().unwrap()));
+}
+
+#[tokio::test]
+async fn iac_code_fails_the_task_with_its_words() {
+    let setup = setup(PeerRules::IacCode);
+    let client = setup.host.client();
+    for name in ["outside", "allowed/missing", "allowed/../outside"] {
+        let failed = client.send(setup.in_directory(say("x"), name)).await;
+        assert_eq!(failed.status.state, TaskState::Failed);
+        assert_eq!(status_text(&failed), "Invalid A2A workspace metadata.");
+    }
+    client.send(setup.in_directory(say("x").in_context("c"), "allowed/one")).await;
+    let failed = client.send(setup.in_directory(say("x").in_context("c"), "allowed/two")).await;
+    assert_eq!(status_text(&failed), "A2A context belongs to a different workspace");
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_message_brings_files_of_its_workspace() {
+    let setup = setup(PeerRules::Standard);
+    let client = setup.host.client();
+    std::fs::write(setup.folder.path().join("allowed/one/a.txt"), "content").unwrap();
+    std::fs::write(setup.folder.path().join("outside/secret"), "secret").unwrap();
+    let url = |name: &str| Part::url(format!("file://{}", setup.folder.path().join(name).display()));
+    let send = |name: &str| setup.in_directory(say_part(url(name)).in_context("c"), "allowed/one");
+    assert!(answer(&client.send(send("allowed/one/a.txt")).await).ends_with("a.txt:\ncontent"));
+    for name in ["outside/secret", "allowed/one/../../outside/secret", "allowed/one/missing"] {
+        let error = client.try_send(send(name)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidParams, "{name}");
+        assert_eq!(error.field_violations()[0].field, "message.parts[0]");
+    }
+}

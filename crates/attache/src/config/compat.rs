@@ -1,0 +1,483 @@
+//! `compat: iac-code`: the settings and environment variables of the A2A server of iac-code, translated to those of this server.
+//!
+//! A file may have keys of both. A key of iac-code that cannot be honoured is an error. What this server says for a key that the
+//! file does not have is as that server does.
+
+use std::path::PathBuf;
+
+use attache::core::{Busy, Conversation, EndState};
+
+use super::conversation::workspaces;
+use super::error::ConfigError;
+use super::tree::{Entry, Environment, Node, Position, Value};
+use crate::command::Failure;
+
+/// The port of that server.
+const PORT: &str = "41242";
+
+/// How long a context of that server may be idle.
+const IDLE: std::time::Duration = std::time::Duration::from_secs(3600);
+
+/// The media types of text there.
+const TEXT_TYPES: [&str; 6] = [
+    "text/plain",
+    "application/json",
+    "text/markdown",
+    "text/yaml",
+    "application/yaml",
+    "application/x-yaml",
+];
+
+/// The media types of other content there.
+const MEDIA_TYPES: [&str; 8] = [
+    "image/png",
+    "image/jpeg",
+    "image/webp",
+    "image/gif",
+    "audio/mpeg",
+    "audio/wav",
+    "audio/ogg",
+    "application/octet-stream",
+];
+
+/// The rules for conversations of that server.
+pub(super) fn conversation(environment: Environment<'_>) -> Conversation {
+    let listed = |name: &str| {
+        let text = environment(name).unwrap_or_default().to_ascii_lowercase();
+        let all = text.split([',', ';']).map(str::trim).filter(|mode| mode.contains('/'));
+        all.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let own = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
+    let allowed = match environment("IACCODE_A2A_ALLOWED_CWDS").filter(|paths| !paths.is_empty()) {
+        // Only directories that exist count.
+        Some(paths) => std::env::split_paths(&paths).filter(|path| path.is_dir()).collect(),
+        None => vec![own.clone(), std::env::temp_dir()],
+    };
+    Conversation::default().with(|rules| {
+        rules.contexts.busy = Busy::Reject;
+        rules.contexts.end_state = EndState::InputRequired;
+        rules.contexts.idle = IDLE;
+        rules.workspaces = workspaces(allowed, own);
+        rules.input.text_types = TEXT_TYPES.map(str::to_owned).into();
+        rules.input.text_types.extend(listed("IACCODE_A2A_TEXT_MIME_TYPES"));
+        rules.input.media_types = MEDIA_TYPES.map(str::to_owned).into();
+        rules.input.media_types.extend(listed("IACCODE_A2A_MULTIMODAL_MIME_TYPES"));
+    })
+}
+
+/// Whether a file says that it is to be read like one of iac-code.
+pub(super) fn is_asked_for(root: &Node) -> bool {
+    matches!(root.at("compat").map(|node| &node.value), Some(Value::Text { text, .. }) if text == "iac-code")
+}
+
+/// Replaces the keys of iac-code in a file by those of this server. Adds what cannot be honoured to `errors`.
+pub(super) fn translate(root: &mut Node, environment: Environment<'_>, errors: &mut Vec<ConfigError>) {
+    let Value::Map(entries) = &mut root.value else { return };
+    let theirs = entries.extract_if(.., |entry| is_theirs(&entry.key)).collect();
+    let mut translation = Translation { theirs, ours: std::mem::take(entries), environment, errors };
+    translation.listen();
+    translation.callers();
+    translation.push();
+    translation.rest();
+    *entries = translation.ours;
+}
+
+/// The keys of iac-code that this server does not have.
+const KEYS: [&str; 31] = [
+    "host",
+    "port",
+    "transport",
+    "log-to-stdout",
+    "token",
+    "basic-username",
+    "basic-password",
+    "api-key",
+    "api-key-header",
+    "persistence-dir",
+    "artifact-dir",
+    "signing-secret",
+    "push-notifications",
+    "push-queue",
+    "push-redis-url",
+    "push-stream",
+    "push-retry-key",
+    "push-dead-stream",
+    "push-consumer-group",
+    "push-consumer-name",
+    "push-lease-timeout-ms",
+    "socket-path",
+    "ws-path",
+    "grpc-host",
+    "grpc-port",
+    "redis-url",
+    "request-stream",
+    "response-stream",
+    "consumer-group",
+    "auto-approve-permissions",
+    "idle-shutdown-seconds",
+];
+
+fn is_theirs(key: &str) -> bool {
+    KEYS.contains(&key)
+}
+
+/// Settings that change the server, and that no file of this server needs.
+const UNREAD: [(&str, &str); 3] = [
+    (
+        "IAC_CODE_A2A_TRUST_REQUEST_CWD",
+        "list the directories in `IACCODE_A2A_ALLOWED_CWDS` or in `workspaces`",
+    ),
+    ("IAC_CODE_A2A_PUSH_KEYRING", "the keys are in `keyring`, or in `ATTACHE_KEYRING`"),
+    ("IAC_CODE_MODE", "pipelines are part of iac-code itself: leave it out"),
+];
+
+/// Fails if a variable is set that changes iac-code, and that has no effect here.
+pub(super) fn check_environment(environment: Environment<'_>) -> Result<(), Failure> {
+    match UNREAD.into_iter().find(|(name, _)| environment(name).is_some_and(|value| !value.is_empty())) {
+        Some((name, hint)) => {
+            let text = format!("the environment variable `{name}` of iac-code is not honoured here");
+            Err(Failure::usage(text).hint(hint))
+        }
+        None => Ok(()),
+    }
+}
+
+struct Translation<'a, 'b> {
+    theirs: Vec<Entry>,
+    ours: Vec<Entry>,
+    environment: Environment<'a>,
+    errors: &'b mut Vec<ConfigError>,
+}
+
+impl Translation<'_, '_> {
+    /// Takes the text of a key of iac-code. An empty text is like none.
+    fn take(&mut self, key: &str) -> Option<(String, Position)> {
+        let at = self.theirs.iter().position(|entry| entry.key == key)?;
+        let entry = self.theirs.remove(at);
+        match entry.node.value {
+            Value::Nothing => None,
+            Value::Text { text, .. } if text.is_empty() => None,
+            Value::Text { text, .. } => Some((text, entry.position)),
+            Value::List(_) | Value::Map(_) => {
+                self.refuse(entry.position, format!("`{key}` of iac-code has one value"), "");
+                None
+            }
+        }
+    }
+
+    fn refuse(&mut self, position: Position, text: impl Into<String>, hint: &str) {
+        // Each error has a name of its own, so that all of them are reported.
+        let error = ConfigError::at(position, text).blame(&format!("compat[{}]", self.errors.len()));
+        self.errors.push(if hint.is_empty() { error } else { error.hint(hint) });
+    }
+
+    /// Takes a key that is true or false.
+    fn switch(&mut self, key: &str) -> Option<(bool, Position)> {
+        let (text, position) = self.take(key)?;
+        match text.as_str() {
+            "true" => Some((true, position)),
+            "false" => Some((false, position)),
+            _ => {
+                self.refuse(position, format!("`{key}` is `true` or `false`"), "");
+                None
+            }
+        }
+    }
+
+    /// Sets one of our settings, unless the file has it.
+    fn set(&mut self, path: &str, value: Value) {
+        set_in(&mut self.ours, "", path, value);
+    }
+
+    /// Where the server listens.
+    fn listen(&mut self) {
+        let host = self.take("host").map_or_else(|| "127.0.0.1".to_owned(), |(host, _)| host);
+        let port = self.take("port").map_or_else(|| PORT.to_owned(), |(port, _)| port);
+        let host = if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host };
+        let transport = self.take("transport");
+        let (name, position) = match &transport {
+            Some((name, position)) => (name.as_str(), *position),
+            None => ("http", Position { line: 1, column: 1 }),
+        };
+        let listen = self.transport(name, position, format!("{host}:{port}"));
+        self.set("listen", text(&listen));
+        self.set("paths.jsonrpc", list(&["/", "/a2a"]));
+        self.set("paths.http-json", text("/"));
+    }
+
+    /// The address to listen on for a transport of iac-code. HTTP, gRPC and WebSocket share one port here.
+    fn transport(&mut self, name: &str, position: Position, address: String) -> String {
+        match name {
+            "http" | "jsonrpc" | "json-rpc" | "http+jsonrpc" | "http-jsonrpc" | "https" => address,
+            "grpc" | "grpcs" => {
+                let (host, port) = address.rsplit_once(':').unwrap_or((&address, PORT));
+                let host = self.take("grpc-host").map_or_else(|| host.to_owned(), |(host, _)| host);
+                let port = self.take("grpc-port").map_or_else(|| port.to_owned(), |(port, _)| port);
+                format!("{host}:{port}")
+            }
+            "unix" => match self.take("socket-path") {
+                Some((path, _)) => format!("unix:{path}"),
+                None => {
+                    self.refuse(position, "`transport: unix` needs a `socket-path`", "");
+                    address
+                }
+            },
+            other => {
+                let text = format!("the transport `{other}` of iac-code is not available here");
+                self.refuse(
+                    position,
+                    text,
+                    "leave out `transport`: HTTP, HTTP+JSON and gRPC answer on one port",
+                );
+                address
+            }
+        }
+    }
+
+    /// Who may call: each kind of credential that is set, from the file or from the environment.
+    fn callers(&mut self) {
+        let mut value = |key: &str, variable: &str| {
+            let set = self.take(key).map(|(text, _)| text);
+            set.or_else(|| (self.environment)(variable)).filter(|text| !text.is_empty())
+        };
+        let token = value("token", "IACCODE_A2A_HTTP_TOKEN");
+        let user = value("basic-username", "IACCODE_A2A_BASIC_USERNAME");
+        let password = value("basic-password", "IACCODE_A2A_BASIC_PASSWORD");
+        let key = value("api-key", "IACCODE_A2A_API_KEY");
+        let header = value("api-key-header", "IACCODE_A2A_API_KEY_HEADER");
+        let mut auth = Vec::new();
+        if let Some(token) = &token {
+            auth.push(("bearer", vec![("name", "bearer".to_owned()), ("token", token.clone())]));
+        }
+        if let (Some(user), Some(password)) = (&user, &password) {
+            auth.push(("basic", vec![("name", user.clone()), ("password", password.clone())]));
+        }
+        if let Some(key) = &key {
+            let header = header.unwrap_or_else(|| "X-API-Key".to_owned());
+            let fields =
+                vec![("name", format!("api-key:{header}")), ("key", key.clone()), ("header", header)];
+            auth.push(("api-key", fields));
+        }
+        if user.is_some() != password.is_some() {
+            let start = Position { line: 1, column: 1 };
+            self.refuse(start, "`basic-username` and `basic-password` belong together", "set both or none");
+        }
+        if auth.is_empty() || self.ours.iter().any(|entry| entry.key == "auth") {
+            return;
+        }
+        for (kind, fields) in auth {
+            let path = format!("auth.{kind}");
+            let item = map(&format!("{path}[0]"), fields);
+            let position = Position { line: 1, column: 1 };
+            let node = Node { position, path: format!("{path}[0]"), value: item };
+            self.set(&path, Value::List(vec![node]));
+        }
+    }
+
+    fn push(&mut self) {
+        let offered = self.switch("push-notifications").is_some_and(|(offered, _)| offered);
+        self.set("push.offered", text(if offered { "true" } else { "false" }));
+        match self.take("push-queue") {
+            None => {}
+            Some((queue, _)) if queue == "local-file" => {}
+            Some((queue, position)) if queue == "redis-streams" => self.refuse(
+                position,
+                "`push-queue: redis-streams` is not available here",
+                "leave it out: deliveries are kept in the store, and survive a restart",
+            ),
+            Some((_, position)) => {
+                self.refuse(position, "`push-queue` is `local-file` or `redis-streams`", "")
+            }
+        }
+    }
+
+    fn rest(&mut self) {
+        if let Some((directory, _)) = self.take("persistence-dir") {
+            self.set("store", text(&format!("sqlite:{directory}/attache.db")));
+        }
+        let allowed = self.switch("auto-approve-permissions").is_some_and(|(allowed, _)| allowed);
+        self.set("acp.permissions", text(if allowed { "allow" } else { "deny" }));
+        self.set("card.name", text("iac-code"));
+        if let Some((true, position)) = self.switch("log-to-stdout") {
+            self.refuse(position, "the log goes to standard error here", "leave out `log-to-stdout`");
+        }
+        if let Some((seconds, position)) = self.take("idle-shutdown-seconds")
+            && seconds.trim_matches(['0', '.']) != ""
+        {
+            self.refuse(
+                position,
+                "this server does not stop when it is idle",
+                "leave out `idle-shutdown-seconds`",
+            );
+        }
+        if let Some((_, position)) = self.take("signing-secret") {
+            let hint = "make keys with `attache keys new`, and name their file in `signing.keys`";
+            self.refuse(position, "cards are not signed with a shared secret here", hint);
+        }
+        if let Some((_, position)) = self.take("artifact-dir") {
+            self.refuse(position, "`artifact-dir` of iac-code is not available here", "leave it out");
+        }
+        // What is left belongs to a transport or a queue that is not used.
+        for entry in std::mem::take(&mut self.theirs) {
+            if !matches!(entry.node.value, Value::Nothing) {
+                let text = format!("`{}` of iac-code has no effect with these settings", entry.key);
+                self.refuse(entry.position, text, "leave it out");
+            }
+        }
+    }
+}
+
+fn text(text: &str) -> Value {
+    Value::Text { text: text.to_owned(), variables: Vec::new() }
+}
+
+fn list(items: &[&str]) -> Value {
+    let node = |item: &&str| Node {
+        position: Position { line: 1, column: 1 },
+        path: String::new(),
+        value: text(item),
+    };
+    Value::List(items.iter().map(node).collect())
+}
+
+fn map(path: &str, fields: Vec<(&str, String)>) -> Value {
+    let entry = |(key, value): (&str, String)| {
+        let position = Position { line: 1, column: 1 };
+        let node = Node { position, path: format!("{path}.{key}"), value: text(&value) };
+        Entry { key: key.to_owned(), position, node }
+    };
+    Value::Map(fields.into_iter().map(entry).collect())
+}
+
+/// Sets the value at a path below `above`, unless there is one.
+fn set_in(entries: &mut Vec<Entry>, above: &str, path: &str, value: Value) {
+    let position = Position { line: 1, column: 1 };
+    let (key, rest) = path.split_once('.').map_or((path, None), |(key, rest)| (key, Some(rest)));
+    let own = if above.is_empty() { key.to_owned() } else { format!("{above}.{key}") };
+    let found = entries.iter().position(|entry| entry.key == key);
+    let Some(rest) = rest else {
+        if found.is_none() {
+            entries.push(Entry { key: key.to_owned(), position, node: Node { position, path: own, value } });
+        }
+        return;
+    };
+    let at = found.unwrap_or_else(|| {
+        let node = Node { position, path: own.clone(), value: Value::Map(Vec::new()) };
+        entries.push(Entry { key: key.to_owned(), position, node });
+        entries.len() - 1
+    });
+    if let Some(entry) = entries.get_mut(at) {
+        if matches!(entry.node.value, Value::Nothing) {
+            entry.node.value = Value::Map(Vec::new());
+        }
+        if let Value::Map(below) = &mut entry.node.value {
+            set_in(below, &own, rest, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::{Compat, ConfigFile};
+    use super::*;
+
+    fn read(text: &str, environment: Environment<'_>) -> Result<ConfigFile, String> {
+        let mut file =
+            ConfigFile::read(Path::new("a2a.yml"), text, environment, &|_| true, Some(Compat::IacCode));
+        match std::mem::take(&mut file.errors) {
+            errors if errors.is_empty() => Ok(file),
+            errors => Err(Failure::all(errors).to_string()),
+        }
+    }
+
+    /// A setting as JSON.
+    fn setting(file: &ConfigFile, path: &str) -> serde_json::Value {
+        file.root.at(path).map(Node::to_json).unwrap_or_default()
+    }
+
+    #[test]
+    fn without_settings_the_server_is_where_iac_code_is() {
+        let file = read("", &|_| None).unwrap();
+        assert_eq!(setting(&file, "listen"), "127.0.0.1:41242");
+        assert_eq!(setting(&file, "paths.http-json"), "/");
+        assert_eq!(file.settings.push.offered, Some(false));
+        assert!(file.settings.auth.is_none());
+    }
+
+    #[test]
+    fn its_keys_become_ours_and_ours_win() {
+        let text = "host: 0.0.0.0\nport: 9000\ntoken: the-token-of-this-test\nbasic_username: ops\n\
+                    basic-password: the-password-of-ops\napi-key: the-key-of-this-test\napi-key-header: X-Key\n\
+                    push-notifications: true\npush-queue: local-file\npersistence-dir: /var/lib/iac\n\
+                    auto-approve-permissions: true\ncard: { name: mine }\nagent: echo\n";
+        let file = read(text, &|_| None).unwrap();
+        assert_eq!(setting(&file, "listen"), "0.0.0.0:9000");
+        assert_eq!(setting(&file, "store"), "sqlite:/var/lib/iac/attache.db");
+        assert_eq!(setting(&file, "acp.permissions"), "allow");
+        assert_eq!(setting(&file, "card.name"), "mine");
+        assert_eq!(setting(&file, "auth.api-key[0].header"), "X-Key");
+        assert_eq!(setting(&file, "auth.basic[0].name"), "ops");
+        assert_eq!(file.settings.push.offered, Some(true));
+        let own = read("listen: 127.0.0.1:1\nport: 2\n", &|_| None).unwrap();
+        assert_eq!(setting(&own, "listen"), "127.0.0.1:1");
+        let socket = read("transport: unix\nsocket-path: /run/a.sock\n", &|_| None).unwrap();
+        assert_eq!(setting(&socket, "listen"), "unix:/run/a.sock");
+    }
+
+    #[test]
+    fn the_environment_has_what_the_file_leaves_out() {
+        let environment = |name: &str| match name {
+            "IACCODE_A2A_HTTP_TOKEN" => Some("from-the-environment".to_owned()),
+            "IACCODE_A2A_API_KEY" => Some("key-of-the-environment".to_owned()),
+            _ => None,
+        };
+        let file = read("api-key: key-of-the-file-itself\n", &environment).unwrap();
+        assert_eq!(setting(&file, "auth.bearer[0].token"), "from-the-environment");
+        assert_eq!(setting(&file, "auth.api-key[0].key"), "key-of-the-file-itself");
+        assert_eq!(setting(&file, "auth.api-key[0].header"), "X-API-Key");
+    }
+
+    #[test]
+    fn what_cannot_be_honoured_is_an_error_that_says_so() {
+        for (text, words) in [
+            ("transport: stdio\n", "the transport `stdio` of iac-code is not available here"),
+            ("transport: unix\n", "`transport: unix` needs a `socket-path`"),
+            ("push-queue: redis-streams\n", "`push-queue: redis-streams` is not available here"),
+            ("push-queue: x\n", "`push-queue` is `local-file` or `redis-streams`"),
+            ("signing-secret: abc\n", "cards are not signed with a shared secret here"),
+            ("idle-shutdown-seconds: 5\n", "this server does not stop when it is idle"),
+            ("log-to-stdout: true\n", "the log goes to standard error here"),
+            ("basic-username: a\n", "`basic-username` and `basic-password` belong together"),
+            ("ws-path: /x\n", "`ws-path` of iac-code has no effect with these settings"),
+            ("push-notifications: maybe\n", "`push-notifications` is `true` or `false`"),
+            ("tokn: x\n", "tokn"),
+        ] {
+            let error = read(text, &|_| None).err().unwrap_or_else(|| panic!("{text} is accepted"));
+            assert!(error.contains(words), "{text}: {error}");
+        }
+        let trust = |name: &str| (name == "IAC_CODE_A2A_TRUST_REQUEST_CWD").then(|| "1".to_owned());
+        let error = check_environment(&trust).unwrap_err().to_string();
+        assert!(error.contains("IAC_CODE_A2A_TRUST_REQUEST_CWD"), "{error}");
+        assert!(check_environment(&|_| None).is_ok());
+        assert!(read("idle-shutdown-seconds: 0\nlog-to-stdout: false\n", &|_| None).is_ok());
+    }
+
+    #[test]
+    fn media_types_and_workspaces_come_from_the_environment() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = std::env::join_paths([folder.path(), Path::new("/does/not/exist")]).unwrap();
+        let environment = |name: &str| match name {
+            "IACCODE_A2A_TEXT_MIME_TYPES" => Some("Text/X-Log; text/csv,bad".to_owned()),
+            "IACCODE_A2A_MULTIMODAL_MIME_TYPES" => Some("video/mp4".to_owned()),
+            "IACCODE_A2A_ALLOWED_CWDS" => Some(paths.to_string_lossy().into_owned()),
+            _ => None,
+        };
+        let rules = conversation(&environment);
+        let modes = rules.input.modes();
+        assert!(["text/x-log", "text/csv", "video/mp4"].iter().all(|mode| modes.contains(&mode.to_string())));
+        assert_eq!(rules.workspaces.allowed, [folder.path()]);
+        assert_eq!(conversation(&|_| None).workspaces.allowed.len(), 2);
+    }
+}

@@ -1,0 +1,176 @@
+//! The settings of conversations: `contexts`, `workspaces`, `input` and `compat`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use attache::core::{Busy, Conversation, DefaultWorkspace, EndState, InputRules, PeerRules, Workspaces};
+use attache::prelude::Policy;
+use attache_agents::UrlFetcher;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::compat;
+use super::settings::Settings;
+use super::units::{FromText, Size};
+use crate::command::Failure;
+
+/// A system whose settings, environment variables and behaviour the server takes over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Compat {
+    /// The A2A server of iac-code
+    IacCode,
+}
+
+impl Compat {
+    /// How the server behaves where peers differ.
+    pub(crate) fn peer_rules(compat: Option<Self>) -> PeerRules {
+        match compat {
+            None => PeerRules::Standard,
+            Some(Self::IacCode) => PeerRules::IacCode,
+        }
+    }
+}
+
+/// What happens to a message for a context whose turn runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ContextBusy {
+    /// It is refused
+    Reject,
+    /// It waits for its turn
+    Queue,
+}
+
+/// The state of a task after a turn that was successful.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ContextEndState {
+    /// The task is completed
+    Completed,
+    /// The task waits for a follow-up
+    InputRequired,
+}
+
+/// The rules for conversations of the agents of a server.
+#[derive(Debug, Clone)]
+pub(crate) struct ConversationSettings {
+    rules: Conversation,
+    /// Whether the operator has named the media types.
+    names_media: bool,
+    peer: PeerRules,
+}
+
+impl Settings {
+    /// The rules for conversations.
+    pub(crate) fn conversation(&self, compat: Option<Compat>) -> Result<ConversationSettings, Failure> {
+        let mut rules = match compat {
+            None => Conversation::default(),
+            Some(Compat::IacCode) => {
+                let environment = |name: &str| std::env::var(name).ok();
+                compat::check_environment(&environment)?;
+                compat::conversation(&environment)
+            }
+        };
+        let contexts = &self.contexts;
+        match contexts.busy {
+            None => {}
+            Some(ContextBusy::Reject) => rules.contexts.busy = Busy::Reject,
+            Some(ContextBusy::Queue) => rules.contexts.busy = Busy::Queue,
+        }
+        match contexts.end_state {
+            None => {}
+            Some(ContextEndState::Completed) => rules.contexts.end_state = EndState::Completed,
+            Some(ContextEndState::InputRequired) => rules.contexts.end_state = EndState::InputRequired,
+        }
+        if let Some(FromText(limit)) = &contexts.queue_limit {
+            rules.contexts.queue_limit = usize::try_from(limit.0.get()).unwrap_or(usize::MAX);
+        }
+        if let Some(FromText(time)) = &contexts.idle {
+            rules.contexts.idle = time.0;
+        }
+        if let Some(FromText(max)) = &contexts.max {
+            rules.contexts.max = usize::try_from(max.0.get()).unwrap_or(usize::MAX);
+        }
+        self.check_workspaces()?;
+        if !self.workspaces.is_empty() {
+            rules.workspaces.allowed.clone_from(&self.workspaces);
+        }
+        self.set_input(&mut rules.input)?;
+        let names_media = !self.input.media_types.is_empty() || compat.is_some();
+        Ok(ConversationSettings { rules, names_media, peer: Compat::peer_rules(compat) })
+    }
+
+    fn check_workspaces(&self) -> Result<(), Failure> {
+        match self.workspaces.iter().find(|path| !path.is_dir()) {
+            Some(path) => Err(Failure::usage(format!(
+                "`workspaces` names `{}`, which is not a directory",
+                path.display()
+            ))
+            .hint("make the directory, or leave it out")),
+            None => Ok(()),
+        }
+    }
+
+    fn set_input(&self, input: &mut InputRules) -> Result<(), Failure> {
+        let settings = &self.input;
+        let set = |place: &mut usize, size: &Option<FromText<Size>>| {
+            if let Some(FromText(Size(size))) = size {
+                *place = usize::try_from(*size).unwrap_or(usize::MAX);
+            }
+        };
+        set(&mut input.max_text, &settings.max_text);
+        set(&mut input.max_data, &settings.max_data);
+        set(&mut input.max_media, &settings.max_media);
+        set(&mut input.max_file, &settings.max_file);
+        set(&mut input.max_total, &settings.max_total);
+        for mode in settings.text_types.iter().chain(&settings.media_types) {
+            if !mode.split_once('/').is_some_and(|(kind, rest)| !kind.is_empty() && !rest.is_empty()) {
+                return Err(Failure::usage(format!("`{mode}` in `input` is not a media type"))
+                    .hint("try `text/x-log` or `image/*`"));
+            }
+        }
+        input.text_types.extend(settings.text_types.iter().cloned());
+        if !settings.media_types.is_empty() {
+            input.media_types.clone_from(&settings.media_types);
+        }
+        if settings.fetch_urls {
+            let policy = Policy::default().allow(settings.fetch_networks.iter().map(|network| network.0.0));
+            let fetcher = UrlFetcher::new(policy).map_err(Failure::new)?;
+            input.fetch = Some(Arc::new(fetcher));
+        }
+        Ok(())
+    }
+}
+
+impl Default for ConversationSettings {
+    fn default() -> Self {
+        Self { rules: Conversation::default(), names_media: false, peer: PeerRules::Standard }
+    }
+}
+
+impl ConversationSettings {
+    /// The rules for an agent that takes every kind of file.
+    pub(crate) fn rules(&self) -> Conversation {
+        self.rules.clone()
+    }
+
+    /// The rules for an agent that takes these media types, unless the operator names others.
+    pub(crate) fn rules_with_media(&self, media_types: &[&str]) -> Conversation {
+        let mut rules = self.rules.clone();
+        if !self.names_media {
+            rules.input.media_types = media_types.iter().map(|&mode| mode.to_owned()).collect();
+        }
+        rules
+    }
+
+    /// How the server behaves where peers differ.
+    pub(crate) fn peer(&self) -> PeerRules {
+        self.peer
+    }
+}
+
+/// The directories that callers may name, and the one for callers that name none.
+pub(super) fn workspaces(allowed: Vec<PathBuf>, default: PathBuf) -> Workspaces {
+    Workspaces::default().allow(allowed).default_to(DefaultWorkspace::Shared(default))
+}

@@ -1,0 +1,102 @@
+//! Conversations with the command: contexts, workspaces and input as the settings say.
+#![cfg(unix)]
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::home::Home;
+use crate::programs::has_python;
+use crate::support::{Program, attache};
+
+/// Serves the scripted agent of the example in our own mode, with these settings.
+async fn serve(home: &Home, settings: &str) -> Program {
+    let agent = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/iac-code/agent.py");
+    let program = format!("program: {{ command: [python3, {}], protocol: json }}\n", agent.display());
+    let file = home.file("attache.yml", &format!("store: \"memory:\"\n{program}{settings}"));
+    Program::command(&["serve", "--config", &file, "--listen", "127.0.0.1:0"]).await.0
+}
+
+/// Calls a JSON-RPC method. The result has the error, if there is one.
+async fn rpc(server: &Program, method: &str, params: Value) -> Value {
+    let body = json!({"jsonrpc": "2.0", "id": "1", "method": method, "params": params});
+    let request = reqwest::Client::new().post(format!("{}/a2a", server.url)).header("A2A-Version", "1.0");
+    request.json(&body).send().await.unwrap().json().await.unwrap()
+}
+
+async fn send(server: &Program, message: Value) -> Value {
+    let mut message = message;
+    message["messageId"] = json!("m");
+    message["role"] = json!("ROLE_USER");
+    rpc(server, "SendMessage", json!({"message": message})).await
+}
+
+fn text(text: &str, context: &str) -> Value {
+    json!({"parts": [{"text": text}], "contextId": context})
+}
+
+#[tokio::test]
+async fn a_busy_context_refuses_if_the_settings_say_so() {
+    if !has_python("conversations::a_busy_context_refuses_if_the_settings_say_so") {
+        return;
+    }
+    let home = Home::new();
+    let server = serve(&home, "contexts: { busy: reject, end-state: completed }\n").await;
+    let mut long = text("sleep 30", "c");
+    (long["messageId"], long["role"]) = (json!("m"), json!("ROLE_USER"));
+    let params = json!({"message": long, "configuration": {"returnImmediately": true}});
+    let running = rpc(&server, "SendMessage", params).await;
+    let refused = send(&server, text("hello", "c")).await;
+    assert_eq!(refused["error"]["code"], -32004, "{refused}");
+    assert!(
+        refused["error"]["message"].as_str().unwrap().starts_with("Task is already working."),
+        "{refused}"
+    );
+    let id = running["result"]["task"]["id"].clone();
+    let still = rpc(&server, "GetTask", json!({"id": id})).await;
+    assert_ne!(still["result"]["status"]["state"], "TASK_STATE_FAILED", "{still}");
+    let canceled = rpc(&server, "CancelTask", json!({"id": id})).await;
+    assert_eq!(canceled["result"]["status"]["state"], "TASK_STATE_CANCELED", "{canceled}");
+}
+
+#[tokio::test]
+async fn workspaces_and_media_types_are_those_of_the_settings() {
+    if !has_python("conversations::workspaces_and_media_types_are_those_of_the_settings") {
+        return;
+    }
+    let home = Home::new();
+    let projects = home.path("projects");
+    std::fs::create_dir_all(projects.join("shop")).unwrap();
+    let settings = format!("workspaces: [{}]\ninput: {{ media-types: [image/png] }}\n", projects.display());
+    let server = serve(&home, &settings).await;
+    let with = |path: &Path| {
+        let mut message = text("where", "c");
+        message["metadata"] = json!({"attache": {"workspace": path}});
+        message
+    };
+    let done = send(&server, with(&projects.join("shop"))).await;
+    assert_eq!(done["result"]["task"]["status"]["state"], "TASK_STATE_COMPLETED", "{done}");
+    assert!(
+        done.to_string().contains(projects.join("shop").canonicalize().unwrap().to_str().unwrap()),
+        "{done}"
+    );
+    for path in [projects.clone(), home.path("elsewhere"), "/etc".into()] {
+        let refused = send(&server, with(&path)).await;
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    }
+    let video = json!({"parts": [{"raw": "AQI=", "mediaType": "video/mp4"}]});
+    assert_eq!(send(&server, video).await["error"]["code"], -32005);
+    let remote = json!({"parts": [{"url": "https://example.org/a.png", "mediaType": "image/png"}]});
+    assert_eq!(send(&server, remote).await["error"]["code"], -32602);
+}
+
+#[tokio::test]
+async fn a_workspace_that_is_missing_stops_the_server() {
+    let home = Home::new();
+    let file = home.file("attache.yml", "agent: echo\nworkspaces: [/does/not/exist]\n");
+    let output = attache().args(["config", "check", "--config", &file]).output().await.unwrap();
+    assert!(!output.status.success());
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("`/does/not/exist`, which is not a directory"), "{said}");
+}
