@@ -10,6 +10,7 @@
 //! Credentials that the user gave for the address are then sent in the usual headers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use attache_protocol::{
     AgentCard, AgentInterface, ApiKeySecurityScheme, ErrorKind, GetExtendedAgentCardRequest,
@@ -28,6 +29,9 @@ use crate::{ClientError, ClientOptions, Commands};
 
 /// The header for API keys, if there is no card that names another one.
 const API_KEY_HEADER: &str = "X-API-Key";
+
+/// How long a server that may not speak HTTP is waited for.
+const HTTP_WAIT: Duration = Duration::from_secs(5);
 
 /// An address that names the transport.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +86,8 @@ impl DirectAddress {
         for base in bases {
             let mut url = base.clone();
             url.set_path(&format!("{}{}", base.path().trim_end_matches('/'), WELL_KNOWN[0]));
-            match fetch_over(http, socket.as_ref().unwrap_or(http), &url, None).await {
+            let fetching = fetch_over(http, socket.as_ref().unwrap_or(http), &url, None);
+            match with_timeout(HTTP_WAIT.min(http.options.call_timeout), fetching).await {
                 Ok(Some(fetched)) => return Ok(Some(fetched)),
                 Ok(None) => {}
                 // Nothing listens there, or what listens there must not be used.

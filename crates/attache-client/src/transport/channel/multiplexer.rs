@@ -497,8 +497,13 @@ async fn drive(
             tokio::select! {
                 json = unwritten.recv() => match json {
                     Some(json) => {
-                        if let Err(loss) = sink.send(json).await {
-                            break WriteEnd::Failed(loss);
+                        match tokio::time::timeout(silence, sink.send(json)).await {
+                            Ok(Ok(())) => {}
+                            Ok(Err(loss)) => break WriteEnd::Failed(loss),
+                            Err(_) => {
+                                let why = format!("the agent read nothing within {} s", silence.as_secs_f64());
+                                break WriteEnd::Closed(Loss::Broken(why));
+                            }
                         }
                     }
                     None => break WriteEnd::Closed(closed()),

@@ -306,6 +306,24 @@ async fn an_agent_that_answers_no_ping_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_agent_that_does_not_read_is_given_up() {
+    let mut desk = Desk::new();
+    let json = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"{}\"}}", "x".repeat(1024 * 1024));
+    let request = RequestFrame {
+        id: Some(1),
+        json: json.into_bytes(),
+        headers: Vec::new(),
+        auth: Vec::new(),
+        responses: ResponseCount::One,
+    };
+    let mut one = desk.channel.exchange(request).await.unwrap();
+    let agent = desk.agent().await;
+    let error = one.next().await.unwrap_err();
+    assert!(error.to_string().contains("read nothing"), "{error}");
+    drop(agent);
+}
+
+#[tokio::test(start_paused = true)]
 async fn headers_are_left_out_for_servers_that_reject_them() {
     let mut desk = Desk::new();
     assert!(desk.channel.omit_headers(true));
