@@ -18,6 +18,8 @@ use attache_protocol::{
 };
 use reqwest::Url;
 
+#[cfg(unix)]
+use crate::ConnectFailure;
 use crate::agent_address;
 use crate::card_trust;
 use crate::discovery::{DiscoveredAgent, FetchedCard, WELL_KNOWN, fetch_over};
@@ -80,7 +82,10 @@ impl DirectAddress {
     async fn card_over_http(&self, http: &Http) -> Result<Option<FetchedCard>, ClientError> {
         let (bases, socket) = match self.channel {
             ChannelKind::Stdio | ChannelKind::Http => return Ok(None),
-            ChannelKind::Unix => (vec![localhost()?], Some(over_socket(&http.options, &self.url)?)),
+            ChannelKind::Unix => {
+                try_socket(&self.url).await?;
+                (vec![localhost()?], Some(over_socket(&http.options, &self.url)?))
+            }
             ChannelKind::WebSocket | ChannelKind::GrpcEnvelope => (bases(&self.url), None),
         };
         for base in bases {
@@ -186,6 +191,21 @@ fn requires_signature(_: &ClientOptions) -> bool {
 
 fn localhost() -> Result<Url, ClientError> {
     Url::parse("http://localhost/").map_err(|error| ClientError::Setup(error.to_string()))
+}
+
+/// Fails if no server listens on a socket.
+#[cfg(unix)]
+async fn try_socket(url: &Url) -> Result<(), ClientError> {
+    let connected = tokio::net::UnixStream::connect(agent_address::socket_path(url)).await;
+    connected.map(drop).map_err(|error| ClientError::Connect {
+        url: display_url(url),
+        why: ConnectFailure::of_socket(&error),
+    })
+}
+
+#[cfg(not(unix))]
+async fn try_socket(_: &Url) -> Result<(), ClientError> {
+    Ok(())
 }
 
 #[cfg(unix)]

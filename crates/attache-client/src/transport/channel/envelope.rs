@@ -11,7 +11,7 @@ use prost::Message;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Method, Url};
 
-use super::multiplexer::ResponseHead;
+use super::duplex::ResponseHead;
 use super::{Channel, RequestFrame, ResponseCount, ResponseFrame, ResponseSource, Responses};
 use crate::ClientError;
 use crate::http::{Http, status_error};
@@ -93,7 +93,7 @@ impl CallResponses {
         let envelope = JsonRpcEnvelope::decode(message)
             .map_err(|error| ClientError::Protocol(format!("the message cannot be read: {error}")))?;
         self.is_over = envelope.r#final || self.responses == ResponseCount::One;
-        let head = ResponseHead::read(&envelope.payload).map_err(super::multiplexer::Loss::into_error)?;
+        let head = ResponseHead::read(&envelope.payload).map_err(super::duplex::Loss::into_error)?;
         let frame = head.frame(envelope.payload.clone());
         let is_end_only = self.responses == ResponseCount::Stream
             && envelope.r#final

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 
-use super::multiplexer::{FrameSink, FrameSource, Incoming, Loss, ResponseHead};
+use super::duplex::{FrameSink, FrameSource, Incoming, Loss, ResponseHead};
 use crate::ClientOptions;
 
 /// What limits a line of an agent.

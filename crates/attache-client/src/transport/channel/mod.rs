@@ -11,9 +11,10 @@
 //! | gRPC envelope | [`envelope`] |
 //! | HTTP, for forwarded requests only | [`http_post`] |
 //!
-//! A transport that is one connection for many requests implements [`Dial`](multiplexer::Dial) and gets its channel from the
+//! A transport that is one connection for many requests implements [`Dial`](duplex::Dial) and gets its channel from the
 //! [`multiplexer`]. Any other implements [`Channel`] itself.
 
+mod duplex;
 #[cfg(feature = "grpc")]
 mod envelope;
 pub(super) mod http_post;

@@ -16,8 +16,8 @@ use reqwest::header::{HeaderName, HeaderValue};
 use tokio::process::{ChildStdout, Command};
 use tokio::sync::{oneshot, watch};
 
+use super::duplex::{Dial, Duplex, FrameSource, Incoming, Loss, Traits};
 use super::lines::{LineLimits, LineSink, LineSource};
-use super::multiplexer::{Dial, Duplex, FrameSource, Incoming, Loss, Traits};
 use crate::agent_address::command_line;
 use crate::{ClientError, ClientOptions, ConnectFailure};
 

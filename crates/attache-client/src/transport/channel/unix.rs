@@ -7,8 +7,8 @@ use reqwest::Url;
 use reqwest::header::{HeaderName, HeaderValue};
 use tokio::net::UnixStream;
 
+use super::duplex::{Dial, Duplex, Traits};
 use super::lines::{LineLimits, LineSink, LineSource};
-use super::multiplexer::{Dial, Duplex, Traits};
 use crate::agent_address::socket_path;
 use crate::http::display_url;
 use crate::{ClientError, ClientOptions, ConnectFailure};

@@ -27,7 +27,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 
-use super::multiplexer::{
+use super::duplex::{
     Dial, Duplex, FrameSink, FrameSource, Incoming, Loss, ResponseHead, Traits, event_number,
 };
 use crate::ClientError;
