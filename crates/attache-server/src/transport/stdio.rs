@@ -43,14 +43,14 @@ pub(crate) struct Pipe {
     peer: Peer,
     /// Completes when everything was written.
     written: Option<oneshot::Receiver<()>>,
-    /// Whether the other end is the parent of this process.
-    is_parent: bool,
+    /// The process at the other end, if it is the one that started this one.
+    parent: Option<i32>,
 }
 
 impl Pipe {
     /// A stream that is open already.
     pub(crate) fn of(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
-        Self { stream: Box::new(stream), peer: Peer::default(), written: None, is_parent: false }
+        Self { stream: Box::new(stream), peer: Peer::default(), written: None, parent: None }
     }
 
     /// Standard input and output of this process. Call it within a tokio runtime.
@@ -85,13 +85,14 @@ impl Pipe {
             }
             let _ = done.send(());
         })?;
-        let written = Some(written);
-        Ok(Self { stream: Box::new(stream), peer: parent(), written, is_parent: true })
+        let (peer, written) = (parent(), Some(written));
+        let parent = peer.process.and_then(|process| process.pid);
+        Ok(Self { stream: Box::new(stream), peer, written, parent })
     }
 
     /// Answers requests until the client has ended.
     pub(crate) async fn serve(self, http: HttpService, connections: Connections) {
-        let Self { stream, peer, written, is_parent } = self;
+        let Self { stream, peer, written, parent } = self;
         let Ok(member) = connections.join(None) else { return };
         // The client may be silent for as long as it likes: it has no other connection.
         let _busy = Busy::new(&member.activity());
@@ -112,7 +113,7 @@ impl Pipe {
             let mut serving = pin!(lines::serve(Socket::new(stream, member.activity()), &channel, &member));
             tokio::select! {
                 () = &mut serving => {}
-                () = over(end, is_parent) => {
+                () = over(end, parent) => {
                     // Requests that were received are answered.
                     let _ = tokio::time::timeout(drain, serving).await;
                 }
@@ -127,9 +128,13 @@ impl Pipe {
 /// The process that started this one.
 #[cfg(unix)]
 fn parent() -> Peer {
-    let pid = rustix::process::getppid().map(rustix::process::Pid::as_raw_pid);
-    let process = crate::PeerProcess { uid: rustix::process::getuid().as_raw(), pid };
+    let process = crate::PeerProcess { uid: rustix::process::getuid().as_raw(), pid: parent_pid() };
     Peer { process: Some(process), ..Peer::default() }
+}
+
+#[cfg(unix)]
+fn parent_pid() -> Option<i32> {
+    rustix::process::getppid().map(rustix::process::Pid::as_raw_pid)
 }
 
 #[cfg(not(unix))]
@@ -138,25 +143,23 @@ fn parent() -> Peer {
 }
 
 /// Waits for the end of the input. Where the other end is the parent process, its end counts too: another process may hold the pipe open.
-async fn over(end: oneshot::Receiver<()>, is_parent: bool) {
+async fn over(end: oneshot::Receiver<()>, parent: Option<i32>) {
     tokio::select! {
         Ok(()) = end => {}
-        () = orphaned(), if is_parent => {}
-        else => std::future::pending().await,
+        () = orphaned(parent) => {}
     }
 }
 
-/// Waits until the process has another parent than now.
+/// Waits until the process has another parent than this one.
 #[cfg(unix)]
-async fn orphaned() {
-    let before = rustix::process::getppid();
-    while rustix::process::getppid() == before {
+async fn orphaned(parent: Option<i32>) {
+    while parent.is_none() || parent_pid() == parent {
         tokio::time::sleep(PARENT_CHECK).await;
     }
 }
 
 #[cfg(not(unix))]
-async fn orphaned() {
+async fn orphaned(_: Option<i32>) {
     std::future::pending().await
 }
 
