@@ -19,7 +19,7 @@ use std::sync::LazyLock;
 use attache::server::{AllowedHost, AllowedOrigin};
 use attache::store::StoreUrl;
 
-use super::card::CardGrpc;
+use super::card::{CardGrpc, ListTransports};
 use super::log::{LogFormat, LoggedRequests};
 use super::program::CommandLine;
 use super::settings::{ClientCertificates, Settings};
@@ -134,6 +134,7 @@ macro_rules! as_text {
 }
 
 as_it_is!(bool, u32, String, PathBuf, AgentName, CardGrpc, ClientCertificates, CommandLine, LogFormat);
+as_it_is!(ListTransports);
 as_text!(AllowedHost, AllowedOrigin, Count, HttpPath, LoggedRequests, Network, Size, Time);
 
 /// The file checks that the store is known.
