@@ -55,12 +55,15 @@ impl ConnectFailure {
     /// Why a Unix socket could not be connected to.
     #[cfg(unix)]
     pub(crate) fn of_socket(error: &std::io::Error) -> Self {
-        match error.kind() {
-            ErrorKind::ConnectionRefused => Self::Refused,
-            ErrorKind::NotFound => Self::Other("there is no such socket".to_owned()),
-            ErrorKind::PermissionDenied => Self::Other("the socket belongs to another user".to_owned()),
-            ErrorKind::TimedOut => Self::Timeout,
-            _ => Self::Other(error.to_string()),
+        let is = |kind| error.kind() == kind;
+        if is(ErrorKind::ConnectionRefused) {
+            Self::Refused
+        } else if is(ErrorKind::NotFound) {
+            Self::Other("there is no such socket".to_owned())
+        } else if is(ErrorKind::PermissionDenied) {
+            Self::Other("the socket belongs to another user".to_owned())
+        } else {
+            Self::Other(error.to_string())
         }
     }
 }

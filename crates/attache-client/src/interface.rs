@@ -228,13 +228,12 @@ pub(crate) fn fixed(
         let jsonrpc = AgentInterface { protocol_binding: binding::JSONRPC.to_owned(), ..it.clone() };
         Some((Wire::over_http(&jsonrpc)?, tenant(it).map(str::to_owned)))
     });
-    let wanted: Vec<_> = options.interfaces.iter().copied().collect();
-    if wanted.is_empty() {
+    if options.interfaces.is_empty() {
         let (wire, tenant) = offered.next().unwrap_or((Wire::JsonRpc, None));
         return Ok(endpoint(wire, tenant));
     }
     let offered: Vec<_> = offered.collect();
-    for interface in wanted {
+    for interface in options.interfaces.iter().copied() {
         let is_meant = interface.binding == Binding::JsonRpc || channel.binding() == Some(interface.binding);
         let suits =
             |(wire, _): &&(Wire, Option<String>)| interface.version.is_none_or(|it| it == wire.version());

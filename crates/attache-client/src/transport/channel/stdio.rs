@@ -176,10 +176,8 @@ impl Dial for CommandDialer {
     fn dial<'a>(&'a self, _: &'a [(HeaderName, HeaderValue)]) -> BoxFuture<'a, Result<Duplex, ClientError>> {
         Box::pin(async move {
             self.start().map_err(|error| {
-                let why = match error.kind() {
-                    std::io::ErrorKind::NotFound => "there is no such program".to_owned(),
-                    _ => error.to_string(),
-                };
+                let is_missing = error.kind() == std::io::ErrorKind::NotFound;
+                let why = if is_missing { "there is no such program".to_owned() } else { error.to_string() };
                 let why = ConnectFailure::Ended(format!("the command cannot be started: {why}"));
                 ClientError::Connect { url: format!("stdio:{}", self.name()), why }
             })

@@ -86,6 +86,13 @@ async fn every_command_works_over_a_unix_socket() {
 }
 
 #[tokio::test]
+async fn every_command_works_with_a_server_that_it_starts() {
+    let (folder, home) = (tempfile::tempdir().expect("a folder"), Home::new());
+    let store = folder.path().join("tasks.db");
+    works(&home, &format!("stdio:'{ATTACHE}' serve --agent echo --stdio --store {}", store.display())).await;
+}
+
+#[tokio::test]
 async fn a_preferred_transport_is_taken_from_the_card() {
     let (agent, home) = (echo().await, Home::new());
     for binding in ["websocket", "grpc-jsonrpc", "grpc", "http-json", "jsonrpc"] {
