@@ -89,7 +89,8 @@ async fn every_command_works_over_a_unix_socket() {
 async fn every_command_works_with_a_server_that_it_starts() {
     let (folder, home) = (tempfile::tempdir().expect("a folder"), Home::new());
     let store = folder.path().join("tasks.db");
-    works(&home, &format!("stdio:'{ATTACHE}' serve --agent echo --stdio --store {}", store.display())).await;
+    works(&home, &format!("stdio:'{ATTACHE}' serve --agent echo --stdio --store sqlite:{}", store.display()))
+        .await;
 }
 
 #[tokio::test]
