@@ -74,10 +74,13 @@ pub(crate) enum Suite {
     Mcp,
     /// Coding agents that are written with the SDK of ACP.
     Acp,
+    /// Clients of the transports beside HTTP.
+    Transports,
 }
 
 impl Suite {
-    pub(crate) const ALL: [Self; 5] = [Self::Iii, Self::Interop, Self::OAuth, Self::Mcp, Self::Acp];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Iii, Self::Interop, Self::OAuth, Self::Mcp, Self::Acp, Self::Transports];
 
     pub(crate) fn target(self) -> &'static str {
         match self {
@@ -86,13 +89,14 @@ impl Suite {
             Self::OAuth => "oauth",
             Self::Mcp => "mcp",
             Self::Acp => "acp",
+            Self::Transports => "transports",
         }
     }
 
     /// The package that its target belongs to.
     pub(crate) fn package(self) -> &'static str {
         match self {
-            Self::Iii | Self::Interop | Self::OAuth => "attache",
+            Self::Iii | Self::Interop | Self::OAuth | Self::Transports => "attache",
             Self::Mcp | Self::Acp => "attache-agents",
         }
     }
@@ -104,6 +108,7 @@ impl Suite {
             Self::OAuth => "oidc-provider",
             Self::Mcp => "MCP servers",
             Self::Acp => "ACP SDK",
+            Self::Transports => "clients of transports",
         }
     }
 
@@ -116,6 +121,7 @@ impl Suite {
             Self::OAuth => tests.join("oauth/peers"),
             Self::Mcp => tests.join("mcp/peers"),
             Self::Acp => tests.join("acp/peers"),
+            Self::Transports => tests.join("transports/peers"),
         }
     }
 }
@@ -130,7 +136,7 @@ struct Sdk {
     recipe: &'static str,
 }
 
-const SDKS: [Sdk; 14] = [
+const SDKS: [Sdk; 15] = [
     Sdk::new(Suite::Iii, Language::Python, "0.11.6", "python-0.11.6", "python/requirements-0.11.6.txt"),
     Sdk::new(Suite::Iii, Language::Python, "0.25.0", "python-0.25.0", "python/requirements-0.25.0.txt"),
     Sdk::new(Suite::Iii, Language::Node, "0.11.6", "node-0.11.6", "node/0.11.6/package-lock.json"),
@@ -157,6 +163,13 @@ const SDKS: [Sdk; 14] = [
     Sdk::new(Suite::Mcp, Language::Node, "2026.8.31", "mcp-node-2026.8.31", "node/package-lock.json"),
     Sdk::new(Suite::Mcp, Language::Python, "2026.10.19", "mcp-python-2026.10.19", "python/requirements.txt"),
     Sdk::new(Suite::Acp, Language::Node, "2.4.0", "acp-node-2.4.0", "node/package-lock.json"),
+    Sdk::new(
+        Suite::Transports,
+        Language::Python,
+        "websockets 17.4 and grpcio 1.85.1",
+        "transports-python",
+        "python/requirements.txt",
+    ),
 ];
 
 impl Peers {

@@ -45,7 +45,8 @@ async fn all_addresses_answer_and_the_card_describes_the_first_tcp_address() {
     }
     for socket in &sockets {
         let mut stream = soon(UnixStream::connect(socket)).await.unwrap();
-        let head = "GET /.well-known/agent-card.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        let head =
+            "GET /.well-known/agent-card.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         stream.write_all(head.as_bytes()).await.unwrap();
         let mut response = String::new();
         soon(stream.read_to_string(&mut response)).await.unwrap();

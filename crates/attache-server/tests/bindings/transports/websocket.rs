@@ -8,10 +8,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::{SinkExt, StreamExt};
 use serde_json::json;
+use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::{Everywhere, WebSocketWire, ask, everywhere, request};
-use crate::support::{Player, player, send, soon};
+use crate::support::pki::{Authority, Files};
+use crate::support::{Player, player, send, serve_tls, soon};
 
 const TOKEN: &str = "t0ken-of-ann-for-the-tests";
 
@@ -176,4 +179,42 @@ async fn open_connections_are_closed_when_the_server_stops() {
     ask(&mut wire, request("1", "SendMessage", send("hello"))).await;
     server.stop().await;
     assert!(soon(wire.next()).await.is_none());
+}
+
+#[tokio::test]
+async fn it_is_there_over_tls() {
+    let authority = Authority::new("authority");
+    let files = Files::new(&authority.server("first"));
+    let client = authority.trusting().http1_only().build().unwrap();
+    let server = serve_tls(player().tls(files.tls()), client).await;
+    let request = server
+        .http(reqwest::Method::GET, "/ws")
+        .header("Connection", "Upgrade")
+        .header("Upgrade", "websocket")
+        .header("Sec-WebSocket-Version", "13")
+        .header("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==");
+    let response = soon(request.send()).await.unwrap();
+    assert_eq!(response.status(), 101);
+    assert_eq!(response.headers()["sec-websocket-accept"], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    let upgraded = soon(response.upgrade()).await.unwrap();
+    let mut wire = WebSocketWire(WebSocketStream::from_raw_socket(upgraded, Role::Client, None).await);
+    let answer = ask(&mut wire, request_of(send("hello"))).await;
+    assert!(answer["result"]["task"].is_object(), "{answer}");
+}
+
+#[tokio::test]
+async fn it_is_there_in_an_application_around_the_server() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let app = player().into_router(&format!("http://{address}")).unwrap();
+    let served = tokio::spawn(async move { axum::serve(listener, app).await });
+    let (socket, _) = soon(tokio_tungstenite::connect_async(format!("ws://{address}/ws"))).await.unwrap();
+    let mut wire = WebSocketWire(socket);
+    let answer = ask(&mut wire, request_of(send("hello"))).await;
+    assert!(answer["result"]["task"].is_object(), "{answer}");
+    served.abort();
+}
+
+fn request_of(params: serde_json::Value) -> serde_json::Value {
+    request("1", "SendMessage", params)
 }
