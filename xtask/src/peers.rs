@@ -76,14 +76,16 @@ pub(crate) enum Suite {
     Acp,
     /// Language models behind endpoints of others.
     Model,
+    /// Clients of the transports beside HTTP.
+    Transports,
     /// A real coding agent, for Linux on x86-64. It is large, so only `cargo xtask interop --coding-agents` installs it.
     CodingAgents,
 }
 
 impl Suite {
     /// The suites of every test run.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Iii, Self::Interop, Self::OAuth, Self::Mcp, Self::Acp, Self::Model];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Iii, Self::Interop, Self::OAuth, Self::Mcp, Self::Acp, Self::Model, Self::Transports];
 
     pub(crate) fn target(self) -> &'static str {
         match self {
@@ -93,13 +95,14 @@ impl Suite {
             Self::Mcp => "mcp",
             Self::Acp | Self::CodingAgents => "acp",
             Self::Model => "model",
+            Self::Transports => "transports",
         }
     }
 
     /// The package that its target belongs to.
     pub(crate) fn package(self) -> &'static str {
         match self {
-            Self::Iii | Self::Interop | Self::OAuth => "attache",
+            Self::Iii | Self::Interop | Self::OAuth | Self::Transports => "attache",
             Self::Mcp | Self::Acp | Self::Model | Self::CodingAgents => "attache-agents",
         }
     }
@@ -113,6 +116,7 @@ impl Suite {
             Self::Acp => "ACP SDK",
             Self::Model => "aimock",
             Self::CodingAgents => "OpenCode",
+            Self::Transports => "clients of transports",
         }
     }
 
@@ -126,6 +130,7 @@ impl Suite {
             Self::Mcp => tests.join("mcp/peers"),
             Self::Acp | Self::CodingAgents => tests.join("acp/peers"),
             Self::Model => tests.join("model/peers"),
+            Self::Transports => tests.join("transports/peers"),
         }
     }
 }
@@ -140,7 +145,7 @@ struct Sdk {
     recipe: &'static str,
 }
 
-const SDKS: [Sdk; 17] = [
+const SDKS: [Sdk; 18] = [
     Sdk::new(Suite::Iii, Language::Python, "0.11.6", "python-0.11.6", "python/requirements-0.11.6.txt"),
     Sdk::new(Suite::Iii, Language::Python, "0.25.0", "python-0.25.0", "python/requirements-0.25.0.txt"),
     Sdk::new(Suite::Iii, Language::Node, "0.11.6", "node-0.11.6", "node/0.11.6/package-lock.json"),
@@ -181,6 +186,13 @@ const SDKS: [Sdk; 17] = [
         "1.18.33",
         "opencode-1.18.33",
         "opencode/package-lock.json",
+    ),
+    Sdk::new(
+        Suite::Transports,
+        Language::Python,
+        "websockets 17.4 and grpcio 1.85.1",
+        "transports-python",
+        "python/requirements.txt",
     ),
 ];
 

@@ -7,7 +7,7 @@ use attache_outbound::Policy;
 #[cfg(feature = "signing")]
 use attache_signing::Verifier;
 
-use crate::{ClientError, Credentials, Interface, RootCertificates, TlsIdentity, TrustedOrigins};
+use crate::{ClientError, Commands, Credentials, Interface, RootCertificates, TlsIdentity, TrustedOrigins};
 
 /// How often an operation is repeated, and the waits in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,7 +127,7 @@ pub struct ClientOptions {
     /// limit. [`Outgoing::deadline`](crate::Outgoing::deadline) sets it for one message.
     pub deadline: Option<Duration>,
     /// How long a stream may be silent before it counts as broken. Servers send something about every 15 seconds. It does not
-    /// apply to gRPC, where servers do not.
+    /// apply to gRPC, Unix sockets and commands, where servers do not; over WebSocket the client asks for a sign of life.
     pub idle_timeout: Duration,
     /// The maximum size of a response, in bytes.
     pub max_body: usize,
@@ -162,6 +162,9 @@ pub struct ClientOptions {
     /// The URL of the card, its redirects and the URL of the interface are checked, and every address that their names resolve
     /// to.
     pub policy: Option<Policy>,
+    /// Whether an address may be a command (`stdio:COMMAND`), which the client starts. By default it may not, because a program may get the
+    /// address from others.
+    pub commands: Commands,
     /// Which signatures a card must have. A card without a valid one is refused. None means that every card is accepted.
     ///
     /// Only the signed part of a card is used. The [extended card](crate::Client::extended_card) must be signed as well.
@@ -189,6 +192,7 @@ impl Default for ClientOptions {
             extensions: Vec::new(),
             trusted_origins: TrustedOrigins::default(),
             policy: None,
+            commands: Commands::default(),
             #[cfg(feature = "signing")]
             card_trust: None,
         }
@@ -227,6 +231,8 @@ impl ClientOptions {
         trusted_origins: TrustedOrigins => trusted_origins;
         /// Sets [which addresses may be called](field@Self::policy).
         policy: Policy => Some(policy);
+        /// Sets [whether an address may be a command](field@Self::commands).
+        commands: Commands => commands;
         /// Sets [which signatures a card must have](field@Self::card_trust).
         #[cfg(feature = "signing")]
         card_trust: Verifier => Some(card_trust);

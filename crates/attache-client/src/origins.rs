@@ -7,6 +7,7 @@ use reqwest::Url;
 use url::{Host, Origin};
 
 use crate::ClientError;
+use crate::agent_address::display_direct;
 use crate::http::{display_text, display_url, is_local};
 
 /// Origins (scheme, host and port) that are trusted in addition to that of the agent's address.
@@ -64,7 +65,7 @@ impl TrustedOrigins {
 
     /// Whether a card at `home` may lead to this address.
     pub(crate) fn check_destination(&self, home: &Url, to: &Url) -> Result<(), ClientError> {
-        if !self.only || is_same(&home.origin(), &to.origin()) || self.is_trusted(to) {
+        if !self.only || is_same_place(home, to) || self.is_trusted(to) {
             return Ok(());
         }
         Err(ClientError::OtherOrigin { card: display_url(home), leads_to: display_url(to) })
@@ -72,7 +73,7 @@ impl TrustedOrigins {
 
     /// Whether credentials for `home` may be sent to this address.
     pub(crate) fn check_credentials(&self, home: &Url, to: &Url) -> Result<(), ClientError> {
-        if is_same(&home.origin(), &to.origin()) {
+        if is_same_place(home, to) {
             return Ok(());
         }
         let opens = home.scheme() == "https" && to.scheme() != "https" && !is_local(to);
@@ -80,8 +81,8 @@ impl TrustedOrigins {
             return Ok(());
         }
         Err(ClientError::Withheld {
-            given_for: home.origin().ascii_serialization(),
-            leads_to: to.origin().ascii_serialization(),
+            given_for: display_origin(home),
+            leads_to: display_origin(to),
             can_be_trusted: !opens,
         })
     }
@@ -90,6 +91,16 @@ impl TrustedOrigins {
         let origin = url.origin();
         self.trusted.iter().any(|trusted| is_same(trusted, &origin))
     }
+}
+
+/// Whether two URLs have the same origin. The URL of a socket or a command is its own origin.
+fn is_same_place(one: &Url, other: &Url) -> bool {
+    one == other || is_same(&one.origin(), &other.origin())
+}
+
+/// An origin, as it may be shown.
+fn display_origin(url: &Url) -> String {
+    display_direct(url).unwrap_or_else(|| url.origin().ascii_serialization())
 }
 
 /// Whether two origins are the same. All names of this machine are the same host.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use attache_core::{Agent, Clock, Namespace, Options, Retention, Service, Store};
 use attache_outbound::SetupError;
+use attache_protocol::AgentInterface;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 
@@ -13,6 +14,7 @@ use crate::auth::Authenticator;
 use crate::card::CardHost;
 use crate::card::build::{self, CardBuilder, ExtendedCard};
 use crate::card::runtime::RuntimeDetails;
+use crate::card::transports::FurtherTransports;
 use crate::dispatch::{Dispatcher, SharedLimits};
 use crate::http::Fallback;
 use crate::http::origin::{Addresses, FallbackCors, RequestFilter};
@@ -36,6 +38,8 @@ pub(crate) struct Blueprint {
     pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
     pub(crate) signing: Option<signing::Keys>,
     pub(crate) limits: SharedLimits,
+    /// The interfaces that only this machine can use. They lead to the agent at the root.
+    pub(crate) local: Vec<AgentInterface>,
 }
 
 /// What only the agent at the root of a server has.
@@ -76,11 +80,14 @@ impl Blueprint {
         let oldest_path = options.paths.oldest.first().cloned();
         let signing = self.signing.clone().map(|keys| Signing::new(keys, base));
         let pure = options.pure_card || options.strict_version;
-        let cards = CardHost::new(pure, base, oldest_path, signing.clone());
+        let interfaces = build::interfaces(base, options);
+        let local = if service_options.agent_name.is_some() { &[][..] } else { &self.local };
+        let transports = FurtherTransports::new(&interfaces, options, local);
+        let cards = CardHost::new(pure, base, oldest_path, signing.clone(), transports);
         let reports = &service_options.reports;
         let lists_reports = agent.agent.reports() || reports.namespace != Namespace::Attache;
         let builder = Arc::new(CardBuilder {
-            interfaces: build::interfaces(base, options),
+            interfaces,
             push: self.push,
             changes: agent.card_changes,
             scheme_names: options.scheme_names.clone(),

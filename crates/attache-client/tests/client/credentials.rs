@@ -237,7 +237,9 @@ impl Credentials for Spare {
 async fn a_request_is_made_once_more_with_another_credential_if_the_first_is_refused() {
     let server = Server::echo().authenticate(KnownCallers::new().bearer("ann", "t-1"));
     let url = format!("http://{}", serve(server).await);
-    for binding in [Binding::JsonRpc, Binding::HttpJson, Binding::Grpc] {
+    for binding in
+        [Binding::JsonRpc, Binding::HttpJson, Binding::Grpc, Binding::WebSocket, Binding::GrpcJsonRpc]
+    {
         let connect = async |left| {
             let options =
                 quick().with_credentials((SchemeCredentials::new(), Spare { left: AtomicUsize::new(left) }));

@@ -117,7 +117,8 @@ fn asking() -> AgentCard {
     card
 }
 
-const BINDINGS: [Binding; 3] = [Binding::JsonRpc, Binding::HttpJson, Binding::Grpc];
+const BINDINGS: [Binding; 5] =
+    [Binding::JsonRpc, Binding::HttpJson, Binding::Grpc, Binding::WebSocket, Binding::GrpcJsonRpc];
 
 #[tokio::test]
 async fn a_private_authority_is_trusted_if_it_is_named_over_every_binding() {

@@ -8,6 +8,7 @@ mod hide;
 mod jwt;
 mod known;
 mod reloadable;
+mod unix;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ pub use self::function::authenticator_fn;
 pub use self::jwt::{JwtCallers, JwtIssuer, JwtSetupError};
 pub use self::known::{KeyPlace, KnownCallers};
 pub use self::reloadable::{AnonymousAccess, Reloadable};
+pub use self::unix::UnixCallers;
 
 pub(crate) use self::hide::hide_credentials;
 
@@ -40,7 +42,7 @@ use crate::http::response::json_response;
 /// Authenticates the callers of requests.
 ///
 /// [`KnownCallers`] does it for static tokens, passwords and API keys, `JwtCallers` for tokens of an identity provider,
-/// [`CertificateCallers`] for client certificates, [`authenticator_fn`] for a closure. [`AnyOf`] and [`AllOf`] combine several.
+/// [`CertificateCallers`] for client certificates, [`UnixCallers`] for processes on this machine, [`authenticator_fn`] for a closure. [`AnyOf`] and [`AllOf`] combine several.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot tell who sends a request",
     note = "`KnownCallers` can, for tokens, passwords and API keys"
@@ -205,7 +207,7 @@ pub(crate) fn error_response(
     peer: &Peer,
 ) -> Response<Body> {
     #[cfg(feature = "grpc")]
-    if let Some(package) = grpc::Package::of(head.uri.path()) {
+    if let Some(package) = grpc::package_of(head.uri.path()) {
         return grpc::error_response(package, &denied.error());
     }
     let (status, text) = match denied {

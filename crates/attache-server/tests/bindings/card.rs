@@ -65,6 +65,10 @@ async fn everything_that_is_required_is_in_the_card() {
     assert!(interfaces.iter().all(|interface| interface.get("tenant").is_none()));
 }
 
+fn interfaces_of(card: &Value) -> impl Iterator<Item = &Value> {
+    card["supportedInterfaces"].as_array().unwrap().iter()
+}
+
 #[tokio::test]
 async fn who_speaks_1_0_gets_the_card_of_1_0_alone() {
     let server = playing().await;
@@ -78,7 +82,9 @@ async fn who_speaks_1_0_gets_the_card_of_1_0_alone() {
         for member in ["url", "protocolVersion", "preferredTransport", "additionalInterfaces"] {
             assert!(card.get(member).is_none(), "{member}");
         }
-        assert_eq!(card["supportedInterfaces"].as_array().unwrap().len(), 3);
+        let bindings: Vec<_> = interfaces_of(&card).map(|interface| &interface["protocolBinding"]).collect();
+        assert_eq!(bindings, ["JSONRPC", "HTTP+JSON", "GRPC", "websocket", "grpc-jsonrpc"]);
+        assert!(interfaces_of(&card).all(|interface| interface["protocolVersion"] == "1.0"), "{card}");
         assert_ne!(pure.header("etag"), both.header("etag"));
         assert_eq!(pure.header("vary"), "A2A-Version, Host");
     }
@@ -119,7 +125,7 @@ async fn every_interface_in_the_card_answers() {
         let of = interfaces.iter().find(|interface| interface["protocolBinding"] == *binding);
         of.and_then(|interface| interface["url"].as_str()).expect(binding).to_owned()
     };
-    assert_eq!(interfaces.len(), 3);
+    assert_eq!(interfaces.len(), 5);
 
     let call = json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": send("hi")});
     let request = server.http.post(url("JSONRPC")).header("A2A-Version", "1.0").json(&call);

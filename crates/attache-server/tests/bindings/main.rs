@@ -36,6 +36,8 @@ mod streams;
 mod support;
 mod tls;
 #[cfg(unix)]
+mod transports;
+#[cfg(unix)]
 mod unix;
 mod v0_3_grpc;
 mod v0_3_http_json;

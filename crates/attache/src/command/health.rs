@@ -48,7 +48,16 @@ impl Health {
         let path = if self.ready { "/ready" } else { "/health" };
         let target = match &self.url {
             Some(url) => Target { url: url.trim_end_matches('/').to_owned(), socket: None },
-            None => target(self.serve.listen_address(), self.serve.is_encrypted())?,
+            None => {
+                let addresses = self.serve.addresses();
+                let first = addresses.first().ok_or_else(|| {
+                    Failure::usage(
+                        "the server answers on standard input and output alone, where it cannot be asked",
+                    )
+                    .hint("name a URL with `--url`, or let it listen with `--listen` too")
+                })?;
+                target(first, self.serve.is_encrypted())?
+            }
         };
         let status = get(&target, path, self.timeout.0, self.url.is_none()).await?;
         // A server that asks for credentials runs.

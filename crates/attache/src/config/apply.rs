@@ -6,17 +6,18 @@ use std::sync::Arc;
 use attache::core::{Identity, Options};
 use attache::server::auth::{
     AllOf, AnyOf, Authenticator, CertificateCallers, CertificateName, JwtCallers, JwtIssuer, KnownCallers,
+    UnixCallers,
 };
 use attache::server::{Algorithm, Limits, ServerOptions, Tls};
 
-use super::auth::{Certificate, CredentialKind, Jwt, JwtAlgorithm, SecretCaller, StringList};
+use super::auth::{Certificate, CredentialKind, Jwt, JwtAlgorithm, SecretCaller, StringList, UnixCaller};
 use super::units::{Count, FromText, Size, Time};
 use super::{Callers, ClientCertificates, LimitArgs, Require, TlsArgs};
 use crate::command::Failure;
 
 /// The authenticator for these callers.
 pub(crate) fn authenticator(callers: &Callers) -> Result<Arc<dyn Authenticator>, Failure> {
-    let Callers { require, known, jwt, mtls } = callers;
+    let Callers { require, known, jwt, mtls, unix } = callers;
     let mut kinds: Vec<Arc<dyn Authenticator>> = Vec::new();
     match require {
         Require::Any if !known.is_empty() => kinds.push(Arc::new(by_secret(known))),
@@ -33,6 +34,9 @@ pub(crate) fn authenticator(callers: &Callers) -> Result<Arc<dyn Authenticator>,
     }
     if !mtls.is_empty() {
         kinds.push(Arc::new(by_certificate(mtls)));
+    }
+    if !unix.is_empty() {
+        kinds.push(Arc::new(by_user(unix)));
     }
     let mut kinds = kinds.into_iter();
     // An empty list of callers was rejected when the file was read.
@@ -81,6 +85,13 @@ fn by_certificate(callers: &[Certificate]) -> CertificateCallers {
         let identity = Identity::named(name.as_str()).scopes(scopes);
         let identity = tier.iter().fold(identity, |identity, tier| identity.tier(tier));
         shown.into_iter().fold(known, |known, shown| known.caller(shown, identity.clone()))
+    })
+}
+
+fn by_user(callers: &[UnixCaller]) -> UnixCallers {
+    callers.iter().fold(UnixCallers::new(), |known, UnixCaller { name, uid, scopes, tier }| {
+        let identity = Identity::named(name.as_str()).scopes(scopes);
+        known.caller(*uid, tier.iter().fold(identity, |identity, tier| identity.tier(tier)))
     })
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct Auth {
     pub(crate) jwt: Vec<Jwt>,
     /// Callers with a certificate
     pub(crate) mtls: Vec<Certificate>,
+    /// Processes on this machine, over a Unix socket or over standard input and output, by the user that they run as
+    pub(crate) unix: Vec<UnixCaller>,
 }
 
 /// What suffices.
@@ -162,6 +164,21 @@ pub(crate) struct Certificate {
     pub(crate) tier: Option<String>,
 }
 
+/// Processes of one user on this machine.
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct UnixCaller {
+    /// What the caller is called
+    pub(crate) name: String,
+    /// The id of the user
+    pub(crate) uid: u32,
+    /// What the caller may do
+    #[serde(default)]
+    pub(crate) scopes: Vec<String>,
+    /// The audience that the caller belongs to
+    pub(crate) tier: Option<String>,
+}
+
 /// One text or a list of texts.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 #[serde(transparent)]
@@ -211,6 +228,7 @@ pub(crate) struct Callers {
     pub(crate) known: Vec<SecretCaller>,
     pub(crate) jwt: Vec<Jwt>,
     pub(crate) mtls: Vec<Certificate>,
+    pub(crate) unix: Vec<UnixCaller>,
 }
 
 /// A caller with a secret.
@@ -257,6 +275,9 @@ impl Callers {
         if !self.mtls.is_empty() {
             lists.push(("mtls", self.mtls.iter().map(|caller| caller.name.clone()).collect()));
         }
+        if !self.unix.is_empty() {
+            lists.push(("unix", self.unix.iter().map(|caller| caller.name.clone()).collect()));
+        }
         lists
     }
 
@@ -264,7 +285,8 @@ impl Callers {
     pub(crate) fn tiers(&self) -> impl Iterator<Item = &str> {
         let known = self.known.iter().filter_map(|known| known.identity.rights.tier());
         let mapped = self.jwt.iter().flat_map(|jwt| jwt.tiers.values().map(String::as_str));
-        known.chain(mapped).chain(self.mtls.iter().filter_map(|caller| caller.tier.as_deref()))
+        let by_user = self.unix.iter().filter_map(|caller| caller.tier.as_deref());
+        known.chain(mapped).chain(self.mtls.iter().filter_map(|caller| caller.tier.as_deref())).chain(by_user)
     }
 
     /// Whether some callers have a tier of their own.
@@ -272,6 +294,7 @@ impl Callers {
         self.known.iter().any(|known| known.identity.rights.tier().is_some())
             || self.jwt.iter().any(|jwt| jwt.tier_claim.is_some())
             || self.mtls.iter().any(|caller| caller.tier.is_some())
+            || self.unix.iter().any(|caller| caller.tier.is_some())
     }
 
     /// Says what is weaker, if a caller would need fewer credentials than with the settings `now`.
@@ -369,6 +392,17 @@ impl Auth {
                 errors.push(checked.error(&entry.path(""), error));
             }
         }
+        for (index, caller) in self.unix.iter().enumerate() {
+            let UnixCaller { name, uid, scopes, tier } = caller;
+            let entry = Entry { section: path, list: "unix", index, name, scopes, tier: tier.as_deref() };
+            let others = &self.unix[..index];
+            errors.extend(checked.name(&entry, others.iter().map(|other| other.name.as_str())).err());
+            if let Some(other) = others.iter().find(|other| other.uid == *uid) {
+                let error = ConfigError::new(format!("`{}` has the user id {uid} already", other.name));
+                errors
+                    .push(checked.error(&entry.path(".uid"), error.hint("a user id belongs to one caller")));
+            }
+        }
         if !errors.is_empty() {
             return Err(Failure::all(errors));
         }
@@ -377,10 +411,11 @@ impl Auth {
             known: checked.known,
             jwt: self.jwt.clone(),
             mtls: self.mtls.clone(),
+            unix: self.unix.clone(),
         };
         if callers.listed().is_empty() {
             let error = ConfigError::new("no callers are listed here");
-            let hint = "list callers below `bearer`, `api-key`, `basic`, `jwt` or `mtls`, or remove `auth` to let everyone in";
+            let hint = "list callers below `bearer`, `api-key`, `basic`, `jwt`, `mtls` or `unix`, or remove `auth` to let everyone in";
             return Err(file.error(path, error.hint(hint)));
         }
         Ok(callers)

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use attache::protocol::{AgentCard, AgentExtension, AgentProvider, AgentSkill};
-use attache::server::{GrpcAddress, SchemeNames};
+use attache::server::{CardTransports, GrpcAddress, SchemeNames};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,29 @@ impl From<CardGrpc> for GrpcAddress {
             CardGrpc::Url => Self::Url,
             CardGrpc::HostPort => Self::HostPort,
             CardGrpc::Hidden => Self::Hidden,
+        }
+    }
+}
+
+/// Which cards list the transports that are not part of the specification.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ListTransports {
+    /// Those for clients that state the version 1.0, which Google ADK does not
+    #[default]
+    Stated,
+    /// All
+    All,
+    /// None
+    Hidden,
+}
+
+impl From<ListTransports> for CardTransports {
+    fn from(listed: ListTransports) -> Self {
+        match listed {
+            ListTransports::Stated => Self::Stated,
+            ListTransports::All => Self::All,
+            ListTransports::Hidden => Self::Hidden,
         }
     }
 }

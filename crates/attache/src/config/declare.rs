@@ -19,7 +19,7 @@ use std::sync::LazyLock;
 use attache::server::{AllowedHost, AllowedOrigin};
 use attache::store::StoreUrl;
 
-use super::card::CardGrpc;
+use super::card::{CardGrpc, ListTransports};
 use super::conversation::Compat;
 use super::log::{LogFormat, LoggedRequests};
 use super::program::CommandLine;
@@ -145,6 +145,7 @@ as_it_is!(
     ClientCertificates,
     CommandLine,
     Compat,
+    ListTransports,
     LogFormat
 );
 as_text!(AllowedHost, AllowedOrigin, Count, HttpPath, LoggedRequests, Network, Size, Time);

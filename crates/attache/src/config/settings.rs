@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use super::acp::AcpPermissions;
 use super::agents::NamedAgent;
-use super::auth::Auth;
+use super::auth::{Auth, StringList};
 use super::budget::BudgetSettings;
-use super::card::{CardGrpc, CardSchemes, CardSkill};
+use super::card::{CardGrpc, CardSchemes, CardSkill, ListTransports};
 use super::conversation::{Compat, ContextBusy, ContextEndState};
 use super::declare::settings;
 use super::log::{LogFormat, LoggedRequests};
@@ -40,9 +40,14 @@ settings! {
         /// Which agent to serve
         #[flag(agent, value_parser = AgentName::parser(), default_value = "functions")]
         agent: AgentName,
-        /// The address to listen on, or `unix:PATH` for a Unix socket
+        /// The addresses to listen on, each `HOST:PORT` or `unix:PATH` for a Unix socket: one or a list
         #[flag(listen, value_name = "ADDR", default_value = "127.0.0.1:3111")]
-        listen: String,
+        #[help = "An address to listen on, or `unix:PATH` for a Unix socket; may be repeated"]
+        listen: Vec<String> as Option<StringList>,
+        /// Answer on standard input and output, for the process that starts the server
+        #[flag(stdio)]
+        #[help = "Answer on standard input and output, for the process that starts the server; without `--listen`, nowhere else"]
+        stdio: bool,
         /// The URL that the card advertises, if clients reach the server under another one
         #[flag(base_url, value_name = "URL")]
         base_url: Option<String> as Option<FromText<HttpUrl>>,
@@ -357,6 +362,9 @@ settings! {
         #[flag(no_grpc)]
         #[help = "Offer no gRPC"]
         grpc: bool,
+        /// The path of WebSocket connections; those of the JSON-RPC binding accept them too
+        #[flag(path_websocket, value_name = "PATH", default_value = "/ws")]
+        websocket: HttpPath,
     }
 }
 
@@ -795,6 +803,9 @@ settings! {
         /// How the card names the gRPC interface
         #[flag(card_grpc, value_enum, value_name = "HOW", default_value = "url")]
         grpc: CardGrpc,
+        /// Which cards list the transports that are not part of the specification, such as WebSocket
+        #[flag(card_transports, value_enum, value_name = "WHICH", default_value = "stated")]
+        transports: ListTransports,
     }
 }
 

@@ -54,7 +54,9 @@ const EXAMPLES: &[(&str, &str)] = &[
       scopes-claim: scope
       tier-claim: tier
   mtls:
-    - { name: billing, san: billing.internal, scopes: [quote] }"#,
+    - { name: billing, san: billing.internal, scopes: [quote] }
+  unix:
+    - { name: ops, uid: 1000 }"#,
     ),
     ("signing.keys", "/var/lib/attache/keys.json"),
     ("tls.certificate", "/etc/attache/server.pem"),
@@ -379,7 +381,7 @@ pub(super) mod tests {
     fn each_value_that_is_not_an_example_is_the_default() {
         let defaults = switched_on(&template(), Which::Defaults);
         assert!(
-            defaults.contains("\nlisten: 127.0.0.1:3111\n") && defaults.contains("\n  body: 8MiB\n"),
+            defaults.contains("\nlisten: [127.0.0.1:3111]\n") && defaults.contains("\n  body: 8MiB\n"),
             "{defaults}"
         );
         assert!(defaults.contains("\n#base-url: "), "{defaults}");

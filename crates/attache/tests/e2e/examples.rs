@@ -101,6 +101,16 @@ async fn simple_client_prints_what_it_is_told() {
 }
 
 #[tokio::test]
+async fn any_transport_leads_to_the_agent() {
+    let echo = Program::example("echo_server", &[]).await;
+    let rest = echo.url.trim_start_matches("http://");
+    let proxy = format!("stdio:'{}' proxy --stdio {}", env!("CARGO_BIN_EXE_attache"), echo.url);
+    for address in [echo.url.clone(), format!("ws://{rest}/ws"), format!("grpc-jsonrpc://{rest}"), proxy] {
+        assert_eq!(run_example("any_transport", &[&address]).await, "Hello\n", "{address}");
+    }
+}
+
+#[tokio::test]
 async fn polling_client_comes_back_and_answers() {
     let tables = Program::example("multi_turn", &[]).await;
     let booked = run_example("polling_client", &[&tables.url, "a table please", "4", "eight"]).await;

@@ -29,41 +29,56 @@ pub(super) struct Announcement {
 }
 
 impl Announcement {
-    pub(super) fn say(&self, address: &LocalAddress, hosted: Option<Hosted<'_>>) {
+    pub(super) fn say(&self, addresses: &[LocalAddress], hosted: Option<Hosted<'_>>) {
         let mut out = anstream::stderr().lock();
         // A closed standard error is ignored.
-        let _ = self.write(&mut out, address, hosted);
+        let is_tcp = |address: &&LocalAddress| matches!(address, LocalAddress::Tcp(_));
+        let _ = match addresses.iter().find(is_tcp).or(addresses.first()) {
+            Some(main) => {
+                let others = addresses.iter().filter(|address| *address != main);
+                let others = others.map(|address| format!(" and {}", self.listening(address)));
+                self.write(&mut out, main, &others.collect::<String>(), hosted)
+            }
+            None => writeln!(out, "Answering on standard input and output, until its end."),
+        };
+    }
+
+    /// An address, as it is printed.
+    fn listening(&self, address: &LocalAddress) -> String {
+        match address {
+            LocalAddress::Tcp(address) if self.encrypted => format!("https://{address}"),
+            LocalAddress::Tcp(address) => format!("http://{address}"),
+            LocalAddress::Unix(path) => format!("unix:{}", path.display()),
+        }
     }
 
     fn write(
         &self,
         out: &mut dyn Write,
         address: &LocalAddress,
+        others: &str,
         hosted: Option<Hosted<'_>>,
     ) -> std::io::Result<()> {
-        let scheme = if self.encrypted { "https" } else { "http" };
-        let (listening, url, curl) = match address {
-            LocalAddress::Tcp(address) => {
-                let url = format!("{scheme}://{address}");
-                (url.clone(), url, "curl -s".to_owned())
-            }
+        let listening = self.listening(address);
+        let (url, curl) = match address {
+            LocalAddress::Tcp(_) => (listening.clone(), "curl -s".to_owned()),
             LocalAddress::Unix(path) => {
-                let path = path.display();
-                (
-                    format!("unix:{path}"),
-                    "http://localhost".to_owned(),
-                    format!("curl -s --unix-socket '{path}'"),
-                )
+                ("http://localhost".to_owned(), format!("curl -s --unix-socket '{}'", path.display()))
             }
         };
         let authority = url.split_once("://").map_or(url.as_str(), |(_, authority)| authority);
-        writeln!(out, "Listening on {listening}\n")?;
+        writeln!(out, "Listening on {listening}{others}\n")?;
         writeln!(out, "  card       {url}/.well-known/agent-card.json")?;
         let jsonrpc = self.paths.jsonrpc.first().map_or("/", String::as_str);
         writeln!(out, "  JSON-RPC   {url}{jsonrpc}")?;
         writeln!(out, "  HTTP+JSON  {url}{}", self.paths.http_json.as_deref().unwrap_or_default())?;
         if self.paths.grpc {
             writeln!(out, "  gRPC       {authority}")?;
+        }
+        if let Some(websocket) =
+            self.paths.websocket.as_ref().filter(|_| matches!(address, LocalAddress::Tcp(_)))
+        {
+            writeln!(out, "  WebSocket  {}{websocket}", url.replacen("http", "ws", 1))?;
         }
         if let Some(Hosted { engine, .. }) = &hosted {
             writeln!(out, "  workers    {engine}")?;

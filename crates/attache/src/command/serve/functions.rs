@@ -210,15 +210,11 @@ pub(super) async fn serve(serve: Serve, mut prepared: Prepared, parts: Parts) ->
     context.tools.functions = Some(gateway.clone());
     let agents = RunningAgents::start(context, std::mem::take(&mut prepared.named)).await?;
     let listening = serve.listen(server, store, prepared, parts, agents).await?;
-    let address = listening.local_address().map_err(Failure::new)?;
+    let addresses = listening.local_addresses().map_err(Failure::new)?;
     let mut _offers = Vec::new();
     if let Some(delegation) = delegation {
         let hosts = serve.hosts.allowed_host.iter().map(|host| format!("http://{host}"));
-        let (ip, own_host) = match &address {
-            LocalAddress::Tcp(address) => (address.ip(), address.to_string()),
-            // Only programs of this user can connect.
-            LocalAddress::Unix(_) => (IpAddr::V4(Ipv4Addr::LOCALHOST), "localhost".to_owned()),
-        };
+        let (ip, own_host) = reached(&addresses);
         let access = Access::new(api_token, ip, serve.server.base_url.iter().cloned().chain(hosts));
         let public = serve.server.base_url.clone().unwrap_or_else(|| format!("{scheme}://{own_host}"));
         delegation.set_own_agent(gateway, public);
@@ -229,7 +225,7 @@ pub(super) async fn serve(serve: Serve, mut prepared: Prepared, parts: Parts) ->
     }
     let engine_url = format!("ws://{}", workers.address());
     let hosted = Hosted { engine: &engine_url, demo: serve.functions.demo.demo };
-    announcement.say(&address, Some(hosted));
+    announcement.say(&addresses, Some(hosted));
     let stop = CancellationToken::new();
     let workers = tokio::spawn(workers.run_until(stop.clone().cancelled_owned()));
     // Turns that still run need their workers until they end.
@@ -239,6 +235,21 @@ pub(super) async fn serve(serve: Serve, mut prepared: Prepared, parts: Parts) ->
         let _ = workers.await;
     }
     served
+}
+
+/// The widest address that the server listens on, which decides who may use the API, and the host of the first one.
+fn reached(addresses: &[LocalAddress]) -> (IpAddr, String) {
+    let tcp = || {
+        addresses.iter().filter_map(|address| match address {
+            LocalAddress::Tcp(address) => Some(address),
+            // Only programs of this user can connect.
+            LocalAddress::Unix(_) => None,
+        })
+    };
+    let wide = tcp().map(|address| address.ip()).find(|ip| !ip.to_canonical().is_loopback());
+    let ip = wide.or_else(|| tcp().next().map(|address| address.ip()));
+    let host = tcp().next().map_or_else(|| "localhost".to_owned(), ToString::to_string);
+    (ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)), host)
 }
 
 /// The origins that the author of a function allows at the path of its HTTP trigger.

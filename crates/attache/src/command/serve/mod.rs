@@ -52,7 +52,7 @@ use crate::config::{
 };
 
 /// The examples in `--help`.
-pub(super) const EXAMPLES: &str = "Examples:\n  attache serve --demo                                  sample functions, to look around\n  attache serve --tier partner                          functions of iii workers for partners\n  attache serve --agent echo --listen 127.0.0.1:8080    the smallest agent";
+pub(super) const EXAMPLES: &str = "Examples:\n  attache serve --demo                                  sample functions, to look around\n  attache serve --tier partner                          functions of iii workers for partners\n  attache serve --agent echo --listen 127.0.0.1:8080    the smallest agent\n  attache serve --agent echo --stdio                    for the process that starts it";
 
 /// The arguments of `attache serve`.
 #[derive(Debug, Args)]
@@ -277,7 +277,7 @@ impl Serve {
             && self.server.base_url.as_deref().is_none_or(is_http)
             && is_sound(&["listen", "base-url", "insecure", "allowed-hosts", "cors"])
         {
-            failures.extend(self.guard(&self.server.listen, callers.as_ref()).err());
+            failures.extend(self.guard(&self.addresses(), callers.as_ref()).err());
         }
         let known = callers.as_ref().and_then(Option::as_ref);
         if is_sound(&["tls"]) {
@@ -421,7 +421,7 @@ impl Serve {
         let root = agents.root(name, prepared.root.take()).await?;
         let server = Server::new(root.agent.clone()).card(root.current_card()).card_updates(root.cards());
         let listening = self.listen(server, store, prepared, parts, agents).await?;
-        announcement.say(&listening.local_address().map_err(Failure::new)?, None);
+        announcement.say(&listening.local_addresses().map_err(Failure::new)?, None);
         stopping::run(listening).await
     }
 
@@ -439,16 +439,20 @@ impl Serve {
     /// The URL of the server, as far as it is known before the server listens.
     fn own_url(&self) -> String {
         let scheme = if self.tls.is_asked_for() { "https" } else { "http" };
-        let host = match self.server.listen.starts_with(UNIX_PREFIX) {
-            true => "localhost",
-            false => &self.server.listen,
-        };
+        let addresses = self.addresses();
+        let host = addresses.iter().find(|address| !address.starts_with(UNIX_PREFIX));
+        let host = host.map_or("localhost", String::as_str);
         self.server.base_url.clone().unwrap_or_else(|| format!("{scheme}://{host}"))
     }
 
-    /// The address to listen on.
-    pub(super) fn listen_address(&self) -> &str {
-        &self.server.listen
+    /// The addresses to listen on. On standard input and output, the default is none.
+    pub(super) fn addresses(&self) -> Vec<String> {
+        let setting = self.settings.resolved.iter().find(|setting| setting.key == "listen");
+        let is_default = setting.is_none_or(|setting| setting.source == Source::Default);
+        match self.server.stdio && is_default {
+            true => Vec::new(),
+            false => self.server.listen.clone(),
+        }
     }
 
     /// Whether the server uses TLS.
@@ -494,11 +498,14 @@ impl Serve {
     }
 
     /// Refuses to serve other machines without authentication, unless `--insecure` is given.
-    fn guard(&self, listen: &str, callers: Option<&Callers>) -> Result<(), Failure> {
+    fn guard(&self, addresses: &[String], callers: Option<&Callers>) -> Result<(), Failure> {
         if callers.is_some() {
             return Ok(());
         }
-        match (is_here(listen), self.server.base_url.as_deref()) {
+        // The address that most machines can reach decides.
+        let wide = addresses.iter().find(|listen| !is_here(std::slice::from_ref(*listen)));
+        let listen = wide.or(addresses.first()).map_or("standard input", String::as_str);
+        match (wide.is_none(), self.server.base_url.as_deref()) {
             (true, Some(url)) if !self.access.insecure && !is_loopback_url(url) => Err(Failure::usage(format!(
                 "`base-url` says that others reach the server at `{url}`, and callers would not be asked who they are"
             ))
@@ -532,6 +539,7 @@ impl Serve {
             options.cors = Cors { origins: self.cors.cors_origin.clone() };
             options.request_log = self.log.log_requests.0;
             options.grpc_address = self.card.card_grpc.into();
+            options.card_transports = self.card.card_transports.into();
             options.scheme_names = prepared.card.schemes.clone();
         });
         config::limits(&self.limits, &mut options);
@@ -572,8 +580,10 @@ impl Serve {
         let artifacts = self.open_artifacts(&*store, &parts.temporary)?;
         // With sample functions, a newcomer can try webhooks on one machine.
         let policy = self.push.policy(self.functions.demo.demo && is_here(&self.server.listen));
-        let mut server = server
-            .bind(&self.server.listen)
+        let mut server = self
+            .addresses()
+            .into_iter()
+            .fold(server, Server::bind)
             .shared_store(store)
             .push(!self.push.no_push)
             .push_options(|push: &mut PushOptions| (push.policy, push.secret) = (policy, prepared.push))
@@ -593,6 +603,9 @@ impl Serve {
                     options.push_events = PushEvents::Everything;
                 }
             });
+        if self.server.stdio {
+            server = server.stdio();
+        }
         if let Some(url) = &self.server.base_url {
             server = server.base_url(url);
         }
@@ -639,10 +652,12 @@ fn is_http(url: &str) -> bool {
 /// What the address of a Unix socket begins with.
 pub(super) const UNIX_PREFIX: &str = "unix:";
 
-/// Whether only this machine can connect to an address. An invalid address is reported when the server listens.
-fn is_here(listen: &str) -> bool {
-    listen.starts_with(UNIX_PREFIX)
-        || listen
+/// Whether only this machine can connect to all of the addresses. An invalid address is reported when the server listens.
+fn is_here(addresses: &[String]) -> bool {
+    let is_loopback = |listen: &String| {
+        listen
             .to_socket_addrs()
             .map_or(true, |mut addresses| addresses.all(|address| address.ip().to_canonical().is_loopback()))
+    };
+    addresses.iter().all(|listen| listen.starts_with(UNIX_PREFIX) || is_loopback(listen))
 }

@@ -107,6 +107,7 @@ impl PathArgs {
             // The root is an empty prefix.
             paths.http_json = Some(self.path_http_json.0.trim_end_matches('/').to_owned());
             paths.grpc = !self.no_grpc;
+            paths.websocket = Some(self.path_websocket.0.clone());
         })
     }
 }

@@ -59,8 +59,8 @@ pub(super) struct Reloader {
     file: Option<PathBuf>,
     callers: Option<Callers>,
     resolved: Vec<Resolved>,
-    /// The address that the server listens on. A reload does not change it.
-    listen: String,
+    /// The addresses that the server listens on. A reload does not change them.
+    listen: Vec<String>,
     encryption: Encryption,
 }
 
@@ -106,8 +106,15 @@ enum AddressScope {
 }
 
 impl AddressScope {
-    /// `None` for an invalid address, which is reported elsewhere.
+    /// The widest scope of addresses in a list. `None` for an invalid address, which is reported elsewhere.
     fn of(listen: &str) -> Option<Self> {
+        listen
+            .split(", ")
+            .map(Self::of_one)
+            .try_fold(Self::ThisMachine, |widest, scope| Some(widest.max(scope?)))
+    }
+
+    fn of_one(listen: &str) -> Option<Self> {
         if listen.starts_with(UNIX_PREFIX) {
             return Some(Self::ThisMachine);
         }
@@ -127,7 +134,7 @@ impl Reloader {
             file: serve.settings.file.as_ref().map(|file| file.path.clone()),
             callers: prepared.callers.clone(),
             resolved: serve.settings.resolved.clone(),
-            listen: serve.server.listen.clone(),
+            listen: serve.addresses(),
             encryption: Encryption::of(&serve.tls),
         }
     }

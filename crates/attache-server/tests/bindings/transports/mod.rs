@@ -1,0 +1,385 @@
+//! The transports that carry JSON-RPC, each as the same few steps: send the bytes of a request, get the frames of the response.
+//!
+//! A new transport needs a [`Transport`], and gets all of [`matrix`] and most of [`faults`] with it.
+
+mod card;
+mod faults;
+mod listeners;
+mod matrix;
+mod multiplexing;
+mod websocket;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use attache_core::{Agent, BoxFuture};
+use attache_grpc::envelope::{JsonRpcEnvelope, SERVICE};
+use attache_server::{LocalAddress, Server};
+use futures::{SinkExt, StreamExt};
+use http::uri::PathAndQuery;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, DuplexStream};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+
+use crate::support::soon;
+
+/// A way to carry JSON-RPC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// Requests and server-sent events over HTTP, which the others are compared with.
+    Http,
+    /// Lines over a Unix socket.
+    Unix,
+    /// Lines over a stream that is open already, as over standard input and output.
+    Lines,
+    WebSocket,
+    /// Messages of gRPC.
+    Envelope,
+}
+
+impl Transport {
+    /// All of them that carry frames.
+    pub(crate) const FRAMED: [Self; 4] = [Self::Unix, Self::Lines, Self::WebSocket, Self::Envelope];
+}
+
+/// One frame of a response.
+#[derive(Debug, Clone)]
+pub(crate) struct Got {
+    pub(crate) payload: Value,
+    pub(crate) last: bool,
+}
+
+impl Got {
+    /// Whether it is the frame that ends a stream.
+    pub(crate) fn is_end(&self) -> bool {
+        self.last && self.payload.get("result").is_none() && self.payload.get("error").is_none()
+    }
+}
+
+/// A connection. The member `headers` of a request is sent as the transport sends service parameters and credentials.
+pub(crate) trait Wire: Send {
+    fn send(&mut self, request: Value) -> BoxFuture<'_, ()>;
+    /// The next frame of any response. `None` if the connection has ended.
+    fn next(&mut self) -> BoxFuture<'_, Option<Got>>;
+}
+
+/// Sends a request and reads its response to the end.
+pub(crate) async fn exchange(wire: &mut dyn Wire, request: Value) -> Vec<Value> {
+    let mut frames = Vec::new();
+    soon(wire.send(request)).await;
+    loop {
+        let got = soon(wire.next()).await.expect("the connection stays open");
+        let last = got.last;
+        if !got.is_end() {
+            frames.push(got.payload);
+        }
+        if last {
+            return frames;
+        }
+    }
+}
+
+/// The same for a request with one response.
+pub(crate) async fn ask(wire: &mut dyn Wire, request: Value) -> Value {
+    let mut frames = exchange(wire, request).await;
+    assert_eq!(frames.len(), 1, "{frames:?}");
+    frames.remove(0)
+}
+
+/// A request of 1.0.
+pub(crate) fn request(id: impl Into<Value>, method: &str, params: Value) -> Value {
+    let id: Value = id.into();
+    json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params, "headers": {"A2A-Version": "1.0"}})
+}
+
+/// A server that answers on all transports at the same time.
+pub(crate) struct Everywhere {
+    pub(crate) address: SocketAddr,
+    pub(crate) socket: PathBuf,
+    stream: Option<DuplexStream>,
+    stop: Option<oneshot::Sender<()>>,
+    served: JoinHandle<std::io::Result<()>>,
+    _folder: tempfile::TempDir,
+}
+
+/// Starts a server on all transports.
+pub(crate) async fn everywhere<A: Agent>(server: Server<A>) -> Everywhere {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("agent.sock");
+    let (stream, served) = tokio::io::duplex(64 * 1024);
+    let server = server.bind("127.0.0.1:0").bind(format!("unix:{}", socket.display())).lines(served);
+    let listening = server.listen().await.unwrap();
+    let address = listening.address().unwrap();
+    assert_eq!(
+        listening.local_addresses().unwrap(),
+        [LocalAddress::Tcp(address), LocalAddress::Unix(socket.clone())]
+    );
+    let (stop, stopped) = oneshot::channel();
+    let served = tokio::spawn(listening.run_until(async {
+        let _ = stopped.await;
+    }));
+    Everywhere { address, socket, stream: Some(stream), stop: Some(stop), served, _folder: folder }
+}
+
+impl Everywhere {
+    /// A connection. There is one only for [`Transport::Lines`].
+    pub(crate) async fn wire(&mut self, transport: Transport) -> Box<dyn Wire> {
+        match transport {
+            Transport::Http => Box::new(HttpWire::new(format!("http://{}/a2a", self.address))),
+            Transport::Unix => {
+                Box::new(LineWire(BufReader::new(soon(UnixStream::connect(&self.socket)).await.unwrap())))
+            }
+            Transport::Lines => {
+                Box::new(LineWire(BufReader::new(self.stream.take().expect("one connection"))))
+            }
+            Transport::WebSocket => Box::new(WebSocketWire(self.websocket("/ws", &[]).await)),
+            Transport::Envelope => Box::new(EnvelopeWire::new(self.address).await),
+        }
+    }
+
+    /// A WebSocket connection.
+    pub(crate) async fn websocket(
+        &self,
+        path: &str,
+        headers: &[(&'static str, &str)],
+    ) -> WebSocketStream<MaybeTlsStream<TcpStream>> {
+        self.try_websocket(path, headers).await.expect("the connection is opened")
+    }
+
+    /// A WebSocket connection, or the status and the body of the refusal.
+    pub(crate) async fn try_websocket(
+        &self,
+        path: &str,
+        headers: &[(&'static str, &str)],
+    ) -> Result<WebSocketStream<MaybeTlsStream<TcpStream>>, (u16, String)> {
+        let mut request = format!("ws://{}{path}", self.address).into_client_request().unwrap();
+        for (name, value) in headers {
+            request.headers_mut().insert(*name, value.parse().unwrap());
+        }
+        match soon(tokio_tungstenite::connect_async(request)).await {
+            Ok((socket, _)) => Ok(socket),
+            Err(tokio_tungstenite::tungstenite::Error::Http(response)) => {
+                let body = response.body().clone().unwrap_or_default();
+                Err((response.status().as_u16(), String::from_utf8(body).unwrap()))
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The end of the stream that [`Transport::Lines`] uses.
+    pub(crate) fn take_stream(&mut self) -> DuplexStream {
+        self.stream.take().expect("one connection")
+    }
+
+    /// Stops the server and waits until it has stopped.
+    pub(crate) async fn stop(mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        self.stopped().await;
+    }
+
+    /// Waits until the server has stopped.
+    pub(crate) async fn stopped(&mut self) {
+        soon(&mut self.served).await.unwrap().unwrap();
+    }
+}
+
+/// A request without its headers, and the headers.
+fn split_headers(mut request: Value) -> (String, Vec<(String, String)>) {
+    let headers = request.as_object_mut().and_then(|members| members.remove("headers"));
+    let headers = headers.and_then(|headers| headers.as_object().cloned()).unwrap_or_default();
+    let headers =
+        headers.into_iter().map(|(name, value)| (name, value.as_str().unwrap().to_owned())).collect();
+    (request.to_string(), headers)
+}
+
+/// Requests that each have a connection or a call of their own.
+struct Calls {
+    sender: mpsc::UnboundedSender<Got>,
+    receiver: mpsc::UnboundedReceiver<Got>,
+}
+
+impl Calls {
+    fn new() -> Self {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        Self { sender, receiver }
+    }
+}
+
+/// A fault of the transport, as the frame that others would have.
+fn denied() -> Got {
+    Got { payload: json!({"error": {"code": -32050}}), last: true }
+}
+
+struct HttpWire {
+    url: String,
+    client: reqwest::Client,
+    calls: Calls,
+}
+
+impl HttpWire {
+    fn new(url: String) -> Self {
+        Self { url, client: reqwest::Client::builder().no_proxy().build().unwrap(), calls: Calls::new() }
+    }
+}
+
+impl Wire for HttpWire {
+    fn send(&mut self, request: Value) -> BoxFuture<'_, ()> {
+        let id = request["id"].clone();
+        let (body, headers) = split_headers(request);
+        let request = self.client.post(&self.url).header("Content-Type", "application/json").body(body);
+        let request = headers.into_iter().fold(request, |request, (name, value)| request.header(name, value));
+        let frames = self.calls.sender.clone();
+        tokio::spawn(async move {
+            let mut response = request.send().await.unwrap();
+            if response.status() == 401 {
+                let _ = frames.send(denied());
+                return;
+            }
+            if response.headers()["content-type"] != "text/event-stream" {
+                let payload = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
+                let _ = frames.send(Got { payload, last: true });
+                return;
+            }
+            let mut text = Vec::new();
+            while let Ok(Some(bytes)) = response.chunk().await {
+                text.extend_from_slice(&bytes);
+                while let Some(end) = text.windows(2).position(|two| two == b"\n\n") {
+                    let event: Vec<u8> = text.drain(..end + 2).collect();
+                    let event = String::from_utf8(event).unwrap();
+                    let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name));
+                    let mut payload: Value = serde_json::from_str(field("data: ").unwrap()).unwrap();
+                    if let Some(number) = field("id: ") {
+                        payload["eventId"] = json!(number.parse::<u64>().unwrap());
+                    }
+                    let _ = frames.send(Got { payload, last: false });
+                }
+            }
+            let _ = frames.send(Got { payload: json!({"jsonrpc": "2.0", "id": id}), last: true });
+        });
+        Box::pin(async {})
+    }
+
+    fn next(&mut self) -> BoxFuture<'_, Option<Got>> {
+        Box::pin(self.calls.receiver.recv())
+    }
+}
+
+/// A connection with lines.
+pub(crate) struct LineWire<S>(pub(crate) BufReader<S>);
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Wire for LineWire<S> {
+    fn send(&mut self, request: Value) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.0.get_mut().write_all(format!("{request}\n").as_bytes()).await.unwrap();
+        })
+    }
+
+    fn next(&mut self) -> BoxFuture<'_, Option<Got>> {
+        Box::pin(async move {
+            let mut line = String::new();
+            if self.0.read_line(&mut line).await.unwrap_or_default() == 0 {
+                return None;
+            }
+            let mut payload: Value = serde_json::from_str(&line).unwrap();
+            let is_final = payload.as_object_mut().unwrap().remove("final") == Some(json!(true));
+            // A line with an event has a number. A response without one is whole.
+            let last = is_final || payload.get("eventId").is_none();
+            Some(Got { payload, last })
+        })
+    }
+}
+
+/// A WebSocket connection.
+pub(crate) struct WebSocketWire<S>(pub(crate) WebSocketStream<S>);
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Wire for WebSocketWire<S> {
+    fn send(&mut self, request: Value) -> BoxFuture<'_, ()> {
+        Box::pin(async move { self.0.send(Message::text(request.to_string())).await.unwrap() })
+    }
+
+    fn next(&mut self) -> BoxFuture<'_, Option<Got>> {
+        Box::pin(async move {
+            loop {
+                match self.0.next().await? {
+                    Ok(Message::Text(text)) => {
+                        let frame: Value = serde_json::from_str(&text).unwrap();
+                        let members: Vec<_> = frame.as_object().unwrap().keys().cloned().collect();
+                        assert_eq!(members, ["final", "id", "payload"], "{frame}");
+                        assert_eq!(frame["id"], frame["payload"]["id"]);
+                        let last = frame["final"].as_bool().unwrap();
+                        return Some(Got { payload: frame["payload"].clone(), last });
+                    }
+                    Ok(Message::Close(_)) | Err(_) => return None,
+                    Ok(_) => {}
+                }
+            }
+        })
+    }
+}
+
+struct EnvelopeWire {
+    channel: tonic::transport::Channel,
+    calls: Calls,
+}
+
+impl EnvelopeWire {
+    async fn new(address: SocketAddr) -> Self {
+        let endpoint = tonic::transport::Endpoint::new(format!("http://{address}")).unwrap();
+        Self { channel: soon(endpoint.connect()).await.unwrap(), calls: Calls::new() }
+    }
+}
+
+impl Wire for EnvelopeWire {
+    fn send(&mut self, request: Value) -> BoxFuture<'_, ()> {
+        let method = request["method"].as_str().unwrap_or_default();
+        let is_stream =
+            ["Stream", "stream", "Subscribe", "subscribe"].iter().any(|word| method.contains(word));
+        let (payload, headers) = split_headers(request);
+        let mut message = tonic::Request::new(JsonRpcEnvelope { payload: payload.into(), r#final: true });
+        for (name, value) in headers {
+            let name = tonic::metadata::MetadataKey::from_bytes(name.to_lowercase().as_bytes()).unwrap();
+            message.metadata_mut().insert(name, value.parse().unwrap());
+        }
+        let (channel, frames) = (self.channel.clone(), self.calls.sender.clone());
+        tokio::spawn(async move {
+            let mut client = tonic::client::Grpc::new(channel);
+            client.ready().await.unwrap();
+            let codec = tonic_prost::ProstCodec::<JsonRpcEnvelope, JsonRpcEnvelope>::default();
+            let path = |name: &str| PathAndQuery::try_from(format!("{SERVICE}/{name}")).unwrap();
+            let got = |message: JsonRpcEnvelope| Got {
+                payload: serde_json::from_slice(&message.payload).unwrap(),
+                last: message.r#final,
+            };
+            let failed = |status: tonic::Status| match status.code() {
+                tonic::Code::Unauthenticated => denied(),
+                code => panic!("{code:?}: {}", status.message()),
+            };
+            if is_stream {
+                match client.server_streaming(message, path("Stream"), codec).await {
+                    Err(status) => drop(frames.send(failed(status))),
+                    Ok(stream) => {
+                        let mut stream = stream.into_inner();
+                        while let Ok(Some(message)) = stream.message().await {
+                            let _ = frames.send(got(message));
+                        }
+                    }
+                }
+            } else {
+                let answer = client.unary(message, path("Send"), codec).await;
+                let _ = frames.send(answer.map_or_else(failed, |answer| got(answer.into_inner())));
+            }
+        });
+        Box::pin(async {})
+    }
+
+    fn next(&mut self) -> BoxFuture<'_, Option<Got>> {
+        Box::pin(self.calls.receiver.recv())
+    }
+}
