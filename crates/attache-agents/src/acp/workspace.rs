@@ -83,10 +83,10 @@ impl Workspace {
                 let text = format!("`{path}` is too large: the limit is {limit} bytes");
                 RpcError::new(code::INVALID_PARAMS, text)
             }
-            error if error.is_not_found() => {
+            AccessError::Io(_) if error.is_not_found() => {
                 RpcError::new(code::NOT_FOUND, format!("`{path}` cannot be used: {error}"))
             }
-            error => RpcError::new(code::INTERNAL, format!("`{path}` cannot be used: {error}")),
+            AccessError::Io(_) => RpcError::new(code::INTERNAL, format!("`{path}` cannot be used: {error}")),
         }
     }
 }

@@ -19,7 +19,6 @@ pub struct Workspace {
 
 /// Why a file of a workspace cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum AccessError {
     /// A rule forbids it.
     #[error("{0}")]
