@@ -36,6 +36,9 @@ pub(crate) struct Blueprint {
     pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
     pub(crate) signing: Option<signing::Keys>,
     pub(crate) limits: SharedLimits,
+    /// The transport over Redis, for the card.
+    #[cfg(feature = "redis")]
+    pub(crate) redis: Option<Arc<crate::RedisStreams>>,
 }
 
 /// What only the agent at the root of a server has.
@@ -77,8 +80,14 @@ impl Blueprint {
         let signing = self.signing.clone().map(|keys| Signing::new(keys, base));
         let pure = options.pure_card || options.strict_version;
         let cards = CardHost::new(pure, base, oldest_path, signing.clone());
+        #[cfg_attr(not(feature = "redis"), expect(unused_mut, reason = "nothing is added"))]
+        let mut interfaces = build::interfaces(base, options);
+        #[cfg(feature = "redis")]
+        interfaces.extend(
+            self.redis.as_ref().and_then(|redis| redis.interface(service_options.agent_name.as_deref())),
+        );
         let builder = Arc::new(CardBuilder {
-            interfaces: build::interfaces(base, options),
+            interfaces,
             push: self.push,
             changes: agent.card_changes,
             scheme_names: options.scheme_names.clone(),

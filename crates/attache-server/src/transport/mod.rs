@@ -4,6 +4,8 @@ pub(crate) mod descriptors;
 pub(crate) mod idle;
 #[cfg(unix)]
 mod lines;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
 pub(crate) mod socket;
 #[cfg(unix)]
 mod unix;
@@ -79,6 +81,8 @@ pub struct Listening {
     pub(crate) listener: Listener,
     pub(crate) http: HttpService,
     pub(crate) tls: Option<Tls>,
+    #[cfg(feature = "redis")]
+    pub(crate) redis: Option<redis::Running>,
 }
 
 /// The address that a server listens on.
@@ -123,7 +127,9 @@ impl Listening {
 
     /// Serves until `stop` completes, then lets running turns and open streams finish.
     pub async fn run_until(self, stop: impl Future<Output = ()>) -> io::Result<()> {
-        let Self { listener, http, tls } = self;
+        #[cfg(feature = "redis")]
+        let redis = self.redis;
+        let Self { listener, http, tls, .. } = self;
         let options: ServerOptions = http.options().clone();
         let builder = builder(&options);
         let budget = Budget::now(options.max_connections);
@@ -161,7 +167,15 @@ impl Listening {
             }
         }
         drop(accepting);
+        #[cfg(feature = "redis")]
+        if let Some(redis) = &redis {
+            redis.stop_reading();
+        }
         http.shutdown().await;
+        #[cfg(feature = "redis")]
+        if let Some(redis) = redis {
+            redis.finish(options.drain).await;
+        }
         connections.close();
         if tokio::time::timeout(options.drain, connections.gone()).await.is_err() {
             tracing::warn!("some connections did not close in time");

@@ -16,6 +16,7 @@ mod log;
 mod mcp;
 mod model;
 mod program;
+mod redis;
 mod remote;
 mod resolve;
 mod router;
@@ -44,13 +45,14 @@ use self::deserialize::NodeReader;
 use self::error::ConfigError;
 pub(crate) use self::log::LogFormat;
 pub(crate) use self::model::ModelTool;
+pub(crate) use self::redis::redis_streams;
 pub(crate) use self::resolve::{DisplayValue, Resolved, Source, Stop, arguments, parse_arguments};
 pub(crate) use self::secret::{MASK, Masked, Secret};
 pub(crate) use self::settings::{
     AccessArgs, Acp, AcpArgs, CardArgs, ClientCertificates, CorsArgs, DemoArgs, EngineArgs, HostArgs,
     KeepArgs, LimitArgs, LogArgs, Mcp, McpArgs, Model, ModelArgs, PathArgs, Program, ProgramArgs,
-    ProtocolArgs, PushArgs, Remote, RemoteArgs, Router, ServerArgs, Settings, SigningArgs, StoreArgs,
-    TlsArgs,
+    ProtocolArgs, PushArgs, Redis, RedisArgs, Remote, RemoteArgs, Router, ServerArgs, Settings, SigningArgs,
+    StoreArgs, TlsArgs,
 };
 pub(crate) use self::template::template;
 use self::tree::{Environment, Node, Position, Sections, Value};

@@ -22,8 +22,8 @@ use attache::core::{PushEvents, Retention, Store};
 use attache::prelude::*;
 use attache::server::auth::{AnonymousAccess, Reloadable};
 use attache::server::{
-    Cors, HttpService, Listening, PushOptions, ServerOptions, SigningKeys, SigningSecret, Tls,
-    is_loopback_url,
+    Cors, HttpService, Listening, PushOptions, RedisStreams, ServerError, ServerOptions, SigningKeys,
+    SigningSecret, Tls, is_loopback_url,
 };
 use attache_iii::secrets;
 use clap::Args;
@@ -44,8 +44,8 @@ use super::{Exit, Failure, keys};
 use crate::config::{
     self, AccessArgs, AcpArgs, AgentSection, Callers, CardArgs, CardOverrides, CheckedAgent, CorsArgs,
     DisplayValue, HostArgs, KeepArgs, LimitArgs, LogArgs, McpArgs, ModelArgs, PathArgs, ProgramArgs,
-    ProtocolArgs, PushArgs, RemoteArgs, ResolvedSettings, ServerArgs, SigningArgs, Source, StoreArgs,
-    TlsArgs, Unread,
+    ProtocolArgs, PushArgs, RedisArgs, RemoteArgs, ResolvedSettings, ServerArgs, SigningArgs, Source,
+    StoreArgs, TlsArgs, Unread,
 };
 
 /// The examples in `--help`.
@@ -83,6 +83,8 @@ pub(crate) struct Serve {
     limits: LimitArgs,
     #[command(flatten)]
     paths: PathArgs,
+    #[command(flatten)]
+    redis: RedisArgs,
     #[command(flatten)]
     push: PushArgs,
     #[command(flatten)]
@@ -179,6 +181,8 @@ pub(super) struct Prepared {
     named: BTreeMap<String, CheckedAgent>,
     /// The agent at the root, unless it is functions or a named one.
     root: Option<AgentSection>,
+    /// The transport over Redis Streams.
+    redis: Option<RedisStreams>,
 }
 
 /// The parts of the server.
@@ -268,6 +272,10 @@ impl Serve {
         if is_sound(&["paths"]) {
             failures.extend(self.paths.check().err());
         }
+        let redis = match is_sound(&["redis", "insecure"]) {
+            true => sound(self.redis_streams(known.is_some()), failures),
+            false => None,
+        };
         failures.extend(self.push.check(&self.settings).err());
         let is_known = is_sound(&[
             "agent",
@@ -307,6 +315,7 @@ impl Serve {
             agents: agents?,
             card: card?,
             named: named?,
+            redis: redis?,
             tokens: root.0,
             root: root.1,
         })
@@ -484,6 +493,21 @@ impl Serve {
         }
     }
 
+    /// The transport over Redis Streams. Refuses a Redis server that other machines can reach if callers are not authenticated, unless
+    /// `--insecure` is given.
+    fn redis_streams(&self, authenticates: bool) -> Result<Option<RedisStreams>, Failure> {
+        let file = self.settings.file.as_ref().map(|file| &file.settings.redis);
+        let Some(redis) = config::redis_streams(self.redis.redis.as_deref(), file)? else { return Ok(None) };
+        if !redis.url.is_local() && !authenticates && !self.access.insecure {
+            return Err(Failure::usage(format!(
+                "other machines can reach Redis at `{}`, and callers would not be asked who they are",
+                redis.url
+            ))
+            .hint("list who may call below `auth` in the configuration file, or let everyone in with `--insecure`"));
+        }
+        Ok(Some(redis))
+    }
+
     /// Makes the parts of the server. Fails if a certificate or an issuer cannot be used.
     fn parts(&self, prepared: &Prepared) -> Result<Parts, Failure> {
         let mut options = ServerOptions::default().with(|options| {
@@ -562,14 +586,21 @@ impl Serve {
         if let Some(tls) = parts.tls.clone() {
             server = server.tls(tls);
         }
+        if let Some(redis) = prepared.redis {
+            server = server.redis(redis);
+        }
         // A reload can add the first one. A section that is empty reserves the path too.
         if self.has_named_agents() {
             server = server.named_agents();
         }
         let listening = server.listen().await.map_err(|error| {
-            Failure::new(error).hint(
-                "choose another address with `--listen`, such as `--listen 127.0.0.1:0` or `--listen unix:PATH`",
-            )
+            let hint = match &error {
+                ServerError::Redis { .. } => "start Redis 6.2 or later there, or leave out `--redis`",
+                _ => {
+                    "choose another address with `--listen`, such as `--listen 127.0.0.1:0` or `--listen unix:PATH`"
+                }
+            };
+            Failure::new(error).hint(hint)
         })?;
         let http = listening.http_service();
         let _ = parts.server.set(http.clone());
