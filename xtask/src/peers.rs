@@ -26,6 +26,8 @@ pub(crate) enum Language {
     Python,
     Node,
     Rust,
+    /// Not a language: the Redis server, which the tests start themselves.
+    Redis,
 }
 
 impl Language {
@@ -34,6 +36,7 @@ impl Language {
             Self::Python => "python",
             Self::Node => "node",
             Self::Rust => "rust",
+            Self::Redis => "redis",
         }
     }
 
@@ -43,6 +46,7 @@ impl Language {
             Self::Python => "install Python 3.10 or later with its `venv` module",
             Self::Node => "install Node.js 20 or later with npm",
             Self::Rust => "install Rust from https://rustup.rs",
+            Self::Redis => "install the Debian package `redis-server`, or Redis 6.2 or later",
         }
     }
 
@@ -51,7 +55,21 @@ impl Language {
             Self::Python => answers("python3"),
             Self::Node => answers("node") && answers("npm"),
             Self::Rust => true,
+            Self::Redis => answers("redis-server"),
         }
+    }
+}
+
+/// Installs the Debian package of the Redis server if there is none. Without the rights for that, its tests are skipped.
+fn provide_redis() {
+    if Language::Redis.is_here() || !answers("apt-get") {
+        return;
+    }
+    let mut install = Command::new("apt-get");
+    install.args(["install", "--yes", "--quiet", "--no-install-recommends", "redis-server"]);
+    install.env("DEBIAN_FRONTEND", "noninteractive");
+    if let Err(error) = quietly(install) {
+        eprintln!("    redis-server could not be installed: {error}");
     }
 }
 
@@ -74,10 +92,13 @@ pub(crate) enum Suite {
     Mcp,
     /// Coding agents that are written with the SDK of ACP.
     Acp,
+    /// Peers over Redis Streams.
+    Redis,
 }
 
 impl Suite {
-    pub(crate) const ALL: [Self; 5] = [Self::Iii, Self::Interop, Self::OAuth, Self::Mcp, Self::Acp];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Iii, Self::Interop, Self::OAuth, Self::Mcp, Self::Acp, Self::Redis];
 
     pub(crate) fn target(self) -> &'static str {
         match self {
@@ -86,13 +107,14 @@ impl Suite {
             Self::OAuth => "oauth",
             Self::Mcp => "mcp",
             Self::Acp => "acp",
+            Self::Redis => "redis",
         }
     }
 
     /// The package that its target belongs to.
     pub(crate) fn package(self) -> &'static str {
         match self {
-            Self::Iii | Self::Interop | Self::OAuth => "attache",
+            Self::Iii | Self::Interop | Self::OAuth | Self::Redis => "attache",
             Self::Mcp | Self::Acp => "attache-agents",
         }
     }
@@ -104,6 +126,7 @@ impl Suite {
             Self::OAuth => "oidc-provider",
             Self::Mcp => "MCP servers",
             Self::Acp => "ACP SDK",
+            Self::Redis => "redis",
         }
     }
 
@@ -116,6 +139,7 @@ impl Suite {
             Self::OAuth => tests.join("oauth/peers"),
             Self::Mcp => tests.join("mcp/peers"),
             Self::Acp => tests.join("acp/peers"),
+            Self::Redis => tests.join("redis/peers"),
         }
     }
 }
@@ -130,7 +154,7 @@ struct Sdk {
     recipe: &'static str,
 }
 
-const SDKS: [Sdk; 14] = [
+const SDKS: [Sdk; 15] = [
     Sdk::new(Suite::Iii, Language::Python, "0.11.6", "python-0.11.6", "python/requirements-0.11.6.txt"),
     Sdk::new(Suite::Iii, Language::Python, "0.25.0", "python-0.25.0", "python/requirements-0.25.0.txt"),
     Sdk::new(Suite::Iii, Language::Node, "0.11.6", "node-0.11.6", "node/0.11.6/package-lock.json"),
@@ -157,6 +181,7 @@ const SDKS: [Sdk; 14] = [
     Sdk::new(Suite::Mcp, Language::Node, "2026.8.31", "mcp-node-2026.8.31", "node/package-lock.json"),
     Sdk::new(Suite::Mcp, Language::Python, "2026.10.19", "mcp-python-2026.10.19", "python/requirements.txt"),
     Sdk::new(Suite::Acp, Language::Node, "2.4.0", "acp-node-2.4.0", "node/package-lock.json"),
+    Sdk::new(Suite::Redis, Language::Python, "8.1.0", "redis-python-8.1.0", "python/requirements.txt"),
 ];
 
 impl Peers {
@@ -165,7 +190,12 @@ impl Peers {
         let folder = target().join("peers");
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
         let languages = [Language::Python, Language::Node, Language::Rust];
-        let without: Vec<Language> = languages.into_iter().filter(|language| !language.is_here()).collect();
+        let needs_redis = suites.contains(&Suite::Redis);
+        if needs_redis {
+            provide_redis();
+        }
+        let needed = languages.into_iter().chain(needs_redis.then_some(Language::Redis));
+        let without: Vec<Language> = needed.filter(|language| !language.is_here()).collect();
         let wanted =
             SDKS.iter().filter(|sdk| suites.contains(&sdk.suite) && !without.contains(&sdk.language));
         // The ones that wait for the network do so beside each other and beside the ones that keep the compiler busy.
@@ -226,6 +256,8 @@ impl Sdk {
             Language::Python => install_python(&recipe, &home),
             Language::Node => install_node(&recipe, &home),
             Language::Rust => build_rust(&recipe, &home),
+            // No library is for it.
+            Language::Redis => Ok(()),
         };
         let failed = || format!("cannot install {sdk} {versions} for {language} into `{}`", home.display());
         installed.with_context(failed)?;

@@ -36,7 +36,6 @@ pub mod gateway;
 mod host;
 pub mod mcp;
 pub mod model;
-mod process_group;
 pub mod program;
 pub mod remote;
 pub mod router;

@@ -9,14 +9,46 @@ use attache_protocol::{AgentCard, Operation, Request, SendMessageResponse};
 use attache_signing::Signer;
 use reqwest::Url;
 
+use crate::agent_address::display_direct;
+use crate::direct::DirectAddress;
 use crate::discovery::{self, DiscoveredAgent};
 use crate::http::{Http, display_url};
 use crate::request_headers::RequestHeaders;
-use crate::transport::{FromResponse, Transport};
+use crate::transport::{Channels, FromResponse, Transport};
 use crate::{ClientError, ClientOptions};
 
 /// The response to a message: a task, or a direct message.
 pub type Reply = SendMessageResponse;
+
+/// The address of an agent.
+enum Home {
+    /// The URLs that the card may have.
+    Cards(Vec<Url>),
+    /// The transport that leads to the agent.
+    Direct(DirectAddress),
+}
+
+impl Home {
+    fn parse(http: &Http, address: &str) -> Result<Self, ClientError> {
+        match DirectAddress::parse(http, address)? {
+            Some(direct) => Ok(Self::Direct(direct)),
+            None => discovery::card_urls(http, address).map(Self::Cards),
+        }
+    }
+
+    /// Reads the card; nothing if it has not changed.
+    async fn read(
+        &self,
+        http: &Arc<Http>,
+        channels: &Arc<Channels>,
+        previous: Option<&DiscoveredAgent>,
+    ) -> Result<Option<DiscoveredAgent>, ClientError> {
+        match self {
+            Self::Cards(urls) => discovery::read(http, urls, previous).await,
+            Self::Direct(direct) => direct.discover(http, channels).await.map(Some),
+        }
+    }
+}
 
 /// Whether a card has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,8 +85,8 @@ pub struct Client(Arc<Inner>);
 
 struct Inner {
     http: Arc<Http>,
-    /// The URLs that the card may have.
-    card_urls: Vec<Url>,
+    channels: Arc<Channels>,
+    home: Home,
     agent: ArcSwap<DiscoveredAgent>,
 }
 
@@ -68,6 +100,9 @@ impl fmt::Debug for Client {
 
 impl Client {
     /// Connects to an agent by its address, or by the URL of its card, which ends in `.json`.
+    ///
+    /// An address of the form `unix:PATH`, `ws://…`, `wss://…`, `grpc-jsonrpc://…` or `stdio:COMMAND` leads to the agent over this
+    /// transport. Its card is read there, if the agent has one. Commands must be [allowed](ClientOptions::commands).
     pub async fn connect(address: &str) -> Result<Self, ClientError> {
         Self::connect_with(address, ClientOptions::default()).await
     }
@@ -77,13 +112,14 @@ impl Client {
         // Report invalid extensions now, not with the first request.
         RequestHeaders::new(options.extensions.iter().map(String::as_str), None)?;
         let http = Arc::new(Http::new(options)?);
-        let card_urls = discovery::card_urls(&http, address)?;
-        let Some(agent) = discovery::read(&http, &card_urls, None).await? else {
+        let home = Home::parse(&http, address)?;
+        let channels = Arc::new(Channels::default());
+        let Some(agent) = home.read(&http, &channels, None).await? else {
             return Err(ClientError::Protocol(
                 "the server sent `304 Not Modified` in response to a request without a condition".to_owned(),
             ));
         };
-        Ok(Self(Arc::new(Inner { http, card_urls, agent: ArcSwap::from_pointee(agent) })))
+        Ok(Self(Arc::new(Inner { http, channels, home, agent: ArcSwap::from_pointee(agent) })))
     }
 
     /// The card of the agent, as last read: the [extended card](Self::extended_card) if it was read, otherwise the public one.
@@ -101,12 +137,14 @@ impl Client {
         &self.0.http
     }
 
-    /// The origin of the card: scheme, host and port.
+    /// The origin of the card: scheme, host and port. For a socket or a command, its address.
     pub fn card_origin(&self) -> String {
-        self.0.agent.load().card_url.origin().ascii_serialization()
+        let agent = self.0.agent.load();
+        display_direct(&agent.card_url).unwrap_or_else(|| agent.card_url.origin().ascii_serialization())
     }
 
-    /// The URL that requests are sent to: that of the selected interface.
+    /// The URL that requests are sent to: that of the selected interface. For WebSockets and the gRPC envelope it begins with `http://` or
+    /// `https://`.
     pub fn interface_url(&self) -> Url {
         self.0.agent.load().endpoint.url.clone()
     }
@@ -123,7 +161,8 @@ impl Client {
     /// To call this often, use [`refresh_stale_card`](Self::refresh_stale_card).
     pub async fn refresh_card(&self) -> Result<Refreshed, ClientError> {
         let before = self.0.agent.load_full();
-        let Some(mut agent) = discovery::read(&self.0.http, &self.0.card_urls, Some(&before)).await? else {
+        let read = self.0.home.read(&self.0.http, &self.0.channels, Some(&before));
+        let Some(mut agent) = read.await? else {
             self.0.agent.rcu(|now| now.revalidated());
             return Ok(Refreshed::Unchanged);
         };
@@ -159,7 +198,8 @@ impl Client {
 
     /// The transport to the selected interface.
     pub(crate) fn transport(&self) -> Transport {
-        Transport { http: self.0.http.clone(), agent: self.0.agent.load_full() }
+        let Inner { http, channels, agent, .. } = &*self.0;
+        Transport { http: http.clone(), channels: channels.clone(), agent: agent.load_full() }
     }
 
     /// The headers of a request. `extensions` are added to those of the options.

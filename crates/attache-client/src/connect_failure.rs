@@ -20,6 +20,8 @@ pub enum ConnectFailure {
     NotTls,
     /// The certificate of the server is not trusted. The text says why.
     Certificate(String),
+    /// The command that is the agent could not be started, or ended before it answered. The text says how.
+    Ended(String),
     /// Something else, in the words of the system.
     Other(String),
 }
@@ -49,6 +51,20 @@ impl ConnectFailure {
     }
 }
 
+impl ConnectFailure {
+    /// Why a Unix socket could not be connected to.
+    #[cfg(unix)]
+    pub(crate) fn of_socket(error: &std::io::Error) -> Self {
+        match error.kind() {
+            ErrorKind::ConnectionRefused => Self::Refused,
+            ErrorKind::NotFound => Self::Other("there is no such socket".to_owned()),
+            ErrorKind::PermissionDenied => Self::Other("the socket belongs to another user".to_owned()),
+            ErrorKind::TimedOut => Self::Timeout,
+            _ => Self::Other(error.to_string()),
+        }
+    }
+}
+
 impl fmt::Display for ConnectFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -59,7 +75,7 @@ impl fmt::Display for ConnectFailure {
                 f.write_str("the server does not speak TLS, so the URL cannot begin with `https://`")
             }
             Self::Certificate(why) => write!(f, "the certificate of the server is not trusted: {why}"),
-            Self::Other(text) => f.write_str(text),
+            Self::Ended(text) | Self::Other(text) => f.write_str(text),
         }
     }
 }

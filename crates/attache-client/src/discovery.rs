@@ -21,7 +21,7 @@ use crate::sdk::Sdk;
 use crate::transport::{card_of, invalid_response};
 
 /// The paths of a card below the address of its agent. The second one was used before 0.3.
-const WELL_KNOWN: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
+pub(crate) const WELL_KNOWN: [&str; 2] = ["/.well-known/agent-card.json", "/.well-known/agent.json"];
 
 /// How many redirects of a card are followed.
 const MAX_REDIRECTS: usize = 4;
@@ -66,7 +66,7 @@ impl DiscoveredAgent {
 
 /// The header that asks whether a card has changed.
 #[derive(Clone)]
-struct CacheValidator {
+pub(crate) struct CacheValidator {
     header: HeaderName,
     value: HeaderValue,
 }
@@ -122,7 +122,7 @@ pub(crate) async fn read(
             let validator = previous
                 .filter(|previous| previous.card_url == *url)
                 .and_then(|previous| previous.validator.as_ref());
-            match fetch(http, url, validator).await {
+            match fetch(http, url, validator).await.and_then(|found| choose_interface(http, url, found)) {
                 Err(error @ ClientError::Http { status: 404 | 410, .. }) => {
                     missing = missing.or(Some(error));
                 }
@@ -135,48 +135,22 @@ pub(crate) async fn read(
     .await
 }
 
-async fn fetch(
-    http: &Http,
-    at: &Url,
-    validator: Option<&CacheValidator>,
-) -> Result<Option<DiscoveredAgent>, ClientError> {
-    let mut url = at.clone();
-    for _ in 0..=MAX_REDIRECTS {
-        let mut request = http.request(Method::GET, &url).header(ACCEPT, "application/json");
-        if let Some(PresetCredentials::Headers(headers)) =
-            http.options.credentials.as_ref().map(|credentials| credentials.preset(&url))
-        {
-            request = request.headers(headers);
-        }
-        if let Some(CacheValidator { header, value }) = validator {
-            request = request.header(header, value);
-        }
-        let response = http.send(&url, request).await?;
-        let status = response.status();
-        if status == StatusCode::NOT_MODIFIED && validator.is_some() {
-            return Ok(None);
-        }
-        if let Some(next) = response.headers().get(LOCATION).filter(|_| status.is_redirection()) {
-            url = redirected(http, at, &url, status, next)?;
-            continue;
-        }
-        if !status.is_success() {
-            let body = http.body(&url, response).await.unwrap_or_default();
-            return Err(status_error(&url, status, &body));
-        }
-        let (validator, max_age) = (CacheValidator::of(&response), max_age(&response));
-        let sdk = Sdk::of(response.headers());
-        let body = http.body(&url, response).await?;
-        let (card, signer) = match card_trust::verify(http, &url, &body).await? {
-            Some((card, signer)) => (card, Some(signer)),
-            None => {
-                let what = format!("the card at `{}`", display_url(&url));
-                (card_of(&body).map_err(|error| invalid_response(&what, &error))?, None)
-            }
-        };
-        let endpoint = choose(http, at, &url, &card)?;
-        let card_url = at.clone();
-        return Ok(Some(DiscoveredAgent {
+/// A card that was read over HTTP.
+pub(crate) struct FetchedCard {
+    pub(crate) card: AgentCard,
+    pub(crate) signer: Option<Signer>,
+    /// The URL that it was found at, after redirects.
+    found_at: Url,
+    sdk: Sdk,
+    validator: Option<CacheValidator>,
+    max_age: Duration,
+}
+
+impl FetchedCard {
+    /// The agent at this endpoint.
+    pub(crate) fn into_agent(self, card_url: Url, endpoint: Endpoint) -> DiscoveredAgent {
+        let Self { card, signer, sdk, validator, max_age, .. } = self;
+        DiscoveredAgent {
             card: Arc::new(card),
             extended: None,
             signer,
@@ -186,7 +160,77 @@ async fn fetch(
             validator,
             read_at: Instant::now(),
             max_age,
-        }));
+        }
+    }
+
+    /// A card that did not come over HTTP.
+    pub(crate) fn of(card: AgentCard, signer: Option<Signer>, url: &Url) -> Self {
+        let (found_at, max_age) = (url.clone(), Duration::ZERO);
+        Self { card, signer, found_at, sdk: Sdk::Unknown, validator: None, max_age }
+    }
+}
+
+fn choose_interface(
+    http: &Http,
+    at: &Url,
+    fetched: Option<FetchedCard>,
+) -> Result<Option<DiscoveredAgent>, ClientError> {
+    let Some(fetched) = fetched else { return Ok(None) };
+    let endpoint = choose(http, at, &fetched.found_at, &fetched.card)?;
+    Ok(Some(fetched.into_agent(at.clone(), endpoint)))
+}
+
+/// Reads the card at a URL; nothing if it has not changed.
+async fn fetch(
+    http: &Http,
+    at: &Url,
+    validator: Option<&CacheValidator>,
+) -> Result<Option<FetchedCard>, ClientError> {
+    fetch_over(http, http, at, validator).await
+}
+
+/// The same over another HTTP client. The keys of signatures are read over `http`.
+pub(crate) async fn fetch_over(
+    http: &Http,
+    over: &Http,
+    at: &Url,
+    validator: Option<&CacheValidator>,
+) -> Result<Option<FetchedCard>, ClientError> {
+    let mut url = at.clone();
+    for _ in 0..=MAX_REDIRECTS {
+        let mut request = over.request(Method::GET, &url).header(ACCEPT, "application/json");
+        if let Some(PresetCredentials::Headers(headers)) =
+            over.options.credentials.as_ref().map(|credentials| credentials.preset(&url))
+        {
+            request = request.headers(headers);
+        }
+        if let Some(CacheValidator { header, value }) = validator {
+            request = request.header(header, value);
+        }
+        let response = over.send(&url, request).await?;
+        let status = response.status();
+        if status == StatusCode::NOT_MODIFIED && validator.is_some() {
+            return Ok(None);
+        }
+        if let Some(next) = response.headers().get(LOCATION).filter(|_| status.is_redirection()) {
+            url = redirected(over, at, &url, status, next)?;
+            continue;
+        }
+        if !status.is_success() {
+            let body = over.body(&url, response).await.unwrap_or_default();
+            return Err(status_error(&url, status, &body));
+        }
+        let (validator, max_age) = (CacheValidator::of(&response), max_age(&response));
+        let sdk = Sdk::of(response.headers());
+        let body = over.body(&url, response).await?;
+        let (card, signer) = match card_trust::verify(http, &url, &body).await? {
+            Some((card, signer)) => (card, Some(signer)),
+            None => {
+                let what = format!("the card at `{}`", display_url(&url));
+                (card_of(&body).map_err(|error| invalid_response(&what, &error))?, None)
+            }
+        };
+        return Ok(Some(FetchedCard { card, signer, found_at: url, sdk, validator, max_age }));
     }
     Err(ClientError::Protocol(format!("the card redirects more than {MAX_REDIRECTS} times")))
 }

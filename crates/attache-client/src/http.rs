@@ -41,6 +41,8 @@ pub(crate) struct Http {
     client: Client,
     /// The client for gRPC, created on first use. gRPC servers expect HTTP/2 from the first byte, so it needs its own client.
     grpc_client: OnceLock<Client>,
+    /// The client for WebSockets, created on first use. Their handshake exists in HTTP/1.1 only.
+    upgrade_client: OnceLock<Client>,
     pub(crate) options: ClientOptions,
 }
 
@@ -54,7 +56,34 @@ impl Http {
     pub(crate) fn new(options: ClientOptions) -> Result<Self, ClientError> {
         let client = build_client(|| builder(&options));
         let client = client.map_err(|error| ClientError::Setup(text(&error)))?;
-        Ok(Self { client, grpc_client: OnceLock::new(), options })
+        Ok(Self::of(client, options))
+    }
+
+    fn of(client: Client, options: ClientOptions) -> Self {
+        Self { client, grpc_client: OnceLock::new(), upgrade_client: OnceLock::new(), options }
+    }
+
+    /// A client whose requests all go to a Unix socket, without credentials.
+    #[cfg(unix)]
+    pub(crate) fn over_socket(options: &ClientOptions, path: &std::path::Path) -> Result<Self, ClientError> {
+        // Addresses are not checked, because none is connected to.
+        let options = ClientOptions { policy: None, credentials: None, ..options.clone() };
+        let client = build_client(|| builder(&options).unix_socket(path));
+        let client = client.map_err(|error| ClientError::Setup(text(&error)))?;
+        Ok(Self::of(client, options))
+    }
+
+    /// Builds a request for another protocol on its connection.
+    pub(crate) fn upgrade_request(&self, method: Method, url: &Url) -> Result<RequestBuilder, ClientError> {
+        let client = match self.upgrade_client.get() {
+            Some(client) => client,
+            None => {
+                let client = build_client(|| builder(&self.options).http1_only());
+                let client = client.map_err(|error| ClientError::Setup(text(&error)))?;
+                self.upgrade_client.get_or_init(|| client)
+            }
+        };
+        Ok(client.request(method, url.clone()))
     }
 
     /// Builds a gRPC request.
@@ -94,6 +123,13 @@ impl Http {
             policy.check_url(address).map_err(refuse)?;
         }
         Ok(url)
+    }
+
+    /// Checks whether sockets of this machine may be connected to.
+    pub(crate) fn check_socket(&self, url: &Url) -> Result<(), ClientError> {
+        let Some(policy) = &self.options.policy else { return Ok(()) };
+        let refuse = |refused| ClientError::Refused { url: display_url(url), refused };
+        policy.check_address(std::net::Ipv4Addr::LOCALHOST.into()).map_err(refuse)
     }
 
     /// Sends a request and waits for the response head.
@@ -184,6 +220,9 @@ pub(crate) fn status_error(url: &Url, status: reqwest::StatusCode, body: &[u8]) 
 
 /// A URL that may be shown: without credentials and query, which may contain secrets.
 pub(crate) fn display_url(url: &Url) -> String {
+    if let Some(shown) = crate::agent_address::display_direct(url) {
+        return shown;
+    }
     format!("{}{}", url.origin().ascii_serialization(), url.path())
 }
 

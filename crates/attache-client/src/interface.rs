@@ -7,8 +7,8 @@ use attache_protocol::{AgentCard, AgentInterface, Version, binding};
 use reqwest::Url;
 
 use crate::credentials::PresetCredentials;
-use crate::http::Http;
-use crate::{ClientError, ClientOptions};
+use crate::http::{Http, display_url, is_local};
+use crate::{ClientError, ClientOptions, agent_address};
 
 /// A binding that this client supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,6 +20,16 @@ pub enum Binding {
     HttpJson,
     /// gRPC.
     Grpc,
+    /// JSON-RPC over a WebSocket.
+    WebSocket,
+    /// JSON-RPC in the gRPC envelope.
+    GrpcJsonRpc,
+    /// JSON-RPC over a Unix socket.
+    Unix,
+    /// JSON-RPC over the standard input and output of a command. No card can start one.
+    Stdio,
+    /// JSON-RPC over Redis Streams.
+    RedisStreams,
 }
 
 impl Binding {
@@ -29,6 +39,11 @@ impl Binding {
             Self::JsonRpc => binding::JSONRPC,
             Self::HttpJson => binding::HTTP_JSON,
             Self::Grpc => binding::GRPC,
+            Self::WebSocket => binding::WEBSOCKET,
+            Self::GrpcJsonRpc => binding::GRPC_JSONRPC,
+            Self::Unix => binding::UNIX,
+            Self::Stdio => binding::STDIO,
+            Self::RedisStreams => binding::REDIS_STREAMS,
         }
     }
 }
@@ -56,14 +71,61 @@ impl fmt::Display for Interface {
 }
 
 impl Interface {
-    fn suits(self, wire: Wire) -> bool {
-        self.binding == wire.binding() && self.version.is_none_or(|version| version == wire.version())
+    fn suits(self, wire: Wire, channel: ChannelKind) -> bool {
+        self.binding == wire.binding(channel) && self.version.is_none_or(|version| version == wire.version())
     }
 }
 
 /// The tenant of an interface. Some servers write an empty one for none.
 fn tenant(interface: &AgentInterface) -> Option<&str> {
     interface.tenant.as_deref().filter(|tenant| !tenant.is_empty())
+}
+
+/// What carries requests to an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum ChannelKind {
+    /// HTTP, in the form that the wire format says. All others carry JSON-RPC.
+    Http,
+    WebSocket,
+    GrpcEnvelope,
+    Unix,
+    Stdio,
+    RedisStreams,
+}
+
+impl ChannelKind {
+    const fn binding(self) -> Option<Binding> {
+        match self {
+            Self::Http => None,
+            Self::WebSocket => Some(Binding::WebSocket),
+            Self::GrpcEnvelope => Some(Binding::GrpcJsonRpc),
+            Self::Unix => Some(Binding::Unix),
+            Self::Stdio => Some(Binding::Stdio),
+            Self::RedisStreams => Some(Binding::RedisStreams),
+        }
+    }
+
+    /// The channel of an interface that carries JSON-RPC otherwise than over HTTP, by its binding or by its URL. `None` for bindings over
+    /// HTTP.
+    fn of(interface: &AgentInterface) -> Option<Self> {
+        let scheme = || interface.url.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
+        match interface.protocol_binding.to_ascii_uppercase().as_str() {
+            "WEBSOCKET" | "WS" => Some(Self::WebSocket),
+            "GRPC-JSONRPC" | "GRPC+JSONRPC" => Some(Self::GrpcEnvelope),
+            "UNIX" => Some(Self::Unix),
+            "STDIO" => Some(Self::Stdio),
+            "REDIS-STREAMS" | "REDIS-STREAM" | "REDIS" => Some(Self::RedisStreams),
+            binding::JSONRPC => match scheme().as_str() {
+                "ws" | "wss" => Some(Self::WebSocket),
+                "grpc-jsonrpc" | "grpc+jsonrpc" | "grpc-jsonrpcs" => Some(Self::GrpcEnvelope),
+                "unix" => Some(Self::Unix),
+                "stdio" => Some(Self::Stdio),
+                "redis-streams" | "rediss-streams" => Some(Self::RedisStreams),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
 }
 
 /// The wire format: a binding and a version of the protocol.
@@ -78,8 +140,23 @@ pub(crate) enum Wire {
 }
 
 impl Wire {
-    /// The wire format of an interface, if the client supports it.
-    fn of(interface: &AgentInterface) -> Option<Self> {
+    /// The wire format of an interface and what carries it, if the client supports it.
+    fn of(interface: &AgentInterface) -> Option<(Self, ChannelKind)> {
+        match ChannelKind::of(interface) {
+            // A card must not be able to start a command.
+            Some(ChannelKind::Stdio) => None,
+            Some(ChannelKind::GrpcEnvelope) if !cfg!(feature = "grpc") => None,
+            Some(ChannelKind::RedisStreams) if !cfg!(feature = "redis") => None,
+            Some(channel) => {
+                let binding = binding::JSONRPC.to_owned();
+                let interface = AgentInterface { protocol_binding: binding, ..interface.clone() };
+                Some((Self::over_http(&interface)?, channel))
+            }
+            None => Some((Self::over_http(interface)?, ChannelKind::Http)),
+        }
+    }
+
+    fn over_http(interface: &AgentInterface) -> Option<Self> {
         // Some servers leave the version out. Before 1.0 there was no list of interfaces with versions.
         let version: Version = match interface.protocol_version.as_str() {
             "" => Version::V1_0,
@@ -98,7 +175,15 @@ impl Wire {
         }
     }
 
-    const fn binding(self) -> Binding {
+    /// The JSON-RPC of a version.
+    pub(crate) const fn jsonrpc(is_older: bool) -> Self {
+        if is_older { Self::JsonRpc0_3 } else { Self::JsonRpc }
+    }
+
+    const fn binding(self, channel: ChannelKind) -> Binding {
+        if let Some(binding) = channel.binding() {
+            return binding;
+        }
         match self {
             Self::JsonRpc | Self::JsonRpc0_3 => Binding::JsonRpc,
             Self::HttpJson | Self::HttpJson0_3 => Binding::HttpJson,
@@ -118,16 +203,111 @@ impl Wire {
 /// Where to send requests, and in which format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Endpoint {
+    /// The URL. For WebSockets and the gRPC envelope it has the scheme `http` or `https`.
     pub(crate) url: Url,
     pub(crate) tenant: Option<String>,
     pub(crate) wire: Wire,
+    pub(crate) channel: ChannelKind,
+}
+
+/// Where to send requests, for an agent whose address names the transport. The card says the version and the tenant, unless the options ask
+/// for a version.
+pub(crate) fn fixed(
+    options: &ClientOptions,
+    (channel, url): (ChannelKind, &Url),
+    card: &AgentCard,
+) -> Result<Endpoint, ClientError> {
+    let endpoint = |wire, tenant| Endpoint { url: url.clone(), tenant, wire, channel };
+    let offered = card.supported_interfaces.iter().filter(|it| {
+        let is_jsonrpc = it.protocol_binding.eq_ignore_ascii_case(binding::JSONRPC);
+        is_jsonrpc || ChannelKind::of(it) == Some(channel)
+    });
+    let mut offered = offered.filter_map(|it| {
+        let jsonrpc = AgentInterface { protocol_binding: binding::JSONRPC.to_owned(), ..it.clone() };
+        Some((Wire::over_http(&jsonrpc)?, tenant(it).map(str::to_owned)))
+    });
+    let wanted: Vec<_> = options.interfaces.iter().copied().collect();
+    if wanted.is_empty() {
+        let (wire, tenant) = offered.next().unwrap_or((Wire::JsonRpc, None));
+        return Ok(endpoint(wire, tenant));
+    }
+    let offered: Vec<_> = offered.collect();
+    for interface in wanted {
+        let is_meant = interface.binding == Binding::JsonRpc || channel.binding() == Some(interface.binding);
+        let suits =
+            |(wire, _): &&(Wire, Option<String>)| interface.version.is_none_or(|it| it == wire.version());
+        match offered.iter().find(suits) {
+            Some((wire, tenant)) if is_meant => return Ok(endpoint(*wire, tenant.clone())),
+            // Without a card, the version that the user wants is the only one known.
+            None if is_meant && offered.is_empty() => {
+                return Ok(endpoint(Wire::jsonrpc(interface.version == Some(Version::V0_3)), None));
+            }
+            Some(_) | None => {}
+        }
+    }
+    let name = channel.binding().map_or(binding::JSONRPC, Binding::name);
+    Err(ClientError::NoInterface {
+        agent: card.name.clone(),
+        offered: vec![format!("`{name}` at this address")],
+        wanted: options.interfaces.iter().map(ToString::to_string).collect(),
+    })
+}
+
+/// The URL of an interface, if the client may use it.
+fn interface_url(
+    http: &Http,
+    card_url: &Url,
+    interface: &AgentInterface,
+    (wire, channel): (Wire, ChannelKind),
+) -> Result<Url, ClientError> {
+    let is_secure = card_url.scheme() == "https";
+    let direct = match channel {
+        ChannelKind::Http => return http.check(&address(card_url, interface, wire)),
+        ChannelKind::WebSocket
+        | ChannelKind::GrpcEnvelope
+        | ChannelKind::Unix
+        | ChannelKind::Stdio
+        | ChannelKind::RedisStreams => agent_address::direct(&interface.url, is_secure)?,
+    };
+    match direct {
+        Some((ChannelKind::Unix, url)) if channel == ChannelKind::Unix => {
+            http.check_socket(&url)?;
+            if card_url.scheme() != "unix" && !is_local(card_url) {
+                let text = format!(
+                    "the card at `{}` leads to a Unix socket of this machine, which only a card of this machine may do",
+                    display_url(card_url)
+                );
+                return Err(ClientError::Invalid(text));
+            }
+            Ok(url)
+        }
+        // The address of Redis is checked when it is connected to.
+        Some((ChannelKind::RedisStreams, url)) if channel == ChannelKind::RedisStreams => Ok(url),
+        Some((found, url)) if found == channel => http.check(url.as_str()),
+        Some(_) | None => {
+            let text = format!(
+                "the card at `{}` has an interface `{}` with a URL of another kind",
+                display_url(card_url),
+                interface.protocol_binding
+            );
+            Err(ClientError::Invalid(text))
+        }
+    }
 }
 
 /// The address of an interface as a URL. A gRPC address may be only host and port, which does not say whether to use TLS. TLS
 /// is used if the card was read over TLS, or if the port is 443. So requests are never less protected than the card was.
 fn address<'a>(card: &Url, interface: &'a AgentInterface, wire: Wire) -> Cow<'a, str> {
     let address = interface.url.as_str();
-    if wire.binding() != Binding::Grpc || address.contains("://") {
+    if wire.binding(ChannelKind::Http) != Binding::Grpc {
+        return Cow::Borrowed(address);
+    }
+    // Some servers write a scheme that says nothing more.
+    if let Some(address) = address.strip_prefix("grpcs://") {
+        return Cow::Owned(format!("https://{address}"));
+    }
+    let address = address.strip_prefix("grpc://").unwrap_or(address);
+    if address.contains("://") {
         return Cow::Borrowed(address);
     }
     let secure = card.scheme() == "https" || address.ends_with(":443");
@@ -158,16 +338,18 @@ pub(crate) fn choose(
     let ordered: Vec<_> = if options.interfaces.is_empty() {
         spoken
     } else {
-        let suiting = |wanted: Interface| spoken.iter().filter(move |(_, wire)| wanted.suits(*wire));
+        let suiting = |wanted: Interface| {
+            spoken.iter().filter(move |(_, (wire, channel))| wanted.suits(*wire, *channel))
+        };
         options.interfaces.iter().copied().flat_map(suiting).copied().collect()
     };
     let (mut refused, mut last) = (None, None);
-    for (interface, wire) in ordered {
-        let url = http.check(&address(card_url, interface, wire));
+    for (interface, (wire, channel)) in ordered {
+        let url = interface_url(http, card_url, interface, (wire, channel));
         match url.and_then(|url| options.trusted_origins.check_destination(home, &url).map(|()| url)) {
             Ok(url) => {
                 let suits = suits_credentials(options, home, card, &url);
-                let endpoint = Endpoint { url, tenant: tenant(interface).map(str::to_owned), wire };
+                let endpoint = Endpoint { url, tenant: tenant(interface).map(str::to_owned), wire, channel };
                 if suits {
                     return Ok(endpoint);
                 }
@@ -345,8 +527,63 @@ mod tests {
 
     #[test]
     fn an_interface_is_reached_over_http_or_not_at_all() {
-        for url in ["", "/rpc", "file:///etc/passwd", "ws://a.example/rpc", "a.example:443"] {
+        for url in ["", "/rpc", "file:///etc/passwd", "stdio:agent", "a.example:443"] {
             assert!(chosen(&origins(true), &[(url, "JSONRPC", "1.0")]).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn an_interface_of_another_transport_is_used_if_it_is_the_first_that_can_be() {
+        for (offered, binding, reached) in [
+            (("wss://a.example/ws", "websocket", "1.0"), Binding::WebSocket, "https://a.example/ws"),
+            (("wss://a.example/ws", "JSONRPC", "1.0"), Binding::WebSocket, "https://a.example/ws"),
+            (
+                ("grpc-jsonrpc://a.example:50051", "grpc-jsonrpc", "1.0"),
+                Binding::GrpcJsonRpc,
+                "https://a.example:50051/",
+            ),
+            (("grpc://a.example:50051", "grpc", "1.0"), Binding::Grpc, "https://a.example:50051/"),
+        ] {
+            let offered =
+                [("stdio:agent", "stdio", "1.0"), offered, ("https://a.example/rpc", "JSONRPC", "1.0")];
+            let endpoint = chosen(&origins(true), &offered).unwrap();
+            assert_eq!((endpoint.wire.binding(endpoint.channel), endpoint.url.as_str()), (binding, reached));
+            let interfaces = vec![Interface::from(Binding::JsonRpc)];
+            let endpoint = chosen(&http(ClientOptions { interfaces, ..ClientOptions::default() }), &offered);
+            assert_eq!(endpoint.unwrap().channel, ChannelKind::Http);
+        }
+    }
+
+    #[test]
+    fn a_websocket_has_the_origin_of_its_http_address() {
+        let here = [("wss://a.example/ws", "websocket", "1.0")];
+        assert!(chosen(&origins(false), &here).is_ok());
+        for url in ["ws://a.example/ws", "wss://b.example/ws"] {
+            let error = chosen(&origins(false), &[(url, "websocket", "1.0")]).unwrap_err();
+            assert!(matches!(error, ClientError::OtherOrigin { .. }), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn only_a_card_of_this_machine_leads_to_a_socket_and_no_card_to_a_command() {
+        let card = card(&[("unix:///run/a.sock", "unix", "1.0")]);
+        let choose_from = |http: &Http, url: &str| {
+            let url = url.parse().unwrap();
+            choose(http, &url, &url, &card)
+        };
+        let endpoint = choose_from(&origins(true), "http://127.0.0.1:1/").unwrap();
+        assert_eq!((endpoint.channel, endpoint.url.as_str()), (ChannelKind::Unix, "unix:/run/a.sock"));
+        assert!(matches!(choose_from(&origins(true), "https://a.example/"), Err(ClientError::Invalid(_))));
+        assert!(matches!(
+            choose_from(&origins(false), "http://127.0.0.1:1/"),
+            Err(ClientError::OtherOrigin { .. })
+        ));
+        let policy = Some(attache_outbound::Policy::default());
+        let guarded = http(ClientOptions { policy, ..ClientOptions::default() });
+        assert!(matches!(choose_from(&guarded, "http://127.0.0.1:1/"), Err(ClientError::Refused { .. })));
+        for url in ["stdio:agent", "stdio://agent"] {
+            let error = chosen(&origins(true), &[(url, "stdio", "1.0")]).unwrap_err();
+            assert!(matches!(error, ClientError::NoInterface { .. }), "{error}");
         }
     }
 }

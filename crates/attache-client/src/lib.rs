@@ -16,7 +16,9 @@
 //!   that the card asks for. Credentials of an [address book](AddressBook) are sent only to the address that they were written
 //!   for. A [login](OAuth) is renewed as long as the authorization server allows it.
 //!
-//! The client supports JSON-RPC, HTTP+JSON and gRPC, each with protocol 1.0 and 0.3.
+//! The client supports JSON-RPC, HTTP+JSON and gRPC, each with protocol 1.0 and 0.3. JSON-RPC is also spoken over Unix sockets
+//! (`unix:PATH`), over the standard input and output of a command (`stdio:COMMAND`), over WebSocket (`ws://`, `wss://`) and in the gRPC
+//! envelope (`grpc-jsonrpc://`).
 //!
 //! Features, all on by default: `grpc` (the gRPC binding), `oauth` (login at authorization servers), `signing` (cards that must
 //! be signed).
@@ -28,6 +30,7 @@ mod client;
 mod connect_failure;
 mod credentials;
 mod deadline;
+mod direct;
 mod discovery;
 mod error;
 mod http;
@@ -51,8 +54,10 @@ mod transport;
 mod waiting;
 
 pub use address_book::{Address, AddressBook, AddressEntry};
-pub use agent_address::complete_address;
+pub use agent_address::{complete_address, is_agent_url};
 pub use attache_outbound::{Policy, Refused};
+#[cfg(feature = "redis")]
+pub use attache_redis::{InvalidUrl as InvalidRedisUrl, RedisUrl};
 #[cfg(feature = "signing")]
 pub use attache_signing::{
     Algorithm, KeySet, RejectedSignature, SignatureError, Signer, UntrustedCard, Verifier,
@@ -81,3 +86,4 @@ pub use texts::Texts;
 pub use tls::{RootCertificates, TlsIdentity};
 #[doc(hidden)]
 pub use transport::parsing;
+pub use transport::{CommandErrors, Commands, Forwarded, ForwardedResponse, commands_ended};

@@ -7,7 +7,7 @@ use attache_outbound::Policy;
 #[cfg(feature = "signing")]
 use attache_signing::Verifier;
 
-use crate::{ClientError, Credentials, Interface, RootCertificates, TlsIdentity, TrustedOrigins};
+use crate::{ClientError, Commands, Credentials, Interface, RootCertificates, TlsIdentity, TrustedOrigins};
 
 /// How often an operation is repeated, and the waits in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,7 +127,7 @@ pub struct ClientOptions {
     /// limit. [`Outgoing::deadline`](crate::Outgoing::deadline) sets it for one message.
     pub deadline: Option<Duration>,
     /// How long a stream may be silent before it counts as broken. Servers send something about every 15 seconds. It does not
-    /// apply to gRPC, where servers do not.
+    /// apply to gRPC, Unix sockets and commands, where servers do not; over WebSocket the client asks for a sign of life.
     pub idle_timeout: Duration,
     /// The maximum size of a response, in bytes.
     pub max_body: usize,
@@ -148,6 +148,10 @@ pub struct ClientOptions {
     pub identity: Option<TlsIdentity>,
     /// Trusted root certificates, in addition to those of the system.
     pub roots: Vec<RootCertificates>,
+    /// Redis servers with their credentials, for agents over Redis Streams. The credentials are used for the host and port of the URL
+    /// only. A server that is not in the list is used without credentials.
+    #[cfg(feature = "redis")]
+    pub redis: Vec<attache_redis::RedisUrl>,
     /// The URIs of the extensions to request with every request.
     pub extensions: Vec<String>,
     /// Origins that receive [credentials](Self::credentials) in addition to that of the agent's address, if a card leads there
@@ -162,6 +166,9 @@ pub struct ClientOptions {
     /// The URL of the card, its redirects and the URL of the interface are checked, and every address that their names resolve
     /// to.
     pub policy: Option<Policy>,
+    /// Whether an address may be a command (`stdio:COMMAND`), which the client starts. By default it may not, because a program may get the
+    /// address from others.
+    pub commands: Commands,
     /// Which signatures a card must have. A card without a valid one is refused. None means that every card is accepted.
     ///
     /// Only the signed part of a card is used. The [extended card](crate::Client::extended_card) must be signed as well.
@@ -186,9 +193,12 @@ impl Default for ClientOptions {
             credentials: None,
             identity: None,
             roots: Vec::new(),
+            #[cfg(feature = "redis")]
+            redis: Vec::new(),
             extensions: Vec::new(),
             trusted_origins: TrustedOrigins::default(),
             policy: None,
+            commands: Commands::default(),
             #[cfg(feature = "signing")]
             card_trust: None,
         }
@@ -221,12 +231,17 @@ impl ClientOptions {
         identity: TlsIdentity => Some(identity);
         /// Sets the additional [root certificates](field@Self::roots).
         roots: Vec<RootCertificates> => roots;
+        /// Sets the [Redis servers with their credentials](field@Self::redis).
+        #[cfg(feature = "redis")]
+        redis: Vec<attache_redis::RedisUrl> => redis;
         /// Sets the [extensions](field@Self::extensions) of every request.
         extensions: Vec<String> => extensions;
         /// Sets the [trusted origins](field@Self::trusted_origins).
         trusted_origins: TrustedOrigins => trusted_origins;
         /// Sets [which addresses may be called](field@Self::policy).
         policy: Policy => Some(policy);
+        /// Sets [whether an address may be a command](field@Self::commands).
+        commands: Commands => commands;
         /// Sets [which signatures a card must have](field@Self::card_trust).
         #[cfg(feature = "signing")]
         card_trust: Verifier => Some(card_trust);

@@ -11,6 +11,7 @@
 mod arbitrary;
 mod card;
 mod convert;
+pub mod envelope;
 mod error_status;
 mod event;
 mod frame;

@@ -15,6 +15,16 @@ pub mod binding {
     pub const HTTP_JSON: &str = "HTTP+JSON";
     /// gRPC.
     pub const GRPC: &str = "GRPC";
+    /// JSON-RPC over WebSocket, as existing peers name it.
+    pub const WEBSOCKET: &str = "websocket";
+    /// JSON-RPC in gRPC messages, as existing peers name it.
+    pub const GRPC_JSONRPC: &str = "grpc-jsonrpc";
+    /// JSON-RPC in lines over a Unix socket, as existing peers name it.
+    pub const UNIX: &str = "unix";
+    /// JSON-RPC in lines over standard input and output, as existing peers name it.
+    pub const STDIO: &str = "stdio";
+    /// JSON-RPC in entries of Redis streams, as existing peers name it.
+    pub const REDIS_STREAMS: &str = "redis-streams";
 }
 
 /// How an agent describes itself.

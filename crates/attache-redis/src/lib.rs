@@ -21,6 +21,3 @@ pub use crate::connection::{AddressCheck, Connection, connect, is_missing_group,
 pub use crate::entry::{Entry, claimed, entries, field, pending_ids};
 pub use crate::outage::{Backoff, Outage};
 pub use crate::url::{InvalidUrl, RedisUrl};
-
-/// The name of the binding in cards.
-pub const BINDING: &str = "redis-streams";

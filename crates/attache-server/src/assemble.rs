@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use attache_core::{Clock, Options, Retention, Service, Store};
 use attache_outbound::SetupError;
+use attache_protocol::AgentInterface;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 
@@ -13,6 +14,7 @@ use crate::auth::Authenticator;
 use crate::card::CardHost;
 use crate::card::build::{self, CardBuilder, ExtendedCard};
 use crate::card::runtime::RuntimeDetails;
+use crate::card::transports::FurtherTransports;
 use crate::dispatch::{Dispatcher, SharedLimits};
 use crate::http::Fallback;
 use crate::http::origin::{Addresses, FallbackCors, RequestFilter};
@@ -39,6 +41,8 @@ pub(crate) struct Blueprint {
     /// The transport over Redis, for the card.
     #[cfg(feature = "redis")]
     pub(crate) redis: Option<Arc<crate::RedisStreams>>,
+    /// The interfaces that only this machine can use. They lead to the agent at the root.
+    pub(crate) local: Vec<AgentInterface>,
 }
 
 /// What only the agent at the root of a server has.
@@ -79,13 +83,15 @@ impl Blueprint {
         let oldest_path = options.paths.oldest.first().cloned();
         let signing = self.signing.clone().map(|keys| Signing::new(keys, base));
         let pure = options.pure_card || options.strict_version;
-        let cards = CardHost::new(pure, base, oldest_path, signing.clone());
-        #[cfg_attr(not(feature = "redis"), expect(unused_mut, reason = "nothing is added"))]
-        let mut interfaces = build::interfaces(base, options);
+        let interfaces = build::interfaces(base, options);
+        let local = if service_options.agent_name.is_some() { &[][..] } else { &self.local };
+        let transports = FurtherTransports::new(&interfaces, options, local);
         #[cfg(feature = "redis")]
-        interfaces.extend(
-            self.redis.as_ref().and_then(|redis| redis.interface(service_options.agent_name.as_deref())),
-        );
+        let transports = match &self.redis {
+            Some(redis) => transports.with_redis(redis, service_options.agent_name.as_deref()),
+            None => transports,
+        };
+        let cards = CardHost::new(pure, base, oldest_path, signing.clone(), transports);
         let builder = Arc::new(CardBuilder {
             interfaces,
             push: self.push,

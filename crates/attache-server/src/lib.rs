@@ -1,8 +1,8 @@
-//! A2A over JSON-RPC, HTTP+JSON and gRPC on one port.
+//! A2A over JSON-RPC, HTTP+JSON and gRPC on one port, and JSON-RPC over WebSocket, Unix sockets, standard input and output, and gRPC.
 //!
 //! [`Server`] puts an [`Agent`](attache_core::Agent) on the network. The way of a request:
 //!
-//! - `transport` accepts connections: TCP with or without TLS, and Unix sockets.
+//! - `transport` accepts connections: TCP with or without TLS, Unix sockets, WebSocket, and standard input and output.
 //! - `http` routes a request and protects the server from web pages.
 //! - `binding` parses and writes what one binding has on the wire: JSON-RPC, HTTP+JSON, gRPC.
 //! - `dispatch` admits the caller once and runs the operation. Every transport and binding ends there.
@@ -34,7 +34,7 @@ pub use crate::http::body::{Body, BodyError, BoxBody};
 pub use crate::http::origin::{AllowedHost, AllowedOrigin, Cors, NotAHost, NotAnOrigin, is_loopback_url};
 pub use crate::http::{FallbackAccess, HttpService, HttpServiceFor, InProgress};
 pub use crate::limits::Limits;
-pub use crate::options::{GrpcAddress, Paths, ServerOptions};
+pub use crate::options::{CardTransports, GrpcAddress, Paths, ServerOptions};
 pub use crate::peer::{Peer, PeerProcess};
 pub use crate::push::{PushOptions, SigningSecret};
 pub use crate::request_log::RequestLog;

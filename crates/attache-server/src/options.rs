@@ -18,8 +18,10 @@ pub struct Paths {
     pub http_json: Option<String>,
     /// The prefix of the HTTP+JSON binding for clients of 0.3, which add `/v1` themselves. `None` mounts and advertises none.
     pub http_json_v0_3: Option<String>,
-    /// Whether the gRPC binding is on. Its paths are fixed by the specification.
+    /// Whether the gRPC binding is on. Its paths are fixed by the specification. The JSON-RPC envelope over gRPC belongs to it.
     pub grpc: bool,
+    /// The path of WebSocket connections. The paths of the JSON-RPC binding accept them too. `None` switches WebSocket off.
+    pub websocket: Option<String>,
 }
 
 impl Default for Paths {
@@ -30,6 +32,7 @@ impl Default for Paths {
             http_json: Some("/v1".to_owned()),
             http_json_v0_3: Some("/0.3".to_owned()),
             grpc: true,
+            websocket: Some("/ws".to_owned()),
         }
     }
 }
@@ -50,7 +53,7 @@ impl Paths {
     /// All paths that the server answers: exact paths, and prefixes.
     pub fn answered(&self) -> (Vec<String>, Vec<String>) {
         let mut exact = [card::PATH, card::OLDEST_PATH, "/health", "/ready"].map(str::to_owned).to_vec();
-        for path in self.jsonrpc.iter().chain(&self.oldest) {
+        for path in self.jsonrpc.iter().chain(&self.oldest).chain(&self.websocket) {
             exact.push(path.clone());
             if !path.ends_with('/') {
                 exact.push(format!("{path}/"));
@@ -62,7 +65,9 @@ impl Paths {
         let grpc = grpc::Package::ALL
             .into_iter()
             .filter(|_| self.grpc)
-            .flat_map(|package| ["", GRPC_PREFIX].map(|prefix| format!("{prefix}{}", package.service())));
+            .map(grpc::Package::service)
+            .chain([grpc::envelope::SERVICE].into_iter().filter(|_| self.grpc))
+            .flat_map(|service| ["", GRPC_PREFIX].map(|prefix| format!("{prefix}{service}")));
         #[cfg(not(feature = "grpc"))]
         let grpc = std::iter::empty();
         (exact, http_json.chain(grpc).collect())
@@ -108,6 +113,22 @@ pub enum GrpcAddress {
     Hidden,
 }
 
+/// Which cards list the transports that are not part of the specification: WebSocket, the JSON-RPC envelope over gRPC, and in cards that
+/// are served on this machine Unix sockets and standard input and output.
+///
+/// Google ADK rejects a card in which any interface is not a URL of the card's own origin. It does not state its version.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CardTransports {
+    /// Cards for clients that state the version 1.0 or a later one in `A2A-Version`, and cards that are fetched over one of these
+    /// transports.
+    #[default]
+    Stated,
+    /// All cards.
+    All,
+    /// No card. The transports answer all the same.
+    Hidden,
+}
+
 /// Options of a [`Server`](crate::Server): paths, limits and timeouts. The defaults suit most servers.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -122,6 +143,8 @@ pub struct ServerOptions {
     pub pure_card: bool,
     /// How the card names the gRPC interface.
     pub grpc_address: GrpcAddress,
+    /// Which cards list the transports that are not part of the specification.
+    pub card_transports: CardTransports,
     /// What the card calls the security schemes.
     pub scheme_names: SchemeNames,
     /// Whether the card needs no credentials, where the server authenticates callers.
@@ -172,6 +195,7 @@ impl Default for ServerOptions {
             strict_version: false,
             pure_card: false,
             grpc_address: GrpcAddress::Url,
+            card_transports: CardTransports::Stated,
             scheme_names: SchemeNames::default(),
             public_card: true,
             public_health: true,

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use attache_core::{Agent, Clock, Echo, MemoryStore, Options, Rights, Store, SystemClock, WebhookCheck};
 use attache_outbound::SetupError;
-use attache_protocol::{AgentCard, AgentSkill};
+use attache_protocol::{AgentCard, AgentInterface, AgentSkill, binding};
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use http::{Method, Request, Response, request};
 use http_body_util::BodyExt;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::agents::{self, AddAgentError, Agents, NamedAgent};
 use crate::assemble::{Blueprint, RootParts};
@@ -23,8 +24,10 @@ use crate::http::origin::{Addresses, FallbackCors};
 use crate::http::{Fallback, FallbackAccessFor, FallbackHandler};
 use crate::signing;
 use crate::transport::Listener;
+use crate::transport::stdio::Pipe;
 use crate::{
-    Cors, FallbackAccess, HttpService, Listening, PushOptions, ServerOptions, Tls, TlsError, is_loopback_url,
+    Cors, FallbackAccess, HttpService, Listening, LocalAddress, PushOptions, ServerOptions, Tls, TlsError,
+    is_loopback_url,
 };
 
 /// Why a server could not start or had to stop.
@@ -76,7 +79,8 @@ pub struct Server<A> {
     extended: Option<ExtendedCard>,
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
-    address: String,
+    addresses: Vec<String>,
+    pipe: Option<PipeKind>,
     base_url: Option<String>,
     options: ServerOptions,
     service: Options,
@@ -117,7 +121,8 @@ impl<A: Agent> Server<A> {
             extended: None,
             store: Arc::new(MemoryStore::new()),
             clock: Arc::new(SystemClock),
-            address: "127.0.0.1:3111".to_owned(),
+            addresses: Vec::new(),
+            pipe: None,
             base_url: None,
             options: ServerOptions::default(),
             service: Options::default(),
@@ -262,9 +267,31 @@ impl<A: Agent> Server<A> {
         self
     }
 
-    /// Sets the address to listen on: `HOST:PORT`, or `unix:PATH` for a Unix socket. The default is `127.0.0.1:3111`.
+    /// Adds an address to listen on: `HOST:PORT`, or `unix:PATH` for a Unix socket. Without any, and without
+    /// [`stdio`](Self::stdio), it is `127.0.0.1:3111`. A server can listen on several at the same time. The card describes the first
+    /// one that is no Unix socket.
     pub fn bind(mut self, address: impl Into<String>) -> Self {
-        self.address = address.into();
+        self.addresses.push(address.into());
+        self
+    }
+
+    /// Answers JSON-RPC in lines on standard input and output, for the process that started this one. The server stops when that
+    /// process has ended or has closed standard input. Nothing else may write to standard output.
+    ///
+    /// ```no_run
+    /// # use attache_server::Server;
+    /// # async fn example() -> Result<(), attache_server::ServerError> {
+    /// Server::echo().stdio().run().await
+    /// # }
+    /// ```
+    pub fn stdio(mut self) -> Self {
+        self.pipe = Some(PipeKind::Stdio);
+        self
+    }
+
+    /// The same on a stream that is open already, such as a socket that the process has inherited.
+    pub fn lines(mut self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
+        self.pipe = Some(PipeKind::Stream(Pipe::of(stream)));
         self
     }
 
@@ -313,55 +340,64 @@ impl<A: Agent> Server<A> {
         self
     }
 
-    /// Binds the address and serves until the process receives a signal to stop.
+    /// Binds the addresses and serves until the process receives a signal to stop, or until the client on standard input and output has
+    /// ended.
     pub async fn run(self) -> Result<(), ServerError> {
         Ok(self.listen().await?.run().await?)
     }
 
-    /// Binds the address. The card advertises the port that was bound, which matters where the address has port 0.
-    pub async fn listen(self) -> Result<Listening, ServerError> {
+    /// Binds the addresses. The card advertises the port that was bound, which matters where an address has port 0.
+    pub async fn listen(mut self) -> Result<Listening, ServerError> {
         if let Some(tls) = &self.tls {
             tls.reload()?;
         }
-        let fail = |source| ServerError::Listen { address: self.address.clone(), source };
-        let listener = Listener::bind(&self.address).await.map_err(fail)?;
-        let scheme = if self.tls.is_some() { "https" } else { "http" };
-        let (own_url, addresses) = match &listener {
-            Listener::Tcp(tcp) => {
-                let local = tcp.local_addr().map_err(fail)?;
-                let host = if local.ip().is_unspecified() { "localhost".to_owned() } else { host(local) };
-                (format!("{scheme}://{host}:{}", local.port()), Addresses::of(local.ip()))
-            }
-            // Clients of a Unix socket name any host; `localhost` is what most of them send.
-            #[cfg(unix)]
-            Listener::Unix(_) if self.tls.is_some() => {
-                let text = "a Unix socket has no TLS: leave the certificate out, or listen on HOST:PORT";
-                return Err(fail(std::io::Error::new(std::io::ErrorKind::InvalidInput, text)));
-            }
-            #[cfg(unix)]
-            Listener::Unix(_) => (format!("{scheme}://localhost"), Addresses::Any),
-        };
+        if self.addresses.is_empty() && self.pipe.is_none() {
+            self.addresses.push(DEFAULT_ADDRESS.to_owned());
+        }
+        let mut listeners = Vec::with_capacity(self.addresses.len());
+        for address in &self.addresses {
+            let fail = |source| ServerError::Listen { address: address.clone(), source };
+            listeners.push(Listener::bind(address).await.map_err(fail)?);
+        }
+        let fail = |source| ServerError::Listen { address: self.addresses.join(", "), source };
+        let bound: Vec<_> =
+            listeners.iter().map(Listener::local_address).collect::<Result<_, _>>().map_err(fail)?;
+        let (own_url, addresses) = own_url(&bound, self.tls.is_some());
+        if self.tls.is_some() && !bound.iter().any(|address| matches!(address, LocalAddress::Tcp(_))) {
+            let text = "a Unix socket has no TLS: leave the certificate out, or listen on HOST:PORT";
+            return Err(fail(std::io::Error::new(std::io::ErrorKind::InvalidInput, text)));
+        }
         let base = self.base_url.clone().unwrap_or(own_url);
         if let Addresses::Only(address) = addresses {
             self.warn_of_proxy(address, &base);
         }
+        let is_stdio = matches!(self.pipe, Some(PipeKind::Stdio));
+        let pipe = match self.pipe.take() {
+            None => None,
+            Some(PipeKind::Stream(pipe)) => Some(pipe),
+            Some(PipeKind::Stdio) => Some(Pipe::stdio().map_err(ServerError::Serve)?),
+        };
         let tls = self.tls.clone();
         #[cfg(feature = "redis")]
-        {
-            let redis = self.redis.clone();
-            let http = self.http_service(&base, addresses, true)?;
-            let redis = match redis {
-                Some(redis) => {
-                    let url = redis.url.to_string();
-                    let started = crate::transport::redis::start(redis, http.clone()).await;
-                    Some(started.map_err(|source| ServerError::Redis { url, source })?)
-                }
-                None => None,
-            };
-            Ok(Listening { listener, tls, http, redis })
-        }
-        #[cfg(not(feature = "redis"))]
-        Ok(Listening { listener, tls, http: self.http_service(&base, addresses, true)? })
+        let redis = self.redis.clone();
+        let http = self.http_service(&base, addresses, true, local_interfaces(&bound, is_stdio))?;
+        #[cfg(feature = "redis")]
+        let redis = match redis {
+            Some(redis) => {
+                let url = redis.url.to_string();
+                let started = crate::transport::redis::start(redis, http.clone()).await;
+                Some(started.map_err(|source| ServerError::Redis { url, source })?)
+            }
+            None => None,
+        };
+        Ok(Listening {
+            listeners,
+            pipe,
+            tls,
+            http,
+            #[cfg(feature = "redis")]
+            redis,
+        })
     }
 
     /// The routes, for an axum application. The card needs the base URL.
@@ -393,7 +429,7 @@ impl<A: Agent> Server<A> {
     /// The tower service itself, for applications that serve HTTP in their own way. The same applies as for
     /// [`into_router`](Self::into_router).
     pub fn into_http_service(self, base_url: &str) -> Result<HttpService, ServerError> {
-        self.http_service(base_url, Addresses::Any, false)
+        self.http_service(base_url, Addresses::Any, false, Vec::new())
     }
 
     /// Warns of a server that listens on loopback but has a public URL: its callers come through a proxy, and look like programs on
@@ -408,12 +444,14 @@ impl<A: Agent> Server<A> {
         }
     }
 
-    /// `listens` is whether the server listens itself. Otherwise the application says what the base URL is.
+    /// `listens` is whether the server listens itself. Otherwise the application says what the base URL is. `local` are the interfaces
+    /// that only this machine can use.
     fn http_service(
         self,
         base_url: &str,
         addresses: Addresses,
         listens: bool,
+        local: Vec<AgentInterface>,
     ) -> Result<HttpService, ServerError> {
         let base = base_url.trim_end_matches('/');
         let push = self.push_offered.or(self.card.capabilities.push_notifications).unwrap_or(true);
@@ -438,6 +476,7 @@ impl<A: Agent> Server<A> {
             limits,
             #[cfg(feature = "redis")]
             redis: self.redis.filter(|_| listens).map(Arc::new),
+            local,
         };
         let agents = self.agents.map(|named| {
             let agents = Agents::new(blueprint.clone());
@@ -460,6 +499,48 @@ impl<A: Agent> Server<A> {
         };
         Ok(blueprint.root(agent, root)?)
     }
+}
+
+/// The address to listen on if none is given.
+const DEFAULT_ADDRESS: &str = "127.0.0.1:3111";
+
+/// Where a client is connected already.
+enum PipeKind {
+    Stdio,
+    Stream(Pipe),
+}
+
+/// The URL of a server by the addresses that it listens on, and which addresses these are. The first TCP address counts.
+fn own_url(bound: &[LocalAddress], has_tls: bool) -> (String, Addresses) {
+    let scheme = if has_tls { "https" } else { "http" };
+    let tcp: Vec<_> = bound
+        .iter()
+        .filter_map(|address| match address {
+            LocalAddress::Tcp(address) => Some(*address),
+            LocalAddress::Unix(_) => None,
+        })
+        .collect();
+    // Clients of a Unix socket name any host; `localhost` is what most of them send.
+    let Some(first) = tcp.first() else { return ("http://localhost".to_owned(), Addresses::Any) };
+    let addresses = match tcp.iter().all(|address| address.ip() == first.ip()) {
+        true => Addresses::of(first.ip()),
+        false => Addresses::Any,
+    };
+    let host = if first.ip().is_unspecified() { "localhost".to_owned() } else { host(*first) };
+    (format!("{scheme}://{host}:{}", first.port()), addresses)
+}
+
+/// The interfaces that only this machine can use.
+fn local_interfaces(bound: &[LocalAddress], is_stdio: bool) -> Vec<AgentInterface> {
+    let sockets = bound.iter().filter_map(|address| match address {
+        LocalAddress::Tcp(_) => None,
+        LocalAddress::Unix(path) => {
+            let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            Some(AgentInterface::new(format!("unix://{}", path.display()), binding::UNIX))
+        }
+    });
+    let stdio = is_stdio.then(|| AgentInterface::new("stdio://attache", binding::STDIO));
+    sockets.chain(stdio).collect()
 }
 
 fn host(address: std::net::SocketAddr) -> String {

@@ -11,8 +11,8 @@ use tokio::sync::watch;
 
 use super::AcpOptions;
 use crate::child;
-use crate::process_group::ProcessGroup;
 use crate::program::environment;
+use attache_process::ProcessGroup;
 
 /// A running program. It is stopped when this is dropped.
 pub(super) struct Process {

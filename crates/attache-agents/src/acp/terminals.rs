@@ -14,8 +14,8 @@ use tokio::sync::watch;
 use super::AcpOptions;
 use super::wire::{CreateTerminal, RpcError, code};
 use super::workspace::Workspace;
-use crate::process_group::ProcessGroup;
 use crate::program::environment;
+use attache_process::ProcessGroup;
 
 /// How many terminals a session may have at once.
 const MAX_TERMINALS: usize = 16;

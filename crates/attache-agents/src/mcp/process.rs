@@ -10,8 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::McpOptions;
 use crate::child;
-use crate::process_group::ProcessGroup;
 use crate::program::environment;
+use attache_process::ProcessGroup;
 
 /// How much is read from the process at once, in bytes.
 const BUFFER: usize = 64 * 1024;

@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use super::files::Files;
 use super::{ProgramOptions, environment};
 use crate::child;
-use crate::process_group::ProcessGroup;
+use attache_process::ProcessGroup;
 
 /// How much of standard error is kept for the log and for the caller, in bytes.
 const MAX_ERRORS: usize = 4096;

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use reqwest::{Response, Url};
 
+use super::channel::{ResponseFrame, Responses};
 use super::grpc::Messages;
 use super::reader::{DecodedEvent, Reader};
 use super::sse::{Decoder, Frame, TooLarge};
@@ -37,6 +38,7 @@ pub(crate) enum Received {
 pub(crate) enum Connection {
     Sse(Box<SseStream>),
     Grpc(Box<GrpcStream>),
+    Frames(Box<FrameStream>),
 }
 
 impl Connection {
@@ -45,6 +47,7 @@ impl Connection {
         match self {
             Self::Sse(stream) => stream.next(silence).await,
             Self::Grpc(call) => call.next(silence).await,
+            Self::Frames(stream) => stream.next(silence).await,
         }
     }
 }
@@ -119,7 +122,7 @@ impl GrpcStream {
 
 /// Converts the end of a stream. A proxy that loses the agent reports the same status as an agent that shuts down, but only the
 /// agent adds a reason.
-fn cut_off(error: ClientError) -> ClientError {
+pub(super) fn cut_off(error: ClientError) -> ClientError {
     let unavailable = |it: &&RemoteError| it.kind == Some(ErrorKind::Unavailable) && it.reason.is_none();
     match error.remote().filter(unavailable) {
         Some(remote) => ClientError::Broken(remote.message.clone()),
@@ -133,6 +136,46 @@ fn generation(response: &StreamResponse) -> Option<u64> {
         StreamResponse::StatusUpdate(update) => update.generation,
         StreamResponse::ArtifactUpdate(update) => update.generation,
         StreamResponse::Message(_) => None,
+    }
+}
+
+/// A stream over a channel, with a frame for each event.
+pub(crate) struct FrameStream {
+    reader: Reader,
+    responses: Responses,
+    /// The first frame, if it has arrived already.
+    first: Option<ResponseFrame>,
+}
+
+impl FrameStream {
+    /// Waits a short time for the first frame, so that a refused request fails here. Returns a stream even if there is none yet.
+    pub(super) async fn open(reader: Reader, mut responses: Responses) -> Result<Self, ClientError> {
+        let first = match tokio::time::timeout(FIRST_RESPONSE_WAIT, responses.next()).await {
+            Ok(first) => first?,
+            Err(_) => None,
+        };
+        if let Some(ResponseFrame { json, .. }) = &first {
+            // An error instead of an event. An event that cannot be read is reported when it is read.
+            if let Err(error @ ClientError::Remote(_)) = reader.decode_event(json) {
+                return Err(error);
+            }
+        }
+        Ok(Self { reader, responses, first })
+    }
+
+    async fn next(&mut self, silence: Duration) -> Result<Option<Received>, ClientError> {
+        let frame = match self.first.take() {
+            Some(first) => Some(first),
+            None => with_timeout(silence, self.responses.next()).await?,
+        };
+        let Some(ResponseFrame { json, event }) = frame else { return Ok(None) };
+        Ok(Some(match self.reader.decode_event(&json)? {
+            DecodedEvent::Event { response, is_last } => {
+                let id = event.or_else(|| generation(&response).map(|number| number.to_string().into()));
+                Received::Event(Event { id, response, is_last })
+            }
+            DecodedEvent::Unreadable(why) => Received::Unreadable(why),
+        }))
     }
 }
 

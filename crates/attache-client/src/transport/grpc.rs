@@ -21,7 +21,7 @@ use crate::sdk::Sdk;
 use crate::{ClientError, RemoteError};
 
 /// The media type of requests, and the prefix of that of responses.
-const MEDIA_TYPE: &str = "application/grpc";
+pub(super) const MEDIA_TYPE: &str = "application/grpc";
 
 /// Encodes a request. The path of the call is appended to the address of the interface.
 pub(super) fn write(url: &Url, version: Version, sdk: Sdk, request: &Request) -> Result<Call, ClientError> {

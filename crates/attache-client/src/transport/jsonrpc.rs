@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use attache_protocol::Request;
 use attache_protocol::dialect::v0_3::request as older;
+use attache_protocol::{Request, Version};
 use reqwest::{Method, Url};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -20,11 +20,41 @@ impl Id {
     /// The id of the first request.
     pub(super) const FIRST: Self = Self(1);
 
+    /// The number.
+    pub(super) fn number(self) -> u64 {
+        self.0
+    }
+
     /// An id that is unique in this process.
-    fn next() -> Self {
+    pub(super) fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
     }
+}
+
+/// A request as a channel carries it.
+pub(super) struct Encoded {
+    pub(super) id: Id,
+    pub(super) json: Vec<u8>,
+    pub(super) reader: Reader,
+}
+
+/// Encodes a request of 1.0 or 0.3 without HTTP.
+pub(super) fn encode(version: Version, request: &Request) -> Result<Encoded, ClientError> {
+    let id = Id::next();
+    if version == Version::V0_3 {
+        let older::MethodCall { method, params } = older::write(request).map_err(unsupported)?;
+        return Ok(Encoded { id, json: envelope(id, method, &params)?, reader: Reader::JsonRpc0_3(id) });
+    }
+    let json = envelope(id, request.operation().name(), request)?;
+    Ok(Encoded { id, json, reader: Reader::JsonRpc(id) })
+}
+
+/// Encodes a call of a method without arguments that is not an operation of the protocol.
+pub(super) fn encode_method(method: &'static str) -> Result<Encoded, ClientError> {
+    let id = Id::next();
+    let json = envelope(id, method, &serde_json::Map::new())?;
+    Ok(Encoded { id, json, reader: Reader::JsonRpc(id) })
 }
 
 /// Encodes a request of 1.0.
@@ -42,11 +72,18 @@ pub(super) fn encode_0_3(url: &Url, request: &Request) -> Result<Call, ClientErr
 
 fn call<P: Serialize>(
     url: &Url,
-    Id(id): Id,
+    id: Id,
     method: &'static str,
     params: &P,
     reader: Reader,
 ) -> Result<Call, ClientError> {
+    let bytes = envelope(id, method, params)?;
+    let media_type = "application/json";
+    let body = Some(Body { bytes, media_type });
+    Ok(Call { method: Method::POST, url: url.clone(), body, accept: Some(media_type), reader })
+}
+
+fn envelope<P: Serialize>(Id(id): Id, method: &'static str, params: &P) -> Result<Vec<u8>, ClientError> {
     #[derive(Serialize)]
     struct Envelope<'a, P> {
         jsonrpc: &'static str,
@@ -54,10 +91,7 @@ fn call<P: Serialize>(
         method: &'static str,
         params: &'a P,
     }
-    let bytes = serde_json::to_vec(&Envelope { jsonrpc: "2.0", id, method, params }).map_err(unwritable)?;
-    let media_type = "application/json";
-    let body = Some(Body { bytes, media_type });
-    Ok(Call { method: Method::POST, url: url.clone(), body, accept: Some(media_type), reader })
+    serde_json::to_vec(&Envelope { jsonrpc: "2.0", id, method, params }).map_err(unwritable)
 }
 
 /// The result in a response, as JSON text. Some servers omit a result that is `null`.

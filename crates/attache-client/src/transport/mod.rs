@@ -3,7 +3,10 @@
 //! Bindings differ in how they encode requests and decode responses: that is in [`jsonrpc`], [`http_json`] and [`grpc`].
 //! Headers, credentials, time limits and size limits are the same for all, and are here.
 
+mod channel;
 mod connection;
+mod forward;
+mod frames;
 #[cfg(feature = "grpc")]
 mod grpc;
 #[cfg(not(feature = "grpc"))]
@@ -24,15 +27,18 @@ use attache_protocol::{Error, ErrorKind, GENERATION_EXTENSION, Operation, Reques
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response, Url};
 
+pub(crate) use self::channel::Channels;
+pub use self::channel::{CommandErrors, Commands, commands_ended};
 pub(crate) use self::connection::{Connection, Event, Received};
 use self::connection::{GrpcStream, SseStream};
+pub use self::forward::{Forwarded, ForwardedResponse};
 use self::grpc::Messages;
 use self::reader::Reader;
 pub(crate) use self::reader::{CardResponse, EmptyResponse, FromResponse, card_of, invalid_response};
 use crate::ClientError;
 use crate::discovery::DiscoveredAgent;
 use crate::http::{Http, with_timeout};
-use crate::interface::Wire;
+use crate::interface::{ChannelKind, Wire};
 use crate::request_auth::RequestAuth;
 use crate::request_headers::{ExtensionHeader, RequestHeaders};
 
@@ -42,6 +48,7 @@ const A2A_VERSION: HeaderName = HeaderName::from_static("a2a-version");
 #[derive(Clone)]
 pub(crate) struct Transport {
     pub(crate) http: Arc<Http>,
+    pub(crate) channels: Arc<Channels>,
     pub(crate) agent: Arc<DiscoveredAgent>,
 }
 
@@ -96,6 +103,10 @@ impl Transport {
         headers: &RequestHeaders,
         auth: &RequestAuth,
     ) -> Result<R, ClientError> {
+        if self.agent.endpoint.channel != ChannelKind::Http {
+            let encoded = jsonrpc::encode(self.agent.endpoint.wire.version(), request)?;
+            return self.exchange_one(encoded, headers, auth).await;
+        }
         let call = self.write(request, Attempt::First)?;
         let accept = call.accept.map(HeaderValue::from_static);
         let (url, reader) = (call.url.clone(), call.reader);
@@ -164,6 +175,9 @@ impl Transport {
         attempt: Attempt,
         auth: &RequestAuth,
     ) -> Result<Connection, ClientError> {
+        if self.agent.endpoint.channel != ChannelKind::Http {
+            return self.open_frames(request, headers, auth).await;
+        }
         let call = self.write(request, attempt)?;
         let accept = call.accept.map(|accept| {
             HeaderValue::try_from(format!("text/event-stream, {accept}"))
@@ -229,6 +243,10 @@ impl Transport {
 
     /// How long a stream may be silent before it counts as broken.
     pub(crate) fn idle_timeout(&self) -> Duration {
+        // Nothing is sent on these channels while nothing happens. They notice by themselves if the agent has gone.
+        if self.agent.endpoint.channel != ChannelKind::Http {
+            return Duration::MAX;
+        }
         match self.agent.endpoint.wire {
             Wire::JsonRpc | Wire::JsonRpc0_3 | Wire::HttpJson | Wire::HttpJson0_3 => {
                 self.http.options.idle_timeout
@@ -251,6 +269,7 @@ impl Transport {
     /// Whether the request has a second encoding.
     fn has_other_encoding(&self, operation: Operation) -> bool {
         matches!(self.agent.endpoint.wire, Wire::HttpJson | Wire::HttpJson0_3)
+            && self.agent.endpoint.channel == ChannelKind::Http
             && operation == Operation::SubscribeToTask
     }
 
@@ -273,10 +292,7 @@ impl Transport {
             let pairs = auth.query.iter().map(|(name, key)| (name, key.reveal()));
             url.query_pairs_mut().extend_pairs(pairs);
         }
-        let extension_header = match wire {
-            Wire::JsonRpc | Wire::HttpJson | Wire::Grpc => ExtensionHeader::Current,
-            Wire::JsonRpc0_3 | Wire::HttpJson0_3 | Wire::Grpc0_3 => ExtensionHeader::Both,
-        };
+        let extension_header = extension_header(wire);
         let mut builder = match call.reader {
             Reader::Grpc(..) => self.http.grpc_request(call.method, &url)?,
             Reader::JsonRpc(_) | Reader::JsonRpc0_3(_) | Reader::HttpJson | Reader::HttpJson0_3(_) => {
@@ -317,6 +333,14 @@ impl Transport {
         let (status, wait) = (response.status(), retry_after(response.headers(), SystemTime::now()));
         let body = self.http.body(url, response).await.unwrap_or_default();
         reader.decode_error(url, status, &body).with_retry_after(wait)
+    }
+}
+
+/// The name of the header for extensions in a wire format.
+fn extension_header(wire: Wire) -> ExtensionHeader {
+    match wire {
+        Wire::JsonRpc | Wire::HttpJson | Wire::Grpc => ExtensionHeader::Current,
+        Wire::JsonRpc0_3 | Wire::HttpJson0_3 | Wire::Grpc0_3 => ExtensionHeader::Both,
     }
 }
 

@@ -205,7 +205,7 @@ pub(crate) fn error_response(
     peer: &Peer,
 ) -> Response<Body> {
     #[cfg(feature = "grpc")]
-    if let Some(package) = grpc::Package::of(head.uri.path()) {
+    if let Some(package) = grpc::package_of(head.uri.path()) {
         return grpc::error_response(package, &denied.error());
     }
     let (status, text) = match denied {

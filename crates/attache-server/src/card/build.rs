@@ -67,7 +67,7 @@ fn older_interfaces(current: &[AgentInterface], http_json: Option<&str>) -> Vec<
 }
 
 /// `host:port` of a URL, as gRPC addresses are written.
-fn authority(base: &str) -> String {
+pub(super) fn authority(base: &str) -> String {
     let (scheme, rest) = base.split_once("://").unwrap_or(("http", base));
     let authority = rest.split('/').next().unwrap_or(rest);
     let port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());

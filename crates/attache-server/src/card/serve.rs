@@ -17,9 +17,10 @@ use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 use super::build::move_interfaces;
+use super::transports::{FurtherTransports, Listed};
 use crate::dispatch::{json as write_json, stated_version};
 use crate::http::body::Body;
-use crate::http::origin::AskedHost;
+use crate::http::origin::Place;
 use crate::signing::{self, CurrentKeys, Signing};
 
 /// Where clients of 1.0 and 0.3 look for the card.
@@ -39,12 +40,13 @@ pub(crate) struct CardHost {
     signing: Option<Signing>,
     /// Builds the card of an authenticated caller, if it depends on the caller.
     by_rights: Option<CardFor>,
+    transports: FurtherTransports,
     documents: Mutex<HashMap<Key, Arc<Document>>>,
 }
 
-/// What a document depends on, apart from the card: the rights of the caller, the kind of client, and the base URL if the client asked
-/// for another host than that of the card.
-type Key = (Rights, Reader, Option<String>);
+/// What a document depends on, apart from the card: the rights of the caller, the kind of client, the base URL if the client asked for
+/// another host than that of the card, and which transports are listed.
+type Key = (Rights, Reader, Option<String>, Listed);
 
 /// Builds a card for a set of rights.
 pub(crate) type CardFor = Arc<dyn Fn(&Rights) -> Arc<AgentCard> + Send + Sync>;
@@ -85,9 +87,16 @@ struct Document {
 }
 
 impl CardHost {
-    pub(crate) fn new(pure: bool, base: &str, oldest_path: Option<String>, signing: Option<Signing>) -> Self {
+    pub(crate) fn new(
+        pure: bool,
+        base: &str,
+        oldest_path: Option<String>,
+        signing: Option<Signing>,
+        transports: FurtherTransports,
+    ) -> Self {
         let base = base.to_owned();
-        Self { pure, base, oldest_path, signing, by_rights: None, documents: Mutex::default() }
+        let documents = Mutex::default();
+        Self { pure, base, oldest_path, signing, by_rights: None, transports, documents }
     }
 
     /// Sets how the cards of authenticated callers are built.
@@ -101,23 +110,19 @@ impl CardHost {
         signing.is_some_and(Signing::publishes_keys)
     }
 
-    /// The response at one of the paths. `card` is the public card; an authenticated caller may get another one. `host` is the host
-    /// that the client asked for, if the card is to name it.
+    /// The response at one of the paths. `card` is the public card; an authenticated caller may get another one. `place` is where the
+    /// client is, and the host that it asked for.
     pub(crate) fn respond(
         &self,
         card: Arc<AgentCard>,
         identity: &Identity,
         request: &Parts,
-        host: Option<AskedHost<'_>>,
+        place: Place<'_>,
     ) -> Response<Body> {
-        let reader = self.reader(request);
+        let (reader, listed) = self.reader(request, place.is_local());
         let known = identity.principal != Principal::Anonymous;
-        let (card, rights) = match &self.by_rights {
-            Some(own) if known => (own(&identity.rights), identity.rights.clone()),
-            Some(_) | None => (card, Rights::default()),
-        };
-        let base = host.map(|host| host.base_url(&self.base)).filter(|base| *base != self.base);
-        let document = self.document(&card, (rights, reader, base));
+        let (card, rights) = self.card_of(card, identity);
+        let document = self.document(&card, (rights, reader, self.asked_base(place), listed));
         let fresh = is_fresh(&request.headers, &document);
         let mut response =
             Response::new(if fresh { Body::empty() } else { Body::full(document.json.clone()) });
@@ -136,32 +141,58 @@ impl CardHost {
     }
 
     /// The JSON of the public card, as a client gets it at the path of the card.
-    pub(crate) fn public_json(
+    pub(crate) fn public_json(&self, card: &Arc<AgentCard>, request: &Parts, place: Place<'_>) -> Bytes {
+        let (reader, listed) = self.reader(request, place.is_local());
+        self.document(card, (Rights::default(), reader, self.asked_base(place), listed)).json.clone()
+    }
+
+    /// The JSON of the card for a client of a transport that carries frames.
+    pub(crate) fn for_frames(
         &self,
-        card: &Arc<AgentCard>,
-        request: &Parts,
-        host: Option<AskedHost<'_>>,
+        card: Arc<AgentCard>,
+        identity: &Identity,
+        stated: Option<Version>,
+        is_local: bool,
     ) -> Bytes {
-        let base = host.map(|host| host.base_url(&self.base)).filter(|base| *base != self.base);
-        self.document(card, (Rights::default(), self.reader(request), base)).json.clone()
+        let (card, rights) = self.card_of(card, identity);
+        let listed = self.transports.over_frames(is_local);
+        self.document(&card, (rights, self.reader_of(stated), None, listed)).json.clone()
+    }
+
+    /// The card of a caller, and the rights that it depends on.
+    fn card_of(&self, public: Arc<AgentCard>, identity: &Identity) -> (Arc<AgentCard>, Rights) {
+        match &self.by_rights {
+            Some(own) if identity.principal != Principal::Anonymous => {
+                (own(&identity.rights), identity.rights.clone())
+            }
+            Some(_) | None => (public, Rights::default()),
+        }
     }
 
     /// The base URL of the agent, with the host that the client asked for.
-    pub(crate) fn base_url(&self, host: Option<AskedHost<'_>>) -> String {
-        host.map_or_else(|| self.base.clone(), |host| host.base_url(&self.base))
+    pub(crate) fn base_url(&self, place: Place<'_>) -> String {
+        self.asked_base(place).unwrap_or_else(|| self.base.clone())
     }
 
-    fn reader(&self, request: &Parts) -> Reader {
+    /// The same, if it is another one than that of the card.
+    fn asked_base(&self, place: Place<'_>) -> Option<String> {
+        place.host.map(|host| host.base_url(&self.base)).filter(|base| *base != self.base)
+    }
+
+    fn reader(&self, request: &Parts, is_local: bool) -> (Reader, Listed) {
         match request.uri.path() {
-            OLDEST_PATH => return Reader::Oldest,
-            signing::PATH => return Reader::Verifier,
+            OLDEST_PATH => return (Reader::Oldest, Listed::Standard),
+            signing::PATH => return (Reader::Verifier, Listed::Standard),
             _ => {}
         }
         let stated = stated_version(&request.headers, request.uri.query());
-        if self.pure || stated.is_some_and(|version| version >= Version::V1_0) {
-            Reader::Current
-        } else {
-            Reader::Both
+        (self.reader_of(stated), self.transports.over_http(stated, is_local))
+    }
+
+    fn reader_of(&self, stated: Option<Version>) -> Reader {
+        match self.pure || stated.is_some_and(|version| version >= Version::V1_0) {
+            true => Reader::Current,
+            false => Reader::Both,
         }
     }
 
@@ -169,19 +200,24 @@ impl CardHost {
         &self,
         card: &AgentCard,
         keys: Option<&CurrentKeys>,
-        reader: Reader,
-        base: Option<&str>,
+        (_, reader, base, listed): &Key,
     ) -> Vec<u8> {
         let mut json = Vec::with_capacity(2048);
-        let base_url = base.unwrap_or(&self.base);
-        let mut moved = None;
-        let card = match base {
-            Some(to) => {
-                let moved: &mut AgentCard = moved.insert(card.clone());
-                move_interfaces(moved, &self.base, to);
-                moved
+        let base_url = base.as_deref().unwrap_or(&self.base);
+        let is_extended = self.transports.extend(card, *listed);
+        let mut changed = None;
+        let card = match base.is_some() || is_extended {
+            true => {
+                let changed: &mut AgentCard = changed.insert(card.clone());
+                if let Some(to) = base {
+                    move_interfaces(changed, &self.base, to);
+                }
+                if is_extended {
+                    changed.supported_interfaces.extend(self.transports.interfaces(base_url, *listed));
+                }
+                changed
             }
-            None => card,
+            false => card,
         };
         // The documents list different interfaces, so each has its own signatures.
         let signed = |card| match self.signing.as_ref().zip(keys) {
@@ -208,7 +244,7 @@ impl CardHost {
         let mut documents = self.documents.lock();
         // The documents for other hosts go first: a client chooses among many of them.
         if documents.len() >= MAX_DOCUMENTS {
-            documents.retain(|(_, _, base), _| base.is_none());
+            documents.retain(|(_, _, base, _), _| base.is_none());
         }
         if documents.len() >= MAX_DOCUMENTS {
             documents.clear();
@@ -226,7 +262,7 @@ impl CardHost {
                 return document;
             }
         }
-        let json = self.write(card, keys.as_deref(), place.1, place.2.as_deref());
+        let json = self.write(card, keys.as_deref(), &place);
         let etag = etag_of(&json);
         // Unchanged content keeps its modification time.
         let modified = match kept.filter(|document| document.etag == etag) {

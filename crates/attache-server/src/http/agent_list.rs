@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::HttpService;
 use super::body::Body;
-use super::origin::AskedHost;
+use super::origin::Place;
 use crate::binding::http_json;
 use crate::card::{etag_of, has_tag};
 
@@ -71,7 +71,7 @@ impl<'a> Page<'a> {
 pub(super) fn respond(
     agents: &BTreeMap<String, HttpService>,
     head: &Parts,
-    host: Option<AskedHost<'_>>,
+    place: Place<'_>,
 ) -> Response<Body> {
     let page = match Page::read(head.uri.query().unwrap_or_default()) {
         Ok(page) => page,
@@ -83,9 +83,9 @@ pub(super) fn respond(
         .by_ref()
         .take(page.size)
         .filter_map(|(name, http)| {
-            let json = http.0.card.public_json(&http.0.dispatcher.service().card(), head, host);
+            let json = http.0.card.public_json(&http.0.dispatcher.service().card(), head, place);
             let card = serde_json::from_slice(&json).ok()?;
-            Some(ListedAgent { name, url: http.0.card.base_url(host), card })
+            Some(ListedAgent { name, url: http.0.card.base_url(place), card })
         })
         .collect();
     let next_page_token = match rest.next() {

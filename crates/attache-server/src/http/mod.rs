@@ -24,7 +24,7 @@ use attache_protocol::{Error, ErrorKind};
 use bytes::Bytes;
 use futures::future::{self, Either, FutureExt};
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use tokio_util::task::AbortOnDropHandle;
 
 use self::body::{Body, BoxBody};
@@ -33,19 +33,21 @@ use self::response::{json_response, method_not_allowed, no_such_path};
 use self::route::Route;
 use crate::agents::{self, Agents};
 use crate::audit::Denial;
-use crate::auth;
+use crate::auth::{self, Denied};
 #[cfg(feature = "grpc")]
 use crate::binding::grpc;
 use crate::binding::{http_json, jsonrpc};
 use crate::card::CardHost;
-use crate::dispatch::{Access, Dispatcher, NO_BINDING, Rejection, RequestHead, Target};
+use crate::dispatch::{Access, Dispatcher, NO_BINDING, Rejection, RequestHead, Target, stated_version};
 use crate::limits::load::{self, CountedBody};
 use crate::push::PushDispatcher;
 use crate::request_log::Incoming;
+use crate::transport::exchange::EstablishedCaller;
 use crate::transport::idle::Activity;
+use crate::transport::websocket::{self, Opening};
 use crate::{Limits, Peer, PushOptions, RequestLog, ServerOptions};
 
-/// Everything that a server answers over HTTP, as a tower service: the card, the three bindings and the health check.
+/// Everything that a server answers over HTTP, as a tower service: the card, the three bindings, WebSocket and the health check.
 ///
 /// Cheap to clone. [`Server::into_router`](crate::Server::into_router) mounts it into an axum application.
 #[derive(Clone)]
@@ -241,7 +243,7 @@ impl HttpService {
             return Ok(Some(found));
         }
         #[cfg(feature = "grpc")]
-        if let Some(package) = grpc::Package::of(grpc::without_prefix(head.uri.path()))
+        if let Some(package) = grpc::package_of(head.uri.path())
             && let Some(name) = head.headers.get(agents::HEADER)
         {
             let found = name.to_str().ok().and_then(|name| agents.get(name));
@@ -263,8 +265,9 @@ impl HttpService {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send,
     {
         let dispatcher = &self.0.dispatcher;
-        let route =
-            Route::find(head.uri.path(), &self.options().paths, &self.0.card, self.0.agents.is_some());
+        let (paths, has_agents) = (&self.options().paths, self.0.agents.is_some());
+        let upgrades = websocket::is_upgrade(&head);
+        let route = Route::find(head.uri.path(), paths, &self.0.card, has_agents, upgrades);
         let filtered = match head.extensions.get::<KnownCaller>() {
             Some(_) => Filtered::Accepted(None),
             None => {
@@ -337,22 +340,28 @@ impl HttpService {
                 Route::HttpJson(rest, generation) => {
                     Box::pin(http_json::call(dispatcher, &context, (&rest, generation), &head, body)).await
                 }
+                Route::WebSocket => Box::pin(self.open_websocket(&mut head, &peer, address)).await,
                 #[cfg(feature = "grpc")]
                 Route::Grpc(package) => {
                     let request = Request::from_parts(head, body);
                     Box::pin(grpc::call(dispatcher, package, context, request)).await
                 }
+                #[cfg(feature = "grpc")]
+                Route::Envelope => {
+                    let (request, is_local) = (Request::from_parts(head, body), false);
+                    Box::pin(grpc::envelope::call(self, context, is_local, request)).await
+                }
                 Route::Card | Route::Keys => match head.method {
                     Method::GET | Method::HEAD => {
-                        let host = self.0.filter.asked_host(&head);
-                        self.0.card.respond(dispatcher.service().card(), &context.identity, &head, host)
+                        let place = self.0.filter.place(&head, &peer);
+                        self.0.card.respond(dispatcher.service().card(), &context.identity, &head, place)
                     }
                     _ => method_not_allowed("GET, HEAD"),
                 },
                 Route::Agents => match head.method {
                     Method::GET | Method::HEAD => {
-                        let host = self.0.filter.asked_host(&head);
-                        agent_list::respond(&self.named(), &head, host)
+                        let place = self.0.filter.place(&head, &peer);
+                        agent_list::respond(&self.named(), &head, place)
                     }
                     _ => method_not_allowed("GET, HEAD"),
                 },
@@ -385,6 +394,62 @@ impl HttpService {
                 None => response,
             }
         }
+    }
+
+    /// Answers a request that opens a WebSocket connection. Credentials that it has must be right; it may have none, and give them in
+    /// its first message.
+    async fn open_websocket(&self, head: &mut Parts, peer: &Peer, address: Option<IpAddr>) -> Response<Body> {
+        let caller = match head.extensions.get() {
+            Some(KnownCaller(identity)) => EstablishedCaller::Known(identity.clone()),
+            None => EstablishedCaller::Outer(outer_identity(head)),
+        };
+        if let (Some(authenticator), EstablishedCaller::Outer(_)) =
+            (self.0.dispatcher.authenticator(), &caller)
+        {
+            let (headers, query) = (websocket::connection_headers(&head.headers), head.uri.query());
+            if let Ok((headers, _)) = &headers
+                && let Err(denied) =
+                    auth::authenticate(authenticator, auth::Head { headers, query, peer: Some(peer) }).await
+                && denied != Denied::Missing
+            {
+                self.deny_websocket(head, peer, address, &denied);
+                return auth::error_response(authenticator, &denied, head, peer);
+            }
+        }
+        let is_local = self.0.filter.place(head, peer).is_local();
+        websocket::open(Opening { http: self, head, peer, address, caller, is_local })
+    }
+
+    /// Logs that the credentials of a request that opens a WebSocket connection are not valid.
+    fn deny_websocket(&self, head: &Parts, peer: &Peer, address: Option<IpAddr>, denied: &Denied) {
+        let request = RequestHead {
+            binding: Some(websocket::BINDING),
+            headers: &head.headers,
+            query: head.uri.query(),
+            peer,
+            address,
+            target: Target(head.method.as_str(), agents::requested_uri(head).path()),
+            access: Access::Authenticated,
+            record: None,
+        };
+        let status = denied.error().kind().http_status();
+        self.0.dispatcher.log_denial(&request, &Principal::Anonymous, denied.reason(), status);
+    }
+
+    /// The JSON of the card for a client of a transport that carries frames.
+    pub(crate) fn card_for_frames(
+        &self,
+        identity: &Identity,
+        headers: &HeaderMap,
+        query: Option<&str>,
+        is_local: bool,
+    ) -> Bytes {
+        self.0.card.for_frames(
+            self.0.dispatcher.service().card(),
+            identity,
+            stated_version(headers, query),
+            is_local,
+        )
     }
 
     /// Whether only authenticated callers are answered.
@@ -474,7 +539,10 @@ impl HttpService {
             Route::JsonRpc => jsonrpc::error_response(&Id::NULL, error),
             #[cfg(feature = "grpc")]
             Route::Grpc(package) => grpc::error_response(*package, error),
+            #[cfg(feature = "grpc")]
+            Route::Envelope => grpc::error_response(grpc::Package::V1_0, error),
             Route::HttpJson(..)
+            | Route::WebSocket
             | Route::Card
             | Route::Keys
             | Route::Agents
@@ -504,7 +572,10 @@ impl HttpService {
             }
             #[cfg(feature = "grpc")]
             Route::Grpc(package) => grpc::error_response(*package, error),
+            #[cfg(feature = "grpc")]
+            Route::Envelope => grpc::error_response(grpc::Package::V1_0, error),
             Route::HttpJson(..)
+            | Route::WebSocket
             | Route::Card
             | Route::Keys
             | Route::Agents

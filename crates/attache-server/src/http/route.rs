@@ -8,13 +8,19 @@ use crate::binding::grpc;
 use crate::binding::http_json::operation_path;
 use crate::card::CardHost;
 use crate::dispatch::Generation;
+use crate::transport::websocket;
 use crate::{Paths, ServerOptions, agents, card};
 
 /// What a path leads to.
 pub(super) enum Route {
     JsonRpc,
+    /// A request that opens a WebSocket connection, or that should.
+    WebSocket,
     #[cfg(feature = "grpc")]
     Grpc(grpc::Package),
+    /// JSON-RPC in gRPC messages.
+    #[cfg(feature = "grpc")]
+    Envelope,
     /// The HTTP+JSON binding, with the rest of the path, and whether the path is one for 0.3.
     HttpJson(String, Generation),
     Card,
@@ -30,9 +36,16 @@ pub(super) enum Route {
 }
 
 impl Route {
-    pub(super) fn find(path: &str, paths: &Paths, card: &CardHost, has_agents: bool) -> Self {
+    /// `upgrades` is whether the request asks for a WebSocket connection.
+    pub(super) fn find(path: &str, paths: &Paths, card: &CardHost, has_agents: bool, upgrades: bool) -> Self {
         if card.publishes_keys_at(path) {
             return Self::Keys;
+        }
+        let is_jsonrpc = || paths.jsonrpc.iter().any(|own| is_same_path(own, path));
+        if let Some(own) = &paths.websocket
+            && (is_same_path(own, path) || upgrades && is_jsonrpc())
+        {
+            return Self::WebSocket;
         }
         if paths.jsonrpc.iter().chain(&paths.oldest).any(|own| is_same_path(own, path)) {
             return Self::JsonRpc;
@@ -40,6 +53,10 @@ impl Route {
         #[cfg(feature = "grpc")]
         if let Some(package) = grpc::Package::of(grpc::without_prefix(path)).filter(|_| paths.grpc) {
             return Self::Grpc(package);
+        }
+        #[cfg(feature = "grpc")]
+        if paths.grpc && grpc::envelope::is_path(path) {
+            return Self::Envelope;
         }
         if let Some(rest) = paths.below_http_json_v0_3(path) {
             return Self::HttpJson(rest.to_owned(), Generation::Older);
@@ -64,8 +81,11 @@ impl Route {
     pub(super) fn binding(&self) -> Option<&'static str> {
         match self {
             Self::JsonRpc => Some(binding::JSONRPC),
+            Self::WebSocket => Some(websocket::BINDING),
             #[cfg(feature = "grpc")]
             Self::Grpc(_) => Some(binding::GRPC),
+            #[cfg(feature = "grpc")]
+            Self::Envelope => Some(grpc::envelope::BINDING),
             Self::HttpJson(..) => Some(binding::HTTP_JSON),
             Self::Card | Self::Keys | Self::Agents | Self::Health | Self::Ready | Self::Fallback => None,
         }
@@ -79,9 +99,10 @@ impl Route {
     /// What kind of response a request gets, which decides how it is protected from web pages.
     pub(super) fn purpose(&self) -> Purpose {
         match self {
-            Self::JsonRpc | Self::HttpJson(..) => Purpose::Json,
+            // A WebSocket connection has no body, and a page may open one without a preflight request. Its origin is checked.
+            Self::JsonRpc | Self::WebSocket | Self::HttpJson(..) => Purpose::Json,
             #[cfg(feature = "grpc")]
-            Self::Grpc(_) => Purpose::Grpc,
+            Self::Grpc(_) | Self::Envelope => Purpose::Grpc,
             Self::Card | Self::Keys | Self::Agents => Purpose::Document,
             Self::Health | Self::Ready => Purpose::Health,
             Self::Fallback => Purpose::Fallback,
@@ -93,7 +114,9 @@ impl Route {
         match self {
             Self::JsonRpc | Self::HttpJson(..) => false,
             #[cfg(feature = "grpc")]
-            Self::Grpc(_) => false,
+            Self::Grpc(_) | Self::Envelope => false,
+            // Credentials may follow in the first message. Each message is authenticated.
+            Self::WebSocket => true,
             Self::Card | Self::Agents => options.public_card,
             Self::Health | Self::Ready => options.public_health,
             Self::Keys | Self::Fallback => true,

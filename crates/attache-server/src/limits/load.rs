@@ -54,6 +54,16 @@ impl Load {
     }
 }
 
+impl Load {
+    /// Counts a request of which only a part has arrived, on a connection that carries frames. `None` if the limit is reached.
+    pub(crate) fn wait_for_rest(self: &Arc<Self>) -> Option<(InFlight, Waiting)> {
+        // Counted among all requests too, as a request over HTTP is while it waits for its body.
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let request = InFlight(self.clone());
+        self.wait(None).map(|waiting| (request, waiting))
+    }
+}
+
 /// A request that is being processed; counted until dropped.
 pub(crate) struct InFlight(Arc<Load>);
 
@@ -64,7 +74,7 @@ impl Drop for InFlight {
 }
 
 /// A request that waits for its body; counted until dropped.
-struct Waiting {
+pub(crate) struct Waiting {
     load: Arc<Load>,
     connection: Option<Arc<Activity>>,
 }

@@ -109,6 +109,11 @@ impl Activity {
         self.progress.store(now, Ordering::Relaxed);
     }
 
+    /// Records that the client is there, though it has sent no request: it has answered a ping.
+    pub(crate) fn alive(&self) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Records the result of a write: accepted, or blocked by the client.
     pub(crate) fn wrote(&self, taken: bool) {
         if self.blocked.load(Ordering::Relaxed) == taken {

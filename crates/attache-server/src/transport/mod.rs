@@ -1,118 +1,83 @@
 //! Accepts connections, serves them, and stops without cutting off running requests.
 
 pub(crate) mod descriptors;
+pub(crate) mod exchange;
 pub(crate) mod idle;
-#[cfg(unix)]
 mod lines;
+mod listener;
+mod multiplex;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 pub(crate) mod socket;
+pub(crate) mod stdio;
 #[cfg(unix)]
 mod unix;
+pub(crate) mod websocket;
 
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use http::Request;
+use http::header::UPGRADE;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use self::descriptors::Budget;
 use self::idle::{Busy, Connections, Member};
+pub(crate) use self::listener::Listener;
+pub use self::listener::LocalAddress;
+use self::listener::{Connection, Listeners};
 use self::socket::Socket;
+use self::stdio::Pipe;
+use self::websocket::Upgradable;
 use crate::{ClientCertificate, HttpService, Peer, ServerOptions, Tls};
 
-/// What a server listens on.
-pub(crate) enum Listener {
-    Tcp(TcpListener),
-    #[cfg(unix)]
-    Unix(unix::UnixSocket),
-}
-
-/// A new connection, and the address that it comes from.
-enum Connection {
-    Tcp(TcpStream, SocketAddr),
-    #[cfg(unix)]
-    Unix(tokio::net::UnixStream),
-}
-
-impl Listener {
-    /// Binds `HOST:PORT` or `unix:PATH`.
-    pub(crate) async fn bind(address: &str) -> io::Result<Self> {
-        match address.strip_prefix("unix:") {
-            None => TcpListener::bind(address).await.map(Self::Tcp),
-            #[cfg(unix)]
-            Some(path) => unix::UnixSocket::bind(path.as_ref()).map(Self::Unix),
-            #[cfg(not(unix))]
-            Some(_) => Err(io::Error::new(ErrorKind::Unsupported, "this system has no Unix sockets")),
-        }
-    }
-
-    async fn accept(&self) -> io::Result<Connection> {
-        match self {
-            Self::Tcp(listener) => {
-                let (socket, address) = listener.accept().await?;
-                // Events are small and must not wait for each other.
-                if let Err(error) = socket.set_nodelay(true) {
-                    tracing::debug!(%error, "a client disconnected before its connection was used");
-                }
-                Ok(Connection::Tcp(socket, address))
-            }
-            #[cfg(unix)]
-            Self::Unix(listener) => listener.accept().await.map(Connection::Unix),
-        }
-    }
-}
-
-/// A server that has bound its address and is ready to run.
+/// A server that has bound its addresses and is ready to run.
 pub struct Listening {
-    pub(crate) listener: Listener,
+    pub(crate) listeners: Vec<Listener>,
+    /// A client that is connected already, and that the server ends with.
+    pub(crate) pipe: Option<Pipe>,
     pub(crate) http: HttpService,
     pub(crate) tls: Option<Tls>,
     #[cfg(feature = "redis")]
     pub(crate) redis: Option<redis::Running>,
 }
 
-/// The address that a server listens on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LocalAddress {
-    /// A TCP address.
-    Tcp(SocketAddr),
-    /// The path of a Unix socket.
-    Unix(PathBuf),
-}
-
 impl Listening {
-    /// The address that the server listens on.
+    /// The first address that the server listens on.
     pub fn local_address(&self) -> io::Result<LocalAddress> {
-        match &self.listener {
-            Listener::Tcp(listener) => listener.local_addr().map(LocalAddress::Tcp),
-            #[cfg(unix)]
-            Listener::Unix(socket) => Ok(LocalAddress::Unix(socket.path().to_owned())),
-        }
+        self.local_addresses()?
+            .into_iter()
+            .next()
+            .ok_or_else(|| io::Error::new(ErrorKind::AddrNotAvailable, "the server listens on no address"))
     }
 
-    /// The TCP address that the server listens on. A server on a Unix socket has none.
+    /// All addresses that the server listens on, in the order in which they were bound.
+    pub fn local_addresses(&self) -> io::Result<Vec<LocalAddress>> {
+        self.listeners.iter().map(Listener::local_address).collect()
+    }
+
+    /// The first TCP address that the server listens on. A server that listens on Unix sockets alone has none.
     pub fn address(&self) -> io::Result<SocketAddr> {
-        match &self.listener {
-            Listener::Tcp(listener) => listener.local_addr(),
-            #[cfg(unix)]
-            Listener::Unix(_) => {
-                Err(io::Error::new(ErrorKind::AddrNotAvailable, "the server listens on a Unix socket"))
-            }
-        }
+        let addresses = self.local_addresses()?.into_iter().filter_map(|address| match address {
+            LocalAddress::Tcp(address) => Some(address),
+            LocalAddress::Unix(_) => None,
+        });
+        addresses.into_iter().next().ok_or_else(|| {
+            io::Error::new(ErrorKind::AddrNotAvailable, "the server listens on no TCP address")
+        })
     }
 
     /// The HTTP service, for requests that arrive in another way.
@@ -125,23 +90,43 @@ impl Listening {
         self.run_until(stop_signal()).await
     }
 
-    /// Serves until `stop` completes, then lets running turns and open streams finish.
+    /// Serves until `stop` completes, or until the client on standard input and output has ended, where there is one. Then it lets
+    /// running turns and open streams finish.
     pub async fn run_until(self, stop: impl Future<Output = ()>) -> io::Result<()> {
         #[cfg(feature = "redis")]
         let redis = self.redis;
-        let Self { listener, http, tls, .. } = self;
+        let Self { listeners, pipe, http, tls, .. } = self;
+        let has_pipe = pipe.is_some();
         let options: ServerOptions = http.options().clone();
         let builder = builder(&options);
         let budget = Budget::now(options.max_connections);
         budget.log();
         let connections = Connections::new(budget.connections, options.header_timeout);
-        let mut accepting = Accepting { listener, connections: connections.clone(), warned: None };
+        let mut accepting = Accepting {
+            listeners: Listeners::new(listeners),
+            connections: connections.clone(),
+            warned: None,
+        };
         let mut ticks = tokio::time::interval(connections.tick());
         let mut stop = pin!(stop);
+        let mut pipe = pin!(async {
+            match pipe {
+                // Spawned, so that its requests do not wait for connections that are accepted.
+                Some(pipe) => drop(
+                    AbortOnDropHandle::new(tokio::spawn(pipe.serve(http.clone(), connections.clone()))).await,
+                ),
+                None => std::future::pending().await,
+            }
+        });
+        let mut pipe_is_open = true;
         loop {
             let accepted = tokio::select! {
                 biased;
                 () = &mut stop => break,
+                () = &mut pipe => {
+                    pipe_is_open = false;
+                    break;
+                }
                 _ = ticks.tick() => {
                     connections.sweep();
                     continue;
@@ -177,7 +162,13 @@ impl Listening {
             redis.finish(options.drain).await;
         }
         connections.close();
-        if tokio::time::timeout(options.drain, connections.gone()).await.is_err() {
+        let gone = async {
+            connections.gone().await;
+            if pipe_is_open && has_pipe {
+                pipe.await;
+            }
+        };
+        if tokio::time::timeout(options.drain, gone).await.is_err() {
             tracing::warn!("some connections did not close in time");
         }
         Ok(())
@@ -221,10 +212,15 @@ async fn serve_http<S>(
 ) where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let activity = member.activity();
-    let service = service_fn(move |request: Request<Incoming>| {
+    let member = Arc::new(member);
+    let (activity, upgradable) = (member.activity(), Upgradable(member.clone()));
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let (http, peer, busy) = (http.clone(), peer.clone(), Busy::new(&activity));
         let activity = activity.clone();
+        // A WebSocket connection counts as a connection until it ends.
+        if request.headers().contains_key(UPGRADE) {
+            request.extensions_mut().insert(upgradable.clone());
+        }
         // A spare connection is for one request.
         if activity.is_spare() {
             activity.close();
@@ -238,7 +234,7 @@ async fn serve_http<S>(
             Ok::<_, Infallible>(response.map(|body| body.until_written(busy)))
         }
     });
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(socket), service));
+    let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(socket), service));
     let mut shutting_down = false;
     let ended = loop {
         tokio::select! {
@@ -255,6 +251,10 @@ async fn serve_http<S>(
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended early");
+    }
+    // If it has become a WebSocket connection, that has to close too.
+    if shutting_down {
+        member.activity().close();
     }
 }
 
@@ -292,7 +292,7 @@ async fn has_first_byte(socket: &TcpStream, timeout: Duration, member: &Member) 
 
 /// Accepts connections. It never waits for clients: when there are too many connections, it closes others.
 struct Accepting {
-    listener: Listener,
+    listeners: Listeners,
     connections: Connections,
     /// When it was last logged that accepting failed.
     warned: Option<Instant>,
@@ -308,7 +308,7 @@ impl Accepting {
     /// The next connection. `None` after a failure that is temporary.
     async fn accept(&mut self) -> Option<Connection> {
         self.connections.accepting().await;
-        match self.listener.accept().await {
+        match self.listeners.accept().await {
             Ok(connection) => Some(connection),
             // The client disconnected before it was accepted.
             Err(error)

@@ -7,16 +7,21 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use http::HeaderMap;
 use hyper_util::rt::TokioExecutor;
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{UnixListener, UnixStream};
 
+use super::exchange::{Channel, EstablishedCaller};
 use super::idle::Member;
 use super::socket::Socket;
 use super::{lines, serve_http};
 use crate::peer::PeerProcess;
 use crate::{HttpService, Peer};
+
+/// The name of JSON-RPC in lines over Unix sockets in the logs.
+const BINDING: &str = "JSONRPC-LINES";
 
 /// A listening Unix socket. Only the user of the process can connect. The file is removed when the socket is dropped.
 pub(crate) struct UnixSocket {
@@ -72,8 +77,8 @@ impl UnixSocket {
         &self.path
     }
 
-    pub(crate) async fn accept(&self) -> io::Result<UnixStream> {
-        self.listener.accept().await.map(|(stream, _)| stream)
+    pub(super) fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<UnixStream>> {
+        self.listener.poll_accept(cx).map_ok(|(stream, _)| stream)
     }
 }
 
@@ -128,7 +133,19 @@ pub(super) async fn serve(
     }
     let socket = Socket::new(Unread { first: Some(first[0]), stream }, member.activity());
     match first[0] {
-        b'{' | b'[' | b' ' | b'\t' | b'\r' | b'\n' => lines::serve(socket, peer, &server.1, &member).await,
+        b'{' | b'[' | b' ' | b'\t' | b'\r' | b'\n' => {
+            let channel = Channel {
+                http: server.1,
+                binding: BINDING,
+                peer,
+                address: None,
+                headers: HeaderMap::new(),
+                query: None,
+                caller: EstablishedCaller::Outer(Default::default()),
+                is_local: true,
+            };
+            lines::serve(socket, &channel, &member).await;
+        }
         _ => serve_http(socket, peer, server, member).await,
     }
 }

@@ -1,1 +1,122 @@
-//! x
+//! The client over Redis, as the command and as a library.
+
+use attache::client::{Client, ClientOptions, RedisUrl};
+use attache::prelude::*;
+use serde_json::Value;
+
+use crate::home::Home;
+use crate::support::{RESPONSES, Redis, Served, attache, command, has_redis, soon, until};
+
+/// Runs the command and returns what it printed.
+async fn run(arguments: &[&str], environment: &[(&str, &str)]) -> (bool, String, String) {
+    let home = Home::new();
+    let mut command = attache();
+    command.args(arguments).env("HOME", home.path("")).envs(environment.iter().copied()).kill_on_drop(true);
+    let output = soon("the end of the command", command.output()).await.expect("it runs");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (output.status.success(), text(output.stdout), text(output.stderr))
+}
+
+#[tokio::test]
+async fn send_stream_task_and_card_work_over_redis() {
+    if !has_redis("command::send_stream_task_and_card_work_over_redis") {
+        return;
+    }
+    let redis = Redis::start().await;
+    let _served = Served::start(&["--agent", "echo", "--redis", &redis.url()]).await;
+    let agent = redis.agent();
+    let (succeeded, said, error) = run(&["send", &agent, "hello over Redis"], &[]).await;
+    assert!(succeeded && said.contains("hello over Redis"), "{said}{error}");
+    let (succeeded, said, error) = run(&["send", "--stream", &agent, "in pieces"], &[]).await;
+    assert!(succeeded && said.contains("in pieces"), "{said}{error}");
+    let (succeeded, said, error) = run(&["card", "--json", &agent], &[]).await;
+    let card: Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}{error}"));
+    assert!(succeeded && card["name"] == "Echo", "{card}");
+    let (succeeded, said, error) = run(&["task", "list", "--json", &agent], &[]).await;
+    assert!(succeeded && said.matches("TASK_STATE_COMPLETED").count() == 2, "{said}{error}");
+    let mut connection = redis.connection().await;
+    let replies: Vec<String> =
+        command("KEYS").arg(format!("{RESPONSES}:*")).query_async(&mut connection).await.unwrap();
+    assert!(replies.is_empty(), "each client deletes its reply stream: {replies:?}");
+}
+
+#[tokio::test]
+async fn redis_credentials_are_for_one_server_and_never_in_messages() {
+    if !has_redis("command::redis_credentials_are_for_one_server_and_never_in_messages") {
+        return;
+    }
+    let redis = Redis::start_with(&["--requirepass", "s3cret-of-redis"]).await;
+    let url = format!("redis://:s3cret-of-redis@127.0.0.1:{}", redis.port());
+    let _served = Served::start(&["--agent", "echo", "--redis", &url]).await;
+    let agent = redis.agent();
+    let (succeeded, said, error) = run(&["send", &agent, "hello"], &[("ATTACHE_REDIS", &url)]).await;
+    assert!(succeeded && said.contains("hello"), "{said}{error}");
+    let (succeeded, _, error) = run(&["send", &agent, "hello"], &[]).await;
+    assert!(!succeeded && error.contains("NOAUTH"), "{error}");
+    let elsewhere = format!("redis://:s3cret-of-redis@127.0.0.1:{}", redis.port() ^ 1);
+    let (succeeded, _, error) = run(&["send", &agent, "hello"], &[("ATTACHE_REDIS", &elsewhere)]).await;
+    assert!(!succeeded && error.contains("NOAUTH") && !error.contains("s3cret"), "{error}");
+}
+
+#[tokio::test]
+async fn a_missing_server_is_reported() {
+    if !has_redis("command::a_missing_server_is_reported") {
+        return;
+    }
+    let redis = Redis::start().await;
+    let agent = redis.agent();
+    let (succeeded, _, error) = run(&["send", &agent, "hello"], &[]).await;
+    assert!(!succeeded && error.contains("no server reads `attache:a2a:requests`"), "{error}");
+    let nowhere = agent.replace(&redis.port().to_string(), "1");
+    let (succeeded, _, error) = run(&["send", &nowhere, "hello"], &[]).await;
+    assert!(!succeeded && error.contains("no server listens there"), "{error}");
+}
+
+#[tokio::test]
+async fn a_client_of_the_library_uses_all_operations_and_resumes_streams() {
+    if !has_redis("command::a_client_of_the_library_uses_all_operations_and_resumes_streams") {
+        return;
+    }
+    let mut redis = Redis::start().await;
+    let agent = agent_fn(|turn: Turn| async move {
+        for i in 0..20 {
+            turn.working(format!("{i}")).await?;
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        turn.complete().await
+    });
+    let streams = attache::server::RedisStreams::new(&redis.url()).unwrap();
+    let listening = Server::new(agent).bind("127.0.0.1:0").redis(streams).listen().await.unwrap();
+    let server = tokio::spawn(listening.run_until(std::future::pending()));
+    let url: RedisUrl = redis.url().parse().unwrap();
+    let options = ClientOptions::default().redis(vec![url]);
+    let client = Client::connect_with(&redis.agent(), options).await.unwrap();
+    let mut events = client.stream("count").await.unwrap();
+    let mut count = 0;
+    let mut last = None;
+    while let Some(event) = soon("an event", events.next()).await {
+        let event = event.unwrap();
+        count += 1;
+        if count == 5 {
+            redis.kill().await;
+            redis.start_again().await;
+        }
+        last = Some(event);
+    }
+    let task = match last {
+        Some(attache::protocol::StreamResponse::StatusUpdate(update)) => update.task_id,
+        other => panic!("{other:?}"),
+    };
+    let task = client.get(task).await.unwrap();
+    assert_eq!(task.status.state, TaskState::Completed);
+    assert_eq!(client.list(Default::default()).await.unwrap().tasks.len(), 1);
+    drop((client, events));
+    let mut connection = redis.connection().await;
+    until("the reply stream is deleted", async || {
+        let replies: Vec<String> =
+            command("KEYS").arg(format!("{RESPONSES}:*")).query_async(&mut connection).await.unwrap();
+        replies.is_empty()
+    })
+    .await;
+    server.abort();
+}

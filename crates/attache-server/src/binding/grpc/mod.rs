@@ -4,6 +4,7 @@
 //! it is written in. Calls of both packages go to the [dispatcher](crate::dispatch) in the same way.
 
 mod call;
+pub(crate) mod envelope;
 mod reply;
 mod v0_3;
 mod v1_0;
@@ -25,6 +26,11 @@ use crate::options::GRPC_PREFIX;
 /// The path of a call without the path of the interface that the card names.
 pub(crate) fn without_prefix(path: &str) -> &str {
     path.strip_prefix(GRPC_PREFIX).unwrap_or(path)
+}
+
+/// The package whose form the errors of a call have, if the path is one of a call. Those of the envelope have the form of 1.0.
+pub(crate) fn package_of(path: &str) -> Option<Package> {
+    Package::of(without_prefix(path)).or_else(|| envelope::is_path(path).then_some(Package::V1_0))
 }
 
 /// The response to a call that fails.

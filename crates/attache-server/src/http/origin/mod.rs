@@ -30,8 +30,8 @@ pub(crate) use self::allowed::Grant;
 pub use self::allowed::{AllowedHost, AllowedOrigin, Cors, NotAHost, NotAnOrigin};
 use self::allowed::{Authority, HostName};
 
-use crate::ServerOptions;
 use crate::http::body::Body;
+use crate::{Peer, ServerOptions};
 
 /// The response headers that pages may read in addition to those that browsers always show.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
@@ -271,15 +271,36 @@ impl RequestFilter {
     /// The host that a request names, if the card names it instead of the host of the base URL: a name of this machine where the base
     /// URL has one too, or a name that the operator has listed. A name that is not listed could be anyone's. Where the operator has set
     /// the base URL, another port leads to another place than the one that was meant.
-    pub(crate) fn asked_host<'a>(&self, head: &'a Parts) -> Option<AskedHost<'a>> {
-        let header = || head.headers.get(HOST).and_then(|value| value.to_str().ok());
-        let named = head.uri.authority().map(http::uri::Authority::as_str).or_else(header)?;
+    fn asked_host<'a>(&self, head: &'a Parts) -> Option<AskedHost<'a>> {
+        let named = self.named_host(head)?;
         let authority = Authority::read(named)?;
         let is_here = |base: &HostName<String>| base.borrowed().is_loopback();
         let same_port = || self.base_is_own || authority.port == self.base_port;
         let here = || self.base_host.as_ref().is_some_and(is_here) && same_port();
         let listed = || self.allowed_hosts.iter().any(|host| !host.is_any() && host.matches(&authority));
         (authority.host.is_loopback() && here() || listed()).then_some(AskedHost(named))
+    }
+
+    /// Where a client is, and the host that it asked for.
+    ///
+    /// A client is on this machine if it is connected over a Unix socket, or if everything about its request says so: its address, the
+    /// host that it names, and the base URL of the server. A proxy on this machine passes requests of other machines on.
+    pub(crate) fn place<'a>(&self, head: &'a Parts, peer: &Peer) -> Place<'a> {
+        let named = self.named_host(head).and_then(Authority::read);
+        let names_loopback = named.is_none_or(|named| named.host.is_loopback());
+        let is_passed_on = ["forwarded", "x-forwarded-for", "x-forwarded-host", "via", "x-real-ip"]
+            .iter()
+            .any(|name| head.headers.contains_key(*name));
+        let from_loopback = peer.address.is_some_and(|address| address.ip().to_canonical().is_loopback());
+        let base_is_here = self.base_host.as_ref().is_some_and(|host| host.borrowed().is_loopback());
+        let by_loopback = from_loopback && names_loopback && base_is_here && !is_passed_on;
+        Place { host: self.asked_host(head), is_local: peer.process.is_some() || by_loopback }
+    }
+
+    /// The host that a request names.
+    fn named_host<'a>(&self, head: &'a Parts) -> Option<&'a str> {
+        let header = || head.headers.get(HOST).and_then(|value| value.to_str().ok());
+        head.uri.authority().map(http::uri::Authority::as_str).or_else(header)
     }
 
     fn is_own(&self, authority: &Authority<'_>) -> bool {
@@ -377,6 +398,21 @@ impl RequestFilter {
         }
         headers.entry(ACCESS_CONTROL_EXPOSE_HEADERS).or_insert(EXPOSED);
         response
+    }
+}
+
+/// Where a client is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// The host that it asked for, if the card names it.
+    pub(crate) host: Option<AskedHost<'a>>,
+    is_local: bool,
+}
+
+impl Place<'_> {
+    /// Whether the client is on this machine.
+    pub(crate) fn is_local(self) -> bool {
+        self.is_local
     }
 }
 

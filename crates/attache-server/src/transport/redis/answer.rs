@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use attache_protocol::jsonrpc::{Call, Id, error_response};
+use attache_protocol::jsonrpc::{self, Call, Id, error_response};
 use attache_protocol::{Error, ErrorKind};
 use futures::StreamExt;
 use sha2::{Digest, Sha256};
@@ -12,18 +12,18 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::request::{Refused, ReplyTo, RequestEntry, Rules, parse};
 use super::writer::{Response, Written};
 use super::{EntryId, Shared};
-use crate::agents;
 use crate::dispatch::{Access, EventEncoder, JsonRpcResponse, RequestHead, ServiceParameters, Target};
 use crate::limits::load;
 use crate::request_log::{Incoming, RequestLine};
+use crate::transport::exchange::{CARD_METHOD, asks_for_card, named_agent};
 
 /// The name of the transport in the logs.
 const BINDING: &str = "redis";
 
 /// What an entry occupies while it is processed.
 pub(super) struct Slot {
-    pub(super) request: OwnedSemaphorePermit,
-    pub(super) memory: OwnedSemaphorePermit,
+    pub(super) _request: OwnedSemaphorePermit,
+    pub(super) _memory: OwnedSemaphorePermit,
 }
 
 /// Answers one entry and acknowledges it. If the server stops before that, the entry stays for another process.
@@ -59,19 +59,16 @@ pub(super) async fn answer(
 async fn answer_request(shared: &Arc<Shared>, id: &EntryId, request: RequestEntry, slot: Slot) {
     let RequestEntry { reply, payload, headers } = request;
     let http = &shared.http;
-    let named = match (http.agents(), headers.get(agents::HEADER)) {
-        (Some(agents), Some(name)) => match name.to_str().ok().and_then(|name| agents.get(name)) {
-            Some(named) => Some(named),
-            None => {
-                let error = agents::no_such_agent(name);
-                let body = error_response(&Call::peek_id(&payload), &error);
-                let _ = shared.writer.respond(Response::last(&reply, body, Some(id.clone()))).await;
-                return;
-            }
-        },
-        (Some(_), None) | (None, _) => None,
+    let named = match named_agent(http, &headers) {
+        Ok(named) => named,
+        Err(error) => {
+            let body = error_response(&Call::peek_id(&payload), &error);
+            let _ = shared.writer.respond(Response::last(&reply, body, Some(id.clone()))).await;
+            return;
+        }
     };
-    let dispatcher = named.as_ref().unwrap_or(http).dispatcher();
+    let http = named.as_ref().unwrap_or(http);
+    let dispatcher = http.dispatcher();
     let incoming = Incoming {
         binding: BINDING,
         target: None,
@@ -80,14 +77,18 @@ async fn answer_request(shared: &Arc<Shared>, id: &EntryId, request: RequestEntr
         agent: dispatcher.service().agent_name(),
     };
     let mut log = dispatcher.request_log().begin(&incoming);
+    let asks_for_card = asks_for_card(&payload);
     let head = RequestHead {
         binding: Some(BINDING),
         headers: &headers,
         query: None,
         peer: &shared.peer,
         address: None,
-        target: Target("entry", "request"),
-        access: Access::Authenticated,
+        target: Target(BINDING, if asks_for_card { CARD_METHOD } else { "request" }),
+        access: match asks_for_card && dispatcher.options().public_card {
+            true => Access::Public,
+            false => Access::Authenticated,
+        },
         record: log.as_ref().map(|log| log.record()),
     };
     let in_flight = dispatcher.begin();
@@ -96,6 +97,11 @@ async fn answer_request(shared: &Arc<Shared>, id: &EntryId, request: RequestEntr
         false => Err(load::too_many()),
     };
     let response = match &admitted {
+        Ok(admitted) if asks_for_card => {
+            let is_local = shared.options.url.is_local();
+            let card = http.card_for_frames(&admitted.context.identity, &headers, None, is_local);
+            card_response(&Call::peek_id(&payload), &card)
+        }
         Ok(admitted) => {
             let parameters = ServiceParameters::read(&headers, None).map(|mut parameters| {
                 parameters.delivery_key = Some(delivery_key(&shared.options.request_stream, id, &reply));
@@ -138,6 +144,15 @@ async fn answer_request(shared: &Arc<Shared>, id: &EntryId, request: RequestEntr
             drop(stream);
         }
     }
+}
+
+/// The response with the card, for clients that cannot read it over HTTP.
+fn card_response(id: &Id, card: &[u8]) -> JsonRpcResponse {
+    let mut body = Vec::with_capacity(card.len() + 64);
+    jsonrpc::write_result_prefix(id, &mut body);
+    body.extend_from_slice(card);
+    body.extend_from_slice(jsonrpc::RESULT_SUFFIX.as_bytes());
+    JsonRpcResponse::Result { body, extensions: Default::default() }
 }
 
 /// Whether an error only says that this process stops.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use attache_protocol::AgentInterface;
-use attache_redis::{BINDING, InvalidUrl, RedisUrl, ServerAddress, StreamsAddress};
+use attache_protocol::{AgentInterface, binding};
+use attache_redis::{InvalidUrl, RedisUrl, ServerAddress, StreamsAddress};
 
 /// Answers requests that arrive as entries of a Redis stream, in addition to HTTP. See [`Server::redis`](crate::Server::redis).
 ///
@@ -111,7 +111,12 @@ impl RedisStreams {
             agent: agent.map(str::to_owned),
             reply_prefix: self.reply_prefix.clone(),
         };
-        Some(AgentInterface::new(address.to_string(), BINDING))
+        Some(AgentInterface::new(address.to_string(), binding::REDIS_STREAMS))
+    }
+
+    /// Whether only clients on this machine can use the address in the card.
+    pub(crate) fn is_for_this_machine(&self) -> bool {
+        self.card_host.is_none() && self.url.is_local()
     }
 
     pub(super) fn prefix(&self) -> String {

@@ -186,7 +186,7 @@ async fn take(shared: &Arc<Shared>, entry: Entry, permit: OwnedSemaphorePermit) 
         shared.writer.acknowledge(&id).await;
         return true;
     };
-    let slot = Slot { request: permit, memory };
+    let slot = Slot { _request: permit, _memory: memory };
     let registered = Registered { shared: shared.clone(), id: id.clone() };
     // Locked until the task is in the list, so that it cannot remove itself before.
     let mut running = shared.running.lock();

@@ -6,7 +6,7 @@ use tokio::process::{Child, Command};
 
 /// A program. Its own processes are not known.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Group;
+pub(super) struct Group;
 
 impl Group {
     pub(super) fn of(_: &Child) -> io::Result<Self> {

@@ -24,7 +24,7 @@ done
 
 /// The process group of a program.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Group(Pid);
+pub(super) struct Group(Pid);
 
 impl Group {
     pub(super) fn of(child: &Child) -> io::Result<Self> {

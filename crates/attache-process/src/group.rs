@@ -1,4 +1,4 @@
-//! Processes that end with the server, and together with the processes that they started.
+//! Processes that end with this one, and together with the processes that they started.
 
 use std::io;
 use std::sync::Arc;
@@ -7,19 +7,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::process::{Child, Command};
 
 #[cfg(unix)]
-#[path = "process_group/unix.rs"]
+#[path = "unix.rs"]
 mod system;
 #[cfg(not(unix))]
-#[path = "process_group/other.rs"]
+#[path = "other.rs"]
 mod system;
 
 /// A process with all processes that it starts, unless they leave the group on purpose. All are killed when this is dropped.
 #[derive(Debug)]
-pub(crate) struct ProcessGroup(Handle);
+pub struct ProcessGroup(Handle);
 
 /// A way to signal a group that does not kill it when dropped.
 #[derive(Debug, Clone)]
-pub(crate) struct Handle {
+pub struct Handle {
     group: system::Group,
     /// Whether all processes were killed. After that the number of the group can belong to other processes.
     killed: Arc<AtomicBool>,
@@ -27,7 +27,7 @@ pub(crate) struct Handle {
 
 impl ProcessGroup {
     /// Starts a program in a group of its own.
-    pub(crate) fn spawn(mut command: Command) -> io::Result<(Self, Child)> {
+    pub fn spawn(mut command: Command) -> io::Result<(Self, Child)> {
         system::prepare(&mut command);
         let child = command.spawn()?;
         let group = system::Group::of(&child)?;
@@ -35,12 +35,12 @@ impl ProcessGroup {
     }
 
     /// A handle for another task.
-    pub(crate) fn clone_handle(&self) -> Handle {
+    pub fn clone_handle(&self) -> Handle {
         self.0.clone()
     }
 
     /// Asks all processes to end.
-    pub(crate) fn terminate(&self) {
+    pub fn terminate(&self) {
         if !self.0.killed.load(Ordering::Acquire) {
             self.0.group.terminate();
         }
@@ -49,7 +49,7 @@ impl ProcessGroup {
 
 impl Handle {
     /// Kills all processes, once.
-    pub(crate) fn kill(&self) {
+    pub fn kill(&self) {
         if !self.killed.swap(true, Ordering::AcqRel) {
             self.group.kill();
         }

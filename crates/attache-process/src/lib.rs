@@ -1,0 +1,24 @@
+//! Programs that this process starts: they end with it, together with the processes that they started.
+//!
+//! [`ProcessGroup`] is a program with its processes. [`read_errors`] reads the standard error of a program, and [`describe`] says how a
+//! program ended.
+
+mod group;
+mod stderr;
+
+pub use group::{Handle, ProcessGroup};
+pub use stderr::read_errors;
+
+use std::process::ExitStatus;
+
+/// How a program ended, for people.
+pub fn describe(status: ExitStatus) -> String {
+    #[cfg(unix)]
+    {
+        use std::os::unix::process::ExitStatusExt;
+        if let Some(signal) = status.signal() {
+            return format!("signal {signal}");
+        }
+    }
+    status.code().map_or_else(|| "no exit code".to_owned(), |code| format!("exit code {code}"))
+}

@@ -1,0 +1,155 @@
+//! JSON-RPC in gRPC messages: the service `iac_code.a2a.transports.proto.A2AJsonRpc`.
+//!
+//! A message has a JSON-RPC request or response as its payload, and whether it is the last one of a response. `Send` is for requests with
+//! one response, `Stream` for all requests. Service parameters and credentials are in the metadata. Errors of the protocol are JSON-RPC
+//! errors in a call that succeeds; faults of the transport, such as missing credentials, are the status of the call.
+
+use attache_core::BoxFuture;
+pub(crate) use attache_grpc::envelope::SERVICE;
+use attache_grpc::envelope::{JsonRpcEnvelope, Method};
+use attache_protocol::jsonrpc::Call;
+use attache_protocol::{Error, ErrorKind};
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, StreamExt};
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::Full;
+use tonic::server::{Grpc, ServerStreamingService, UnaryService};
+use tonic_prost::ProstCodec;
+
+use super::{Package, error_response, is_grpc, without_prefix};
+use crate::HttpService;
+use crate::dispatch::{RequestContext, http_error_body_for};
+use crate::http::body::{self, Body, BodyError, Shape};
+use crate::http::response::json_response;
+use crate::transport::exchange::{Answer, answer_admitted, is_streaming};
+
+/// The name of the transport in the logs.
+pub(crate) const BINDING: &str = "JSONRPC-GRPC";
+
+/// Whether a path is one of the service.
+pub(crate) fn is_path(path: &str) -> bool {
+    without_prefix(path).strip_prefix(SERVICE).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// Answers a call.
+pub(crate) async fn call<B>(
+    http: &HttpService,
+    context: RequestContext,
+    is_local: bool,
+    request: Request<B>,
+) -> Response<Body>
+where
+    B: http_body::Body<Data = Bytes, Error = BodyError> + Send + 'static,
+{
+    if !is_grpc(request.headers()) {
+        let text = "this path speaks gRPC: expected the content type `application/grpc`";
+        let error = Error::new(ErrorKind::ContentTypeNotSupported, text);
+        let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+        return json_response(status, "application/json", http_error_body_for(status, &error));
+    }
+    let noted = |error: Error| {
+        if let Some(record) = &context.record {
+            record.error(&error);
+        }
+        error_response(Package::V1_0, &error)
+    };
+    let name = without_prefix(request.uri().path()).rsplit('/').next().unwrap_or_default();
+    let Some(method) = Method::from_name(name) else {
+        let name: String = name.chars().take(64).collect();
+        let text = format!("there is no call `{name}`: expected `Send` or `Stream`");
+        return noted(Error::new(ErrorKind::MethodNotFound, text));
+    };
+    let options = http.options();
+    let limit = options.max_body;
+    let (head, body) = request.into_parts();
+    let headers = head.headers.clone();
+    let request = match body::read(body, limit, options.body_timeout).await {
+        Ok(body) => Request::from_parts(head, Full::new(body)),
+        Err(error) => return noted(error),
+    };
+    let mut grpc = Grpc::new(ProstCodec::<JsonRpcEnvelope, JsonRpcEnvelope>::default())
+        .apply_max_message_size_config(Some(limit), None);
+    let answering = Answering(Some((http.clone(), context, headers, is_local, method)));
+    match method {
+        Method::Send => grpc.unary(answering, request).await.map(|body| Body::grpc(Shape::Whole, body)),
+        Method::Stream => {
+            grpc.server_streaming(answering, request).await.map(|body| Body::grpc(Shape::Stream, body))
+        }
+    }
+}
+
+/// What answers one call.
+struct Answering(Option<(HttpService, RequestContext, HeaderMap, bool, Method)>);
+
+impl Answering {
+    async fn answer(
+        call: Option<(HttpService, RequestContext, HeaderMap, bool, Method)>,
+        envelope: JsonRpcEnvelope,
+    ) -> Result<Answer, tonic::Status> {
+        let Some((http, context, headers, is_local, method)) = call else {
+            return Err(tonic::Status::internal("a call was made twice"));
+        };
+        let checked = check(method, &envelope);
+        if let Err(error) = checked {
+            if let Some(record) = &context.record {
+                record.error(&error);
+            }
+            return Err(Package::V1_0.status(&error));
+        }
+        Ok(answer_admitted(&http, &context, (&headers, None, is_local), &envelope.payload).await)
+    }
+}
+
+/// Checks that a call fits its payload.
+fn check(method: Method, envelope: &JsonRpcEnvelope) -> Result<(), Error> {
+    if envelope.payload.is_empty() {
+        return Err(Error::invalid_params("payload", "is empty: expected a JSON-RPC request"));
+    }
+    match (method, Call::parse(&envelope.payload)) {
+        (Method::Send, Ok(call)) if is_streaming(&call.method) => {
+            let text = format!("`{}` has a stream of responses: call `Stream`", call.method);
+            Err(Error::invalid_params("payload", text))
+        }
+        (Method::Send | Method::Stream, _) => Ok(()),
+    }
+}
+
+/// The frames of a response as messages.
+async fn next(mut answer: Answer) -> Option<(Result<JsonRpcEnvelope, tonic::Status>, Answer)> {
+    let frame = answer.next().await?;
+    let r#final = frame.is_last();
+    Some((Ok(JsonRpcEnvelope { payload: frame.payload.into(), r#final }), answer))
+}
+
+impl UnaryService<JsonRpcEnvelope> for Answering {
+    type Response = JsonRpcEnvelope;
+    type Future = BoxFuture<'static, Result<tonic::Response<JsonRpcEnvelope>, tonic::Status>>;
+
+    fn call(&mut self, request: tonic::Request<JsonRpcEnvelope>) -> Self::Future {
+        let call = self.0.take();
+        Box::pin(async move {
+            let answer = Self::answer(call, request.into_inner()).await?;
+            // A notification is answered with an empty message: a call has a response.
+            let nothing = || JsonRpcEnvelope { payload: Bytes::new(), r#final: true };
+            let message = match next(answer).await {
+                Some((message, _)) => message?,
+                None => nothing(),
+            };
+            Ok(tonic::Response::new(message))
+        })
+    }
+}
+
+impl ServerStreamingService<JsonRpcEnvelope> for Answering {
+    type Response = JsonRpcEnvelope;
+    type ResponseStream = BoxStream<'static, Result<JsonRpcEnvelope, tonic::Status>>;
+    type Future = BoxFuture<'static, Result<tonic::Response<Self::ResponseStream>, tonic::Status>>;
+
+    fn call(&mut self, request: tonic::Request<JsonRpcEnvelope>) -> Self::Future {
+        let call = self.0.take();
+        Box::pin(async move {
+            let answer = Self::answer(call, request.into_inner()).await?;
+            Ok(tonic::Response::new(stream::unfold(answer, next).boxed()))
+        })
+    }
+}

@@ -1,0 +1,500 @@
+//! One JSON-RPC request of a transport that carries frames: from the bytes of the request to the frames of its response.
+//!
+//! A transport reads the bytes of a request, calls [`Channel::answer`], and writes the [`Frame`]s that come out until there are no more.
+//! Authentication, limits, the logs, named agents and the card are the same on all of these transports because they are applied here.
+//!
+//! A request has service parameters and credentials in its member `headers`, since frames have no headers. Where the connection has
+//! headers too, those of the request take precedence. Each event of a stream has its number in the member `eventId` of the JSON-RPC
+//! response. A client resumes a stream with that number in the header `Last-Event-ID`, as over HTTP.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::IpAddr;
+
+use attache_core::{Identity, Permit, StreamItem};
+use attache_protocol::jsonrpc::{self, Call, Id};
+use attache_protocol::{Dialect, Error, ErrorKind, Operation};
+use futures::StreamExt;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use serde::Deserialize;
+use serde::de::{MapAccess, Visitor};
+
+use crate::agents;
+use crate::dispatch::{
+    Access, Dispatcher, EventEncoder, JsonRpcResponse, RequestContext, RequestHead, ServiceParameters, Target,
+};
+use crate::limits::load::{self, InFlight};
+use crate::request_log::{Incoming, RequestLine};
+use crate::{HttpService, Peer};
+
+/// The method that returns the card, for clients of transports that have no paths.
+pub(crate) const CARD_METHOD: &str = "GetAgentCard";
+
+/// What the requests of one connection have in common.
+pub(crate) struct Channel {
+    /// The agent at the other end of the connection. A request can name another one in its header `agent`.
+    pub(crate) http: HttpService,
+    /// The name of the transport in the logs.
+    pub(crate) binding: &'static str,
+    pub(crate) peer: Peer,
+    /// The address that limits apply to.
+    pub(crate) address: Option<IpAddr>,
+    /// The headers that requests have unless they have their own.
+    pub(crate) headers: HeaderMap,
+    /// The query of the connection's URL.
+    pub(crate) query: Option<String>,
+    /// The caller, where the process itself or an application around the server has established it.
+    pub(crate) caller: EstablishedCaller,
+    /// Whether the other end is on this machine, so that the card lists the transports of this machine.
+    pub(crate) is_local: bool,
+}
+
+/// Who the caller is, as far as that was established before its first request.
+#[derive(Clone)]
+pub(crate) enum EstablishedCaller {
+    /// This caller. Its requests need no credentials.
+    Known(Identity),
+    /// This caller, unless the agent authenticates callers itself.
+    Outer(Identity),
+}
+
+/// One frame of a response.
+pub(crate) struct Frame {
+    /// A JSON-RPC response, as JSON text.
+    pub(crate) payload: Vec<u8>,
+    pub(crate) kind: FrameKind,
+}
+
+/// Where in a response a frame stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FrameKind {
+    /// The only frame of a response that is no stream.
+    Response,
+    /// An event of a stream. More frames follow.
+    Event,
+    /// The error that ends a stream, or the only frame of a stream that did not begin.
+    Failure,
+    /// The end of a stream. The payload has an id and neither a result nor an error.
+    End,
+}
+
+impl Frame {
+    /// Whether no frame of this response follows.
+    pub(crate) fn is_last(&self) -> bool {
+        match self.kind {
+            FrameKind::Response | FrameKind::Failure | FrameKind::End => true,
+            FrameKind::Event => false,
+        }
+    }
+}
+
+/// The beginning of every JSON-RPC response.
+const BEFORE_ID: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
+
+impl Frame {
+    /// The id of the request, as JSON text. Frames of some transports repeat it outside the payload.
+    pub(crate) fn id(&self) -> &[u8] {
+        let rest = self.payload.strip_prefix(BEFORE_ID).unwrap_or_default();
+        let mut is_escaped = false;
+        let end = match rest.first() {
+            Some(b'"') => rest[1..]
+                .iter()
+                .position(|byte| match (is_escaped, byte) {
+                    (true, _) => {
+                        is_escaped = false;
+                        false
+                    }
+                    (false, b'\\') => {
+                        is_escaped = true;
+                        false
+                    }
+                    (false, byte) => *byte == b'"',
+                })
+                .map(|at| at + 2),
+            Some(_) | None => rest.iter().position(|byte| matches!(byte, b',' | b'}')),
+        };
+        end.map_or(b"null", |end| &rest[..end])
+    }
+}
+
+/// The response to one request. It counts against the limits, and is logged when it is dropped.
+pub(crate) struct Answer {
+    state: State,
+    log: Option<Box<RequestLine>>,
+    /// Held until the response was written. Streams have permits of their own.
+    _guards: Option<(InFlight, Option<Permit>)>,
+}
+
+enum State {
+    Ready(Frame),
+    Events { id: Id, encoder: Box<EventEncoder>, waiting: VecDeque<StreamItem> },
+    Over,
+}
+
+impl Answer {
+    /// A response that reports an error of the transport.
+    pub(crate) fn error(id: &Id, error: &Error) -> Self {
+        let payload = jsonrpc::error_response(id, error);
+        Self::of(State::Ready(Frame { payload, kind: FrameKind::Response }))
+    }
+
+    fn of(state: State) -> Self {
+        Self { state, log: None, _guards: None }
+    }
+
+    fn new(request: &[u8], response: JsonRpcResponse) -> Self {
+        Self::of(match response {
+            JsonRpcResponse::None => State::Over,
+            JsonRpcResponse::Result { body, .. } => {
+                State::Ready(Frame { payload: body, kind: FrameKind::Response })
+            }
+            JsonRpcResponse::Error { body, .. } => {
+                let kind = match Call::parse(request).is_ok_and(|call| is_streaming(&call.method)) {
+                    true => FrameKind::Failure,
+                    false => FrameKind::Response,
+                };
+                State::Ready(Frame { payload: body, kind })
+            }
+            JsonRpcResponse::Events { id, events, .. } => {
+                State::Events { id, encoder: Box::new(events), waiting: VecDeque::new() }
+            }
+        })
+    }
+
+    /// Whether the response is a stream that has begun.
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self.state, State::Events { .. })
+    }
+
+    /// The next frame. `None` after the last one.
+    pub(crate) async fn next(&mut self) -> Option<Frame> {
+        let frame = self.next_frame().await?;
+        if let Some(log) = &mut self.log {
+            log.written(frame.payload.len());
+        }
+        Some(frame)
+    }
+
+    async fn next_frame(&mut self) -> Option<Frame> {
+        let (id, encoder, waiting) = match &mut self.state {
+            State::Over => return None,
+            State::Ready(_) => {
+                let State::Ready(frame) = std::mem::replace(&mut self.state, State::Over) else {
+                    return None;
+                };
+                return Some(frame);
+            }
+            State::Events { id, encoder, waiting } => (id, encoder, waiting),
+        };
+        let last = loop {
+            if let Some(item) = waiting.pop_front() {
+                return Some(Frame { payload: numbered(encoder, &item), kind: FrameKind::Event });
+            }
+            match encoder.events.next().await {
+                Some(Ok(items)) => waiting.extend(items),
+                Some(Err(error)) => {
+                    break Frame { payload: encoder.error(&error), kind: FrameKind::Failure };
+                }
+                None => {
+                    let payload = format!(r#"{{"jsonrpc":"2.0","id":{}}}"#, id.as_json());
+                    break Frame { payload: payload.into_bytes(), kind: FrameKind::End };
+                }
+            }
+        };
+        self.state = State::Over;
+        Some(last)
+    }
+}
+
+/// Whether a method is answered with a stream, in any generation of the protocol.
+pub(crate) fn is_streaming(method: &str) -> bool {
+    match Operation::from_name(method).or_else(|| Dialect::operation(method)) {
+        Some(Operation::SendStreamingMessage | Operation::SubscribeToTask) => true,
+        Some(
+            Operation::SendMessage
+            | Operation::GetTask
+            | Operation::ListTasks
+            | Operation::CancelTask
+            | Operation::CreateTaskPushNotificationConfig
+            | Operation::GetTaskPushNotificationConfig
+            | Operation::ListTaskPushNotificationConfigs
+            | Operation::DeleteTaskPushNotificationConfig
+            | Operation::GetExtendedAgentCard,
+        )
+        | None => false,
+    }
+}
+
+/// An event as a JSON-RPC response, with its number.
+fn numbered(encoder: &mut EventEncoder, item: &StreamItem) -> Vec<u8> {
+    let mut payload = Vec::with_capacity(512);
+    encoder.write(item, &mut payload);
+    if let Some(seq) = item.seq()
+        && payload.pop_if(|last| *last == b'}').is_some()
+    {
+        payload.extend_from_slice(b",\"eventId\":");
+        payload.extend_from_slice(itoa::Buffer::new().format(seq.0).as_bytes());
+        payload.push(b'}');
+    }
+    payload
+}
+
+impl Channel {
+    /// Answers one request.
+    pub(crate) async fn answer(&self, request: &[u8]) -> Answer {
+        let headers = match merged_headers(&self.headers, request) {
+            Ok(headers) => headers,
+            Err(error) => return Answer::error(&Call::peek_id(request), &error),
+        };
+        let named = match named_agent(&self.http, &headers) {
+            Ok(named) => named,
+            Err(error) => return Answer::error(&Call::peek_id(request), &error),
+        };
+        let http = named.as_ref().unwrap_or(&self.http);
+        let dispatcher = http.dispatcher();
+        let log = dispatcher.request_log().begin(&Incoming {
+            binding: self.binding,
+            target: None,
+            headers: &headers,
+            is_health: false,
+            agent: dispatcher.service().agent_name(),
+        });
+        let asks_for_card = asks_for_card(request);
+        let head = RequestHead {
+            binding: Some(self.binding),
+            headers: &headers,
+            query: self.query.as_deref(),
+            peer: &self.peer,
+            address: self.address,
+            target: Target(self.binding, if asks_for_card { CARD_METHOD } else { "request" }),
+            access: self.access(dispatcher, asks_for_card),
+            record: log.as_ref().map(|log| log.record()),
+        };
+        let in_flight = dispatcher.begin();
+        let admitted = match in_flight.is_some() {
+            true => dispatcher.admit(&head).await.map_err(|rejection| rejection.error()),
+            false => Err(load::too_many()),
+        };
+        let (mut answer, permit) = match admitted {
+            Ok(admitted) => {
+                let place = (&*headers, self.query.as_deref(), self.is_local);
+                let answer = answer_admitted(http, &admitted.context, place, request).await;
+                (answer, admitted.permit)
+            }
+            Err(error) => {
+                if let Some(record) = head.record {
+                    record.denied(&error);
+                }
+                (Answer::new(request, JsonRpcResponse::error(&Call::peek_id(request), error)), None)
+            }
+        };
+        // A stream counts against the caller's streams, no longer against its requests.
+        answer._guards = in_flight.filter(|_| !answer.is_stream()).map(|in_flight| (in_flight, permit));
+        answer.log = log.map(|log| log.answered(200));
+        answer
+    }
+
+    /// Checks the credentials that the requests of the connection have.
+    pub(crate) async fn check(&self) -> Result<(), Error> {
+        let named = named_agent(&self.http, &self.headers)?;
+        let dispatcher = named.as_ref().unwrap_or(&self.http).dispatcher();
+        let head = RequestHead {
+            binding: Some(self.binding),
+            headers: &self.headers,
+            query: self.query.as_deref(),
+            peer: &self.peer,
+            address: self.address,
+            target: Target(self.binding, "headers"),
+            access: self.access(dispatcher, false),
+            record: None,
+        };
+        dispatcher.admit(&head).await.map(drop).map_err(|rejection| rejection.error())
+    }
+
+    fn access(&self, dispatcher: &Dispatcher, asks_for_card: bool) -> Access {
+        match (&self.caller, dispatcher.authenticator()) {
+            (EstablishedCaller::Known(identity), _) | (EstablishedCaller::Outer(identity), None) => {
+                Access::Established(identity.clone())
+            }
+            (EstablishedCaller::Outer(_), Some(_)) if asks_for_card && dispatcher.options().public_card => {
+                Access::Public
+            }
+            (EstablishedCaller::Outer(_), Some(_)) => Access::Authenticated,
+        }
+    }
+}
+
+/// Answers a request that was admitted. `place` has its headers, the query of its URL, and whether the client is on this machine.
+pub(crate) async fn answer_admitted(
+    http: &HttpService,
+    context: &RequestContext,
+    (headers, query, is_local): (&HeaderMap, Option<&str>, bool),
+    request: &[u8],
+) -> Answer {
+    if asks_for_card(request)
+        && let Ok(call) = Call::parse(request)
+    {
+        let response = match call.id {
+            None => JsonRpcResponse::None,
+            Some(id) => {
+                let mut body = Vec::with_capacity(2048);
+                jsonrpc::write_result_prefix(&id, &mut body);
+                body.extend_from_slice(&http.card_for_frames(&context.identity, headers, query, is_local));
+                body.extend_from_slice(jsonrpc::RESULT_SUFFIX.as_bytes());
+                JsonRpcResponse::Result { body, extensions: Default::default() }
+            }
+        };
+        return Answer::new(request, response);
+    }
+    let parameters = ServiceParameters::read(headers, query);
+    Answer::new(request, http.dispatcher().jsonrpc(context, parameters, false, request).await)
+}
+
+/// Whether a request calls the method for the card.
+pub(crate) fn asks_for_card(request: &[u8]) -> bool {
+    contains(request, CARD_METHOD) && Call::parse(request).is_ok_and(|call| call.method == CARD_METHOD)
+}
+
+/// The named agent that a request is for, if it names one.
+pub(crate) fn named_agent(http: &HttpService, headers: &HeaderMap) -> Result<Option<HttpService>, Error> {
+    let (Some(agents), Some(name)) = (http.agents(), headers.get(agents::HEADER)) else { return Ok(None) };
+    let found = name.to_str().ok().and_then(|name| agents.get(name));
+    found.map(Some).ok_or_else(|| agents::no_such_agent(name))
+}
+
+/// The headers of the connection, replaced by those that the request has itself.
+fn merged_headers<'a>(connection: &'a HeaderMap, request: &[u8]) -> Result<Cow<'a, HeaderMap>, Error> {
+    let Some(own) = own_headers(request)? else { return Ok(Cow::Borrowed(connection)) };
+    let mut merged = connection.clone();
+    for (name, value) in own {
+        if let Some(name) = name {
+            merged.insert(name, value);
+        }
+    }
+    Ok(Cow::Owned(merged))
+}
+
+/// The headers in the member `headers` of a request. A request that is no JSON object has none: what is wrong with it is reported later.
+pub(crate) fn own_headers(request: &[u8]) -> Result<Option<HeaderMap>, Error> {
+    // Most requests have none, and are not parsed twice.
+    if !contains(request, "\"headers\"") {
+        return Ok(None);
+    }
+    #[derive(Deserialize)]
+    struct WithHeaders {
+        #[serde(default)]
+        headers: Option<Headers>,
+    }
+    match serde_json::from_slice(request) {
+        Ok(WithHeaders { headers }) => Ok(headers.map(|Headers(headers)| headers)),
+        Err(error) if error.is_data() => {
+            let text = format!("`headers` must be an object of strings, each name once: {error}");
+            Err(Error::new(ErrorKind::InvalidRequest, text))
+        }
+        Err(_) => Ok(None),
+    }
+}
+
+/// Whether a text occurs in a request.
+fn contains(request: &[u8], text: &str) -> bool {
+    memchr::memmem::find(request, text.as_bytes()).is_some()
+}
+
+/// An object of strings as headers. A name that is there twice is an error, since a request has one credential.
+struct Headers(HeaderMap);
+
+impl<'de> Deserialize<'de> for Headers {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+
+        impl<'de> Visitor<'de> for Reader {
+            type Value = Headers;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of strings")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Headers, A::Error> {
+                use serde::de::Error as _;
+                let mut headers = HeaderMap::new();
+                while let Some((name, value)) = members.next_entry::<Cow<'_, str>, Cow<'_, str>>()? {
+                    let shown: String = name.chars().take(64).collect();
+                    let name = HeaderName::from_bytes(name.as_bytes())
+                        .map_err(|_| A::Error::custom(format!("`{shown}` is not the name of a header")))?;
+                    let value = HeaderValue::from_str(&value).map_err(|_| {
+                        A::Error::custom(format!("the value of `{shown}` is not one of a header"))
+                    })?;
+                    if headers.insert(name, value).is_some() {
+                        return Err(A::Error::custom(format!("`{shown}` is there twice")));
+                    }
+                }
+                Ok(Headers(headers))
+            }
+        }
+
+        deserializer.deserialize_map(Reader)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_has_the_headers_of_its_connection_unless_it_has_its_own() {
+        let mut connection = HeaderMap::new();
+        connection.insert("authorization", HeaderValue::from_static("Bearer one"));
+        connection.insert("a2a-version", HeaderValue::from_static("1.0"));
+        let merged = |request: &str| {
+            let headers = merged_headers(&connection, request.as_bytes()).unwrap();
+            ["authorization", "a2a-version"].map(|name| headers.get(name).cloned())
+        };
+        let (one, other, version) = ("Bearer one", "Bearer two", Some(HeaderValue::from_static("1.0")));
+        assert_eq!(merged("{}"), [Some(HeaderValue::from_static(one)), version.clone()]);
+        assert_eq!(
+            merged(r#"{"headers": {"Authorization": "Bearer two"}}"#),
+            [Some(HeaderValue::from_static(other)), version]
+        );
+    }
+
+    #[test]
+    fn headers_that_are_no_object_of_strings_are_an_error_and_never_ignored() {
+        for request in [
+            r#"{"headers": 1}"#,
+            r#"{"headers": ["Authorization"]}"#,
+            r#"{"headers": {"Authorization": 1}}"#,
+            r#"{"headers": {"Authorization": "a", "authorization": "b"}}"#,
+            r#"{"headers": {"a b": "c"}}"#,
+            r#"{"headers": {"a": "b\n"}}"#,
+        ] {
+            let error = own_headers(request.as_bytes()).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{request}");
+        }
+        for request in ["", "[", "[1]", "{\"headers\"", r#"{"headers": null}"#] {
+            assert!(own_headers(request.as_bytes()).unwrap().is_none(), "{request}");
+        }
+    }
+
+    #[test]
+    fn a_frame_knows_the_id_of_its_request() {
+        for id in ["1", "-2.5", "null", r#""a""#, r#""""#, r#""a\"},b""#, r#""\\""#] {
+            for rest in [",\"result\":{}}", ",\"error\":{\"code\":1}}", "}"] {
+                let payload = format!(r#"{{"jsonrpc":"2.0","id":{id}{rest}"#).into_bytes();
+                let frame = Frame { payload, kind: FrameKind::Response };
+                assert_eq!(frame.id(), id.as_bytes());
+            }
+        }
+        assert_eq!(Frame { payload: b"{}".to_vec(), kind: FrameKind::Response }.id(), b"null");
+    }
+
+    #[test]
+    fn methods_of_every_generation_are_known_to_be_streams() {
+        for method in ["SendStreamingMessage", "SubscribeToTask", "message/stream", "tasks/resubscribe"] {
+            assert!(is_streaming(method), "{method}");
+        }
+        for method in ["SendMessage", "message/send", "tasks/get", CARD_METHOD, ""] {
+            assert!(!is_streaming(method), "{method}");
+        }
+    }
+}

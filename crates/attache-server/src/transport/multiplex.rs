@@ -1,0 +1,115 @@
+//! Many requests on one connection: reads frames, answers them at the same time, and writes the frames of all responses.
+//!
+//! - A request is answered while others run, so that a client can cancel a task that another request waits for.
+//! - A client that does not read holds up its own requests only: at most a few frames wait to be written.
+//! - When a connection ends, its requests and streams end. Tasks go on.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use attache_protocol::jsonrpc::{Call, Id};
+use attache_protocol::{Error, ErrorKind};
+use bytes::Bytes;
+use futures::stream::FuturesUnordered;
+use futures::{Stream, StreamExt};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::exchange::{Answer, Channel, Frame};
+use super::idle::{Busy, Member};
+
+/// How many frames may wait to be written.
+pub(super) const MAX_UNWRITTEN: usize = 64;
+
+/// How long a request beyond the limit of a connection waits for another one to end, before it is refused.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a connection delivers.
+pub(super) enum Received {
+    /// A request.
+    Request(Bytes),
+    /// Nothing to answer.
+    Nothing,
+    /// Something that cannot be told from what follows. The client gets the error, and the connection ends.
+    Broken(Error),
+    /// The client has closed the connection, and reads no more.
+    Closed,
+}
+
+/// Answers the requests of one connection until the client sends no more, the server stops, or it needs the connection for another client.
+///
+/// Dropping it ends the requests and streams that are not answered yet.
+pub(super) async fn answer_all<F>(
+    channel: &Channel,
+    member: Option<&Member>,
+    received: impl Stream<Item = Received>,
+    frames: mpsc::Sender<F>,
+    encode: fn(Frame) -> F,
+) {
+    let limit = usize::try_from(channel.http.options().streams_per_connection()).unwrap_or(usize::MAX);
+    let activity = member.map(Member::activity);
+    let mut received = pin!(received.fuse());
+    let mut running = FuturesUnordered::new();
+    let mut is_open = true;
+    while is_open || !running.is_empty() {
+        tokio::select! {
+            next = received.next(), if is_open => match next {
+                Some(Received::Nothing) => {}
+                Some(Received::Request(request)) => {
+                    let patience = Instant::now() + PATIENCE;
+                    while running.len() >= limit {
+                        match tokio::time::timeout_at(patience, running.next()).await {
+                            Ok(_) => {}
+                            Err(_) => break,
+                        }
+                    }
+                    if running.len() >= limit {
+                        write(Answer::error(&Call::peek_id(&request), &too_many(limit)), &frames, encode).await;
+                        continue;
+                    }
+                    let (busy, frames) = (activity.as_ref().map(Busy::new), frames.clone());
+                    running.push(async move {
+                        write(channel.answer(&request).await, &frames, encode).await;
+                        drop(busy);
+                    });
+                }
+                Some(Received::Broken(error)) => {
+                    write(Answer::error(&Id::NULL, &error), &frames, encode).await;
+                    is_open = false;
+                }
+                Some(Received::Closed) => return,
+                // The client may go on reading. Requests that were received are answered.
+                None => is_open = false,
+            },
+            Some(()) = running.next(), if !running.is_empty() => {}
+            () = closing(member) => {
+                if member.is_some_and(Member::is_evicted) {
+                    return;
+                }
+                is_open = false;
+            }
+        }
+    }
+}
+
+/// Writes the frames of a response, until the client does not accept them any more.
+async fn write<F>(mut answer: Answer, frames: &mpsc::Sender<F>, encode: fn(Frame) -> F) {
+    while let Some(frame) = answer.next().await {
+        if frames.send(encode(frame)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Waits until the connection should close.
+pub(super) async fn closing(member: Option<&Member>) {
+    match member {
+        Some(member) => member.closing().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn too_many(limit: usize) -> Error {
+    let text = format!("at most {limit} requests of one connection go on at once: wait for one to end");
+    Error::new(ErrorKind::ResourceExhausted, text).with("limit", limit).retry_in(PATIENCE)
+}
