@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use attache_protocol::AgentCard;
+use attache_protocol::{AgentCard, Version};
 use reqwest::header::{
     ACCEPT, CACHE_CONTROL, ETAG, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
     LOCATION,
@@ -199,6 +199,10 @@ pub(crate) async fn fetch_over(
     let mut url = at.clone();
     for _ in 0..=MAX_REDIRECTS {
         let mut request = over.request(Method::GET, &url).header(ACCEPT, "application/json");
+        // Servers of this project list further transports only in cards for clients that state their version.
+        if http.options.interfaces.iter().any(|interface| interface.binding.is_further()) {
+            request = request.header("A2A-Version", Version::V1_0.to_string());
+        }
         if let Some(PresetCredentials::Headers(headers)) =
             over.options.credentials.as_ref().map(|credentials| credentials.preset(&url))
         {

@@ -48,6 +48,16 @@ impl Binding {
     }
 }
 
+impl Binding {
+    /// Whether the specification does not have it.
+    pub(crate) const fn is_further(self) -> bool {
+        match self {
+            Self::JsonRpc | Self::HttpJson | Self::Grpc => false,
+            Self::WebSocket | Self::GrpcJsonRpc | Self::Unix | Self::Stdio => true,
+        }
+    }
+}
+
 /// An interface that the user prefers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interface {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 #[cfg(feature = "grpc")]
 use crate::binding::grpc;
+use crate::forward::Forwarder;
 use crate::{AllowedHost, Cors, Limits, RequestLog, SchemeNames, card};
 
 /// The paths of the bindings.
@@ -186,6 +187,8 @@ pub struct ServerOptions {
     pub request_log: RequestLog,
     /// How long running turns and open connections may continue after the server receives a signal to stop.
     pub drain: Duration,
+    /// What answers JSON-RPC requests in place of the agent.
+    pub(crate) forwarder: Option<Forwarder>,
 }
 
 impl Default for ServerOptions {
@@ -213,6 +216,7 @@ impl Default for ServerOptions {
             limits: Limits::default(),
             request_log: RequestLog::All,
             drain: Duration::from_secs(10),
+            forwarder: None,
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::assemble::{Blueprint, RootParts};
 use crate::auth::Authenticator;
 use crate::card::build::{CardChanges, ExtendedCard};
 use crate::dispatch::SharedLimits;
+use crate::forward::{Forward, Forwarder};
 use crate::http::body::{Body, BodyError, BoxBody};
 use crate::http::origin::{Addresses, FallbackCors};
 use crate::http::{Fallback, FallbackAccessFor, FallbackHandler};
@@ -325,6 +326,14 @@ impl<A: Agent> Server<A> {
     /// Changes how messages and turns are processed.
     pub fn service_options(mut self, change: impl FnOnce(&mut Options)) -> Self {
         change(&mut self.service);
+        self
+    }
+
+    /// Forwards JSON-RPC requests instead of giving them to the agent. The bindings that do not carry JSON-RPC are turned off.
+    pub fn forward(mut self, forward: impl Forward) -> Self {
+        self.options.forwarder = Some(Forwarder::new(forward));
+        let paths = &mut self.options.paths;
+        (paths.http_json, paths.http_json_v0_3, paths.grpc) = (None, None, false);
         self
     }
 

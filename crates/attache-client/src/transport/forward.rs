@@ -57,6 +57,8 @@ pub struct ForwardedResponse {
     pub json: Bytes,
     /// The number of the event, if the agent states it.
     pub event: Option<String>,
+    /// Whether the response reports an error.
+    pub is_error: bool,
 }
 
 impl Forwarded {
@@ -79,7 +81,8 @@ impl Forwarded {
                 .ok_or_else(|| ClientError::Protocol("the response is not one of JSON-RPC 2.0".to_owned()))?,
             None => frame.json,
         };
-        Ok(Some(ForwardedResponse { json, event: frame.event.map(|event| event.to_string()) }))
+        let is_error = members(&json).is_some_and(|members| members.contains_key("error"));
+        Ok(Some(ForwardedResponse { json, event: frame.event.map(|event| event.to_string()), is_error }))
     }
 }
 

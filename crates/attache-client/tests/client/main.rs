@@ -1,6 +1,8 @@
 //! The client's guarantees, with our server and with servers that deviate.
 
 mod bindings;
+#[cfg(unix)]
+mod channels;
 mod credentials;
 mod deadlines;
 mod discovery;

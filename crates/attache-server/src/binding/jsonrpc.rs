@@ -31,6 +31,9 @@ where
         Ok(body) => body,
         Err(error) => return error_response(&Id::NULL, &error),
     };
+    if let Some(forwarder) = &options.forwarder {
+        return forwarder.over_http(&body, &head.headers, options.heartbeat).await;
+    }
     let parameters = ServiceParameters::read(&head.headers, head.uri.query());
     let is_oldest = options.paths.oldest.iter().any(|path| is_same_path(path, head.uri.path()));
     match dispatcher.jsonrpc(context, parameters, is_oldest, &body).await {

@@ -92,6 +92,11 @@ impl Body {
         Self::new(Kind::Other(body))
     }
 
+    /// A body that lasts as long as there are events.
+    pub(crate) fn stream(body: BoxBody) -> Self {
+        Self { shape: Shape::Stream, ..Self::other(body) }
+    }
+
     /// Counts the request as in flight until the body is written. The permit is kept as long, unless the body is a stream.
     pub(crate) fn counted(mut self, in_flight: Option<InFlight>, permit: Option<Permit>) -> Self {
         self.guards.0 = in_flight;

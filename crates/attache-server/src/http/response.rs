@@ -22,7 +22,12 @@ pub(crate) fn json_response(status: StatusCode, content_type: &'static str, body
 
 /// A stream of server-sent events.
 pub(crate) fn event_stream(events: EventEncoder, heartbeat: Duration) -> Response<Body> {
-    let mut response = Response::new(Body::events(SseBody::new(events, heartbeat)));
+    as_event_stream(Body::events(SseBody::new(events, heartbeat)))
+}
+
+/// A response with this body of server-sent events.
+pub(crate) fn as_event_stream(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));

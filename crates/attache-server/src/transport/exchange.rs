@@ -16,6 +16,7 @@ use attache_core::{Identity, Permit, StreamItem};
 use attache_protocol::jsonrpc::{self, Call, Id};
 use attache_protocol::{Dialect, Error, ErrorKind, Operation};
 use futures::StreamExt;
+use futures::stream::BoxStream;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
@@ -24,6 +25,7 @@ use crate::agents;
 use crate::dispatch::{
     Access, Dispatcher, EventEncoder, JsonRpcResponse, RequestContext, RequestHead, ServiceParameters, Target,
 };
+use crate::forward::{ForwardedFrame, ForwardedReply};
 use crate::limits::load::{self, InFlight};
 use crate::request_log::{Incoming, RequestLine};
 use crate::{HttpService, Peer};
@@ -129,6 +131,7 @@ pub(crate) struct Answer {
 enum State {
     Ready(Frame),
     Events { id: Id, encoder: Box<EventEncoder>, waiting: VecDeque<StreamItem> },
+    Forwarded { id: Id, frames: BoxStream<'static, Result<ForwardedFrame, Error>> },
     Over,
 }
 
@@ -162,6 +165,52 @@ impl Answer {
         })
     }
 
+    /// The response of another agent.
+    fn forwarded(id: Id, reply: ForwardedReply) -> Self {
+        Self::of(match reply {
+            ForwardedReply::None => State::Over,
+            ForwardedReply::One(body) => {
+                State::Ready(Frame { payload: body.into(), kind: FrameKind::Response })
+            }
+            ForwardedReply::Stream(frames) => State::Forwarded { id, frames },
+        })
+    }
+
+    /// The next frame of a response of another agent.
+    async fn next_forwarded(&mut self) -> Option<Frame> {
+        let State::Forwarded { id, frames } = &mut self.state else { return None };
+        let (frame, is_over) = match frames.next().await {
+            Some(Ok(ForwardedFrame { json, is_error: true, .. })) => {
+                (Frame { payload: json.into(), kind: FrameKind::Failure }, true)
+            }
+            Some(Ok(ForwardedFrame { json, event, is_error: false })) => {
+                let mut payload = Vec::from(json);
+                // Only a number is certain to be valid JSON.
+                let number = event.and_then(|event| event.parse::<u64>().ok());
+                if let Some(number) = number
+                    && payload.pop_if(|last| *last == b'}').is_some()
+                {
+                    payload.extend_from_slice(b",\"eventId\":");
+                    payload.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+                    payload.push(b'}');
+                }
+                (Frame { payload, kind: FrameKind::Event }, false)
+            }
+            Some(Err(error)) => {
+                let payload = jsonrpc::error_response(id, &error);
+                (Frame { payload, kind: FrameKind::Failure }, true)
+            }
+            None => {
+                let payload = format!(r#"{{"jsonrpc":"2.0","id":{}}}"#, id.as_json());
+                (Frame { payload: payload.into_bytes(), kind: FrameKind::End }, true)
+            }
+        };
+        if is_over {
+            self.state = State::Over;
+        }
+        Some(frame)
+    }
+
     /// Whether the response is a stream that has begun.
     pub(crate) fn is_stream(&self) -> bool {
         matches!(self.state, State::Events { .. })
@@ -179,6 +228,7 @@ impl Answer {
     async fn next_frame(&mut self) -> Option<Frame> {
         let (id, encoder, waiting) = match &mut self.state {
             State::Over => return None,
+            State::Forwarded { .. } => return self.next_forwarded().await,
             State::Ready(_) => {
                 let State::Ready(frame) = std::mem::replace(&mut self.state, State::Over) else {
                     return None;
@@ -346,6 +396,10 @@ pub(crate) async fn answer_admitted(
             }
         };
         return Answer::new(request, response);
+    }
+    if let Some(forwarder) = &http.options().forwarder {
+        let (id, reply) = forwarder.answer(request, headers).await;
+        return Answer::forwarded(id, reply);
     }
     let parameters = ServiceParameters::read(headers, query);
     Answer::new(request, http.dispatcher().jsonrpc(context, parameters, false, request).await)

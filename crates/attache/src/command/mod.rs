@@ -5,6 +5,7 @@ mod client;
 mod config;
 mod health;
 mod keys;
+mod proxy;
 mod push;
 mod reference;
 mod serve;
@@ -61,6 +62,12 @@ pub(crate) enum Command {
     /// Keep names for agents, which can be used wherever an agent is asked for
     #[command(subcommand)]
     Agents(client::agents::Agents),
+
+    /// Connect a client on one transport to an agent on another
+    ///
+    /// JSON-RPC requests and responses pass through unchanged, in every protocol version. The proxy keeps no tasks.
+    #[command(after_help = proxy::EXAMPLES)]
+    Proxy(Box<proxy::Proxy>),
 
     /// Look after the file that tasks are kept in
     #[command(subcommand)]
@@ -120,6 +127,7 @@ impl Command {
             | Self::Chat(_)
             | Self::Task(_)
             | Self::Agents(_)
+            | Self::Proxy(_)
             | Self::Completions { .. }
             | Self::Man { .. }
             | Self::Reference => None,
@@ -145,6 +153,7 @@ impl Command {
             | Self::Task(_)
             | Self::Push(_)
             | Self::Agents(_)
+            | Self::Proxy(_)
             | Self::Store(_)
             | Self::Keys(_)
             | Self::Completions { .. }
@@ -256,6 +265,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Task(task) => client::block_on(task.run()),
         Command::Push(push) => push.run(),
         Command::Agents(agents) => agents.run(),
+        Command::Proxy(proxy) => proxy.run(),
         Command::Store(store) => store.run(),
         Command::Keys(keys) => keys.run(),
         Command::Config(config) => config.run(),

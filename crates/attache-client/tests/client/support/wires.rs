@@ -9,18 +9,27 @@ use serde_json::to_value;
 use super::{Fake, connect, json, quick, soon};
 
 /// The interfaces that the client supports.
-pub(crate) const WIRES: [Interface; 6] = [
+pub(crate) const WIRES: [Interface; 10] = [
     Interface { binding: Binding::JsonRpc, version: Some(Version::V1_0) },
     Interface { binding: Binding::HttpJson, version: Some(Version::V1_0) },
     Interface { binding: Binding::Grpc, version: Some(Version::V1_0) },
     Interface { binding: Binding::JsonRpc, version: Some(Version::V0_3) },
     Interface { binding: Binding::HttpJson, version: Some(Version::V0_3) },
     Interface { binding: Binding::Grpc, version: Some(Version::V0_3) },
+    Interface { binding: Binding::WebSocket, version: Some(Version::V1_0) },
+    Interface { binding: Binding::WebSocket, version: Some(Version::V0_3) },
+    Interface { binding: Binding::GrpcJsonRpc, version: Some(Version::V1_0) },
+    Interface { binding: Binding::GrpcJsonRpc, version: Some(Version::V0_3) },
 ];
+
+/// Whether an interface carries JSON-RPC.
+fn is_jsonrpc(wire: Interface) -> bool {
+    !matches!(wire.binding, Binding::HttpJson | Binding::Grpc)
+}
 
 /// Whether an interface can list tasks.
 pub(crate) fn lists(wire: Interface) -> bool {
-    wire.version == Some(Version::V1_0) || wire.binding == Binding::JsonRpc
+    wire.version == Some(Version::V1_0) || is_jsonrpc(wire)
 }
 
 /// Whether the events of an interface have numbers.
@@ -41,6 +50,14 @@ pub(crate) async fn over_with(mut options: ClientOptions, server: SocketAddr, ur
     let rpc = card.supported_interfaces.iter().find(|it| it.protocol_binding == binding::JSONRPC);
     let older = AgentInterface { protocol_version: "0.3".to_owned(), ..rpc.unwrap().clone() };
     card.supported_interfaces.push(older);
+    for (url, binding) in [
+        (format!("ws://{server}/ws"), binding::WEBSOCKET),
+        (format!("grpc-jsonrpc://{server}"), binding::GRPC_JSONRPC),
+    ] {
+        let current = AgentInterface::new(url, binding);
+        let older = AgentInterface { protocol_version: "0.3".to_owned(), ..current.clone() };
+        card.supported_interfaces.extend([current, older]);
+    }
     for interface in &mut card.supported_interfaces {
         interface.url = interface.url.replace(&server.to_string(), url.trim_start_matches("http://"));
     }

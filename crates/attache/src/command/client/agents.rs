@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use attache::client::{ClientError, TokenKey, Tokens, complete_address};
+use attache::client::{ClientError, TokenKey, Tokens, complete_address, is_agent_url};
 use attache::core::{Clock, SystemClock};
 use attache::protocol::Timestamp;
 use clap::{Args, Subcommand};
@@ -59,8 +59,8 @@ pub(crate) struct Add {
     #[arg(value_parser = name)]
     name: String,
 
-    /// The URL of the agent, or of its card
-    #[arg(value_parser = url)]
+    /// The URL of the agent, or of its card; also `unix:PATH`, `stdio:COMMAND`, `ws://…`, `grpc-jsonrpc://…`
+    #[arg(value_parser = agent_url)]
     url: String,
 
     /// Replace the agent that has the name already, and forget its credentials
@@ -100,6 +100,17 @@ fn name(text: &str) -> Result<String, &'static str> {
         Ok(text.to_owned())
     } else {
         Err("expected letters, digits, `-`, `_` and `.`, a letter or a digit first")
+    }
+}
+
+fn agent_url(text: &str) -> Result<String, &'static str> {
+    let address = complete_address(text).unwrap_or_else(|| text.to_owned());
+    if is_agent_url(&address) {
+        Ok(address)
+    } else {
+        Err(
+            "expected a URL that begins with `http://` or `https://`, or with `unix:`, `stdio:`, `ws://`, `wss://` or `grpc-jsonrpc://`",
+        )
     }
 }
 
@@ -317,6 +328,9 @@ fn list(output: &Output) -> Result<(), Failure> {
             PreferredBinding::Jsonrpc => "JSON-RPC",
             PreferredBinding::HttpJson => "HTTP+JSON",
             PreferredBinding::Grpc => "gRPC",
+            PreferredBinding::Websocket => "WebSocket",
+            PreferredBinding::GrpcJsonrpc => "gRPC envelope",
+            PreferredBinding::Unix => "Unix socket",
         });
         let credentials = known.credentials().map(|(_, name)| name);
         let login = login(name, known).map(|state| match state {

@@ -4,8 +4,9 @@ use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 
 use attache::client::{
-    Client, ClientError, ClientOptions, ConnectFailure, KeySet, RootCertificates, SchemeCredentials,
-    TlsIdentity, TrustedOrigins, Verifier, complete_address,
+    Binding, Client, ClientError, ClientOptions, CommandErrors, Commands, ConnectFailure, KeySet,
+    RootCertificates, SchemeCredentials, TlsIdentity, TrustedOrigins, Verifier, complete_address,
+    is_agent_url,
 };
 use attache::protocol::{AgentCard, ErrorKind, TaskId};
 use clap::Args;
@@ -21,10 +22,21 @@ pub(crate) const CONNECTION: &str = "Connection";
 /// The environment variable with the token for agents without a token of their own.
 pub(crate) const TOKEN_VARIABLE: &str = "ATTACHE_TOKEN";
 
+/// The bindings that carry JSON-RPC.
+const CARRIES_JSONRPC: [Binding; 6] = [
+    Binding::JsonRpc,
+    Binding::WebSocket,
+    Binding::Unix,
+    Binding::GrpcJsonRpc,
+    Binding::Stdio,
+    Binding::RedisStreams,
+];
+
 /// The agent, and how to connect to it.
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
-    /// The agent: its URL, the URL of its card, or a name of `attache agents`
+    /// The agent: its URL, the URL of its card, or a name of `attache agents`; also `unix:PATH`, `stdio:COMMAND`, `ws://…`,
+    /// `grpc-jsonrpc://…`, `redis-streams://…`
     #[arg(value_name = "AGENT", index = 1, value_parser = address)]
     agent: String,
 
@@ -57,7 +69,7 @@ pub(crate) struct ConnectionArgs {
     trust: Trust,
 
     /// The binding to use, if the agent has several
-    #[arg(long, value_enum)]
+    #[arg(long, visible_alias = "prefer", value_enum)]
     binding: Option<PreferredBinding>,
 
     #[command(flatten)]
@@ -172,8 +184,11 @@ impl AgentRecord {
     /// The options for TLS.
     pub(crate) fn options(&self) -> Result<ClientOptions, Failure> {
         let (identity, roots) = self.check_certificates()?;
-        let mut options = ClientOptions::default().roots(roots.into_iter().collect());
+        // The user gives the address, so it may be a command.
+        let commands = Commands::Allowed(CommandErrors::PassOn);
+        let mut options = ClientOptions::default().commands(commands).roots(roots.into_iter().collect());
         options.identity = identity;
+        options.redis = super::redis::servers()?;
         Ok(options)
     }
 
@@ -187,6 +202,16 @@ impl AgentRecord {
         self,
         called: String,
         trust: Option<Verifier>,
+    ) -> Result<Agent, Failure> {
+        self.connect_over(called, trust, &[]).await
+    }
+
+    /// Connects to the agent over one of these bindings, unless the record asks for another one.
+    async fn connect_over(
+        self,
+        called: String,
+        trust: Option<Verifier>,
+        bindings: &[Binding],
     ) -> Result<Agent, Failure> {
         let options = self.options()?;
         let pinned = self.signed_with.as_ref().map(|keys| {
@@ -237,8 +262,9 @@ impl AgentRecord {
         if has_keys {
             options = options.with_credentials((keys, oauth));
         }
-        if let Some(binding) = binding {
-            options = options.prefer(attache::client::Binding::from(binding));
+        match binding {
+            Some(binding) => options = options.prefer(Binding::from(binding)),
+            None => options = bindings.iter().copied().fold(options, ClientOptions::prefer),
         }
         match Client::connect_with(&url, options).await {
             Ok(client) => Ok(Agent { client, called }),
@@ -280,6 +306,25 @@ impl AgentArgs {
         known(&self.agent)?.under(&self.connection).connect_trusting(self.agent, trust).await
     }
 
+    /// Connects to an interface that carries JSON-RPC.
+    pub(crate) async fn connect_for_jsonrpc(self) -> Result<Agent, Failure> {
+        let record = known(&self.agent)?.under(&self.connection);
+        match record.binding {
+            Some(PreferredBinding::HttpJson | PreferredBinding::Grpc) => {
+                let text = "only JSON-RPC can be forwarded, and `--binding` asks for another binding";
+                Err(Failure::usage(text).hint("leave out `--binding`"))
+            }
+            None
+            | Some(
+                PreferredBinding::Jsonrpc
+                | PreferredBinding::Websocket
+                | PreferredBinding::GrpcJsonrpc
+                | PreferredBinding::Unix
+                | PreferredBinding::RedisStreams,
+            ) => record.connect_over(self.agent, None, &CARRIES_JSONRPC).await,
+        }
+    }
+
     /// Whether the registry has the keys that must sign the card.
     pub(crate) fn has_pinned_keys(&self) -> Result<bool, Failure> {
         Ok(known(&self.agent)?.signed_with.is_some())
@@ -288,7 +333,7 @@ impl AgentArgs {
 
 /// The record of an agent, by its name or its URL.
 pub(crate) fn known(agent: &str) -> Result<AgentRecord, Failure> {
-    if !is_url(agent) {
+    if !is_agent_url(agent) {
         return named(agent);
     }
     let at = AgentRecord::at(agent.to_owned());
@@ -381,6 +426,10 @@ fn failed_at(error: &ClientError, called: &str, card: Option<&AgentCard>) -> Fai
                 }
                 ConnectFailure::Certificate(_) => {
                     "if you trust the authority that issued it, name its certificate with `--ca PATH`".to_owned()
+                }
+                ConnectFailure::Ended(_) => {
+                    "does the command serve an agent on its standard input and output, as `attache serve --stdio` does?"
+                        .to_owned()
                 }
                 ConnectFailure::UnknownName => {
                     "is the name right, and is this machine connected to the network?".to_owned()

@@ -12,14 +12,18 @@ mod live;
 pub(crate) mod login;
 pub(crate) mod logout;
 mod markdown;
+mod redis;
 pub(crate) mod registry;
 pub(crate) mod send;
 pub(crate) mod show;
 pub(crate) mod task;
 
-pub(crate) use self::connect::{CONNECTION, TOKEN_VARIABLE};
+pub(crate) use self::connect::{AgentArgs, CONNECTION, TOKEN_VARIABLE};
 pub(crate) use self::login::CLIENT_SECRET_VARIABLE;
 use super::Failure;
+
+/// How long a command that was the agent may take to end. It is killed before that.
+const COMMAND_END: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Runs a subcommand that waits for the network.
 pub(crate) fn block_on(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
@@ -28,6 +32,9 @@ pub(crate) fn block_on(work: impl Future<Output = Result<(), Failure>>) -> Resul
         .build()
         .map_err(|error| Failure::new(format!("cannot start the runtime: {error}")))?;
     let result = runtime.block_on(work);
+    // A command that was the agent has no more input, and ends by itself.
+    let _ = runtime
+        .block_on(async { tokio::time::timeout(COMMAND_END, attache::client::commands_ended()).await });
     // A name that is still being looked up must not keep the command from ending.
     runtime.shutdown_background();
     result

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-use attache::client::{Binding, ClientError, FileTokens, OAuth, Secret};
+use attache::client::{Binding, ClientError, FileTokens, OAuth, Secret, is_agent_url};
 use attache_files as private;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -142,10 +142,17 @@ pub(crate) enum AgentKey {
 impl AgentKey {
     /// The key for the text that the user gave. `None` if it is neither a name nor a URL.
     pub(crate) fn of(text: &str) -> Option<Self> {
-        if !text.starts_with("http://") && !text.starts_with("https://") {
+        if !is_agent_url(text) {
             return Some(Self::Name(text.to_owned()));
         }
-        url::Url::parse(text).ok().map(|url| Self::Origin(url.origin().ascii_serialization()))
+        // A WebSocket has the origin of its HTTP server. A socket and a command have none.
+        let text = match text.split_once("://") {
+            Some(("ws", rest)) => format!("http://{rest}"),
+            Some(("wss", rest)) => format!("https://{rest}"),
+            Some(_) | None => text.to_owned(),
+        };
+        let origin = url::Url::parse(&text).ok()?.origin();
+        origin.is_tuple().then(|| Self::Origin(origin.ascii_serialization()))
     }
 
     /// The account of its tokens, which separates several names of one agent.
@@ -172,6 +179,14 @@ pub(crate) enum PreferredBinding {
     HttpJson,
     /// gRPC
     Grpc,
+    /// JSON-RPC over WebSocket
+    Websocket,
+    /// JSON-RPC in the gRPC envelope
+    GrpcJsonrpc,
+    /// JSON-RPC over a Unix socket
+    Unix,
+    /// JSON-RPC over Redis Streams
+    RedisStreams,
 }
 
 impl From<PreferredBinding> for Binding {
@@ -180,6 +195,10 @@ impl From<PreferredBinding> for Binding {
             PreferredBinding::Jsonrpc => Self::JsonRpc,
             PreferredBinding::HttpJson => Self::HttpJson,
             PreferredBinding::Grpc => Self::Grpc,
+            PreferredBinding::Websocket => Self::WebSocket,
+            PreferredBinding::GrpcJsonrpc => Self::GrpcJsonRpc,
+            PreferredBinding::Unix => Self::Unix,
+            PreferredBinding::RedisStreams => Self::RedisStreams,
         }
     }
 }

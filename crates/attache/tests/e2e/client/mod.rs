@@ -3,6 +3,8 @@
 mod agents;
 #[cfg(unix)]
 mod chatting;
+#[cfg(unix)]
+mod dialing;
 mod fake;
 mod hostile;
 mod login;
