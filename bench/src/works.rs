@@ -15,6 +15,7 @@ mod called;
 mod durable;
 mod guarded;
 mod kept;
+pub(crate) mod queued;
 mod sent;
 mod stored;
 mod streamed;
@@ -65,6 +66,8 @@ pub(crate) enum Work {
     /// The card with 1,000 functions, against one with 10, both as multiples of the bare server
     #[value(name = "card-1000")]
     Card1000,
+    /// SendMessage over Redis Streams with 64 in flight, against HTTP and against a bare echo
+    Redis,
 }
 
 impl Work {
@@ -97,6 +100,7 @@ impl Work {
             Self::FunctionCall => "function-call",
             Self::FunctionCrowd => "function-crowd",
             Self::Card1000 => "card-1000",
+            Self::Redis => "redis",
         }
     }
 
@@ -124,6 +128,7 @@ impl Work {
             Self::FunctionCall => called::call(harness).await,
             Self::FunctionCrowd => called::crowd(harness).await,
             Self::Card1000 => called::card(harness).await,
+            Self::Redis => queued::redis(harness).await,
         }
     }
 }

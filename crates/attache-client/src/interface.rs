@@ -53,7 +53,7 @@ impl Binding {
     pub(crate) const fn is_further(self) -> bool {
         match self {
             Self::JsonRpc | Self::HttpJson | Self::Grpc => false,
-            Self::WebSocket | Self::GrpcJsonRpc | Self::Unix | Self::Stdio => true,
+            Self::WebSocket | Self::GrpcJsonRpc | Self::Unix | Self::Stdio | Self::RedisStreams => true,
         }
     }
 }

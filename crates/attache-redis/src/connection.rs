@@ -118,5 +118,6 @@ fn mentions_transient(error: &RedisError) -> bool {
 
 /// Whether the group or its stream does not exist, for example after Redis lost its data.
 pub fn is_missing_group(error: &RedisError) -> bool {
-    error.code() == Some("NOGROUP")
+    // A read that waits for entries is ended with the second one.
+    matches!(error.code(), Some("NOGROUP" | "UNBLOCKED"))
 }

@@ -51,7 +51,7 @@ pub(crate) use self::secret::{MASK, Masked, Secret};
 pub(crate) use self::settings::{
     AccessArgs, Acp, AcpArgs, CardArgs, ClientCertificates, CorsArgs, DemoArgs, EngineArgs, HostArgs,
     KeepArgs, LimitArgs, LogArgs, Mcp, McpArgs, Model, ModelArgs, PathArgs, Program, ProgramArgs,
-    ProtocolArgs, PushArgs, Redis, RedisArgs, Remote, RemoteArgs, Router, ServerArgs, Settings, SigningArgs,
+    ProtocolArgs, PushArgs, RedisArgs, Remote, RemoteArgs, Router, ServerArgs, Settings, SigningArgs,
     StoreArgs, TlsArgs,
 };
 pub(crate) use self::template::template;

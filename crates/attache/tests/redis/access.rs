@@ -72,8 +72,9 @@ async fn the_card_lists_the_streams_after_the_standard_interfaces_and_without_cr
     assert!(!served.everything().iter().any(|line| line.contains("s3cret")));
     // A wrong password is found at the start.
     let wrong = url.replace("s3cret-of-redis", "other-password");
-    let output = attache().args(["serve", "--agent", "echo", "--listen", "127.0.0.1:0", "--redis", &wrong]);
-    let output = output.env("ATTACHE_STORE", "memory:").output().await.unwrap();
+    let mut command = attache();
+    command.args(["serve", "--agent", "echo", "--listen", "127.0.0.1:0", "--redis", &wrong]);
+    let output = command.env("ATTACHE_STORE", "memory:").output().await.unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("cannot use Redis at `redis://127.0.0.1:"), "{said}");
     assert!(!said.contains("other-password"), "{said}");

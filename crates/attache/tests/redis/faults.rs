@@ -1,7 +1,6 @@
 //! What becomes of requests when Redis or a server process fails.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
@@ -17,7 +16,7 @@ fn slow_program(home: &Home, seconds: &str, more: &str) -> String {
         "agent.sh",
         &format!(
             "#!/bin/sh\ntext=$(cat)\necho \"$text\" >> {}\nsleep {seconds}\necho done\n",
-            home.path("runs")
+            home.path("runs").display()
         ),
     );
     home.file("attache.yml", &format!("program:\n  command: sh {script}\n{more}"))
@@ -26,7 +25,7 @@ fn slow_program(home: &Home, seconds: &str, more: &str) -> String {
 /// How often the program has run, by its input.
 fn runs(home: &Home) -> HashMap<String, usize> {
     let mut runs = HashMap::new();
-    for line in std::fs::read_to_string(Path::new(&home.path("runs"))).unwrap_or_default().lines() {
+    for line in std::fs::read_to_string(home.path("runs")).unwrap_or_default().lines() {
         *runs.entry(line.to_owned()).or_default() += 1;
     }
     runs
@@ -148,8 +147,8 @@ async fn a_send_that_is_delivered_twice_runs_once_with_the_same_store() {
     let redis = Redis::start().await;
     let home = Home::new();
     let file = slow_program(&home, "0", "redis: { claim-after: 1s }\n");
-    let store = format!("sqlite:{}", home.path("tasks.db"));
-    let (url, keyring) = (redis.url(), home.path("keyring.json"));
+    let store = format!("sqlite:{}", home.path("tasks.db").display());
+    let (url, keyring) = (redis.url(), home.path("keyring.json").display().to_string());
     let environment = [("ATTACHE_STORE", store.as_str()), ("ATTACHE_KEYRING_FILE", keyring.as_str())];
     // Responses cannot be written, so the request is not acknowledged before the process is killed.
     let mut first = Served::start_with(&["--config", &file, "--redis", &url], &environment).await;

@@ -134,9 +134,11 @@ impl Running {
 
     /// Lets requests finish for some time, and gives the others back for another process.
     pub(crate) async fn finish(self, drain: Duration) {
-        let Self { shared, reader, claims, writer } = self;
+        let Self { shared, mut reader, claims, writer } = self;
         shared.stop.cancel();
-        let _ = reader.await;
+        if tokio::time::timeout(GIVE_BACK, &mut reader).await.is_err() {
+            reader.abort();
+        }
         shared.tasks.close();
         if tokio::time::timeout(drain, shared.tasks.wait()).await.is_err() {
             let left = shared.running.lock().len();

@@ -149,6 +149,10 @@ async fn claim(
     let (next, found) = claimed(claim.query_async(connection).await?)?;
     let mut taken = Vec::with_capacity(found.len());
     for entry in found {
+        // An outage was longer than the time after which entries are taken over.
+        if shared.running.lock().contains_key(entry.id.as_str()) {
+            continue;
+        }
         let mut pending = cmd("XPENDING");
         pending.arg(request_stream).arg(group).arg(&entry.id).arg(&entry.id).arg(1);
         let deliveries = pending_ids(pending.query_async(connection).await?)?;
