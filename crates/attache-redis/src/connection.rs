@@ -55,6 +55,8 @@ impl AsyncDNSResolver for Checked {
 }
 
 /// Connects and authenticates. A command may take as long as `answer`.
+///
+/// It also checks that the user may use transactions: a transaction that is refused as a whole is not reported well by the library.
 pub async fn connect(
     url: &RedisUrl,
     connect: Duration,
@@ -73,7 +75,9 @@ pub async fn connect(
     if let Some(check) = check {
         config = config.set_dns_resolver(Checked(check));
     }
-    client.get_multiplexed_async_connection_with_config(&config).await
+    let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+    redis::pipe().cmd("MULTI").ignore().cmd("DISCARD").ignore().exec_async(&mut connection).await?;
+    Ok(connection)
 }
 
 /// The codes of errors that pass when Redis has memory again, is loaded, or is the primary again.

@@ -13,7 +13,7 @@ use crate::ServerAddress;
 #[derive(Clone)]
 pub struct RedisUrl {
     info: ConnectionInfo,
-    /// Certificates (PEM) that are trusted in addition to those of the system.
+    /// Certificates (PEM) that are trusted instead of those of the system.
     pub(crate) roots: Option<Vec<u8>>,
 }
 
@@ -51,7 +51,7 @@ impl RedisUrl {
         self
     }
 
-    /// Trusts these certificates (PEM) in addition to those of the system.
+    /// Trusts these certificates (PEM) instead of those of the system.
     #[must_use]
     pub fn trust(mut self, roots: Vec<u8>) -> Self {
         self.roots = Some(roots);

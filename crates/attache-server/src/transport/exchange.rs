@@ -277,7 +277,7 @@ pub(crate) fn is_streaming(method: &str) -> bool {
 }
 
 /// An event as a JSON-RPC response, with its number.
-fn numbered(encoder: &mut EventEncoder, item: &StreamItem) -> Vec<u8> {
+pub(crate) fn numbered(encoder: &mut EventEncoder, item: &StreamItem) -> Vec<u8> {
     let mut payload = Vec::with_capacity(512);
     encoder.write(item, &mut payload);
     if let Some(seq) = item.seq()

@@ -376,7 +376,7 @@ settings! {
         password: Option<Masked>,
         /// The file with the password of Redis
         password_file: Option<PathBuf>,
-        /// Certificates (PEM) that are trusted for `rediss://` in addition to those of the system
+        /// Certificates (PEM) that are trusted for `rediss://` instead of those of the system
         ca_file: Option<PathBuf>,
         /// The stream of requests; `attache:a2a:requests` if this is not set
         request_stream: Option<String>,

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::home::Home;
 use crate::requests::card;
-use crate::support::{Peer, Redis, Served, attache, has_redis, send};
+use crate::support::{Peer, Redis, Served, attache, has_redis, send, until};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
@@ -37,8 +37,10 @@ async fn credentials_in_fields_are_checked_as_on_every_binding() {
         denied.contains("redis") && denied.contains("denied") && !denied.contains("wrong-wrong"),
         "{denied}"
     );
-    let answered = served.line_with("alice").await;
-    assert!(answered.contains("attache::request") && answered.contains("redis"), "{answered}");
+    let is_line = |line: &String| line.contains("attache::request") && line.contains("alice");
+    until("the request is logged", async || served.everything().iter().any(is_line)).await;
+    let answered = served.said.iter().find(|line| is_line(line)).unwrap();
+    assert!(answered.contains("binding=\"redis\""), "{answered}");
     // The tasks of one caller are not those of another.
     let sent = peer.ask("d", &send(2, "mine"), &[("authorization", &bearer)]).await;
     let get = json!({"jsonrpc": "2.0", "id": 3, "method": "GetTask", "params": {"id": sent["result"]["task"]["id"]}});

@@ -120,3 +120,29 @@ async fn a_client_of_the_library_uses_all_operations_and_resumes_streams() {
     .await;
     server.abort();
 }
+
+#[tokio::test]
+async fn rediss_is_encrypted_and_its_certificate_is_checked() {
+    if !has_redis("command::rediss_is_encrypted_and_its_certificate_is_checked") {
+        return;
+    }
+    let home = Home::new();
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let certificate = home.file("redis.pem", &made.cert.pem());
+    let key = home.file("redis.key", &made.signing_key.serialize_pem());
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let tls = ["--tls-port", &port, "--tls-cert-file", &certificate, "--tls-key-file", &key];
+    let _redis = Redis::start_with(
+        &[&tls[..], &["--tls-ca-cert-file", &certificate, "--tls-auth-clients", "no"]].concat(),
+    )
+    .await;
+    let url = format!("rediss://localhost:{port}");
+    let file = home
+        .file("attache.yml", &format!("agent: echo\nredis: {{ url: '{url}', ca-file: '{certificate}' }}\n"));
+    let _served = Served::start(&["--config", &file]).await;
+    let agent = format!("rediss-streams://localhost:{port}/0/attache:a2a:requests/{RESPONSES}/attache");
+    let (succeeded, said, error) = run(&["send", "--ca", &certificate, &agent, "encrypted"], &[]).await;
+    assert!(succeeded && said.contains("encrypted"), "{said}{error}");
+    let (succeeded, _, error) = run(&["send", &agent, "hello"], &[]).await;
+    assert!(!succeeded && error.contains("invalid peer certificate"), "{error}");
+}

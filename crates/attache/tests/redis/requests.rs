@@ -156,7 +156,9 @@ async fn a_named_agent_is_reached_by_a_field() {
 /// The card at an address.
 pub(crate) async fn card(url: &str) -> Value {
     let url = format!("{url}/.well-known/agent-card.json");
-    reqwest::get(url).await.unwrap().json().await.unwrap()
+    // Only clients that state their version get the transports that the specification does not have.
+    let request = reqwest::Client::new().get(url).header("A2A-Version", "1.0");
+    request.send().await.unwrap().json().await.unwrap()
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@
 //! [options](crate::ClientOptions::redis), and only for the host and port that they are given for.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -77,6 +78,9 @@ impl RedisChannel {
                 text.parse().map_err(|error| ClientError::Invalid(format!("`{url}`: {error}")))?
             }
         };
+        // The certificate of a private authority is trusted instead of those of the system.
+        let roots: Vec<u8> = options.roots.iter().flat_map(|roots| [roots.pem(), b"\n"].concat()).collect();
+        let server = if roots.is_empty() { server } else { server.trust(roots) };
         let check = options.policy.clone().map(|policy| {
             AddressCheck::new(move |address| {
                 policy.check_address(address).map_err(|refused| policy.explain(&refused))
@@ -119,6 +123,13 @@ impl RedisChannel {
         pipe.cmd("PEXPIRE").arg(&stream).arg(millis(EXPIRE)).ignore();
         let (first,): (String,) = pipe.query_async(&mut connection).await?;
         let replies = Arc::new(Replies::default());
+        let sending = Arc::new(Sending {
+            server: self.server.clone(),
+            check: self.check.clone(),
+            connect: self.options.connect,
+            connection: tokio::sync::Mutex::new(connection),
+            is_stale: AtomicBool::new(false),
+        });
         let (end, ended) = watch::channel(());
         let reader = Reader {
             server: self.server.clone(),
@@ -127,10 +138,11 @@ impl RedisChannel {
             stream: stream.clone(),
             last: first,
             replies: replies.clone(),
+            sending: sending.clone(),
             ended,
         };
         let _reader = tokio::spawn(reader.run(reading));
-        Ok(Link { connection, stream, replies, _end: end, _reader })
+        Ok(Link { sending, stream, replies, _end: end, _reader })
     }
 
     fn connect_error(&self, error: &RedisError) -> ClientError {
@@ -160,10 +172,11 @@ impl RedisChannel {
             add.arg(field::AGENT).arg(agent);
         }
         let waiting = Waiting { link: link.clone(), correlation };
-        let added: Value = add
-            .query_async(&mut link.connection.clone())
-            .await
-            .map_err(|error| ClientError::Broken(format!("Redis did not take the request: {error}")))?;
+        let mut connection = link.sending.connection().await.map_err(|error| self.connect_error(&error))?;
+        let added: Value = add.query_async(&mut connection).await.map_err(|error| {
+            link.sending.is_stale.store(error.is_io_error(), Ordering::Relaxed);
+            ClientError::Broken(format!("Redis did not take the request: {error}"))
+        })?;
         if added == Value::Nil {
             let why = format!("no server reads `{}`: the stream does not exist", self.address.request_stream);
             return Err(ClientError::Connect {
@@ -193,9 +206,31 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// The connection that requests are sent over.
+struct Sending {
+    server: RedisUrl,
+    check: Option<AddressCheck>,
+    connect: Duration,
+    connection: tokio::sync::Mutex<Connection>,
+    /// Whether the connection is broken.
+    is_stale: AtomicBool,
+}
+
+impl Sending {
+    /// The connection; a new one if the last one is known to be broken.
+    async fn connection(&self) -> Result<Connection, RedisError> {
+        let mut connection = self.connection.lock().await;
+        if self.is_stale.load(Ordering::Relaxed) {
+            *connection = connect(&self.server, self.connect, ANSWER, self.check.clone()).await?;
+            self.is_stale.store(false, Ordering::Relaxed);
+        }
+        Ok(connection.clone())
+    }
+}
+
 /// The connection that requests are sent over, and the stream that their responses arrive in.
 struct Link {
-    connection: Connection,
+    sending: Arc<Sending>,
     stream: String,
     replies: Arc<Replies>,
     /// Ends the reader, which deletes the stream.
@@ -287,6 +322,7 @@ struct Reader {
     /// The id of the last entry that was read.
     last: String,
     replies: Arc<Replies>,
+    sending: Arc<Sending>,
     ended: watch::Receiver<()>,
 }
 
@@ -309,6 +345,8 @@ impl Reader {
                 return;
             }
             outage.failed(&error);
+            // Both connections lead to the same server.
+            self.sending.is_stale.store(true, Ordering::Relaxed);
             tokio::select! {
                 () = tokio::time::sleep(backoff.next()) => {}
                 _ = ended.changed() => break,
@@ -334,8 +372,12 @@ impl Reader {
                 }
             }
         }
-        let delete = cmd("UNLINK").arg(&self.stream).clone();
-        match tokio::time::timeout(DELETE, delete.exec_async(&mut connection)).await {
+        // The connection that reads may be waiting for responses.
+        let delete = async {
+            let mut connection = self.sending.connection().await?;
+            cmd("UNLINK").arg(&self.stream).exec_async(&mut connection).await
+        };
+        match tokio::time::timeout(DELETE, delete).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 tracing::debug!(%error, "the reply stream could not be deleted and will expire")

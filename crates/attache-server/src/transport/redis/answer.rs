@@ -15,7 +15,7 @@ use super::{EntryId, Shared};
 use crate::dispatch::{Access, EventEncoder, JsonRpcResponse, RequestHead, ServiceParameters, Target};
 use crate::limits::load;
 use crate::request_log::{Incoming, RequestLine};
-use crate::transport::exchange::{CARD_METHOD, asks_for_card, named_agent};
+use crate::transport::exchange::{CARD_METHOD, asks_for_card, named_agent, numbered, own_headers};
 
 /// The name of the transport in the logs.
 const BINDING: &str = "redis";
@@ -57,9 +57,11 @@ pub(super) async fn answer(
 }
 
 async fn answer_request(shared: &Arc<Shared>, id: &EntryId, request: RequestEntry, slot: Slot) {
-    let RequestEntry { reply, payload, headers } = request;
+    let RequestEntry { reply, payload, mut headers } = request;
     let http = &shared.http;
-    let named = match named_agent(http, &headers) {
+    // As on all transports of frames: what the request has itself takes precedence.
+    let own = own_headers(&payload).map(|own| headers.extend(own.into_iter().flatten()));
+    let named = match own.and_then(|()| named_agent(http, &headers)) {
         Ok(named) => named,
         Err(error) => {
             let body = error_response(&Call::peek_id(&payload), &error);
@@ -223,8 +225,7 @@ async fn write_events(
         };
         let mut last = None;
         for item in items {
-            let mut body = Vec::with_capacity(512);
-            encoder.write(&item, &mut body);
+            let body = numbered(&mut encoder, &item);
             count(log, &body);
             let event = Response::event(reply, body, item.seq().map(|seq| seq.0), index);
             index += 1;
