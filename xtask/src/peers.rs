@@ -26,8 +26,6 @@ pub(crate) enum Language {
     Python,
     Node,
     Rust,
-    /// Not a language: the Redis server, which the tests start themselves.
-    Redis,
 }
 
 impl Language {
@@ -36,7 +34,6 @@ impl Language {
             Self::Python => "python",
             Self::Node => "node",
             Self::Rust => "rust",
-            Self::Redis => "redis",
         }
     }
 
@@ -46,7 +43,6 @@ impl Language {
             Self::Python => "install Python 3.10 or later with its `venv` module",
             Self::Node => "install Node.js 20 or later with npm",
             Self::Rust => "install Rust from https://rustup.rs",
-            Self::Redis => "install the Debian package `redis-server`, or Redis 6.2 or later",
         }
     }
 
@@ -55,21 +51,22 @@ impl Language {
             Self::Python => answers("python3"),
             Self::Node => answers("node") && answers("npm"),
             Self::Rust => true,
-            Self::Redis => answers("redis-server"),
         }
     }
 }
 
-/// Installs the Debian package of the Redis server if there is none. Without the rights for that, its tests are skipped.
+/// Installs the Debian package of the Redis server if there is none. Without the rights for that, its tests are skipped and say so.
 fn provide_redis() {
-    if Language::Redis.is_here() || !answers("apt-get") {
+    if answers("redis-server") {
         return;
     }
     let mut install = Command::new("apt-get");
     install.args(["install", "--yes", "--quiet", "--no-install-recommends", "redis-server"]);
     install.env("DEBIAN_FRONTEND", "noninteractive");
     if let Err(error) = quietly(install) {
-        eprintln!("    redis-server could not be installed: {error}");
+        eprintln!(
+            "    redis-server is not installed: install its Debian package, or Redis 6.2 or later ({error})"
+        );
     }
 }
 
@@ -190,12 +187,10 @@ impl Peers {
         let folder = target().join("peers");
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
         let languages = [Language::Python, Language::Node, Language::Rust];
-        let needs_redis = suites.contains(&Suite::Redis);
-        if needs_redis {
+        let without: Vec<Language> = languages.into_iter().filter(|language| !language.is_here()).collect();
+        if suites.contains(&Suite::Redis) {
             provide_redis();
         }
-        let needed = languages.into_iter().chain(needs_redis.then_some(Language::Redis));
-        let without: Vec<Language> = needed.filter(|language| !language.is_here()).collect();
         let wanted =
             SDKS.iter().filter(|sdk| suites.contains(&sdk.suite) && !without.contains(&sdk.language));
         // The ones that wait for the network do so beside each other and beside the ones that keep the compiler busy.
@@ -256,8 +251,6 @@ impl Sdk {
             Language::Python => install_python(&recipe, &home),
             Language::Node => install_node(&recipe, &home),
             Language::Rust => build_rust(&recipe, &home),
-            // No library is for it.
-            Language::Redis => Ok(()),
         };
         let failed = || format!("cannot install {sdk} {versions} for {language} into `{}`", home.display());
         installed.with_context(failed)?;

@@ -1,7 +1,8 @@
 //! The client over Redis, as the command and as a library.
 
-use attache::client::{Client, ClientOptions, RedisUrl};
+use attache::client::RedisUrl;
 use attache::prelude::*;
+use attache::protocol::TaskPushNotificationConfig;
 use serde_json::Value;
 
 use crate::home::Home;
@@ -73,8 +74,8 @@ async fn a_missing_server_is_reported() {
 }
 
 #[tokio::test]
-async fn a_client_of_the_library_uses_all_operations_and_resumes_streams() {
-    if !has_redis("command::a_client_of_the_library_uses_all_operations_and_resumes_streams") {
+async fn a_stream_goes_on_after_a_restart_of_redis() {
+    if !has_redis("command::a_stream_goes_on_after_a_restart_of_redis") {
         return;
     }
     let mut redis = Redis::start().await;
@@ -145,4 +146,60 @@ async fn rediss_is_encrypted_and_its_certificate_is_checked() {
     assert!(succeeded && said.contains("encrypted"), "{said}{error}");
     let (succeeded, _, error) = run(&["send", &agent, "hello"], &[]).await;
     assert!(!succeeded && error.contains("invalid peer certificate"), "{error}");
+}
+
+#[tokio::test]
+async fn all_operations_work_and_a_task_is_canceled_while_a_send_waits_for_it() {
+    if !has_redis("command::all_operations_work_and_a_task_is_canceled_while_a_send_waits_for_it") {
+        return;
+    }
+    let redis = Redis::start().await;
+    let agent = agent_fn(|turn: Turn| async move {
+        turn.working("waiting").await?;
+        turn.cancelled().await;
+        Ok(())
+    });
+    let streams = attache::server::RedisStreams::new(&redis.url()).unwrap();
+    let listening = Server::new(agent).bind("127.0.0.1:0").redis(streams).listen().await.unwrap();
+    let server = tokio::spawn(listening.run_until(std::future::pending()));
+    let client = Client::connect(&redis.agent()).await.unwrap();
+    let Reply::Task(task) = client.send(Outgoing::new("wait").return_immediately()).await.unwrap() else {
+        panic!("a task is expected")
+    };
+    let id = task.id.clone();
+    let webhook = TaskPushNotificationConfig {
+        url: "https://hooks.example.com/a".to_owned(),
+        ..TaskPushNotificationConfig::default()
+    };
+    let webhook = client.create_webhook(id.clone(), webhook).await.unwrap();
+    let own = webhook.id.clone().expect("it has an id");
+    assert_eq!(client.webhook(id.clone(), own.clone()).await.unwrap().url, webhook.url);
+    let mut listed = client.webhooks(id.clone());
+    assert!(listed.next().await.unwrap().is_ok() && listed.next().await.is_none());
+    client.delete_webhook(id.clone(), own.clone()).await.unwrap();
+    assert!(client.webhook(id.clone(), own).await.is_err());
+    let mut events = client.subscribe(id.clone()).await.unwrap();
+    assert!(soon("an event", events.next()).await.unwrap().is_ok());
+    let waiting = tokio::spawn({
+        let (client, id) = (client.clone(), id.clone());
+        async move { client.wait(id).await }
+    });
+    assert_eq!(client.cancel(id.clone()).await.unwrap().status.state, TaskState::Canceled);
+    assert_eq!(soon("the end", waiting).await.unwrap().unwrap().status.state, TaskState::Canceled);
+    while let Some(event) = soon("the end of the stream", events.next()).await {
+        event.unwrap();
+    }
+    assert_eq!(client.get(id).await.unwrap().status.state, TaskState::Canceled);
+    assert_eq!(client.list(Default::default()).await.unwrap().tasks.len(), 1);
+    let error = client.extended_card().await.unwrap_err();
+    assert!(error.remote().is_some(), "{error}");
+    // The same key is the same send.
+    let keyed = || Outgoing::new("once").idempotency_key("key").return_immediately();
+    let (Reply::Task(one), Reply::Task(other)) =
+        (client.send(keyed()).await.unwrap(), client.send(keyed()).await.unwrap())
+    else {
+        panic!("tasks are expected")
+    };
+    assert_eq!(one.id, other.id);
+    server.abort();
 }
