@@ -1,5 +1,7 @@
 //! Connections to Redis, and which of its errors pass by themselves.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "the enums of the library are not exhaustive")]
+
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! Entries of streams, as Redis returns them.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "the enums of the library are not exhaustive")]
+
 use redis::{ErrorKind, RedisError, Value};
 
 /// The names of the fields of entries.

@@ -71,7 +71,7 @@ impl Backoff {
     const LONGEST: Duration = Duration::from_secs(5);
 
     /// The wait before the next attempt: between half of the back-off and all of it.
-    pub fn next(&mut self) -> Duration {
+    pub fn wait(&mut self) -> Duration {
         let whole = Self::FIRST.saturating_mul(1 << self.0.min(10)).min(Self::LONGEST);
         self.0 = self.0.saturating_add(1);
         whole.mul_f64(0.5 + fastrand::f64() / 2.0)
@@ -105,10 +105,10 @@ mod tests {
     #[test]
     fn waits_grow_up_to_the_longest() {
         let mut backoff = Backoff::default();
-        let waits: Vec<_> = (0..20).map(|_| backoff.next()).collect();
+        let waits: Vec<_> = (0..20).map(|_| backoff.wait()).collect();
         assert!(waits[0] <= Backoff::FIRST && waits.iter().all(|wait| *wait <= Backoff::LONGEST));
         assert!(waits[19] >= Backoff::LONGEST / 2);
         backoff.reset();
-        assert!(backoff.next() <= Backoff::FIRST);
+        assert!(backoff.wait() <= Backoff::FIRST);
     }
 }

@@ -1,5 +1,7 @@
 //! The URL of a Redis server, with its credentials.
 
+#![expect(clippy::wildcard_enum_match_arm, reason = "the enums of the library are not exhaustive")]
+
 use std::fmt;
 use std::str::FromStr;
 

@@ -348,7 +348,7 @@ impl Reader {
             // Both connections lead to the same server.
             self.sending.is_stale.store(true, Ordering::Relaxed);
             tokio::select! {
-                () = tokio::time::sleep(backoff.next()) => {}
+                () = tokio::time::sleep(backoff.wait()) => {}
                 _ = ended.changed() => break,
             }
             match connect(&self.server, self.limits.connect, ANSWER, self.check.clone()).await {

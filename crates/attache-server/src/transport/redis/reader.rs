@@ -49,7 +49,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
             shared.reading.failed(&error);
         }
         tokio::select! {
-            () = tokio::time::sleep(backoff.next()) => {}
+            () = tokio::time::sleep(backoff.wait()) => {}
             () = shared.stop.cancelled() => return,
         }
     }

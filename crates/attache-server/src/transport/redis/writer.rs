@@ -280,7 +280,7 @@ impl Link {
                 },
             };
             self.target.writing.failed(&error);
-            tokio::time::sleep(self.backoff.next()).await;
+            tokio::time::sleep(self.backoff.wait()).await;
         }
     }
 

@@ -594,11 +594,10 @@ impl Serve {
             server = server.named_agents();
         }
         let listening = server.listen().await.map_err(|error| {
-            let hint = match &error {
-                ServerError::Redis { .. } => "start Redis 6.2 or later there, or leave out `--redis`",
-                _ => {
-                    "choose another address with `--listen`, such as `--listen 127.0.0.1:0` or `--listen unix:PATH`"
-                }
+            let hint = if matches!(error, ServerError::Redis { .. }) {
+                "start Redis 6.2 or later there, or leave out `--redis`"
+            } else {
+                "choose another address with `--listen`, such as `--listen 127.0.0.1:0` or `--listen unix:PATH`"
             };
             Failure::new(error).hint(hint)
         })?;
