@@ -16,6 +16,7 @@ use std::time::Duration;
 use anyhow::Result;
 use attache::core::{AgentError, Echo};
 use attache::prelude::*;
+use attache::server::RedisStreams;
 use attache::server::auth::{JwtCallers, JwtIssuer, KnownCallers};
 use attache::store::StoreUrl;
 use clap::Args;
@@ -62,6 +63,12 @@ pub(crate) struct Settings {
     /// How many requests are worked on at once; more are refused
     #[arg(long, value_name = "N")]
     max_requests: Option<usize>,
+    /// Answers requests from the streams of this Redis server too
+    #[arg(long, value_name = "URL")]
+    redis: Option<String>,
+    /// Serves a bare echo over this Redis server beside the agent
+    #[arg(long, value_name = "URL")]
+    redis_echo: Option<String>,
 }
 
 impl Settings {
@@ -83,6 +90,9 @@ pub(crate) fn server(listen: SocketAddr, settings: Settings) -> Result<Server<im
         let issuer = JwtIssuer::new("https://issuer.example").audience("bench");
         server = server.authenticate(JwtCallers::new([issuer.shared_secret(secret.as_bytes())?])?);
     }
+    if let Some(url) = &settings.redis {
+        server = server.redis(RedisStreams::new(url)?);
+    }
     Ok(server.options(|options| {
         options.max_requests = settings.max_requests.unwrap_or(options.max_requests);
         // A load is one caller. Its requests are counted like everyone's, and there may be as many as there are.
@@ -93,6 +103,11 @@ pub(crate) fn server(listen: SocketAddr, settings: Settings) -> Result<Server<im
 
 /// Serves the subject until the process is killed.
 pub(crate) async fn serve(listen: SocketAddr, store: StoreUrl, settings: Settings) -> Result<()> {
-    server(listen, settings)?.shared_store(crate::store::open(&store).await?).run().await?;
-    Ok(())
+    let echo = settings.redis_echo.clone();
+    let served = server(listen, settings)?.shared_store(crate::store::open(&store).await?);
+    let Some(url) = echo else { return Ok(served.run().await?) };
+    tokio::select! {
+        ended = served.run() => Ok(ended?),
+        ended = crate::works::queued::echo(&url) => ended,
+    }
 }

@@ -16,6 +16,7 @@ mod called;
 mod durable;
 mod guarded;
 mod kept;
+pub(crate) mod queued;
 mod sent;
 mod stored;
 mod streamed;
@@ -72,6 +73,8 @@ pub(crate) enum Work {
     FirstToken,
     /// SendMessage to a remote agent through a gateway, against the remote agent
     RemoteGateway,
+    /// SendMessage over Redis Streams with 64 in flight, against HTTP and against a bare echo
+    Redis,
 }
 
 impl Work {
@@ -107,6 +110,7 @@ impl Work {
             Self::Program => "program",
             Self::FirstToken => "first-token",
             Self::RemoteGateway => "remote-gateway",
+            Self::Redis => "redis",
         }
     }
 
@@ -137,6 +141,7 @@ impl Work {
             Self::Program => agents::program(harness).await,
             Self::FirstToken => agents::first_token(harness).await,
             Self::RemoteGateway => agents::remote_gateway(harness).await,
+            Self::Redis => queued::redis(harness).await,
         }
     }
 }

@@ -16,7 +16,7 @@ const COMBINATIONS: [(&str, &str); 7] = [
     ("server without gRPC", "server"),
     ("server with gRPC and signing, without SQLite", "server,grpc,signing"),
     ("server with SQLite", "server,sqlite"),
-    ("everything but the command", "client,grpc,oauth,server,signing,sqlite"),
+    ("everything but the command", "client,grpc,oauth,redis,server,signing,sqlite"),
 ];
 
 /// Programs that are also built on their own. A build of the whole workspace gives them the features of all other packages.

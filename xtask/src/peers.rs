@@ -55,6 +55,21 @@ impl Language {
     }
 }
 
+/// Installs the Debian package of the Redis server if there is none. Without the rights for that, its tests are skipped and say so.
+fn provide_redis() {
+    if answers("redis-server") {
+        return;
+    }
+    let mut install = Command::new("apt-get");
+    install.args(["install", "--yes", "--quiet", "--no-install-recommends", "redis-server"]);
+    install.env("DEBIAN_FRONTEND", "noninteractive");
+    if let Err(error) = quietly(install) {
+        eprintln!(
+            "    redis-server is not installed: install its Debian package, or Redis 6.2 or later ({error})"
+        );
+    }
+}
+
 fn answers(program: &str) -> bool {
     let mut command = Command::new(program);
     command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
@@ -78,14 +93,24 @@ pub(crate) enum Suite {
     Model,
     /// Clients of the transports beside HTTP.
     Transports,
+    /// Peers over Redis Streams.
+    Redis,
     /// A real coding agent, for Linux on x86-64. It is large, so only `cargo xtask interop --coding-agents` installs it.
     CodingAgents,
 }
 
 impl Suite {
     /// The suites of every test run.
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Iii, Self::Interop, Self::OAuth, Self::Mcp, Self::Acp, Self::Model, Self::Transports];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Iii,
+        Self::Interop,
+        Self::OAuth,
+        Self::Mcp,
+        Self::Acp,
+        Self::Model,
+        Self::Transports,
+        Self::Redis,
+    ];
 
     pub(crate) fn target(self) -> &'static str {
         match self {
@@ -96,13 +121,14 @@ impl Suite {
             Self::Acp | Self::CodingAgents => "acp",
             Self::Model => "model",
             Self::Transports => "transports",
+            Self::Redis => "redis",
         }
     }
 
     /// The package that its target belongs to.
     pub(crate) fn package(self) -> &'static str {
         match self {
-            Self::Iii | Self::Interop | Self::OAuth | Self::Transports => "attache",
+            Self::Iii | Self::Interop | Self::OAuth | Self::Transports | Self::Redis => "attache",
             Self::Mcp | Self::Acp | Self::Model | Self::CodingAgents => "attache-agents",
         }
     }
@@ -117,6 +143,7 @@ impl Suite {
             Self::Model => "aimock",
             Self::CodingAgents => "OpenCode",
             Self::Transports => "clients of transports",
+            Self::Redis => "redis",
         }
     }
 
@@ -131,6 +158,7 @@ impl Suite {
             Self::Acp | Self::CodingAgents => tests.join("acp/peers"),
             Self::Model => tests.join("model/peers"),
             Self::Transports => tests.join("transports/peers"),
+            Self::Redis => tests.join("redis/peers"),
         }
     }
 }
@@ -145,7 +173,7 @@ struct Sdk {
     recipe: &'static str,
 }
 
-const SDKS: [Sdk; 18] = [
+const SDKS: [Sdk; 19] = [
     Sdk::new(Suite::Iii, Language::Python, "0.11.6", "python-0.11.6", "python/requirements-0.11.6.txt"),
     Sdk::new(Suite::Iii, Language::Python, "0.25.0", "python-0.25.0", "python/requirements-0.25.0.txt"),
     Sdk::new(Suite::Iii, Language::Node, "0.11.6", "node-0.11.6", "node/0.11.6/package-lock.json"),
@@ -194,6 +222,7 @@ const SDKS: [Sdk; 18] = [
         "transports-python",
         "python/requirements.txt",
     ),
+    Sdk::new(Suite::Redis, Language::Python, "8.1.0", "redis-python-8.1.0", "python/requirements.txt"),
 ];
 
 impl Peers {
@@ -203,6 +232,9 @@ impl Peers {
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
         let languages = [Language::Python, Language::Node, Language::Rust];
         let without: Vec<Language> = languages.into_iter().filter(|language| !language.is_here()).collect();
+        if suites.contains(&Suite::Redis) {
+            provide_redis();
+        }
         let wanted =
             SDKS.iter().filter(|sdk| suites.contains(&sdk.suite) && !without.contains(&sdk.language));
         // The ones that wait for the network do so beside each other and beside the ones that keep the compiler busy.

@@ -61,9 +61,12 @@ pub fn is_agent_url(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once(':') else { return false };
     match kind(scheme) {
         Some(ChannelKind::Unix | ChannelKind::Stdio) => true,
-        Some(ChannelKind::Http | ChannelKind::WebSocket | ChannelKind::GrpcEnvelope) => {
-            rest.starts_with("//")
-        }
+        Some(
+            ChannelKind::Http
+            | ChannelKind::WebSocket
+            | ChannelKind::GrpcEnvelope
+            | ChannelKind::RedisStreams,
+        ) => rest.starts_with("//"),
         None => false,
     }
 }
@@ -76,8 +79,21 @@ fn kind(scheme: &str) -> Option<ChannelKind> {
         STDIO => Some(ChannelKind::Stdio),
         "ws" | "wss" => Some(ChannelKind::WebSocket),
         "grpc-jsonrpc" | "grpc+jsonrpc" | "grpc-jsonrpcs" => Some(ChannelKind::GrpcEnvelope),
+        "redis-streams" | "rediss-streams" => Some(ChannelKind::RedisStreams),
         _ => None,
     }
+}
+
+/// The address of an agent over Redis Streams, without credentials.
+#[cfg(feature = "redis")]
+fn redis_address(address: &str) -> Result<String, String> {
+    let address: Result<attache_redis::StreamsAddress, _> = address.parse();
+    address.map(|address| address.to_string()).map_err(|error| error.to_string())
+}
+
+#[cfg(not(feature = "redis"))]
+fn redis_address(_: &str) -> Result<String, String> {
+    Err(crate::error::WITHOUT_REDIS.to_owned())
 }
 
 /// The transport of an address, with its URL: that of the socket or the command, or else one with the scheme `http` or `https`.
@@ -107,6 +123,7 @@ pub(crate) fn direct(address: &str, is_secure: bool) -> Result<Option<(ChannelKi
             }
             format!("{STDIO}:{}", utf8_percent_encode(command, ENCODED))
         }
+        ChannelKind::RedisStreams => redis_address(address).map_err(|why| invalid(&why))?,
         ChannelKind::WebSocket => format!("{}:{rest}", if scheme == "wss" { "https" } else { "http" }),
         ChannelKind::GrpcEnvelope => {
             let authority = rest.trim_start_matches('/').split(['/', '?', '#']).next().unwrap_or_default();
@@ -150,6 +167,7 @@ pub(crate) fn display_direct(url: &Url) -> Option<String> {
             let program = decoded(url).split_whitespace().next().unwrap_or_default().to_owned();
             Some(format!("{STDIO}:{program}"))
         }
+        "redis-streams" | "rediss-streams" => Some(url.as_str().to_owned()),
         _ => None,
     }
 }
@@ -196,6 +214,12 @@ mod tests {
             ("grpc-jsonrpc://a.example:50051", ChannelKind::GrpcEnvelope, "http://a.example:50051/"),
             ("grpc-jsonrpc://a.example:443", ChannelKind::GrpcEnvelope, "https://a.example/"),
             ("grpc-jsonrpcs://a.example:50051", ChannelKind::GrpcEnvelope, "https://a.example:50051/"),
+            #[cfg(feature = "redis")]
+            (
+                "redis-streams://u:p@a.example/q:r/q:s/g",
+                ChannelKind::RedisStreams,
+                "redis-streams://a.example:6379/0/q:r/q:s/g",
+            ),
         ] {
             let (kind, found) = direct(address, false).unwrap().unwrap();
             assert_eq!((kind, found.as_str()), (expected, url), "{address}");

@@ -1,8 +1,8 @@
-//! Agents whose address names the transport: `unix:PATH`, `stdio:COMMAND`, `ws://…`, `grpc-jsonrpc://…`.
+//! Agents whose address names the transport: `unix:PATH`, `stdio:COMMAND`, `ws://…`, `grpc-jsonrpc://…`, `redis-streams://…`.
 //!
 //! No card has to be found first. The card is read where the server offers it, and says the version, the tenant and the credentials:
 //!
-//! 1. over HTTP, at the same socket or the same host and port; not for commands;
+//! 1. over HTTP, at the same socket or the same host and port; not for commands and Redis;
 //! 2. over the transport, with the method `GetAgentCard` of servers of this project;
 //! 3. over the transport, the extended card.
 //!
@@ -57,7 +57,8 @@ impl DirectAddress {
                 let text = "an address that is a command may not be used here: commands are not allowed";
                 return Err(ClientError::Invalid(text.to_owned()));
             }
-            ChannelKind::Stdio | ChannelKind::Http => {}
+            // The address of Redis is checked when it is connected to.
+            ChannelKind::RedisStreams | ChannelKind::Stdio | ChannelKind::Http => {}
         }
         Ok(Some(Self { channel, url }))
     }
@@ -81,7 +82,7 @@ impl DirectAddress {
     /// The card over HTTP at the same place; nothing if there is no HTTP server, or it has no card.
     async fn card_over_http(&self, http: &Http) -> Result<Option<FetchedCard>, ClientError> {
         let (bases, socket) = match self.channel {
-            ChannelKind::Stdio | ChannelKind::Http => return Ok(None),
+            ChannelKind::RedisStreams | ChannelKind::Stdio | ChannelKind::Http => return Ok(None),
             ChannelKind::Unix => {
                 try_socket(&self.url).await?;
                 (vec![localhost()?], Some(over_socket(&http.options, &self.url)?))

@@ -216,6 +216,10 @@ impl ClientError {
     }
 }
 
+/// The error text if Redis is needed but was not built in.
+#[cfg(not(feature = "redis"))]
+pub(crate) const WITHOUT_REDIS: &str = "this client was built without the feature `redis`";
+
 /// The error text if gRPC is needed but was not built in.
 pub(crate) const WITHOUT_GRPC: &str = "this client was built without the feature `grpc`";
 

@@ -28,6 +28,8 @@ pub enum Binding {
     Unix,
     /// JSON-RPC over the standard input and output of a command. No card can start one.
     Stdio,
+    /// JSON-RPC over Redis Streams.
+    RedisStreams,
 }
 
 impl Binding {
@@ -41,6 +43,7 @@ impl Binding {
             Self::GrpcJsonRpc => binding::GRPC_JSONRPC,
             Self::Unix => binding::UNIX,
             Self::Stdio => binding::STDIO,
+            Self::RedisStreams => binding::REDIS_STREAMS,
         }
     }
 }
@@ -50,7 +53,7 @@ impl Binding {
     pub(crate) const fn is_further(self) -> bool {
         match self {
             Self::JsonRpc | Self::HttpJson | Self::Grpc => false,
-            Self::WebSocket | Self::GrpcJsonRpc | Self::Unix | Self::Stdio => true,
+            Self::WebSocket | Self::GrpcJsonRpc | Self::Unix | Self::Stdio | Self::RedisStreams => true,
         }
     }
 }
@@ -97,6 +100,7 @@ pub(crate) enum ChannelKind {
     GrpcEnvelope,
     Unix,
     Stdio,
+    RedisStreams,
 }
 
 impl ChannelKind {
@@ -107,6 +111,7 @@ impl ChannelKind {
             Self::GrpcEnvelope => Some(Binding::GrpcJsonRpc),
             Self::Unix => Some(Binding::Unix),
             Self::Stdio => Some(Binding::Stdio),
+            Self::RedisStreams => Some(Binding::RedisStreams),
         }
     }
 
@@ -119,11 +124,13 @@ impl ChannelKind {
             "GRPC-JSONRPC" | "GRPC+JSONRPC" => Some(Self::GrpcEnvelope),
             "UNIX" => Some(Self::Unix),
             "STDIO" => Some(Self::Stdio),
+            "REDIS-STREAMS" | "REDIS-STREAM" | "REDIS" => Some(Self::RedisStreams),
             binding::JSONRPC => match scheme().as_str() {
                 "ws" | "wss" => Some(Self::WebSocket),
                 "grpc-jsonrpc" | "grpc+jsonrpc" | "grpc-jsonrpcs" => Some(Self::GrpcEnvelope),
                 "unix" => Some(Self::Unix),
                 "stdio" => Some(Self::Stdio),
+                "redis-streams" | "rediss-streams" => Some(Self::RedisStreams),
                 _ => None,
             },
             _ => None,
@@ -149,6 +156,7 @@ impl Wire {
             // A card must not be able to start a command.
             Some(ChannelKind::Stdio) => None,
             Some(ChannelKind::GrpcEnvelope) if !cfg!(feature = "grpc") => None,
+            Some(ChannelKind::RedisStreams) if !cfg!(feature = "redis") => None,
             Some(channel) => {
                 let binding = binding::JSONRPC.to_owned();
                 let interface = AgentInterface { protocol_binding: binding, ..interface.clone() };
@@ -264,9 +272,11 @@ fn interface_url(
     let is_secure = card_url.scheme() == "https";
     let direct = match channel {
         ChannelKind::Http => return http.check(&address(card_url, interface, wire)),
-        ChannelKind::WebSocket | ChannelKind::GrpcEnvelope | ChannelKind::Unix | ChannelKind::Stdio => {
-            agent_address::direct(&interface.url, is_secure)?
-        }
+        ChannelKind::WebSocket
+        | ChannelKind::GrpcEnvelope
+        | ChannelKind::Unix
+        | ChannelKind::Stdio
+        | ChannelKind::RedisStreams => agent_address::direct(&interface.url, is_secure)?,
     };
     match direct {
         Some((ChannelKind::Unix, url)) if channel == ChannelKind::Unix => {
@@ -280,6 +290,8 @@ fn interface_url(
             }
             Ok(url)
         }
+        // The address of Redis is checked when it is connected to.
+        Some((ChannelKind::RedisStreams, url)) if channel == ChannelKind::RedisStreams => Ok(url),
         Some((found, url)) if found == channel => http.check(url.as_str()),
         Some(_) | None => {
             let text = format!(

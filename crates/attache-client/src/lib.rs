@@ -57,6 +57,8 @@ mod waiting;
 pub use address_book::{Address, AddressBook, AddressEntry};
 pub use agent_address::{complete_address, is_agent_url};
 pub use attache_outbound::{Policy, Refused};
+#[cfg(feature = "redis")]
+pub use attache_redis::{InvalidUrl as InvalidRedisUrl, RedisUrl};
 #[cfg(feature = "signing")]
 pub use attache_signing::{
     Algorithm, KeySet, RejectedSignature, SignatureError, Signer, UntrustedCard, Verifier,

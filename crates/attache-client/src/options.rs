@@ -148,6 +148,10 @@ pub struct ClientOptions {
     pub identity: Option<TlsIdentity>,
     /// Trusted root certificates, in addition to those of the system.
     pub roots: Vec<RootCertificates>,
+    /// Redis servers with their credentials, for agents over Redis Streams. The credentials are used for the host and port of the URL
+    /// only. A server that is not in the list is used without credentials.
+    #[cfg(feature = "redis")]
+    pub redis: Vec<attache_redis::RedisUrl>,
     /// The URIs of the extensions to request with every request.
     pub extensions: Vec<String>,
     /// Origins that receive [credentials](Self::credentials) in addition to that of the agent's address, if a card leads there
@@ -189,6 +193,8 @@ impl Default for ClientOptions {
             credentials: None,
             identity: None,
             roots: Vec::new(),
+            #[cfg(feature = "redis")]
+            redis: Vec::new(),
             extensions: Vec::new(),
             trusted_origins: TrustedOrigins::default(),
             policy: None,
@@ -225,6 +231,9 @@ impl ClientOptions {
         identity: TlsIdentity => Some(identity);
         /// Sets the additional [root certificates](field@Self::roots).
         roots: Vec<RootCertificates> => roots;
+        /// Sets the [Redis servers with their credentials](field@Self::redis).
+        #[cfg(feature = "redis")]
+        redis: Vec<attache_redis::RedisUrl> => redis;
         /// Sets the [extensions](field@Self::extensions) of every request.
         extensions: Vec<String> => extensions;
         /// Sets the [trusted origins](field@Self::trusted_origins).

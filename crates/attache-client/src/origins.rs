@@ -45,15 +45,16 @@ impl TrustedOrigins {
             ClientError::Invalid(text)
         };
         let url = Url::parse(origin).map_err(|error| invalid(&error.to_string()))?;
-        if !matches!(url.scheme(), "http" | "https") {
+        if !matches!(url.scheme(), "http" | "https" | STREAMS | TLS_STREAMS) {
             return Err(invalid("it must begin with `http://` or `https://`"));
         }
-        let beyond = !url.username().is_empty() || url.password().is_some() || url.path() != "/";
+        let beyond =
+            !url.username().is_empty() || url.password().is_some() || !matches!(url.path(), "" | "/");
         // Trust applies to a whole server. A path would suggest otherwise, so it is rejected.
         if beyond || url.query().is_some() || url.fragment().is_some() {
             return Err(invalid("there is more in it than a scheme, a host and a port"));
         }
-        self.trusted.push(url.origin());
+        self.trusted.push(origin_of(&url));
         Ok(self)
     }
 
@@ -76,7 +77,8 @@ impl TrustedOrigins {
         if is_same_place(home, to) {
             return Ok(());
         }
-        let opens = home.scheme() == "https" && to.scheme() != "https" && !is_local(to);
+        let is_encrypted = |url: &Url| matches!(url.scheme(), "https" | TLS_STREAMS);
+        let opens = is_encrypted(home) && !is_encrypted(to) && !is_local(to);
         if self.is_trusted(to) && !opens {
             return Ok(());
         }
@@ -88,14 +90,32 @@ impl TrustedOrigins {
     }
 
     fn is_trusted(&self, url: &Url) -> bool {
-        let origin = url.origin();
+        let origin = origin_of(url);
         self.trusted.iter().any(|trusted| is_same(trusted, &origin))
+    }
+}
+
+/// The schemes of Redis Streams, without and with TLS.
+const STREAMS: &str = "redis-streams";
+const TLS_STREAMS: &str = "rediss-streams";
+
+/// The port of Redis, if an address has none.
+const REDIS_PORT: u16 = 6379;
+
+/// The origin of a URL. For Redis Streams it is the Redis server.
+fn origin_of(url: &Url) -> Origin {
+    match (url.scheme(), url.host_str()) {
+        (scheme @ (STREAMS | TLS_STREAMS), Some(host)) => match Host::parse(host) {
+            Ok(host) => Origin::Tuple(scheme.to_owned(), host, url.port().unwrap_or(REDIS_PORT)),
+            Err(_) => url.origin(),
+        },
+        (_, _) => url.origin(),
     }
 }
 
 /// Whether two URLs have the same origin. The URL of a socket or a command is its own origin.
 fn is_same_place(one: &Url, other: &Url) -> bool {
-    one == other || is_same(&one.origin(), &other.origin())
+    one == other || is_same(&origin_of(one), &origin_of(other))
 }
 
 /// An origin, as it may be shown.

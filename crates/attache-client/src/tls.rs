@@ -33,19 +33,34 @@ impl fmt::Debug for TlsIdentity {
 
 /// Root certificates that are trusted.
 #[derive(Debug, Clone)]
-pub struct RootCertificates(Vec<Certificate>);
+pub struct RootCertificates {
+    certificates: Vec<Certificate>,
+    #[cfg(feature = "redis")]
+    pem: Vec<u8>,
+}
 
 impl RootCertificates {
     /// Parses PEM with one or more certificates.
     pub fn from_pem(pem: &[u8]) -> Result<Self, ClientError> {
         let read = Certificate::from_pem_bundle(pem).ok().filter(|read| !read.is_empty());
-        read.map(Self).ok_or_else(|| {
+        let certificates = read.ok_or_else(|| {
             ClientError::Invalid("root certificates must be PEM with at least one certificate".to_owned())
+        })?;
+        Ok(Self {
+            certificates,
+            #[cfg(feature = "redis")]
+            pem: pem.to_vec(),
         })
     }
 
     pub(crate) fn to_reqwest(&self) -> Vec<Certificate> {
-        self.0.clone()
+        self.certificates.clone()
+    }
+
+    /// The certificates as they were given.
+    #[cfg(feature = "redis")]
+    pub(crate) fn pem(&self) -> &[u8] {
+        &self.pem
     }
 }
 

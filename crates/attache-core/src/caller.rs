@@ -191,6 +191,8 @@ pub struct RequestTerms<'a> {
     pub extensions: &'a Extensions,
     /// The key under which a send is executed only once.
     pub idempotency_key: Option<String>,
+    /// The same for a send without such a key, from a transport that can deliver a request twice.
+    pub delivery_key: Option<String>,
     /// The dialect that the request is written in, if it is not 1.0.
     pub dialect: Option<Dialect>,
     /// How many turns the caller may have at once, if that is limited.
@@ -202,7 +204,15 @@ pub struct RequestTerms<'a> {
 impl<'a> RequestTerms<'a> {
     /// The terms of a request in the current dialect, without idempotency key and without a limit on turns.
     pub fn new(version: Version, extensions: &'a Extensions) -> Self {
-        Self { version, extensions, idempotency_key: None, dialect: None, turns: None, trace_parent: None }
+        Self {
+            version,
+            extensions,
+            idempotency_key: None,
+            delivery_key: None,
+            dialect: None,
+            turns: None,
+            trace_parent: None,
+        }
     }
 }
 
@@ -223,6 +233,8 @@ pub struct Caller {
     pub generations: bool,
     /// The idempotency key of a send.
     pub idempotency_key: Option<String>,
+    /// The key of a send whose client gave none, from a transport that can deliver a request twice.
+    pub delivery_key: Option<String>,
     /// The dialect of the request, if it is not 1.0.
     pub dialect: Option<Dialect>,
     /// The limit of concurrent turns of the caller, if there is one.
@@ -241,6 +253,7 @@ impl Default for Caller {
             extensions: Extensions::default(),
             generations: false,
             idempotency_key: None,
+            delivery_key: None,
             dialect: None,
             turns: None,
             trace_parent: None,

@@ -23,6 +23,8 @@ pub mod binding {
     pub const UNIX: &str = "unix";
     /// JSON-RPC in lines over standard input and output, as existing peers name it.
     pub const STDIO: &str = "stdio";
+    /// JSON-RPC in entries of Redis streams, as existing peers name it.
+    pub const REDIS_STREAMS: &str = "redis-streams";
 }
 
 /// How an agent describes itself.

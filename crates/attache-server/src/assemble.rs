@@ -38,6 +38,9 @@ pub(crate) struct Blueprint {
     pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
     pub(crate) signing: Option<signing::Keys>,
     pub(crate) limits: SharedLimits,
+    /// The transport over Redis, for the card.
+    #[cfg(feature = "redis")]
+    pub(crate) redis: Option<Arc<crate::RedisStreams>>,
     /// The interfaces that only this machine can use. They lead to the agent at the root.
     pub(crate) local: Vec<AgentInterface>,
 }
@@ -83,6 +86,11 @@ impl Blueprint {
         let interfaces = build::interfaces(base, options);
         let local = if service_options.agent_name.is_some() { &[][..] } else { &self.local };
         let transports = FurtherTransports::new(&interfaces, options, local);
+        #[cfg(feature = "redis")]
+        let transports = match &self.redis {
+            Some(redis) => transports.with_redis(redis, service_options.agent_name.as_deref()),
+            None => transports,
+        };
         let cards = CardHost::new(pure, base, oldest_path, signing.clone(), transports);
         let reports = &service_options.reports;
         let lists_reports = agent.agent.reports() || reports.namespace != Namespace::Attache;

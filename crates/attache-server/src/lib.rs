@@ -43,7 +43,11 @@ pub use crate::request_log::RequestLog;
 pub use crate::server::{Server, ServerError};
 pub use crate::tls::{ClientCertificate, Tls, TlsError, TlsRenewal};
 pub use crate::transport::descriptors::raise_file_limit;
+#[cfg(feature = "redis")]
+pub use crate::transport::redis::RedisStreams;
 pub use crate::transport::{Listening, LocalAddress, stop_signal};
 pub use attache_outbound::{IpNet, Policy};
+#[cfg(feature = "redis")]
+pub use attache_redis::{InvalidUrl as InvalidRedisUrl, RedisUrl};
 #[cfg(feature = "signing")]
 pub use attache_signing::{Algorithm, JwkError, KeySet, SigningKeys};

@@ -45,6 +45,15 @@ pub enum ServerError {
         /// The error of the operating system.
         source: std::io::Error,
     },
+    /// Redis cannot be used.
+    #[cfg(feature = "redis")]
+    #[error("cannot use Redis at `{url}`: {source}")]
+    Redis {
+        /// The URL, without credentials.
+        url: String,
+        /// The reason.
+        source: std::io::Error,
+    },
     /// The client for push notifications could not be set up.
     #[error("cannot set up push notifications: {0}")]
     Push(#[from] SetupError),
@@ -95,6 +104,8 @@ pub struct Server<A> {
     signing: Option<signing::Keys>,
     tls: Option<Tls>,
     agents: Option<BTreeMap<String, NamedAgent>>,
+    #[cfg(feature = "redis")]
+    redis: Option<crate::RedisStreams>,
 }
 
 impl Server<Echo> {
@@ -135,6 +146,8 @@ impl<A: Agent> Server<A> {
             signing: None,
             tls: None,
             agents: None,
+            #[cfg(feature = "redis")]
+            redis: None,
         }
     }
 
@@ -291,6 +304,15 @@ impl<A: Agent> Server<A> {
         self
     }
 
+    /// Answers requests from Redis Streams too, and lists that in the card after the other interfaces. Callers are authenticated as on
+    /// every binding, by fields of their entries. It has no effect on [`into_router`](Self::into_router) and
+    /// [`into_http_service`](Self::into_http_service), which do not listen.
+    #[cfg(feature = "redis")]
+    pub fn redis(mut self, redis: crate::RedisStreams) -> Self {
+        self.redis = Some(redis);
+        self
+    }
+
     /// Requires TLS on the port, with HTTP/1.1 and HTTP/2.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
@@ -381,8 +403,26 @@ impl<A: Agent> Server<A> {
             Some(PipeKind::Stdio) => Some(Pipe::stdio().map_err(ServerError::Serve)?),
         };
         let tls = self.tls.clone();
+        #[cfg(feature = "redis")]
+        let redis = self.redis.clone();
         let http = self.http_service(&base, addresses, true, local_interfaces(&bound, is_stdio))?;
-        Ok(Listening { listeners, pipe, tls, http })
+        #[cfg(feature = "redis")]
+        let redis = match redis {
+            Some(redis) => {
+                let url = redis.url.to_string();
+                let started = crate::transport::redis::start(redis, http.clone()).await;
+                Some(started.map_err(|source| ServerError::Redis { url, source })?)
+            }
+            None => None,
+        };
+        Ok(Listening {
+            listeners,
+            pipe,
+            tls,
+            http,
+            #[cfg(feature = "redis")]
+            redis,
+        })
     }
 
     /// The routes, for an axum application. The card needs the base URL.
@@ -465,6 +505,8 @@ impl<A: Agent> Server<A> {
             authenticator: self.authenticator,
             signing: self.signing,
             limits,
+            #[cfg(feature = "redis")]
+            redis: self.redis.filter(|_| listens).map(Arc::new),
             local,
         };
         let agents = self.agents.map(|named| {

@@ -54,6 +54,7 @@
 //! | `client` | [`client`]: talking to agents |
 //! | `server` | [`server`] and [`core`]: serving agents, over JSON-RPC and HTTP+JSON |
 //! | `grpc` | gRPC for the client and the server |
+//! | `redis` | Redis Streams for the client and the server |
 //! | `sqlite` | [`store`]: tasks in a file |
 //! | `oauth` | OAuth 2.0 and OpenID Connect for the client |
 //! | `signing` | [`signing`]: cards that are signed and verified |

@@ -116,7 +116,8 @@ impl Service {
         Ok(())
     }
 
-    /// The idempotency key of a send: from the header, from the metadata, or the message id if that option is set.
+    /// The idempotency key of a send: from the header, from the metadata, the message id if that option is set, or else the key of the
+    /// delivery.
     fn idempotency_key(
         &self,
         caller: &mut Caller,
@@ -139,7 +140,10 @@ impl Service {
             {
                 request.message.message_id.clone()
             }
-            (None, None) => return Ok(None),
+            (None, None) => match caller.delivery_key.take() {
+                Some(key) => key,
+                None => return Ok(None),
+            },
         };
         let limit = limits::IDEMPOTENCY_KEY;
         if key.is_empty() || key.len() > limit || !key.bytes().all(|b| (b' '..=b'~').contains(&b)) {

@@ -197,8 +197,15 @@ impl Service {
     /// The caller of a request. Fails if the request does not name an extension that the agent requires. Of the extensions that the
     /// request names, those that the agent knows are active.
     pub fn caller(&self, identity: Identity, terms: RequestTerms<'_>) -> Result<Caller, Error> {
-        let RequestTerms { version, extensions: requested, idempotency_key, dialect, turns, trace_parent } =
-            terms;
+        let RequestTerms {
+            version,
+            extensions: requested,
+            idempotency_key,
+            delivery_key,
+            dialect,
+            turns,
+            trace_parent,
+        } = terms;
         requested.validate()?;
         let card = self.0.card.load();
         if let Some(missing) = card.required_extensions().find(|uri| !requested.contains(uri)) {
@@ -237,6 +244,7 @@ impl Service {
             extensions,
             generations,
             idempotency_key,
+            delivery_key,
             dialect,
             turns,
             trace_parent,

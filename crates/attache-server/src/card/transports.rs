@@ -28,6 +28,8 @@ pub(crate) struct FurtherTransports {
     envelope: bool,
     /// The interfaces that only this machine can use.
     local: Vec<AgentInterface>,
+    /// Those that do not depend on the base URL.
+    elsewhere: Vec<AgentInterface>,
 }
 
 impl FurtherTransports {
@@ -42,7 +44,18 @@ impl FurtherTransports {
             websocket: options.paths.websocket.clone(),
             envelope: cfg!(feature = "grpc") && options.paths.grpc,
             local: local.to_vec(),
+            elsewhere: Vec::new(),
         }
+    }
+
+    /// Adds the streams of a Redis server. Those of a server on this machine are for this machine.
+    #[cfg(feature = "redis")]
+    pub(crate) fn with_redis(mut self, redis: &crate::RedisStreams, agent: Option<&str>) -> Self {
+        match redis.is_for_this_machine() {
+            true => self.local.extend(redis.interface(agent)),
+            false => self.elsewhere.extend(redis.interface(agent)),
+        }
+        self
     }
 
     /// What the card over HTTP lists for a client that states this version.
@@ -87,6 +100,7 @@ impl FurtherTransports {
             let url = format!("{scheme}://{}{path}", authority(base));
             interfaces.push(AgentInterface::new(url, binding::GRPC_JSONRPC));
         }
+        interfaces.extend(self.elsewhere.iter().cloned());
         if listed == Listed::Local {
             interfaces.extend(self.local.iter().cloned());
         }

@@ -311,10 +311,12 @@ impl Dispatcher {
         if let (Some(operation), Some(record)) = (operation, &context.record) {
             record.operation(operation);
         }
-        let ServiceParameters { extensions, idempotency_key, resume, trace_parent, .. } = parameters;
+        let ServiceParameters { extensions, idempotency_key, delivery_key, resume, trace_parent, .. } =
+            parameters;
         let turns = self.0.limits.admission.quota(context.account.as_ref(), Resource::Turns);
         let extensions = &extensions;
-        let terms = RequestTerms { version, extensions, idempotency_key, dialect, turns, trace_parent };
+        let terms =
+            RequestTerms { version, extensions, idempotency_key, delivery_key, dialect, turns, trace_parent };
         let caller = self.0.service.caller(context.identity.clone(), terms)?;
         operation.map_or(Ok(()), |operation| self.0.service.require_offered(operation))?;
         let request = parse()?;

@@ -16,6 +16,8 @@ pub(crate) struct ServiceParameters {
     version: Stated,
     pub(crate) extensions: Extensions,
     pub(crate) idempotency_key: Option<String>,
+    /// The key of a send whose client gave none. Transports that can deliver a request twice set it.
+    pub(crate) delivery_key: Option<String>,
     pub(crate) resume: Option<Seq>,
     pub(crate) trace_parent: Option<TraceParent>,
 }
@@ -91,7 +93,7 @@ impl ServiceParameters {
             }
         };
         let trace_parent = if traced { trace_parent(headers) } else { None };
-        Ok(Self { version, extensions, idempotency_key, resume, trace_parent })
+        Ok(Self { version, extensions, idempotency_key, delivery_key: None, resume, trace_parent })
     }
 
     /// The version of the request, if the server supports it.

@@ -277,7 +277,7 @@ pub(crate) fn is_streaming(method: &str) -> bool {
 }
 
 /// An event as a JSON-RPC response, with its number.
-fn numbered(encoder: &mut EventEncoder, item: &StreamItem) -> Vec<u8> {
+pub(crate) fn numbered(encoder: &mut EventEncoder, item: &StreamItem) -> Vec<u8> {
     let mut payload = Vec::with_capacity(512);
     encoder.write(item, &mut payload);
     if let Some(seq) = item.seq()
@@ -408,7 +408,7 @@ pub(crate) async fn answer_admitted(
 }
 
 /// Whether a request calls the method for the card.
-fn asks_for_card(request: &[u8]) -> bool {
+pub(crate) fn asks_for_card(request: &[u8]) -> bool {
     contains(request, CARD_METHOD) && Call::parse(request).is_ok_and(|call| call.method == CARD_METHOD)
 }
 

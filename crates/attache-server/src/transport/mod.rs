@@ -6,6 +6,8 @@ pub(crate) mod idle;
 mod lines;
 mod listener;
 mod multiplex;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
 pub(crate) mod socket;
 pub(crate) mod stdio;
 #[cfg(unix)]
@@ -49,6 +51,8 @@ pub struct Listening {
     pub(crate) pipe: Option<Pipe>,
     pub(crate) http: HttpService,
     pub(crate) tls: Option<Tls>,
+    #[cfg(feature = "redis")]
+    pub(crate) redis: Option<redis::Running>,
 }
 
 impl Listening {
@@ -89,7 +93,9 @@ impl Listening {
     /// Serves until `stop` completes, or until the client on standard input and output has ended, where there is one. Then it lets
     /// running turns and open streams finish.
     pub async fn run_until(self, stop: impl Future<Output = ()>) -> io::Result<()> {
-        let Self { listeners, pipe, http, tls } = self;
+        #[cfg(feature = "redis")]
+        let redis = self.redis;
+        let Self { listeners, pipe, http, tls, .. } = self;
         let has_pipe = pipe.is_some();
         let options: ServerOptions = http.options().clone();
         let builder = builder(&options);
@@ -146,7 +152,15 @@ impl Listening {
             }
         }
         drop(accepting);
+        #[cfg(feature = "redis")]
+        if let Some(redis) = &redis {
+            redis.stop_reading();
+        }
         http.shutdown().await;
+        #[cfg(feature = "redis")]
+        if let Some(redis) = redis {
+            redis.finish(options.drain).await;
+        }
         connections.close();
         let gone = async {
             connections.gone().await;

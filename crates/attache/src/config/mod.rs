@@ -18,6 +18,7 @@ mod log;
 mod mcp;
 mod model;
 mod program;
+mod redis;
 mod remote;
 mod reports;
 mod resolve;
@@ -48,14 +49,15 @@ use self::deserialize::NodeReader;
 use self::error::ConfigError;
 pub(crate) use self::log::LogFormat;
 pub(crate) use self::model::ModelTool;
+pub(crate) use self::redis::redis_streams;
 pub(crate) use self::reports::SafeMode;
 pub(crate) use self::resolve::{DisplayValue, Resolved, Source, Stop, arguments, parse_arguments};
 pub(crate) use self::secret::{MASK, Masked, Secret};
 pub(crate) use self::settings::{
     AccessArgs, Acp, AcpArgs, ArtifactArgs, ArtifactDirectoryArgs, ArtifactUrlKind, CardArgs,
     ClientCertificates, CompatArgs, CorsArgs, DemoArgs, EngineArgs, HostArgs, KeepArgs, LimitArgs, LogArgs,
-    Mcp, McpArgs, Model, ModelArgs, PathArgs, Program, ProgramArgs, ProtocolArgs, PushArgs, Remote,
-    RemoteArgs, Router, ServerArgs, Settings, SigningArgs, StoreArgs, TlsArgs,
+    Mcp, McpArgs, Model, ModelArgs, PathArgs, Program, ProgramArgs, ProtocolArgs, PushArgs, RedisArgs,
+    Remote, RemoteArgs, Router, ServerArgs, Settings, SigningArgs, StoreArgs, TlsArgs,
 };
 pub(crate) use self::template::template;
 use self::tree::{Environment, Node, Position, Sections, Value};

@@ -22,6 +22,7 @@ use super::declare::settings;
 use super::log::{LogFormat, LoggedRequests};
 use super::model::{AnyValue, ModelTool};
 use super::program::{CommandLine, ProgramProtocol};
+use super::redis::RedisText;
 use super::reports::{
     ExtensionUri, MaskSettings, MetadataNamespace, PermissionChoice, PermissionSetting, SafeMode,
     ThinkingExposure,
@@ -125,6 +126,8 @@ settings! {
         #[mark(section)] limits: Limits,
         /// Where the bindings answer
         #[mark(section)] paths: Paths,
+        /// Requests over Redis Streams
+        #[mark(section)] redis: Redis,
         /// Push notifications
         #[mark(section)] push: Push,
         /// How long tasks are kept
@@ -395,6 +398,61 @@ settings! {
         /// Refuse webhooks that are not `https`
         #[flag(https_webhooks_only)]
         https_only: bool,
+    }
+}
+
+settings! {
+    /// Requests over Redis Streams.
+    Redis in "redis.";
+
+    flags RedisArgs under "Redis Streams" {
+        /// The Redis server whose streams carry requests and responses
+        #[flag(redis, value_name = "URL", hide_env_values = true)]
+        #[help = "Answer requests from Redis Streams too: the Redis server, such as `redis://127.0.0.1:6379`"]
+        #[more_help = "`rediss://` uses TLS, and `unix:///PATH` a Unix socket. The section `redis` of the configuration file has the \
+            names of the streams, limits and a password."]
+        url: Option<String> as Option<FromText<RedisText>>,
+    }
+
+    {
+        /// The password of Redis, instead of one in the URL
+        password: Option<Masked>,
+        /// The file with the password of Redis
+        password_file: Option<PathBuf>,
+        /// Certificates (PEM) that are trusted for `rediss://` instead of those of the system
+        ca_file: Option<PathBuf>,
+        /// The stream of requests; `attache:a2a:requests` if this is not set
+        request_stream: Option<String>,
+        /// The stream of responses for clients without one of their own; `attache:a2a:responses` if this is not set
+        response_stream: Option<String>,
+        /// The consumer group of all processes that answer the same requests; `attache` if this is not set
+        consumer_group: Option<String>,
+        /// The name of this process in the group; a random one if this is not set
+        consumer_name: Option<String>,
+        /// What the names of reply streams begin with; the response stream and a colon if this is not set
+        reply_prefix: Option<String>,
+        /// The stream of refused entries; the request stream and `:dead` if this is not set
+        dead_stream: Option<String>,
+        /// How many requests are processed at once; 256 if this is not set
+        in_flight: Option<FromText<Count>>,
+        /// How many streams of events may be open at once; 256 if this is not set
+        streams: Option<FromText<Count>>,
+        /// The largest entry; `limits.body` and 64 KiB if this is not set
+        max_entry_size: Option<FromText<Size>>,
+        /// About how many responses a stream of responses keeps; 10000 if this is not set
+        keep: Option<FromText<Count>>,
+        /// How long a stream of responses is kept after its last one; 1 hour if this is not set
+        expire: Option<FromText<Time>>,
+        /// About how many refused entries are kept; 1000 if this is not set
+        keep_dead: Option<FromText<Count>>,
+        /// When the requests of a process that has ended are taken over; after 60 seconds if this is not set
+        claim_after: Option<FromText<Time>>,
+        /// How often a request is delivered before it is refused; 5 times if this is not set
+        max_deliveries: Option<FromText<Count>>,
+        /// Whether the card lists the transport; yes if this is not set
+        in_card: Option<bool>,
+        /// `HOST:PORT` of Redis in the card, if clients reach it under another one than this server
+        card_host: Option<String>,
     }
 }
 

@@ -9,6 +9,7 @@
 //! | standard input and output of a command | [`stdio`], with [`lines`] |
 //! | WebSocket | [`websocket`] |
 //! | gRPC envelope | [`envelope`] |
+//! | Redis Streams | `redis` |
 //! | HTTP, for forwarded requests only | [`http_post`] |
 //!
 //! A transport that is one connection for many requests implements [`Dial`](duplex::Dial) and gets its channel from the
@@ -20,6 +21,8 @@ mod envelope;
 pub(super) mod http_post;
 mod lines;
 mod multiplexer;
+#[cfg(feature = "redis")]
+mod redis;
 mod stdio;
 #[cfg(unix)]
 mod unix;
@@ -178,5 +181,9 @@ fn open(http: &Arc<Http>, kind: ChannelKind, url: &Url) -> Result<Arc<dyn Channe
         ChannelKind::GrpcEnvelope => Arc::new(envelope::Envelope::new(http.clone(), url.clone())),
         #[cfg(not(feature = "grpc"))]
         ChannelKind::GrpcEnvelope => return Err(ClientError::Setup(crate::error::WITHOUT_GRPC.to_owned())),
+        #[cfg(feature = "redis")]
+        ChannelKind::RedisStreams => Arc::new(redis::RedisChannel::new(url, &http.options)?),
+        #[cfg(not(feature = "redis"))]
+        ChannelKind::RedisStreams => return Err(ClientError::Setup(crate::error::WITHOUT_REDIS.to_owned())),
     })
 }

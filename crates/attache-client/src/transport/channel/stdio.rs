@@ -64,11 +64,11 @@ pub async fn commands_ended() {
     let _ = RUNNING.subscribe().wait_for(|running| *running == 0).await;
 }
 
-/// Counts a command as long as it runs.
-struct Running;
+/// Counts a command as long as it runs, and other work that has to be finished before the process ends.
+pub(super) struct Running;
 
 impl Running {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         RUNNING.send_modify(|running| *running += 1);
         Self
     }

@@ -331,6 +331,7 @@ fn list(output: &Output) -> Result<(), Failure> {
             PreferredBinding::Websocket => "WebSocket",
             PreferredBinding::GrpcJsonrpc => "gRPC envelope",
             PreferredBinding::Unix => "Unix socket",
+            PreferredBinding::RedisStreams => "Redis Streams",
         });
         let credentials = known.credentials().map(|(_, name)| name);
         let login = login(name, known).map(|state| match state {

@@ -23,14 +23,20 @@ pub(crate) const CONNECTION: &str = "Connection";
 pub(crate) const TOKEN_VARIABLE: &str = "ATTACHE_TOKEN";
 
 /// The bindings that carry JSON-RPC.
-const CARRIES_JSONRPC: [Binding; 5] =
-    [Binding::JsonRpc, Binding::WebSocket, Binding::Unix, Binding::GrpcJsonRpc, Binding::Stdio];
+const CARRIES_JSONRPC: [Binding; 6] = [
+    Binding::JsonRpc,
+    Binding::WebSocket,
+    Binding::Unix,
+    Binding::GrpcJsonRpc,
+    Binding::Stdio,
+    Binding::RedisStreams,
+];
 
 /// The agent, and how to connect to it.
 #[derive(Debug, Args)]
 pub(crate) struct AgentArgs {
     /// The agent: its URL, the URL of its card, or a name of `attache agents`; also `unix:PATH`, `stdio:COMMAND`, `ws://…`,
-    /// `grpc-jsonrpc://…`
+    /// `grpc-jsonrpc://…`, `redis-streams://…`
     #[arg(value_name = "AGENT", index = 1, value_parser = address)]
     agent: String,
 
@@ -182,6 +188,7 @@ impl AgentRecord {
         let commands = Commands::Allowed(CommandErrors::PassOn);
         let mut options = ClientOptions::default().commands(commands).roots(roots.into_iter().collect());
         options.identity = identity;
+        options.redis = super::redis::servers()?;
         Ok(options)
     }
 
@@ -312,7 +319,8 @@ impl AgentArgs {
                 PreferredBinding::Jsonrpc
                 | PreferredBinding::Websocket
                 | PreferredBinding::GrpcJsonrpc
-                | PreferredBinding::Unix,
+                | PreferredBinding::Unix
+                | PreferredBinding::RedisStreams,
             ) => record.connect_over(self.agent, None, &CARRIES_JSONRPC).await,
         }
     }

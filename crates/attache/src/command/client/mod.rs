@@ -13,6 +13,7 @@ mod live;
 pub(crate) mod login;
 pub(crate) mod logout;
 mod markdown;
+mod redis;
 pub(crate) mod registry;
 pub(crate) mod send;
 pub(crate) mod show;

@@ -185,6 +185,8 @@ pub(crate) enum PreferredBinding {
     GrpcJsonrpc,
     /// JSON-RPC over a Unix socket
     Unix,
+    /// JSON-RPC over Redis Streams
+    RedisStreams,
 }
 
 impl From<PreferredBinding> for Binding {
@@ -196,6 +198,7 @@ impl From<PreferredBinding> for Binding {
             PreferredBinding::Websocket => Self::WebSocket,
             PreferredBinding::GrpcJsonrpc => Self::GrpcJsonRpc,
             PreferredBinding::Unix => Self::Unix,
+            PreferredBinding::RedisStreams => Self::RedisStreams,
         }
     }
 }

@@ -24,8 +24,8 @@ use attache::core::{PushEvents, Retention, Store};
 use attache::prelude::*;
 use attache::server::auth::{AnonymousAccess, Reloadable};
 use attache::server::{
-    Cors, HttpService, Listening, PushOptions, ServerOptions, SigningKeys, SigningSecret, Tls,
-    is_loopback_url,
+    Cors, HttpService, Listening, PushOptions, RedisStreams, ServerError, ServerOptions, SigningKeys,
+    SigningSecret, Tls, is_loopback_url,
 };
 use attache_iii::secrets;
 use clap::Args;
@@ -48,7 +48,7 @@ use crate::config::{
     self, AccessArgs, AcpArgs, AgentSection, ArtifactArgs, ArtifactDirectoryArgs, Callers, CardArgs,
     CardOverrides, CheckedAgent, Compat, CompatArgs, ConversationSettings, CorsArgs, DisplayValue, HostArgs,
     KeepArgs, LimitArgs, LogArgs, McpArgs, ModelArgs, PathArgs, ProgramArgs, ProtocolArgs, PushArgs,
-    RemoteArgs, ResolvedSettings, ServerArgs, SigningArgs, Source, StoreArgs, TlsArgs, Unread,
+    RedisArgs, RemoteArgs, ResolvedSettings, ServerArgs, SigningArgs, Source, StoreArgs, TlsArgs, Unread,
 };
 
 /// The examples in `--help`.
@@ -86,6 +86,8 @@ pub(crate) struct Serve {
     limits: LimitArgs,
     #[command(flatten)]
     paths: PathArgs,
+    #[command(flatten)]
+    redis: RedisArgs,
     #[command(flatten)]
     push: PushArgs,
     #[command(flatten)]
@@ -190,6 +192,8 @@ pub(super) struct Prepared {
     root: Option<AgentSection>,
     /// The rules for conversations.
     conversation: ConversationSettings,
+    /// The transport over Redis Streams.
+    redis: Option<RedisStreams>,
 }
 
 /// The parts of the server.
@@ -286,6 +290,10 @@ impl Serve {
         if is_sound(&["paths"]) {
             failures.extend(self.paths.check(!self.artifacts.no_artifacts).err());
         }
+        let redis = match is_sound(&["redis", "insecure"]) {
+            true => sound(self.redis_streams(known.is_some()), failures),
+            false => None,
+        };
         failures.extend(self.push.check(&self.settings).err());
         let is_known = is_sound(&[
             "agent",
@@ -329,6 +337,7 @@ impl Serve {
             agents: agents?,
             card: card?,
             named: named?,
+            redis: redis?,
             tokens: root.0,
             root: root.1,
             conversation: conversation?,
@@ -527,6 +536,21 @@ impl Serve {
         }
     }
 
+    /// The transport over Redis Streams. Refuses a Redis server that other machines can reach if callers are not authenticated, unless
+    /// `--insecure` is given.
+    fn redis_streams(&self, authenticates: bool) -> Result<Option<RedisStreams>, Failure> {
+        let file = self.settings.file.as_ref().map(|file| &file.settings.redis);
+        let Some(redis) = config::redis_streams(self.redis.redis.as_deref(), file)? else { return Ok(None) };
+        if !redis.url.is_local() && !authenticates && !self.access.insecure {
+            return Err(Failure::usage(format!(
+                "other machines can reach Redis at `{}`, and callers would not be asked who they are",
+                redis.url
+            ))
+            .hint("list who may call below `auth` in the configuration file, or let everyone in with `--insecure`"));
+        }
+        Ok(Some(redis))
+    }
+
     /// Makes the parts of the server. Fails if a certificate or an issuer cannot be used.
     fn parts(&self, prepared: &Prepared) -> Result<Parts, Failure> {
         let mut options = ServerOptions::default().with(|options| {
@@ -621,14 +645,20 @@ impl Serve {
         if let Some(tls) = parts.tls.clone() {
             server = server.tls(tls);
         }
+        if let Some(redis) = prepared.redis {
+            server = server.redis(redis);
+        }
         // A reload can add the first one. A section that is empty reserves the path too.
         if self.has_named_agents() {
             server = server.named_agents();
         }
         let listening = server.listen().await.map_err(|error| {
-            Failure::new(error).hint(
-                "choose another address with `--listen`, such as `--listen 127.0.0.1:0` or `--listen unix:PATH`",
-            )
+            let hint = if matches!(error, ServerError::Redis { .. }) {
+                "start Redis 6.2 or later there, or leave out `--redis`"
+            } else {
+                "choose another address with `--listen`, such as `--listen 127.0.0.1:0` or `--listen unix:PATH`"
+            };
+            Failure::new(error).hint(hint)
         })?;
         let http = listening.http_service();
         let _ = parts.server.set(http.clone());

@@ -1,0 +1,189 @@
+//! Redis Streams: each request is an entry of one stream, each response an entry of the stream that its request names.
+//!
+//! - Several server processes share a consumer group. Each request goes to one of them.
+//! - A request is acknowledged in the same transaction that writes its last response. Until then it stays in Redis.
+//! - A process refreshes its claim on the requests that it works on. If it ends, another process takes them over. A send that was taken
+//!   over has the same idempotency key, so its task is not run twice.
+//! - A process reads only as many requests as it can process. The others stay in Redis.
+//! - An entry that is no request goes to the dead stream with the reason. So does one whose reply stream is not allowed.
+//! - While Redis does not answer or is full, responses wait in memory, as many as there are requests in flight, and no requests are read.
+//!
+//! `reader` reads entries and takes them over, `request` parses them, `answer` answers them, and `writer` writes the responses.
+
+mod answer;
+mod options;
+mod reader;
+mod request;
+mod writer;
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use attache_redis::redis::{RedisError, Value, cmd};
+use attache_redis::{Connection, Outage, connect, pending_ids};
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use self::options::RedisStreams;
+use self::writer::Writer;
+use crate::{HttpService, Peer};
+
+/// How long a connection may take, and how long Redis may take to answer a command. Redis can be paused for some seconds.
+const CONNECT: Duration = Duration::from_secs(5);
+const ANSWER: Duration = Duration::from_secs(15);
+
+/// What entries in progress may use of memory together, in KiB, in addition to one entry of the largest size.
+const MEMORY: usize = 64 * 1024;
+
+/// The id of an entry.
+type EntryId = Arc<str>;
+
+/// What the parts of the transport share.
+struct Shared {
+    options: RedisStreams,
+    /// The options with their defaults.
+    prefix: String,
+    dead: String,
+    consumer: String,
+    max_entry: usize,
+    http: HttpService,
+    /// Redis does not tell where a request comes from.
+    peer: Peer,
+    writer: Writer,
+    reading: Outage,
+    /// The entries that are being processed, each with what ends that.
+    running: Mutex<HashMap<EntryId, AbortHandle>>,
+    /// Requests, streams and KiB of entries that may be in progress.
+    requests: Arc<Semaphore>,
+    streams: Arc<Semaphore>,
+    memory: Arc<Semaphore>,
+    memory_size: usize,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Shared {
+    async fn connect(&self) -> Result<Connection, RedisError> {
+        connect(&self.options.url, CONNECT, ANSWER, None).await
+    }
+}
+
+/// A transport that runs.
+pub(crate) struct Running {
+    shared: Arc<Shared>,
+    reader: tokio::task::JoinHandle<()>,
+    claims: tokio::task::JoinHandle<()>,
+    writer: tokio::task::JoinHandle<()>,
+}
+
+/// Connects and begins to answer requests. Fails if the options are wrong or Redis cannot be used.
+pub(crate) async fn start(options: RedisStreams, http: HttpService) -> io::Result<Running> {
+    let refused = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
+    if let Some(flaw) = options.flaw() {
+        return Err(refused(flaw));
+    }
+    let mut connection = connect(&options.url, CONNECT, ANSWER, None).await.map_err(io::Error::other)?;
+    reader::create_group(&mut connection, &options).await.map_err(io::Error::other)?;
+    let max_entry = options.max_entry.unwrap_or(http.options().max_body.saturating_add(64 * 1024));
+    let memory_size = MEMORY.saturating_add(max_entry / 1024 + 1).min(Semaphore::MAX_PERMITS);
+    let (writer, jobs) = writer::channel();
+    let shared = Arc::new(Shared {
+        prefix: options.prefix(),
+        dead: options.dead(),
+        consumer: options.consumer_name(),
+        max_entry,
+        http,
+        peer: Peer::default(),
+        writer,
+        reading: Outage::new("read requests"),
+        running: Mutex::default(),
+        requests: Arc::new(Semaphore::new(options.in_flight.min(Semaphore::MAX_PERMITS))),
+        streams: Arc::new(Semaphore::new(options.streams.min(Semaphore::MAX_PERMITS))),
+        memory: Arc::new(Semaphore::new(memory_size)),
+        memory_size,
+        tasks: TaskTracker::new(),
+        stop: CancellationToken::new(),
+        options,
+    });
+    tracing::info!(
+        redis = %shared.options.url,
+        requests = shared.options.request_stream,
+        group = shared.options.group,
+        consumer = shared.consumer,
+        "answering requests from Redis"
+    );
+    let writer = tokio::spawn(writer::run(writer::Target::of(&shared), jobs));
+    let reader = tokio::spawn(reader::run(shared.clone()));
+    let claims = tokio::spawn(reader::keep_claims(shared.clone()));
+    Ok(Running { shared, reader, claims, writer })
+}
+
+/// How long giving requests back may take when the server stops.
+const GIVE_BACK: Duration = Duration::from_secs(2);
+
+impl Running {
+    /// Reads no more requests.
+    pub(crate) fn stop_reading(&self) {
+        self.shared.stop.cancel();
+    }
+
+    /// Lets requests finish for some time, and gives the others back for another process.
+    pub(crate) async fn finish(self, drain: Duration) {
+        let Self { shared, mut reader, claims, writer } = self;
+        shared.stop.cancel();
+        if tokio::time::timeout(GIVE_BACK, &mut reader).await.is_err() {
+            reader.abort();
+        }
+        shared.tasks.close();
+        if tokio::time::timeout(drain, shared.tasks.wait()).await.is_err() {
+            let left = shared.running.lock().len();
+            tracing::warn!(
+                requests = left,
+                "requests from Redis were not answered in time and are given back"
+            );
+        }
+        for handle in shared.running.lock().values() {
+            handle.abort();
+        }
+        claims.abort();
+        writer.abort();
+        match tokio::time::timeout(GIVE_BACK, shared.give_back()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "requests could not be given back to Redis"),
+            Err(_) => tracing::warn!("requests could not be given back to Redis in time"),
+        }
+    }
+}
+
+impl Shared {
+    /// Lets other processes take over what this one has not finished, without waiting. Removes this process from the group if there is
+    /// nothing left: with it, Redis would forget its entries.
+    async fn give_back(&self) -> Result<(), RedisError> {
+        let RedisStreams { request_stream, group, claim_after, .. } = &self.options;
+        let mut connection = self.connect().await?;
+        let mut pending = cmd("XPENDING");
+        pending.arg(request_stream).arg(group).arg("-").arg("+").arg(MAX_PENDING).arg(&self.consumer);
+        let ids = pending_ids(pending.query_async::<Value>(&mut connection).await?)?;
+        if ids.is_empty() {
+            let mut remove = cmd("XGROUP");
+            remove.arg("DELCONSUMER").arg(request_stream).arg(group).arg(&self.consumer);
+            return remove.query_async(&mut connection).await;
+        }
+        let mut claim = cmd("XCLAIM");
+        claim.arg(request_stream).arg(group).arg(&self.consumer).arg(0);
+        for (id, _) in &ids {
+            claim.arg(id);
+        }
+        let idle = u64::try_from(claim_after.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
+        claim.arg("IDLE").arg(idle).arg("RETRYCOUNT").arg(0).arg("JUSTID");
+        claim.exec_async(&mut connection).await
+    }
+}
+
+/// How many pending entries of a process are looked at.
+const MAX_PENDING: usize = 100_000;

@@ -1,0 +1,197 @@
+//! The client over Redis, as the command and as a library.
+
+use attache::client::RedisUrl;
+use attache::prelude::*;
+use attache::protocol::TaskPushNotificationConfig;
+use serde_json::Value;
+
+use crate::home::Home;
+use crate::support::{RESPONSES, Redis, Served, attache, command, has_redis, soon, until};
+
+/// Runs the command and returns what it printed.
+async fn run(arguments: &[&str], environment: &[(&str, &str)]) -> (bool, String, String) {
+    let home = Home::new();
+    let mut command = attache();
+    command.args(arguments).env("HOME", home.path("")).envs(environment.iter().copied()).kill_on_drop(true);
+    let output = soon("the end of the command", command.output()).await.expect("it runs");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (output.status.success(), text(output.stdout), text(output.stderr))
+}
+
+#[tokio::test]
+async fn send_stream_task_and_card_work_over_redis() {
+    if !has_redis("command::send_stream_task_and_card_work_over_redis") {
+        return;
+    }
+    let redis = Redis::start().await;
+    let _served = Served::start(&["--agent", "echo", "--redis", &redis.url()]).await;
+    let agent = redis.agent();
+    let (succeeded, said, error) = run(&["send", &agent, "hello over Redis"], &[]).await;
+    assert!(succeeded && said.contains("hello over Redis"), "{said}{error}");
+    let (succeeded, said, error) = run(&["send", "--stream", &agent, "in pieces"], &[]).await;
+    assert!(succeeded && said.contains("in pieces"), "{said}{error}");
+    let (succeeded, said, error) = run(&["card", "--json", &agent], &[]).await;
+    let card: Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}{error}"));
+    assert!(succeeded && card["name"] == "Echo", "{card}");
+    let (succeeded, said, error) = run(&["task", "list", "--json", &agent], &[]).await;
+    assert!(succeeded && said.matches("TASK_STATE_COMPLETED").count() == 2, "{said}{error}");
+    let mut connection = redis.connection().await;
+    let replies: Vec<String> =
+        command("KEYS").arg(format!("{RESPONSES}:*")).query_async(&mut connection).await.unwrap();
+    assert!(replies.is_empty(), "each client deletes its reply stream: {replies:?}");
+}
+
+#[tokio::test]
+async fn redis_credentials_are_for_one_server_and_never_in_messages() {
+    if !has_redis("command::redis_credentials_are_for_one_server_and_never_in_messages") {
+        return;
+    }
+    let redis = Redis::start_with(&["--requirepass", "s3cret-of-redis"]).await;
+    let url = format!("redis://:s3cret-of-redis@127.0.0.1:{}", redis.port());
+    let _served = Served::start(&["--agent", "echo", "--redis", &url]).await;
+    let agent = redis.agent();
+    let (succeeded, said, error) = run(&["send", &agent, "hello"], &[("ATTACHE_REDIS", &url)]).await;
+    assert!(succeeded && said.contains("hello"), "{said}{error}");
+    let (succeeded, _, error) = run(&["send", &agent, "hello"], &[]).await;
+    assert!(!succeeded && error.contains("NOAUTH"), "{error}");
+    let elsewhere = format!("redis://:s3cret-of-redis@127.0.0.1:{}", redis.port() ^ 1);
+    let (succeeded, _, error) = run(&["send", &agent, "hello"], &[("ATTACHE_REDIS", &elsewhere)]).await;
+    assert!(!succeeded && error.contains("NOAUTH") && !error.contains("s3cret"), "{error}");
+}
+
+#[tokio::test]
+async fn a_missing_server_is_reported() {
+    if !has_redis("command::a_missing_server_is_reported") {
+        return;
+    }
+    let redis = Redis::start().await;
+    let agent = redis.agent();
+    let (succeeded, _, error) = run(&["send", &agent, "hello"], &[]).await;
+    assert!(!succeeded && error.contains("no server reads `attache:a2a:requests`"), "{error}");
+    let nowhere = agent.replace(&redis.port().to_string(), "1");
+    let (succeeded, _, error) = run(&["send", &nowhere, "hello"], &[]).await;
+    assert!(!succeeded && error.contains("no server listens there"), "{error}");
+}
+
+#[tokio::test]
+async fn a_stream_goes_on_after_a_restart_of_redis() {
+    if !has_redis("command::a_stream_goes_on_after_a_restart_of_redis") {
+        return;
+    }
+    let mut redis = Redis::start().await;
+    let agent = agent_fn(|turn: Turn| async move {
+        for i in 0..20 {
+            turn.working(format!("{i}")).await?;
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        turn.complete().await
+    });
+    let streams = attache::server::RedisStreams::new(&redis.url()).unwrap();
+    let listening = Server::new(agent).bind("127.0.0.1:0").redis(streams).listen().await.unwrap();
+    let server = tokio::spawn(listening.run_until(std::future::pending()));
+    let url: RedisUrl = redis.url().parse().unwrap();
+    let options = ClientOptions::default().redis(vec![url]);
+    let client = Client::connect_with(&redis.agent(), options).await.unwrap();
+    let mut events = client.stream("count").await.unwrap();
+    let mut count = 0;
+    let mut last = None;
+    while let Some(event) = soon("an event", events.next()).await {
+        let event = event.unwrap();
+        count += 1;
+        if count == 5 {
+            redis.kill().await;
+            redis.start_again().await;
+        }
+        last = Some(event);
+    }
+    let task = match last {
+        Some(attache::protocol::StreamResponse::StatusUpdate(update)) => update.task_id,
+        other => panic!("{other:?}"),
+    };
+    let task = client.get(task).await.unwrap();
+    assert_eq!(task.status.state, TaskState::Completed);
+    assert_eq!(client.list(Default::default()).await.unwrap().tasks.len(), 1);
+    drop((client, events));
+    let mut connection = redis.connection().await;
+    until("the reply stream is deleted", async || {
+        let replies: Vec<String> =
+            command("KEYS").arg(format!("{RESPONSES}:*")).query_async(&mut connection).await.unwrap();
+        replies.is_empty()
+    })
+    .await;
+    server.abort();
+}
+
+#[tokio::test]
+async fn rediss_is_encrypted_and_its_certificate_is_checked() {
+    if !has_redis("command::rediss_is_encrypted_and_its_certificate_is_checked") {
+        return;
+    }
+    let home = Home::new();
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let certificate = home.file("redis.pem", &made.cert.pem());
+    let key = home.file("redis.key", &made.signing_key.serialize_pem());
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let tls = ["--tls-port", &port, "--tls-cert-file", &certificate, "--tls-key-file", &key];
+    let _redis = Redis::start_with(
+        &[&tls[..], &["--tls-ca-cert-file", &certificate, "--tls-auth-clients", "no"]].concat(),
+    )
+    .await;
+    let url = format!("rediss://localhost:{port}");
+    let file = home
+        .file("attache.yml", &format!("agent: echo\nredis: {{ url: '{url}', ca-file: '{certificate}' }}\n"));
+    let _served = Served::start(&["--config", &file]).await;
+    let agent = format!("rediss-streams://localhost:{port}/0/attache:a2a:requests/{RESPONSES}/attache");
+    let (succeeded, said, error) = run(&["send", "--ca", &certificate, &agent, "encrypted"], &[]).await;
+    assert!(succeeded && said.contains("encrypted"), "{said}{error}");
+    let (succeeded, _, error) = run(&["send", &agent, "hello"], &[]).await;
+    assert!(!succeeded && error.contains("invalid peer certificate"), "{error}");
+}
+
+#[tokio::test]
+async fn all_operations_work_and_a_task_is_canceled_while_a_send_waits_for_it() {
+    if !has_redis("command::all_operations_work_and_a_task_is_canceled_while_a_send_waits_for_it") {
+        return;
+    }
+    let redis = Redis::start().await;
+    let agent = agent_fn(|turn: Turn| async move {
+        turn.working("waiting").await?;
+        turn.cancelled().await;
+        Ok(())
+    });
+    let streams = attache::server::RedisStreams::new(&redis.url()).unwrap();
+    let listening = Server::new(agent).bind("127.0.0.1:0").redis(streams).listen().await.unwrap();
+    let server = tokio::spawn(listening.run_until(std::future::pending()));
+    let client = Client::connect(&redis.agent()).await.unwrap();
+    let Reply::Task(task) = client.send(Outgoing::new("wait").return_immediately()).await.unwrap() else {
+        panic!("a task is expected")
+    };
+    let id = task.id.clone();
+    let webhook = TaskPushNotificationConfig {
+        url: "https://hooks.example.com/a".to_owned(),
+        ..TaskPushNotificationConfig::default()
+    };
+    let webhook = client.create_webhook(id.clone(), webhook).await.unwrap();
+    let own = webhook.id.clone().expect("it has an id");
+    assert_eq!(client.webhook(id.clone(), own.clone()).await.unwrap().url, webhook.url);
+    let mut listed = client.webhooks(id.clone());
+    assert!(listed.next().await.unwrap().is_ok() && listed.next().await.is_none());
+    client.delete_webhook(id.clone(), own.clone()).await.unwrap();
+    assert!(client.webhook(id.clone(), own).await.is_err());
+    let mut events = client.subscribe(id.clone()).await.unwrap();
+    assert!(soon("an event", events.next()).await.unwrap().is_ok());
+    let waiting = tokio::spawn({
+        let (client, id) = (client.clone(), id.clone());
+        async move { client.wait(id).await }
+    });
+    assert_eq!(client.cancel(id.clone()).await.unwrap().status.state, TaskState::Canceled);
+    assert_eq!(soon("the end", waiting).await.unwrap().unwrap().status.state, TaskState::Canceled);
+    while let Some(event) = soon("the end of the stream", events.next()).await {
+        event.unwrap();
+    }
+    assert_eq!(client.get(id).await.unwrap().status.state, TaskState::Canceled);
+    assert_eq!(client.list(Default::default()).await.unwrap().tasks.len(), 1);
+    let error = client.extended_card().await.unwrap_err();
+    assert!(error.remote().is_some(), "{error}");
+    server.abort();
+}
