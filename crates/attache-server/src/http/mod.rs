@@ -272,7 +272,9 @@ impl HttpService {
         let upgrades = websocket::is_upgrade(&head);
         let route = Route::find(head.uri.path(), &self.options().paths, &self.0.card, reserved, upgrades);
         let base = match stores_artifacts {
-            true => self.0.filter.asked_host(&head).map(|host| self.0.card.base_url(Some(host)).into()),
+            true => Some(self.0.filter.place(&head, &peer))
+                .filter(|place| place.host.is_some())
+                .map(|place| self.0.card.base_url(place).into()),
             false => None,
         };
         let filtered = match head.extensions.get::<KnownCaller>() {
@@ -445,6 +447,7 @@ impl HttpService {
             target: Target(head.method.as_str(), agents::requested_uri(head).path()),
             access: Access::Authenticated,
             record: None,
+            base: None,
         };
         let status = denied.error().kind().http_status();
         self.0.dispatcher.log_denial(&request, &Principal::Anonymous, denied.reason(), status);

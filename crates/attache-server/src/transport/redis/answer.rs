@@ -92,6 +92,7 @@ async fn answer_request(shared: &Arc<Shared>, id: &EntryId, request: RequestEntr
             false => Access::Authenticated,
         },
         record: log.as_ref().map(|log| log.record()),
+        base: None,
     };
     let in_flight = dispatcher.begin();
     let admitted = match in_flight.is_some() {
