@@ -81,7 +81,7 @@ pub(crate) async fn start(agent: &Client, tool: &str) -> (Task, Events) {
     loop {
         let event = events.next().await.expect("the stream goes on").expect("an event");
         if let StreamResponse::StatusUpdate(update) = event
-            && update.metadata.is_some()
+            && update.status.message.is_some()
         {
             return (agent.get(update.task_id.clone()).await.unwrap(), events);
         }
