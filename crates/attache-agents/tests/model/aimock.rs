@@ -2,6 +2,8 @@
 //!
 //! `cargo xtask test` installs it and says where it is. Without that these tests are skipped and say so.
 
+use std::sync::Arc;
+
 use attache_client::Outgoing;
 use attache_protocol::TaskState;
 use tokio::process::Command;
@@ -25,7 +27,7 @@ async fn start() -> (Process, String) {
 fn aimock_replies_calls_tools_and_remembers() {
     keep("aimock::aimock_replies_calls_tools_and_remembers", absent("node"), async {
         let (_endpoint, url) = start().await;
-        let agent = serve_endpoint(url, |_| {}, vec![adder()]).await;
+        let agent = serve_endpoint(url, |_| {}, vec![adder()], |_| {}, Arc::default()).await;
         let first = task(agent.send("hello").await.unwrap());
         assert_eq!(
             (first.status.state, text(&first).as_str()),
@@ -43,7 +45,7 @@ fn aimock_replies_calls_tools_and_remembers() {
 fn errors_of_aimock_are_repeated_hidden_or_reported() {
     keep("aimock::errors_of_aimock_are_repeated_hidden_or_reported", absent("node"), async {
         let (_endpoint, url) = start().await;
-        let agent = serve_endpoint(url, |_| {}, Vec::new()).await;
+        let agent = serve_endpoint(url, |_| {}, Vec::new(), |_| {}, Arc::default()).await;
         assert_eq!(text(&task(agent.send("busy").await.unwrap())), "Now.");
         let refused = failure(&task(agent.send("refused").await.unwrap()));
         assert!(refused.starts_with("the agent failed (error id "), "{refused}");
@@ -57,7 +59,7 @@ fn errors_of_aimock_are_repeated_hidden_or_reported() {
 fn a_cancel_ends_the_request_to_aimock() {
     keep("aimock::a_cancel_ends_the_request_to_aimock", absent("node"), async {
         let (_endpoint, url) = start().await;
-        let agent = serve_endpoint(url, |_| {}, Vec::new()).await;
+        let agent = serve_endpoint(url, |_| {}, Vec::new(), |_| {}, Arc::default()).await;
         let begun = task(agent.send(Outgoing::new("slow").return_immediately()).await.unwrap());
         let canceled = agent.cancel(begun.id).await.unwrap();
         assert_eq!(canceled.status.state, TaskState::Canceled);

@@ -1,5 +1,7 @@
 //! What every kind of agent is tried with: a cancel in the middle, a flood, many contexts at once.
 
+use std::sync::Arc;
+
 use attache_client::Outgoing;
 use attache_protocol::{StreamResponse, TaskState};
 use axum::Router;
@@ -49,7 +51,7 @@ async fn a_cancel_closes_the_request_to_the_endpoint_and_keeps_what_arrived() {
         Body::from_stream(futures::StreamExt::chain(first, hang))
     })
     .await;
-    let agent = serve_endpoint(url, |_| {}, Vec::new()).await;
+    let agent = serve_endpoint(url, |_| {}, Vec::new(), |_| {}, Arc::default()).await;
     let mut events = agent.stream("hello").await.unwrap();
     let id = loop {
         if let StreamResponse::ArtifactUpdate(update) = events.next().await.unwrap().unwrap() {
@@ -69,7 +71,7 @@ async fn a_flood_of_tokens_fails_the_task() {
         Body::from_stream(futures::stream::repeat_with(move || Ok::<_, std::io::Error>(token.clone())))
     })
     .await;
-    let agent = serve_endpoint(url, |_| {}, Vec::new()).await;
+    let agent = serve_endpoint(url, |_| {}, Vec::new(), |_| {}, Arc::default()).await;
     let failed = task(agent.send("hello").await.unwrap());
     assert_eq!(failure(&failed), "the model wrote more than 8388608 bytes");
 }
@@ -82,7 +84,7 @@ async fn a_hundred_contexts_at_once_get_their_own_replies_and_keep_them_apart() 
         Body::from(format!("{}{}", text_event(&words.join("|")), end("stop")))
     })
     .await;
-    let agent = serve_endpoint(url, |_| {}, Vec::new()).await;
+    let agent = serve_endpoint(url, |_| {}, Vec::new(), |_| {}, Arc::default()).await;
     let turns = (0..100).map(|number| {
         let agent = &agent;
         async move {

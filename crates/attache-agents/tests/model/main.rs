@@ -111,11 +111,17 @@ async fn serve_with(
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/v1/", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, app).await });
-    (serve_endpoint(url, change, tools).await, script)
+    (serve_endpoint(url, change, tools, service, store).await, script)
 }
 
 /// Starts an agent that uses an endpoint.
-async fn serve_endpoint(url: String, change: impl FnOnce(&mut ModelOptions), tools: Vec<Tool>) -> Client {
+async fn serve_endpoint(
+    url: String,
+    change: impl FnOnce(&mut ModelOptions),
+    tools: Vec<Tool>,
+    service: impl FnOnce(&mut attache_core::Options),
+    store: Arc<attache_core::MemoryStore>,
+) -> Client {
     let options = ModelOptions::new(url, "small").with(|options| {
         options.key = Some("the key".into());
         change(options);

@@ -621,7 +621,7 @@ impl Serve {
                 if let Some(file) = &self.settings.file {
                     file.settings.work_options(options);
                 }
-                options.redaction = self.redaction();
+                options.redaction = self.redaction(prepared.redis.as_ref());
                 options.peer = prepared.conversation.peer();
                 if self.push.push_every_event {
                     options.push_events = PushEvents::Everything;

@@ -1,19 +1,19 @@
 //! Safe mode: what must not leave this machine.
 
 use attache::core::Redaction;
-use attache::server::is_loopback_url;
+use attache::server::{RedisStreams, is_loopback_url};
 
 use super::{Serve, is_here};
 use crate::config::SafeMode;
 
 impl Serve {
     /// What is hidden in the events of agents. `None` if there is nothing to hide.
-    pub(super) fn redaction(&self) -> Option<Redaction> {
+    pub(super) fn redaction(&self, redis: Option<&RedisStreams>) -> Option<Redaction> {
         let mode = self.settings.file.as_ref().and_then(|file| file.settings.safe_mode).unwrap_or_default();
         let hides_paths = match mode {
             SafeMode::Off => return None,
             SafeMode::Always => true,
-            SafeMode::Remote => self.is_remote(),
+            SafeMode::Remote => self.is_remote(redis),
         };
         for variable in self.settings.unmasked_variables() {
             tracing::warn!(
@@ -27,9 +27,10 @@ impl Serve {
     }
 
     /// Whether other machines can reach the server.
-    fn is_remote(&self) -> bool {
+    fn is_remote(&self, redis: Option<&RedisStreams>) -> bool {
         let is_public = self.server.base_url.as_deref().is_some_and(|url| !is_loopback_url(url));
-        is_public || !is_here(&self.server.listen)
+        let has_remote_redis = redis.is_some_and(|redis| !redis.url.is_local());
+        is_public || has_remote_redis || !is_here(&self.server.listen)
     }
 }
 
