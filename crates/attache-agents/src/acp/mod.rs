@@ -35,10 +35,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use attache_core::{
-    Agent, AgentError, AgentResult, Conversation, MemoryStore, PendingPermission, PermissionAnswer, Report,
-    Store, Turn, Usage,
+    Agent, AgentError, AgentResult, Conversation, PendingPermission, PermissionAnswer, Report, Turn, Usage,
 };
-use attache_protocol::{AgentCard, AgentSkill, Message, Part, Role, Task, TaskId};
+use attache_protocol::{AgentCard, AgentSkill, Message, Part, Task, TaskId};
 use futures::{Stream, stream};
 use serde_json::Value;
 

@@ -279,10 +279,7 @@ async fn authenticate(
         }
     };
     let Received::Request(request) = &first else { return Some(Some(first)) };
-    let headers = match opening_headers(request) {
-        Ok(Some(headers)) => headers,
-        Ok(None) | Err(_) => return Some(Some(first)),
-    };
+    let Ok(Some(headers)) = opening_headers(request) else { return Some(Some(first)) };
     for (name, value) in headers {
         if let Some(name) = name {
             channel.headers.insert(name, value);

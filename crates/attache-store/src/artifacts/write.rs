@@ -119,7 +119,7 @@ impl Writing {
         Ok(())
     }
 
-    fn commit(self: Box<Self>, place: &ContentPlace) -> Result<StoredContent, ArtifactError> {
+    fn commit(&self, place: &ContentPlace) -> Result<StoredContent, ArtifactError> {
         let failed = |error| ArtifactError::io("storing an artifact", error);
         self.inner.steps.before("flush the temporary file").map_err(failed)?;
         self.file.sync_all().map_err(failed)?;

@@ -302,7 +302,7 @@ impl Translation<'_, '_> {
             self.refuse(position, "the log goes to standard error here", "leave out `log-to-stdout`");
         }
         if let Some((seconds, position)) = self.take("idle-shutdown-seconds")
-            && seconds.trim_matches(['0', '.']) != ""
+            && !seconds.trim_matches(['0', '.']).is_empty()
         {
             self.refuse(
                 position,

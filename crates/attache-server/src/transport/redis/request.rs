@@ -91,7 +91,8 @@ pub(super) fn parse(fields: &mut [(Vec<u8>, Vec<u8>)], rules: &Rules<'_>) -> Res
         None => return Err(Refused::new("there is no `correlation_id`")),
     };
     let is_shared = stream == rules.response_stream.as_bytes();
-    if !is_shared && !(stream.len() <= MAX_REPLY_STREAM && stream.starts_with(rules.prefix.as_bytes())) {
+    let is_own = stream.len() <= MAX_REPLY_STREAM && stream.starts_with(rules.prefix.as_bytes());
+    if !is_shared && !is_own {
         let Rules { response_stream: own, prefix, .. } = rules;
         return Err(Refused::new(format!(
             "`reply_stream` is neither `{own}` nor a name of at most {MAX_REPLY_STREAM} bytes that begins with `{prefix}`"

@@ -357,9 +357,9 @@ impl Wire for EnvelopeWire {
                 payload: serde_json::from_slice(&message.payload).unwrap(),
                 last: message.r#final,
             };
-            let failed = |status: tonic::Status| match status.code() {
-                tonic::Code::Unauthenticated => denied(),
-                code => panic!("{code:?}: {}", status.message()),
+            let failed = |status: tonic::Status| {
+                assert_eq!(status.code(), tonic::Code::Unauthenticated, "{}", status.message());
+                denied()
             };
             if is_stream {
                 match client.server_streaming(message, path("Stream"), codec).await {
