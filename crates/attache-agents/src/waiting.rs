@@ -29,12 +29,14 @@ impl<T> Default for Waiting<T> {
 }
 
 impl<T: Send + 'static> Waiting<T> {
-    /// Keeps work for the answer. After the time limit it is given to `expire` instead.
+    /// Keeps work for the answer. After the time limit it is given to `expire` instead. When it is `gone`, because what it needs has
+    /// ended, it is dropped: the answer cannot continue it.
     pub(crate) fn put(
         &self,
         task: TaskId,
         work: T,
         limit: Duration,
+        gone: impl Future<Output = ()> + Send + 'static,
         expire: impl FnOnce(T) + Send + 'static,
     ) {
         let number = {
@@ -46,15 +48,19 @@ impl<T: Send + 'static> Waiting<T> {
         };
         let table = Arc::downgrade(&self.0);
         tokio::spawn(async move {
-            tokio::time::sleep(limit).await;
+            let is_gone = tokio::select! {
+                () = tokio::time::sleep(limit) => false,
+                () = gone => true,
+            };
             let Some(table) = table.upgrade() else { return };
             let expired = {
                 let mut table = table.lock();
                 let is_same = table.by_task.get(&task).is_some_and(|(other, _)| *other == number);
                 if is_same { table.by_task.remove(&task) } else { None }
             };
-            if let Some((_, work)) = expired {
-                expire(work);
+            match expired {
+                Some((_, work)) if !is_gone => expire(work),
+                Some(_) | None => {}
             }
         });
     }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::conversation::{EndState, Place};
 use crate::part_writer::store_large_parts;
-use crate::redaction::TurnRedaction;
+use crate::redaction::{TurnRedaction, WORKSPACE};
 use crate::service::Inner as Service;
 use crate::signal::{Progress, Signal};
 use crate::store::Idempotency;
@@ -135,7 +135,14 @@ impl TurnState {
     ) -> Arc<Self> {
         let options = &service.options;
         let redaction = options.redaction.as_ref().filter(|redaction| !redaction.is_empty());
-        let redaction = redaction.map(|redaction| Box::new(TurnRedaction::new(redaction, options.reports)));
+        let redaction = redaction.map(|redaction| {
+            let mut redaction = TurnRedaction::new(redaction, options.reports);
+            // An agent can know the workspace from an earlier turn.
+            if let Place::Seat(place) = &request.place {
+                place.known_paths().for_each(|path| redaction.hide_path(path, WORKSPACE));
+            }
+            Box::new(redaction)
+        });
         Arc::new(Self {
             service,
             request,

@@ -196,6 +196,11 @@ impl Connection {
         self.0.closed.cancelled().await;
     }
 
+    /// Waits until the connection is closed, without keeping it.
+    pub(super) fn when_closed(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.0.closed.clone().cancelled_owned()
+    }
+
     /// Which rule the program has broken, if the connection was closed for that.
     pub(super) fn fault(&self) -> Option<&str> {
         self.0.fault.get().map(String::as_str)

@@ -136,7 +136,6 @@ impl Acp {
             },
             None => self.prompt(turn).await?,
         };
-        turn.hide_path(prompt.session.workspace.root(), "<workspace>");
         match follow(&mut prompt, turn, &self.options).await? {
             End::Question(open) => {
                 let request = open.request(&prompt.session.workspace);
@@ -186,11 +185,19 @@ impl Acp {
     /// could report what the agent does next.
     fn wait(&self, turn: &Turn, question: Question) {
         let limit = turn.permission_timeout().unwrap_or(self.options.permission_timeout);
-        self.waiting.put(turn.task_id().clone(), question, limit, |Question { prompt, open, pending }| {
-            pending.expired();
-            open.answer(PermissionAnswer::denied(&pending.request));
-            drop(prompt);
-        });
+        // Without the program, the context is free for other tasks.
+        let gone = question.prompt.peer.connection.when_closed();
+        self.waiting.put(
+            turn.task_id().clone(),
+            question,
+            limit,
+            gone,
+            |Question { prompt, open, pending }| {
+                pending.expired();
+                open.answer(PermissionAnswer::denied(&pending.request));
+                drop(prompt);
+            },
+        );
         // The task can be canceled before the prompt is among the waiting ones.
         if turn.is_cancelled() {
             drop(self.waiting.take(turn.task_id()));

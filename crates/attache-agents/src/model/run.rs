@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use attache_core::{
-    AgentError, AgentResult, PendingPermission, Permission, PermissionAction, PermissionRequest, TextStream,
-    ToolReport, Turn, Usage,
+    AgentError, AgentResult, ContextHold, PendingPermission, Permission, PermissionAction, PermissionRequest,
+    TextStream, ToolReport, Turn, Usage,
 };
 use attache_protocol::Part;
+use futures::future::pending;
 use serde_json::Value;
 
 use super::reply::{Finish, ToolCall};
@@ -25,6 +26,8 @@ const PERMISSION_TIMEOUT: Duration = Duration::from_secs(600);
 pub(super) struct Paused {
     run: Run,
     pending: PendingPermission,
+    /// Keeps the context for the task.
+    _hold: Option<ContextHold>,
 }
 
 /// The conversation with the model, and the calls that it waits for.
@@ -41,7 +44,7 @@ impl Model {
     pub(super) async fn answer(&self, turn: &Turn) -> AgentResult {
         let (run, earlier) = match self.waiting.take(turn.task_id()) {
             None => (self.begin(turn).await?, Vec::new()),
-            Some(Paused { mut run, pending }) => match turn.permission_answer(&pending).await? {
+            Some(Paused { mut run, pending, _hold }) => match turn.permission_answer(&pending).await? {
                 Some(answer) => {
                     run.decided = Some(answer.allows);
                     (run, earlier_reply(turn))
@@ -81,9 +84,12 @@ impl Model {
 
     /// Asks the caller, and keeps the turn for the answer.
     async fn pause(&self, turn: &Turn, run: Run, request: PermissionRequest, again: bool) -> AgentResult {
-        let pending = turn.ask_permission(request, again).await?;
+        // Before the question, so that no other task of the context comes in between.
+        let hold = turn.context().hold();
+        let asked = turn.ask_permission(request, again).await?;
         let limit = turn.permission_timeout().unwrap_or(PERMISSION_TIMEOUT);
-        self.waiting.put(turn.task_id().clone(), Paused { run, pending }, limit, |paused| {
+        let paused = Paused { run, pending: asked, _hold: hold };
+        self.waiting.put(turn.task_id().clone(), paused, limit, pending(), |paused| {
             paused.pending.expired();
         });
         // The task can be canceled before the turn is among the waiting ones.

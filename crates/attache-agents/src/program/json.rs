@@ -132,6 +132,8 @@ pub(super) async fn run(program: &Program, turn: &Turn, files: &Files) -> AgentR
     let mut process = match waiting {
         Some(mut process) => {
             process.budget = options.max_output;
+            // The turn has the context while it runs.
+            process.hold = None;
             if let Some(pending) = process.pending.take() {
                 match turn.permission_answer(&pending).await? {
                     Some(answer) => {
@@ -173,6 +175,8 @@ pub(super) async fn run(program: &Program, turn: &Turn, files: &Files) -> AgentR
     };
     match outcome {
         Some(Ok(End::Question(question))) => {
+            // Before the question, so that no other task of the context comes in between.
+            process.hold = turn.context().hold();
             turn.ask(question).await?;
             program.sessions.put(turn.task_id().clone(), process, options.idle, options.clone());
             // The task can be canceled before the process is among the waiting ones.
@@ -212,6 +216,8 @@ async fn ask(
     request: PermissionRequest,
     again: bool,
 ) -> AgentResult {
+    // Before the question, so that no other task of the context comes in between.
+    process.hold = turn.context().hold();
     let pending = turn.ask_permission(request, again).await?;
     process.pending = Some(pending);
     let limit = turn.permission_timeout().unwrap_or(program.options.permission_timeout);

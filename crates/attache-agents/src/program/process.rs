@@ -4,7 +4,7 @@ use std::io;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 
-use attache_core::{AgentError, AgentResult, PendingPermission, Turn, Workspace};
+use attache_core::{AgentError, AgentResult, ContextHold, PendingPermission, Turn, Workspace};
 use parking_lot::Mutex;
 use tokio::io::BufReader;
 use tokio::process::{ChildStdin, ChildStdout, Command};
@@ -28,6 +28,8 @@ pub(super) struct Process {
     pub(super) budget: usize,
     /// The request for permission that the program waits for.
     pub(super) pending: Option<PendingPermission>,
+    /// Keeps the context for the task, while the program waits for an answer.
+    pub(super) hold: Option<ContextHold>,
     errors: Arc<Mutex<Vec<u8>>>,
     /// The status of the program, when it has ended and its standard error is read.
     ended: watch::Receiver<Option<ExitStatus>>,
@@ -88,6 +90,7 @@ impl Process {
             output: BufReader::new(output),
             budget: options.max_output,
             pending: None,
+            hold: None,
             errors,
             ended,
             group,
@@ -114,6 +117,15 @@ impl Process {
         status.ok().flatten().ok_or_else(|| io::Error::other("the program could not be awaited"))
     }
 
+    /// Waits until the program has ended, without keeping it.
+    pub(super) fn when_ended(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut ended = self.ended.clone();
+        async move {
+            // A status that is not known is an end too.
+            let _ = ended.wait_for(Option::is_some).await;
+        }
+    }
+
     /// Whether the program has not ended.
     pub(super) fn is_running(&self) -> bool {
         self.ended.borrow().is_none() && self.ended.has_changed().is_ok()
@@ -132,7 +144,7 @@ impl Process {
 
     /// Asks the program to stop, and kills it after the grace time.
     pub(super) async fn stop(mut self, options: &ProgramOptions) {
-        self.input = None;
+        (self.input, self.hold) = (None, None);
         self.group.terminate();
         // Dropping the group kills what is left.
         let _ = tokio::time::timeout(options.grace, self.ended()).await;

@@ -22,8 +22,9 @@ struct Waiting {
 }
 
 impl Sessions {
-    /// Keeps a process for the answer, for a limited time.
+    /// Keeps a process for the answer, for a limited time, or until it ends by itself.
     pub(super) fn put(&self, task: TaskId, process: Process, limit: Duration, options: Arc<ProgramOptions>) {
+        let ended = process.when_ended();
         let number = {
             let mut waiting = self.0.lock();
             waiting.next += 1;
@@ -31,21 +32,25 @@ impl Sessions {
             waiting.by_task.insert(task.clone(), (number, process));
             number
         };
-        let sessions = self.clone();
+        let sessions = Arc::downgrade(&self.0);
         tokio::spawn(async move {
-            tokio::time::sleep(limit).await;
+            let has_ended = tokio::select! {
+                () = tokio::time::sleep(limit) => false,
+                () = ended => true,
+            };
+            let Some(sessions) = sessions.upgrade() else { return };
             let expired = {
-                let mut waiting = sessions.0.lock();
+                let mut waiting = sessions.lock();
                 let is_same = waiting.by_task.get(&task).is_some_and(|(other, _)| *other == number);
                 if is_same { waiting.by_task.remove(&task) } else { None }
             };
-            if let Some((_, process)) = expired {
-                // The process is not told: no turn could report what it does next.
-                if let Some(pending) = &process.pending {
-                    pending.expired();
-                }
-                process.stop(&options).await;
+            // Without the process, the context is free for other tasks. The answer starts a new one.
+            let Some((_, process)) = expired.filter(|_| !has_ended) else { return };
+            // The process is not told: no turn could report what it does next.
+            if let Some(pending) = &process.pending {
+                pending.expired();
             }
+            process.stop(&options).await;
         });
     }
 

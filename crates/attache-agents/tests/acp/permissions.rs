@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use attache_agents::acp::Permissions;
+use attache_client::Outgoing;
+use attache_core::Busy;
 use attache_protocol::TaskState;
 use serde_json::{Value, json};
 
@@ -71,8 +73,10 @@ async fn a_request_without_an_answer_is_denied_after_the_time_limit() {
         return;
     }
     let agent = serve(&[], |options| options.permission_timeout = Duration::from_millis(50)).await;
-    let asked = agent.send("ask").await;
+    let asked = agent.say("c", "ask").await;
     assert_eq!(asked.status.state, TaskState::InputRequired);
+    // Another task of the context waits until then.
+    assert_eq!(answer(&agent.say("c", "hello").await), "you said: hello");
     until("the request is denied", || {
         agent.outcomes() == [json!({"outcome": "selected", "optionId": "no-1"})]
     })
@@ -119,6 +123,45 @@ async fn an_answer_after_a_crash_is_a_new_prompt() {
     let agent = serve(&[], |_| {}).await;
     let asked = agent.send("ask").await;
     agent.say("other", "crash").await;
+    // The context does not wait for a program that is gone.
+    let context = asked.context_id.as_ref().unwrap();
+    assert_eq!(answer(&agent.say(context.as_str(), "hello").await), "you said: hello");
     let said = answer(&agent.answer(&asked, "blocks").await);
     assert!(said.contains("The request for permission `Delete everything` was denied"), "{said}");
+}
+
+#[tokio::test]
+async fn a_context_is_kept_for_the_prompt_that_waits() {
+    if skip("a_context_is_kept_for_the_prompt_that_waits") {
+        return;
+    }
+    // A context that is not in use is put away at once.
+    let agent = serve(&[], |options| options.idle = Duration::ZERO).await;
+    let asked = agent.say("c", "ask").await;
+    let other = agent.say("c", "hello");
+    tokio::pin!(other);
+    tokio::select! {
+        _ = &mut other => panic!("the other task did not wait"),
+        elsewhere = agent.say("d", "hello") => assert_eq!(answer(&elsewhere), "you said: hello"),
+    }
+    assert_eq!(agent.count("session/prompt"), 2);
+    let done = agent.answer(&asked, "yes").await;
+    assert_eq!(answer(&done), r#"before {"optionId": "yes-1", "outcome": "selected"}"#);
+    assert_eq!(answer(&other.await), "you said: hello");
+}
+
+#[tokio::test]
+async fn a_busy_context_refuses_other_tasks_and_a_cancel_frees_it() {
+    if skip("a_busy_context_refuses_other_tasks_and_a_cancel_frees_it") {
+        return;
+    }
+    let agent = serve(&[], |options| options.conversation.contexts.busy = Busy::Reject).await;
+    let asked = agent.say("c", "ask").await;
+    let refused = agent.client.send(Outgoing::from("hello").context("c")).await.unwrap_err();
+    assert!(refused.to_string().contains("Task is already working."), "{refused}");
+    let again = agent.answer(&asked, "perhaps").await;
+    assert_eq!(again.status.state, TaskState::InputRequired);
+    assert!(agent.client.send(Outgoing::from("hello").context("c")).await.is_err());
+    agent.client.cancel(asked.id).await.unwrap();
+    assert_eq!(answer(&agent.say("c", "hello").await), "you said: hello");
 }

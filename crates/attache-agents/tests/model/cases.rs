@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use attache_agents::model::ModelOptions;
 use attache_client::Outgoing;
 use attache_protocol::{StreamResponse, TaskState};
 use axum::Router;
@@ -84,7 +85,8 @@ async fn a_hundred_contexts_at_once_get_their_own_replies_and_keep_them_apart() 
         Body::from(format!("{}{}", text_event(&words.join("|")), end("stop")))
     })
     .await;
-    let agent = serve_endpoint(url, |_| {}, Vec::new(), |_| {}, Arc::default()).await;
+    let many = |options: &mut ModelOptions| options.conversation.contexts.max = 100;
+    let agent = serve_endpoint(url, many, Vec::new(), |_| {}, Arc::default()).await;
     let turns = (0..100).map(|number| {
         let agent = &agent;
         async move {

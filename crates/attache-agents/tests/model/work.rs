@@ -1,11 +1,13 @@
 //! A model at work: its reports, and the tools that it may call.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use attache_agents::model::Tool;
+use attache_agents::model::{ModelOptions, Tool};
 use attache_client::{Client, Outgoing};
 use attache_core::{
-    Exposure, MemoryStore, Options, PermissionAction, PermissionPolicy, PermissionRule, REPORTS_EXTENSION,
+    Busy, Exposure, MemoryStore, Options, PeerRules, PermissionAction, PermissionPolicy, PermissionRule,
+    REPORTS_EXTENSION,
 };
 use attache_protocol::{StreamResponse, TaskState};
 use serde_json::{Value, json};
@@ -151,4 +153,68 @@ async fn an_answer_after_a_restart_goes_to_the_model_as_a_message() {
     assert_eq!(text(&done), "I see.");
     let messages = script.requests.lock()[0]["messages"].to_string();
     assert!(messages.contains("The request for permission `call erase` was denied"), "{messages}");
+}
+
+#[tokio::test]
+async fn a_context_is_kept_for_the_turn_that_waits_for_a_permission() {
+    let steps = [
+        call("erase", r#"{"path":"docs/a"}"#),
+        Step::Say(&["elsewhere"]),
+        Step::Say(&["Done."]),
+        Step::Say(&["Hello."]),
+    ];
+    // A context that is not in use is put away at once.
+    let idle = |options: &mut ModelOptions| options.conversation.contexts.idle = Duration::ZERO;
+    let (agent, script) = serve_with(steps, idle, vec![eraser()], rules, Arc::default()).await;
+    let asked = task(agent.send(Outgoing::from("go").context("c")).await.unwrap());
+    assert_eq!(asked.status.state, TaskState::InputRequired);
+    let mut other = agent.stream(Outgoing::from("hello").context("c")).await.unwrap();
+    let elsewhere = task(agent.send(Outgoing::from("hi").context("d")).await.unwrap());
+    assert_eq!(text(&elsewhere), "elsewhere");
+    let done = task(agent.answer(&asked, "yes").await.unwrap());
+    assert_eq!(text(&done), "Done.");
+    assert_eq!(told(&script.requests.lock()[..3]), "erased docs/a");
+    let mut said = String::new();
+    while let Some(event) = other.next().await {
+        if let StreamResponse::ArtifactUpdate(update) = event.unwrap() {
+            said.push_str(&update.artifact.text());
+        }
+    }
+    assert_eq!(said, "Hello.");
+}
+
+#[tokio::test]
+async fn without_an_answer_in_time_the_context_is_free_again() {
+    let steps =
+        [call("erase", r#"{"path":"docs/a"}"#), Step::Say(&["Hello."]), Step::Say(&["I did not erase it."])];
+    let limited = |options: &mut Options| {
+        rules(options);
+        options.permissions.timeout = Some(Duration::from_millis(50));
+    };
+    let (agent, script) = serve_with(steps, |_| {}, vec![eraser()], limited, Arc::default()).await;
+    let asked = task(agent.send(Outgoing::from("go").context("c")).await.unwrap());
+    assert_eq!(asked.status.state, TaskState::InputRequired);
+    // This one waits until then.
+    let other = task(agent.send(Outgoing::from("hello").context("c")).await.unwrap());
+    assert_eq!(text(&other), "Hello.");
+    let late = task(agent.answer(&asked, "yes").await.unwrap());
+    assert_eq!(text(&late), "I did not erase it.");
+    let messages = script.requests.lock()[2]["messages"].to_string();
+    assert!(messages.contains("The request for permission `call erase` was denied"), "{messages}");
+}
+
+#[tokio::test]
+async fn a_cancel_of_a_waiting_task_frees_the_context() {
+    let steps = [call("erase", r#"{"path":"docs/a"}"#), Step::Say(&["Hello."])];
+    let busy = |options: &mut ModelOptions| options.conversation.contexts.busy = Busy::Reject;
+    let compatible = |options: &mut Options| {
+        rules(options);
+        options.peer = PeerRules::IacCode;
+    };
+    let (agent, _) = serve_with(steps, busy, vec![eraser()], compatible, Arc::default()).await;
+    let asked = task(agent.send(Outgoing::from("go").context("c")).await.unwrap());
+    let refused = task(agent.send(Outgoing::from("hello").context("c")).await.unwrap());
+    assert_eq!(super::failure(&refused), "Task is already working.");
+    assert_eq!(agent.cancel(asked.id).await.unwrap().status.state, TaskState::Canceled);
+    assert_eq!(text(&task(agent.send(Outgoing::from("hello").context("c")).await.unwrap())), "Hello.");
 }

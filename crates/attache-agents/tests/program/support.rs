@@ -1,11 +1,14 @@
 //! A server whose agent is a shell script.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use attache_agents::program::{Program, ProgramOptions, Protocol};
 use attache_client::{Client, Reply};
+use attache_core::MemoryStore;
 use attache_protocol::{AgentCard, Task, TaskState};
 use attache_server::Server;
+use tokio::task::JoinHandle;
 
 /// Serves a shell script as an agent, and returns a client for it.
 pub(crate) async fn serve(script: &str, change: impl FnOnce(&mut ProgramOptions)) -> Client {
@@ -18,13 +21,25 @@ pub(crate) async fn serve_with(
     change: impl FnOnce(&mut ProgramOptions),
     service: impl FnOnce(&mut attache_core::Options),
 ) -> Client {
+    serve_on(Arc::default(), script, change, service).await.0
+}
+
+/// The same, with a store. The server runs until it is aborted.
+pub(crate) async fn serve_on(
+    store: Arc<MemoryStore>,
+    script: &str,
+    change: impl FnOnce(&mut ProgramOptions),
+    service: impl FnOnce(&mut attache_core::Options),
+) -> (Client, JoinHandle<()>) {
     let options = ProgramOptions::new(["/bin/sh", "-c", script]).with(change);
     let card = AgentCard::new("Program", "A shell script").input_modes(["*/*"]);
-    let server = Server::new(Program::new(options)).card(card).service_options(service);
+    let server = Server::new(Program::new(options)).card(card).shared_store(store).service_options(service);
     let server = server.bind("127.0.0.1:0").listen().await.unwrap();
     let url = format!("http://{}", server.address().unwrap());
-    tokio::spawn(server.run());
-    Client::connect(&url).await.unwrap()
+    let running = tokio::spawn(async move {
+        let _ = server.run().await;
+    });
+    (Client::connect(&url).await.unwrap(), running)
 }
 
 /// Serves a script that speaks the JSON protocol.

@@ -1,16 +1,18 @@
 //! A program at work: its reports, and its requests for permission.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use attache_agents::program::Protocol;
+use attache_agents::program::{ProgramOptions, Protocol};
 use attache_client::{Client, Outgoing};
 use attache_core::{
-    Exposure, Namespace, Options, PermissionAction, PermissionPolicy, PermissionRule, REPORTS_EXTENSION,
+    Busy, DefaultWorkspace, Exposure, MemoryStore, Namespace, Options, PeerRules, PermissionAction,
+    PermissionPolicy, PermissionRule, REPORTS_EXTENSION, Redaction,
 };
-use attache_protocol::{StreamResponse, TaskState};
+use attache_protocol::{StreamResponse, Task, TaskState};
 use serde_json::{Value, json};
 
-use crate::support::{runs, serve_with, task, until};
+use crate::support::{runs, serve_on, serve_with, task, until};
 
 async fn serve(script: &str, service: impl FnOnce(&mut Options)) -> Client {
     serve_with(script, |options| options.protocol = Protocol::Json, service).await
@@ -63,6 +65,12 @@ async fn a_program_reports_tools_tokens_plans_and_thoughts() {
     assert_eq!(reports(&agent, Outgoing::from("hello")).await, Vec::<Value>::new());
 }
 
+/// The process that asked, by its request.
+fn process(asked: &Task) -> String {
+    let data: Value = asked.status.message.as_ref().unwrap().parts[1].as_data().unwrap().read().unwrap();
+    data["permission"]["toolUseId"].as_str().unwrap()[1..].to_owned()
+}
+
 /// Asks for permission to edit the file that the message names, and tells what was decided.
 const EDITING: &str = r#"
     read -r message
@@ -84,7 +92,7 @@ fn rules(options: &mut Options) {
     options.permissions = PermissionPolicy::default().rule(allow).rule(deny);
 }
 
-fn said(task: &attache_protocol::Task) -> String {
+fn said(task: &Task) -> String {
     task.status.message.as_ref().unwrap().text()
 }
 
@@ -122,10 +130,11 @@ async fn a_program_without_a_decision_in_time_is_stopped() {
         options.permissions = PermissionPolicy::default().timeout(Duration::from_millis(50));
     })
     .await;
-    let asked = task(agent.send("a").await.unwrap());
-    let data: Value = asked.status.message.as_ref().unwrap().parts[1].as_data().unwrap().read().unwrap();
-    let pid = data["permission"]["toolUseId"].as_str().unwrap()[1..].to_owned();
-    until("the process is gone", || !runs(&pid)).await;
+    let asked = task(agent.send(Outgoing::from("a").context("c")).await.unwrap());
+    // Another task of the context waits until then.
+    let other = task(agent.send(Outgoing::from("b").context("c")).await.unwrap());
+    assert_eq!(other.status.state, TaskState::InputRequired);
+    until("the process is gone", || !runs(&process(&asked))).await;
     // A late answer starts a new process, which asks again.
     let again = task(agent.answer(&asked, "yes").await.unwrap());
     assert_eq!(again.status.state, TaskState::InputRequired);
@@ -141,4 +150,141 @@ async fn requests_are_rejected_and_reported_if_the_default_is_to_deny() {
     let all = reports(&agent, Outgoing::from("a")).await;
     assert_eq!(all[0]["iac_code"]["permission"]["autoApproved"], false);
     assert_eq!(all[0]["iac_code"]["permission"]["toolName"], "edit");
+}
+
+/// Asks for permission if the text of the message is `edit`, and tells what was decided. Asks a question if it is `ask`.
+const CHOOSING: &str = r#"
+    read -r message
+    case "$message" in
+        *'"text":"edit","type"'*)
+            echo "{\"type\":\"permission\",\"id\":\"c$$\",\"tool\":\"edit\",\"path\":\"a\"}"
+            read -r decision
+            echo "{\"type\":\"complete\",\"text\":\"decided $$\"}" ;;
+        *'"text":"ask","type"'*)
+            echo "{\"type\":\"ask\",\"text\":\"$$\"}"
+            read -r answer
+            echo "{\"type\":\"complete\",\"text\":\"answered $$\"}" ;;
+        *) echo "{\"type\":\"complete\",\"text\":\"other\"}" ;;
+    esac
+"#;
+
+#[tokio::test]
+async fn a_context_is_kept_for_the_process_that_asked() {
+    let agent = serve_with(
+        CHOOSING,
+        |options| {
+            options.protocol = Protocol::Json;
+            // A context that is not in use is put away at once.
+            options.conversation.contexts.idle = Duration::ZERO;
+        },
+        |_| {},
+    )
+    .await;
+    for first in ["edit", "ask"] {
+        let asked = task(agent.send(Outgoing::from(first).context("c")).await.unwrap());
+        assert_eq!(asked.status.state, TaskState::InputRequired);
+        let pid = if first == "edit" { process(&asked) } else { said(&asked) };
+        let other = agent.send(Outgoing::from("hello").context("c").return_immediately());
+        let other = task(other.await.unwrap());
+        // Another context is not affected.
+        let elsewhere = task(agent.send(Outgoing::from("hello").context("d")).await.unwrap());
+        assert_eq!(said(&elsewhere), "other");
+        assert_eq!(agent.get(other.id.clone()).await.unwrap().status.state, TaskState::Submitted);
+        let done = task(agent.answer(&asked, "yes").await.unwrap());
+        assert!(said(&done).ends_with(&format!("ed {pid}")), "{done:?}");
+        until_ended(&agent, &other).await;
+    }
+}
+
+/// Waits until a task has ended.
+async fn until_ended(agent: &Client, task: &Task) {
+    let ended = async {
+        while !agent.get(task.id.clone()).await.unwrap().status.state.is_terminal() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), ended).await.expect("the task ends");
+}
+
+#[tokio::test]
+async fn a_cancel_of_a_waiting_task_stops_the_process_and_frees_the_context() {
+    let agent = serve_with(
+        CHOOSING,
+        |options| {
+            options.protocol = Protocol::Json;
+            options.conversation.contexts.busy = Busy::Reject;
+        },
+        |options| options.peer = PeerRules::IacCode,
+    )
+    .await;
+    for first in ["edit", "ask"] {
+        let asked = task(agent.send(Outgoing::from(first).context("c")).await.unwrap());
+        let pid = if first == "edit" { process(&asked) } else { said(&asked) };
+        let refused = task(agent.send(Outgoing::from("hello").context("c")).await.unwrap());
+        assert_eq!(said(&refused), "Task is already working.");
+        let canceled = agent.cancel(asked.id).await.unwrap();
+        assert_eq!(canceled.status.state, TaskState::Canceled);
+        until("the process is gone", || !runs(&pid)).await;
+        let other = task(agent.send(Outgoing::from("hello").context("c")).await.unwrap());
+        assert_eq!(said(&other), "other");
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_ends_while_it_waits_frees_the_context() {
+    let script = r#"
+        read -r message
+        case "$message" in
+            *'"text":"ask","type"'*) echo '{"type":"ask","text":"what?"}' ;;
+            *) echo '{"type":"complete","text":"other"}' ;;
+        esac
+    "#;
+    let agent = serve(script, |_| {}).await;
+    let asked = task(agent.send(Outgoing::from("ask").context("c")).await.unwrap());
+    assert_eq!(asked.status.state, TaskState::InputRequired);
+    let other = task(agent.send(Outgoing::from("hello").context("c")).await.unwrap());
+    assert_eq!(said(&other), "other");
+    // The answer starts a new process.
+    let done = task(agent.answer(&asked, "hello").await.unwrap());
+    assert_eq!(said(&done), "other");
+}
+
+#[tokio::test]
+async fn the_workspace_of_the_context_is_hidden_in_every_turn() {
+    let script = r#"
+        read -r message
+        echo "{\"type\":\"permission\",\"id\":\"c\",\"tool\":\"edit\",\"title\":\"Edit $PWD/a\"}"
+        read -r decision
+        echo "{\"type\":\"complete\",\"text\":\"edited $PWD/a\"}"
+    "#;
+    let folder = tempfile::tempdir().unwrap();
+    let agent = serve_with(
+        script,
+        |options| {
+            options.protocol = Protocol::Json;
+            options.conversation.workspaces.default = DefaultWorkspace::Private(folder.path().join("data"));
+        },
+        |options| options.redaction = Some(Redaction::new().path("/nowhere", "<nowhere>")),
+    )
+    .await;
+    let asked = task(agent.send("go").await.unwrap());
+    assert!(said(&asked).contains("Edit <workspace>/a"), "{asked:?}");
+    let done = task(agent.answer(&asked, "yes").await.unwrap());
+    assert_eq!(said(&done), "edited <workspace>/a");
+    assert!(!format!("{done:?}").contains(folder.path().to_str().unwrap()), "{done:?}");
+}
+
+#[tokio::test]
+async fn an_answer_after_a_restart_starts_a_new_process() {
+    let store = Arc::<MemoryStore>::default();
+    let json = |options: &mut ProgramOptions| options.protocol = Protocol::Json;
+    let (agent, server) = serve_on(store.clone(), CHOOSING, json, |_| {}).await;
+    let asked = task(agent.send(Outgoing::from("edit").context("c")).await.unwrap());
+    server.abort();
+    let _ = server.await;
+    let (agent, _server) = serve_on(store, CHOOSING, json, |_| {}).await;
+    // The context is free, and the answer is a message.
+    let other = task(agent.send(Outgoing::from("hello").context("c")).await.unwrap());
+    assert_eq!(said(&other), "other");
+    assert_eq!(said(&task(agent.answer(&asked, "yes").await.unwrap())), "other");
 }

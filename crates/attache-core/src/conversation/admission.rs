@@ -1,6 +1,6 @@
 //! Accepts the message of a conversation: its context, its workspace and its content, before anything is stored.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ pub(crate) struct ContextTurn {
     pub(crate) rules: Arc<Conversation>,
     /// The directory that the caller has named.
     named: Option<PathBuf>,
+    /// The workspace that the context was bound to when the message was accepted.
+    bound: Option<StoredWorkspace>,
     /// The workspace, once it was opened in this turn.
     opened: tokio::sync::OnceCell<Option<Arc<Workspace>>>,
 }
@@ -126,7 +128,7 @@ impl Inner {
         if named.is_some() && record.workspace != bound {
             return Err(bad(&WorkspaceError::Different, &field));
         }
-        Ok(ContextTurn { seat, rules, named, opened: tokio::sync::OnceCell::new() })
+        Ok(ContextTurn { seat, rules, named, bound: record.workspace, opened: tokio::sync::OnceCell::new() })
     }
 
     /// Checks the content of a message and its workspace, as far as one is named or needed. Returns the workspace that the context
@@ -180,6 +182,7 @@ impl Inner {
                 seat,
                 rules,
                 named,
+                bound: None,
                 opened: tokio::sync::OnceCell::new(),
             })),
             // A forced seat is never refused.
@@ -235,6 +238,11 @@ fn closed(context: &ContextId) -> Error {
 impl ContextTurn {
     pub(crate) fn seat(&self) -> &Seat {
         &self.seat
+    }
+
+    /// The paths of the workspace, as far as they are known without opening it.
+    pub(crate) fn known_paths(&self) -> impl Iterator<Item = &Path> {
+        self.named.as_deref().into_iter().chain(self.bound.as_ref().map(StoredWorkspace::path))
     }
 
     /// Waits for nothing: says whether the turn may run, and when.

@@ -11,6 +11,7 @@ use super::admission::Place;
 use super::live::{ContextKey, Hold};
 use super::rules::Conversation;
 use super::workspace::Workspace;
+use crate::redaction::WORKSPACE;
 use crate::turn_state::TurnState;
 use crate::{AgentError, AgentResult, Owner};
 
@@ -79,7 +80,13 @@ impl Context {
     /// Like [`workspace`](Self::workspace), for an agent that can do without one.
     pub async fn workspace_if_any(&self) -> Result<Option<Arc<Workspace>>, AgentError> {
         match &self.turn.place {
-            Place::Seat(turn) => turn.workspace(&self.turn.service).await,
+            Place::Seat(turn) => {
+                let workspace = turn.workspace(&self.turn.service).await?;
+                if let Some(workspace) = &workspace {
+                    self.turn.hide_path(workspace.root(), WORKSPACE);
+                }
+                Ok(workspace)
+            }
             Place::None | Place::Refused(_) => Ok(None),
         }
     }

@@ -107,6 +107,18 @@ impl LiveContext {
         !self.held.is_empty() && !self.held.contains_key(task)
     }
 
+    /// The seats that a message for a task comes after. The answer to a task that holds the context goes before the other tasks, which
+    /// wait for it.
+    fn seats_before<'a>(&'a self, task: &'a TaskId) -> impl Iterator<Item = &'a SeatState> {
+        let goes_first = self.held.contains_key(task);
+        self.seats.values().filter(move |seat| !goes_first || seat.task == *task)
+    }
+
+    /// Whether no turn runs, because another task waits for an answer.
+    fn is_stopped_for(&self, task: &TaskId) -> bool {
+        self.running.is_none() && self.is_held_for_another(task)
+    }
+
     /// Lets the next turn run, if none does.
     fn grant_next(&mut self) {
         if self.running.is_some() {
@@ -149,12 +161,14 @@ impl LiveContexts {
         let table = &mut *guard;
         let mut evicted = None;
         if let Some(live) = table.live.get(key) {
-            let busy = live.seats.values().any(|seat| !seat.ending) || live.is_held_for_another(task);
-            let waiting = live.seats.len().saturating_sub(1);
+            let busy = live.seats_before(task).any(|seat| !seat.ending) || live.is_held_for_another(task);
+            let ahead = live.seats_before(task).count();
+            // One of them runs, unless all wait for the answer of another task.
+            let waiting = if live.is_stopped_for(task) { ahead } else { ahead.saturating_sub(1) };
             match rules.busy {
                 Busy::Reject | Busy::Queue if forced => {}
                 Busy::Reject if busy => return Err(NoSeat::Busy),
-                Busy::Queue if !live.seats.is_empty() && waiting >= rules.queue_limit => {
+                Busy::Queue if ahead > 0 && waiting >= rules.queue_limit => {
                     return Err(NoSeat::QueueFull(rules.queue_limit));
                 }
                 Busy::Reject | Busy::Queue => {}
@@ -201,6 +215,13 @@ impl LiveContexts {
     /// Whether a task holds its context, so that it goes on with an answer.
     pub(crate) fn is_held_by(&self, task: &TaskId) -> bool {
         self.0.lock().live.values().any(|live| live.held.contains_key(task))
+    }
+
+    /// Whether turns of other tasks have begun to wait until this task, which holds its context, has got an answer.
+    pub(crate) fn is_awaited(&self, task: &TaskId) -> bool {
+        let waits = |seat: &SeatState| seat.task != *task && seat.granted.is_some();
+        let held = |live: &&LiveContext| live.held.contains_key(task);
+        self.0.lock().live.values().filter(held).any(|live| live.seats.values().any(waits))
     }
 
     /// Changes a context in the life that a seat or a hold belongs to.
@@ -427,6 +448,59 @@ mod tests {
         assert!(!is_set(&waits));
         drop(hold);
         assert!(is_set(&waits));
+    }
+
+    #[tokio::test]
+    async fn the_answer_to_a_task_that_holds_its_context_passes_a_full_queue() {
+        let (table, rules) = (Arc::<LiveContexts>::default(), rules(|rules| rules.queue_limit = 1));
+        let one = seat(&table, "a", "1", &rules).unwrap();
+        one.enter();
+        let _hold = one.hold();
+        drop(one);
+        assert!(!table.is_awaited(&"1".into()));
+        let two = seat(&table, "a", "2", &rules).unwrap();
+        assert!(!table.is_awaited(&"1".into()));
+        two.enter();
+        assert!(table.is_awaited(&"1".into()) && !table.is_awaited(&"2".into()));
+        assert_eq!(seat(&table, "a", "3", &rules).err(), Some(NoSeat::QueueFull(1)));
+        let answer = seat(&table, "a", "1", &rules).unwrap();
+        assert!(is_set(&answer.enter()));
+        let _second = seat(&table, "a", "1", &rules).unwrap();
+        assert_eq!(seat(&table, "a", "1", &rules).err(), Some(NoSeat::QueueFull(1)));
+    }
+
+    #[tokio::test]
+    async fn a_held_context_refuses_other_tasks_and_takes_one_answer() {
+        let (table, rules) = (Arc::<LiveContexts>::default(), rules(|rules| rules.busy = Busy::Reject));
+        let one = seat(&table, "a", "1", &rules).unwrap();
+        one.enter();
+        let hold = one.hold();
+        one.set_ending(true);
+        assert_eq!(seat(&table, "a", "2", &rules).err(), Some(NoSeat::Busy));
+        drop(one);
+        assert_eq!(seat(&table, "a", "2", &rules).err(), Some(NoSeat::Busy));
+        let answer = seat(&table, "a", "1", &rules).unwrap();
+        assert_eq!(seat(&table, "a", "1", &rules).err(), Some(NoSeat::Busy));
+        drop((answer, hold));
+        assert!(seat(&table, "a", "2", &rules).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_context_that_is_held_is_not_put_away() {
+        let (table, rules) = (
+            Arc::<LiveContexts>::default(),
+            rules(|rules| (rules.idle, rules.max) = (Duration::from_secs(60), 1)),
+        );
+        let one = seat(&table, "a", "1", &rules).unwrap();
+        one.enter();
+        let hold = one.hold();
+        drop(one);
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert!(table.is_held_by(&"1".into()));
+        assert_eq!(seat(&table, "b", "2", &rules).err(), Some(NoSeat::TooMany(1)));
+        drop(hold);
+        tokio::time::sleep(Duration::from_secs(61)).await;
+        assert!(table.0.lock().live.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

@@ -16,6 +16,9 @@ use self::scan::{Borders, Patterns};
 /// What stands for a secret.
 pub const MASK: &str = "********";
 
+/// What stands for the workspace of the context.
+pub(crate) const WORKSPACE: &str = "<workspace>";
+
 /// The shortest secret that is masked, in bytes. Shorter texts occur by chance.
 pub const SHORTEST_SECRET: usize = 8;
 
@@ -85,9 +88,11 @@ impl Redaction {
         }
     }
 
-    /// The same with one more path, if paths are hidden.
+    /// The same with one more path, if paths are hidden and this one is not.
     fn with_path(&self, path: &Path, replacement: &str) -> Option<Self> {
-        self.hides_paths.then(|| self.clone().path(path, replacement))
+        let is_known =
+            || self.all_paths.iter().any(|(known, by)| path == Path::new(known) && by == replacement);
+        (self.hides_paths && !is_known()).then(|| self.clone().path(path, replacement))
     }
 
     /// Whether nothing is hidden.

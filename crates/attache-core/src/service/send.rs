@@ -209,9 +209,10 @@ impl Service {
                         let first = task.history.iter().find(|message| message.role == Role::User);
                         self.place(&mut incoming, Some(first.unwrap_or(&Message::default()))).await?;
                         drop(task);
-                        // Messages to a task with a running turn share the permit of that turn.
-                        let running = self.0.turns.has(&task_id);
-                        let permit = if running { None } else { incoming.turn_permit().await? };
+                        // Messages to a task with a running turn share the permit of that turn. Turns that wait until this task has got
+                        // its answer have permits and do not run: the answer needs none, or both could wait for each other.
+                        let shares = self.0.turns.has(&task_id) || self.0.contexts.is_awaited(&task_id);
+                        let permit = if shares { None } else { incoming.turn_permit().await? };
                         run_to_completion(
                             async move { service.continue_task(incoming, *before, permit).await },
                         )

@@ -1,9 +1,13 @@
 //! The rules of iac-code where they differ from the specification.
 
+use std::collections::HashMap;
+
 use attache_core::{
-    Agent, BoxAgent, Busy, Conversation, EndState, PeerRules, Turn, agent_fn, conversational,
+    Agent, AgentResult, BoxAgent, Busy, ContextHold, Conversation, EndState, PeerRules, Turn, agent_fn,
+    conversational,
 };
-use attache_protocol::{ErrorKind, TaskState};
+use attache_protocol::{ErrorKind, TaskId, TaskState};
+use parking_lot::Mutex;
 
 use crate::support::{Host, Latch, host_with, say, settle_down, status_text};
 
@@ -74,6 +78,41 @@ async fn a_task_that_does_not_run_is_neither_canceled_nor_followed() {
     latch.reached().await;
     assert_eq!(client.cancel(&running.id).await.unwrap().status.state, TaskState::Canceled);
     assert_eq!(client.cancel(&running.id).await.unwrap_err().kind(), ErrorKind::TaskNotCancelable);
+}
+
+/// An agent that asks in the middle of its work, and keeps the work for the answer.
+#[derive(Default)]
+struct Asking(Mutex<HashMap<TaskId, Option<ContextHold>>>);
+
+impl Agent for Asking {
+    async fn run(&self, turn: Turn) -> AgentResult {
+        if turn.text() == "ask" {
+            self.0.lock().insert(turn.task_id().clone(), turn.context().hold());
+            return turn.ask("may I?").await;
+        }
+        turn.complete().await
+    }
+
+    fn task_ended(&self, task: &TaskId) {
+        let ended = self.0.lock().remove(task);
+        drop(ended);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_asks_in_the_middle_of_its_work_can_be_canceled() {
+    let rules = Conversation::default().with(|rules| rules.contexts.busy = Busy::Reject);
+    let host = host_with(conversational(Asking::default(), rules), |_, options| {
+        options.peer = PeerRules::IacCode;
+    });
+    let client = host.client();
+    let asked = client.send(say("ask").in_context("c")).await;
+    assert_eq!(asked.status.state, TaskState::InputRequired);
+    let other = client.send(say("hello").in_context("c")).await;
+    assert_eq!(status_text(&other), "Task is already working.");
+    assert_eq!(client.cancel(&asked.id).await.unwrap().status.state, TaskState::Canceled);
+    let other = client.send(say("hello").in_context("c")).await;
+    assert_eq!(other.status.state, TaskState::Completed);
 }
 
 #[tokio::test(start_paused = true)]

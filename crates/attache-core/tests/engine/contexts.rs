@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use attache_core::{
-    Agent, AgentResult, BoxAgent, Busy, ContextRecords, Conversation, EndState, MemoryStore, Turn, agent_fn,
-    conversational,
+    Agent, AgentResult, BoxAgent, Busy, ContextRecords, Conversation, EndState, MemoryStore, Quota, Turn,
+    agent_fn, conversational,
 };
 use attache_protocol::{ErrorKind, TaskState};
 
@@ -231,9 +231,10 @@ async fn a_turn_can_end_with_a_task_that_waits_for_the_follow_up() {
     assert_eq!((second.id, second.status.state), (first.id, TaskState::InputRequired));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_task_that_holds_its_context_goes_before_others() {
-    type Held = parking_lot::Mutex<Option<attache_core::ContextHold>>;
+type Held = parking_lot::Mutex<Option<attache_core::ContextHold>>;
+
+/// An agent that asks at `begin`, and holds its context until the answer.
+fn asking() -> impl Agent {
     let agent = agent_fn(|turn: Turn| async move {
         let context = turn.context();
         if turn.text() == "begin" {
@@ -243,7 +244,25 @@ async fn a_task_that_holds_its_context_goes_before_others() {
         let held = context.runtime::<Held>("held").and_then(|held| held.lock().take());
         turn.artifact("a").text(format!("{} {}", turn.text(), held.is_some())).await
     });
-    let host = host(conversational(agent, Conversation::default()));
+    conversational(agent, Conversation::default())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_answer_to_a_task_needs_no_permit_of_turns_that_wait_for_it() {
+    let host = host(asking());
+    let mut client = host.user("alice");
+    let quota = Quota { limiter: Arc::default(), limit: 1, max_wait: Duration::from_secs(3) };
+    client.caller.turns = Some(quota);
+    let begun = client.send(c("begin")).await;
+    let other = client.send(c("other").at_once()).await;
+    assert_eq!(answer(&client.send(say("answer").to(&begun)).await), "answer true");
+    host.idle().await;
+    assert_eq!(answer(&client.get(&other.id).await), "other false");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_holds_its_context_goes_before_others() {
+    let host = host(asking());
     let client = host.client();
     let begun = client.send(c("begin")).await;
     let other = client.send_meanwhile(c("other"));

@@ -1,9 +1,9 @@
 //! The workspace of a context.
 
 use attache_core::{
-    Agent, Conversation, DefaultWorkspace, PeerRules, Turn, Workspaces, agent_fn, conversational,
+    Agent, Conversation, DefaultWorkspace, PeerRules, Redaction, Turn, Workspaces, agent_fn, conversational,
 };
-use attache_protocol::{ErrorKind, JsonObject, Part, TaskState};
+use attache_protocol::{Artifact, ErrorKind, JsonObject, Message, Part, TaskState};
 use serde_json::json;
 
 use crate::support::{Host, Say, host_with, say, say_part, status_text};
@@ -114,4 +114,48 @@ async fn a_message_brings_files_of_its_workspace() {
         assert_eq!(error.kind(), ErrorKind::InvalidParams, "{name}");
         assert_eq!(error.field_violations()[0].field, "message.parts[0]");
     }
+}
+
+#[tokio::test]
+async fn the_workspace_is_hidden_also_in_what_an_agent_repeats() {
+    let agent = agent_fn(|turn: Turn| async move {
+        let context = turn.context();
+        // Later turns know the workspace from the first one, and do not open it.
+        let place = match context.runtime::<String>("place") {
+            Some(place) => place,
+            None => context.workspace().await?.root().display().to_string().into(),
+        };
+        context.keep("place", place.clone());
+        let metadata = JsonObject::new(&json!({"other": {"cwd": *place}}))?;
+        let message = Message::user("m", format!("in {place}/src, with hunter2-hunter2"));
+        turn.repeat_status(TaskState::Working, Some(message), Some(metadata)).await?;
+        let artifact = Artifact {
+            artifact_id: "a".into(),
+            name: Some(format!("{place}/a.txt")),
+            parts: vec![Part::text(format!("{place}/b is hunter2")), Part::text("-hunter2")],
+            metadata: Some(JsonObject::new(&json!({"path": format!("{place}/a.txt")}))?),
+            ..Artifact::default()
+        };
+        turn.repeat_artifact(artifact).await?;
+        turn.complete_with(format!("done in {place}")).await
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let workspaces =
+        Workspaces::default().default_to(DefaultWorkspace::Private(folder.path().join("contexts")));
+    let rules = Conversation::default().with(|rules| rules.workspaces = workspaces);
+    let host = host_with(conversational(agent, rules), |_, options| {
+        options.redaction = Some(Redaction::new().secret("hunter2-hunter2").path("/nowhere", "<nowhere>"));
+    });
+    let client = host.client();
+    for _ in 0..2 {
+        let events = client.stream(say("go").in_context("c")).await.rest().await;
+        let all = format!("{events:?}");
+        assert!(!all.contains(folder.path().to_str().unwrap()) && !all.contains("hunter2"), "{all}");
+        assert!(all.contains("in <workspace>/src, with ********"), "{all}");
+    }
+    let task = client.list_all().await.remove(0);
+    let task = client.get(&task.id).await;
+    assert_eq!(task.artifacts[0].text(), "<workspace>/b is ********");
+    assert_eq!(task.artifacts[0].name.as_deref(), Some("<workspace>/a.txt"));
+    assert_eq!(status_text(&task), "done in <workspace>");
 }

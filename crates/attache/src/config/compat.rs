@@ -298,6 +298,7 @@ impl Translation<'_, '_> {
         let allowed = self.switch("auto-approve-permissions").is_some_and(|(allowed, _)| allowed);
         self.set("acp.permissions", text(if allowed { "allow" } else { "deny" }));
         self.set("card.name", text("iac-code"));
+        self.set("metadata-namespace", text("iac_code"));
         if let Some((true, position)) = self.switch("log-to-stdout") {
             self.refuse(position, "the log goes to standard error here", "leave out `log-to-stdout`");
         }
@@ -402,6 +403,7 @@ mod tests {
         let file = read("", &|_| None).unwrap();
         assert_eq!(setting(&file, "listen"), "127.0.0.1:41242");
         assert_eq!(setting(&file, "paths.http-json"), "/");
+        assert_eq!(setting(&file, "metadata-namespace"), "iac_code");
         assert_eq!(file.settings.push.offered, Some(false));
         assert!(file.settings.auth.is_none());
     }
@@ -422,6 +424,9 @@ mod tests {
         assert_eq!(file.settings.push.offered, Some(true));
         let own = read("listen: 127.0.0.1:1\nport: 2\n", &|_| None).unwrap();
         assert_eq!(setting(&own, "listen"), "127.0.0.1:1");
+        assert_eq!(setting(&own, "metadata-namespace"), "iac_code");
+        let named = read("metadata-namespace: attache\n", &|_| None).unwrap();
+        assert_eq!(setting(&named, "metadata-namespace"), "attache");
         let socket = read("transport: unix\nsocket-path: /run/a.sock\n", &|_| None).unwrap();
         assert_eq!(setting(&socket, "listen"), "unix:/run/a.sock");
     }

@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::compat;
+use super::reports::MetadataNamespace;
 use super::settings::Settings;
 use super::units::{FromText, Size};
 use crate::command::Failure;
@@ -23,11 +24,11 @@ pub(crate) enum Compat {
 }
 
 impl Compat {
-    /// How the server behaves where peers differ.
-    pub(crate) fn peer_rules(compat: Option<Self>) -> PeerRules {
-        match compat {
-            None => PeerRules::Standard,
-            Some(Self::IacCode) => PeerRules::IacCode,
+    /// How the server behaves where peers differ. Clients that read the metadata of another system expect its behaviour too.
+    fn peer_rules(compat: Option<Self>, namespace: Option<MetadataNamespace>) -> PeerRules {
+        match (compat, namespace) {
+            (Some(Self::IacCode), _) | (None, Some(MetadataNamespace::IacCode)) => PeerRules::IacCode,
+            (None, Some(MetadataNamespace::Attache) | None) => PeerRules::Standard,
         }
     }
 }
@@ -98,7 +99,8 @@ impl Settings {
         }
         self.set_input(&mut rules.input)?;
         let names_media = !self.input.media_types.is_empty() || compat.is_some();
-        Ok(ConversationSettings { rules, names_media, peer: Compat::peer_rules(compat) })
+        let peer = Compat::peer_rules(compat, self.metadata_namespace);
+        Ok(ConversationSettings { rules, names_media, peer })
     }
 
     fn check_workspaces(&self) -> Result<(), Failure> {
@@ -173,4 +175,25 @@ impl ConversationSettings {
 /// The directories that callers may name, and the one for callers that name none.
 pub(super) fn workspaces(allowed: Vec<PathBuf>, default: PathBuf) -> Workspaces {
     Workspaces::default().allow(allowed).default_to(DefaultWorkspace::Shared(default))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::ConfigFile;
+    use super::*;
+
+    #[test]
+    fn the_metadata_of_a_system_come_with_its_rules() {
+        let peer = |text: &str, compat: Option<Compat>| {
+            let file = ConfigFile::read(Path::new("attache.yml"), text, &|_| None, &|_| true, compat);
+            file.settings.conversation(compat).unwrap().peer()
+        };
+        assert_eq!(peer("", None), PeerRules::Standard);
+        assert_eq!(peer("metadata-namespace: attache\n", None), PeerRules::Standard);
+        assert_eq!(peer("metadata-namespace: iac_code\n", None), PeerRules::IacCode);
+        assert_eq!(peer("", Some(Compat::IacCode)), PeerRules::IacCode);
+        assert_eq!(peer("metadata-namespace: attache\n", Some(Compat::IacCode)), PeerRules::IacCode);
+    }
 }

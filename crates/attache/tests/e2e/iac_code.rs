@@ -76,6 +76,8 @@ async fn the_card_and_the_routes_are_those_of_the_reference() {
     assert!(response.headers()["cache-control"].to_str().unwrap().contains("max-age=60"));
     let card: Value = response.json().await.unwrap();
     assert_eq!(card["name"], "iac-code");
+    let extensions = card["capabilities"]["extensions"].to_string();
+    assert!(extensions.contains("urn:iac-code:a2a:artifact-metadata:v1"), "{extensions}");
     let interface = &card["supportedInterfaces"][0];
     assert_eq!(
         (&interface["protocolBinding"], &interface["protocolVersion"]),

@@ -210,3 +210,47 @@ async fn a_permission_that_waits_during_a_restart_is_denied() {
     let line = log.line_with("attache::audit").await;
     assert!(line.contains("decision=\"deny\"") && line.contains("does not wait any more"), "{line}");
 }
+
+#[tokio::test]
+async fn the_namespace_of_iac_code_comes_with_its_rules() {
+    let script = r#"
+        read -r message
+        case "$message" in
+            *'"text":"edit","type"'*)
+                echo '{"type":"permission","id":"t","tool":"edit"}'
+                read -r decision
+                echo '{"type":"complete","text":"decided"}' ;;
+            *) echo '{"type":"complete","text":"hello"}' ;;
+        esac
+    "#;
+    let (_kept, config) = configured(&format!(
+        "metadata-namespace: iac_code\ncontexts: {{ busy: reject }}\n\
+         program: {{ command: [/bin/sh, -c, {}], protocol: json }}\n",
+        json!(script.replace('$', "$$"))
+    ));
+    let server = serve(&config, &[]).await;
+    let rpc = async |method: &str, params: Value| -> Value {
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        let http = reqwest::Client::new();
+        let request = http.post(format!("{}/a2a", server.url)).header("A2A-Version", "1.0").json(&body);
+        request.send().await.expect("an answer").json().await.expect("JSON")
+    };
+    let send = async |text: &str| {
+        let message =
+            json!({"messageId": "m", "contextId": "c", "role": "ROLE_USER", "parts": [{"text": text}]});
+        rpc("SendMessage", json!({"message": message})).await["result"]["task"].clone()
+    };
+    // A task that waits in the middle of its work keeps its context, and can be canceled.
+    let asked = send("edit").await;
+    assert_eq!(asked["status"]["state"], "TASK_STATE_INPUT_REQUIRED", "{asked}");
+    let refused = send("hello").await;
+    assert_eq!(refused["status"]["message"]["parts"][0]["text"], "Task is already working.", "{refused}");
+    let canceled = rpc("CancelTask", json!({"id": asked["id"]})).await;
+    assert_eq!(canceled["result"]["status"]["state"], "TASK_STATE_CANCELED", "{canceled}");
+    // A task that does not run is neither canceled nor followed.
+    let done = send("hello").await;
+    assert_eq!(done["status"]["state"], "TASK_STATE_COMPLETED", "{done}");
+    assert_eq!(rpc("CancelTask", json!({"id": done["id"]})).await["error"]["code"], -32002);
+    assert_eq!(rpc("SubscribeToTask", json!({"id": done["id"]})).await["error"]["code"], -32001);
+    assert_eq!(rpc("GetTask", json!({"id": "a b"})).await["error"]["code"], -32602);
+}

@@ -324,10 +324,11 @@ impl Serve {
         let keys = sound(keys::for_serving(self.signing.signing_keys.as_ref()), failures);
         let agents = sound(self.settings.agents(), failures);
         let card = sound(self.settings.card(), failures);
-        let conversation = match is_sound(&["compat", "contexts", "workspaces", "input"]) {
-            true => sound(self.conversation(), failures),
-            false => None,
-        };
+        let conversation =
+            match is_sound(&["compat", "contexts", "workspaces", "input", "metadata-namespace"]) {
+                true => sound(self.conversation(), failures),
+                false => None,
+            };
         let root = root?;
         Some(Prepared {
             filter: filter?,
