@@ -56,6 +56,7 @@ async fn transport_stdio_answers_in_lines() {
     let file = settings_with(&home, "transport: stdio\n");
     let mut command = attache();
     command.args(["serve", "--config", &file]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.stderr(Stdio::null());
     let mut child = command.kill_on_drop(true).spawn().unwrap();
     let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     check_lines(input, BufReader::new(output)).await;
@@ -73,7 +74,8 @@ async fn transport_unix_answers_in_lines() {
     let socket = home.path("iac.sock");
     let file = settings_with(&home, &format!("transport: unix\nsocket-path: {}\n", socket.display()));
     let mut command = attache();
-    let _child = command.args(["serve", "--config", &file]).kill_on_drop(true).spawn().unwrap();
+    command.args(["serve", "--config", &file]).stderr(Stdio::null());
+    let _child = command.kill_on_drop(true).spawn().unwrap();
     until("the socket is there", async || tokio::net::UnixStream::connect(&socket).await.is_ok()).await;
     let (input, output) = tokio::net::UnixStream::connect(&socket).await.unwrap().into_split();
     check_lines(output, BufReader::new(input)).await;
