@@ -90,8 +90,8 @@ async fn the_card_and_the_routes_are_those_of_the_reference() {
     assert!(response.headers().contains_key("last-modified"));
     let card: Value = response.json().await.unwrap();
     assert_eq!(card["name"], "iac-code");
-    let bindings: Vec<_> = card["supportedInterfaces"].as_array().unwrap().iter().collect();
-    assert!(bindings.iter().any(|it| it["protocolBinding"] == "HTTP+JSON"), "{card}");
+    let interfaces = card["supportedInterfaces"].as_array().unwrap();
+    assert!(interfaces.iter().any(|it| it["protocolBinding"] == "HTTP+JSON"), "{card}");
     assert_eq!(card["capabilities"]["extendedAgentCard"], true, "{card}");
     let extension = |uri: &str| {
         let all = card["capabilities"]["extensions"].as_array().unwrap_or_else(|| panic!("{card}"));

@@ -1,5 +1,7 @@
 //! What the reference says about an agent at work: streams, metadata, permissions, artifacts, extensions and push notifications.
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
 use super::{Server, message, start, start_with, state, status};
@@ -293,8 +295,6 @@ async fn a_card_is_signed_with_the_secret_of_the_peers() {
     if !has_python("iac_code::work::a_card_is_signed_with_the_secret_of_the_peers") {
         return;
     }
-    use base64::Engine;
-    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     let home = Home::new();
     let server = start_with(&home, &[], "signing-secret: the-secret-of-this-test-0123456789\n").await;
     let url = format!("{}/.well-known/agent-card.json", server.program.url);
