@@ -124,6 +124,12 @@ impl VerifyingKey {
         if k.len() < MIN_SECRET { Err(short()) } else { Ok(Self::new(KeyMaterial::Secret { k })) }
     }
 
+    /// The same key with an id of the owner's choice.
+    pub(crate) fn named(self, kid: &str) -> Self {
+        let named = Some(kid.to_owned()).filter(|kid| *kid != self.thumbprint);
+        Self { named, ..self }
+    }
+
     fn read(jwk: &Map<String, Value>) -> Result<Self, JwkError> {
         let text = |member| jwk.get(member).and_then(Value::as_str);
         let named = text("kid").map(str::to_owned);

@@ -80,6 +80,9 @@ pub enum KeysError {
     /// The system gave no random bytes.
     #[error("the system provides no random bytes")]
     Random,
+    /// The shared secret is too short.
+    #[error("the shared secret has fewer than 32 bytes, which `HS256` needs")]
+    ShortSecret,
 }
 
 /// The state of a key.
@@ -107,7 +110,7 @@ impl fmt::Display for KeyState {
 /// The public information about a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KeyInfo {
-    /// Its id: the thumbprint (RFC 7638).
+    /// Its id: the thumbprint (RFC 7638), or the name of a shared secret.
     pub kid: String,
     /// Its algorithm.
     #[serde(rename = "alg")]
@@ -216,6 +219,18 @@ impl SigningKeys {
     /// Creates a new key that is not stored in a file.
     pub fn in_memory(algorithm: Algorithm, now: Timestamp) -> Result<Self, KeysError> {
         Self::new(StoredKeys { keys: vec![StoredKey::generate(algorithm, now)?] }, None, None)
+    }
+
+    /// A secret that is shared with those who verify, for `HS256`, and its id. It is not stored in a file. Fails if the secret has
+    /// fewer than 32 bytes, which `HS256` needs.
+    pub fn shared_secret(kid: &str, secret: &[u8], now: Timestamp) -> Result<Self, KeysError> {
+        let alg = Algorithm::Hs256;
+        if SigningKey::read(alg, secret).is_none() {
+            return Err(KeysError::ShortSecret);
+        }
+        let secret = Some(Zeroizing::new(STANDARD.encode(secret)));
+        let key = StoredKey { kid: kid.to_owned(), alg, state: KeyState::Active, created: now, secret };
+        Self::new(StoredKeys { keys: vec![key] }, None, None)
     }
 
     fn new(stored: StoredKeys, path: Option<PathBuf>, stamp: Option<Stamp>) -> Result<Self, KeysError> {
@@ -354,6 +369,8 @@ impl StoredKeys {
             for StoredKey { kid, alg, secret, .. } in self.keys.iter().filter(|key| key.state == state) {
                 let secret = secret.as_ref().and_then(|secret| STANDARD.decode(secret.as_bytes()).ok());
                 let key = secret.and_then(|secret| SigningKey::read(*alg, &Zeroizing::new(secret)));
+                // A secret has the id that those who share it have agreed on.
+                let key = key.map(|key| if *alg == Algorithm::Hs256 { key.named(kid) } else { key });
                 let key = key.filter(|key| key.verifying().kid() == kid);
                 keys.push(key.ok_or_else(|| {
                     malformed(format!("the secret of `{kid}` is not a key of {alg} with that thumbprint"))

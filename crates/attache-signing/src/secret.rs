@@ -80,6 +80,11 @@ impl SigningKey {
         Some(Self { pair, verifying: VerifyingKey::new(material) })
     }
 
+    /// The same key with an id of the owner's choice.
+    pub(crate) fn named(self, kid: &str) -> Self {
+        Self { verifying: self.verifying.named(kid), ..self }
+    }
+
     pub(crate) fn verifying(&self) -> &VerifyingKey {
         &self.verifying
     }

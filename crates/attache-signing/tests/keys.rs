@@ -162,3 +162,15 @@ fn a_file_without_keys_is_refused_without_repeating_it() {
     fs::remove_file(file(&dir)).unwrap();
     assert!(matches!(SigningKeys::open(file(&dir)), Err(KeysError::Missing { .. })));
 }
+
+#[test]
+fn a_shared_secret_has_the_id_that_its_users_agreed_on_and_is_not_published() {
+    let secret = b"a secret of at least thirty-two bytes";
+    let keys = SigningKeys::shared_secret("default", secret, NOW).unwrap();
+    assert_eq!(keys.list()[0].kid, "default");
+    assert_eq!(keys.current().public_keys().iter().count(), 0);
+    assert!(trusts(&keys.current().verifying_keys(), &keys));
+    let other = SigningKeys::shared_secret("default", b"another secret of thirty-two bytes", NOW).unwrap();
+    assert!(!trusts(&other.current().verifying_keys(), &keys));
+    assert!(matches!(SigningKeys::shared_secret("default", &secret[..31], NOW), Err(KeysError::ShortSecret)));
+}

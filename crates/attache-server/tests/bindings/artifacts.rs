@@ -7,14 +7,14 @@ use std::task::{Context, Poll};
 
 use attache_core::{Agent, ArtifactUrls, Artifacts, Turn, agent_fn};
 use attache_protocol::Part;
-use attache_server::Server;
+use attache_server::{Server, ServerError};
 use attache_store::{DirectoryOptions, DirectoryStore};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, ReadBuf};
 
-use crate::support::{Binding, Running, card, fetch, send, serve};
+use crate::support::{Binding, Flaky, Running, card, fetch, send, serve};
 
 /// Content above this size is stored.
 const INLINE: u64 = 10;
@@ -206,4 +206,18 @@ async fn a_file_on_the_disk_becomes_an_artifact_and_one_that_is_missing_fails_th
     let failed = server.ask("SendMessage", send("no")).ok(Binding::JsonRpc).await;
     assert_eq!(failed["task"]["status"]["state"], "TASK_STATE_FAILED");
     assert!(!failed.to_string().contains("numbers"), "the client does not learn the path");
+}
+
+#[tokio::test]
+async fn a_shared_store_needs_a_directory_that_is_declared_as_shared() {
+    let folder = TempDir::new().unwrap();
+    let start = async |artifacts: Artifacts| {
+        let server = Server::new(filing()).card(card()).store(Flaky::shared()).artifacts(artifacts);
+        server.bind("127.0.0.1:0").listen().await.map(|_| ())
+    };
+    let refused = start(artifacts(&folder)).await.unwrap_err();
+    assert!(matches!(refused, ServerError::ArtifactsNotShared), "{refused}");
+    let options = DirectoryOptions::default().shared(true);
+    let shared = DirectoryStore::open(folder.path().join("shared"), options).unwrap();
+    start(Artifacts::new(shared)).await.unwrap();
 }

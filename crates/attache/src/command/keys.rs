@@ -85,9 +85,25 @@ impl Common {
 }
 
 /// The keys that `attache serve` signs with.
-pub(super) fn for_serving(path: Option<&PathBuf>) -> Result<Option<SigningKeys>, Failure> {
-    path.map(|path| SigningKeys::open(path).map_err(failure)).transpose()
+pub(super) fn for_serving(
+    path: Option<&PathBuf>,
+    secret: Option<Vec<u8>>,
+) -> Result<Option<SigningKeys>, Failure> {
+    match (path, secret) {
+        (None, None) => Ok(None),
+        (Some(path), None) => SigningKeys::open(path).map(Some).map_err(failure),
+        (None, Some(secret)) => {
+            let keys = SigningKeys::shared_secret(SHARED_KID, &secret, SystemClock.now());
+            keys.map(Some).map_err(failure)
+        }
+        (Some(_), Some(_)) => {
+            Err(Failure::usage("`signing` has both `keys` and a `secret`").hint("leave out one of them"))
+        }
+    }
 }
+
+/// The id of a shared secret in the signatures of cards.
+const SHARED_KID: &str = "default";
 
 fn failure(error: KeysError) -> Failure {
     let hint = match &error {
@@ -96,6 +112,7 @@ fn failure(error: KeysError) -> Failure {
         }
         KeysError::Unknown(_) | KeysError::NotActive { .. } => "`attache keys list` shows them".to_owned(),
         KeysError::LastActive(_) => "have another take its place with `attache keys rotate` first".to_owned(),
+        KeysError::ShortSecret => "make one with `openssl rand -hex 32`".to_owned(),
         KeysError::Io { .. }
         | KeysError::Exposed { .. }
         | KeysError::Malformed { .. }

@@ -3,6 +3,8 @@
 //! A file may have keys of both. A key of iac-code that cannot be honoured is an error. What this server says for a key that the
 //! file does not have is as that server does.
 
+mod transport;
+
 use std::path::PathBuf;
 
 use attache::core::{Busy, Conversation, EndState};
@@ -12,8 +14,8 @@ use super::error::ConfigError;
 use super::tree::{Entry, Environment, Node, Position, Value};
 use crate::command::Failure;
 
-/// The port of that server.
-const PORT: &str = "41242";
+/// The shortest secret for HS256 (RFC 7518).
+const SHORTEST_SIGNING_SECRET: usize = 32;
 
 /// How long a context of that server may be idle.
 const IDLE: std::time::Duration = std::time::Duration::from_secs(3600);
@@ -78,6 +80,8 @@ pub(super) fn translate(root: &mut Node, environment: Environment<'_>, errors: &
     translation.listen();
     translation.callers();
     translation.push();
+    translation.artifacts();
+    translation.permissions();
     translation.rest();
     *entries = translation.ours;
 }
@@ -189,51 +193,6 @@ impl Translation<'_, '_> {
         set_in(&mut self.ours, "", path, value);
     }
 
-    /// Where the server listens.
-    fn listen(&mut self) {
-        let host = self.take("host").map_or_else(|| "127.0.0.1".to_owned(), |(host, _)| host);
-        let port = self.take("port").map_or_else(|| PORT.to_owned(), |(port, _)| port);
-        let host = if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host };
-        let transport = self.take("transport");
-        let (name, position) = match &transport {
-            Some((name, position)) => (name.as_str(), *position),
-            None => ("http", Position { line: 1, column: 1 }),
-        };
-        let listen = self.transport(name, position, format!("{host}:{port}"));
-        self.set("listen", text(&listen));
-        self.set("paths.jsonrpc", list(&["/", "/a2a"]));
-        self.set("paths.http-json", text("/"));
-    }
-
-    /// The address to listen on for a transport of iac-code. HTTP, gRPC and WebSocket share one port here.
-    fn transport(&mut self, name: &str, position: Position, address: String) -> String {
-        match name {
-            "http" | "jsonrpc" | "json-rpc" | "http+jsonrpc" | "http-jsonrpc" | "https" => address,
-            "grpc" | "grpcs" => {
-                let (host, port) = address.rsplit_once(':').unwrap_or((&address, PORT));
-                let host = self.take("grpc-host").map_or_else(|| host.to_owned(), |(host, _)| host);
-                let port = self.take("grpc-port").map_or_else(|| port.to_owned(), |(port, _)| port);
-                format!("{host}:{port}")
-            }
-            "unix" => match self.take("socket-path") {
-                Some((path, _)) => format!("unix:{path}"),
-                None => {
-                    self.refuse(position, "`transport: unix` needs a `socket-path`", "");
-                    address
-                }
-            },
-            other => {
-                let text = format!("the transport `{other}` of iac-code is not available here");
-                self.refuse(
-                    position,
-                    text,
-                    "leave out `transport`: HTTP, HTTP+JSON and gRPC answer on one port",
-                );
-                address
-            }
-        }
-    }
-
     /// Who may call: each kind of credential that is set, from the file or from the environment.
     fn callers(&mut self) {
         let mut value = |key: &str, variable: &str| {
@@ -291,12 +250,48 @@ impl Translation<'_, '_> {
         }
     }
 
+    /// What tools produce is stored, and clients get its URL. That server has `file:` URLs, which only clients on this machine can
+    /// use, and which name its directories: clients of other machines get the HTTP address.
+    fn artifacts(&mut self) {
+        if let Some((directory, _)) = self.take("artifact-dir") {
+            self.set("artifacts.directory", text(&directory));
+        }
+        let is_safe = (self.environment)("IAC_CODE_A2A_SAFE_MODE")
+            .is_some_and(|text| ["1", "true", "yes", "on"].contains(&text.to_ascii_lowercase().as_str()));
+        if is_safe {
+            self.set("safe-mode", text("always"));
+        }
+        let is_local = self.is_local() && !is_safe;
+        self.set("artifacts.urls", text(if is_local { "file" } else { "http" }));
+        self.set("artifacts.inline-limit", text("1B"));
+    }
+
+    /// Requests for permission are denied, and reported as such, unless all of them are allowed.
+    fn permissions(&mut self) {
+        let allowed = self.switch("auto-approve-permissions").is_some_and(|(allowed, _)| allowed);
+        let is_decided = self.ours.iter().any(|entry| entry.node.at("acp.permissions").is_some());
+        if !is_decided {
+            self.set("permission-default", text(if allowed { "allow" } else { "deny" }));
+        }
+    }
+
     fn rest(&mut self) {
         if let Some((directory, _)) = self.take("persistence-dir") {
             self.set("store", text(&format!("sqlite:{directory}/attache.db")));
         }
-        let allowed = self.switch("auto-approve-permissions").is_some_and(|(allowed, _)| allowed);
-        self.set("acp.permissions", text(if allowed { "allow" } else { "deny" }));
+        if let Some((secret, position)) = self.take("signing-secret") {
+            match secret.len() >= SHORTEST_SIGNING_SECRET {
+                true => self.set("signing.secret", text(&secret)),
+                false => self.refuse(
+                    position,
+                    format!(
+                        "`signing-secret` has fewer than {SHORTEST_SIGNING_SECRET} bytes, which HS256 needs"
+                    ),
+                    "make one with `openssl rand -hex 32`, and give it to the clients",
+                ),
+            }
+        }
+        self.set("metadata-namespace", text("iac_code"));
         self.set("card.name", text("iac-code"));
         self.set("metadata-namespace", text("iac_code"));
         if let Some((true, position)) = self.switch("log-to-stdout") {
@@ -310,13 +305,6 @@ impl Translation<'_, '_> {
                 "this server does not stop when it is idle",
                 "leave out `idle-shutdown-seconds`",
             );
-        }
-        if let Some((_, position)) = self.take("signing-secret") {
-            let hint = "make keys with `attache keys new`, and name their file in `signing.keys`";
-            self.refuse(position, "cards are not signed with a shared secret here", hint);
-        }
-        if let Some((_, position)) = self.take("artifact-dir") {
-            self.refuse(position, "`artifact-dir` of iac-code is not available here", "leave it out");
         }
         // What is left belongs to a transport or a queue that is not used.
         for entry in std::mem::take(&mut self.theirs) {
@@ -378,111 +366,4 @@ fn set_in(entries: &mut Vec<Entry>, above: &str, path: &str, value: Value) {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::super::{Compat, ConfigFile};
-    use super::*;
-
-    fn read(text: &str, environment: Environment<'_>) -> Result<ConfigFile, String> {
-        let mut file =
-            ConfigFile::read(Path::new("a2a.yml"), text, environment, &|_| true, Some(Compat::IacCode));
-        match std::mem::take(&mut file.errors) {
-            errors if errors.is_empty() => Ok(file),
-            errors => Err(Failure::all(errors).to_string()),
-        }
-    }
-
-    /// A setting as JSON.
-    fn setting(file: &ConfigFile, path: &str) -> serde_json::Value {
-        file.root.at(path).map(Node::to_json).unwrap_or_default()
-    }
-
-    #[test]
-    fn without_settings_the_server_is_where_iac_code_is() {
-        let file = read("", &|_| None).unwrap();
-        assert_eq!(setting(&file, "listen"), "127.0.0.1:41242");
-        assert_eq!(setting(&file, "paths.http-json"), "/");
-        assert_eq!(setting(&file, "metadata-namespace"), "iac_code");
-        assert_eq!(file.settings.push.offered, Some(false));
-        assert!(file.settings.auth.is_none());
-    }
-
-    #[test]
-    fn its_keys_become_ours_and_ours_win() {
-        let text = "host: 0.0.0.0\nport: 9000\ntoken: the-token-of-this-test\nbasic_username: ops\n\
-                    basic-password: the-password-of-ops\napi-key: the-key-of-this-test\napi-key-header: X-Key\n\
-                    push-notifications: true\npush-queue: local-file\npersistence-dir: /var/lib/iac\n\
-                    auto-approve-permissions: true\ncard: { name: mine }\nagent: echo\n";
-        let file = read(text, &|_| None).unwrap();
-        assert_eq!(setting(&file, "listen"), "0.0.0.0:9000");
-        assert_eq!(setting(&file, "store"), "sqlite:/var/lib/iac/attache.db");
-        assert_eq!(setting(&file, "acp.permissions"), "allow");
-        assert_eq!(setting(&file, "card.name"), "mine");
-        assert_eq!(setting(&file, "auth.api-key[0].header"), "X-Key");
-        assert_eq!(setting(&file, "auth.basic[0].name"), "ops");
-        assert_eq!(file.settings.push.offered, Some(true));
-        let own = read("listen: 127.0.0.1:1\nport: 2\n", &|_| None).unwrap();
-        assert_eq!(setting(&own, "listen"), "127.0.0.1:1");
-        assert_eq!(setting(&own, "metadata-namespace"), "iac_code");
-        let named = read("metadata-namespace: attache\n", &|_| None).unwrap();
-        assert_eq!(setting(&named, "metadata-namespace"), "attache");
-        let socket = read("transport: unix\nsocket-path: /run/a.sock\n", &|_| None).unwrap();
-        assert_eq!(setting(&socket, "listen"), "unix:/run/a.sock");
-    }
-
-    #[test]
-    fn the_environment_has_what_the_file_leaves_out() {
-        let environment = |name: &str| match name {
-            "IACCODE_A2A_HTTP_TOKEN" => Some("from-the-environment".to_owned()),
-            "IACCODE_A2A_API_KEY" => Some("key-of-the-environment".to_owned()),
-            _ => None,
-        };
-        let file = read("api-key: key-of-the-file-itself\n", &environment).unwrap();
-        assert_eq!(setting(&file, "auth.bearer[0].token"), "from-the-environment");
-        assert_eq!(setting(&file, "auth.api-key[0].key"), "key-of-the-file-itself");
-        assert_eq!(setting(&file, "auth.api-key[0].header"), "X-API-Key");
-    }
-
-    #[test]
-    fn what_cannot_be_honoured_is_an_error_that_says_so() {
-        for (text, words) in [
-            ("transport: stdio\n", "the transport `stdio` of iac-code is not available here"),
-            ("transport: unix\n", "`transport: unix` needs a `socket-path`"),
-            ("push-queue: redis-streams\n", "`push-queue: redis-streams` is not available here"),
-            ("push-queue: x\n", "`push-queue` is `local-file` or `redis-streams`"),
-            ("signing-secret: abc\n", "cards are not signed with a shared secret here"),
-            ("idle-shutdown-seconds: 5\n", "this server does not stop when it is idle"),
-            ("log-to-stdout: true\n", "the log goes to standard error here"),
-            ("basic-username: a\n", "`basic-username` and `basic-password` belong together"),
-            ("ws-path: /x\n", "`ws-path` of iac-code has no effect with these settings"),
-            ("push-notifications: maybe\n", "`push-notifications` is `true` or `false`"),
-            ("tokn: x\n", "tokn"),
-        ] {
-            let error = read(text, &|_| None).err().unwrap_or_else(|| panic!("{text} is accepted"));
-            assert!(error.contains(words), "{text}: {error}");
-        }
-        let trust = |name: &str| (name == "IAC_CODE_A2A_TRUST_REQUEST_CWD").then(|| "1".to_owned());
-        let error = check_environment(&trust).unwrap_err().to_string();
-        assert!(error.contains("IAC_CODE_A2A_TRUST_REQUEST_CWD"), "{error}");
-        assert!(check_environment(&|_| None).is_ok());
-        assert!(read("idle-shutdown-seconds: 0\nlog-to-stdout: false\n", &|_| None).is_ok());
-    }
-
-    #[test]
-    fn media_types_and_workspaces_come_from_the_environment() {
-        let folder = tempfile::tempdir().unwrap();
-        let paths = std::env::join_paths([folder.path(), Path::new("/does/not/exist")]).unwrap();
-        let environment = |name: &str| match name {
-            "IACCODE_A2A_TEXT_MIME_TYPES" => Some("Text/X-Log; text/csv,bad".to_owned()),
-            "IACCODE_A2A_MULTIMODAL_MIME_TYPES" => Some("video/mp4".to_owned()),
-            "IACCODE_A2A_ALLOWED_CWDS" => Some(paths.to_string_lossy().into_owned()),
-            _ => None,
-        };
-        let rules = conversation(&environment);
-        let modes = rules.input.modes();
-        assert!(["text/x-log", "text/csv", "video/mp4"].iter().all(|mode| modes.contains(&mode.to_string())));
-        assert_eq!(rules.workspaces.allowed, [folder.path()]);
-        assert_eq!(conversation(&|_| None).workspaces.allowed.len(), 2);
-    }
-}
+mod tests;

@@ -221,8 +221,8 @@ const SECRETS: &[&str] =
 /// What the names of our own environment variables begin with.
 const OWN_VARIABLES: &str = concat!("ATTACHE", "_");
 
-/// The sections whose `key` is a file.
-const FILES_OF_KEYS: &[&str] = &["tls", "signing"];
+/// The section whose `key` is a file.
+const SECTION_WITH_KEY_FILE: &str = "tls";
 
 /// Whether the name of a variable or a header says that its value is secret.
 fn sounds_secret(name: &str) -> bool {
@@ -289,7 +289,7 @@ fn collect(node: &Node, masked: &[String], found: &mut BTreeSet<String>) {
                             |name: &String| name.replace('_', "-").eq_ignore_ascii_case(key) || name == key;
                         sounds_secret(key) || masked.iter().any(is_named)
                     }
-                    _ => SECRETS.contains(&key) && !FILES_OF_KEYS.contains(&own),
+                    _ => SECRETS.contains(&key) && !(key == "key" && own == SECTION_WITH_KEY_FILE),
                 };
                 if is_secret {
                     found.insert(text.clone());
@@ -367,6 +367,7 @@ mod tests {
         let text = format!(
             "auth: {{ bearer: [{{ name: a, token: token-of-alice }}, {{ name: b, token-file: {} }}] }}\n\
              tls: {{ key: /etc/server.key }}\n\
+             signing: {{ secret: secret-of-the-card }}\n\
              model: {{ key: key-of-model }}\n\
              mask: {{ variables: [REGION] }}\n\
              agents:\n  one: {{ program: {{ command: x, environment: {{ API_KEY: key-of-program, MODE: production, REGION: region-of-program }} }} }}\n\
@@ -379,6 +380,7 @@ mod tests {
             "token-of-alice",
             "from-a-file-1",
             "key-of-model",
+            "secret-of-the-card",
             "key-of-program",
             "region-of-program",
             "password-of-ops",

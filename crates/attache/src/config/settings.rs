@@ -221,6 +221,13 @@ settings! {
         #[help = "Sign the card with the keys in this file, which `attache keys new` makes"]
         keys: Option<PathBuf>,
     }
+
+    {
+        /// A secret of at least 32 bytes that is shared with the clients, instead of keys: HS256 with the id `default`
+        secret: Option<Secret>,
+        /// The file with that secret
+        secret_file: Option<PathBuf>,
+    }
 }
 
 settings! {

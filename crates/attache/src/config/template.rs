@@ -59,6 +59,8 @@ const EXAMPLES: &[(&str, &str)] = &[
     - { name: ops, uid: 1000 }"#,
     ),
     ("signing.keys", "/var/lib/attache/keys.json"),
+    ("signing.secret", "\"${CARD_SECRET}\""),
+    ("signing.secret-file", "/run/secrets/card"),
     ("tls.certificate", "/etc/attache/server.pem"),
     ("tls.key", "/etc/attache/server.key"),
     ("tls.client-ca", "/etc/attache/clients.pem"),

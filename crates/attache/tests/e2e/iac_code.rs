@@ -1,6 +1,9 @@
 //! The server in the place of iac-code: the requests and the table rows of its protocol reference.
 #![cfg(unix)]
 
+mod transports;
+mod work;
+
 use std::path::Path;
 
 use reqwest::{Client, StatusCode};
@@ -12,10 +15,15 @@ use crate::support::Program;
 
 /// The example with paths of this machine.
 fn settings(home: &Home) -> String {
+    settings_with(home, "")
+}
+
+/// The same with further settings.
+fn settings_with(home: &Home, more: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let example = std::fs::read_to_string(root.join("examples/iac-code/attache.yml")).expect("it is there");
     let agent = root.join("examples/iac-code/agent.py").display().to_string();
-    home.file("attache.yml", &example.replace("examples/iac-code/agent.py", &agent))
+    home.file("attache.yml", &(example.replace("examples/iac-code/agent.py", &agent) + more))
 }
 
 struct Server {
@@ -24,7 +32,12 @@ struct Server {
 }
 
 async fn start(home: &Home, environment: &[(&str, &str)]) -> Server {
-    let file = settings(home);
+    start_with(home, environment, "").await
+}
+
+/// The same with further settings.
+async fn start_with(home: &Home, environment: &[(&str, &str)], more: &str) -> Server {
+    let file = settings_with(home, more);
     let arguments = ["serve", "--config", &file, "--listen", "127.0.0.1:0"];
     let (program, _) = Program::command_with(&arguments, environment).await;
     Server { program, http: Client::new() }
@@ -74,10 +87,20 @@ async fn the_card_and_the_routes_are_those_of_the_reference() {
     let response = server.http.get(format!("{url}/.well-known/agent-card.json")).send().await.unwrap();
     let tag = response.headers()["etag"].clone();
     assert!(response.headers()["cache-control"].to_str().unwrap().contains("max-age=60"));
+    assert!(response.headers().contains_key("last-modified"));
     let card: Value = response.json().await.unwrap();
     assert_eq!(card["name"], "iac-code");
-    let extensions = card["capabilities"]["extensions"].to_string();
-    assert!(extensions.contains("urn:iac-code:a2a:artifact-metadata:v1"), "{extensions}");
+    let interfaces = card["supportedInterfaces"].as_array().unwrap();
+    assert!(interfaces.iter().any(|it| it["protocolBinding"] == "HTTP+JSON"), "{card}");
+    assert_eq!(card["capabilities"]["extendedAgentCard"], true, "{card}");
+    let extension = |uri: &str| {
+        let all = card["capabilities"]["extensions"].as_array().unwrap_or_else(|| panic!("{card}"));
+        all.iter().find(|extension| extension["uri"] == uri).cloned()
+    };
+    let metadata = extension("urn:iac-code:a2a:artifact-metadata:v1").unwrap_or_else(|| panic!("{card}"));
+    assert_ne!(metadata["required"], true);
+    let thinking = extension("urn:iac-code:a2a:thinking-exposure:v1").unwrap_or_else(|| panic!("{card}"));
+    assert_eq!(thinking["params"]["enabledTypes"], json!(["tool_trace"]));
     let interface = &card["supportedInterfaces"][0];
     assert_eq!(
         (&interface["protocolBinding"], &interface["protocolVersion"]),
@@ -102,6 +125,8 @@ async fn the_card_and_the_routes_are_those_of_the_reference() {
     assert_eq!(again.send().await.unwrap().status(), StatusCode::NOT_MODIFIED);
     let health: Value = server.http.get(format!("{url}/health")).send().await.unwrap().json().await.unwrap();
     assert_eq!(health["status"], "healthy");
+    let extended = server.rpc("GetExtendedAgentCard", json!({})).await;
+    assert_eq!(extended["result"]["name"], "iac-code", "{extended}");
     // HTTP+JSON at the root.
     let body = json!({"message": message("hello", json!({}))});
     let sent = server.http.post(format!("{url}/message:send")).header("A2A-Version", "1.0").json(&body);
@@ -169,6 +194,25 @@ async fn contexts_workspaces_and_errors_are_those_of_the_reference() {
     assert_eq!(server.rpc("GetTask", json!({"id": "a b"})).await["error"]["code"], -32602);
     let push = json!({"taskId": task, "id": "w", "url": "https://hooks.example.com/a2a"});
     assert_eq!(server.rpc("CreateTaskPushNotificationConfig", push).await["error"]["code"], -32003);
+    for method in ["Get", "Delete"] {
+        let params = json!({"taskId": task, "id": "w"});
+        let refused = server.rpc(&format!("{method}TaskPushNotificationConfig"), params).await;
+        assert_eq!(refused["error"]["code"], -32003, "{refused}");
+    }
+    let refused = server.rpc("ListTaskPushNotificationConfigs", json!({"taskId": task})).await;
+    assert_eq!(refused["error"]["code"], -32003, "{refused}");
+    // The provider has no credentials, and the agent ends without a word.
+    let failed = server.send(message("fail", json!({}))).await;
+    assert_eq!(
+        (state(&failed), status(&failed)),
+        ("TASK_STATE_FAILED", "Authentication required. Configure credentials and retry.")
+    );
+    let crashed =
+        server.send(message("crash the-key-of-the-provider", json!({"metadata": at(&project)}))).await;
+    assert_eq!(state(&crashed), "TASK_STATE_FAILED", "{crashed}");
+    let text = status(&crashed);
+    let is_clean = !text.contains(&*project.to_string_lossy()) && !text.contains("the-key");
+    assert!(is_clean && !text.contains("Traceback"), "{text}");
 }
 
 #[tokio::test]
@@ -204,6 +248,8 @@ async fn callers_show_the_credentials_of_the_environment() {
     let environment = [
         ("IACCODE_A2A_HTTP_TOKEN", "the-token-of-this-test"),
         ("IACCODE_A2A_API_KEY", "the-key-of-this-test"),
+        ("IACCODE_A2A_BASIC_USERNAME", "ops"),
+        ("IACCODE_A2A_BASIC_PASSWORD", "the-password-of-this-test"),
     ];
     let server = start(&home, &environment).await;
     let url = format!("{}/.well-known/agent-card.json", server.program.url);
@@ -223,6 +269,10 @@ async fn callers_show_the_credentials_of_the_environment() {
         .await
         .unwrap();
     assert!(card["securitySchemes"]["bearerAuth"].is_object(), "{card}");
+    assert!(card["securitySchemes"]["basicAuth"].is_object(), "{card}");
+    let basic = server.http.post(&endpoint).header("A2A-Version", "1.0").json(&body);
+    let basic = basic.basic_auth("ops", Some("the-password-of-this-test")).send().await.unwrap();
+    assert_eq!(basic.status(), StatusCode::OK);
     assert_eq!(card["securitySchemes"]["apiKeyAuth"]["apiKeySecurityScheme"]["name"], "X-API-Key");
     let extended = server.http.post(&endpoint).header("A2A-Version", "1.0").json(&body);
     let extended: Value =

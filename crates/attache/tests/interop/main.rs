@@ -5,6 +5,7 @@
 
 mod agent;
 mod clients;
+mod conversation;
 mod example;
 mod gateway;
 mod generations;

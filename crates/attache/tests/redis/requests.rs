@@ -194,3 +194,22 @@ async fn a_thousand_requests_of_several_clients_are_answered_once_each() {
     let mut connection = redis.connection().await;
     until("everything is acknowledged and removed", async || left(&mut connection).await == (0, 0)).await;
 }
+
+#[tokio::test]
+async fn the_settings_of_iac_code_answer_on_its_shared_stream() {
+    if !has_redis("requests::the_settings_of_iac_code_answer_on_its_shared_stream") {
+        return;
+    }
+    let redis = Redis::start().await;
+    let home = crate::home::Home::new();
+    let settings =
+        format!("compat: iac-code\nagent: echo\ntransport: redis-streams\nredis-url: {}/0\n", redis.url());
+    let file = home.file("attache.yml", &settings);
+    let _served = Served::start(&["--config", &file]).await;
+    let mut peer = Peer::with_streams(&redis, "iac-code:a2a:requests", "iac-code:a2a:responses").await;
+    let sent = peer.ask("c-1", &send(1, "hello"), &[]).await;
+    assert!(sent["result"]["task"]["status"]["state"].is_string(), "{sent}");
+    peer.add("s", &message("SendStreamingMessage", 7, "hello"), &[]).await;
+    let events = peer.finals(1).await;
+    assert!(events.len() >= 2 && events.iter().all(|event| event.correlation == "s"), "{events:?}");
+}

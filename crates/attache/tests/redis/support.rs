@@ -238,6 +238,7 @@ pub(crate) fn message(method: &str, id: u64, text: &str) -> String {
 /// A client that follows the layout of existing peers: it adds entries and reads a stream of responses.
 pub(crate) struct Peer {
     connection: Connection,
+    requests: String,
     reply: String,
     last: String,
 }
@@ -257,7 +258,12 @@ impl Peer {
     }
 
     pub(crate) async fn with_reply(redis: &Redis, reply: &str) -> Self {
-        Self { connection: redis.connection().await, reply: reply.to_owned(), last: "0-0".to_owned() }
+        Self::with_streams(redis, REQUESTS, reply).await
+    }
+
+    pub(crate) async fn with_streams(redis: &Redis, requests: &str, reply: &str) -> Self {
+        let (requests, reply) = (requests.to_owned(), reply.to_owned());
+        Self { connection: redis.connection().await, requests, reply, last: "0-0".to_owned() }
     }
 
     /// Adds a request with further fields.
@@ -270,7 +276,7 @@ impl Peer {
     /// Adds an entry as it is.
     pub(crate) async fn add_fields(&mut self, fields: &[(&str, &str)]) {
         let mut add = cmd("XADD");
-        add.arg(REQUESTS).arg("*");
+        add.arg(&self.requests).arg("*");
         for (name, value) in fields {
             add.arg(name).arg(value);
         }

@@ -16,11 +16,17 @@ pub(crate) struct Flaky {
     store: MemoryStore,
     after: usize,
     broken: Arc<AtomicBool>,
+    is_shared: bool,
 }
 
 impl Flaky {
     pub(crate) fn after(events: usize) -> Self {
-        Self { store: MemoryStore::new(), after: events, broken: Arc::default() }
+        Self { store: MemoryStore::new(), after: events, broken: Arc::default(), is_shared: false }
+    }
+
+    /// One that works, and that says that several servers share it.
+    pub(crate) fn shared() -> Self {
+        Self { is_shared: true, ..Self::after(usize::MAX) }
     }
 
     /// One that works until the switch is thrown.
@@ -109,6 +115,10 @@ impl Store for Flaky {
 
     fn release<'a>(&'a self, task: &'a TaskId, lease: Lease) -> BoxFuture<'a, Result<(), StoreError>> {
         self.unless_broken(self.store.release(task, lease))
+    }
+
+    fn is_shared(&self) -> bool {
+        self.is_shared
     }
 
     fn outbox(&self) -> &dyn Outbox {

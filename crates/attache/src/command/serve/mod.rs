@@ -321,7 +321,7 @@ impl Serve {
             failures.extend(named.iter().filter_map(check));
         }
         let push = sound(self.push.secret(&self.settings), failures);
-        let keys = sound(keys::for_serving(self.signing.signing_keys.as_ref()), failures);
+        let keys = sound(self.signing_keys(), failures);
         let agents = sound(self.settings.agents(), failures);
         let card = sound(self.settings.card(), failures);
         let conversation =
@@ -343,6 +343,17 @@ impl Serve {
             root: root.1,
             conversation: conversation?,
         })
+    }
+
+    /// The keys that sign the card.
+    fn signing_keys(&self) -> Result<Option<SigningKeys>, Failure> {
+        let written = self.settings.secret("signing.secret", |settings| {
+            (settings.signing.secret.as_ref(), settings.signing.secret_file.as_ref())
+        })?;
+        let file = self.settings.file.as_ref().and_then(|file| file.settings.signing.secret_file.as_deref());
+        let in_file = secret_in(file, "signing.secret-file")?;
+        let secret = in_file.or(written.map(|secret| secret.reveal().into()));
+        keys::for_serving(self.signing.signing_keys.as_ref(), secret)
     }
 
     /// The system whose behaviour the server takes over.
@@ -605,6 +616,9 @@ impl Serve {
         let artifacts = self.open_artifacts(&*store, &parts.temporary)?;
         // With sample functions, a newcomer can try webhooks on one machine.
         let policy = self.push.policy(self.functions.demo.demo && is_here(&self.server.listen));
+        // The card of iac-code always offers an extended one; where callers are not asked who they are, everyone gets it.
+        let offers_extended = self.compat() == Some(Compat::IacCode);
+        let admits_everyone = prepared.callers.is_none();
         let mut server = self
             .addresses()
             .into_iter()
@@ -613,7 +627,12 @@ impl Serve {
             .push(!self.push.no_push)
             .push_options(|push: &mut PushOptions| (push.policy, push.secret) = (policy, prepared.push))
             .options(|options| *options = parts.options)
-            .change_cards(move |card| prepared.card.apply(card))
+            .change_cards(move |card| {
+                prepared.card.apply(card);
+                if offers_extended {
+                    card.capabilities.extended_agent_card = Some(true);
+                }
+            })
             .service_options(|options| {
                 options.retention = Retention::default()
                     .max_age(self.keep.keep_for.map(|age| age.0))
@@ -624,6 +643,7 @@ impl Serve {
                 }
                 options.redaction = self.redaction(prepared.redis.as_ref());
                 options.peer = prepared.conversation.peer();
+                options.extended_card_for_anyone |= offers_extended && admits_everyone;
                 if self.push.push_every_event {
                     options.push_events = PushEvents::Everything;
                 }

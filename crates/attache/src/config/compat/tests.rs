@@ -1,0 +1,182 @@
+//! What becomes of the settings of iac-code.
+
+use std::path::Path;
+
+use super::super::{Compat, ConfigFile};
+use super::*;
+
+fn read(text: &str, environment: Environment<'_>) -> Result<ConfigFile, String> {
+    let mut file =
+        ConfigFile::read(Path::new("a2a.yml"), text, environment, &|_| true, Some(Compat::IacCode));
+    match std::mem::take(&mut file.errors) {
+        errors if errors.is_empty() => Ok(file),
+        errors => Err(Failure::all(errors).to_string()),
+    }
+}
+
+/// A setting as JSON.
+fn setting(file: &ConfigFile, path: &str) -> serde_json::Value {
+    file.root.at(path).map(Node::to_json).unwrap_or_default()
+}
+
+#[test]
+fn without_settings_the_server_is_where_iac_code_is() {
+    let file = read("", &|_| None).unwrap();
+    assert_eq!(setting(&file, "listen"), "127.0.0.1:41242");
+    assert_eq!(setting(&file, "paths.http-json"), "/");
+    assert_eq!(file.settings.push.offered, Some(false));
+    assert!(file.settings.auth.is_none());
+}
+
+#[test]
+fn its_keys_become_ours_and_ours_win() {
+    let text = "host: 0.0.0.0\nport: 9000\ntoken: the-token-of-this-test\nbasic_username: ops\n\
+                basic-password: the-password-of-ops\napi-key: the-key-of-this-test\napi-key-header: X-Key\n\
+                push-notifications: true\npush-queue: local-file\npersistence-dir: /var/lib/iac\n\
+                auto-approve-permissions: true\ncard: { name: mine }\nagent: echo\n";
+    let file = read(text, &|_| None).unwrap();
+    assert_eq!(setting(&file, "listen"), "0.0.0.0:9000");
+    assert_eq!(setting(&file, "store"), "sqlite:/var/lib/iac/attache.db");
+    assert_eq!(setting(&file, "permission-default"), "allow");
+    assert_eq!(setting(&file, "card.name"), "mine");
+    assert_eq!(setting(&file, "auth.api-key[0].header"), "X-Key");
+    assert_eq!(setting(&file, "auth.basic[0].name"), "ops");
+    assert_eq!(file.settings.push.offered, Some(true));
+    let own = read("listen: 127.0.0.1:1\nport: 2\n", &|_| None).unwrap();
+    assert_eq!(setting(&own, "listen"), "127.0.0.1:1");
+    let socket = read("transport: unix\nsocket-path: /run/a.sock\n", &|_| None).unwrap();
+    assert_eq!(setting(&socket, "listen"), "unix:/run/a.sock");
+}
+
+#[test]
+fn the_environment_has_what_the_file_leaves_out() {
+    let environment = |name: &str| match name {
+        "IACCODE_A2A_HTTP_TOKEN" => Some("from-the-environment".to_owned()),
+        "IACCODE_A2A_API_KEY" => Some("key-of-the-environment".to_owned()),
+        _ => None,
+    };
+    let file = read("api-key: key-of-the-file-itself\n", &environment).unwrap();
+    assert_eq!(setting(&file, "auth.bearer[0].token"), "from-the-environment");
+    assert_eq!(setting(&file, "auth.api-key[0].key"), "key-of-the-file-itself");
+    assert_eq!(setting(&file, "auth.api-key[0].header"), "X-API-Key");
+}
+
+#[test]
+fn what_cannot_be_honoured_is_an_error_that_says_so() {
+    for (text, words) in [
+        ("transport: quic\n", "iac-code has no transport `quic`"),
+        ("transport: redis\n", "`transport: redis-streams` needs a `redis-url`"),
+        ("redis-url: redis://127.0.0.1\n", "`redis-url` of iac-code has no effect with these settings"),
+        ("transport: unix\n", "`transport: unix` needs a `socket-path`"),
+        ("push-queue: redis-streams\n", "`push-queue: redis-streams` is not available here"),
+        ("push-queue: x\n", "`push-queue` is `local-file` or `redis-streams`"),
+        ("signing-secret: abc\n", "`signing-secret` has fewer than 32 bytes, which HS256 needs"),
+        ("idle-shutdown-seconds: 5\n", "this server does not stop when it is idle"),
+        ("log-to-stdout: true\n", "the log goes to standard error here"),
+        ("basic-username: a\n", "`basic-username` and `basic-password` belong together"),
+        ("ws-path: /x\n", "`ws-path` of iac-code has no effect with these settings"),
+        ("push-notifications: maybe\n", "`push-notifications` is `true` or `false`"),
+        ("tokn: x\n", "tokn"),
+    ] {
+        let error = read(text, &|_| None).err().unwrap_or_else(|| panic!("{text} is accepted"));
+        assert!(error.contains(words), "{text}: {error}");
+    }
+    let trust = |name: &str| (name == "IAC_CODE_A2A_TRUST_REQUEST_CWD").then(|| "1".to_owned());
+    let error = check_environment(&trust).unwrap_err().to_string();
+    assert!(error.contains("IAC_CODE_A2A_TRUST_REQUEST_CWD"), "{error}");
+    assert!(check_environment(&|_| None).is_ok());
+    assert!(read("idle-shutdown-seconds: 0\nlog-to-stdout: false\n", &|_| None).is_ok());
+}
+
+#[test]
+fn media_types_and_workspaces_come_from_the_environment() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = std::env::join_paths([folder.path(), Path::new("/does/not/exist")]).unwrap();
+    let environment = |name: &str| match name {
+        "IACCODE_A2A_TEXT_MIME_TYPES" => Some("Text/X-Log; text/csv,bad".to_owned()),
+        "IACCODE_A2A_MULTIMODAL_MIME_TYPES" => Some("video/mp4".to_owned()),
+        "IACCODE_A2A_ALLOWED_CWDS" => Some(paths.to_string_lossy().into_owned()),
+        _ => None,
+    };
+    let rules = conversation(&environment);
+    let modes = rules.input.modes();
+    assert!(["text/x-log", "text/csv", "video/mp4"].iter().all(|mode| modes.contains(&mode.to_string())));
+    assert_eq!(rules.workspaces.allowed, [folder.path()]);
+    assert_eq!(conversation(&|_| None).workspaces.allowed.len(), 2);
+}
+
+#[test]
+fn every_transport_is_here_under_all_its_names() {
+    let with = |text: &str| read(text, &|_| None).unwrap_or_else(|error| panic!("{text}: {error}"));
+    for name in ["stdio", "STDIO"] {
+        let file = with(&format!("transport: {name}\n"));
+        assert_eq!(setting(&file, "stdio"), true);
+        assert_eq!(setting(&file, "listen"), serde_json::Value::Null);
+    }
+    for name in ["websocket", "ws", "wss"] {
+        let file = with(&format!("transport: {name}\nws-path: /socket\nport: 9000\n"));
+        assert_eq!(setting(&file, "paths.websocket"), "/socket");
+        assert_eq!(setting(&file, "listen"), "127.0.0.1:9000");
+    }
+    assert_eq!(setting(&with(""), "paths.websocket"), "/a2a");
+    for name in ["grpc", "grpcs", "grpc-jsonrpc", "grpc+jsonrpc"] {
+        let file = with(&format!("transport: {name}\nport: 9000\ngrpc-port: 0\ngrpc-host: \"::1\"\n"));
+        assert_eq!(setting(&file, "listen"), "[::1]:0");
+    }
+    for name in ["redis-streams", "redis", "redis-stream"] {
+        let file = with(&format!(
+            "transport: {name}\nredis-url: redis://127.0.0.1:6379/0\nresponse-stream: answers\n"
+        ));
+        assert_eq!(setting(&file, "redis.url"), "redis://127.0.0.1:6379/0");
+        assert_eq!(setting(&file, "redis.request-stream"), "iac-code:a2a:requests");
+        assert_eq!(setting(&file, "redis.response-stream"), "answers");
+        assert_eq!(setting(&file, "redis.consumer-group"), "iac-code");
+    }
+}
+
+#[test]
+fn artifacts_have_file_urls_for_clients_on_this_machine() {
+    let with = |text: &str| read(text, &|_| None).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let file = with("artifact-dir: /var/lib/iac/artifacts\n");
+    assert_eq!(setting(&file, "artifacts.directory"), "/var/lib/iac/artifacts");
+    assert_eq!(setting(&file, "artifacts.urls"), "file");
+    assert_eq!(setting(&file, "artifacts.inline-limit"), "1B");
+    for remote in [
+        "host: 0.0.0.0\n",
+        "host: \"::\"\n",
+        "host: agents.example.com\n",
+        "listen: [127.0.0.1:1, \"[::]:1\"]\n",
+    ] {
+        assert_eq!(setting(&with(remote), "artifacts.urls"), "http", "{remote}");
+    }
+    let safe = |name: &str| (name == "IAC_CODE_A2A_SAFE_MODE").then(|| "Yes".to_owned());
+    let hidden = read("", &safe).unwrap();
+    assert_eq!(setting(&hidden, "artifacts.urls"), "http");
+    assert_eq!(setting(&hidden, "safe-mode"), "always");
+    for local in [
+        "host: localhost\n",
+        "host: \"::1\"\n",
+        "listen: [127.0.0.1:1, unix:/a.sock]\n",
+        "transport: stdio\n",
+    ] {
+        assert_eq!(setting(&with(local), "artifacts.urls"), "file", "{local}");
+    }
+    let own = with("artifacts: { urls: http, inline-limit: 1MiB }\n");
+    assert_eq!(setting(&own, "artifacts.urls"), "http");
+    assert_eq!(setting(&own, "artifacts.inline-limit"), "1MiB");
+}
+
+#[test]
+fn permissions_reports_and_signatures_are_as_there() {
+    let with = |text: &str| read(text, &|_| None).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let file = with(
+        "signing-secret: the-secret-of-this-test-0123456789\nthinking-exposure: raw-thinking,tool_trace\n",
+    );
+    assert_eq!(setting(&file, "metadata-namespace"), "iac_code");
+    assert_eq!(setting(&file, "permission-default"), "deny");
+    assert_eq!(setting(&file, "signing.secret"), "the-secret-of-this-test-0123456789");
+    assert!(file.settings.signing.secret.is_some() && file.settings.thinking_exposure.is_some());
+    let asks = with("acp: { permissions: ask }\n");
+    assert_eq!(setting(&asks, "permission-default"), serde_json::Value::Null);
+    assert_eq!(setting(&with("permission-default: ask\n"), "permission-default"), "ask");
+}

@@ -1,0 +1,49 @@
+"""A conversation with the client of the SDK's 1.x: two turns, a request for permission, and the download of a file."""
+
+import asyncio
+import hashlib
+import sys
+import uuid
+
+import httpx
+from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
+from a2a.helpers import new_text_part
+from a2a.types import a2a_pb2 as pb
+from google.protobuf.json_format import MessageToDict
+
+
+async def main(url):
+    http = httpx.AsyncClient(timeout=30)
+    card = await A2ACardResolver(http, url).get_agent_card()
+    client = ClientFactory(ClientConfig(streaming=False, httpx_client=http)).create(card)
+
+    async def send(words, task='', context=''):
+        message = pb.Message(
+            message_id=uuid.uuid4().hex,
+            role=pb.ROLE_USER,
+            task_id=task,
+            context_id=context,
+            parts=[new_text_part(words)],
+        )
+        [answer] = [event async for event in client.send_message(pb.SendMessageRequest(message=message))]
+        return answer.task
+
+    first = await send('hello')
+    assert first.status.state == pb.TASK_STATE_COMPLETED, first
+    asked = await send('apply', context=first.context_id)
+    assert asked.status.state == pb.TASK_STATE_INPUT_REQUIRED, asked
+    assert (asked.context_id, asked.id != first.id) == (first.context_id, True), asked
+    data = [MessageToDict(part.data) for part in asked.status.message.parts if part.HasField('data')]
+    assert data[0]['permission']['tool'] == 'aliyun_ros', data
+    done = await send('yes', task=asked.id, context=asked.context_id)
+    assert (done.id, done.status.state) == (asked.id, pb.TASK_STATE_COMPLETED), done
+    [part] = done.artifacts[0].parts
+    metadata = MessageToDict(part.metadata)
+    response = await http.get(part.url)
+    assert response.content == b'StackId: stack-1\n', response
+    assert hashlib.sha256(response.content).hexdigest() == metadata['sha256'], metadata
+    assert (part.filename, part.media_type) == ('stack.yml', 'text/yaml'), part
+    print('passed', flush=True)
+
+
+asyncio.run(main(sys.argv[1]))
