@@ -25,6 +25,9 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    /// The id of a message before it is written.
+    pub(crate) const MESSAGE_ID: &str = "bench-0000000000000000";
+
     /// A small text message, answered when its task is finished.
     pub(crate) fn send(text: &str) -> Self {
         Self::rpc("SendMessage", &message(json!([{ "text": text }])))
@@ -39,8 +42,8 @@ impl Request {
     /// The same as clients of 0.3 send it, who do not say which version they speak.
     pub(crate) fn send_in_0_3(text: &str) -> Self {
         let parts = json!([{ "kind": "text", "text": text }]);
-        let id = format!("bench-{SERIAL}");
-        let message = json!({ "kind": "message", "messageId": id, "role": "user", "parts": parts });
+        let message =
+            json!({ "kind": "message", "messageId": Self::MESSAGE_ID, "role": "user", "parts": parts });
         Self::rpc_of("", "message/send", &json!({ "message": message }))
     }
 
@@ -101,20 +104,37 @@ impl Request {
         Self { bytes, serial_at: None }
     }
 
+    /// A request of another transport, as its bytes.
+    pub(crate) fn of_bytes(bytes: Vec<u8>) -> Self {
+        let serial_at = memchr::memmem::find(&bytes, SERIAL.as_bytes());
+        Self { bytes, serial_at }
+    }
+
+    /// What follows the head, before a message has its own id.
+    pub(crate) fn body(&self) -> &[u8] {
+        let end = memchr::memmem::find(&self.bytes, b"\r\n\r\n");
+        end.map_or(&self.bytes, |end| &self.bytes[end + 4..])
+    }
+
     /// With more lines in its head.
     fn rpc_of(lines: &str, method: &str, params: &Value) -> Self {
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
         let mut bytes = head("POST", "/a2a", lines, body.len()).into_bytes();
         bytes.extend_from_slice(body.as_bytes());
-        let serial_at = memchr::memmem::find(&bytes, SERIAL.as_bytes());
-        Self { bytes, serial_at }
+        Self::of_bytes(bytes)
     }
 
     /// Replaces what is in `buffer` with this request, its message under an id that was not used before.
     pub(crate) fn write(&self, buffer: &mut Vec<u8>) {
         buffer.clear();
+        self.append(buffer);
+    }
+
+    /// The same after what is in `buffer`.
+    pub(crate) fn append(&self, buffer: &mut Vec<u8>) {
+        let begin = buffer.len();
         buffer.extend_from_slice(&self.bytes);
-        if let Some(at) = self.serial_at {
+        if let Some(at) = self.serial_at.map(|at| begin + at) {
             let serial = NEXT.fetch_add(1, Relaxed);
             for (place, byte) in buffer[at..at + SERIAL.len()].iter_mut().enumerate() {
                 let digit = (serial >> (60 - 4 * place)) & 0xf;
@@ -134,7 +154,7 @@ fn head(method: &str, path: &str, lines: &str, length: usize) -> String {
 }
 
 fn message(parts: Value) -> Value {
-    json!({ "message": { "messageId": format!("bench-{SERIAL}"), "role": "ROLE_USER", "parts": parts } })
+    json!({ "message": { "messageId": Request::MESSAGE_ID, "role": "ROLE_USER", "parts": parts } })
 }
 
 /// Structured JSON of at least `size` bytes: many small objects with members of every kind.

@@ -69,6 +69,12 @@ pub(crate) struct Settings {
     /// Serves a bare echo over this Redis server beside the agent
     #[arg(long, value_name = "URL")]
     redis_echo: Option<String>,
+    /// Listens on this Unix socket too
+    #[arg(long, value_name = "PATH")]
+    unix: Option<String>,
+    /// Answers on standard input and output too
+    #[arg(long)]
+    stdio: bool,
 }
 
 impl Settings {
@@ -92,6 +98,12 @@ pub(crate) fn server(listen: SocketAddr, settings: Settings) -> Result<Server<im
     }
     if let Some(url) = &settings.redis {
         server = server.redis(RedisStreams::new(url)?);
+    }
+    if let Some(path) = &settings.unix {
+        server = server.bind(format!("unix:{path}"));
+    }
+    if settings.stdio {
+        server = server.stdio();
     }
     Ok(server.options(|options| {
         options.max_requests = settings.max_requests.unwrap_or(options.max_requests);

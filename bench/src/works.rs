@@ -20,6 +20,7 @@ pub(crate) mod queued;
 mod sent;
 mod stored;
 mod streamed;
+mod transports;
 
 /// A thing to measure. One work may give several rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -75,6 +76,8 @@ pub(crate) enum Work {
     RemoteGateway,
     /// SendMessage over Redis Streams with 64 in flight, against HTTP and against a bare echo
     Redis,
+    /// SendMessage over the other transports with 64 in flight, against HTTP, and over the gRPC envelope, against gRPC
+    Transports,
 }
 
 impl Work {
@@ -111,6 +114,7 @@ impl Work {
             Self::FirstToken => "first-token",
             Self::RemoteGateway => "remote-gateway",
             Self::Redis => "redis",
+            Self::Transports => "transports",
         }
     }
 
@@ -142,6 +146,7 @@ impl Work {
             Self::FirstToken => agents::first_token(harness).await,
             Self::RemoteGateway => agents::remote_gateway(harness).await,
             Self::Redis => queued::redis(harness).await,
+            Self::Transports => transports::transports(harness).await,
         }
     }
 }

@@ -55,7 +55,8 @@ impl Language {
     }
 }
 
-/// Installs the Debian package of the Redis server if there is none. Without the rights for that, its tests are skipped and say so.
+/// Installs the Debian package of the Redis server if there is none. Without the rights for that, its tests are skipped, and a line states
+/// why.
 fn provide_redis() {
     if answers("redis-server") {
         return;

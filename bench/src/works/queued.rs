@@ -24,7 +24,7 @@ const OURS: [&str; 2] = ["attache:a2a:requests", "attache:a2a:responses:bench"];
 const BARE: [&str; 2] = ["bench:requests", "bench:responses"];
 
 /// How long Redis may take for anything.
-const PATIENCE: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// How many entries the streams of the load keep.
 const KEPT: usize = 10_000;
@@ -68,7 +68,7 @@ pub(super) async fn redis(harness: &mut Harness) -> Result<Vec<Row>> {
 async fn window_over_redis(url: &str, streams: [&str; 2], marker: &str, length: Duration) -> Result<f64> {
     let [requests, responses] = streams;
     let url: RedisUrl = url.parse()?;
-    let mut connection = connect(&url, PATIENCE, PATIENCE, None).await?;
+    let mut connection = connect(&url, MAX_WAIT, MAX_WAIT, None).await?;
     cmd("DEL").arg(responses).exec_async(&mut connection).await?;
     let (mut next, mut last) = (0, "0-0".to_owned());
     add(&mut connection, streams, AT_ONCE, &mut next).await?;
@@ -123,7 +123,7 @@ async fn add(connection: &mut Connection, streams: [&str; 2], count: usize, next
 pub(crate) async fn echo(url: &str) -> Result<()> {
     let [requests, _] = BARE;
     let url: RedisUrl = url.parse()?;
-    let mut connection = connect(&url, PATIENCE, PATIENCE, None).await?;
+    let mut connection = connect(&url, MAX_WAIT, MAX_WAIT, None).await?;
     let mut create = cmd("XGROUP");
     create.arg("CREATE").arg(requests).arg("bench").arg("0-0").arg("MKSTREAM");
     create.exec_async(&mut connection).await?;
@@ -168,8 +168,8 @@ impl RedisServer {
         let server = Self { child, url: format!("redis://127.0.0.1:{port}"), _folder: folder };
         let url: RedisUrl = server.url.parse()?;
         let begun = Instant::now();
-        while let Err(error) = connect(&url, PATIENCE, PATIENCE, None).await {
-            if begun.elapsed() > PATIENCE {
+        while let Err(error) = connect(&url, MAX_WAIT, MAX_WAIT, None).await {
+            if begun.elapsed() > MAX_WAIT {
                 return Err(error.into());
             }
             tokio::time::sleep(Duration::from_millis(20)).await;

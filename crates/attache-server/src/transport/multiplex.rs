@@ -22,7 +22,7 @@ use super::idle::{Busy, Member};
 pub(super) const MAX_UNWRITTEN: usize = 64;
 
 /// How long a request beyond the limit of a connection waits for another one to end, before it is refused.
-const PATIENCE: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// What a connection delivers.
 pub(super) enum Received {
@@ -56,9 +56,9 @@ pub(super) async fn answer_all<F>(
             next = received.next(), if is_open => match next {
                 Some(Received::Nothing) => {}
                 Some(Received::Request(request)) => {
-                    let patience = Instant::now() + PATIENCE;
+                    let deadline = Instant::now() + MAX_WAIT;
                     while running.len() >= limit {
-                        match tokio::time::timeout_at(patience, running.next()).await {
+                        match tokio::time::timeout_at(deadline, running.next()).await {
                             Ok(_) => {}
                             Err(_) => break,
                         }
@@ -111,5 +111,5 @@ pub(super) async fn closing(member: Option<&Member>) {
 
 fn too_many(limit: usize) -> Error {
     let text = format!("at most {limit} requests of one connection go on at once: wait for one to end");
-    Error::new(ErrorKind::ResourceExhausted, text).with("limit", limit).retry_in(PATIENCE)
+    Error::new(ErrorKind::ResourceExhausted, text).with("limit", limit).retry_in(MAX_WAIT)
 }

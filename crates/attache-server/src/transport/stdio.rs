@@ -1,4 +1,4 @@
-//! Standard input and output: JSON-RPC in lines between the process and the one that started it.
+//! Standard input and output: JSON-RPC in lines between this process and its parent.
 //!
 //! The server ends with its client: at the end of standard input, when standard output is closed, or when the parent process is gone.
 //! Requests that were received by then are answered as far as the time for running turns allows.
@@ -43,7 +43,7 @@ pub(crate) struct Pipe {
     peer: Peer,
     /// Completes when everything was written.
     written: Option<oneshot::Receiver<()>>,
-    /// The process at the other end, if it is the one that started this one.
+    /// The process at the other end, if it is the parent of this one.
     parent: Option<i32>,
 }
 

@@ -8,6 +8,9 @@ mod auth;
 mod callers;
 mod cancel;
 mod card;
+#[cfg_attr(not(unix), expect(dead_code, unused_imports, reason = "the tests of transports need Unix"))]
+#[path = "../conformance/mod.rs"]
+mod conformance;
 mod envelope;
 mod errors;
 mod generations_of_clients;

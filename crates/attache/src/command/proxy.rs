@@ -17,7 +17,7 @@ use reqwest::header::HeaderMap;
 use super::client::AgentArgs;
 use super::{Failure, say};
 
-/// Where the proxy listens unless it is told otherwise.
+/// Where the proxy listens by default.
 const DEFAULT_ADDRESS: &str = "127.0.0.1:3112";
 
 /// The address that stands for standard input and output.

@@ -14,7 +14,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
 /// How long anything may take. Only what is broken reaches it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// The streams that the tests use: those that are there by default.
 pub(crate) const REQUESTS: &str = "attache:a2a:requests";
@@ -35,7 +35,7 @@ pub(crate) fn has_redis(test: &str) -> bool {
 
 /// Waits for something with a limit.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
+    tokio::time::timeout(MAX_WAIT, future).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
 }
 
 /// Looks again and again until it is so.
@@ -77,7 +77,7 @@ impl Redis {
         until("Redis answers", async || {
             let text = format!("redis://127.0.0.1:{}", self.port);
             let url: RedisUrl = text.parse().expect("a URL");
-            match connect(&url, PATIENCE, PATIENCE, None).await {
+            match connect(&url, MAX_WAIT, MAX_WAIT, None).await {
                 // A server with a password is there as well.
                 Err(error) => !error.is_io_error(),
                 Ok(mut connection) => cmd("PING")
@@ -105,7 +105,7 @@ impl Redis {
     /// A connection for the test itself.
     pub(crate) async fn connection(&self) -> Connection {
         let url: RedisUrl = self.url().parse().expect("a URL");
-        connect(&url, PATIENCE, PATIENCE, None).await.expect("Redis is there")
+        connect(&url, MAX_WAIT, MAX_WAIT, None).await.expect("Redis is there")
     }
 
     /// Ends it without a warning. What it has acknowledged is on the disk.
@@ -283,8 +283,8 @@ impl Peer {
         add.exec_async(&mut self.connection).await.expect("the entry is added");
     }
 
-    /// The next responses.
-    async fn read(&mut self) -> Vec<Response> {
+    /// The next responses, or none after a second.
+    pub(crate) async fn read(&mut self) -> Vec<Response> {
         let mut read = cmd("XREAD");
         read.arg("COUNT").arg(100).arg("BLOCK").arg(1000).arg("STREAMS").arg(&self.reply).arg(&self.last);
         let found: RedisValue = read.query_async(&mut self.connection).await.expect("Redis answers");

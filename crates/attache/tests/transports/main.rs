@@ -1,8 +1,8 @@
 //! Clients that others wrote the libraries of, on the transports of the `attache` command: `websockets`, `grpcio`, a Python program over
 //! standard input and output, and Chromium.
 //!
-//! `cargo xtask test` installs the libraries; without that, these tests are skipped and say so. So is the one with Chromium, where that is
-//! not installed.
+//! `cargo xtask test` installs the libraries; without that, these tests are skipped, and a line states why. So is the one
+//! with Chromium, where that is not installed.
 #![cfg(unix)]
 
 #[path = "../shared/peers.rs"]

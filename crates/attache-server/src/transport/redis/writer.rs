@@ -270,7 +270,7 @@ impl Link {
                         error
                     }
                 },
-                // Also a wrong password is a reason to try again: it may be the one that is about to be set.
+                // Also after a wrong password it tries again: Redis may get that password later.
                 None => match connect(&self.target.url, CONNECT, ANSWER, None).await {
                     Ok(connection) => {
                         self.connection = Some(connection);

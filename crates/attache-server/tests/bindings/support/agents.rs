@@ -1,43 +1,9 @@
 //! Agents that tests tell what to do.
 
 use attache_core::{Agent, AgentResult, Turn, agent_fn};
-use attache_protocol::Part;
 use tokio::sync::{mpsc, oneshot};
 
 use super::soon;
-
-/// Does what the first word of a message says, and gives back the text if that is no word it knows.
-pub(crate) struct Player;
-
-impl Agent for Player {
-    async fn run(&self, turn: Turn) -> AgentResult {
-        let text = turn.text();
-        match text.split(' ').next().unwrap_or_default() {
-            "ask" => turn.ask("what exactly?").await,
-            "auth" => turn.require_auth("who are you?").await,
-            "reject" => turn.reject("not that").await,
-            "fail" => turn.fail("it did not work").await,
-            "message" => turn.reply(text).await,
-            "chunks" => {
-                turn.working("one moment").await?;
-                let mut answer = turn.artifact("answer").stream();
-                answer.chunk("one ").await?;
-                answer.chunk("two ").await?;
-                answer.last("three").await?;
-                turn.complete_with("that is all").await
-            }
-            "wait" => {
-                turn.working("waiting").await?;
-                turn.cancelled().await;
-                Ok(())
-            }
-            _ => {
-                let parts: Vec<Part> = turn.message().parts.clone();
-                turn.artifact("answer").parts(parts).await
-            }
-        }
-    }
-}
 
 /// Where a test plays the agent itself: each turn waits for it.
 pub(crate) struct Stage(mpsc::UnboundedReceiver<Act>);

@@ -17,7 +17,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use attache_core::Agent;
-use attache_protocol::AgentCard;
 use attache_server::{Listening, Server};
 use bytes::Bytes;
 use reqwest::header::HeaderMap;
@@ -26,14 +25,15 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-pub(crate) use self::agents::{Act, Player, Stage, stage};
+pub(crate) use self::agents::{Act, Stage, stage};
 pub(crate) use self::ask::{Ask, Binding, Refusal};
 pub(crate) use self::ear::Ear;
 pub(crate) use self::flaky::{BROKEN, Flaky};
 pub(crate) use self::grpc::{Client, connect_tls};
 pub(crate) use self::raw::Raw;
 pub(crate) use self::sse::{Frame, Sse};
-pub(crate) use self::wire::{canonical, message, send, text, without_ids};
+pub(crate) use self::wire::{canonical, message, send, text};
+pub(crate) use crate::conformance::{Player, card, player, without_ids};
 
 /// How long a test waits for what must happen, before it says that it did not.
 const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -93,22 +93,9 @@ pub(crate) fn over_http2() -> reqwest::Client {
     reqwest::Client::builder().no_proxy().http2_prior_knowledge().build().unwrap()
 }
 
-/// A server with the scripted agent, with everything switched on.
-pub(crate) fn player() -> Server<Player> {
-    Server::new(Player).card(card())
-}
-
 /// A running server with the scripted agent.
 pub(crate) async fn playing() -> Running {
     serve(player()).await
-}
-
-/// A card that promises everything.
-pub(crate) fn card() -> AgentCard {
-    let mut card =
-        AgentCard::new("Player", "Does what it is told").input_modes(["text/plain", "application/json"]);
-    card.capabilities.push_notifications = Some(true);
-    card
 }
 
 impl Running {

@@ -30,29 +30,6 @@ pub(crate) fn canonical<T: DeserializeOwned + Serialize>(json: &Value) -> Value 
     serde_json::to_value(theirs).unwrap()
 }
 
-/// The document with every id and every time of the server's making replaced by a name, for snapshots.
-pub(crate) fn without_ids(mut json: Value) -> Value {
-    scrub(&mut json);
-    json
-}
-
-fn scrub(json: &mut Value) {
-    match json {
-        Value::Object(members) => {
-            for (name, value) in members {
-                match (name.as_str(), &value) {
-                    ("id" | "taskId" | "contextId" | "messageId" | "timestamp", Value::String(_)) => {
-                        *value = json!(format!("[{name}]"));
-                    }
-                    _ => scrub(value),
-                }
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(scrub),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-}
-
 /// JSON as a protobuf type, by way of the published SDK's ProtoJSON.
 pub(crate) fn to_proto<J, P>(json: Value) -> P
 where

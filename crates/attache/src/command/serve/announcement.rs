@@ -60,10 +60,12 @@ impl Announcement {
         hosted: Option<Hosted<'_>>,
     ) -> std::io::Result<()> {
         let listening = self.listening(address);
-        let (url, curl) = match address {
-            LocalAddress::Tcp(_) => (listening.clone(), "curl -s".to_owned()),
+        let (url, curl, target) = match address {
+            LocalAddress::Tcp(_) => (listening.clone(), "curl -s".to_owned(), listening.clone()),
             LocalAddress::Unix(path) => {
-                ("http://localhost".to_owned(), format!("curl -s --unix-socket '{}'", path.display()))
+                let path = path.display();
+                let curl = format!("curl -s --unix-socket '{path}'");
+                ("http://localhost".to_owned(), curl, format!("'unix:{path}'"))
             }
         };
         let authority = url.split_once("://").map_or(url.as_str(), |(_, authority)| authority);
@@ -97,7 +99,6 @@ impl Announcement {
             writeln!(out, "  callers    {}", callers.summary())?;
         }
         writeln!(out)?;
-        let is_unix = matches!(address, LocalAddress::Unix(_));
         let (curl_flags, flags) = match &self.callers {
             Some(callers) => (callers.on_the_command_line(), callers.as_flags()),
             None => (String::new(), String::new()),
@@ -126,22 +127,19 @@ impl Announcement {
             None => false,
         };
         writeln!(out, "Try, in another terminal:\n")?;
-        // The command does not connect to Unix sockets.
-        if !is_unix {
-            if demo {
-                writeln!(out, "  # which skills it has\n  attache card {url}{flags}\n")?;
-                writeln!(out, "  # call one, and follow one that takes its time")?;
-                writeln!(
-                    out,
-                    "  attache send {url}{flags} --skill pricing::quote \\\n    '{{\"sku\": \"A-1\", \"quantity\": 3}}'"
-                )?;
-                writeln!(out, "  attache send {url}{flags} 'demo::count {{\"to\": 5}}'\n")?;
-            } else {
-                writeln!(out, "  attache send {url}{flags} \"Hello\"\n")?;
-            }
-            writeln!(out, "  # talk with it\n  attache chat {url}{flags}\n")?;
-            writeln!(out, "  # the same with curl")?;
+        if demo {
+            writeln!(out, "  # which skills it has\n  attache card {target}{flags}\n")?;
+            writeln!(out, "  # call one, and follow one that takes its time")?;
+            writeln!(
+                out,
+                "  attache send {target}{flags} --skill pricing::quote \\\n    '{{\"sku\": \"A-1\", \"quantity\": 3}}'"
+            )?;
+            writeln!(out, "  attache send {target}{flags} 'demo::count {{\"to\": 5}}'\n")?;
+        } else {
+            writeln!(out, "  attache send {target}{flags} \"Hello\"\n")?;
         }
+        writeln!(out, "  # talk with it\n  attache chat {target}{flags}\n")?;
+        writeln!(out, "  # the same with curl")?;
         match hosted {
             Some(Hosted { engine, .. }) => {
                 writeln!(out, "{}", by_curl(r#"pricing::quote {"sku": "A-1"}"#))?;

@@ -47,7 +47,7 @@ stream = channel.unary_stream(SERVICE + "Stream")
 def exchange(request):
     metadata = [(name.lower(), value) for name, value in request.pop("headers").items()]
     payload = write(json.dumps(request).encode())
-    if request["method"] != "SendStreamingMessage":
+    if request["method"] not in ("SendStreamingMessage", "SubscribeToTask"):
         response, final = read(send(payload, metadata=metadata))
         assert final, response
         yield response

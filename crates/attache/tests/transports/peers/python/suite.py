@@ -1,4 +1,4 @@
-"""What every client of a transport does: a unary request, a stream, a cancel while it runs, and a resumed stream."""
+"""What every client of a transport does: the card, a unary request, a stream, the same stream resumed, and errors."""
 
 import itertools
 
@@ -28,6 +28,9 @@ def run(exchange):
     numbers = [event["eventId"] for event in events]
     assert numbers == sorted(numbers) and len(events) > 1, events
     assert "task" in events[0]["result"], events
+    task = events[0]["result"]["task"]["id"]
+    resumed = exchange(request("SubscribeToTask", {"id": task}, Last_Event_ID=str(numbers[0])))
+    assert [event["eventId"] for event in resumed] == numbers[1:], numbers
     (refused,) = exchange(request("GetTask", {"id": "none"}))
     assert refused["error"]["code"] == -32001, refused
     (unknown,) = exchange(request("Nonsense", {}))
