@@ -12,7 +12,7 @@ use attache_protocol::{Part, TaskId, TaskState};
 use futures::FutureExt;
 
 use crate::agent::Kind;
-use crate::conversation::Place;
+use crate::conversation::ContextAdmission;
 use crate::signal::Progress;
 use crate::turn::MAX_UNWRITTEN;
 use crate::turn_state::{TurnState, WriteState};
@@ -98,7 +98,7 @@ async fn run_one(turn: &Arc<TurnState>) {
     if matches!(turn.log.lock().write_state, WriteState::Closed(_)) {
         return;
     }
-    if let Place::Refused(text) = &turn.place {
+    if let ContextAdmission::Refused(text) = &turn.place {
         let ended = end(turn, TaskState::Failed, Some((*text).to_owned()));
         if let Err(error) = write_rest(turn, ended).await {
             tracing::warn!(task = %turn.task_id, %error, "a refused message could not be reported");

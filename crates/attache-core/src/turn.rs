@@ -13,7 +13,7 @@ use attache_protocol::{
 use serde::de::DeserializeOwned;
 use tokio_util::sync::WaitForCancellationFuture;
 
-use crate::conversation::{Context as ConversationContext, Input, InputRules, Place, Reader};
+use crate::conversation::{Context as ConversationContext, ContextAdmission, Input, InputRules, Reader};
 use crate::signal::Progress;
 use crate::turn_state::TurnState;
 use crate::{
@@ -66,8 +66,8 @@ impl Turn {
     pub async fn input(&self) -> Result<Input, AgentError> {
         let default = InputRules::default();
         let rules = match &self.inner.place {
-            Place::Seat(place) => &place.rules.input,
-            Place::None | Place::Refused(_) => &default,
+            ContextAdmission::Admitted(place) => &place.rules.input,
+            ContextAdmission::None | ContextAdmission::Refused(_) => &default,
         };
         let workspace = match Reader::needs_workspace(self.message()) {
             true => self.context().workspace_if_any().await?,

@@ -13,7 +13,7 @@ use attache_protocol::{
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::conversation::{EndState, Place};
+use crate::conversation::{ContextAdmission, EndState};
 use crate::part_writer::store_large_parts;
 use crate::redaction::{TurnRedaction, WORKSPACE};
 use crate::service::Inner as Service;
@@ -56,7 +56,7 @@ pub(crate) struct TurnRequest {
     /// Whether an earlier turn for the message died with its process.
     pub(crate) rerun: bool,
     /// The place of the turn in its conversation.
-    pub(crate) place: Place,
+    pub(crate) place: ContextAdmission,
 }
 
 impl Deref for TurnState {
@@ -138,7 +138,7 @@ impl TurnState {
         let redaction = redaction.map(|redaction| {
             let mut redaction = TurnRedaction::new(redaction, options.reports);
             // An agent can know the workspace from an earlier turn.
-            if let Place::Seat(place) = &request.place {
+            if let ContextAdmission::Admitted(place) = &request.place {
                 place.known_paths().for_each(|path| redaction.hide_path(path, WORKSPACE));
             }
             Box::new(redaction)
@@ -166,7 +166,7 @@ impl TurnState {
 
     /// Waits until the turn may run in its context. Returns `false` if the task is canceled first.
     pub(crate) async fn wait_for_context(&self) -> bool {
-        let Place::Seat(place) = &self.place else { return true };
+        let ContextAdmission::Admitted(place) = &self.place else { return true };
         let granted = place.enter();
         tokio::select! {
             biased;
@@ -177,7 +177,7 @@ impl TurnState {
 
     /// Joins the turns of the context that could run.
     pub(crate) fn enter_context(&self) {
-        if let Place::Seat(place) = &self.place {
+        if let ContextAdmission::Admitted(place) = &self.place {
             place.enter();
         }
     }
@@ -185,21 +185,21 @@ impl TurnState {
     /// Whether another turn of the context has to end first.
     pub(crate) fn must_wait(&self) -> bool {
         match &self.place {
-            Place::Seat(place) => place.enter().get().is_none(),
-            Place::None | Place::Refused(_) => false,
+            ContextAdmission::Admitted(place) => place.enter().get().is_none(),
+            ContextAdmission::None | ContextAdmission::Refused(_) => false,
         }
     }
 
     /// Says whether the task has settled, so that the turn is about to end.
     pub(crate) fn set_context_ending(&self, ending: bool) {
-        if let Place::Seat(place) = &self.place {
+        if let ContextAdmission::Admitted(place) = &self.place {
             place.seat().set_ending(ending);
         }
     }
 
     /// Lets the next turn of the context run.
     pub(crate) fn leave_context(&self) {
-        if let Place::Seat(place) = &self.place {
+        if let ContextAdmission::Admitted(place) = &self.place {
             place.seat().leave();
         }
     }
@@ -207,13 +207,13 @@ impl TurnState {
     /// The state that a turn ends the task with, where the agent says that it is done.
     pub(crate) fn end_state(&self, state: TaskState) -> TaskState {
         match &self.place {
-            Place::Seat(place)
+            ContextAdmission::Admitted(place)
                 if state == TaskState::Completed
                     && place.rules.contexts.end_state == EndState::InputRequired =>
             {
                 TaskState::InputRequired
             }
-            Place::Seat(_) | Place::None | Place::Refused(_) => state,
+            ContextAdmission::Admitted(_) | ContextAdmission::None | ContextAdmission::Refused(_) => state,
         }
     }
 

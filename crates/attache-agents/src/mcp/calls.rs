@@ -55,7 +55,7 @@ struct State {
 
 /// Which call a question belongs to.
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(super) enum QuestionOwner {
     Call(CallSlot),
     /// No call runs.
     NoCall,
@@ -95,16 +95,16 @@ impl Calls {
 
     /// The call that a question belongs to: the one that the transport names, otherwise the only one. A question is never shown to
     /// a caller who may not be meant.
-    pub(super) fn asked(&self, origin: Option<&RequestId>) -> Asked {
+    pub(super) fn asked(&self, origin: Option<&RequestId>) -> QuestionOwner {
         let state = self.0.lock();
         if let Some(id) = origin {
-            return state.by_id.get(id).cloned().map_or(Asked::NoCall, Asked::Call);
+            return state.by_id.get(id).cloned().map_or(QuestionOwner::NoCall, QuestionOwner::Call);
         }
         let mut calls = state.by_id.values();
         match (calls.next(), calls.next()) {
-            (None, _) => Asked::NoCall,
-            (Some(only), None) => Asked::Call(only.clone()),
-            (Some(_), Some(_)) => Asked::Ambiguous,
+            (None, _) => QuestionOwner::NoCall,
+            (Some(only), None) => QuestionOwner::Call(only.clone()),
+            (Some(_), Some(_)) => QuestionOwner::Ambiguous,
         }
     }
 }

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::McpOptions;
-use super::calls::{Asked, Calls};
+use super::calls::{Calls, QuestionOwner};
 use super::question::{Answer, Question};
 use super::sampling;
 
@@ -64,12 +64,12 @@ impl Handler {
             self.asks.store(true, Ordering::Relaxed);
         }
         let slot = match self.calls.asked(origin) {
-            Asked::Call(slot) => slot,
-            Asked::NoCall => {
+            QuestionOwner::Call(slot) => slot,
+            QuestionOwner::NoCall => {
                 tracing::warn!(target: "attache::mcp", %server, "a question of an MCP server is declined: no call is running that it can belong to");
                 return declined();
             }
-            Asked::Ambiguous => {
+            QuestionOwner::Ambiguous => {
                 tracing::warn!(
                     target: "attache::mcp", %server,
                     "a question of an MCP server is declined: several calls are running, and it does not say which one it belongs to; from now on every call has a process for itself"

@@ -22,14 +22,14 @@ const RETRY_IN: Duration = Duration::from_secs(1);
 /// The words of iac-code for a context whose turn runs.
 const WORKING: &str = "Task is already working.";
 
-/// The place of a turn in its conversation.
+/// Whether a turn is part of a conversation, and may run.
 #[derive(Default)]
-pub(crate) enum Place {
+pub(crate) enum ContextAdmission {
     /// The agent holds no conversations.
     #[default]
     None,
-    /// A seat in a context.
-    Seat(Box<ContextTurn>),
+    /// The turn runs in a context.
+    Admitted(Box<ContextTurn>),
     /// No agent runs: the task fails with this text.
     Refused(&'static str),
 }
@@ -79,18 +79,18 @@ impl Inner {
         &self,
         rules: Arc<Conversation>,
         arriving: Arriving<'_>,
-    ) -> Result<Place, Error> {
+    ) -> Result<ContextAdmission, Error> {
         let peer = self.options.peer;
         let creates_task = arriving.creates_task;
         match self.try_place(rules, arriving, peer).await {
-            Ok(turn) => Ok(Place::Seat(Box::new(turn))),
+            Ok(turn) => Ok(ContextAdmission::Admitted(Box::new(turn))),
             Err(Refusal::Error(error)) => Err(error),
             // A task that exists is not failed by a message that it cannot take.
             Err(Refusal::Failed(text, _)) if peer == PeerRules::IacCode && creates_task => {
-                Ok(Place::Refused(text))
+                Ok(ContextAdmission::Refused(text))
             }
             Err(Refusal::Failed(_, error)) => Err(error),
-            Err(Refusal::AlwaysFailed(text)) if creates_task => Ok(Place::Refused(text)),
+            Err(Refusal::AlwaysFailed(text)) if creates_task => Ok(ContextAdmission::Refused(text)),
             Err(Refusal::AlwaysFailed(text)) => Err(Error::invalid_params("message.parts", text)),
         }
     }
@@ -173,12 +173,12 @@ impl Inner {
         context: &ContextId,
         task: &TaskId,
         message: &Message,
-    ) -> Place {
-        let Some(rules) = rules else { return Place::None };
+    ) -> ContextAdmission {
+        let Some(rules) = rules else { return ContextAdmission::None };
         let key = ContextKey { owner: owner.clone(), id: context.clone() };
         let named = workspaces::named(message, None, self.options.peer).ok().flatten().map(|(path, _)| path);
         match self.contexts.seat(&key, task, &rules.contexts, true) {
-            Ok(seat) => Place::Seat(Box::new(ContextTurn {
+            Ok(seat) => ContextAdmission::Admitted(Box::new(ContextTurn {
                 seat,
                 rules,
                 named,
@@ -186,7 +186,7 @@ impl Inner {
                 opened: tokio::sync::OnceCell::new(),
             })),
             // A forced seat is never refused.
-            Err(_) => Place::None,
+            Err(_) => ContextAdmission::None,
         }
     }
 }

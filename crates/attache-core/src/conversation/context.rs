@@ -7,7 +7,7 @@ use attache_protocol::ContextId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::admission::Place;
+use super::admission::ContextAdmission;
 use super::live::{ContextKey, Hold};
 use super::rules::Conversation;
 use super::workspace::Workspace;
@@ -64,8 +64,8 @@ impl Context {
     /// The rules that the context follows, if the agent [holds conversations](crate::Agent::conversation).
     pub fn rules(&self) -> Option<&Conversation> {
         match &self.turn.place {
-            Place::Seat(turn) => Some(&turn.rules),
-            Place::None | Place::Refused(_) => None,
+            ContextAdmission::Admitted(turn) => Some(&turn.rules),
+            ContextAdmission::None | ContextAdmission::Refused(_) => None,
         }
     }
 
@@ -80,27 +80,27 @@ impl Context {
     /// Like [`workspace`](Self::workspace), for an agent that can do without one.
     pub async fn workspace_if_any(&self) -> Result<Option<Arc<Workspace>>, AgentError> {
         match &self.turn.place {
-            Place::Seat(turn) => {
+            ContextAdmission::Admitted(turn) => {
                 let workspace = turn.workspace(&self.turn.service).await?;
                 if let Some(workspace) = &workspace {
                     self.turn.hide_path(workspace.root(), WORKSPACE);
                 }
                 Ok(workspace)
             }
-            Place::None | Place::Refused(_) => Ok(None),
+            ContextAdmission::None | ContextAdmission::Refused(_) => Ok(None),
         }
     }
 
     /// What was [kept](Self::keep) under a name since an earlier turn.
     pub fn runtime<T: Any + Send + Sync>(&self, name: &str) -> Option<Arc<T>> {
-        let Place::Seat(turn) = &self.turn.place else { return None };
+        let ContextAdmission::Admitted(turn) = &self.turn.place else { return None };
         let kept = turn.seat().runtimes().lock().get(name).cloned();
         kept.and_then(|value| value.downcast().ok())
     }
 
     /// Keeps a value for later turns, for as long as the context lives. Without [rules](Self::rules) nothing is kept.
     pub fn keep<T: Any + Send + Sync>(&self, name: &str, value: Arc<T>) {
-        if let Place::Seat(turn) = &self.turn.place {
+        if let ContextAdmission::Admitted(turn) = &self.turn.place {
             let replaced = turn.seat().runtimes().lock().insert(name.to_owned(), value);
             drop(replaced);
         }
@@ -108,7 +108,7 @@ impl Context {
 
     /// Drops what was kept under a name.
     pub fn forget(&self, name: &str) {
-        if let Place::Seat(turn) = &self.turn.place {
+        if let ContextAdmission::Admitted(turn) = &self.turn.place {
             let removed = turn.seat().runtimes().lock().remove(name);
             drop(removed);
         }
@@ -117,8 +117,8 @@ impl Context {
     /// Holds the context for the task of this turn. `None` without [rules](Self::rules).
     pub fn hold(&self) -> Option<ContextHold> {
         match &self.turn.place {
-            Place::Seat(turn) => Some(ContextHold { _hold: turn.seat().hold() }),
-            Place::None | Place::Refused(_) => None,
+            ContextAdmission::Admitted(turn) => Some(ContextHold { _hold: turn.seat().hold() }),
+            ContextAdmission::None | ContextAdmission::Refused(_) => None,
         }
     }
 

@@ -21,7 +21,7 @@ mod rules;
 mod workspace;
 mod workspaces;
 
-pub(crate) use self::admission::{Arriving, Place};
+pub(crate) use self::admission::{Arriving, ContextAdmission};
 pub use self::context::{Context, ContextHold};
 pub use self::fetch::{Fetch, FetchError, Fetched};
 pub(crate) use self::input::Reader;

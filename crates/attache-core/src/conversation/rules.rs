@@ -37,7 +37,7 @@ pub struct ContextRules {
     pub queue_limit: usize,
     /// How long a context may be idle before it is put away. 30 minutes unless set.
     pub idle: Duration,
-    /// How many contexts live at once. 64 unless set. For one more, the one that is idle for longest is put away. If all are in use,
+    /// How many contexts live at once. 1,024 unless set. For one more, the context that is idle for longest is put away. If all are in use,
     /// the message is refused.
     pub max: usize,
     /// The state of a task after a turn that was successful. Completed unless set.
@@ -50,7 +50,7 @@ impl Default for ContextRules {
             busy: Busy::Queue,
             queue_limit: 16,
             idle: Duration::from_secs(30 * 60),
-            max: 64,
+            max: 1024,
             end_state: EndState::Completed,
         }
     }

@@ -10,7 +10,7 @@ use attache_protocol::{
 use sha2::{Digest, Sha256};
 
 use super::Service;
-use crate::conversation::{Arriving, Place};
+use crate::conversation::{Arriving, ContextAdmission};
 use crate::store::Idempotency;
 use crate::{Agent, Caller, Permit, View, Webhook, new_id};
 
@@ -36,7 +36,7 @@ pub(super) struct Incoming {
     /// Whether the agent holds conversations, as far as this message tells.
     pub(super) is_conversation: bool,
     /// The place of the turn in its conversation.
-    pub(super) place: Place,
+    pub(super) place: ContextAdmission,
     /// The id of the task that the message creates, if its place needs one.
     pub(super) new_task: Option<TaskId>,
 }
@@ -78,7 +78,7 @@ impl Service {
         self.0.agent.admits(&caller, &message)?;
         // The rules of a task that exists are those of its first message.
         let is_conversation = message.task_id.is_some() || self.0.agent.conversation(&message).is_some();
-        let place = Place::None;
+        let place = ContextAdmission::None;
         Ok(Box::new(Incoming {
             caller,
             message,

@@ -20,7 +20,7 @@ use super::build::move_interfaces;
 use super::transports::{FurtherTransports, Listed};
 use crate::dispatch::{json as write_json, stated_version};
 use crate::http::body::Body;
-use crate::http::origin::Place;
+use crate::http::origin::ClientLocation;
 use crate::signing::{self, CurrentKeys, Signing};
 
 /// Where clients of 1.0 and 0.3 look for the card.
@@ -117,7 +117,7 @@ impl CardHost {
         card: Arc<AgentCard>,
         identity: &Identity,
         request: &Parts,
-        place: Place<'_>,
+        place: ClientLocation<'_>,
     ) -> Response<Body> {
         let (reader, listed) = self.reader(request, place.is_local());
         let known = identity.principal != Principal::Anonymous;
@@ -141,7 +141,12 @@ impl CardHost {
     }
 
     /// The JSON of the public card, as a client gets it at the path of the card.
-    pub(crate) fn public_json(&self, card: &Arc<AgentCard>, request: &Parts, place: Place<'_>) -> Bytes {
+    pub(crate) fn public_json(
+        &self,
+        card: &Arc<AgentCard>,
+        request: &Parts,
+        place: ClientLocation<'_>,
+    ) -> Bytes {
         let (reader, listed) = self.reader(request, place.is_local());
         self.document(card, (Rights::default(), reader, self.asked_base(place), listed)).json.clone()
     }
@@ -170,12 +175,12 @@ impl CardHost {
     }
 
     /// The base URL of the agent, with the host that the client asked for.
-    pub(crate) fn base_url(&self, place: Place<'_>) -> String {
+    pub(crate) fn base_url(&self, place: ClientLocation<'_>) -> String {
         self.asked_base(place).unwrap_or_else(|| self.base.clone())
     }
 
     /// The same, if it is another one than that of the card.
-    fn asked_base(&self, place: Place<'_>) -> Option<String> {
+    fn asked_base(&self, place: ClientLocation<'_>) -> Option<String> {
         place.host.map(|host| host.base_url(&self.base)).filter(|base| *base != self.base)
     }
 

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::HttpService;
 use super::body::Body;
-use super::origin::Place;
+use super::origin::ClientLocation;
 use crate::binding::http_json;
 use crate::card::{etag_of, has_tag};
 
@@ -71,7 +71,7 @@ impl<'a> Page<'a> {
 pub(super) fn respond(
     agents: &BTreeMap<String, HttpService>,
     head: &Parts,
-    place: Place<'_>,
+    place: ClientLocation<'_>,
 ) -> Response<Body> {
     let page = match Page::read(head.uri.query().unwrap_or_default()) {
         Ok(page) => page,

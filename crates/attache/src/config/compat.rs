@@ -291,7 +291,6 @@ impl Translation<'_, '_> {
                 ),
             }
         }
-        self.set("metadata-namespace", text("iac_code"));
         self.set("card.name", text("iac-code"));
         self.set("metadata-namespace", text("iac_code"));
         if let Some((true, position)) = self.switch("log-to-stdout") {

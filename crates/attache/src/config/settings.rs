@@ -706,7 +706,7 @@ settings! {
         queue_limit: Option<FromText<Count>>,
         /// How long a context may be idle before it is put away; 30 minutes if this is not set
         idle: Option<FromText<Time>>,
-        /// How many contexts of an agent live at once; 64 if this is not set
+        /// How many contexts of an agent live at once; 1,024 if this is not set
         max: Option<FromText<Count>>,
         /// The state of a task after a turn that was successful; completed, if this is not set
         end_state: Option<ContextEndState>,

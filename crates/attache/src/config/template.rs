@@ -81,7 +81,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("contexts.busy", "queue"),
     ("contexts.queue-limit", "16"),
     ("contexts.idle", "30m"),
-    ("contexts.max", "64"),
+    ("contexts.max", "1024"),
     ("contexts.end-state", "completed"),
     ("workspaces", "[/srv/projects]"),
     ("input.text-types", "[text/x-log]"),

@@ -52,9 +52,9 @@ async fn get(url: &str, headers: &[(&str, &str)]) -> (u16, reqwest::header::Head
     (status, headers, response.bytes().await.expect("a whole body").to_vec())
 }
 
-struct Place(Home);
+struct TestStore(Home);
 
-impl Place {
+impl TestStore {
     fn new() -> Self {
         Self(Home::new())
     }
@@ -113,7 +113,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 
 #[tokio::test]
 async fn a_large_artifact_has_a_url_with_ranges_and_a_small_one_is_inline() {
-    let place = Place::new();
+    let place = TestStore::new();
     let server = place.serve(&[]).await;
     let small = echo(&server.url, "small.bin", b"small", None).await;
     assert_eq!(part(&small)["raw"], STANDARD.encode("small"));
@@ -171,7 +171,7 @@ async fn a_large_artifact_has_a_url_with_ranges_and_a_small_one_is_inline() {
 
 #[tokio::test]
 async fn only_the_owner_of_the_task_gets_its_content() {
-    let place = Place::new();
+    let place = TestStore::new();
     let file = place.0.file(
         "attache.yml",
         "auth:\n  bearer:\n    - { name: alice, token: the-token-of-alice-is-long }\n    - { name: bob, token: the-token-of-bob-is-also-long }\nagents:\n  second: { echo: true }\n",
@@ -218,7 +218,7 @@ async fn only_the_owner_of_the_task_gets_its_content() {
 
 #[tokio::test]
 async fn content_survives_a_kill_and_its_url_follows_the_base_url() {
-    let place = Place::new();
+    let place = TestStore::new();
     let server = place.serve(&[]).await;
     let bytes = content(100_000);
     let task = echo(&server.url, "a.bin", &bytes, None).await;
@@ -241,7 +241,7 @@ async fn content_survives_a_kill_and_its_url_follows_the_base_url() {
 
 #[tokio::test]
 async fn killing_the_server_while_artifacts_are_written_leaves_no_dangling_reference() {
-    let place = Place::new();
+    let place = TestStore::new();
     let server = place.serve(&[]).await;
     let url = server.url.clone();
     let mut acknowledged = Vec::new();
@@ -288,7 +288,7 @@ async fn killing_the_server_while_artifacts_are_written_leaves_no_dangling_refer
 
 #[tokio::test]
 async fn content_over_a_limit_fails_the_turn_and_nothing_else() {
-    let place = Place::new();
+    let place = TestStore::new();
     let server = place.serve(&["--artifacts-max-size", "4KiB", "--artifacts-max-total", "6KiB"]).await;
     let failed = echo(&server.url, "a.bin", &content(5000), None).await;
     assert_eq!(failed["status"]["state"], "TASK_STATE_FAILED");
@@ -305,7 +305,7 @@ async fn content_over_a_limit_fails_the_turn_and_nothing_else() {
 
 #[tokio::test]
 async fn the_store_commands_check_copy_and_remove_content() {
-    let place = Place::new();
+    let place = TestStore::new();
     let server = place.serve(&[]).await;
     let bytes = content(50_000);
     let one = echo(&server.url, "one.bin", &bytes, None).await;
@@ -369,7 +369,7 @@ async fn a_temporary_folder_is_removed_with_the_server() {
 
 #[tokio::test]
 async fn files_have_urls_of_their_own_for_local_clients() {
-    let place = Place::new();
+    let place = TestStore::new();
     let server = place.serve(&["--artifacts-urls", "file"]).await;
     let bytes = content(5000);
     let task = echo(&server.url, "report.pdf", &bytes, None).await;
@@ -409,7 +409,7 @@ async fn breaking_proxy(listener: TcpListener, server: String, bytes: usize, bre
 
 #[tokio::test]
 async fn a_download_goes_on_after_the_connection_broke_and_the_hash_is_checked() {
-    let place = Place::new();
+    let place = TestStore::new();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let public = format!("http://{}", listener.local_addr().unwrap());
     let server = place.serve(&["--base-url", &public]).await;
@@ -439,7 +439,7 @@ async fn a_download_goes_on_after_the_connection_broke_and_the_hash_is_checked()
 
 #[tokio::test]
 async fn a_download_that_was_broken_off_goes_on_at_a_restarted_server() {
-    let place = Place::new();
+    let place = TestStore::new();
     let address = free_address();
     let server = place.serve(&["--listen", &address]).await;
     let bytes = content(500_000);
@@ -464,7 +464,7 @@ async fn a_download_that_was_broken_off_goes_on_at_a_restarted_server() {
 #[tokio::test]
 async fn a_gateway_fetches_the_files_of_the_remote_agent_for_its_callers() {
     const TOKEN: &str = "the-token-that-only-the-gateway-has";
-    let (there, here) = (Place::new(), Home::new());
+    let (there, here) = (TestStore::new(), Home::new());
     let file = there
         .0
         .file("attache.yml", &format!("auth:\n  bearer:\n    - {{ name: gateway, token: {TOKEN} }}\n"));

@@ -108,11 +108,11 @@ async fn flags_beat_the_environment_which_beats_the_file_which_beats_defaults() 
     let variable = |name: &str| json!({"kind": "environment", "variable": name});
 
     let default = shown(&[], &[]).await;
-    assert_eq!(default("listen"), (json!("127.0.0.1:3111"), json!({"kind": "default"})));
+    assert_eq!(default("listen"), (json!(["127.0.0.1:3111"]), json!({"kind": "default"})));
     assert_eq!(default("push.offered"), (json!(true), json!({"kind": "default"})));
 
     let by_file = shown(&["--config", &file], &[]).await;
-    assert_eq!(by_file("listen"), (json!("127.0.0.1:1"), in_file(1)));
+    assert_eq!(by_file("listen"), (json!(["127.0.0.1:1"]), in_file(1)));
     assert_eq!(by_file("push.every-event"), (json!(true), in_file(4)));
     assert_eq!(by_file("push.offered"), (json!(false), in_file(4)));
     assert_eq!(by_file("strict-version"), (json!(false), json!({"kind": "default"})));
@@ -124,14 +124,14 @@ async fn flags_beat_the_environment_which_beats_the_file_which_beats_defaults() 
         ("ATTACHE_ALLOW_WEBHOOK_NETWORK", "10.0.0.0/8 192.168.0.0/16"),
     ];
     let by_environment = shown(&[], &environment).await;
-    assert_eq!(by_environment("listen"), (json!("127.0.0.1:2"), variable("ATTACHE_LISTEN")));
+    assert_eq!(by_environment("listen"), (json!(["127.0.0.1:2"]), variable("ATTACHE_LISTEN")));
     assert_eq!(by_environment("push.every-event"), (json!(false), variable("ATTACHE_PUSH_EVERY_EVENT")));
     assert_eq!(by_environment("push.allow-networks").0, json!(["10.0.0.0/8", "192.168.0.0/16"]));
     assert_eq!(by_environment("log.filter"), (json!("debug"), in_file(2)));
 
     let flags = ["--listen", "127.0.0.1:3", "--push-every-event=true", "--no-push=false"];
     let by_flag = shown(&flags, &environment[..2]).await;
-    assert_eq!(by_flag("listen"), (json!("127.0.0.1:3"), json!({"kind": "flag", "flag": "--listen"})));
+    assert_eq!(by_flag("listen"), (json!(["127.0.0.1:3"]), json!({"kind": "flag", "flag": "--listen"})));
     assert_eq!(by_flag("push.offered"), (json!(true), json!({"kind": "flag", "flag": "--no-push"})));
 }
 
@@ -304,7 +304,7 @@ async fn the_schema_is_printed() {
     let schema: Value = serde_json::from_str(&ran.stdout).expect("JSON");
     assert_eq!(
         schema["properties"]["listen"]["description"],
-        "The address to listen on, or `unix:PATH` for a Unix socket"
+        "An address to listen on, or `unix:PATH` for a Unix socket; may be repeated"
     );
     assert_eq!(schema["additionalProperties"], false);
 }

@@ -26,7 +26,7 @@ use self::api::Api;
 use self::client::{Client, Ledger};
 use self::other_program::OtherProgram;
 use self::receiver::Receiver;
-use self::subject::{Place, Subject};
+use self::subject::{Subject, TestServer};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_acknowledged_survives_however_often_the_server_is_killed() {
@@ -135,7 +135,7 @@ async fn tell_progress(subject: Subject, tally: Arc<Tally>, began: Instant) {
 async fn round(subject: Subject, seed: u64, length: Duration, tally: &Arc<Tally>) -> Result<(), String> {
     let mut random = Rng::with_seed(seed);
     let directory = tempfile::tempdir().expect("there is a directory for temporary files");
-    let place = Place::new(subject, directory.path());
+    let place = TestServer::new(subject, directory.path());
     let receiver = Receiver::start(random.fork(), tally.clone()).await;
     let api = Api::new(&place.url());
     let ledger = Arc::new(Ledger::new(tally.clone()));
@@ -184,9 +184,9 @@ async fn round(subject: Subject, seed: u64, length: Duration, tally: &Arc<Tally>
     if !status.success() {
         lost.push(format!("the server did not stop well: {status}"));
     }
-    lost.extend(Place::check_store(&place.store()).await.err());
+    lost.extend(TestServer::check_store(&place.store()).await.err());
     if let Some(backup) = backup {
-        lost.extend(Place::check_store(&backup).await.err());
+        lost.extend(TestServer::check_store(&backup).await.err());
     }
     if lost.is_empty() {
         return Ok(());

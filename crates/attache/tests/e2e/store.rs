@@ -12,11 +12,11 @@ use tempfile::TempDir;
 use crate::support::{Program, attache};
 
 /// A directory with room for a store and its keys.
-struct Place {
+struct TestStore {
     directory: TempDir,
 }
 
-impl Place {
+impl TestStore {
     fn new() -> Self {
         Self { directory: tempfile::tempdir().expect("there is a directory for temporary files") }
     }
@@ -90,7 +90,7 @@ impl Place {
 
 #[tokio::test]
 async fn a_task_is_there_after_a_restart() {
-    let place = Place::new();
+    let place = TestStore::new();
     let store = place.path("new/directory/tasks.db");
     let first = place.serve(&store).await;
     let sent = first.send("Hello", None).await;
@@ -106,7 +106,7 @@ async fn a_task_is_there_after_a_restart() {
 
 #[tokio::test]
 async fn a_second_server_on_the_same_file_is_refused_and_the_first_goes_on() {
-    let place = Place::new();
+    let place = TestStore::new();
     let store = place.path("tasks.db");
     let first = place.serve(&store).await;
     let pid = format!("pid {}", first.pid());
@@ -122,7 +122,7 @@ async fn a_second_server_on_the_same_file_is_refused_and_the_first_goes_on() {
 #[tokio::test]
 async fn reading_the_file_from_another_program_loses_nothing() {
     use std::os::unix::fs::MetadataExt;
-    let place = Place::new();
+    let place = TestStore::new();
     let store = place.path("tasks.db");
     let log = place.path("tasks.db-wal");
     let server = place.serve(&store).await;
@@ -149,7 +149,7 @@ async fn reading_the_file_from_another_program_loses_nothing() {
 
 #[tokio::test]
 async fn a_backup_is_made_while_the_server_runs_and_can_be_served() {
-    let place = Place::new();
+    let place = TestStore::new();
     let (store, copy) = (place.path("tasks.db"), place.path("copy.db"));
     let server = place.serve(&store).await;
     let sent = server.send("Hello", None).await;
@@ -177,7 +177,7 @@ async fn a_backup_is_made_while_the_server_runs_and_can_be_served() {
 
 #[tokio::test]
 async fn a_directory_is_refused() {
-    let place = Place::new();
+    let place = TestStore::new();
     let store = place.path("tasks.db");
     fs::create_dir(&store).expect("a directory is made");
     insta::assert_snapshot!("store_is_a_directory", place.refused(&store).await);
@@ -186,7 +186,7 @@ async fn a_directory_is_refused() {
 
 #[tokio::test]
 async fn a_place_where_nothing_can_be_made_is_refused() {
-    let place = Place::new();
+    let place = TestStore::new();
     fs::write(place.path("file"), "not a directory").expect("a file is made");
     insta::assert_snapshot!("store_below_a_file", place.refused(&place.path("file/tasks.db")).await);
     assert_eq!(place.content(), [(place.path("file"), b"not a directory".to_vec())]);
@@ -196,7 +196,7 @@ async fn a_place_where_nothing_can_be_made_is_refused() {
 #[tokio::test]
 async fn a_directory_that_cannot_be_written_is_refused() {
     use std::os::unix::fs::PermissionsExt;
-    let place = Place::new();
+    let place = TestStore::new();
     let closed = place.path("closed");
     fs::create_dir(&closed).expect("a directory is made");
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o500)).expect("it is ours");
@@ -209,7 +209,7 @@ async fn a_directory_that_cannot_be_written_is_refused() {
 
 #[tokio::test]
 async fn a_file_that_is_no_database_is_refused_and_left_alone() {
-    let place = Place::new();
+    let place = TestStore::new();
     let store = place.path("tasks.db");
     fs::write(&store, "Dear diary,\n".repeat(100)).expect("a file is made");
     let before = place.content();
@@ -219,7 +219,7 @@ async fn a_file_that_is_no_database_is_refused_and_left_alone() {
 
 #[tokio::test]
 async fn a_database_of_another_program_is_refused_and_left_alone() {
-    let place = Place::new();
+    let place = TestStore::new();
     let store = place.path("tasks.db");
     let other = Connection::open(&store).expect("a database is made");
     other.execute_batch("CREATE TABLE songs (title TEXT); INSERT INTO songs VALUES ('Blue');").expect("SQL");
@@ -231,7 +231,7 @@ async fn a_database_of_another_program_is_refused_and_left_alone() {
 
 #[tokio::test]
 async fn a_store_of_a_newer_version_is_refused_and_left_alone() {
-    let place = Place::new();
+    let place = TestStore::new();
     let store = place.used_store().await;
     let newer = Connection::open(&store).expect("it is a database");
     newer.pragma_update(None, "user_version", 99_999).expect("it can be written");
@@ -243,7 +243,7 @@ async fn a_store_of_a_newer_version_is_refused_and_left_alone() {
 
 #[tokio::test]
 async fn a_store_that_lacks_its_end_is_refused_and_left_alone() {
-    let place = Place::new();
+    let place = TestStore::new();
     let store = place.used_store().await;
     let whole = fs::read(&store).expect("it can be read");
     fs::write(&store, &whole[..whole.len() / 2]).expect("it can be written");
@@ -255,7 +255,7 @@ async fn a_store_that_lacks_its_end_is_refused_and_left_alone() {
 
 #[tokio::test]
 async fn a_store_with_a_broken_page_is_refused_and_left_alone() {
-    let place = Place::new();
+    let place = TestStore::new();
     let store = place.used_store().await;
     let mut bytes = fs::read(&store).expect("it can be read");
     // The first page has the header, which is looked at, and the schema, which is what breaks here.
@@ -268,7 +268,7 @@ async fn a_store_with_a_broken_page_is_refused_and_left_alone() {
 
 #[tokio::test]
 async fn a_check_finds_what_broke_where_nobody_looks_at_first() {
-    let place = Place::new();
+    let place = TestStore::new();
     let store = place.used_store().await;
     let url = format!("sqlite:{}", store.display());
     let check = async || {

@@ -35,7 +35,7 @@ impl Running {
 
 pub(crate) async fn start(provider: &Provider, asks: Asks) -> Running {
     let tokens = Arc::new(Mutex::new(Vec::new()));
-    let door = Door { issuer: provider.issuer.clone(), asks, tokens: tokens.clone() };
+    let door = TokenCheck { issuer: provider.issuer.clone(), asks, tokens: tokens.clone() };
     let agent = agent_fn(|turn: Turn| async move {
         let name = turn.caller().principal().name().unwrap_or("stranger").to_owned();
         turn.reply(format!("hello {name}")).await
@@ -51,13 +51,13 @@ pub(crate) async fn start(provider: &Provider, asks: Asks) -> Running {
     Running { url, tokens }
 }
 
-struct Door {
+struct TokenCheck {
     issuer: String,
     asks: Asks,
     tokens: Arc<Mutex<Vec<String>>>,
 }
 
-impl Authenticator for Door {
+impl Authenticator for TokenCheck {
     fn authenticate<'a>(&'a self, head: Head<'a>) -> Verdict<'a> {
         let value = head.headers.get("authorization").and_then(|value| value.to_str().ok());
         let Some(token) = value.and_then(|value| value.strip_prefix("Bearer ")) else {

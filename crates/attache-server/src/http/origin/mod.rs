@@ -286,7 +286,7 @@ impl RequestFilter {
     ///
     /// A client is on this machine if it is connected over a Unix socket, or if everything about its request says so: its address, the
     /// host that it names, and the base URL of the server. A proxy on this machine passes requests of other machines on.
-    pub(crate) fn place<'a>(&self, head: &'a Parts, peer: &Peer) -> Place<'a> {
+    pub(crate) fn place<'a>(&self, head: &'a Parts, peer: &Peer) -> ClientLocation<'a> {
         let named = self.named_host(head).and_then(Authority::read);
         let names_loopback = named.is_none_or(|named| named.host.is_loopback());
         let is_passed_on = ["forwarded", "x-forwarded-for", "x-forwarded-host", "via", "x-real-ip"]
@@ -295,7 +295,7 @@ impl RequestFilter {
         let from_loopback = peer.address.is_some_and(|address| address.ip().to_canonical().is_loopback());
         let base_is_here = self.base_host.as_ref().is_some_and(|host| host.borrowed().is_loopback());
         let by_loopback = from_loopback && names_loopback && base_is_here && !is_passed_on;
-        Place { host: self.asked_host(head), is_local: peer.process.is_some() || by_loopback }
+        ClientLocation { host: self.asked_host(head), is_local: peer.process.is_some() || by_loopback }
     }
 
     /// The host that a request names.
@@ -404,13 +404,13 @@ impl RequestFilter {
 
 /// Where a client is.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct ClientLocation<'a> {
     /// The host that it asked for, if the card names it.
     pub(crate) host: Option<AskedHost<'a>>,
     is_local: bool,
 }
 
-impl Place<'_> {
+impl ClientLocation<'_> {
     /// Whether the client is on this machine.
     pub(crate) fn is_local(self) -> bool {
         self.is_local

@@ -40,13 +40,13 @@ impl Subject {
 }
 
 /// Where a server listens and keeps its data, however often it is started.
-pub(super) struct Place {
+pub(super) struct TestServer {
     subject: Subject,
     directory: PathBuf,
     address: String,
 }
 
-impl Place {
+impl TestServer {
     pub(super) fn new(subject: Subject, directory: &Path) -> Self {
         Self { subject, directory: directory.to_owned(), address: quiet_address(subject) }
     }
