@@ -368,6 +368,15 @@ async fn a_temporary_folder_is_removed_with_the_server() {
 }
 
 #[tokio::test]
+async fn paths_of_this_machine_are_no_urls_for_other_machines() {
+    let open = ["--listen", "0.0.0.0:0", "--insecure", "--allowed-host", "*"];
+    let arguments = [&["serve", "--agent", "echo", "--store", "memory:"], &open[..]].concat();
+    let ran = Home::new().run(&[&arguments[..], &["--artifacts-urls", "file"]].concat()).await;
+    assert_eq!(ran.code, Some(2), "{ran}");
+    assert!(ran.stderr.contains("set `artifacts.urls` to `http`"), "{ran}");
+}
+
+#[tokio::test]
 async fn files_have_urls_of_their_own_for_local_clients() {
     let place = TestStore::new();
     let server = place.serve(&["--artifacts-urls", "file"]).await;

@@ -304,7 +304,7 @@ async fn the_schema_is_printed() {
     let schema: Value = serde_json::from_str(&ran.stdout).expect("JSON");
     assert_eq!(
         schema["properties"]["listen"]["description"],
-        "An address to listen on, or `unix:PATH` for a Unix socket; may be repeated"
+        "The addresses to listen on, each `HOST:PORT` or `unix:PATH` for a Unix socket: one or a list"
     );
     assert_eq!(schema["additionalProperties"], false);
 }

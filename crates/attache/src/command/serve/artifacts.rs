@@ -79,6 +79,12 @@ impl Serve {
             )
             .hint("name a directory that all servers share in `artifacts.directory`, and set `artifacts.shared`"));
         }
+        if self.artifacts.artifacts_urls == ArtifactUrlKind::File && self.is_remote(None) {
+            return Err(Failure::usage(
+                "`file:` URLs of artifacts tell callers on other machines paths of this machine, which they cannot open",
+            )
+            .hint("set `artifacts.urls` to `http`, or listen on this machine only"));
+        }
         let url = self.store.url()?;
         let path = match url.is_memory() {
             false => self.artifact_directory.path(&url),
