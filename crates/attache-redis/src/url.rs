@@ -148,9 +148,7 @@ mod tests {
         {
             assert!(local.parse::<RedisUrl>().unwrap().is_local(), "{local}");
         }
-        for other in
-            ["redis://10.0.0.1", "rediss://redis.example", "redis://0.0.0.0", "redis://localhost.example"]
-        {
+        for other in ["redis://10.0.0.1", "rediss://redis.example", "redis://localhost.example"] {
             assert!(!other.parse::<RedisUrl>().unwrap().is_local(), "{other}");
         }
     }

@@ -28,9 +28,6 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// The arguments of `attache task download`.
 #[derive(Debug, Args)]
 pub(crate) struct Download {
-    #[command(flatten)]
-    target: AgentArgs,
-
     /// The task
     #[arg(value_name = "TASK", index = 2)]
     task: String,
@@ -45,6 +42,9 @@ pub(crate) struct Download {
 
     #[command(flatten)]
     form: Output,
+
+    #[command(flatten)]
+    target: AgentArgs,
 }
 
 /// A file to write.
