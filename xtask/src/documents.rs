@@ -180,8 +180,9 @@ fn reference() -> BTreeMap<String, BTreeSet<String>> {
             current = line.trim_start_matches('#').trim().to_owned();
             commands.entry(current.clone()).or_default();
         } else if let Some(rest) = line.strip_prefix("| `") {
-            let argument = rest.split('`').next().unwrap_or_default();
-            let flags = argument.split([' ', ',', '[', '=']).filter(|word| word.starts_with('-'));
+            // The short and the long form of an option are both in the first column.
+            let column = rest.split(" | ").next().unwrap_or_default();
+            let flags = column.split([' ', ',', '[', '=', '`']).filter(|word| word.starts_with('-'));
             commands.entry(current.clone()).or_default().extend(flags.map(str::to_owned));
         }
     }
