@@ -198,13 +198,10 @@ fn a_canceled_call_of_server_everything_is_canceled() {
     keep("a_canceled_call_of_server_everything_is_canceled", "node", async {
         let mcp = Mcp::connect(node("server-everything", &["stdio"])).await.unwrap();
         let agent = serve(&mcp).await;
-        let mut events = agent
-            .stream(crate::support::call(
-                "trigger-long-running-operation",
-                json!({"duration": 100, "steps": 200}),
-            ))
-            .await
-            .unwrap();
+        let call =
+            crate::support::call("trigger-long-running-operation", json!({"duration": 100, "steps": 200}));
+        let call = attache_client::Outgoing::from(call).extension(attache_core::REPORTS_EXTENSION);
+        let mut events = agent.stream(call).await.unwrap();
         let id = loop {
             let event = events.next().await.unwrap().unwrap();
             if let attache_protocol::StreamResponse::StatusUpdate(update) = event
