@@ -1,13 +1,15 @@
 //! Programs that this process starts: they end with it, together with the processes that they started.
 //!
-//! [`ProcessGroup`] is a program with its processes. [`read_errors`] reads the standard error of a program, and [`describe`] says how a
-//! program ended.
+//! [`ProcessGroup`] is a program with its processes. [`Output`] is a pipe that ends with its program, [`read_errors`] reads the standard
+//! error, [`LogLimit`] bounds what a program writes to the log, and [`describe`] says how a program ended.
 
 mod group;
+mod output;
 mod stderr;
 
 pub use group::{Handle, ProcessGroup};
-pub use stderr::read_errors;
+pub use output::Output;
+pub use stderr::{LogLimit, read_errors};
 
 use std::process::ExitStatus;
 

@@ -5,19 +5,18 @@ use std::io;
 use tokio::process::{Child, Command};
 
 /// A program. Its own processes are not known.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Group;
 
 impl Group {
-    pub(super) fn of(_: &Child) -> io::Result<Self> {
-        Ok(Self)
+    pub(super) fn spawn(mut command: Command) -> io::Result<(Self, Child)> {
+        command.kill_on_drop(true);
+        Ok((Self, command.spawn()?))
     }
 
-    pub(super) fn terminate(self) {}
+    pub(super) fn terminate(&self) {}
 
-    pub(super) fn kill(self) {}
-}
+    pub(super) fn kill(&self) {}
 
-pub(super) fn prepare(command: &mut Command) {
-    command.kill_on_drop(true);
+    pub(super) async fn kill_left_behind(&self) {}
 }

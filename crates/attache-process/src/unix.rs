@@ -1,60 +1,88 @@
 //! Process groups of POSIX, and a watchdog for the case that the server is killed.
 
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 
-/// The environment variable that marks the processes of this server.
+#[cfg(target_os = "linux")]
+#[path = "left_behind.rs"]
+mod left_behind;
+
+/// The environment variable that marks the processes of a program: the mark of this server, and the number of the program. Processes
+/// inherit it, so that they are found also if they have left their group.
 const MARK: &str = "__ATTACHE_RUN";
 
 /// Waits until the server closes its end of the pipe, which also happens when it is killed. Then kills all processes with the mark.
-/// The mark is in the environment, so that processes are found that left their group.
 const SCRIPT: &str = r#"
 while read -r line; do :; done
 for process in /proc/[0-9]*; do
-    if tr '\0' '\n' < "$process/environ" 2>/dev/null | grep -qx "$1"; then
+    if tr '\0' '\n' < "$process/environ" 2>/dev/null | grep -q "^$1\."; then
         kill -KILL "${process#/proc/}" 2>/dev/null
     fi
 done
 "#;
 
 /// The process group of a program.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Group(Pid);
+#[derive(Debug, Clone)]
+#[cfg_attr(
+    not(target_os = "linux"),
+    expect(dead_code, reason = "only Linux tells the environment of a process")
+)]
+pub(super) struct Group {
+    /// The program. Its number is also that of the group.
+    leader: Pid,
+    /// The number of the program in the mark.
+    number: u64,
+    started: Instant,
+}
 
 impl Group {
-    pub(super) fn of(child: &Child) -> io::Result<Self> {
-        let pid = child.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
-        pid.map(Self).ok_or_else(|| io::Error::other("the program has ended already"))
+    /// Starts a program in a group of its own, marked for the watchdog.
+    pub(super) fn spawn(mut command: Command) -> io::Result<(Self, Child)> {
+        static STARTED: AtomicU64 = AtomicU64::new(0);
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        command.process_group(0).env(MARK, format!("{}.{number}", server_mark()));
+        let started = Instant::now();
+        let child = command.spawn()?;
+        let leader = child.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
+        let leader = leader.ok_or_else(|| io::Error::other("the program has ended already"))?;
+        Ok((Self { leader, number, started }, child))
     }
 
-    pub(super) fn terminate(self) {
+    pub(super) fn terminate(&self) {
         self.signal(Signal::TERM);
     }
 
-    pub(super) fn kill(self) {
+    pub(super) fn kill(&self) {
         self.signal(Signal::KILL);
     }
 
-    fn signal(self, signal: Signal) {
+    fn signal(&self, signal: Signal) {
         // The only expected error is that all processes have ended.
-        if let Err(error) = kill_process_group(self.0, signal) {
+        if let Err(error) = kill_process_group(self.leader, signal) {
             tracing::debug!(%error, "a process group could not be signalled");
         }
     }
-}
 
-/// Puts a program into a group of its own, and marks it for the watchdog.
-pub(super) fn prepare(command: &mut Command) {
-    command.process_group(0).env(MARK, mark());
+    /// Kills the processes that left the group, after the program has ended.
+    #[cfg(target_os = "linux")]
+    pub(super) async fn kill_left_behind(&self) {
+        let mark = format!("{MARK}={}.{}", server_mark(), self.number);
+        left_behind::kill(self.leader, self.started, mark).await;
+    }
+
+    /// Processes that left the group are found on Linux only.
+    #[cfg(not(target_os = "linux"))]
+    pub(super) async fn kill_left_behind(&self) {}
 }
 
 /// The mark of this server. The first call starts the watchdog.
-fn mark() -> &'static str {
+fn server_mark() -> &'static str {
     struct Watchdog {
         mark: String,
         /// The child with the server's end of the pipe, which is closed when the server ends.
@@ -72,9 +100,13 @@ fn mark() -> &'static str {
 }
 
 fn start_watchdog(mark: &str) -> io::Result<std::process::Child> {
+    use std::os::unix::process::CommandExt;
+
     let mut command = std::process::Command::new("/bin/sh");
     command.args(["-c", SCRIPT, "attache-watchdog", &format!("{MARK}={mark}")]);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    // A server that another one started has a mark itself. The watchdog must outlive it.
+    command.env_remove(MARK);
     // In a group of its own, it survives a Ctrl-C that ends the server.
     command.process_group(0).spawn()
 }
