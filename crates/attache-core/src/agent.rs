@@ -44,11 +44,26 @@ pub trait Agent: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Prepares a message that begins a task, after it was [admitted](Self::admits) and before it is stored.
+    ///
+    /// An agent that passes tasks on to others notes in the metadata of the message which one it has chosen. The later turns of the
+    /// task then go to the same one, whatever has changed in the meantime.
+    fn prepare(&self, first: &mut Message) {
+        let _ = first;
+    }
+
     /// Whether a turn that died with its process may run again. Otherwise its task fails.
     ///
     /// The new turn gets the same message. The events of the first turn stay in the task. [`Turn::is_rerun`] is true in the new turn.
     fn restartable(&self) -> bool {
         false
+    }
+
+    /// Whether the turns of one task may [run again](Self::restartable). `first` is the message that the task began with. An agent whose
+    /// tasks differ in this implements it.
+    fn restarts(&self, first: &Message) -> bool {
+        let _ = first;
+        self.restartable()
     }
 
     /// Whether the agent [reports](Turn::report) what it does. Its card then lists the extension for reports. Readers can activate
@@ -94,6 +109,10 @@ pub fn restartable(agent: impl Agent) -> impl Agent {
             self.0.admits(caller, message)
         }
 
+        fn prepare(&self, first: &mut Message) {
+            self.0.prepare(first);
+        }
+
         fn restartable(&self) -> bool {
             true
         }
@@ -134,8 +153,20 @@ pub fn conversational(agent: impl Agent, rules: Conversation) -> impl Agent {
             self.0.admits(caller, message)
         }
 
+        fn prepare(&self, first: &mut Message) {
+            self.0.prepare(first);
+        }
+
         fn restartable(&self) -> bool {
             self.0.restartable()
+        }
+
+        fn restarts(&self, first: &Message) -> bool {
+            self.0.restarts(first)
+        }
+
+        fn reports(&self) -> bool {
+            self.0.reports()
         }
 
         fn conversation(&self, _: &Message) -> Option<Arc<Conversation>> {
@@ -184,8 +215,16 @@ impl Agent for BoxAgent {
         self.0.admits(caller, message)
     }
 
+    fn prepare(&self, first: &mut Message) {
+        self.0.prepare(first);
+    }
+
     fn restartable(&self) -> bool {
         self.0.restartable()
+    }
+
+    fn restarts(&self, first: &Message) -> bool {
+        self.0.restarts(first)
     }
 
     fn reports(&self) -> bool {
@@ -210,15 +249,25 @@ impl Agent for BoxAgent {
 trait DynAgent: Send + Sync + 'static {
     fn run(&self, turn: Turn) -> BoxFuture<'_, AgentResult>;
     fn admits(&self, caller: &Caller, message: &Message) -> Result<(), Error>;
+    fn prepare(&self, first: &mut Message);
     fn restartable(&self) -> bool;
+    fn restarts(&self, first: &Message) -> bool;
     fn reports(&self) -> bool;
     fn conversation(&self, first: &Message) -> Option<Arc<Conversation>>;
     fn task_ended(&self, task: &TaskId);
 }
 
 impl<A: Agent> DynAgent for A {
+    fn prepare(&self, first: &mut Message) {
+        Agent::prepare(self, first);
+    }
+
     fn restartable(&self) -> bool {
         Agent::restartable(self)
+    }
+
+    fn restarts(&self, first: &Message) -> bool {
+        Agent::restarts(self, first)
     }
 
     fn reports(&self) -> bool {

@@ -34,10 +34,12 @@ use crate::{Agent, BoxAgent, BoxFuture};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Default)]
-pub struct AgentKinds(BTreeMap<String, Factory>);
+///
+/// A program that keeps more than the agent, such as its card, chooses what its factories return (`A`), and what they get beside or
+/// instead of JSON (`S`). It starts with [`AgentKinds::default`] and uses [`AgentKinds::register_with`].
+pub struct AgentKinds<A = BoxAgent, S = Value>(BTreeMap<String, Factory<A, S>>);
 
-type Factory = Arc<dyn Fn(Value) -> BoxFuture<'static, Result<BoxAgent, FactoryError>> + Send + Sync>;
+type Factory<A, S> = Arc<dyn Fn(S) -> BoxFuture<'static, Result<A, FactoryError>> + Send + Sync>;
 
 type FactoryError = Box<dyn StdError + Send + Sync>;
 
@@ -88,16 +90,21 @@ impl AgentKinds {
         Fut: Future<Output = Result<A, FactoryError>> + Send + 'static,
         A: Agent,
     {
-        let factory = move |settings| -> BoxFuture<'static, _> {
-            match serde_json::from_value(settings) {
-                Ok(settings) => {
-                    let built = factory(settings);
-                    Box::pin(async move { built.await.map(Agent::boxed) })
-                }
-                Err(error) => Box::pin(std::future::ready(Err(error.into()))),
-            }
-        };
-        self.0.insert(name.into(), Arc::new(factory));
+        self.register_with(name, move |settings| {
+            let built = serde_json::from_value(settings).map(&factory);
+            async move { built?.await.map(Agent::boxed) }
+        })
+    }
+}
+
+impl<A, S> AgentKinds<A, S> {
+    /// Adds a kind whose factory gets its input as it is. It replaces an earlier kind of the same name.
+    pub fn register_with<F, Fut>(&mut self, name: impl Into<String>, factory: F) -> &mut Self
+    where
+        F: Fn(S) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<A, FactoryError>> + Send + 'static,
+    {
+        self.0.insert(name.into(), Arc::new(move |input| Box::pin(factory(input))));
         self
     }
 
@@ -107,7 +114,7 @@ impl AgentKinds {
     }
 
     /// Builds an agent of the kind `name`.
-    pub async fn build(&self, name: &str, settings: Value) -> Result<BoxAgent, BuildAgentError> {
+    pub async fn build(&self, name: &str, settings: S) -> Result<A, BuildAgentError> {
         let factory = self.0.get(name).ok_or_else(|| BuildAgentError::UnknownKind {
             name: name.to_owned(),
             known: self.0.keys().cloned().collect(),
@@ -116,7 +123,19 @@ impl AgentKinds {
     }
 }
 
-impl fmt::Debug for AgentKinds {
+impl<A, S> Clone for AgentKinds<A, S> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<A, S> Default for AgentKinds<A, S> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<A, S> fmt::Debug for AgentKinds<A, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.names()).finish()
     }

@@ -32,11 +32,12 @@ pub fn safe_file_name(name: &str) -> Option<String> {
     let is_forbidden =
         |c: char| c.is_control() || is_invisible(c) || matches!(c, '<' | '>' | ':' | '"' | '|' | '?' | '*');
     let clean: String = last.chars().map(|c| if is_forbidden(c) { '_' } else { c }).collect();
-    let clean = clean.trim_start().trim_end_matches([' ', '.']);
-    if clean.chars().all(|c| matches!(c, '.' | '_')) {
+    // Checked after it is shortened: the part that is cut off can be what made the name usable.
+    let short = shorten(clean.trim_start().trim_end_matches([' ', '.']));
+    if short.chars().all(|c| matches!(c, '.' | '_')) {
         return None;
     }
-    Some(if is_device(clean) { shorten(&format!("_{clean}")) } else { shorten(clean) })
+    Some(if is_device(&short) { shorten(&format!("_{short}")) } else { short })
 }
 
 /// The name with at most [`MAX_BYTES`] bytes. A short extension is kept.
@@ -112,6 +113,15 @@ mod tests {
         assert!(safe.len() <= MAX_BYTES && safe.ends_with("ä.gz"), "{safe}");
         let safe = safe_file_name(&format!("a.{}", "x".repeat(500))).unwrap();
         assert_eq!(safe.len(), MAX_BYTES);
+    }
+
+    #[test]
+    fn a_name_that_is_no_longer_usable_when_it_is_shortened_is_refused_or_changed() {
+        assert_eq!(safe_file_name(&format!("{}x", "_".repeat(500))), None);
+        for (end, safe) in [("x.txt", "_con.txt"), ("x", "_con"), (".txt", "_con.txt")] {
+            let name = format!("con{}{end}", " ".repeat(380));
+            assert_eq!(safe_file_name(&name).as_deref(), Some(safe), "{name:?}");
+        }
     }
 
     proptest! {

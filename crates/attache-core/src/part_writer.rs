@@ -10,6 +10,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::artifact_links::{parts_of_event, reference};
+use crate::redaction::FileRedaction;
 use crate::turn_state::TurnRequest;
 use crate::{AgentError, AgentResult, ArtifactError, ArtifactWriter, Artifacts, ContentPlace, TaskEvent};
 
@@ -39,6 +40,8 @@ pub struct PartWriter {
     artifacts: Option<Artifacts>,
     place: ContentPlace,
     written: Written,
+    /// Hides secrets and paths, if the service does.
+    redaction: Option<FileRedaction>,
 }
 
 enum Written {
@@ -47,13 +50,25 @@ enum Written {
 }
 
 impl PartWriter {
-    pub(crate) fn new(artifacts: Option<Artifacts>, place: ContentPlace) -> Self {
-        Self { artifacts, place, written: Written::Inline(Vec::new()) }
+    pub(crate) fn new(
+        artifacts: Option<Artifacts>,
+        place: ContentPlace,
+        redaction: Option<FileRedaction>,
+    ) -> Self {
+        Self { artifacts, place, written: Written::Inline(Vec::new()), redaction }
     }
 
     /// Adds bytes.
     pub async fn write(&mut self, bytes: impl Into<Bytes>) -> AgentResult {
         let bytes = bytes.into();
+        let bytes = match &mut self.redaction {
+            Some(redaction) => redaction.push(&bytes).into(),
+            None => bytes,
+        };
+        self.add(bytes).await
+    }
+
+    async fn add(&mut self, bytes: Bytes) -> AgentResult {
         match &mut self.written {
             Written::Stored(writer) => writer.write(bytes).await.map_err(ArtifactError::into_agent_error)?,
             Written::Inline(inline) => match &self.artifacts {
@@ -85,7 +100,10 @@ impl PartWriter {
     }
 
     /// The part. Once it is in an event, clients get the content.
-    pub async fn finish(self) -> Result<Part, AgentError> {
+    pub async fn finish(mut self) -> Result<Part, AgentError> {
+        if let Some(redaction) = self.redaction.take() {
+            self.add(redaction.finish().into()).await?;
+        }
         let Self { place, written, .. } = self;
         let (filename, media_type) = (place.filename.clone(), place.media_type.clone());
         Ok(match written {

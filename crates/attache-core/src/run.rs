@@ -87,7 +87,7 @@ pub(crate) async fn take_over(turn: &Arc<TurnState>, lease: Option<Lease>) -> Ag
     };
     let is_interrupted = snapshot.state.is_interrupted();
     turn.begin_writing(snapshot, lease);
-    if is_interrupted {
+    if is_interrupted && turn.denial.is_none() {
         // The agent asked for input before this turn. The task works again while the agent answers the new message.
         return Turn { inner: turn.clone() }.working("").await;
     }
@@ -96,6 +96,11 @@ pub(crate) async fn take_over(turn: &Arc<TurnState>, lease: Option<Lease>) -> Ag
 
 async fn run_one(turn: &Arc<TurnState>) {
     if matches!(turn.log.lock().write_state, WriteState::Closed(_)) {
+        return;
+    }
+    if let Some(denial) = &turn.denial
+        && !denial.begin(&Turn { inner: turn.clone() })
+    {
         return;
     }
     if let ContextAdmission::Refused(text) = &turn.place {

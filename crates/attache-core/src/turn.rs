@@ -184,7 +184,8 @@ impl Turn {
             filename: filled(filename.into()),
             media_type: filled(media_type.into()),
         };
-        PartWriter::new(self.inner.service.options.artifacts.clone(), place)
+        let redaction = self.inner.file_redaction();
+        PartWriter::new(self.inner.service.options.artifacts.clone(), place, redaction)
     }
 
     /// Completes the task.
@@ -195,6 +196,11 @@ impl Turn {
     /// Completes the task with a status message. Results belong in artifacts.
     pub async fn complete_with(&self, part: impl Into<Part>) -> AgentResult {
         self.status(TaskState::Completed, Some(part.into())).await
+    }
+
+    /// Like [`complete_with`](Self::complete_with), with several parts.
+    pub async fn complete_with_parts(&self, parts: Vec<Part>) -> AgentResult {
+        self.state(TaskState::Completed, Some(parts)).await
     }
 
     /// Asks the client for input. The client's answer starts the next turn.
@@ -218,9 +224,19 @@ impl Turn {
         self.status(TaskState::Rejected, Some(part.into())).await
     }
 
+    /// Like [`reject`](Self::reject), with several parts.
+    pub async fn reject_with(&self, parts: Vec<Part>) -> AgentResult {
+        self.state(TaskState::Rejected, Some(parts)).await
+    }
+
     /// Fails the task: the agent could not do it.
     pub async fn fail(&self, part: impl Into<Part>) -> AgentResult {
         self.status(TaskState::Failed, Some(part.into())).await
+    }
+
+    /// Like [`fail`](Self::fail), with several parts.
+    pub async fn fail_with(&self, parts: Vec<Part>) -> AgentResult {
+        self.state(TaskState::Failed, Some(parts)).await
     }
 
     /// Replies with a direct message, without a task.

@@ -3,7 +3,7 @@
 //! The agent, the callers that wait for the turn, and requests that cancel it share this state.
 
 use std::ops::Deref;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
@@ -11,18 +11,20 @@ use attache_protocol::{
     ContextId, JsonObject, Message, SendMessageConfiguration, Task, TaskId, TaskState, TaskStatus, Timestamp,
 };
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::conversation::{ContextAdmission, EndState};
 use crate::part_writer::store_large_parts;
-use crate::redaction::{TurnRedaction, WORKSPACE};
+use crate::permission::Denial;
+use crate::redaction::{FileRedaction, TurnRedaction, WORKSPACE};
 use crate::service::Inner as Service;
 use crate::signal::{Progress, Signal};
 use crate::store::Idempotency;
 use crate::turns::ANOTHER_SERVER;
 use crate::{
-    AgentError, AgentResult, Append, AppendError, Appended, Caller, Created, Lease, NewTask, Seq, Snapshot,
-    TaskEvent, UsedKey, Webhook, state_name,
+    AgentError, AgentResult, Append, AppendError, Appended, Caller, Created, Lease, NewTask, Report, Seq,
+    Snapshot, TaskEvent, UsedKey, Webhook, state_name,
 };
 
 /// Why a turn without a task cannot write any more.
@@ -57,6 +59,8 @@ pub(crate) struct TurnRequest {
     pub(crate) rerun: bool,
     /// The place of the turn in its conversation.
     pub(crate) place: ContextAdmission,
+    /// The denial that the turn gives to the agent, instead of a message of the caller.
+    pub(crate) denial: Option<Denial>,
 }
 
 impl Deref for TurnState {
@@ -204,6 +208,14 @@ impl TurnState {
         }
     }
 
+    /// The paths of the workspace, as far as they are known.
+    pub(crate) fn workspace_roots(&self) -> Vec<PathBuf> {
+        match &self.place {
+            ContextAdmission::Admitted(place) => place.roots(),
+            ContextAdmission::None | ContextAdmission::Refused(_) => Vec::new(),
+        }
+    }
+
     /// The state that a turn ends the task with, where the agent says that it is done.
     pub(crate) fn end_state(&self, state: TaskState) -> TaskState {
         match &self.place {
@@ -279,11 +291,30 @@ impl TurnState {
         }
     }
 
-    /// Hides secrets and paths in the next piece of a thought.
-    pub(crate) fn redact_thinking(&self, piece: &mut String) {
+    /// Hides secrets and paths in the next piece of a thought. `has_text` is whether people read it too.
+    pub(crate) fn redact_thinking(&self, piece: &mut String, has_text: bool) {
         if let Some(redaction) = &mut self.log.lock().redaction {
-            *piece = redaction.thinking(piece);
+            *piece = redaction.thinking(piece, has_text);
         }
+    }
+
+    /// Hides secrets and paths in a report, whose texts are not cut yet.
+    pub(crate) fn redact_report(&self, report: &mut Report) {
+        if let Some(redaction) = &self.log.lock().redaction {
+            redaction.report(report);
+        }
+    }
+
+    /// Hides secrets and paths in a value.
+    pub(crate) fn redact_value(&self, value: &mut Value) {
+        if let Some(redaction) = &self.log.lock().redaction {
+            redaction.value(value);
+        }
+    }
+
+    /// What hides secrets and paths in a file, if something does.
+    pub(crate) fn file_redaction(&self) -> Option<FileRedaction> {
+        self.log.lock().redaction.as_ref().map(|redaction| redaction.file())
     }
 
     pub(crate) fn hide_path(&self, directory: &Path, replacement: &str) {

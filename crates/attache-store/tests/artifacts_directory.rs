@@ -137,6 +137,15 @@ async fn content_beyond_a_limit_is_refused_and_nothing_is_left_of_it() {
     assert_eq!(store.stored_bytes(), 10);
 }
 
+#[test]
+fn the_default_limits_are_the_documented_ones() {
+    const DOCUMENT: &str = include_str!("../../../docs/limits.md");
+    let (options, gib) = (DirectoryOptions::default(), 1024 * 1024 * 1024);
+    assert_eq!((options.max_size, options.max_total), (gib, 10 * gib));
+    let row = "| `artifacts.max-size`, `artifacts.max-total` (`DirectoryOptions`) | 1 GiB for one file, 10 GiB for all";
+    assert!(DOCUMENT.contains(row));
+}
+
 #[tokio::test]
 async fn content_that_is_too_old_is_removed_and_known_to_have_been_there() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,10 +1,13 @@
 //! Accepts the message of a conversation: its context, its workspace and its content, before anything is stored.
 
+use std::collections::HashMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use attache_protocol::{ContextId, Error, ErrorKind, JsonObject, Message, TaskId};
+use parking_lot::Mutex;
 use tokio::sync::SetOnce;
 
 use super::input::{Reader, Unaccepted};
@@ -12,7 +15,7 @@ use super::live::{ContextKey, NoSeat, Seat};
 use super::record::{ContextRecord, StoredWorkspace};
 use super::rules::{Conversation, PeerRules};
 use super::workspace::Workspace;
-use super::workspaces::{self, WorkspaceError};
+use super::workspaces::{self, DefaultWorkspace, WorkspaceError, Workspaces};
 use crate::service::{Inner, internal};
 use crate::{AgentError, Owner, StoreError};
 
@@ -73,7 +76,25 @@ impl From<StoreError> for Refusal {
     }
 }
 
+/// The ids of directories with private workspaces, as far as they were read.
+#[derive(Default)]
+pub(crate) struct Homes(Mutex<HashMap<PathBuf, Arc<str>>>);
+
 impl Inner {
+    /// The id of the directory that has the private workspaces of this server, if they last.
+    async fn home(&self, workspaces: &Workspaces) -> Result<Option<Arc<str>>, WorkspaceError> {
+        let DefaultWorkspace::Private(data) = &workspaces.default else { return Ok(None) };
+        let known = self.homes.0.lock().get(data).cloned();
+        if known.is_some() {
+            return Ok(known);
+        }
+        let path = data.clone();
+        let read = tokio::task::spawn_blocking(move || workspaces::home_id(&path)).await;
+        let id: Arc<str> = read.map_err(io::Error::from).flatten().map_err(WorkspaceError::Unusable)?.into();
+        self.homes.0.lock().insert(data.clone(), id.clone());
+        Ok(Some(id))
+    }
+
     /// Accepts a message of a conversation.
     pub(crate) async fn place(
         &self,
@@ -104,7 +125,10 @@ impl Inner {
         let Arriving { owner, context, task, message, metadata, .. } = arriving;
         let key = ContextKey { owner: owner.clone(), id: context.clone() };
         let seat =
-            self.contexts.seat(&key, task, &rules.contexts, false).map_err(|no| no_seat(no, context))?;
+            || self.contexts.seat(&key, task, &rules.contexts, false).map_err(|no| no_seat(no, context));
+        // In a context that lives, messages keep the order in which they arrived. To a new one, others may have to give way, which they
+        // do not for a message that is refused.
+        let early = if self.contexts.contains(&key) { Some(seat()?) } else { None };
         let record = self.records.get(&key).await?;
         if record.as_ref().is_some_and(|record| record.closed.is_some()) {
             return Err(Refusal::Error(closed(context)));
@@ -112,15 +136,23 @@ impl Inner {
         let named =
             workspaces::named(message, metadata, peer).map_err(|(error, field)| bad(&error, &field))?;
         let (named, field) = named.map_or((None, String::new()), |(path, field)| (Some(path), field));
+        let home = self.home(&rules.workspaces).await.map_err(|error| bad(&error, &field))?;
+        if record.as_ref().is_some_and(|record| record.is_elsewhere(home.as_deref())) {
+            return Err(bad(&WorkspaceError::Elsewhere, &field));
+        }
         let stored = record.and_then(|record| record.workspace);
         let bound = self.check_content(&rules, message, named.clone(), stored, &field).await?;
+        let seat = match early {
+            Some(early) => early,
+            None => seat()?,
+        };
         let now = self.clock.now();
         let wanted = bound.clone();
         let record = self.records.change(&key, now, move |record| {
             record.used = now;
             record.turns += 1;
-            if record.workspace.is_none() {
-                record.workspace.clone_from(&wanted);
+            if let (None, Some(wanted)) = (&record.workspace, &wanted) {
+                record.bind(wanted, home.as_deref());
             }
         });
         let record = record.await?;
@@ -165,8 +197,8 @@ impl Inner {
         checked.await.map_err(|error| Refusal::Error(internal(&error)))?
     }
 
-    /// The place of a turn that runs again. Its message was accepted before.
-    pub(crate) fn place_again(
+    /// The place of a turn whose message was accepted before: it runs again, or goes on without an answer.
+    pub(crate) async fn place_again(
         &self,
         rules: Option<Arc<Conversation>>,
         owner: &Owner,
@@ -177,12 +209,13 @@ impl Inner {
         let Some(rules) = rules else { return ContextAdmission::None };
         let key = ContextKey { owner: owner.clone(), id: context.clone() };
         let named = workspaces::named(message, None, self.options.peer).ok().flatten().map(|(path, _)| path);
+        let record = self.records.get(&key).await.ok().flatten();
         match self.contexts.seat(&key, task, &rules.contexts, true) {
             Ok(seat) => ContextAdmission::Admitted(Box::new(ContextTurn {
                 seat,
                 rules,
                 named,
-                bound: None,
+                bound: record.and_then(|record| record.workspace),
                 opened: tokio::sync::OnceCell::new(),
             })),
             // A forced seat is never refused.
@@ -203,6 +236,14 @@ fn no_seat(no: NoSeat, context: &ContextId) -> Refusal {
             let error = Error::new(ErrorKind::ResourceExhausted, text).with("limit", limit);
             Refusal::Failed(WORKING, error.with("contextId", context).retry_in(RETRY_IN))
         }
+        NoSeat::TooManyHeld(limit) => {
+            let text = format!(
+                "{limit} of your tasks wait for an answer: answer or cancel one of them before you begin another conversation"
+            );
+            let error =
+                Error::new(ErrorKind::ResourceExhausted, text).with("limit", limit).retry_in(RETRY_IN);
+            Refusal::Error(error)
+        }
         NoSeat::TooMany(limit) => {
             let text = format!("all {limit} contexts of this agent are in use: send the message again later");
             let error = Error::new(ErrorKind::Unavailable, text).with("limit", limit).retry_in(RETRY_IN);
@@ -221,6 +262,9 @@ fn bad(error: &WorkspaceError, field: &str) -> Refusal {
         | WorkspaceError::NoneAllowed
         | WorkspaceError::Outside
         | WorkspaceError::Missing => "Invalid A2A workspace metadata.",
+        WorkspaceError::Elsewhere => {
+            return Refusal::Error(Error::new(ErrorKind::Unavailable, error.to_string()));
+        }
         WorkspaceError::NoDefault | WorkspaceError::Unusable(_) => {
             let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
             return Refusal::Error(internal(&format!("{error}: {cause}")));
@@ -245,6 +289,16 @@ impl ContextTurn {
         self.named.as_deref().into_iter().chain(self.bound.as_ref().map(StoredWorkspace::path))
     }
 
+    /// The paths that agents may use for the workspace.
+    pub(crate) fn roots(&self) -> Vec<PathBuf> {
+        let opened = self.opened.get().and_then(Option::as_deref).map(Workspace::root);
+        let shared = match &self.rules.workspaces.default {
+            DefaultWorkspace::Shared(path) => Some(path.as_path()),
+            DefaultWorkspace::None | DefaultWorkspace::Private(_) | DefaultWorkspace::Temporary(_) => None,
+        };
+        self.known_paths().chain(opened).chain(shared).map(Path::to_owned).collect()
+    }
+
     /// Waits for nothing: says whether the turn may run, and when.
     pub(crate) fn enter(&self) -> Arc<SetOnce<()>> {
         self.seat.enter()
@@ -254,7 +308,13 @@ impl ContextTurn {
     pub(crate) async fn workspace(&self, service: &Inner) -> Result<Option<Arc<Workspace>>, AgentError> {
         let opened = self.opened.get_or_try_init(|| async {
             let key = self.seat.key();
-            let stored = service.records.get(key).await?.and_then(|record| record.workspace);
+            let record = service.records.get(key).await?;
+            let home = service.home(&self.rules.workspaces).await.map_err(public)?;
+            if record.as_ref().is_some_and(|record| record.is_elsewhere(home.as_deref())) {
+                return Err(public(WorkspaceError::Elsewhere));
+            }
+            let has_home = record.as_ref().is_some_and(|record| record.home.is_some());
+            let stored = record.and_then(|record| record.workspace);
             let (rules, named, before) = (self.rules.clone(), self.named.clone(), stored.clone());
             let opened =
                 tokio::task::spawn_blocking(move || rules.workspaces.open(stored.as_ref(), named.as_deref()));
@@ -262,8 +322,9 @@ impl ContextTurn {
                 Err(WorkspaceError::NoDefault) => return Ok(None),
                 opened => opened.map_err(public)?,
             };
-            if before.as_ref() != Some(&bound) {
-                let change = move |record: &mut ContextRecord| record.workspace = Some(bound.clone());
+            let lacks_home = !has_home && home.is_some() && matches!(bound, StoredWorkspace::Private(_));
+            if before.as_ref() != Some(&bound) || lacks_home {
+                let change = move |record: &mut ContextRecord| record.bind(&bound, home.as_deref());
                 service.records.change(key, service.clock.now(), change).await?;
             }
             Ok::<_, AgentError>(Some(Arc::new(workspace)))
@@ -284,6 +345,7 @@ fn public(error: WorkspaceError) -> AgentError {
         | WorkspaceError::Outside
         | WorkspaceError::Missing
         | WorkspaceError::Different
+        | WorkspaceError::Elsewhere
         | WorkspaceError::NoDefault => AgentError::public(format!("the workspace of the context: {error}")),
     }
 }

@@ -78,6 +78,8 @@ pub(crate) enum NoSeat {
     QueueFull(usize),
     /// Too many contexts are in use.
     TooMany(usize),
+    /// Too many contexts of the caller wait for its answers.
+    TooManyHeld(usize),
 }
 
 /// The right of a turn to run in a context, in its order. Dropping it gives the right back.
@@ -147,7 +149,37 @@ impl LiveContext {
     }
 }
 
+/// How many contexts of one owner may be held, so that one caller with open questions does not keep out all others. An owner with as
+/// many live contexts gives way to itself.
+fn share(max: usize) -> usize {
+    max.div_ceil(2)
+}
+
+impl Table {
+    /// How many contexts of an owner are held.
+    fn held(&self, owner: &Owner) -> usize {
+        self.live.iter().filter(|(key, live)| key.owner == *owner && !live.held.is_empty()).count()
+    }
+
+    /// The context that gives way to one more of an owner: the one that is idle for longest, of the owner itself if it has its share.
+    fn gives_way(&self, owner: &Owner, share: usize) -> Option<ContextKey> {
+        let own = self.live.keys().filter(|key| key.owner == *owner).count();
+        let idle = |only_own: bool| {
+            let idle = self.live.iter().filter(|(_, live)| !live.is_in_use());
+            let idle = idle.filter(|(key, _)| !only_own || key.owner == *owner);
+            let oldest = idle.min_by_key(|(_, live)| live.ends.map(|(_, since)| since));
+            oldest.map(|(key, _)| key.clone())
+        };
+        if own >= share { idle(true).or_else(|| idle(false)) } else { idle(false) }
+    }
+}
+
 impl LiveContexts {
+    /// Whether a context lives.
+    pub(crate) fn contains(&self, key: &ContextKey) -> bool {
+        self.0.lock().live.contains_key(key)
+    }
+
     /// Gives a seat in a context, and lets the context live if it does not. `forced` is for turns that run again after a restart:
     /// their messages were accepted before.
     pub(crate) fn seat(
@@ -173,13 +205,18 @@ impl LiveContexts {
                 }
                 Busy::Reject | Busy::Queue => {}
             }
-        } else if !forced && table.live.len() >= rules.max {
-            let idle = table.live.iter().filter(|(_, live)| !live.is_in_use());
-            let since = |live: &LiveContext| live.ends.map(|(_, since)| since);
-            let oldest = idle.min_by_key(|(_, live)| since(live)).map(|(key, _)| key.clone());
-            let Some(oldest) = oldest else { return Err(NoSeat::TooMany(rules.max)) };
-            evicted = table.live.remove(&oldest);
-            log_end(&oldest, "another context needed its place");
+        } else if !forced {
+            let share = share(rules.max);
+            if table.held(&key.owner) >= share {
+                return Err(NoSeat::TooManyHeld(share));
+            }
+            if table.live.len() >= rules.max {
+                let Some(oldest) = table.gives_way(&key.owner, share) else {
+                    return Err(NoSeat::TooMany(rules.max));
+                };
+                evicted = table.live.remove(&oldest);
+                log_end(&oldest, "another context needed its place");
+            }
         }
         table.next += 1;
         let (life, idle) = (table.next, rules.idle);
@@ -497,10 +534,33 @@ mod tests {
         drop(one);
         tokio::time::sleep(Duration::from_secs(600)).await;
         assert!(table.is_held_by(&"1".into()));
-        assert_eq!(seat(&table, "b", "2", &rules).err(), Some(NoSeat::TooMany(1)));
+        assert_eq!(seat(&table, "b", "2", &rules).err(), Some(NoSeat::TooManyHeld(1)));
         drop(hold);
         tokio::time::sleep(Duration::from_secs(61)).await;
         assert!(table.0.lock().live.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_caller_holds_half_of_the_contexts_and_gives_way_to_itself() {
+        let (table, rules) = (Arc::<LiveContexts>::default(), rules(|rules| rules.max = 4));
+        let seat_of = |owner: &str, id: &str| {
+            let owner = Owner { principal: crate::Principal::named(owner), ..Owner::default() };
+            table.seat(&ContextKey { owner, id: id.into() }, &id.into(), &rules, false)
+        };
+        let hold = |id: &str| seat_of("greedy", id).map(|seat| seat.hold());
+        let holds = [hold("1").unwrap(), hold("2").unwrap()];
+        assert_eq!(hold("3").err(), Some(NoSeat::TooManyHeld(2)));
+        // Others have the rest, and a context that lives goes on.
+        drop(seat_of("quiet", "4").unwrap());
+        assert!(seat_of("greedy", "1").is_ok());
+        drop(holds);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        for id in 5..20 {
+            drop(seat_of("greedy", &id.to_string()).unwrap());
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        let owners: Vec<_> = table.0.lock().live.keys().map(|key| key.owner.principal.to_string()).collect();
+        assert!(owners.contains(&"quiet".to_owned()), "{owners:?}");
     }
 
     #[tokio::test(start_paused = true)]

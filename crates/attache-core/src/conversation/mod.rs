@@ -21,13 +21,14 @@ mod rules;
 mod workspace;
 mod workspaces;
 
-pub(crate) use self::admission::{Arriving, ContextAdmission};
+pub(crate) use self::admission::{Arriving, ContextAdmission, Homes};
 pub use self::context::{Context, ContextHold};
 pub use self::fetch::{Fetch, FetchError, Fetched};
 pub(crate) use self::input::Reader;
 pub use self::input::{Input, InputPiece};
 pub(crate) use self::live::LiveContexts;
 pub use self::media::{Media, MediaSource};
+pub(crate) use self::record::MAX_RECORDS;
 pub use self::record::{ContextRecord, ContextRecords, StoredWorkspace};
 pub use self::rules::{Busy, ContextRules, Conversation, EndState, InputRules, PeerRules};
 pub use self::workspace::{AccessError, Workspace};

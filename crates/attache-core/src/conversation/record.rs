@@ -1,6 +1,6 @@
 //! What a store keeps about contexts: their workspace, when they were used, and what the agent has to remember.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,14 +9,14 @@ use attache_protocol::{ContextId, Json, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::live::ContextKey;
+use super::live::{ContextKey, LiveContexts};
 use crate::{Owner, Principal, Store, StoreError};
 
 /// The scope of the values.
 const SCOPE: &str = ContextRecord::SCOPE;
 
-/// How many contexts are remembered. Those that were not used for longest are forgotten.
-const MAX_RECORDS: usize = 10_000;
+/// How many contexts of one owner are remembered. Those that were not used for longest are forgotten.
+pub(crate) const MAX_RECORDS: usize = 10_000;
 
 /// How many contexts are added before old ones are looked for.
 const PRUNE_AFTER: usize = 100;
@@ -46,6 +46,9 @@ pub struct ContextRecord {
     /// The directory that the context works in, once it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<StoredWorkspace>,
+    /// The id of the directory that has the private workspace. Only servers with this directory take messages for the context.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<String>,
     /// When an operator has closed the context. It takes no more messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closed: Option<Timestamp>,
@@ -98,6 +101,7 @@ impl ContextRecord {
             used: now,
             turns: 0,
             workspace: None,
+            home: None,
             closed: None,
             state: BTreeMap::new(),
         }
@@ -111,11 +115,27 @@ impl ContextRecord {
         text(&ContextKey { owner: self.owner(), id: self.context_id.clone() })
     }
 
+    /// Whether the private workspace is on the disk of another server. `home` is the id of the directory of this one.
+    pub(crate) fn is_elsewhere(&self, home: Option<&str>) -> bool {
+        let is_private = matches!(self.workspace, Some(StoredWorkspace::Private(_)));
+        is_private && home.is_some() && self.home.is_some() && self.home.as_deref() != home
+    }
+
+    /// Binds the context to a workspace.
+    pub(crate) fn bind(&mut self, workspace: &StoredWorkspace, home: Option<&str>) {
+        self.workspace = Some(workspace.clone());
+        self.home = match workspace {
+            StoredWorkspace::Private(_) => home.map(str::to_owned),
+            StoredWorkspace::Shared(_) => None,
+        };
+    }
+
     /// Closes the context: it takes no more messages, and nothing is remembered for them.
     pub fn close(&mut self, now: Timestamp) {
         self.closed.get_or_insert(now);
         self.state.clear();
         self.workspace = None;
+        self.home = None;
     }
 
     /// Its owner.
@@ -133,12 +153,21 @@ impl ContextRecord {
 pub struct ContextRecords {
     store: Arc<dyn Store>,
     added: Arc<AtomicUsize>,
+    /// The contexts that live in this process. They are not forgotten.
+    live: Arc<LiveContexts>,
+    /// How many contexts of one owner are remembered.
+    max: usize,
 }
 
 impl ContextRecords {
     /// The records in this store.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, added: Arc::default() }
+        Self::with_live(store, Arc::default(), MAX_RECORDS)
+    }
+
+    /// The records in this store, with the contexts that live in this process.
+    pub(crate) fn with_live(store: Arc<dyn Store>, live: Arc<LiveContexts>, max: usize) -> Self {
+        Self { store, added: Arc::default(), live, max }
     }
 
     /// All records, the last used first.
@@ -211,15 +240,22 @@ impl ContextRecords {
         if changed.old.is_none()
             && self.added.fetch_add(1, Ordering::Relaxed) % PRUNE_AFTER == PRUNE_AFTER - 1
         {
-            self.prune().await?;
+            self.prune(key.owner.agent.as_deref()).await?;
         }
         Ok(apply(changed.old.as_ref()))
     }
 
-    /// Forgets contexts that were not used for longest.
-    async fn prune(&self) -> Result<(), StoreError> {
-        for record in self.list().await?.into_iter().skip(MAX_RECORDS) {
+    /// Forgets the contexts of each owner that were not used for longest. Contexts that live stay, and so do those of other agents: it
+    /// is not known here which of them live.
+    async fn prune(&self, agent: Option<&str>) -> Result<(), StoreError> {
+        let mut counts: HashMap<Owner, usize> = HashMap::new();
+        for record in self.list().await?.into_iter().filter(|record| record.agent.as_deref() == agent) {
             let key = ContextKey { owner: record.owner(), id: record.context_id.clone() };
+            let count = counts.entry(key.owner.clone()).or_default();
+            *count += 1;
+            if *count <= self.max || self.live.contains(&key) {
+                continue;
+            }
             self.store.values().change(SCOPE, &text(&key), Box::new(|_| None)).await?;
             if let Some(workspace) = record.workspace {
                 remove(workspace).await;
@@ -244,4 +280,45 @@ async fn remove(workspace: StoredWorkspace) {
 fn text(key: &ContextKey) -> String {
     let Owner { agent, tenant, principal } = &key.owner;
     serde_json::json!((agent.as_deref(), tenant.as_deref(), principal.name(), key.id.as_str())).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryStore;
+    use crate::conversation::ContextRules;
+
+    fn key(caller: &str, id: usize) -> ContextKey {
+        let owner = Owner { principal: Principal::named(caller), ..Owner::default() };
+        ContextKey { owner, id: id.to_string().as_str().into() }
+    }
+
+    #[tokio::test]
+    async fn a_caller_with_many_contexts_makes_the_server_forget_its_own_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let live = Arc::<LiveContexts>::default();
+        let records = ContextRecords::with_live(Arc::new(MemoryStore::new()), live.clone(), 10);
+        let add = async |key: &ContextKey, at: i64| {
+            let path = folder.path().join(uuid::Uuid::new_v4().to_string());
+            std::fs::create_dir(&path).unwrap();
+            let workspace = StoredWorkspace::Private(path.clone());
+            let change = move |record: &mut ContextRecord| record.bind(&workspace, None);
+            records.change(key, Timestamp::from_millis(at), change).await.unwrap();
+            path
+        };
+        let quiet = key("quiet", 0);
+        let directory = add(&quiet, 0).await;
+        let mut busy = Vec::new();
+        // This one is in use, however old it is.
+        let _seat = live.seat(&key("busy", 3), &"t".into(), &ContextRules::default(), false).unwrap();
+        for number in 0..PRUNE_AFTER - 1 {
+            busy.push(add(&key("busy", number), 1 + number as i64).await);
+        }
+        assert!(records.get(&quiet).await.unwrap().is_some() && directory.exists());
+        for (number, path) in busy.iter().enumerate() {
+            let stays = number == 3 || number >= PRUNE_AFTER - 11;
+            assert_eq!(records.get(&key("busy", number)).await.unwrap().is_some(), stays, "{number}");
+            assert_eq!(path.exists(), stays, "{number}");
+        }
+    }
 }

@@ -126,11 +126,52 @@ impl Workspace {
         Ok(self.access(path, Access::Read)?.metadata()?.len())
     }
 
-    /// Writes a file. Creates it and its directories if they do not exist.
+    /// Writes a file as a whole: readers see the old content or the new one, and a write that fails changes nothing. Creates the file
+    /// and its directories if they do not exist.
+    #[cfg(target_os = "linux")]
     pub fn write(&self, path: &Path, content: &[u8]) -> Result<(), AccessError> {
-        let mut file = self.access(path, Access::Write)?;
-        file.set_len(0)?;
-        Ok(io::Write::write_all(&mut file, content)?)
+        use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
+
+        let relative = self.relative(path)?;
+        self.create_directories(&relative)?;
+        let (place, mode) = match self.access(path, Access::Write) {
+            // A link stays, and the file that it leads to is replaced.
+            Ok(file) => (self.place_of(&file).unwrap_or(relative), Some(file.metadata()?.permissions())),
+            Err(error) if error.is_not_found() => (relative, None),
+            Err(error) => return Err(error),
+        };
+        let name =
+            place.file_name().ok_or(AccessError::Refused("only regular files can be read and written"))?;
+        let directory = place.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let flags = OFlags::CLOEXEC | OFlags::DIRECTORY | OFlags::RDONLY;
+        let directory = self.open_beneath(directory.unwrap_or(Path::new(".")), flags)?;
+        let temporary = format!(".attache-{}", uuid::Uuid::new_v4());
+        let flags = OFlags::CLOEXEC | OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+        let file = openat(&directory, &temporary, flags, Mode::from_raw_mode(0o644));
+        let mut file = File::from(file.map_err(io::Error::from)?);
+        let written = mode.map_or(Ok(()), |mode| file.set_permissions(mode));
+        let written = written.and_then(|()| io::Write::write_all(&mut file, content));
+        let written = written.and_then(|()| file.sync_data());
+        let written = written.and_then(|()| Ok(renameat(&directory, &temporary, &directory, name)?));
+        if written.is_err() {
+            let _ = unlinkat(&directory, &temporary, AtFlags::empty());
+        }
+        Ok(written?)
+    }
+
+    /// Writes a file. Creates it and its directories if they do not exist.
+    #[cfg(not(target_os = "linux"))]
+    pub fn write(&self, path: &Path, _: &[u8]) -> Result<(), AccessError> {
+        self.access(path, Access::Write).map(drop)
+    }
+
+    /// Where an open file is, below the root. `None` if it was moved away meanwhile.
+    #[cfg(target_os = "linux")]
+    fn place_of(&self, file: &File) -> Option<PathBuf> {
+        use std::os::fd::AsRawFd as _;
+
+        let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+        Some(path.strip_prefix(&self.root).ok()?.to_owned())
     }
 
     /// The absolute path of a directory inside.
@@ -180,15 +221,12 @@ impl Workspace {
         if relative.as_os_str().is_empty() {
             relative.push(".");
         }
-        if access == Access::Write {
-            self.create_directories(&relative)?;
-        }
         // Without `NONBLOCK` opening a named pipe would wait for its other end.
         let flags = OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let flags = flags
             | match access {
                 Access::Read => OFlags::RDONLY,
-                Access::Write => OFlags::WRONLY | OFlags::CREATE,
+                Access::Write => OFlags::WRONLY,
                 Access::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
             };
         let file = self.open_beneath(&relative, flags)?;
@@ -200,13 +238,11 @@ impl Workspace {
 
     #[cfg(target_os = "linux")]
     fn open_beneath(&self, relative: &Path, flags: rustix::fs::OFlags) -> Result<File, AccessError> {
-        use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+        use rustix::fs::{Mode, ResolveFlags, openat2};
 
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        let creates = flags.contains(OFlags::CREATE);
-        let mode = if creates { Mode::from_raw_mode(0o644) } else { Mode::empty() };
         loop {
-            match openat2(&self.handle, relative, flags, mode, resolve) {
+            match openat2(&self.handle, relative, flags, Mode::empty(), resolve) {
                 Ok(file) => return Ok(File::from(file)),
                 // The kernel asks to try again if a directory was moved meanwhile.
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
@@ -280,6 +316,70 @@ mod tests {
         assert_eq!(read(&workspace, other).unwrap_err(), "only paths below the workspace are allowed");
         let longer = format!("{}2/a", workspace.root().display());
         assert_eq!(read(&workspace, longer).unwrap_err(), "only paths below the workspace are allowed");
+    }
+
+    #[test]
+    fn a_write_that_fails_keeps_the_old_content() {
+        let (_folder, workspace) = workspace();
+        let root = workspace.root();
+        workspace.write(Path::new("deep/a"), b"old").unwrap();
+        // The directory takes no new file, as if the disk were full.
+        let set_mode = |mode: u32| {
+            let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+            std::fs::set_permissions(root.join("deep"), permissions).unwrap();
+        };
+        set_mode(0o555);
+        let written = workspace.write(Path::new("deep/a"), b"new");
+        set_mode(0o755);
+        match written {
+            Err(_) => assert_eq!(read(&workspace, "deep/a").unwrap(), "old"),
+            // Root may write everywhere.
+            Ok(()) => assert_eq!(read(&workspace, "deep/a").unwrap(), "new"),
+        }
+        // What cannot be replaced is not damaged, and nothing is left behind.
+        std::fs::create_dir(root.join("deep/directory")).unwrap();
+        assert!(workspace.write(Path::new("deep/directory"), b"x").is_err());
+        assert!(workspace.write(Path::new("."), b"x").is_err());
+        assert!(workspace.write(Path::new("deep/a/b"), b"x").is_err());
+        let mut names: Vec<_> =
+            std::fs::read_dir(root.join("deep")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["a", "directory"]);
+    }
+
+    #[test]
+    fn a_reader_never_sees_half_a_file() {
+        let (_folder, workspace) = workspace();
+        let content = |letter: u8| vec![letter; 300_000];
+        workspace.write(Path::new("a"), &content(b'a')).unwrap();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for letter in b'b'..=b'z' {
+                    workspace.write(Path::new("a"), &content(letter)).unwrap();
+                }
+            });
+            while !writer.is_finished() {
+                let read = workspace.read(Path::new("a"), 1_000_000).unwrap();
+                assert_eq!(read, content(read[0]));
+            }
+        });
+    }
+
+    #[test]
+    fn a_write_keeps_links_and_permissions() {
+        let (_folder, workspace) = workspace();
+        let root = workspace.root();
+        std::fs::create_dir(root.join("real")).unwrap();
+        std::fs::write(root.join("real/run.sh"), "old").unwrap();
+        let script = root.join("real/run.sh");
+        let executable: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&script, executable).unwrap();
+        let before = script.metadata().unwrap().permissions();
+        symlink("real/run.sh", root.join("link")).unwrap();
+        workspace.write(Path::new("link"), b"new").unwrap();
+        assert!(root.join("link").is_symlink());
+        assert_eq!(std::fs::read(&script).unwrap(), b"new");
+        assert_eq!(script.metadata().unwrap().permissions(), before);
     }
 
     #[test]

@@ -42,9 +42,15 @@ pub enum DefaultWorkspace {
     None,
     /// All contexts share this directory.
     Shared(PathBuf),
-    /// Each context has a private directory below this one.
+    /// Each context has a private directory below this one. The directory has an id, in the file `.home`: a server with another
+    /// directory takes no messages for these contexts.
     Private(PathBuf),
+    /// Like `Private`, with a directory that lasts no longer than the process. Contexts go on without their files.
+    Temporary(PathBuf),
 }
+
+/// The file with the id of a directory that has private directories.
+const HOME: &str = ".home";
 
 /// Why a directory cannot be the workspace of a context. The text names a rule, and no path.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +83,11 @@ pub enum WorkspaceError {
     /// The agent needs a workspace, and there is none.
     #[error("there is no directory for this context: name one")]
     NoDefault,
+    /// The private directory of the context is on the disk of another server.
+    #[error(
+        "the files of this context are on another server: send the message there, or without `contextId` to begin another one"
+    )]
+    Elsewhere,
     /// The directory cannot be made or opened.
     #[error("the workspace cannot be used")]
     Unusable(#[source] io::Error),
@@ -143,13 +154,11 @@ impl Workspaces {
             return Err(WorkspaceError::NoneAllowed);
         }
         let roots: Vec<PathBuf> = self.allowed.iter().filter_map(|root| root.canonicalize().ok()).collect();
-        let resolved = match path.canonicalize() {
-            Ok(resolved) => resolved,
-            // Whether something exists outside is none of the caller's business.
-            Err(_) if self.allowed.iter().chain(&roots).any(|root| path.starts_with(root)) => {
-                return Err(WorkspaceError::Missing);
-            }
-            Err(_) => return Err(WorkspaceError::Outside),
+        let Ok(resolved) = path.canonicalize() else {
+            // Whether something exists outside is none of the caller's business. The part of the path that exists says where it leads.
+            let existing = path.ancestors().skip(1).find_map(|ancestor| ancestor.canonicalize().ok());
+            let is_inside = existing.is_some_and(|path| roots.iter().any(|root| path.starts_with(root)));
+            return Err(if is_inside { WorkspaceError::Missing } else { WorkspaceError::Outside });
         };
         let inside = roots.iter().find_map(|root| Some((root, resolved.strip_prefix(root).ok()?)));
         let Some((root, relative)) = inside else { return Err(WorkspaceError::Outside) };
@@ -201,7 +210,7 @@ impl Workspaces {
                 let stored = StoredWorkspace::Shared(opened.root().to_owned());
                 Ok((opened, stored))
             }
-            DefaultWorkspace::Private(data) => {
+            DefaultWorkspace::Private(data) | DefaultWorkspace::Temporary(data) => {
                 create_private(data).map_err(WorkspaceError::Unusable)?;
                 let data = data.canonicalize().map_err(WorkspaceError::Unusable)?;
                 // The data directory of the server may have been moved since.
@@ -214,6 +223,25 @@ impl Workspaces {
                 Ok((opened, StoredWorkspace::Private(path)))
             }
         }
+    }
+}
+
+/// The id of a directory that has private directories. It is made once, and stays with the directory.
+pub(crate) fn home_id(data: &Path) -> io::Result<String> {
+    let path = data.join(HOME);
+    match std::fs::read_to_string(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        read => return Ok(read?.trim().to_owned()),
+    }
+    create_private(data)?;
+    let new = data.join(format!("{HOME}-{}", uuid::Uuid::new_v4()));
+    std::fs::write(&new, uuid::Uuid::new_v4().to_string())?;
+    // Another server may make the id at the same time: the first one counts.
+    let linked = std::fs::hard_link(&new, &path);
+    std::fs::remove_file(&new)?;
+    match linked {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Ok(()) | Err(_) => Ok(std::fs::read_to_string(&path)?.trim().to_owned()),
     }
 }
 
@@ -262,6 +290,13 @@ mod tests {
             (at("allowed2"), "it must be inside"),
             (at("allowed/../outside"), "it must be inside"),
             (at("outside/missing"), "it must be inside"),
+            // The error is the same whether the directory outside exists or not.
+            (at("allowed/../missing"), "it must be inside"),
+            (at("allowed/project/../../outside"), "it must be inside"),
+            (at("allowed/project/../../missing/deep"), "it must be inside"),
+            (at("allowed/out/missing"), "it must be inside"),
+            (at("allowed/missing/../../outside"), "it must be a directory that exists"),
+            (at("allowed/missing/../../missing"), "it must be a directory that exists"),
             (at("ALLOWED/project"), "it must be inside"),
             (at("allowed/missing"), "it must be a directory that exists"),
             (at("allowed/file"), "it must be a directory that exists"),
@@ -308,6 +343,18 @@ mod tests {
         assert!(first.root().starts_with(data.canonicalize().unwrap()));
         // A caller cannot name it.
         assert!(workspaces.open(Some(&stored), Some(first.root())).is_err());
+    }
+
+    #[test]
+    fn a_directory_keeps_its_id() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+        let id = home_id(&one).unwrap();
+        assert_eq!(home_id(&one).unwrap(), id);
+        assert_ne!(home_id(&other).unwrap(), id);
+        std::fs::rename(&one, folder.path().join("moved")).unwrap();
+        assert_eq!(home_id(&folder.path().join("moved")).unwrap(), id);
+        assert_eq!(std::fs::read_dir(&other).unwrap().count(), 1);
     }
 
     #[test]

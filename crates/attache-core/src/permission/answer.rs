@@ -67,11 +67,12 @@ fn by_word(request: &PermissionRequest, word: &str) -> Option<PermissionAnswer> 
 const MEMBERS: [&str; 6] = ["decision", "inputId", "kind", "requestTaskId", "schemaVersion", "toolUseId"];
 
 /// Checks the answer of a client of iac-code before the message is accepted. Messages that have nothing to do with a permission pass.
-pub(crate) fn check_answer(task: &Task, message: &Message) -> Result<(), Error> {
+/// `is_open` is whether the agent waits for an answer: otherwise the question of the task is void.
+pub(crate) fn check_answer(task: &Task, message: &Message, is_open: bool) -> Result<(), Error> {
     // The texts are those that clients of iac-code know.
     let refuse = |text: &'static str| Err(Error::new(ErrorKind::InvalidParams, text));
     let object = |part: &Part| part.as_data().and_then(|data| data.read::<Map<String, Value>>().ok());
-    let Some(asked) = question::pending(task) else {
+    let Some(asked) = question::pending(task).filter(|_| is_open) else {
         let answers = |members: Map<String, Value>| {
             members.get("kind").and_then(Value::as_str) == Some("permission")
                 && members.contains_key("inputId")
@@ -200,7 +201,7 @@ mod tests {
     fn a_strict_answer_is_checked_field_by_field() {
         let good = json!({"schemaVersion": 1, "kind": "permission", "requestTaskId": "task-1",
             "inputId": "permission-1", "toolUseId": "call-1", "decision": "allow_once"});
-        let check = |message: Message| match check_answer(&waiting(), &message) {
+        let check = |message: Message| match check_answer(&waiting(), &message, true) {
             Ok(()) => String::new(),
             Err(error) => error.to_string(),
         };
@@ -240,8 +241,10 @@ mod tests {
             assert!(error.contains(expected), "{error} is not {expected}");
         }
         let idle = Task::default();
-        let late = check_answer(&idle, &Message::user("m", data(&good))).unwrap_err();
-        assert!(late.to_string().contains("permission_resume_invalid"), "{late}");
-        assert!(check_answer(&idle, &Message::user("m", "hello")).is_ok());
+        for (task, is_open) in [(&idle, true), (&idle, false), (&waiting(), false)] {
+            let late = check_answer(task, &Message::user("m", data(&good)), is_open).unwrap_err();
+            assert!(late.to_string().contains("permission_resume_invalid"), "{late}");
+            assert!(check_answer(task, &Message::user("m", "hello"), is_open).is_ok());
+        }
     }
 }

@@ -8,11 +8,16 @@
 
 mod answer;
 mod audit;
+mod open;
 mod pattern;
 mod question;
 mod rules;
 
-use attache_protocol::{Part, TaskState};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use attache_protocol::{JsonObject, Part, Task, TaskState};
 use serde_json::{Map, Value, json};
 
 pub use self::answer::PermissionAnswer;
@@ -21,6 +26,7 @@ pub use self::pattern::{NotAPattern, PermissionPattern};
 pub use self::rules::{PermissionAction, PermissionPolicy, PermissionRule};
 
 pub(crate) use self::answer::check_answer;
+pub(crate) use self::open::{Denial, OpenQuestion, OpenQuestions};
 pub(crate) use self::question::waits_for_answer;
 
 use self::audit::Recorder;
@@ -31,7 +37,7 @@ use crate::{AgentError, AgentResult, Namespace, Report, Turn, new_id};
 /// How many options the caller can choose from.
 const MAX_OPTIONS: usize = 32;
 
-/// How many paths a request names.
+/// How many paths are shown to the caller. Rules are about all paths of a request.
 const MAX_PATHS: usize = 32;
 
 /// What an agent wants to do.
@@ -45,9 +51,9 @@ pub struct PermissionRequest {
     pub kind: Option<String>,
     /// What the tool would do, for people. The name of the tool, if it is empty.
     pub title: String,
-    /// Why, if the agent says so.
+    /// The reason, if the agent gives one.
     pub purpose: Option<String>,
-    /// The files that it is about, relative to the workspace if they are inside.
+    /// The files that it is about. [`Turn::permission`] makes those inside of the workspace relative to it.
     pub paths: Vec<String>,
     /// The input of the tool.
     pub input: Option<Value>,
@@ -122,12 +128,28 @@ impl PermissionRequest {
         self
     }
 
-    fn title(&self) -> &str {
+    /// Makes the paths below a directory relative to it, as rules expect them.
+    pub fn relative_to(mut self, directory: &Path) -> Self {
+        if let Some(directory) = directory.to_str().and_then(pattern::normal) {
+            for path in &mut self.paths {
+                if let Some(inside) = pattern::inside(path, &directory) {
+                    *path = inside;
+                }
+            }
+        }
+        self
+    }
+
+    pub(crate) fn title(&self) -> &str {
         cut(if self.title.is_empty() { &self.tool } else { &self.title })
     }
 
     fn shown_options(&self) -> impl Iterator<Item = &PermissionOption> {
         self.options.iter().take(MAX_OPTIONS)
+    }
+
+    fn shown_paths(&self) -> impl Iterator<Item = &str> {
+        self.paths.iter().take(MAX_PATHS).map(|path| cut(path))
     }
 
     /// The members of a decision in the metadata.
@@ -174,7 +196,6 @@ pub fn paths_in(input: &Value) -> Vec<String> {
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {}
         }
     }
-    paths.truncate(MAX_PATHS);
     paths
 }
 
@@ -189,25 +210,53 @@ pub enum Permission {
     Ask,
 }
 
-/// A request that the caller was asked about. Keep it until the answer arrives or the time is over.
+/// A request that the caller was asked about. The question is open for as long as this is kept. If it is dropped without an
+/// [answer](Turn::permission_answer), the request is denied, which is recorded, and the task shows the denial.
 #[derive(Debug, Clone)]
 pub struct PendingPermission {
     /// What the agent wants to do.
     pub request: PermissionRequest,
-    recorder: Recorder,
+    open: Arc<OpenQuestion>,
 }
 
 impl PendingPermission {
-    /// Records that the request was denied because no answer arrived in time.
-    pub fn expired(&self) {
-        let _ = self.recorder.record(&self.request, false, "time limit");
+    /// Denies the request after this time, if the caller has not answered. Then the agent gets another turn, in which
+    /// [`Turn::permission_answer`] gives the denial, so that its work can go on. Keep what waits for the answer until then.
+    pub fn deny_after(&self, limit: Duration) {
+        self.open.deny_after(limit);
     }
+}
+
+/// Whether a task has stopped in the middle of its work: it asks for a permission, or says that one was denied.
+pub(crate) fn has_stopped_to_ask(task: &Task) -> bool {
+    question::pending(task).is_some()
+        || task.status.state.is_interrupted() && question::denied(task, "").is_some()
+}
+
+/// The report of a denial without an answer. Callers see it whatever else they may see.
+pub(crate) fn denial_report(request: &PermissionRequest) -> Report {
+    let mut members = request.members(false);
+    members.insert("decision".to_owned(), "deny".into());
+    members.insert("title".to_owned(), request.title().into());
+    Report::section(Section::Question { name: "permission", value: Value::Object(members) })
+}
+
+/// The text and the metadata that tell readers of a denial without an answer.
+pub(crate) fn denial_part(title: &str, why: &str, metadata: Option<JsonObject>) -> Part {
+    Part { metadata, ..Part::text(format!("The request `{title}` was denied: {why}")) }
+}
+
+/// The request that a task asks about, if the question has this id.
+pub(crate) fn asked_request(task: &Task, input_id: &str) -> Option<PermissionRequest> {
+    let is_asked = question::pending(task).and_then(|asked| question::id(&asked))? == input_id;
+    is_asked.then(|| question::asked(task, ""))?
 }
 
 impl Turn {
     /// Decides about a request by the rules of the operator. `fallback` is what happens if neither a rule nor the default of the
     /// operator says anything. A decision is recorded and reported here.
     pub fn permission(&self, request: &PermissionRequest, fallback: PermissionAction) -> Permission {
+        let request = &self.with_workspace_paths(request.clone());
         let policy = &self.inner.service.options.permissions;
         let Match { action, rule } = policy.decide(request, fallback);
         let allowed = match action {
@@ -217,6 +266,7 @@ impl Turn {
         };
         let recorded = self.recorder().record(request, allowed, &rule);
         let allowed = allowed && recorded;
+        let request = &self.shown_request(request);
         let mut members = request.members(allowed);
         if self.report_options().namespace == Namespace::Attache {
             members.insert("decision".to_owned(), if allowed { "allow" } else { "deny" }.into());
@@ -240,32 +290,40 @@ impl Turn {
         request: PermissionRequest,
         again: bool,
     ) -> Result<PendingPermission, AgentError> {
+        let request = self.with_workspace_paths(request);
+        let shown = &self.shown_request(&request);
         let namespace = self.report_options().namespace;
         let input_id = format!("permission-{}", new_id::<String>().replace('-', ""));
-        let asked = question::input(&request, self.task_id(), self.context_id(), &input_id);
-        let mut pending = request.members(false);
+        let asked = question::input(shown, self.task_id(), self.context_id(), &input_id);
+        let mut pending = shown.members(false);
         pending.insert("pending".to_owned(), true.into());
         let pending =
             Report::section(Section::Question { name: "permission", value: Value::Object(pending) });
         let (data, report) = match namespace {
-            Namespace::Attache => (question::data(&request, &input_id), pending),
+            Namespace::Attache => (question::data(shown, &input_id), pending),
             Namespace::IacCode => {
                 let input = Section::Question { name: "input", value: asked.clone() };
                 (asked, Report::section(input).and(pending))
             }
         };
         let data = Part::data(&data)?.media_type("application/json");
-        let parts = vec![Part::text(question::text(&request, again)), data];
+        let parts = vec![Part::text(question::text(shown, again)), data];
         self.update(TaskState::InputRequired, Some(parts), self.report_metadata(report)).await?;
-        Ok(PendingPermission { request, recorder: self.recorder() })
+        let open = OpenQuestion::new(self, request.clone(), self.recorder(), input_id);
+        Ok(PendingPermission { request, open })
     }
 
     /// Reads the answer to a request in the message of this turn, records it, and tells the caller that it was understood. `None` if
-    /// it was not: the caller can be asked again.
+    /// it was not: the caller can be asked again. In the turn after the [time limit](PendingPermission::deny_after) this is the denial.
     pub async fn permission_answer(
         &self,
         pending: &PendingPermission,
     ) -> Result<Option<PermissionAnswer>, AgentError> {
+        if let Some(denied) = self.inner.denial.as_ref().and_then(|denial| denial.answer(&pending.open)) {
+            return Ok(Some(denied));
+        }
+        // This question has had its message. If that is no answer, another question follows.
+        pending.open.settle();
         let Some(answer) = answer::read(&pending.request, self.message()) else { return Ok(None) };
         let request = &pending.request;
         let recorded = self.recorder().record(request, answer.allows, "caller");
@@ -297,11 +355,24 @@ impl Turn {
         }
     }
 
+    /// Tells readers that a request was denied without an answer. The task works again.
+    fn tell_denial(&self, request: &PermissionRequest, why: &str) -> AgentResult {
+        let request = &self.shown_request(request);
+        let metadata = self.report_metadata(denial_report(request));
+        let part = denial_part(request.title(), why, metadata.clone());
+        self.update(TaskState::Working, Some(vec![part]), metadata).into_result()
+    }
+
     /// The request that the caller was asked about before this turn, if the agent does not wait for its answer any more: the server
-    /// was restarted, or the time is over. The request counts as denied, which is recorded here.
+    /// was restarted, or the work of the agent has ended. The request counts as denied, which is recorded.
     pub fn lost_permission(&self) -> Option<PermissionRequest> {
         let task = self.task()?;
-        let request = question::asked(&task, &self.message().message_id)?;
+        let own = &self.message().message_id;
+        // A denial that the task tells of was recorded before.
+        if let Some(denied) = question::denied(&task, own) {
+            return Some(denied);
+        }
+        let request = question::asked(&task, own)?;
         let _ = self.recorder().record(&request, false, "the agent does not wait any more");
         Some(request)
     }
@@ -315,6 +386,28 @@ impl Turn {
     /// How long a request waits for the answer of the caller. `None` if the operator has not set it.
     pub fn permission_timeout(&self) -> Option<std::time::Duration> {
         self.inner.service.options.permissions.timeout
+    }
+
+    /// The request with the paths of its workspace as paths below it.
+    fn with_workspace_paths(&self, request: PermissionRequest) -> PermissionRequest {
+        let roots = self.inner.workspace_roots();
+        roots.iter().fold(request, |request, root| request.relative_to(root))
+    }
+
+    /// The request as callers may see it, before its texts are cut. The ids of options stay, since answers have them.
+    fn shown_request(&self, request: &PermissionRequest) -> PermissionRequest {
+        let mut shown = request.clone();
+        let PermissionRequest { id, tool, kind, title, purpose, paths, input, options } = &mut shown;
+        let texts = [id, tool, title].into_iter().chain(kind).chain(purpose).chain(paths);
+        for text in texts.chain(options.iter_mut().map(|option| &mut option.name)) {
+            let mut value = Value::String(std::mem::take(text));
+            self.inner.redact_value(&mut value);
+            if let Value::String(hidden) = value {
+                *text = hidden;
+            }
+        }
+        input.iter_mut().for_each(|input| self.inner.redact_value(input));
+        shown
     }
 
     fn recorder(&self) -> Recorder {
@@ -331,6 +424,32 @@ mod tests {
         let input = json!({"path": "a", "content": "b", "files": ["c", 1, "d"], "file_path": {"x": 1}});
         assert_eq!(paths_in(&input), ["c", "d", "a"]);
         assert_eq!(paths_in(&json!("path")), Vec::<String>::new());
-        assert_eq!(paths_in(&json!({"paths": vec!["x"; 100]})).len(), MAX_PATHS);
+        assert_eq!(paths_in(&json!({"paths": vec!["x"; 100]})).len(), 100);
+    }
+
+    #[test]
+    fn the_caller_is_told_32_options_and_32_paths_and_rules_know_all_paths() {
+        let request = |count: usize| {
+            let option = |number: usize| PermissionOption {
+                id: number.to_string(),
+                name: format!("option {number}"),
+                kind: PermissionOptionKind::AllowOnce,
+            };
+            let mut paths = vec!["src/a.rs"; count - 1];
+            paths.push(".env");
+            let request = PermissionRequest::new("t", "edit").input(json!({"paths": paths}));
+            PermissionRequest { options: (0..count).map(option).collect(), ..request }
+        };
+        for count in [32, 33] {
+            let request = request(count);
+            let data = question::data(&request, "id");
+            let shown = |member: &str| data["permission"][member].as_array().unwrap().len();
+            assert_eq!((shown("options"), shown("paths")), (32, 32));
+            assert_eq!(question::text(&request, false).matches("`option ").count(), 32);
+            let deny = PermissionRule::new(PermissionPattern::any(), PermissionAction::Deny)
+                .path("**/.env".parse().unwrap());
+            let decided = PermissionPolicy::default().rule(deny).decide(&request, PermissionAction::Allow);
+            assert_eq!(decided.action, PermissionAction::Deny, "{count} paths");
+        }
     }
 }

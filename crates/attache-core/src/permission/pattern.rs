@@ -93,7 +93,7 @@ fn matches(pattern: &str, text: &str) -> bool {
 /// A path in its simplest form, with `/` between names. `None` if it leads above its beginning, so that no pattern can say where it
 /// leads.
 pub(super) fn normal(path: &str) -> Option<String> {
-    let path = path.strip_prefix("file://").unwrap_or(path).replace('\\', "/");
+    let path = path_of(path).replace('\\', "/");
     let is_absolute = path.starts_with('/');
     let mut names: Vec<&str> = Vec::new();
     for name in path.split('/') {
@@ -107,6 +107,39 @@ pub(super) fn normal(path: &str) -> Option<String> {
     }
     let joined = names.join("/");
     Some(if is_absolute { format!("/{joined}") } else { joined })
+}
+
+/// A path below a directory, which is in its simplest form. `None` if the path is elsewhere, or relative and leads out.
+pub(super) fn inside(path: &str, directory: &str) -> Option<String> {
+    let path = normal(path)?;
+    if !path.starts_with('/') {
+        return Some(path);
+    }
+    let rest = path.strip_prefix(directory)?;
+    match rest.strip_prefix('/') {
+        Some(inside) => Some(inside.to_owned()),
+        None => rest.is_empty().then(|| ".".to_owned()),
+    }
+}
+
+/// The path of a `file:` URL, or the path itself.
+fn path_of(path: &str) -> String {
+    let scheme = path.get(..5).filter(|scheme| scheme.eq_ignore_ascii_case("file:"));
+    let Some(url) = scheme.and(path.get(5..)) else { return path.to_owned() };
+    let url = match url.strip_prefix("//") {
+        // The name of a host comes before the path.
+        Some(rest) => rest.find('/').map_or("/", |path| &rest[path..]),
+        None => url,
+    };
+    let mut bytes = Vec::with_capacity(url.len());
+    let mut rest = url.as_bytes();
+    while let [first, after @ ..] = rest {
+        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let code = digits.filter(|_| *first == b'%').and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(code.unwrap_or(*first));
+        rest = if code.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]
@@ -161,5 +194,38 @@ mod tests {
         assert_eq!(normal("../x"), None);
         assert_eq!(normal("/../x"), None);
         assert_eq!(normal("src/../../x"), None);
+    }
+
+    #[test]
+    fn a_path_below_a_directory_is_relative_however_it_is_written() {
+        for path in [
+            "/ws/secrets/x",
+            "/ws/./secrets//x",
+            "/ws/a/../secrets/x",
+            "/other/../ws/secrets/x",
+            "file:///ws/secrets/x",
+            "FILE:///ws/%73ecrets/x",
+            "file://localhost/ws/secrets/x",
+            "file:/ws/secrets/x",
+            "secrets/x",
+            "./secrets/x",
+            "a/../secrets/x",
+        ] {
+            assert_eq!(inside(path, "/ws").as_deref(), Some("secrets/x"), "{path}");
+        }
+        assert_eq!(inside("/ws", "/ws").as_deref(), Some("."));
+        for path in ["/ws2/secrets/x", "/etc/passwd", "../secrets/x"] {
+            assert_eq!(inside(path, "/ws"), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_has_up_to_1024_bytes() {
+        assert!("x".repeat(1_024).parse::<PermissionPattern>().is_ok());
+        let error = "x".repeat(1_025).parse::<PermissionPattern>().unwrap_err();
+        assert_eq!(
+            (error, error.to_string().as_str()),
+            (NotAPattern::TooLong, "a pattern has at most 1024 bytes")
+        );
     }
 }

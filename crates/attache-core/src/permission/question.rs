@@ -4,6 +4,7 @@ use attache_protocol::{ContextId, Message, Part, Role, Task, TaskId};
 use serde_json::{Value, json};
 
 use super::{PermissionOptionKind, PermissionRequest};
+use crate::Namespace;
 use crate::report::{cut, cut_value};
 
 /// The question for people.
@@ -36,7 +37,7 @@ pub(super) fn data(request: &PermissionRequest, id: &str) -> Value {
         "tool": cut(&request.tool),
         "title": request.title(),
         "why": request.purpose.as_deref().map(cut),
-        "paths": request.paths.iter().map(|path| cut(path)).collect::<Vec<_>>(),
+        "paths": request.shown_paths().collect::<Vec<_>>(),
         "input": request.input.as_ref().map(cut_value),
         "options": options,
     }})
@@ -80,28 +81,46 @@ pub(super) fn pending(task: &Task) -> Option<Value> {
     task.status.message.as_deref().filter(|_| task.status.state.is_interrupted()).and_then(question_in)
 }
 
+/// The id of a question.
+pub(super) fn id(question: &Value) -> Option<String> {
+    let id = question.get("inputId").or(question.get("id"))?;
+    id.as_str().map(str::to_owned)
+}
+
 /// Whether the task waits for an answer about a permission.
 pub(crate) fn waits_for_answer(task: &Task) -> bool {
     pending(task).is_some()
 }
 
-/// What the caller was asked before its message, if that was a permission.
-fn last_question(task: &Task, own_message: &str) -> Option<Value> {
+/// What the agent has said last, before a message of the caller.
+fn last_said<'a>(task: &'a Task, own_message: &str) -> Option<&'a Message> {
     let mut earlier = task.history.iter().filter(|message| message.message_id != own_message);
-    question_in(task.status.message.as_deref().or(earlier.next_back())?)
+    task.status.message.as_deref().or(earlier.next_back()).filter(|message| message.role == Role::Agent)
+}
+
+/// The request that was denied without an answer, if that is what the agent has said last.
+pub(super) fn denied(task: &Task, own_message: &str) -> Option<PermissionRequest> {
+    let metadata = last_said(task, own_message)?.parts.iter().find_map(|part| part.metadata.as_ref())?;
+    let names = [Namespace::Attache, Namespace::IacCode].map(Namespace::name);
+    let sections = names.into_iter().find_map(|name| metadata.get::<Value>(name))?;
+    let members = sections.get("permission").filter(|members| members["decision"] == "deny")?;
+    let text = |name: &str| members.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    Some(PermissionRequest {
+        title: text("title"),
+        ..PermissionRequest::new(text("toolUseId"), text("toolName"))
+    })
 }
 
 /// The id of the last question of a task.
 pub(super) fn asked_id(task: &Task) -> Option<String> {
     let agents = task.history.iter().rev().filter(|message| message.role == Role::Agent);
     let question = task.status.message.as_deref().into_iter().chain(agents).find_map(question_in)?;
-    let id = question.get("inputId").or(question.get("id"))?;
-    id.as_str().map(str::to_owned)
+    id(&question)
 }
 
 /// The request that the caller was asked about before its message.
 pub(super) fn asked(task: &Task, own_message: &str) -> Option<PermissionRequest> {
-    let question = last_question(task, own_message)?;
+    let question = question_in(last_said(task, own_message)?)?;
     let text = |name: &str| question.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let tool = if question.get("toolName").is_some() { text("toolName") } else { text("tool") };
     Some(PermissionRequest { title: text("title"), ..PermissionRequest::new(text("toolUseId"), tool) })

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use attache_protocol::{
-    Artifact, Content, Json, JsonObject, Message, Part, TaskArtifactUpdateEvent, TaskState, TaskStatus,
+    Artifact, Content, Json, JsonObject, Message, Part, Role, TaskArtifactUpdateEvent, TaskState, TaskStatus,
     TaskStatusUpdateEvent,
 };
 use serde_json::{Map, Value};
 
-use super::Redaction;
 use super::scan::{Follow, Scanner};
-use crate::{Report, ReportOptions, TaskEvent};
+use super::{FileRedaction, Redaction};
+use crate::{Namespace, Report, ReportOptions, TaskEvent, new_id};
 
 /// The redaction of one turn, with the text of its artifacts that is held back.
 pub(crate) struct TurnRedaction {
@@ -21,18 +21,25 @@ pub(crate) struct TurnRedaction {
     open: HashMap<String, OpenText>,
     /// Thoughts are reported in pieces too.
     thinking: OpenText,
+    /// Whether people read the thoughts as texts.
+    thinking_has_text: bool,
     reports: ReportOptions,
 }
 
 /// A text in pieces. Secrets are masked first: a path can be part of one.
 #[derive(Default)]
-struct OpenText {
+pub(super) struct OpenText {
     secrets: Scanner,
     paths: Scanner,
 }
 
 impl OpenText {
-    fn push(&mut self, redaction: &Redaction, piece: &str, follow: Follow) -> String {
+    /// Whether no text was added yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.secrets.is_new() && self.paths.is_new()
+    }
+
+    pub(super) fn push(&mut self, redaction: &Redaction, piece: &str, follow: Follow) -> String {
         let masked = match &redaction.secrets {
             Some(patterns) => self.secrets.push(patterns, piece, follow),
             None => piece.to_owned(),
@@ -47,12 +54,30 @@ impl OpenText {
 impl TurnRedaction {
     pub(crate) fn new(redaction: &Redaction, reports: ReportOptions) -> Self {
         let (open, thinking) = (HashMap::new(), OpenText::default());
-        Self { redaction: redaction.clone(), open, thinking, reports }
+        Self { redaction: redaction.clone(), open, thinking, thinking_has_text: false, reports }
     }
 
-    /// What can be shown of the next piece of a thought.
-    pub(crate) fn thinking(&mut self, piece: &str) -> String {
+    /// What can be shown of the next piece of a thought. `has_text` is whether people read it too.
+    pub(crate) fn thinking(&mut self, piece: &str, has_text: bool) -> String {
+        self.thinking_has_text = has_text;
         self.thinking.push(&self.redaction, piece, Follow::More)
+    }
+
+    /// Changes all texts of a report, before they are cut: a secret must not lose its end, and with it its mask.
+    pub(crate) fn report(&self, report: &mut Report) {
+        report.change_texts(&|text| {
+            self.redaction.text(text);
+        });
+    }
+
+    /// Changes the texts of a value.
+    pub(crate) fn value(&self, value: &mut Value) {
+        self.redaction.value(value);
+    }
+
+    /// The redaction of a file.
+    pub(crate) fn file(&self) -> FileRedaction {
+        FileRedaction::new(&self.redaction)
     }
 
     pub(crate) fn hide_path(&mut self, path: &Path, replacement: &str) {
@@ -123,10 +148,21 @@ impl TurnRedaction {
         let mut events = Vec::new();
         let thought = std::mem::take(&mut self.thinking).push(&self.redaction, "", Follow::End);
         if !thought.is_empty() {
+            let has_text = self.thinking_has_text && self.reports.namespace == Namespace::Attache;
+            let message = has_text.then(|| {
+                Box::new(Message {
+                    message_id: new_id(),
+                    context_id: Some(status.context_id.clone()),
+                    task_id: Some(status.task_id.clone()),
+                    role: Role::Agent,
+                    parts: vec![Part::text(thought.clone())],
+                    ..Message::default()
+                })
+            });
             events.push(TaskEvent::Status(Arc::new(TaskStatusUpdateEvent {
                 task_id: status.task_id.clone(),
                 context_id: status.context_id.clone(),
-                status: TaskStatus { state: TaskState::Working, message: None, timestamp: None },
+                status: TaskStatus { state: TaskState::Working, message, timestamp: None },
                 metadata: self.reports.metadata(&Report::thinking(thought).allowed()),
                 ..TaskStatusUpdateEvent::default()
             })));
@@ -381,7 +417,8 @@ mod tests {
     #[test]
     fn a_secret_across_thoughts_is_masked() {
         let mut turn = redaction();
-        let shown = ["I use hunter", "2-hunter2 and hunter"].map(|piece| turn.thinking(piece)).concat();
+        let shown =
+            ["I use hunter", "2-hunter2 and hunter"].map(|piece| turn.thinking(piece, false)).concat();
         assert_eq!(shown, "I use ******** and ");
         let end = turn.apply(status(TaskState::Completed, vec![]));
         let TaskEvent::Status(rest) = &end[0] else { panic!("a status comes first") };

@@ -4,6 +4,7 @@
 //! answer, no webhook and no resumed stream, and not in the store either. A service without a [`Redaction`] does no work for it.
 
 mod events;
+mod files;
 mod scan;
 
 use std::fmt;
@@ -11,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub(crate) use self::events::TurnRedaction;
+pub(crate) use self::files::FileRedaction;
 use self::scan::{Borders, Patterns};
 
 /// What stands for a secret.
@@ -116,5 +118,18 @@ impl crate::Turn {
     /// replaced by this text in all later events of the turn.
     pub fn hide_path(&self, directory: impl AsRef<Path>, replacement: &str) {
         self.inner.hide_path(directory.as_ref(), replacement);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_of_8_bytes_is_masked_and_a_shorter_one_is_not() {
+        let is_masked = |secret: &str| !Redaction::new().secret(secret).is_empty();
+        assert_eq!((is_masked("12345678"), is_masked("1234567")), (true, false));
+        assert!(is_masked("1234567ä"), "the length is in bytes");
+        assert!(is_masked("123456ä") && !is_masked("12345ä"));
     }
 }

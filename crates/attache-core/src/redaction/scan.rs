@@ -59,6 +59,11 @@ impl Patterns {
         }
     }
 
+    /// The length of the longest text, in bytes.
+    pub(super) fn longest(&self) -> usize {
+        self.texts.iter().map(|(text, _)| text.len()).max().unwrap_or(0)
+    }
+
     /// The length of the longest end of a text that a pattern begins with, and is not the whole pattern.
     fn possible_beginning(&self, text: &str) -> usize {
         let longest = |pattern: &str| {
@@ -77,6 +82,35 @@ pub(super) struct Scanner {
     held: String,
     /// The last character before the text that is held back.
     before: Option<char>,
+    /// The characters of a path before the text that is held back.
+    run: Run,
+}
+
+/// Characters that follow each other and can be part of one path.
+#[derive(Debug, Clone, Copy, Default)]
+struct Run {
+    /// The character before them.
+    before: Option<char>,
+    first: Option<char>,
+    has_slash: bool,
+}
+
+impl Run {
+    fn add(&mut self, c: char) {
+        if is_in_path(c) {
+            self.first.get_or_insert(c);
+            self.has_slash |= c == '/';
+        } else {
+            *self = Self { before: Some(c), first: None, has_slash: false };
+        }
+    }
+
+    /// Whether a path that follows directly is a path of its own, such as in `-I/home/me`, behind a colour of a terminal, or behind a
+    /// line break in JSON. A short path is more likely to be the end of a relative one, such as `build/tmp`.
+    fn ends_before(self, path: &str) -> bool {
+        let is_long = path.matches('/').count() > 1;
+        !self.has_slash && (is_long || self.first == Some('-') || matches!(self.before, Some('\\' | '[')))
+    }
 }
 
 /// What is known about the text after a piece.
@@ -89,6 +123,11 @@ pub(super) enum Follow {
 }
 
 impl Scanner {
+    /// Whether no text was added yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.held.is_empty() && self.before.is_none()
+    }
+
     /// Adds a piece of text. Returns what can be shown now.
     pub(super) fn push(&mut self, patterns: &Arc<Patterns>, piece: &str, follow: Follow) -> String {
         let mut text = std::mem::take(&mut self.held);
@@ -107,26 +146,27 @@ impl Scanner {
                 break;
             };
             let after = rest[found.end()..].chars().next();
+            self.show(&mut out, &rest[..found.start()]);
+            let (own, replacement) =
+                patterns.texts.get(found.pattern().as_usize()).map_or(("", ""), |(text, by)| (text, by));
             if patterns.borders == Borders::Path {
                 if after.is_none() && follow == Follow::More {
                     // The next character decides whether the name of the directory ends here.
-                    self.show(&mut out, &rest[..found.start()]);
                     rest = &rest[found.start()..];
                     break;
                 }
-                let before = rest[..found.start()].chars().next_back().or(self.before);
-                if before.is_some_and(is_in_name) || after.is_some_and(is_in_name) {
+                let goes_on = self.before.is_some_and(is_in_name) && !self.run.ends_before(own);
+                if goes_on || after.is_some_and(is_in_name) {
                     // Another path, which only contains this text.
                     let first = rest[found.start()..].chars().next().map_or(1, char::len_utf8);
-                    self.show(&mut out, &rest[..found.start() + first]);
+                    self.show(&mut out, &rest[found.start()..found.start() + first]);
                     rest = &rest[found.start() + first..];
                     continue;
                 }
             }
-            self.show(&mut out, &rest[..found.start()]);
-            let replacement = patterns.texts.get(found.pattern().as_usize()).map_or("", |(_, text)| text);
             out.push_str(replacement);
-            self.before = rest[..found.end()].chars().next_back();
+            self.before = own.chars().next_back();
+            own.chars().for_each(|c| self.run.add(c));
             rest = &rest[found.end()..];
         }
         self.held = rest.to_owned();
@@ -136,7 +176,13 @@ impl Scanner {
     fn show(&mut self, out: &mut String, text: &str) {
         out.push_str(text);
         self.before = text.chars().next_back().or(self.before);
+        text.chars().for_each(|c| self.run.add(c));
     }
+}
+
+/// Whether a character can be part of a path.
+fn is_in_path(c: char) -> bool {
+    is_in_name(c) || matches!(c, '/' | '.' | '~' | '+' | '%' | '@')
 }
 
 /// Whether a character can be part of the name of a file next to the others.
@@ -198,7 +244,7 @@ mod tests {
 
         #[test]
         fn a_path_is_replaced_wherever_the_text_is_split(
-            text in "[/hm. ]{0,40}",
+            text in "[/hm. -]{0,40}",
             cuts in prop::collection::vec(0usize..40, 0..10),
         ) {
             let patterns = paths(&[("/h", "<home>"), ("/h/m", "<work>")]);
@@ -243,6 +289,13 @@ mod tests {
             ("file:///tmp/x", "file://<tmp>/x"),
             ("https://example.com/tmp/x", "https://example.com/tmp/x"),
             ("a=/home/me/work:/tmp", "a=<workspace>:<tmp>"),
+            ("cc -I/home/me/x -L/tmp/y", "cc -I<home>/x -L<tmp>/y"),
+            ("\u{1b}[32m/home/me/x\u{1b}[0m/tmp", "\u{1b}[32m<home>/x\u{1b}[0m<tmp>"),
+            (r#"{"a": "x\n/home/me/b\t/tmp/c"}"#, r#"{"a": "x\n<home>/b\t<tmp>/c"}"#),
+            (r"src/a.rs\n/home/me/b", r"src/a.rs\n<home>/b"),
+            ("build/tmp/x", "build/tmp/x"),
+            ("/srv/home/me/x", "/srv/home/me/x"),
+            ("/home/me/a/home/me", "<home>/a/home/me"),
         ] {
             assert_eq!(joined(&patterns, &[text]), expected, "{text}");
         }

@@ -69,4 +69,29 @@ mod tests {
         let large = json!(vec!["x".repeat(3_000); 100]);
         assert_eq!(cut_value(&large).as_str().map(|text| text.chars().count()), Some(4_000));
     }
+
+    #[test]
+    fn a_text_is_whole_up_to_4000_characters() {
+        assert_eq!(cut(&"ä".repeat(4_000)), "ä".repeat(4_000));
+        assert_eq!(cut(&"ä".repeat(4_001)), "ä".repeat(4_000));
+    }
+
+    #[test]
+    fn a_value_is_whole_up_to_32_levels_and_64_kib() {
+        let nested = |levels: usize| (0..levels).fold(json!("x"), |inner, _| json!([inner]));
+        assert_eq!(cut_value(&nested(32)), nested(32));
+        let cut_off = (0..32).fold(json!("[truncated-depth]"), |inner, _| json!([inner]));
+        assert_eq!(cut_value(&nested(33)), cut_off);
+        // Of 1,000 bytes each in JSON, but for the last one.
+        let sized = |bytes: usize| {
+            let mut texts = vec!["x".repeat(997); 65];
+            texts.push(String::new());
+            let rest = bytes - json!(texts).to_string().len();
+            texts[65] = "x".repeat(rest);
+            json!(texts)
+        };
+        let (within, past) = (sized(64 * 1024), sized(64 * 1024 + 1));
+        assert_eq!((within.to_string().len(), cut_value(&within)), (65_536, within.clone()));
+        assert_eq!(cut_value(&past).as_str(), Some(&past.to_string()[..4_000]));
+    }
 }

@@ -250,6 +250,12 @@ impl Report {
         self
     }
 
+    /// Changes all texts, but for thoughts, which come in pieces.
+    pub(crate) fn change_texts(&mut self, change: &dyn Fn(&mut String)) {
+        change(&mut self.text);
+        self.sections.iter_mut().for_each(|section| section.change_texts(change));
+    }
+
     /// Adds a text for people. Readers of the namespace `iac_code` do not get it.
     pub fn text(mut self, text: impl Into<String>) -> Self {
         self.text = text.into();
@@ -292,9 +298,15 @@ impl Turn {
             if let Section::Thinking(text) = section
                 && (report.is_allowed || options.exposure.raw_thinking)
             {
-                self.inner.redact_thinking(text);
+                // People read the same piece, so it is searched together with the pieces before.
+                let has_text = *text == report.text;
+                self.inner.redact_thinking(text, has_text);
+                if has_text {
+                    report.text.clone_from(text);
+                }
             }
         }
+        self.inner.redact_report(&mut report);
         report.sections.retain(|section| !matches!(section, Section::Thinking(text) if text.is_empty()));
         let Some(metadata) = options.metadata(&report) else { return Emitted::new(Ok(0)) };
         let text = match options.namespace {
@@ -307,7 +319,9 @@ impl Turn {
 
     /// A report as metadata, for a part or an artifact. `None` if callers may see nothing of it.
     pub fn report_metadata(&self, report: impl Into<Report>) -> Option<JsonObject> {
-        self.report_options().metadata(&report.into())
+        let mut report = report.into();
+        self.inner.redact_report(&mut report);
+        self.report_options().metadata(&report)
     }
 
     /// How reports are made, and what callers may see.
@@ -423,5 +437,23 @@ mod tests {
         );
         assert_eq!(uris(theirs), [metadata.clone(), thinking]);
         assert_eq!(uris(theirs.exposure(Exposure::NONE)), [metadata]);
+    }
+
+    #[test]
+    fn plans_and_changes_of_files_have_at_most_100_entries() {
+        let count = |report: Report, section: &str| {
+            let shown = shown(ReportOptions::default(), report).unwrap();
+            shown["attache"][section].as_array().unwrap().len()
+        };
+        for (given, expected) in [(100, 100), (101, 100)] {
+            let steps = (0..given).map(|number| PlanStep::new(number.to_string()));
+            assert_eq!(count(Report::plan(steps), "plan"), expected);
+            let diffs = (0..given).map(|number| FileDiff {
+                path: number.to_string(),
+                old_text: None,
+                new_text: String::new(),
+            });
+            assert_eq!(count(Report::diffs(diffs), "diff"), expected);
+        }
     }
 }

@@ -293,6 +293,37 @@ impl Section {
         }
     }
 
+    /// Changes all texts, but for thoughts, which come in pieces.
+    pub(super) fn change_texts(&mut self, change: &dyn Fn(&mut String)) {
+        let optional = |text: &mut Option<String>| text.iter_mut().for_each(change);
+        match self {
+            Self::Tool(tool) => {
+                let ToolReport { status: _, id, name, title, kind, input, result, partial_length: _ } =
+                    &mut **tool;
+                change(id);
+                [name, title, kind].into_iter().for_each(optional);
+                input.iter_mut().chain(result).for_each(|value| change_value(value, change));
+            }
+            Self::Usage(usage) => usage.other.values_mut().for_each(|value| change_value(value, change)),
+            Self::Thinking(_) | Self::Progress { .. } => {}
+            Self::Plan(steps) => {
+                for PlanStep { content, status, priority } in steps {
+                    change(content);
+                    [status, priority].into_iter().for_each(optional);
+                }
+            }
+            Self::Diff(diffs) => {
+                for FileDiff { path, old_text, new_text } in diffs {
+                    change(path);
+                    optional(old_text);
+                    change(new_text);
+                }
+            }
+            Self::StopReason(reason) => change(reason),
+            Self::Permission(value) | Self::Question { value, .. } => change_value(value, change),
+        }
+    }
+
     /// The member of the metadata.
     pub(super) fn member(&self, namespace: Namespace) -> Option<(&'static str, Value)> {
         let value = match self {
@@ -324,5 +355,22 @@ impl Section {
             Self::Permission(value) | Self::Question { value, .. } => cut_value(value),
         };
         Some((self.name(), value))
+    }
+}
+
+/// Changes the texts of a value, and the names of its members.
+fn change_value(value: &mut Value, change: &dyn Fn(&mut String)) {
+    match value {
+        Value::String(text) => change(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| change_value(item, change)),
+        Value::Object(members) => {
+            let changed = std::mem::take(members).into_iter().map(|(mut name, mut value)| {
+                change(&mut name);
+                change_value(&mut value, change);
+                (name, value)
+            });
+            *members = changed.collect();
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }

@@ -54,7 +54,7 @@ impl Service {
         }
         let key = self.idempotency_key(&mut caller, &request)?;
         let idempotency = key.map(|key| Idempotency { key, fingerprint: fingerprint(&request) });
-        let SendMessageRequest { message, configuration, metadata, .. } = *request;
+        let SendMessageRequest { mut message, configuration, metadata, .. } = *request;
         let mut configuration = configuration.unwrap_or_default();
         // A stream opens immediately in any case.
         configuration.return_immediately &= reply_mode == ReplyMode::Single;
@@ -76,6 +76,9 @@ impl Service {
             check_media_types(&card, &message)?;
         }
         self.0.agent.admits(&caller, &message)?;
+        if message.task_id.is_none() {
+            self.0.agent.prepare(&mut message);
+        }
         // The rules of a task that exists are those of its first message.
         let is_conversation = message.task_id.is_some() || self.0.agent.conversation(&message).is_some();
         let place = ContextAdmission::None;

@@ -104,7 +104,7 @@ impl Service {
                     if !waited {
                         waiting.insert(id, seq);
                     }
-                } else if self.0.agent.restartable() {
+                } else if self.0.restarts(Some(&abandoned.task), &Message::default()) {
                     recovered.rerun += usize::from(self.rerun(abandoned).await);
                 } else {
                     recovered.failed += usize::from(self.fail_abandoned(abandoned).await?);
@@ -129,7 +129,8 @@ impl Service {
         let rules = first.and_then(|first| self.0.agent.conversation(first));
         let context = task.context_id.clone().unwrap_or_default();
         let none = Message::default();
-        let place = self.0.place_again(rules, &owner, &context, &task.id, last_message.unwrap_or(&none));
+        let place =
+            self.0.place_again(rules, &owner, &context, &task.id, last_message.unwrap_or(&none)).await;
         let request = TurnRequest {
             caller: Caller { owner, ..Caller::default() },
             message: last_message.cloned().unwrap_or_default(),
@@ -140,6 +141,7 @@ impl Service {
             followed: false,
             rerun: true,
             place,
+            denial: None,
         };
         let turn = TurnState::new(
             self.0.clone(),

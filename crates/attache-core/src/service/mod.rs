@@ -3,6 +3,7 @@
 mod chosen_id;
 mod compatible;
 mod content;
+mod denial;
 mod incoming;
 mod maintenance;
 mod page_token;
@@ -29,7 +30,8 @@ pub use self::content::FoundContent;
 pub use self::incoming::check_media_types;
 pub use self::maintenance::Recovered;
 use self::read::Ending;
-use crate::conversation::LiveContexts;
+use crate::conversation::{Homes, LiveContexts, MAX_RECORDS};
+use crate::permission::OpenQuestions;
 use crate::run;
 use crate::signal::Progress;
 use crate::turns::Turns;
@@ -49,7 +51,9 @@ pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) turns: Turns,
     pub(crate) contexts: Arc<LiveContexts>,
+    pub(crate) questions: OpenQuestions,
     pub(crate) records: ContextRecords,
+    pub(crate) homes: Homes,
     card: ArcSwap<AgentCard>,
     extended: ArcSwapOption<CardFor>,
     running: TaskTracker,
@@ -132,10 +136,13 @@ impl Service {
         options: Options,
         clock: Arc<dyn Clock>,
     ) -> Self {
+        let contexts = Arc::<LiveContexts>::default();
         Self(Arc::new(Inner {
             agent: agent.boxed(),
-            records: ContextRecords::new(store.clone()),
-            contexts: Arc::default(),
+            records: ContextRecords::with_live(store.clone(), contexts.clone(), MAX_RECORDS),
+            contexts,
+            homes: Homes::default(),
+            questions: OpenQuestions::default(),
             store,
             clock,
             options,
@@ -192,6 +199,11 @@ impl Service {
     /// The number of turns that run in this process. Messages in a queue do not count.
     pub fn running_turns(&self) -> usize {
         self.0.turns.len()
+    }
+
+    /// The number of requests for permission that wait for an answer in this process.
+    pub fn open_questions(&self) -> usize {
+        self.0.questions.len()
     }
 
     /// The caller of a request. Fails if the request does not name an extension that the agent requires. Of the extensions that the
@@ -359,9 +371,8 @@ impl Service {
         // A turn that waits for its context must not begin while the others are stopped.
         self.0.contexts.stop();
         let late = self.0.turns.running();
-        let restartable = self.0.agent.restartable();
         for turn in &late {
-            if restartable {
+            if self.0.restarts(turn.before().as_ref(), &turn.message) {
                 run::hand_over(turn).await;
                 continue;
             }
@@ -395,10 +406,23 @@ impl Inner {
         self.card.load().name.clone()
     }
 
+    /// Whether a turn of a task may run again. The message is its first one, if the task does not tell.
+    pub(crate) fn restarts(&self, task: Option<&Snapshot>, message: &Message) -> bool {
+        let task = task.map(Snapshot::task);
+        let first =
+            task.as_ref().and_then(|task| task.history.iter().find(|message| message.role == Role::User));
+        self.agent.restarts(first.unwrap_or(message))
+    }
+
     /// The current time, but never before `last`: the clock of a machine can be set back, and events must stay in order.
     pub(crate) fn now_after(&self, last: Option<Timestamp>) -> Timestamp {
         let now = self.clock.now();
         last.map_or(now, |last| last.max(now))
+    }
+
+    /// Whether the service is stopping.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
     }
 
     pub(crate) fn lease_end(&self, now: Timestamp) -> Timestamp {

@@ -45,13 +45,13 @@ pub(super) fn write(cursor: Cursor, digest: [u8; 8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// The position of a token. An error if the token is not valid for this caller and filter.
-pub(super) fn read(token: &str, filter: &Filter<'_>) -> Result<Cursor, Error> {
+/// The position of a token. An error if the token is not valid for the caller and the filter that `digest` stands for.
+pub(super) fn read(token: &str, digest: [u8; 8]) -> Result<Cursor, Error> {
     let invalid =
         || Error::invalid_params("pageToken", "expected the `nextPageToken` of an earlier page of this list");
     let mut bytes = [0; 24];
     let length = URL_SAFE_NO_PAD.decode_slice(token, &mut bytes).map_err(|_| invalid())?;
-    if length != bytes.len() || bytes[16..] != filter.digest() {
+    if length != bytes.len() || bytes[16..] != digest {
         return Err(invalid());
     }
     let number = |at: usize| std::array::from_fn(|i| bytes[at + i]);

@@ -12,6 +12,7 @@ use super::compatible;
 use super::page_token::{self, Filter};
 use super::{Page, Reply, Service, internal, run_to_completion};
 use crate::Agent;
+use crate::permission::has_stopped_to_ask;
 use crate::stream::StreamEnd;
 use crate::{Append, AppendError, Caller, EventStream, ListQuery, PeerRules, Seq, Snapshot, TaskEvent, View};
 
@@ -86,9 +87,8 @@ impl Service {
             state,
             since: request.status_timestamp_after,
         };
-        let after =
-            request.page_token.as_deref().map(|token| page_token::read(token, &filter)).transpose()?;
         let digest = filter.digest();
+        let after = request.page_token.as_deref().map(|token| page_token::read(token, digest)).transpose()?;
         let view = View {
             history: history(request.history_length),
             artifacts: request.include_artifacts,
@@ -135,7 +135,7 @@ impl Service {
         let (service, mut id) = (self.clone(), request.id.clone());
         let canceled = async move {
             let snapshot = service.resolve(&caller, &mut id).await?;
-            let is_held = || service.0.contexts.is_held_by(&id);
+            let is_held = || service.0.contexts.is_held_by(&id) || has_stopped_to_ask(&snapshot.task());
             compatible::check_cancel(service.0.options.peer, &snapshot, &id, is_held)?;
             service.end(&caller, &id, ending).await
         };
@@ -173,6 +173,8 @@ impl Service {
                 Append { after: snapshot.seq, lease: None, idempotency: None, push: None, events, now };
             match self.0.store.append(id, append).await {
                 Ok(_) => {
+                    let is_canceled = ending.state == TaskState::Canceled;
+                    self.0.questions.task_ended(id, if is_canceled { "canceled" } else { "the task ended" });
                     self.0.turns.cancel(id);
                     self.0.agent.task_ended(id);
                     return self.find(caller, id).await;

@@ -23,8 +23,8 @@ use crate::stream::StreamEnd;
 use crate::turn_state::{TurnRequest, TurnState, WriteOutcome, WriteState};
 use crate::turns::TurnOrder;
 use crate::{
-    Append, AppendError, Caller, EventStream, Lease, Namespace, Permit, Seq, Snapshot, StoreError, TailItem,
-    TaskEvent, new_id,
+    Agent, Append, AppendError, Caller, EventStream, Lease, Namespace, Permit, Seq, Snapshot, StoreError,
+    TailItem, TaskEvent, new_id,
 };
 
 /// A message that was accepted.
@@ -200,6 +200,7 @@ impl Service {
                 match before {
                     Continuation::Ended => Ok(Accepted::Repeat(task_id, incoming.caller)),
                     Continuation::NewTask => {
+                        self.0.agent.prepare(&mut incoming.message);
                         self.place(&mut incoming, None).await?;
                         let permit = incoming.turn_permit().await?;
                         run_to_completion(async move { service.create_task(incoming, permit).await }).await
@@ -255,6 +256,7 @@ impl Service {
             followed: reply_mode == ReplyMode::Stream,
             rerun: false,
             place,
+            denial: None,
         };
         TurnState::new(self.0.clone(), request, None, write_state)
     }
@@ -357,6 +359,7 @@ impl Service {
             followed,
             rerun: false,
             place,
+            denial: None,
         };
         let write_state = WriteState::Closed("the turn has not begun");
         let turn = TurnState::new(self.0.clone(), request, None, write_state);
@@ -431,7 +434,7 @@ impl Service {
         }
         message.context_id = context_id;
         if self.0.options.reports.namespace == Namespace::IacCode {
-            check_answer(&before.task(), message)?;
+            check_answer(&before.task(), message, self.0.questions.is_open(task_id))?;
         }
         match before.state.is_terminal() {
             true if caller.dialect_rules().ended_tasks => Ok(Continuation::Ended),

@@ -1,6 +1,9 @@
 //! Agents that are chosen at run time: boxed, and built by name from settings.
 
-use attache_core::{Agent, AgentKinds, BoxAgent, BuildAgentError, Caller, Echo, Turn, agent_fn, restartable};
+use attache_core::{
+    Agent, AgentKinds, AgentResult, BoxAgent, BuildAgentError, Caller, Conversation, Echo, Turn, agent_fn,
+    conversational, restartable,
+};
 use attache_protocol::{Artifact, Error, ErrorKind, JsonObject, Message, Role, TaskState};
 use serde_json::{Value, json};
 
@@ -10,7 +13,7 @@ use crate::support::{Script, Step, host, say, status_text};
 struct Closed;
 
 impl Agent for Closed {
-    async fn run(&self, _: Turn) -> attache_core::AgentResult {
+    async fn run(&self, _: Turn) -> AgentResult {
         panic!("no message was admitted")
     }
 
@@ -35,6 +38,56 @@ fn a_boxed_agent_is_restartable_if_the_agent_in_it_is() {
     assert!(Echo.boxed().restartable());
     assert!(!plain().boxed().restartable());
     assert!(restartable(plain().boxed()).boxed().restartable());
+}
+
+/// An agent that notes something in messages that begin a task, reports, and may run again for some tasks.
+struct Notes;
+
+impl Agent for Notes {
+    async fn run(&self, turn: Turn) -> AgentResult {
+        let task = turn.task();
+        let first = task.as_ref().and_then(|task| task.history.first()).unwrap_or(turn.message());
+        let noted = first.metadata.as_ref().and_then(|metadata| metadata.get::<String>("noted"));
+        turn.ask(format!("{noted:?} of {:?}", turn.message().metadata.is_some())).await
+    }
+
+    fn prepare(&self, first: &mut Message) {
+        first.metadata = JsonObject::new(&json!({"noted": "yes"})).ok();
+    }
+
+    fn restarts(&self, first: &Message) -> bool {
+        first.text() == "again"
+    }
+
+    fn reports(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn an_agent_with_conversations_is_otherwise_the_agent_in_it() {
+    let agent = conversational(Notes, Conversation::default()).boxed();
+    assert!(agent.reports() && !conversational(Echo, Conversation::default()).reports());
+    assert!(agent.restarts(&Message::user("m", "again")) && !agent.restarts(&Message::user("m", "other")));
+    let mut first = Message::user("m", "hi");
+    agent.prepare(&mut first);
+    assert_eq!(first.metadata.unwrap().get::<String>("noted").as_deref(), Some("yes"));
+    assert!(agent.conversation(&Message::user("m", "hi")).is_some());
+    assert!(restartable(Notes).restarts(&Message::user("m", "other")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_message_of_a_task_is_stored_as_the_agent_has_prepared_it() {
+    let client = host(Notes).client();
+    let asked = client.send(say("hi")).await;
+    assert_eq!(status_text(&asked), "Some(\"yes\") of true");
+    assert!(asked.history[0].metadata.is_some(), "{asked:?}");
+    let again = say("more").to(&asked);
+    assert_eq!(
+        status_text(&client.send(again).await),
+        "Some(\"yes\") of false",
+        "later ones are as they came"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,10 +1,12 @@
 //! Contexts against a model: random messages, follow-ups, cancels, pauses and restarts.
 //!
 //! The model of a context is a queue of texts. Its first one runs. The agent writes down what it gets, so its notes are the
-//! conversation that must survive everything.
+//! conversation that must survive everything. It also counts what it gets while the context lives: an idle context is put away in time,
+//! and not before.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use attache_core::{
@@ -14,6 +16,7 @@ use attache_protocol::{TaskId, TaskState};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use crate::support::{Host, host_on, in_virtual_time, say, settle_down};
 
@@ -77,6 +80,9 @@ async fn note(turn: Turn, watch: Arc<Watch>) -> AgentResult {
     let context = turn.context();
     let key = format!("{} {}", context.owner().principal, context.id());
     assert!(watch.active.lock().insert(key.clone()), "two turns of `{key}` run at once");
+    let seen = context.runtime::<AtomicUsize>("seen").unwrap_or_default();
+    context.keep("seen", seen.clone());
+    let seen = seen.fetch_add(1, Ordering::Relaxed) + 1;
     let mut notes = context.state::<Vec<String>>("notes").await?.unwrap_or_default();
     notes.push(turn.text());
     context.set_state("notes", &notes).await?;
@@ -86,7 +92,7 @@ async fn note(turn: Turn, watch: Arc<Watch>) -> AgentResult {
         () = turn.cancelled() => {}
     }
     watch.active.lock().remove(&key);
-    turn.artifact("notes").text(notes.join(" ")).await?;
+    turn.artifact("notes").text(format!("{seen}: {}", notes.join(" "))).await?;
     turn.complete().await
 }
 
@@ -108,13 +114,31 @@ struct Model {
     notes: Vec<String>,
     /// The task whose turn has ended last. It takes follow-ups.
     last: Option<TaskId>,
+    /// How many messages the agent has got in this life of the context.
+    seen: usize,
+    /// Since when nothing runs or waits.
+    idle_since: Option<Instant>,
 }
 
 impl Model {
+    /// The first message of the queue runs.
     fn begin_first(&mut self) {
-        if let Some((text, _)) = self.queue.front() {
-            self.notes.push(text.clone());
+        match self.queue.front() {
+            Some((text, _)) => {
+                self.notes.push(text.clone());
+                if self.idle_since.take().is_some_and(|since| since.elapsed() >= IDLE) {
+                    // The context was put away.
+                    self.seen = 0;
+                }
+                self.seen += 1;
+            }
+            None => self.idle_since = Some(Instant::now()),
         }
+    }
+
+    /// What the agent answers to the message that runs.
+    fn answer(&self) -> String {
+        format!("{}: {}", self.seen, self.notes.join(" "))
     }
 }
 
@@ -184,7 +208,7 @@ impl Test {
         assert_eq!(done.status.state, TaskState::InputRequired);
         model.last = Some(task);
         // The result is that of its own turn.
-        assert_eq!(done.artifacts[0].text(), model.notes.join(" "));
+        assert_eq!(done.artifacts[0].text(), model.answer());
         model.begin_first();
     }
 
@@ -206,6 +230,7 @@ impl Test {
         self.watch = Arc::default();
         self.host = host_on(self.store.clone(), agent(&self.watch, self.busy), |_, _| {});
         for model in self.model.values_mut() {
+            (model.seen, model.idle_since) = (0, None);
             for (_, task) in model.queue.drain(..) {
                 model.last.take_if(|last| *last == task);
             }

@@ -165,9 +165,9 @@ async fn an_idle_context_is_put_away_and_comes_back_with_its_state() {
     let (host, _) = counting(|rules| rules.contexts.idle = Duration::from_secs(60));
     let client = host.client();
     assert_eq!(answer(&client.send(c("a")).await), "a: 1 of 1");
-    tokio::time::sleep(Duration::from_secs(59)).await;
+    tokio::time::sleep(Duration::from_millis(59_999)).await;
     assert_eq!(answer(&client.send(c("b")).await), "b: 2 of 2");
-    tokio::time::sleep(Duration::from_secs(61)).await;
+    tokio::time::sleep(Duration::from_millis(60_001)).await;
     assert_eq!(answer(&client.send(c("c")).await), "c: 1 of 3");
 }
 
@@ -219,6 +219,47 @@ async fn the_longest_idle_context_makes_room_and_if_all_are_in_use_there_is_an_e
     latch.open();
     one.await.unwrap();
     two.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_refused_puts_no_context_away() {
+    let (host, _) = counting(|rules| {
+        rules.contexts.max = 1;
+        rules.input.max_text = 10;
+    });
+    let (alice, mallory) = (host.user("alice"), host.user("mallory"));
+    assert_eq!(answer(&alice.send(c("a")).await), "a: 1 of 1");
+    let file = attache_protocol::Part::raw("x".repeat(11)).media_type("text/plain");
+    let mut refused = crate::support::say_part(file);
+    assert!(mallory.try_send(refused.clone()).await.is_err());
+    refused = say("x");
+    let metadata = serde_json::json!({"attache": {"workspace": "/etc"}});
+    refused.0.message.metadata = Some(attache_protocol::JsonObject::new(&metadata).unwrap());
+    assert!(mallory.try_send(refused).await.is_err());
+    assert_eq!(answer(&alice.send(c("b")).await), "b: 2 of 2");
+    assert_eq!(answer(&mallory.send(say("x")).await), "x: 1 of 1");
+    assert_eq!(answer(&alice.send(c("c")).await), "c: 1 of 3");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_whose_questions_hold_half_of_the_contexts_begins_no_other() {
+    let agent = agent_fn(|turn: Turn| async move {
+        let context = turn.context();
+        context.keep("held", Arc::new(Held::new(context.hold())));
+        turn.ask("go on?").await
+    });
+    let rules = Conversation::default().with(|rules| rules.contexts.max = 4);
+    let host = host(conversational(agent, rules));
+    let (alice, bob) = (host.user("alice"), host.user("bob"));
+    let first = alice.send(say("x")).await;
+    alice.send(say("x")).await;
+    let error = alice.try_send(say("x")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ResourceExhausted);
+    assert!(error.message().starts_with("2 of your tasks wait for an answer"), "{error:?}");
+    assert!(error.retry_after().is_some());
+    // Its own contexts go on, and others have the rest.
+    assert!(alice.try_send(say("y").with_id("m2").to(&first)).await.is_ok());
+    assert!(bob.try_send(say("x")).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]

@@ -201,9 +201,18 @@ async fn an_invalid_page_token_is_refused() {
     let client = host.client();
     five(&host, &client).await;
     let token = client.list(page_of(2)).await.unwrap().next_page_token;
-    for bad in
-        ["x", "0", "!!!", &token[1..], &format!("{token}A"), &"A".repeat(token.len()), &"A".repeat(10_000)]
-    {
+    // A token is 24 bytes in base64.
+    assert_eq!(token.len(), 32);
+    for bad in [
+        "x",
+        "0",
+        "!!!",
+        &token[1..],
+        &format!("{token}A"),
+        &format!("{token}AA"),
+        &"A".repeat(token.len()),
+        &"A".repeat(10_000),
+    ] {
         let request = ListTasksRequest { page_token: Some(bad.to_owned()), ..page_of(2) };
         let error = client.list(request).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidParams, "{bad}");

@@ -18,6 +18,7 @@ mod keys;
 mod leases;
 mod listing;
 mod listing_model;
+mod permissions;
 mod push;
 mod recovery;
 mod resuming;

@@ -296,3 +296,48 @@ async fn no_secret_and_no_path_gets_into_any_answer_of_an_agent() {
     assert_eq!(text, "the key is ******** in <project>/b");
     assert_eq!(crate::support::history(&task)[1], "in <workspace>/src");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_at_the_cut_of_a_report_and_across_thoughts_is_masked() {
+    let agent = agent_fn(|turn: Turn| async move {
+        let long = format!("{}hunter2-hunter2", "x".repeat(3_990));
+        turn.report(ToolReport::completed("t").result(json!({"out": long}))).await?;
+        let metadata = turn.report_metadata(ToolReport::completed("t").title(long.clone()));
+        turn.working_with("", metadata.expect("it is exposed")).await?;
+        // People read the same pieces of a thought as programs.
+        for piece in ["the key is hunter2", "-hunter2 and hunt"] {
+            turn.report(Report::thinking(piece).text(piece).allowed()).await?;
+        }
+        let request = PermissionRequest { title: long, ..PermissionRequest::new("c", "edit") };
+        let _pending = turn.ask_permission(request, false).await?;
+        Ok(())
+    });
+    let host =
+        host_with(agent, |_, options| options.redaction = Some(Redaction::new().secret("hunter2-hunter2")));
+    let mut events = with_reports(host.client()).stream(say("x")).await;
+    let mut all = Vec::new();
+    while let Some(event) = events.next().await {
+        let is_question = event.state() == Some(TaskState::InputRequired);
+        all.push(event);
+        if is_question {
+            break;
+        }
+    }
+    let shown = format!("{all:?}");
+    assert!(!shown.contains("xhunter2"), "{shown}");
+    let masked = format!("{}********", "x".repeat(3_990));
+    let found = metadata(&all);
+    assert_eq!(found[0]["attache"]["tool"]["result"]["out"], masked);
+    assert_eq!(found[1]["attache"]["tool"]["title"], masked);
+    let text = |event: &Event| match &event.what {
+        StreamResponse::StatusUpdate(update) => {
+            update.status.message.as_ref().map(|message| message.text()).unwrap_or_default()
+        }
+        StreamResponse::Task(_) | StreamResponse::Message(_) | StreamResponse::ArtifactUpdate(_) => {
+            String::new()
+        }
+    };
+    let texts: Vec<String> = all.iter().map(text).filter(|text| !text.is_empty()).collect();
+    assert_eq!(texts[..3].concat(), "the key is ******** and hunt");
+    assert!(texts[3].contains(&masked), "{texts:?}");
+}

@@ -1,12 +1,15 @@
 //! The workspace of a context.
 
+use std::sync::Arc;
+
 use attache_core::{
-    Agent, Conversation, DefaultWorkspace, PeerRules, Redaction, Turn, Workspaces, agent_fn, conversational,
+    Agent, Conversation, DefaultWorkspace, MemoryStore, PeerRules, Redaction, Store, Turn, Workspaces,
+    agent_fn, conversational,
 };
 use attache_protocol::{Artifact, ErrorKind, JsonObject, Message, Part, TaskState};
 use serde_json::json;
 
-use crate::support::{Host, Say, host_with, say, say_part, status_text};
+use crate::support::{Host, Say, host_on, host_with, say, say_part, status_text};
 
 /// An agent that says where it works, and what it reads.
 fn agent(workspaces: Workspaces) -> impl Agent {
@@ -158,4 +161,36 @@ async fn the_workspace_is_hidden_also_in_what_an_agent_repeats() {
     assert_eq!(task.artifacts[0].text(), "<workspace>/b is ********");
     assert_eq!(task.artifacts[0].name.as_deref(), Some("<workspace>/a.txt"));
     assert_eq!(status_text(&task), "done in <workspace>");
+}
+
+#[tokio::test]
+async fn a_context_with_a_private_directory_stays_with_the_server_that_has_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let server = |home: &str| {
+        let default = DefaultWorkspace::Private(folder.path().join(home));
+        host_on(store.clone(), agent(Workspaces::default().default_to(default)), |_, _| {})
+    };
+    let (one, other) = (server("one"), server("other"));
+    let place = answer(&one.client().send(say("a").in_context("c")).await);
+    let refused = other.client().try_send(say("b").in_context("c")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable);
+    assert!(refused.message().starts_with("the files of this context are on another server"), "{refused:?}");
+    // Nothing was changed, and a restart of the first one is no other server.
+    let again = answer(&server("one").client().send(say("c").in_context("c")).await);
+    assert_eq!(place.lines().next(), again.lines().next());
+    assert!(other.client().try_send(say("d").in_context("d")).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_context_with_a_temporary_directory_goes_on_anywhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let server = |home: &str| {
+        let default = DefaultWorkspace::Temporary(folder.path().join(home));
+        host_on(store.clone(), agent(Workspaces::default().default_to(default)), |_, _| {})
+    };
+    let place = answer(&server("one").client().send(say("a").in_context("c")).await);
+    let other = answer(&server("other").client().send(say("b").in_context("c")).await);
+    assert_ne!(place.lines().next(), other.lines().next());
 }

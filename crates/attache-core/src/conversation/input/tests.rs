@@ -192,3 +192,57 @@ fn the_whole_message_has_a_limit() {
     };
     assert!(error.field_violations()[0].description.contains("10 bytes in all"));
 }
+
+#[test]
+fn content_is_accepted_at_each_limit_and_refused_past_it() {
+    let rules =
+        InputRules { max_text: 10, max_data: 11, max_media: 12, max_total: 30, ..InputRules::default() };
+    let x = |length: usize| "x".repeat(length);
+    let image = |length: usize| Part::raw(vec![0xff_u8; length]).media_type("image/png");
+    // A text in JSON has two quotes.
+    for (within, past, limit) in [
+        (data(json!(x(9))), data(json!(x(10))), 11),
+        (Part::raw(x(10)).media_type("text/plain"), Part::raw(x(11)).media_type("text/plain"), 10),
+        (image(12), image(13), 12),
+        (
+            data(json!({"base64": STANDARD.encode([1; 12])})).media_type("image/png"),
+            data(json!({"base64": STANDARD.encode([1; 13])})).media_type("image/png"),
+            12,
+        ),
+        (Part::raw(vec![0xff_u8; 12]), Part::raw(vec![0xff_u8; 13]), 12),
+    ] {
+        assert_eq!(refusal(&rules, PeerRules::Standard, within.clone()), (0, String::new()), "{within:?}");
+        let expected = (-32602, format!("it is too large: the limit is {limit} bytes"));
+        assert_eq!(refusal(&rules, PeerRules::Standard, past.clone()), expected, "{past:?}");
+    }
+    let total = |length: usize| {
+        let message = Message::user("m", x(15)).part(x(length - 15));
+        reader(&rules, PeerRules::Standard).check(&message, None).is_ok()
+    };
+    assert_eq!((total(30), total(31)), (true, false));
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_file_of_the_workspace_is_accepted_at_its_limit_and_refused_past_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let workspace = Arc::new(Workspace::open(folder.path()).unwrap());
+    let rules = InputRules { max_text: 10, max_file: 20, ..InputRules::default() };
+    let reader = reader(&rules, PeerRules::Standard);
+    for (media_type, length, fits) in [
+        (Some("text/plain"), 10, true),
+        (Some("text/plain"), 11, false),
+        (Some("image/png"), 20, true),
+        (Some("image/png"), 21, false),
+        (None, 20, true),
+        (None, 21, false),
+    ] {
+        std::fs::write(folder.path().join("file"), vec![b'x'; length]).unwrap();
+        let mut part = Part::url(format!("file://{}/file", workspace.root().display()));
+        part.media_type = media_type.map(str::to_owned);
+        let message = Message { parts: vec![part], ..Message::user("m", "") };
+        let read = reader.read(&message, Some(workspace.clone())).await;
+        let checked = reader.check(&message, Some(&workspace));
+        assert_eq!((checked.is_ok(), read.is_ok()), (fits, fits), "{media_type:?} {length}");
+    }
+}
